@@ -1,7 +1,8 @@
-"""``python -m benchmarks [B1 B4 ...] [--quick] [--json] [--no-peers]``: every row, the peers beside it, one table.
+"""``python -m benchmarks [B1 B4 ...] [--quick] [--json] [--no-peers]``: every row, the peers beside
+it, one table.
 
-With ``--json`` one JSON object a line and nothing else on stdout. Each run is also kept in `benchmarks/results/`
-with what machine it was.
+With ``--json`` one JSON object a line and nothing else on stdout. Each run is also kept in
+`benchmarks/results/` with what machine it was.
 """
 
 from __future__ import annotations
@@ -51,7 +52,9 @@ def main() -> int:
     options = _options()
     load = os.getloadavg()[0]
     wanted = [row for row in ROWS if not options.rows or row in options.rows]
-    peers, left_out = ({}, []) if options.no_peers else peer_runs.measure(set(wanted), options.quick)
+    peers, left_out = (
+        ({}, []) if options.no_peers else peer_runs.measure(set(wanted), options.quick)
+    )
     rows, failed = [], []
     for name in wanted:
         try:
@@ -83,9 +86,7 @@ def _line(row: Row) -> str:
     ratio = f"  x{row.ratio:g} of the best peer" if row.ratio is not None else ""
     ratio += "".join(f"  x{of:g} of {name}" for name, of in row.of_floor.items())
     size = f"{row.rss_bytes / 1e6:.0f} MB"
-    return (
-        f"{row.row:4} {row.value:>12,.1f} {row.unit:8} goal {row.goal:>8,g} {mark:8} {spread}  {size}  {peers}{ratio}"
-    )
+    return f"{row.row:4} {row.value:>12,.1f} {row.unit:8} goal {row.goal:>8,g} {mark:8} {spread}  {size}  {peers}{ratio}"
 
 
 def _keep(rows: list[Row], left_out: list[str], quick: bool, load: float) -> None:
@@ -112,8 +113,15 @@ def _keep(rows: list[Row], left_out: list[str], quick: bool, load: float) -> Non
 
 def _options(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("rows", nargs="*", metavar="ROW", help=f"which rows; all when none is named: {' '.join(ROWS)}")
-    parser.add_argument("--quick", action="store_true", help="smaller sizes: each row in under 50 s")
+    parser.add_argument(
+        "rows",
+        nargs="*",
+        metavar="ROW",
+        help=f"which rows; all when none is named: {' '.join(ROWS)}",
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="smaller sizes: each row in under 50 s"
+    )
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
     parser.add_argument("--no-peers", action="store_true", help="do not run the peers beside us")
     options = parser.parse_args(words)

@@ -1,7 +1,8 @@
-"""What a run costs beside time: CPU by service and of everything it started, commits, messages, processes.
+"""What a run costs beside time: CPU by service and of everything it started, commits, messages,
+processes.
 
-Read before and after, and divided by what was done in between. Nothing is measured twice: a row that shows these
-figures reads them here.
+Read before and after, and divided by what was done in between. Nothing is measured twice: a row
+that shows these figures reads them here.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ class Account:
 
     Attributes:
         cpu_s: by service, of processes that still run.
-        group_cpu_s: of all processes that the cluster has started, ended ones too; None without a control group.
-        commits, journal_bytes: of the journal.
+        group_cpu_s: of all processes that the cluster has started, ended ones too; None without a
+        control group. commits, journal_bytes: of the journal.
         messages: received and sent by the server, for all clients.
         processes: processes and threads started on this machine, whoever started them.
     """
@@ -33,14 +34,20 @@ class Account:
     processes: int
 
     def per(self, before: Account, count: int, unit: str = "task") -> dict[str, object]:
-        """The detail of a row: what each of ``count`` units cost since ``before``. CPU is in microseconds."""
-        share = {name: _us(s - before.cpu_s.get(name, 0.0), count) for name, s in self.cpu_s.items()}
+        """The detail of a row: what each of ``count`` units cost since ``before``. CPU is in
+        microseconds.
+        """
+        share = {
+            name: _us(s - before.cpu_s.get(name, 0.0), count) for name, s in self.cpu_s.items()
+        }
         if self.group_cpu_s is not None and before.group_cpu_s is not None:
             share["everything"] = _us(self.group_cpu_s - before.group_cpu_s, count)
         return {
             f"cpu_us_per_{unit}": share,
             f"commits_per_{unit}": round((self.commits - before.commits) / count, 4),
-            f"journal_bytes_per_{unit}": round((self.journal_bytes - before.journal_bytes) / count, 1),
+            f"journal_bytes_per_{unit}": round(
+                (self.journal_bytes - before.journal_bytes) / count, 1
+            ),
             f"messages_per_{unit}": round((self.messages - before.messages) / count, 3),
             f"processes_per_{unit}": round((self.processes - before.processes) / count, 3),
         }

@@ -1,10 +1,12 @@
-"""B10: requests a second through the proxy, 16 connections, beside nginx, the least proxy on aiohttp, and Ray Serve's.
+"""B10: requests a second through the proxy, 16 connections, beside nginx, the least proxy on
+aiohttp, and Ray Serve's.
 
-All of them but Ray Serve's stand before the same nginx that answers 1 KiB; each proxy has one process. `watched` is a
-second nginx, whose upstream is the file that `iris deploy watch` writes. The proxies run on one processor, the load and
-the answers on the others, and each is measured in turn. CPU per request is the operating system's own accounting, and
-the figure that neighbours on the machine disturb least. While the load runs at our proxy, a job is read through the
-gateway, 50 times a second.
+All of them but Ray Serve's stand before the same nginx that answers 1 KiB; each proxy has one
+process. `watched` is a second nginx, whose upstream is the file that `iris deploy watch` writes.
+The proxies run on one processor, the load and the answers on the others, and each is measured in
+turn. CPU per request is the operating system's own accounting, and the figure that neighbours on
+the machine disturb least. While the load runs at our proxy, a job is read through the gateway, 50
+times a second.
 """
 
 from __future__ import annotations
@@ -84,7 +86,9 @@ class Measured:
 def run(quick: bool = False) -> Row:
     """Requests a second of the proxy. Raises RuntimeError without nginx."""
     if shutil.which("nginx") is None:
-        raise RuntimeError("nginx is not on PATH; it answers the requests, and is what the proxy is measured against")
+        raise RuntimeError(
+            "nginx is not on PATH; it answers the requests, and is what the proxy is measured against"
+        )
     seconds, repeat = (1.0, 3) if quick else (5.0, 7)
     with contextlib.ExitStack() as started:
         directory = Path(started.enter_context(tempfile.TemporaryDirectory()))
@@ -94,12 +98,25 @@ def run(quick: bool = False) -> Row:
         found = {name: Measured() for name in served}
         for _ in range(repeat):
             for name, (process, port, path) in served.items():
-                reads = _Reads(iris.url, found[name].reads_ms) if name == "iris" else contextlib.nullcontext()
+                reads = (
+                    _Reads(iris.url, found[name].reads_ms)
+                    if name == "iris"
+                    else contextlib.nullcontext()
+                )
                 with reads:
                     _measure(found[name], process, f"127.0.0.1:{port}", path, seconds)
-    ours, direct, watched, bare = found["iris"], found.pop("direct"), found.pop("watched"), found.pop("bare")
+    ours, direct, watched, bare = (
+        found["iris"],
+        found.pop("direct"),
+        found.pop("watched"),
+        found.pop("bare"),
+    )
     rates = {name: round(median(one.rates), 1) for name, one in found.items()}
-    times_ray_serve = {"times_ray_serve": round(rates["iris"] / rates["ray-serve"], 1)} if "ray-serve" in rates else {}
+    times_ray_serve = (
+        {"times_ray_serve": round(rates["iris"] / rates["ray-serve"], 1)}
+        if "ray-serve" in rates
+        else {}
+    )
     return Row(
         row="B10",
         what=f"requests a second through the proxy, {CONNECTIONS} connections, 1 KiB answers",
@@ -113,10 +130,16 @@ def run(quick: bool = False) -> Row:
         runs=ours.rates,
         detail={
             "ratio_is_to": "aiohttp",
-            "cpu_us_per_request": {name: round(median(one.cpu_us), 1) for name, one in found.items()},
-            "added_p50_ms": {name: round(one.p50_ms - direct.p50_ms, 2) for name, one in found.items()},
+            "cpu_us_per_request": {
+                name: round(median(one.cpu_us), 1) for name, one in found.items()
+            },
+            "added_p50_ms": {
+                name: round(one.p50_ms - direct.p50_ms, 2) for name, one in found.items()
+            },
             "added_p50_goal_ms": GOAL_ADDED_P50_MS,
-            "added_p99_ms": {name: round(one.p99_ms - direct.p99_ms, 2) for name, one in found.items()},
+            "added_p99_ms": {
+                name: round(one.p99_ms - direct.p99_ms, 2) for name, one in found.items()
+            },
             "direct_requests_per_s": round(median(direct.rates), 1),
             "watched_nginx_to_nginx": round(median(watched.rates) / rates["nginx"], 3),
             "watched_goal": GOAL_WATCHED,
@@ -161,27 +184,61 @@ def _start(
     yield "direct", (_process(started, answering, directory, route, proxy=False), route, "/")
     bare = [sys.executable, "-m", "benchmarks.floor.handlers", "aiohttp", str(floor)]
     yield "bare", (_process(started, bare, directory, floor), floor, "/")
-    passing = _nginx(directory, nginx, f"upstream route {{ server 127.0.0.1:{route}; keepalive 64; }}", _PASSING)
+    passing = _nginx(
+        directory, nginx, f"upstream route {{ server 127.0.0.1:{route}; keepalive 64; }}", _PASSING
+    )
     yield "nginx", (_process(started, passing, directory, nginx), nginx, "/")
     asyncio.run(_discover(iris.nats_url, route))
     written = _watch(started, directory, iris.url, watched)
     including = _nginx(directory, watched, f"include {written};", _PASSING)
     yield "watched", (_process(started, including, directory, watched), watched, "/")
-    least = [sys.executable, str(HOME / "benchmarks" / "peers" / "aiohttp_proxy.py"), str(aiohttp), str(route)]
+    least = [
+        sys.executable,
+        str(HOME / "benchmarks" / "peers" / "aiohttp_proxy.py"),
+        str(aiohttp),
+        str(route),
+    ]
     yield "aiohttp", (_process(started, least, directory, aiohttp), aiohttp, "/")
-    settings = (f"nats.url={iris.nats_url}", f"proxy.http=127.0.0.1:{port}", "run.log_level=warning")
-    ours = [sys.executable, "-m", "iris_proxy", *(word for each in settings for word in ("--set", each))]
+    settings = (
+        f"nats.url={iris.nats_url}",
+        f"proxy.http=127.0.0.1:{port}",
+        "run.log_level=warning",
+    )
+    ours = [
+        sys.executable,
+        "-m",
+        "iris_proxy",
+        *(word for each in settings for word in ("--set", each)),
+    ]
     yield "iris", (_process(started, ours, directory, port), port, "/d/bench/")
     yield from _ray_serve(started, directory)
 
 
 def _watch(started: contextlib.ExitStack, directory: Path, url: str, port: int) -> Path:
-    """The file that `iris deploy watch` writes and goes on writing; nginx is told of each change."""
+    """The file that `iris deploy watch` writes and goes on writing; nginx is told of each
+    change.
+    """
     template, out = directory / "upstream.template", directory / "upstream.conf"
     servers = "{% for route in routes %}server {{ route.address }}; {% endfor %}"
     template.write_text(f"upstream route {{ {servers} keepalive 64; }}")
-    command = [sys.executable, "-m", "iris.cli", "--url", url, "deploy", "watch", "bench", "--template", str(template)]
-    command += ["--out", str(out), "--then", f"! test -e nginx-{port}.pid || kill -HUP $(cat nginx-{port}.pid)"]
+    command = [
+        sys.executable,
+        "-m",
+        "iris.cli",
+        "--url",
+        url,
+        "deploy",
+        "watch",
+        "bench",
+        "--template",
+        str(template),
+    ]
+    command += [
+        "--out",
+        str(out),
+        "--then",
+        f"! test -e nginx-{port}.pid || kill -HUP $(cat nginx-{port}.pid)",
+    ]
     with (directory / "watch.log").open("wb") as log:
         watching = subprocess.Popen(
             command,
@@ -196,13 +253,19 @@ def _watch(started: contextlib.ExitStack, directory: Path, url: str, port: int) 
     deadline = time.monotonic() + READY_S
     while not out.exists():
         if time.monotonic() > deadline:
-            raise RuntimeError(f"nothing is written: {(directory / 'watch.log').read_text()[-2000:]}")
+            raise RuntimeError(
+                f"nothing is written: {(directory / 'watch.log').read_text()[-2000:]}"
+            )
         time.sleep(0.05)
     return out
 
 
-def _ray_serve(started: contextlib.ExitStack, directory: Path) -> Iterator[tuple[str, tuple[psutil.Process, int, str]]]:
-    """Ray Serve's own proxy, before a replica of its own, where it is installed (`make bench-peers`)."""
+def _ray_serve(
+    started: contextlib.ExitStack, directory: Path
+) -> Iterator[tuple[str, tuple[psutil.Process, int, str]]]:
+    """Ray Serve's own proxy, before a replica of its own, where it is installed (`make
+    bench-peers`).
+    """
     python = PEERS / "ray" / "bin" / "python"
     if not (PEERS / "ray" / "bin" / "serve").exists():
         return
@@ -221,7 +284,9 @@ def _ray_serve(started: contextlib.ExitStack, directory: Path) -> Iterator[tuple
     assert peer.stdout is not None
     while (said := peer.stdout.readline().strip()) != b"ready":
         if not said and peer.poll() is not None:
-            raise RuntimeError(f"Ray Serve does not start: {(directory / 'ray.log').read_text()[-2000:]}")
+            raise RuntimeError(
+                f"Ray Serve does not start: {(directory / 'ray.log').read_text()[-2000:]}"
+            )
     family = psutil.Process(peer.pid).children(recursive=True)
     [proxy] = [one for one in family if "ray::ProxyActor" in " ".join(one.cmdline())]
     processors = sorted(os.sched_getaffinity(0))
@@ -247,9 +312,16 @@ def _nginx(directory: Path, port: int, upstream: str, location: str) -> list[str
 
 
 def _process(
-    started: contextlib.ExitStack, command: list[str], directory: Path, port: int, *, proxy: bool = True
+    started: contextlib.ExitStack,
+    command: list[str],
+    directory: Path,
+    port: int,
+    *,
+    proxy: bool = True,
 ) -> psutil.Process:
-    """A process that listens; proxies have the first processor for themselves where there are several."""
+    """A process that listens; proxies have the first processor for themselves where there are
+    several.
+    """
     with (directory / f"{port}.log").open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, preexec_fn=end_with_parent())  # noqa: PLW1509
     started.callback(process.wait)
@@ -262,18 +334,32 @@ def _process(
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
             return psutil.Process(process.pid)
         time.sleep(0.05)
-    raise RuntimeError(f"{command[:3]} does not listen: {(directory / f'{port}.log').read_text()[-2000:]}")
+    raise RuntimeError(
+        f"{command[:3]} does not listen: {(directory / f'{port}.log').read_text()[-2000:]}"
+    )
 
 
-def _measure(measured: Measured, process: psutil.Process, address: str, path: str, seconds: float) -> None:
+def _measure(
+    measured: Measured, process: psutil.Process, address: str, path: str, seconds: float
+) -> None:
     before = _cpu_s(process)
-    generator = [sys.executable, "-m", "benchmarks.http_load", address, path, str(CONNECTIONS), str(seconds)]
+    generator = [
+        sys.executable,
+        "-m",
+        "benchmarks.http_load",
+        address,
+        path,
+        str(CONNECTIONS),
+        str(seconds),
+    ]
     processors = sorted(os.sched_getaffinity(0))
 
     def beside() -> None:
         os.sched_setaffinity(0, processors[1:] or processors)
 
-    said = subprocess.run(generator, cwd=HOME, check=True, capture_output=True, preexec_fn=beside).stdout
+    said = subprocess.run(
+        generator, cwd=HOME, check=True, capture_output=True, preexec_fn=beside
+    ).stdout
     load = msgspec.json.decode(said, type=Load)
     measured.loads.append(load)
     measured.cpu_us.append(1e6 * (_cpu_s(process) - before) / load.requests)

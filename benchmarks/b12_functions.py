@@ -1,9 +1,10 @@
 """B12: maps of Python functions, each call a recorded process of its own; one call's latency.
 
-In the detail: processes that each make many calls, in turns with the others; a function that uses numpy, which each
-host imports once; fifty calls a task; many calls that take and return a kilobyte, with what the client and the services
-weigh afterwards; how long a job of another user takes beside a map; the same with
-`concurrent.futures.ProcessPoolExecutor`, whose processes stay, are neither recorded nor limited, and run here.
+In the detail: processes that each make many calls, in turns with the others; a function that uses
+numpy, which each host imports once; fifty calls a task; many calls that take and return a kilobyte,
+with what the client and the services weigh afterwards; how long a job of another user takes beside
+a map; the same with `concurrent.futures.ProcessPoolExecutor`, whose processes stay, are neither
+recorded nor limited, and run here.
 """
 
 from __future__ import annotations
@@ -58,12 +59,18 @@ def with_numpy(number: int) -> float:
 
 
 def run(quick: bool = False) -> Row:
-    """Calls a second of maps of a no-op, median of the maps on one cluster after one that is not counted."""
+    """Calls a second of maps of a no-op, median of the maps on one cluster after one that is not
+    counted.
+    """
     calls = 500 if quick else 2_000
-    cloudpickle.register_pickle_by_value(sys.modules[__name__])  # as a function of a user's script is sent
+    cloudpickle.register_pickle_by_value(
+        sys.modules[__name__]
+    )  # as a function of a user's script is sent
     host = ("worker.id=host-0", f"worker.cpu_millis={CPUS * 1000}")
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # this Python for calls
-    with cluster(workers=[host], state=[f"state.max_building={CPUS}"], environment={"PATH": path}) as made:
+    with cluster(
+        workers=[host], state=[f"state.max_building={CPUS}"], environment={"PATH": path}
+    ) as made:
         runs, detail = asyncio.run(_rounds(made, calls, 3 if quick else 5))
         detail["kilobytes"] = _kilobytes(made, 5_000 if quick else 100_000)
         detail["job_of_another_user"] = asyncio.run(_of_another(made, calls if quick else 10_000))
@@ -83,7 +90,10 @@ def run(quick: bool = False) -> Row:
 async def _rounds(made: Cluster, calls: int, repeat: int) -> tuple[list[float], dict[str, Any]]:
     Gateway(made.url).until_workers(1)
     with Client(made.url, token=TOKEN) as client:
-        plain, heavy = partial(_mapped, client, {}), partial(_mapped, client, {"preload": ["numpy"]})
+        plain, heavy = (
+            partial(_mapped, client, {}),
+            partial(_mapped, client, {"preload": ["numpy"]}),
+        )
         reusing = partial(_mapped, client, {"reuse": REUSE})
         await asyncio.to_thread(_rate, plain, noop, calls)
         async with Watcher(made.nats_url) as watcher:
@@ -93,16 +103,22 @@ async def _rounds(made: Cluster, calls: int, repeat: int) -> tuple[list[float], 
                 for mapped, found in ((plain, runs), (reusing, reused)):
                     before = await account.read(made, watcher)
                     rate = await asyncio.to_thread(_rate, mapped, noop, calls)
-                    found.append((rate, (await account.read(made, watcher)).per(before, calls, "call")))
+                    found.append(
+                        (rate, (await account.read(made, watcher)).per(before, calls, "call"))
+                    )
         detail = {
             **_middle(runs),
             f"reuse_of_{REUSE}": {
                 "noop_calls_per_s": round(median([rate for rate, _ in reused]), 1),
                 **_middle(reused),
             },
-            "reuse_to_fresh": round(median([new / old for (new, _), (old, _) in zip(reused, runs, strict=True)]), 2),
+            "reuse_to_fresh": round(
+                median([new / old for (new, _), (old, _) in zip(reused, runs, strict=True)]), 2
+            ),
         }
-        return [rate for rate, _ in runs], await asyncio.to_thread(_others, plain, heavy, calls) | detail
+        return [rate for rate, _ in runs], await asyncio.to_thread(
+            _others, plain, heavy, calls
+        ) | detail
 
 
 def _middle(runs: list[tuple[float, dict[str, Any]]]) -> dict[str, Any]:
@@ -121,13 +137,17 @@ def _others(plain: MapFunction, heavy: MapFunction, calls: int) -> dict[str, Any
 
 
 def _rested(mapped: MapFunction) -> float:
-    """Calls a second of one call after a rest, which is the first on its host to move a process into a group."""
+    """Calls a second of one call after a rest, which is the first on its host to move a process
+    into a group.
+    """
     time.sleep(REST_S)
     return _rate(mapped, noop, 1)
 
 
 def _kilobytes(made: Cluster, calls: int) -> dict[str, Any]:
-    """Calls that take and return a kilobyte, several a task because a map has at most 10,000, and bytes of memory."""
+    """Calls that take and return a kilobyte, several a task because a map has at most 10,000, and
+    bytes of memory.
+    """
     here = psutil.Process()
     before = here.memory_info().rss
     with Client(made.url, token=TOKEN) as client:
@@ -137,19 +157,27 @@ def _kilobytes(made: Cluster, calls: int) -> dict[str, Any]:
             raise RuntimeError("a map returned something else")
         rate = calls / (time.perf_counter() - began)
         grown = here.memory_info().rss - before
-    return {"calls": calls, "calls_per_s": round(rate, 1), "client_bytes": grown, "rss_bytes": made.rss_bytes()}
+    return {
+        "calls": calls,
+        "calls_per_s": round(rate, 1),
+        "client_bytes": grown,
+        "rss_bytes": made.rss_bytes(),
+    }
 
 
 async def _of_another(made: Cluster, calls: int) -> dict[str, Any]:
-    """Milliseconds from the submission of a job of one process to its end, alone and beside a map of another user in a
-    lower band; in the same band it waits for all calls that were submitted before.
+    """Milliseconds from the submission of a job of one process to its end, alone and beside a map
+    of another user in a lower band; in the same band it waits for all calls that were submitted
+    before.
     """
     gateway = Gateway(made.url)
     async with Watcher(made.nats_url) as watcher:
 
         async def one(name: str) -> float:
             began = time.perf_counter()
-            await asyncio.to_thread(gateway.submit, name=name, command=["/bin/true"], user="another")
+            await asyncio.to_thread(
+                gateway.submit, name=name, command=["/bin/true"], user="another"
+            )
             return (await watcher.until_ended({name}, WITHIN_S) - began) * 1000
 
         alone = [await one(f"/alone-{number}") for number in range(OTHERS)]
@@ -172,17 +200,30 @@ def _of_a_pool(calls: int) -> dict[str, Any]:
             return list(pool.map(function, range(count), chunksize=chunksize))
 
         _rate(mapped, noop, calls)
-        return {"noop_calls_per_s": round(_rate(mapped, noop, calls), 1), **_others(mapped, mapped, calls)}
+        return {
+            "noop_calls_per_s": round(_rate(mapped, noop, calls), 1),
+            **_others(mapped, mapped, calls),
+        }
 
 
 def _mapped(
-    client: Client, options: MapOptions, function: Callable[[int], object], count: int, chunksize: int
+    client: Client,
+    options: MapOptions,
+    function: Callable[[int], object],
+    count: int,
+    chunksize: int,
 ) -> list[object]:
-    return client.map(function, range(count), **{**options, "chunksize": chunksize}).results(10 * WITHIN_S)
+    return client.map(function, range(count), **{**options, "chunksize": chunksize}).results(
+        10 * WITHIN_S
+    )
 
 
-def _rate(mapped: MapFunction, function: Callable[[int], object], count: int, chunksize: int = 1) -> float:
-    """Calls a second of one map, from the call until all results are here. Raises RuntimeError for wrong ones."""
+def _rate(
+    mapped: MapFunction, function: Callable[[int], object], count: int, chunksize: int = 1
+) -> float:
+    """Calls a second of one map, from the call until all results are here. Raises RuntimeError for
+    wrong ones.
+    """
     began = time.perf_counter()
     found = mapped(function, count, chunksize)
     took_s = time.perf_counter() - began

@@ -1,6 +1,8 @@
-"""B13: CPU a task where few arrive: 40 jobs of one task a second, real processes, an otherwise idle cluster.
+"""B13: CPU a task where few arrive: 40 jobs of one task a second, real processes, an otherwise idle
+cluster.
 
-A saturated cluster decides about hundreds of tasks at once; one that people use decides about one at a time. In the
+A saturated cluster decides about hundreds of tasks at once; one that people use decides about one
+at a time. In the
 detail: CPU by service and of everything that was started, messages and commits a task.
 """
 

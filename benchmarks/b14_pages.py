@@ -1,7 +1,8 @@
 """B14: how long open pages wait: 40 clients that fetch the home page or a list once a second each.
 
-As people do who look at a cluster: at an even pace, whether the answer before was fast or not, beside 2,400 tasks that
-run and 50,000 that wait. The clients share the machine's processors with the services.
+As people do who look at a cluster: at an even pace, whether the answer before was fast or not,
+beside 2,400 tasks that run and 50,000 that wait. The clients share the machine's processors with
+the services.
 """
 
 from __future__ import annotations
@@ -53,7 +54,9 @@ def run(quick: bool = False) -> Row:
                 path: {"p50": _percentile(some, 50), "p99": _percentile(some, 99)}
                 for path, some in sorted(taken.items())
             },
-            "cpu_us_per_request": {service: round(s / len(every) * 1e6, 1) for service, s in spent.items()},
+            "cpu_us_per_request": {
+                service: round(s / len(every) * 1e6, 1) for service, s in spent.items()
+            },
         },
     )
 

@@ -1,4 +1,6 @@
-"""B1: no-op tasks through the whole control plane, submission to all SUCCEEDED, every event published and counted."""
+"""B1: no-op tasks through the whole control plane, submission to all SUCCEEDED, every event
+published and counted.
+"""
 
 from __future__ import annotations
 
@@ -40,4 +42,7 @@ async def _rounds(made: Cluster, tasks: int, repeat: int) -> list[noop.Round]:
     gateway = Gateway(made.url)
     gateway.until_workers(noop.HOSTS)
     async with Watcher(made.nats_url) as watcher:
-        return [await noop.run_round(made, gateway, watcher, f"b1-{n}", tasks) for n in range(repeat + 1)][1:]
+        return [
+            await noop.run_round(made, gateway, watcher, f"b1-{n}", tasks)
+            for n in range(repeat + 1)
+        ][1:]

@@ -22,7 +22,9 @@ from iris import Client
 
 GOAL = 2_500
 HOSTS = 4
-"""A worker starts one process at a time and waits until it has become the program; a few share the cores better."""
+"""A worker starts one process at a time and waits until it has become the program; a few share the
+cores better.
+"""
 CPUS = 64
 FLOOR = 2_000
 """Processes that a floor program starts."""
@@ -66,7 +68,13 @@ def _directory() -> Iterator[Path]:
 
 
 def row(
-    name: str, what: str, made: Cluster, spec: Mapping[str, Any], tasks: int, repeat: int, goal: float = GOAL
+    name: str,
+    what: str,
+    made: Cluster,
+    spec: Mapping[str, Any],
+    tasks: int,
+    repeat: int,
+    goal: float = GOAL,
 ) -> Row:
     """A row of jobs of one task kind, on a cluster of `hosts`."""
     runs, detail = asyncio.run(_rounds(made, spec, tasks, repeat))
@@ -78,7 +86,9 @@ def row(
         value=round(median(runs), 1),
         unit="tasks/s",
         goal=goal,
-        of_floor={name: round(median(runs) / one.rate, 3) for name, one in bare.items() if one is not None},
+        of_floor={
+            name: round(median(runs) / one.rate, 3) for name, one in bare.items() if one is not None
+        },
         rss_bytes=max(rss.values()),
         runs=[round(r, 1) for r in runs],
         detail={**detail, "rss_bytes": rss},
@@ -93,11 +103,15 @@ async def _rounds(
     async with Watcher(made.nats_url) as watcher:
         await round_of(gateway, watcher, "/warm", tasks, spec)
         before = await account.read(made, watcher)
-        rates = [await round_of(gateway, watcher, f"/counted-{n}", tasks, spec) for n in range(repeat)]
+        rates = [
+            await round_of(gateway, watcher, f"/counted-{n}", tasks, spec) for n in range(repeat)
+        ]
         return rates, (await account.read(made, watcher)).per(before, tasks * repeat)
 
 
-async def round_of(gateway: Gateway, watcher: Watcher, name: str, tasks: int, spec: Mapping[str, Any]) -> float:
+async def round_of(
+    gateway: Gateway, watcher: Watcher, name: str, tasks: int, spec: Mapping[str, Any]
+) -> float:
     """Tasks a second of one job. Raises RuntimeError when not all succeeded."""
     began = time.perf_counter()
     await asyncio.to_thread(gateway.submit, name=name, replicas=tasks, **spec)

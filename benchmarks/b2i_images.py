@@ -1,7 +1,7 @@
 """B2i: /bin/true in containers of an image, by the runtime that this machine has.
 
-The image is made here from a static program and is present before the first task. Needs docker or podman, and a C
-compiler.
+The image is made here from a static program and is present before the first task. Needs docker or
+podman, and a C compiler.
 """
 
 from __future__ import annotations
@@ -28,12 +28,17 @@ def run(quick: bool = False) -> Row:
     settings = [(*host, f"worker.container_runtime={runtime}") for host in hosts()]
     with cluster(workers=settings, state=WINDOW) as made:
         spec = {"command": ["/true"], "environment": {"image": IMAGE}}
-        return row("B2i", f"{tasks:,} containers by {runtime}", made, spec, tasks, 2 if quick else 3, GOAL)
+        return row(
+            "B2i", f"{tasks:,} containers by {runtime}", made, spec, tasks, 2 if quick else 3, GOAL
+        )
 
 
 def _runtime() -> str:
     for name in RUNTIMES:
-        if shutil.which(name) and subprocess.run([name, "info"], capture_output=True, check=False).returncode == 0:
+        if (
+            shutil.which(name)
+            and subprocess.run([name, "info"], capture_output=True, check=False).returncode == 0
+        ):
             return name
     raise RuntimeError(f"none of {', '.join(RUNTIMES)} answers")
 
@@ -45,4 +50,9 @@ def _make_image(runtime: str) -> None:
         (directory / "true.c").write_text("int main(void) { return 0; }\n")
         (directory / "Dockerfile").write_text('FROM scratch\nCOPY true /true\nCMD ["/true"]\n')
         subprocess.run(["cc", "-static", "-O2", "-o", "true", "true.c"], cwd=directory, check=True)
-        subprocess.run([runtime, "build", "-q", "-t", IMAGE, "."], cwd=directory, check=True, capture_output=True)
+        subprocess.run(
+            [runtime, "build", "-q", "-t", IMAGE, "."],
+            cwd=directory,
+            check=True,
+            capture_output=True,
+        )

@@ -1,7 +1,9 @@
-"""B3: one process task at a time on an idle cluster: from submission to the public events of its start and end.
+"""B3: one process task at a time on an idle cluster: from submission to the public events of its
+start and end.
 
-Three fsynced commits lie on the way. Times are taken by one clock in this process: when the request is sent, and
-when the event arrives. In the detail is also what the peers' figures are: the task's own clock, as it begins.
+Three fsynced commits lie on the way. Times are taken by one clock in this process: when the request
+is sent, and when the event arrives. In the detail is also what the peers' figures are: the task's
+own clock, as it begins.
 """
 
 from __future__ import annotations
@@ -28,7 +30,9 @@ ROUND_TRIPS = 3
 
 
 def run(quick: bool = False, tasks: int = 300) -> Row:
-    """Milliseconds, p50 submit to started; p99 and submit to known finished are in the detail, runs are thirds."""
+    """Milliseconds, p50 submit to started; p99 and submit to known finished are in the detail, runs
+    are thirds.
+    """
     if quick:
         tasks = 150
     with cluster(workers=[("worker.id=host-0", "worker.cpu_millis=8000")]) as made:
@@ -36,7 +40,9 @@ def run(quick: bool = False, tasks: int = 300) -> Row:
         rounds, spent = asyncio.run(_accounted(made, tasks))
         rss = made.rss_bytes()
         bare = _floor_ms(made.nats_url)
-        own_clock = _own_clock(made.url, asyncio.run(_rounds(made, "/b3-own", ["/bin/date", "+%s.%N"], tasks // 3)))
+        own_clock = _own_clock(
+            made.url, asyncio.run(_rounds(made, "/b3-own", ["/bin/date", "+%s.%N"], tasks // 3))
+        )
     started = [one.started_ms for one in rounds]
     return Row(
         row="B3",
@@ -66,13 +72,18 @@ def _floor_ms(nats_url: str) -> dict[str, float]:
     rates = {"appends": synced and synced.rate, "spawn": started and started.rate}
     needed = {"appends": APPENDS, "spawn": 1, "round trips": ROUND_TRIPS}
     rates["round trips"] = floor.round_trip(nats_url, FLOOR)
-    return {f"{needed[name]} {name}": 1000 * needed[name] / rate for name, rate in rates.items() if rate}
+    return {
+        f"{needed[name]} {name}": 1000 * needed[name] / rate for name, rate in rates.items() if rate
+    }
 
 
 def spread(times: list[float]) -> dict[str, float]:
     """Median and 99th percentile."""
     ordered = sorted(times)
-    return {"p50": round(median(ordered), 2), "p99": round(ordered[int(len(ordered) * 0.99) - 1], 2)}
+    return {
+        "p50": round(median(ordered), 2),
+        "p99": round(ordered[int(len(ordered) * 0.99) - 1], 2),
+    }
 
 
 class Round(NamedTuple):
@@ -109,11 +120,15 @@ async def _rounds(made: Cluster, name: str, command: list[str], tasks: int) -> l
     async with Submitter(made.url) as submitter:
         for number in range(tasks):
             loop = asyncio.get_running_loop()
-            seen = {f"task.state.{state}": loop.create_future() for state in ("running", "succeeded")}
+            seen = {
+                f"task.state.{state}": loop.create_future() for state in ("running", "succeeded")
+            }
             sent_s, began = time.time(), time.perf_counter()
             await submitter.submit(name=f"{name}-{number}", command=command)
             running, ended = await asyncio.wait_for(asyncio.gather(*seen.values()), 30)
-            rounds.append(Round(f"{name}-{number}", sent_s, (running - began) * 1000, (ended - began) * 1000))
+            rounds.append(
+                Round(f"{name}-{number}", sent_s, (running - began) * 1000, (ended - began) * 1000)
+            )
     await connection.close()
     return rounds
 

@@ -1,4 +1,5 @@
-"""B3g: one gang of four at a time on an idle cluster: from submission to the public events that its members started.
+"""B3g: one gang of four at a time on an idle cluster: from submission to the public events that its
+members started.
 
 As B3, with the barrier: all members are prepared before any of them starts.
 """
@@ -22,7 +23,9 @@ GOAL_MS = 20.0
 
 
 def run(quick: bool = False) -> Row:
-    """Milliseconds, p50 submit to the last member's start; p99 and submit to known finished are in the detail."""
+    """Milliseconds, p50 submit to the last member's start; p99 and submit to known finished are in
+    the detail.
+    """
     gangs = 60 if quick else 200
     with cluster(workers=pods(1)) as made:
         asyncio.run(_rounds(made, "/warm", 20))
@@ -37,12 +40,21 @@ def run(quick: bool = False) -> Row:
         better="less",
         rss_bytes=max(rss.values()),
         runs=[round(median(started[n * gangs // 3 : (n + 1) * gangs // 3]), 2) for n in range(3)],
-        detail={"started_ms": spread(started), "finished_ms": spread(finished), **detail, "rss_bytes": rss},
+        detail={
+            "started_ms": spread(started),
+            "finished_ms": spread(finished),
+            **detail,
+            "rss_bytes": rss,
+        },
     )
 
 
-async def _rounds(made: Cluster, name: str, gangs: int) -> tuple[list[float], list[float], dict[str, object]]:
-    """Milliseconds to the start and to the end of each gang, submitted one after another, and what a gang costs."""
+async def _rounds(
+    made: Cluster, name: str, gangs: int
+) -> tuple[list[float], list[float], dict[str, object]]:
+    """Milliseconds to the start and to the end of each gang, submitted one after another, and what
+    a gang costs.
+    """
     Gateway(made.url).until_workers(MEMBERS)
     connection = await connect(made.nats_url, name="bench")
     moments: dict[str, list[float]] = {"running": [], "succeeded": []}
@@ -64,7 +76,9 @@ async def _rounds(made: Cluster, name: str, gangs: int) -> tuple[list[float], li
                 times.clear()
             ended.clear()
             began = time.perf_counter()
-            await submitter.submit(name=f"{name}-{number}", command=["/bin/true"], replicas=MEMBERS, coscheduling=GROUP)
+            await submitter.submit(
+                name=f"{name}-{number}", command=["/bin/true"], replicas=MEMBERS, coscheduling=GROUP
+            )
             await asyncio.wait_for(ended.wait(), 30)
             started.append((max(moments["running"]) - began) * 1000)
             finished.append((max(moments["succeeded"]) - began) * 1000)

@@ -1,9 +1,10 @@
-"""B4: one scheduling pass over a large cluster and a long queue, and the cycle after it with 100 new tasks.
+"""B4: one scheduling pass over a large cluster and a long queue, and the cycle after it with 100
+new tasks.
 
-The pass begins with nothing remembered: eligible workers, groups, placements and the reason of everything that waits
-are all found in it; only the table of workers belongs to the mirror. 100,000 tasks in 1,000 classes (one job each),
-10,000 workers, 4 resources, 2 constraints each, 5 % of the classes gangs. In the detail: the same with ten jobs a
-class, so that classes interleave.
+The pass begins with nothing remembered: eligible workers, groups, placements and the reason of
+everything that waits are all found in it; only the table of workers belongs to the mirror. 100,000
+tasks in 1,000 classes (one job each), 10,000 workers, 4 resources, 2 constraints each, 5 % of the
+classes gangs. In the detail: the same with ten jobs a class, so that classes interleave.
 """
 
 from __future__ import annotations
@@ -60,7 +61,9 @@ def run(quick: bool = False, workers: int = WORKERS) -> Row:
             "full_ms_by_workers": {**growth, str(workers): round(median(full), 1)},
             "incremental_ms": round(median(incremental), 2),
             "incremental_goal_ms": GOAL_INCREMENTAL_MS,
-            "ten_jobs_a_class_ms": round(median([_pass(many_jobs, Cache())[1] for _ in range(3)]), 1),
+            "ten_jobs_a_class_ms": round(
+                median([_pass(many_jobs, Cache())[1] for _ in range(3)]), 1
+            ),
         },
     )
 
@@ -92,7 +95,9 @@ def _timed(decide: Callable[[], Decision]) -> tuple[Decision, float]:
 
 
 def _next_cycle(mirror: Mirror, first: Decision) -> float:
-    """Every plan was taken until one places nothing, 100 tasks of known classes come: milliseconds to plan them."""
+    """Every plan was taken until one places nothing, 100 tasks of known classes come: milliseconds
+    to plan them.
+    """
     cache, made = Cache(), first
     while made.plan.placements or made.wake_ms is not None:
         cache.learn(made.columns, made.findings, mirror.looked())

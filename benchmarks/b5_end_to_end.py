@@ -1,9 +1,10 @@
-"""B5e: gangs of 4 end to end with real processes, over pods of 4 hosts, each a worker process of its own.
+"""B5e: gangs of 4 end to end with real processes, over pods of 4 hosts, each a worker process of
+its own.
 
-Every gang is a job of its own, submitted over HTTP from a few clients, and asks for hosts that share a pod: all four
-members are prepared, started together and run /bin/true. A host has room for many members at once. From the first
-submission until the public events say that every gang has ended. In the detail: gangs whose members read a bundle and
-leave files.
+Every gang is a job of its own, submitted over HTTP from a few clients, and asks for hosts that
+share a pod: all four members are prepared, started together and run /bin/true. A host has room for
+many members at once. From the first submission until the public events say that every gang has
+ended. In the detail: gangs whose members read a bundle and leave files.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ def run(quick: bool = False) -> Row:
     gangs = GANGS // 3 if quick else GANGS
     with cluster(workers=pods(PODS), state=WINDOW) as made:
         runs, detail = asyncio.run(_rounds(made, "gang", gangs, 3, TRUE))
-        with_bundles, _ = asyncio.run(_rounds(made, "bundle", gangs // 2, 2, {**FILES, "bundle": bundle(made)}))
+        with_bundles, _ = asyncio.run(
+            _rounds(made, "bundle", gangs // 2, 2, {**FILES, "bundle": bundle(made)})
+        )
         rss = made.rss_bytes()
     bare = floor.isolate(FLOOR)
     return Row(
@@ -45,10 +48,16 @@ def run(quick: bool = False) -> Row:
         value=round(median(runs), 1),
         unit="gangs/s",
         goal=GOAL,
-        of_floor={"isolate": round(MEMBERS * median(runs) / bare.rate, 3)} if bare is not None else {},
+        of_floor={"isolate": round(MEMBERS * median(runs) / bare.rate, 3)}
+        if bare is not None
+        else {},
         rss_bytes=max(rss.values()),
         runs=[round(r, 1) for r in runs],
-        detail={**detail, "with_bundles_gangs_per_s": round(median(with_bundles), 1), "rss_bytes": rss},
+        detail={
+            **detail,
+            "with_bundles_gangs_per_s": round(median(with_bundles), 1),
+            "rss_bytes": rss,
+        },
     )
 
 
@@ -72,18 +81,24 @@ async def _rounds(
     async with Watcher(made.nats_url) as watcher:
         await round_of(made.url, watcher, name, gangs, spec)
         before = await account.read(made, watcher)
-        rates = [await round_of(made.url, watcher, f"{name}-{n}", gangs, spec) for n in range(repeat)]
+        rates = [
+            await round_of(made.url, watcher, f"{name}-{n}", gangs, spec) for n in range(repeat)
+        ]
         return rates, (await account.read(made, watcher)).per(before, gangs * repeat, "gang")
 
 
-async def round_of(url: str, watcher: Watcher, name: str, gangs: int, spec: Mapping[str, Any]) -> float:
+async def round_of(
+    url: str, watcher: Watcher, name: str, gangs: int, spec: Mapping[str, Any]
+) -> float:
     """Gangs a second of as many jobs. Raises RuntimeError when not all succeeded."""
     names = [f"/{name}-{number}" for number in range(gangs)]
     began = time.perf_counter()
     shares = [names[first::CLIENTS] for first in range(CLIENTS)]
     await asyncio.gather(*(asyncio.to_thread(_submit, url, share, spec) for share in shares))
     ended = await watcher.until_ended(set(names), within_s=60 + gangs / 5)
-    failed = {job: state for job, state in watcher.states.items() if job in names and state != "succeeded"}
+    failed = {
+        job: state for job, state in watcher.states.items() if job in names and state != "succeeded"
+    }
     if failed:
         raise RuntimeError(f"{len(failed)} gangs did not succeed, {next(iter(failed.items()))}")
     return gangs / (ended - began)

@@ -1,4 +1,6 @@
-"""B5: 1,000 gangs of 4 placed over 2,500 slices of 4 VMs, a third of which are partly busy. Placement only."""
+"""B5: 1,000 gangs of 4 placed over 2,500 slices of 4 VMs, a third of which are partly busy.
+Placement only.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,9 @@ def run(quick: bool = False) -> Row:
 
 def _cluster() -> Mirror:
     """All slices, one VM of every third held by another job, and a queue of gangs in 20 classes."""
-    mirror = Mirror.of([burst.snapshot(burst.workers(SLICES * burst.SLICE, tpu_share=1.0), 0, 1, 1)])
+    mirror = Mirror.of(
+        [burst.snapshot(burst.workers(SLICES * burst.SLICE, tpu_share=1.0), 0, 1, 1)]
+    )
     busy = JobRow(
         1,
         "/busy",
@@ -59,7 +63,8 @@ def _cluster() -> Mirror:
     )
     names = mirror.hosts.columns().names
     holds = tuple(
-        Hold(AttemptRef(1, number, 0), names[number * burst.SLICE], False, False, 0) for number in range(0, SLICES, 3)
+        Hold(AttemptRef(1, number, 0), names[number * burst.SLICE], False, False, 0)
+        for number in range(0, SLICES, 3)
     )
     device = Device("tpu", "v5litepod-16", 4)
     rows = [
@@ -79,6 +84,13 @@ def _cluster() -> Mirror:
     ]
     queued = tuple(Queued(row.job, ((0, row.replicas),), burst.NOW_MS) for row in rows)
     mirror.apply(
-        Delta(mirror.version + 1, burst.NOW_MS, after=mirror.version, jobs=(busy, *rows), opened=holds, queued=queued)
+        Delta(
+            mirror.version + 1,
+            burst.NOW_MS,
+            after=mirror.version,
+            jobs=(busy, *rows),
+            opened=holds,
+            queued=queued,
+        )
     )
     return mirror

@@ -1,6 +1,8 @@
-"""B6: 10,000 workers heartbeat every 5 s: CPU of the state service alone, and the loss of B1's rate.
+"""B6: 10,000 workers heartbeat every 5 s: CPU of the state service alone, and the loss of B1's
+rate.
 
-The workers are real agents with real messages in one process; they have no room, so B1 runs on workers of its own.
+The workers are real agents with real messages in one process; they have no room, so B1 runs on
+workers of its own.
 """
 
 from __future__ import annotations
@@ -23,7 +25,9 @@ TASKS = 10_000
 def run(quick: bool = False) -> Row:
     """Percent of a core that the state service spends on heartbeats while nothing else happens."""
     with cluster(programs=noop.PROGRAMS, workers=noop.WORKERS, state=noop.WINDOW) as made:
-        quiet, beating, idle = asyncio.run(_measure(made, 3 if quick else 5, 5.0 if quick else 20.0))
+        quiet, beating, idle = asyncio.run(
+            _measure(made, 3 if quick else 5, 5.0 if quick else 20.0)
+        )
         rss = made.rss_bytes()
     before, after = median([r.rate for r in quiet]), median([r.rate for r in beating])
     return Row(
@@ -52,11 +56,17 @@ async def _measure(
     gateway = Gateway(made.url)
     gateway.until_workers(noop.HOSTS)
     async with Watcher(made.nats_url) as watcher:
-        quiet = [await noop.run_round(made, gateway, watcher, f"quiet-{n}", TASKS) for n in range(repeat + 1)][1:]
+        quiet = [
+            await noop.run_round(made, gateway, watcher, f"quiet-{n}", TASKS)
+            for n in range(repeat + 1)
+        ][1:]
         alone = await _shares(made, seconds)
         await asyncio.to_thread(made.crowd, WORKERS, BEAT_S)
         crowded = await _shares(made, seconds)
-        beating = [await noop.run_round(made, gateway, watcher, f"beating-{n}", TASKS) for n in range(repeat + 1)][1:]
+        beating = [
+            await noop.run_round(made, gateway, watcher, f"beating-{n}", TASKS)
+            for n in range(repeat + 1)
+        ][1:]
     return quiet, beating, {name: share - alone.get(name, 0.0) for name, share in crowded.items()}
 
 

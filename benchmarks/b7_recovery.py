@@ -1,7 +1,9 @@
-"""B7: time until the state service answers again with 1,000,000 tasks: after a restart, and after a failover.
+"""B7: time until the state service answers again with 1,000,000 tasks: after a restart, and after a
+failover.
 
-A restart is timed from the start of the process, interpreter and imports included, to the first answered query; once
-with the whole journal to replay and once with a snapshot. A take-over is timed from kill -9 of the leader.
+A restart is timed from the start of the process, interpreter and imports included, to the first
+answered query; once with the whole journal to replay and once with a snapshot. A take-over is timed
+from kill -9 of the leader.
 """
 
 from __future__ import annotations
@@ -35,7 +37,9 @@ def run(quick: bool = False) -> Row:
     """Seconds from the start of the process to the first answer, with a snapshot."""
     tasks = TASKS // 10 if quick else TASKS
     repeat = 3
-    with cluster(programs=noop.PROGRAMS, workers=noop.WORKERS, state=(*noop.WINDOW, *NEVER)) as made:
+    with cluster(
+        programs=noop.PROGRAMS, workers=noop.WORKERS, state=(*noop.WINDOW, *NEVER)
+    ) as made:
         found = asyncio.run(_measure(made, tasks, repeat))
         rss = made.rss_bytes()
     return Row(
@@ -67,7 +71,9 @@ async def _measure(made: Cluster, tasks: int, repeat: int) -> dict[str, list[flo
     leader, took_s = await _restart(made, client, leader, NEVER)
     found["journal"].append(took_s)
     leader, _ = await _restart(made, client, leader, SOON)
-    Gateway(made.url).submit(name="/after", command=["true"])  # the first connection has been idle for long
+    Gateway(made.url).submit(
+        name="/after", command=["true"]
+    )  # the first connection has been idle for long
     await _until_snapshot(client)
     for _ in range(repeat):
         leader, took_s = await _restart(made, client, leader, NEVER)
@@ -103,7 +109,9 @@ async def _take_over(
 
 
 async def _first_answer(client: Client) -> float:
-    """When a query was answered first, on this process's clock. Raises RuntimeError for another answer than jobs."""
+    """When a query was answered first, on this process's clock. Raises RuntimeError for another
+    answer than jobs.
+    """
     question = codec.pack(Query("jobs", {"limit": 1}))
     deadline = time.perf_counter() + _RETRY_FOR_S
     while time.perf_counter() < deadline:
@@ -126,7 +134,8 @@ async def _until_snapshot(client: Client) -> None:
     subject = f"$O.{subjects.SNAPSHOTS_BUCKET}.M.>"
     while time.perf_counter() < deadline:
         request = await client.request(
-            f"$JS.API.STREAM.INFO.OBJ_{subjects.SNAPSHOTS_BUCKET}", codec.to_json({"subjects_filter": subject})
+            f"$JS.API.STREAM.INFO.OBJ_{subjects.SNAPSHOTS_BUCKET}",
+            codec.to_json({"subjects_filter": subject}),
         )
         if b'"subjects":{' in request.data:
             return

@@ -1,7 +1,9 @@
-"""B8: operations on a queue of 1,000,000 pending tasks: add, remove, iterate, position; and how each scales.
+"""B8: operations on a queue of 1,000,000 pending tasks: add, remove, iterate, position; and how
+each scales.
 
-The value is the slowest of the operations a second, on single-task jobs, which are the worst case. On a queue a hundred
-times as long O(log n) alone would make an operation 1.5 times as long; the rest is memory that is in no cache.
+The value is the slowest of the operations a second, on single-task jobs, which are the worst case.
+On a queue a hundred times as long O(log n) alone would make an operation 1.5 times as long; the
+rest is memory that is in no cache.
 """
 
 from __future__ import annotations
@@ -22,7 +24,9 @@ SAMPLE = 20_000
 
 
 def run(quick: bool = False) -> Row:
-    """Operations a second at 1,000,000 tasks; microseconds of each at 10,000 and 1,000,000 in the detail."""
+    """Operations a second at 1,000,000 tasks; microseconds of each at 10,000 and 1,000,000 in the
+    detail.
+    """
     tasks = TASKS // 4 if quick else TASKS
     small, large = _operations(tasks // 100), _operations(tasks)
     slowest = max(large.values())

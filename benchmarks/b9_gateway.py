@@ -1,6 +1,8 @@
-"""B9: one gateway with many clients: durable submissions, pages of a listing, and watchers of all events.
+"""B9: one gateway with many clients: durable submissions, pages of a listing, and watchers of all
+events.
 
-Each in turn, on an otherwise idle cluster; the clients share the machine's processors with the services.
+Each in turn, on an otherwise idle cluster; the clients share the machine's processors with the
+services.
 """
 
 from __future__ import annotations
@@ -35,7 +37,9 @@ def run(quick: bool = False) -> Row:
     """Durable submissions a second."""
     seconds, repeat, watchers, jobs = (2.0, 3, 200, 100) if quick else (10.0, 5, WATCHERS, 500)
     with cluster(gateway=NO_LIMIT) as made:
-        submissions, pages, got, wanted = asyncio.run(_measure(made.url, seconds, repeat, watchers, jobs))
+        submissions, pages, got, wanted = asyncio.run(
+            _measure(made.url, seconds, repeat, watchers, jobs)
+        )
         rss = made.rss_bytes()
     with floor.handler("starlette") as url:
         bare = asyncio.run(_rate(url, _page, seconds))
@@ -93,11 +97,16 @@ async def _rate(url: str, ask: Ask, seconds: float) -> float:
 
 
 async def _watch(url: str, watchers: int, jobs: int) -> tuple[int, int]:
-    """How many events all watchers got while jobs were submitted at a steady rate, and how many there were for them."""
+    """How many events all watchers got while jobs were submitted at a steady rate, and how many
+    there were for them.
+    """
     counts = [0] * watchers
     ready = asyncio.Semaphore(0)
     wanted = jobs * EVENTS_OF_A_JOB
-    watching = [asyncio.create_task(_count(url, counts, number, wanted, ready)) for number in range(watchers)]
+    watching = [
+        asyncio.create_task(_count(url, counts, number, wanted, ready))
+        for number in range(watchers)
+    ]
     for _ in range(watchers):
         await ready.acquire()
     began = time.perf_counter()
@@ -112,13 +121,17 @@ async def _watch(url: str, watchers: int, jobs: int) -> tuple[int, int]:
     return sum(counts), wanted * watchers
 
 
-async def _count(url: str, counts: list[int], number: int, wanted: int, ready: asyncio.Semaphore) -> None:
+async def _count(
+    url: str, counts: list[int], number: int, wanted: int, ready: asyncio.Semaphore
+) -> None:
     """Count the events of one stream, until all have come."""
     at = urlsplit(url)
     reader, writer = await asyncio.open_connection(at.hostname, at.port)
     with contextlib.closing(writer):
         head = f"GET /v1/events?type=task.state,job.state HTTP/1.1\r\nHost: {at.netloc}\r\n"
-        writer.write(f"{head}Authorization: Bearer {TOKEN}\r\nAccept: text/event-stream\r\n\r\n".encode())
+        writer.write(
+            f"{head}Authorization: Bearer {TOKEN}\r\nAccept: text/event-stream\r\n\r\n".encode()
+        )
         await reader.readuntil(b"\r\n\r\n")
         ready.release()
         while counts[number] < wanted:

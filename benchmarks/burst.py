@@ -1,9 +1,19 @@
-"""Large clusters and queues for the benchmarks of the scheduler, deterministic; nothing is measured here."""
+"""Large clusters and queues for the benchmarks of the scheduler, deterministic; nothing is measured
+here.
+"""
 
 from __future__ import annotations
 
 from iris_core.messages.message import AttemptRef
-from iris_core.messages.scheduler_state import Delta, FullSnapshot, Hold, JobRow, Plan, Queued, WorkerRow
+from iris_core.messages.scheduler_state import (
+    Delta,
+    FullSnapshot,
+    Hold,
+    JobRow,
+    Plan,
+    Queued,
+    WorkerRow,
+)
 from iris_core.spec.jobs import TASKS, Attribute, Constraint
 from iris_core.spec.resources import Amount, Device, ResourceRequest
 from iris_core.states import ConstraintOp, PriorityBand, WorkerState
@@ -73,14 +83,18 @@ def job(number: int, kind: int, tasks: int) -> JobRow:
         root_submitted_ms=at_ms - number % 1000,
         submitted_ms=at_ms,
         replicas=SLICE if gang else tasks,
-        resources=ResourceRequest(1000 + kind, GIB, 0, Device("tpu", "v5litepod-16", 4)) if gang else resources(kind),
+        resources=ResourceRequest(1000 + kind, GIB, 0, Device("tpu", "v5litepod-16", 4))
+        if gang
+        else resources(kind),
         constraints=constraints(kind),
         group_by="tpu-name" if gang else "",
         spread="" if gang else TASKS,
     )
 
 
-def queue(tasks: int, kinds: int, per_job: int, first: int = 1) -> tuple[tuple[JobRow, ...], tuple[Queued, ...]]:
+def queue(
+    tasks: int, kinds: int, per_job: int, first: int = 1
+) -> tuple[tuple[JobRow, ...], tuple[Queued, ...]]:
     """Jobs of ``kinds`` classes in turn until ``tasks`` tasks wait."""
     rows: list[JobRow] = []
     waiting = 0
@@ -89,7 +103,9 @@ def queue(tasks: int, kinds: int, per_job: int, first: int = 1) -> tuple[tuple[J
         row = job(number, number * 7919 % kinds, min(per_job, tasks - waiting))
         rows.append(row)
         waiting += row.replicas
-    return tuple(rows), tuple(Queued(row.job, ((0, row.replicas),), row.submitted_ms) for row in rows)
+    return tuple(rows), tuple(
+        Queued(row.job, ((0, row.replicas),), row.submitted_ms) for row in rows
+    )
 
 
 def snapshot(hosts: tuple[WorkerRow, ...], tasks: int, kinds: int, per_job: int) -> FullSnapshot:

@@ -1,7 +1,8 @@
-"""A whole cluster on this machine for one benchmark, each service a process, and its CPU and memory.
+"""A whole cluster on this machine for one benchmark, each service a process, and its CPU and
+memory.
 
-The same programs, settings and durability as in use (``sync_interval: always``); only the sizes differ. CPU seconds
-and resident memory are the operating system's own accounting of each process.
+The same programs, settings and durability as in use (``sync_interval: always``); only the sizes
+differ. CPU seconds and resident memory are the operating system's own accounting of each process.
 """
 
 from __future__ import annotations
@@ -55,7 +56,12 @@ class Cluster:
     def start(self, service: str, *settings: str, **environment: str) -> subprocess.Popen[bytes]:
         """Start one more process of a service with ``SECTION.KEY=VALUE`` settings."""
         command = [sys.executable, "-m", self.programs.get(service, f"iris_{service}")]
-        for setting in (f"nats.url={self.nats_url}", "run.gc=quiet", "run.log_level=warning", *settings):
+        for setting in (
+            f"nats.url={self.nats_url}",
+            "run.gc=quiet",
+            "run.log_level=warning",
+            *settings,
+        ):
             command += ["--set", setting]
         variables = {**os.environ, **self.environment, **environment}
         with (self.directory / f"{service}-{len(self.started)}.log").open("wb") as log:
@@ -68,12 +74,28 @@ class Cluster:
             told(service, process.pid)
         return process
 
-    def crowd(self, count: int, heartbeat_interval_s: float = 5.0, cpus: int = 0) -> subprocess.Popen[bytes]:
-        """Start one process that stands for many workers, each with room for ``cpus`` tasks, which never end; return
-        when all have registered.
+    def crowd(
+        self, count: int, heartbeat_interval_s: float = 5.0, cpus: int = 0
+    ) -> subprocess.Popen[bytes]:
+        """Start one process that stands for many workers, each with room for ``cpus`` tasks, which
+        never end; return when all have registered.
         """
-        command = [sys.executable, "-m", "tests.support.fake_workers", "--url", self.nats_url, "--endless"]
-        command += ["--count", str(count), "--heartbeat", str(heartbeat_interval_s), "--cpu-millis", str(cpus * 1000)]
+        command = [
+            sys.executable,
+            "-m",
+            "tests.support.fake_workers",
+            "--url",
+            self.nats_url,
+            "--endless",
+        ]
+        command += [
+            "--count",
+            str(count),
+            "--heartbeat",
+            str(heartbeat_interval_s),
+            "--cpu-millis",
+            str(cpus * 1000),
+        ]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, cwd=HOME)
         self.started.append(process)
         self.processes.setdefault("crowd", []).append(psutil.Process(process.pid))
@@ -111,7 +133,9 @@ class Cluster:
             for process in processes:
                 yield name, process
                 if name == "worker":
-                    yield from (("launcher", child) for child in process.children() if _is_launcher(child))
+                    yield from (
+                        ("launcher", child) for child in process.children() if _is_launcher(child)
+                    )
 
     def launchers(self) -> list[int]:
         """The ids of the workers' launchers."""
@@ -119,7 +143,10 @@ class Cluster:
 
     def said(self) -> str:
         """The last lines of every service that said anything; only warnings are logged."""
-        logs = ((path.stem, path.read_text(errors="replace")[-1500:]) for path in self.directory.glob("*.log"))
+        logs = (
+            (path.stem, path.read_text(errors="replace")[-1500:])
+            for path in self.directory.glob("*.log")
+        )
         return "\n".join(f"{name}: {text}" for name, text in logs if text)
 
 
@@ -132,7 +159,8 @@ def cluster(
     environment: Mapping[str, str] | None = None,
     programs: Mapping[str, str] = MappingProxyType({}),
 ) -> Iterator[Cluster]:
-    """Start NATS, state and gateway with their settings, scheduler, and one worker per list of settings.
+    """Start NATS, state and gateway with their settings, scheduler, and one worker per list of
+    settings.
 
     ``environment``: more variables of every service. ``programs``: as in `Cluster`.
     """
@@ -141,7 +169,11 @@ def cluster(
         nats = OpenServer(directory / "nats")
         nats.start()
         made = Cluster(
-            directory, nats.url, environment=dict(environment or {}), group=RunGroup.make(), programs=programs
+            directory,
+            nats.url,
+            environment=dict(environment or {}),
+            group=RunGroup.make(),
+            programs=programs,
         )
         if made.group is not None:
             made.group.add(nats.pid)
@@ -177,9 +209,11 @@ def _is_launcher(child: psutil.Process) -> bool:
 
 
 def _on_cpu_s(pid: int) -> float:
-    """Seconds that a process has run, threads included that have ended: a launcher starts each process in a new one.
+    """Seconds that a process has run, threads included that have ended: a launcher starts each
+    process in a new one.
 
-    To the nanosecond; clock ticks are too coarse for short bursts. 0 when it has ended. Source: linux/posix-timers.h.
+    To the nanosecond; clock ticks are too coarse for short bursts. 0 when it has ended. Source:
+    linux/posix-timers.h.
     """
     with contextlib.suppress(OSError):
         return time.clock_gettime(~pid << 3 | _CPU_CLOCK)

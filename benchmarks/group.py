@@ -1,7 +1,9 @@
-"""A control group for everything that one run starts, so that no process's CPU is left out of its figure.
+"""A control group for everything that one run starts, so that no process's CPU is left out of its
+figure.
 
-A process that a service starts, and one that has ended, belong to it: bubblewrap and the tasks are in no service's own
-figure. Needs root and a mounted version 2 hierarchy, also one without controllers; elsewhere there is no group.
+A process that a service starts, and one that has ended, belong to it: bubblewrap and the tasks are
+in no service's own figure. Needs root and a mounted version 2 hierarchy, also one without
+controllers; elsewhere there is no group.
 """
 
 from __future__ import annotations
@@ -16,7 +18,9 @@ _OWN = Path("/proc/self/cgroup")
 
 
 class RunGroup:
-    """One group below that of this process; its CPU includes that of the groups which workers make below it."""
+    """One group below that of this process; its CPU includes that of the groups which workers make
+    below it.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -1,8 +1,10 @@
-"""``python -m benchmarks.guard``: measures for a minute what noise does not move, and fails when a limit is passed.
+"""``python -m benchmarks.guard``: measures for a minute what noise does not move, and fails when a
+limit is passed.
 
-Ratios are of rates in turns on one cluster, or of CPU; counts are of commits, messages, bytes, processes and system
-calls. The limits, each with its reason, are in `limits.toml`. What another process on the machine can move is measured
-again, a few times, before it fails. Out of scope: how fast this machine is (`python -m benchmarks`).
+Ratios are of rates in turns on one cluster, or of CPU; counts are of commits, messages, bytes,
+processes and system calls. The limits, each with its reason, are in `limits.toml`. What another
+process on the machine can move is measured again, a few times, before it fails. Out of scope: how
+    fast this machine is (`python -m benchmarks`).
 """
 
 from __future__ import annotations
@@ -59,7 +61,8 @@ def main() -> int:
 
 
 def measure(**environment: str) -> dict[str, float]:
-    """Every figure by its name, on a cluster of its own; those that need strace or a C compiler only with these.
+    """Every figure by its name, on a cluster of its own; those that need strace or a C compiler
+    only with these.
 
     ``environment``: of the services, for tests that plant a regression.
     """
@@ -78,17 +81,23 @@ async def _figures(made: Cluster) -> dict[str, float]:
     async with Watcher(made.nats_url) as watcher:
         with closing(Gateway(made.url)) as gateway:
             await asyncio.to_thread(gateway.until_workers, 2 * MEMBERS)
-            run = _Run(made, gateway, watcher, {**FILES, "bundle": await asyncio.to_thread(bundle, made)})
+            run = _Run(
+                made, gateway, watcher, {**FILES, "bundle": await asyncio.to_thread(bundle, made)}
+            )
             await run.turn(0)
             turns = [await run.turn(number) for number in range(1, TURNS + 1)]
             figures = {name: median([turn[name] for turn in turns]) for name in turns[0]}
-            return figures | await run.singles() | (await run.traced() if strace.installed() else {})
+            return (
+                figures | await run.singles() | (await run.traced() if strace.installed() else {})
+            )
 
 
 class _Run:
     """The jobs of one measurement on one cluster."""
 
-    def __init__(self, made: Cluster, gateway: Gateway, watcher: Watcher, files: Mapping[str, Any]) -> None:
+    def __init__(
+        self, made: Cluster, gateway: Gateway, watcher: Watcher, files: Mapping[str, Any]
+    ) -> None:
         self._made, self._gateway, self._watcher, self._files = made, gateway, watcher, files
 
     async def turn(self, number: int) -> dict[str, float]:
@@ -141,7 +150,9 @@ class _Run:
     async def _gangs(self, name: str) -> float:
         return await gangs_of(self._made.url, self._watcher, name, GANGS, TRUE)
 
-    async def _job(self, name: str, tasks: int, spec: Mapping[str, Any], where: Mapping[str, Any]) -> None:
+    async def _job(
+        self, name: str, tasks: int, spec: Mapping[str, Any], where: Mapping[str, Any]
+    ) -> None:
         await round_of(self._gateway, self._watcher, name, tasks, {**spec, **where})
 
 

@@ -27,7 +27,9 @@ class Gateway:
         self._connection.close()
 
     def ask(self, method: str, path: str, body: Any = None, key: str = "") -> Any:
-        """With a ``key``, a request that a busy cluster does not answer (503) is repeated for at most a minute."""
+        """With a ``key``, a request that a busy cluster does not answer (503) is repeated for at
+        most a minute.
+        """
         headers = {"Authorization": _AUTHORIZATION}
         headers |= {"Content-Type": "application/json"} if body is not None else {}
         headers |= {"Idempotency-Key": key} if key else {}
@@ -52,11 +54,15 @@ class Gateway:
         return found
 
     def until_workers(self, count: int, within_s: float = 90.0) -> None:
-        """Wait until that many workers are healthy; on a busy machine the state service may not answer yet."""
+        """Wait until that many workers are healthy; on a busy machine the state service may not
+        answer yet.
+        """
         deadline, found = time.monotonic() + within_s, "no answer"
         while time.monotonic() < deadline:
             try:
-                states = [worker["state"] for worker in self.ask("GET", "/v1/workers?limit=500")["items"]]
+                states = [
+                    worker["state"] for worker in self.ask("GET", "/v1/workers?limit=500")["items"]
+                ]
             except RuntimeError as error:
                 found = str(error)
             else:
@@ -68,7 +74,9 @@ class Gateway:
 
 
 class Submitter:
-    """Submissions, and reads, by an event loop that listens at the same time: no thread stands between the two."""
+    """Submissions, and reads, by an event loop that listens at the same time: no thread stands
+    between the two.
+    """
 
     def __init__(self, url: str) -> None:
         self._at = urlsplit(url)
@@ -89,7 +97,9 @@ class Submitter:
         await self._exchange(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body, b"201")
 
     async def get(self, path: str) -> bytes:
-        """The body of one answer; asked again while there is no time for it. Raises RuntimeError with a refusal."""
+        """The body of one answer; asked again while there is no time for it. Raises RuntimeError
+        with a refusal.
+        """
         head = f"GET {path} HTTP/1.1\r\n{self._head}\r\n".encode()
         while True:
             if text := await self._exchange(head, b"200", b"503"):

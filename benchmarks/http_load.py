@@ -1,7 +1,9 @@
-"""``python -m benchmarks.http_load ADDRESS PATH CONNECTIONS SECONDS``: sequential requests on each connection.
+"""``python -m benchmarks.http_load ADDRESS PATH CONNECTIONS SECONDS``: sequential requests on each
+connection.
 
-Prints how many were answered and how long each took, as JSON. Every answer must have the size of the first: so the
-generator need not parse them, and takes little of the machine it shares with what it measures.
+Prints how many were answered and how long each took, as JSON. Every answer must have the size of
+the first: so the generator need not parse them, and takes little of the machine it shares with what
+    it measures.
 """
 
 from __future__ import annotations
@@ -81,7 +83,9 @@ async def measure(address: str, path: str, connections: int, seconds: float) -> 
 
 
 async def _size(host: str, port: int, request: bytes) -> int:
-    """Bytes of one answer, on a connection that is used again. Raises RuntimeError when it is not 200."""
+    """Bytes of one answer, on a connection that is used again. Raises RuntimeError when it is not
+    200.
+    """
     reader, writer = await asyncio.open_connection(host, port)
     writer.write(request)
     head = await reader.readuntil(b"\r\n\r\n")

@@ -1,8 +1,9 @@
-"""``python -m benchmarks.latency_trace``: when each message of one small job passes NATS, on an idle cluster.
+"""``python -m benchmarks.latency_trace``: when each message of one small job passes NATS, on an
+idle cluster.
 
-A plain subscriber outside notes everything; the services are as they are. Printed are medians, from the moment the
-submission is sent, and each step's share of the way to the event that the task runs. It is what a flame graph is for
-row B3, whose time lies between processes and not in one.
+A plain subscriber outside notes everything; the services are as they are. Printed are medians, from
+the moment the submission is sent, and each step's share of the way to the event that the task runs.
+It is what a flame graph is for row B3, whose time lies between processes and not in one.
 """
 
 from __future__ import annotations
@@ -43,11 +44,15 @@ def main() -> None:
         at = median([way[place] for way in ways])
         print(f"{at:6.2f} ms  {(at - before) / whole:4.0%}  {subject:26} {meaning}")
         before = at
-    print(f"medians of {len(ways)} jobs; the messages of {JOBS - len(ways)} others came in another order")
+    print(
+        f"medians of {len(ways)} jobs; the messages of {JOBS - len(ways)} others came in another order"
+    )
 
 
 async def _ways(url: str, nats_url: str) -> list[list[float]]:
-    """Milliseconds at which each step was seen, by job; jobs that had their messages in another order are left out."""
+    """Milliseconds at which each step was seen, by job; jobs that had their messages in another
+    order are left out.
+    """
     gateway = Gateway(url)
     gateway.until_workers(1)
     client = await nats.connect(nats_url)

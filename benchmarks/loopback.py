@@ -1,8 +1,9 @@
-"""The whole path in one process: machine, scheduler and agents, every message packed and read, no bus, no clock.
+"""The whole path in one process: machine, scheduler and agents, every message packed and read, no
+bus, no clock.
 
-Nothing here waits, so what it counts is the same on every machine: commits, messages, bytes and events a task. The
-guard in `tests/unit/bench` holds these figures; `python -m benchmarks.loopback` prints them, and CPU microseconds.
-Not a row of the table: no journal is written.
+Nothing here waits, so what it counts is the same on every machine: commits, messages, bytes and
+events a task. The guard in `tests/unit/bench` holds these figures; `python -m benchmarks.loopback`
+prints them, and CPU microseconds. Not a row of the table: no journal is written.
 """
 
 from __future__ import annotations
@@ -14,7 +15,15 @@ from iris_bus.contract import Publication
 from iris_core import codec, subjects
 from iris_core.messages.gateway_state import Caller, SubmitJob
 from iris_core.messages.scheduler_state import Delta, FullSnapshot, PlanTaken
-from iris_core.messages.state_worker import Ended, Order, OrderTaken, Register, ReportTaken, Stage, WorkerReport
+from iris_core.messages.state_worker import (
+    Ended,
+    Order,
+    OrderTaken,
+    Register,
+    ReportTaken,
+    Stage,
+    WorkerReport,
+)
 from iris_core.spec.jobs import JobSpec
 from iris_core.spec.resources import Amount
 from iris_core.states import Cause
@@ -57,7 +66,9 @@ class Loopback:
         self.machine.replay(1, self.machine.bid(self.now_ms))
         self.machine.lead(self.now_ms)
         for name, agent in self._agents.items():
-            register = Register(name, agent.incarnation, {}, Amount(slots * 1000, 1 << 40, 1 << 40, 0), self.now_ms)
+            register = Register(
+                name, agent.incarnation, {}, Amount(slots * 1000, 1 << 40, 1 << 40, 0), self.now_ms
+            )
             self._ask(WorkerReport(name, agent.incarnation, register=register))
         self.machine.step(self._inputs, self.now_ms)
         self._inputs = []
@@ -76,7 +87,9 @@ class Loopback:
         self._inputs.append(Request(subjects.CMD_SUBMIT, codec.pack(command), "answers"))
 
     def run(self) -> None:
-        """Turn until everything has ended. Raises RuntimeError when nothing moves though something waits."""
+        """Turn until everything has ended. Raises RuntimeError when nothing moves though something
+        waits.
+        """
         while self._inputs:
             self.turn()
         if len(self.machine.ledger.queue):
@@ -158,14 +171,19 @@ class Loopback:
         for reply in output.of(ReplyTo):
             if reply.to.startswith(_REPORTS):
                 name = reply.to.removeprefix(_REPORTS)
-                self._agents[name].on_taken(self._told.pop(name), codec.unpack(reply.data, ReportTaken), self.now_ms)
+                self._agents[name].on_taken(
+                    self._told.pop(name), codec.unpack(reply.data, ReportTaken), self.now_ms
+                )
             elif reply.to == "plan" and codec.unpack(reply.data, PlanTaken).refused:
                 raise RuntimeError("a plan was refused")
 
 
 def main() -> None:
     """Print what one task costs: all at once, and through a few slots."""
-    for title, slots, tasks in (("10,000 tasks at once", 10_000, 10_000), ("2,000 tasks through 64 slots", 32, 2_000)):
+    for title, slots, tasks in (
+        ("10,000 tasks at once", 10_000, 10_000),
+        ("2,000 tasks through 64 slots", 32, 2_000),
+    ):
         loopback = Loopback(slots=slots)
         loopback.submit("/warm", tasks)
         loopback.run()
@@ -178,7 +196,9 @@ def main() -> None:
             print(f"  {what:14} {count / tasks:9.4f} a task")
         for service, seconds in loopback.cpu_s.items():
             rounds = loopback.counts["rounds"]
-            print(f"  {service:14} {seconds / tasks * 1e6:9.1f} us a task {seconds / rounds * 1e6:9.1f} us a round")
+            print(
+                f"  {service:14} {seconds / tasks * 1e6:9.1f} us a task {seconds / rounds * 1e6:9.1f} us a round"
+            )
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """Runs the peers: each in its own environment, with the server it needs, on the same machine.
 
-``python -m benchmarks.peer_runs`` (`make bench-peers`) makes the environments; a peer whose environment or server is
-missing is left out of the table and named. Out of scope: what a peer does (`peers/`).
+``python -m benchmarks.peer_runs`` (`make bench-peers`) makes the environments; a peer whose
+environment or server is missing is left out of the table and named. Out of scope: what a peer does
+    (`peers/`).
 """
 
 from __future__ import annotations
@@ -94,7 +95,9 @@ def _server(name: str) -> Iterator[dict[str, str]]:
             with _redis(Path(directory)) as url:
                 yield {"PEER_REDIS_URL": url}
         elif name == "taskiq":
-            server = OpenServer(Path(directory) / "nats", sync="2m")  # as Redis below, it need not sync
+            server = OpenServer(
+                Path(directory) / "nats", sync="2m"
+            )  # as Redis below, it need not sync
             server.start()
             try:
                 yield {"PEER_NATS_URL": server.url}
@@ -113,7 +116,17 @@ def _redis(directory: Path) -> Iterator[str]:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     server = subprocess.Popen(
-        [program, "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", str(directory)],
+        [
+            program,
+            "--port",
+            str(port),
+            "--bind",
+            "127.0.0.1",
+            "--save",
+            "",
+            "--dir",
+            str(directory),
+        ],
         stdout=subprocess.DEVNULL,
     )
     try:

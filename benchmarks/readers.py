@@ -1,7 +1,9 @@
-"""``python -m benchmarks.readers URL --count 8``: clients that list jobs page by page until stdin ends.
+"""``python -m benchmarks.readers URL --count 8``: clients that list jobs page by page until stdin
+ends.
 
-A separate process, so that the clients do not use the measuring process's processor; it prints the number of pages at
-the end. Listings differ between clients and between pages, as those of different users do.
+A separate process, so that the clients do not use the measuring process's processor; it prints the
+number of pages at the end. Listings differ between clients and between pages, as those of different
+users do.
 """
 
 from __future__ import annotations

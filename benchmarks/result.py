@@ -16,7 +16,8 @@ class Row(msgspec.Struct, kw_only=True):
         value: in the goal's own terms; the median of ``runs``.
         better: whether more or less is better.
         ratio: how many times better than the best peer; None when no peer was measured in this run.
-        of_floor: a figure of this row divided by that of a floor program in this run, by the program.
+        of_floor: a figure of this row divided by that of a floor program in this run, by the
+            program.
         rss_bytes: the largest resident size of any of our processes.
         detail: whatever explains the figure (CPU seconds per service, sizes, percentiles).
     """
@@ -35,7 +36,9 @@ class Row(msgspec.Struct, kw_only=True):
     detail: dict[str, Any] = {}
 
     def against(self, peers: dict[str, float], others: dict[str, dict[str, float]]) -> Row:
-        """The same row beside what the peers did in this run. ``others``: further figures of theirs, for the detail."""
+        """The same row beside what the peers did in this run. ``others``: further figures of
+        theirs, for the detail.
+        """
         if not peers:
             return self
         best = max(peers.values()) if self.better == "more" else min(peers.values())

@@ -17,7 +17,10 @@ _ROW = re.compile(r"^\s*[\d.]+\s+[\d.]+\s+\d+\s+(\d+)(?:\s+\d+)?\s+(\w+)$", re.M
 def installed() -> bool:
     """Whether strace is on PATH and may look at processes here."""
     found = shutil.which("strace")
-    return found is not None and subprocess.run([found, "-qq", "-o", "/dev/null", "true"], check=False).returncode == 0
+    return (
+        found is not None
+        and subprocess.run([found, "-qq", "-o", "/dev/null", "true"], check=False).returncode == 0
+    )
 
 
 @contextmanager

@@ -1,4 +1,5 @@
-"""``python -m benchmarks.table [RESULT.json]``: prints one kept run, by default the newest, as Markdown tables.
+"""``python -m benchmarks.table [RESULT.json]``: prints one kept run, by default the newest, as
+Markdown tables.
 
 So no figure there is typed by hand. Nothing is measured here.
 """
@@ -24,8 +25,14 @@ class Record(msgspec.Struct):
 
 def table(record: Record) -> str:
     """All rows as Markdown, then what explains each."""
-    machine = ", ".join(f"{key} {value}" for key, value in record.machine.items() if key != "left_out")
-    lines = [f"Measured on: {machine}.", "", "| row | what | figure | lowest to highest | goal | peers | ratio | RSS |"]
+    machine = ", ".join(
+        f"{key} {value}" for key, value in record.machine.items() if key != "left_out"
+    )
+    lines = [
+        f"Measured on: {machine}.",
+        "",
+        "| row | what | figure | lowest to highest | goal | peers | ratio | RSS |",
+    ]
     lines += ["|---|---|---|---|---|---|---|---|", *map(_line, record.rows)]
     for row in record.rows:
         floors = {"of_floor": row.of_floor} if row.of_floor else {}
@@ -39,7 +46,9 @@ def _line(row: Row) -> str:
     ratio = f"{row.ratio:g}" if row.ratio is not None else ""
     figure = f"**{row.value:,g}** {row.unit}" if row.reached else f"{row.value:,g} {row.unit}"
     what, size = row.what, f"{row.rss_bytes / 1e6:.0f} MB"
-    return f"| {row.row} | {what} | {figure} | {spread} | {row.goal:,g} | {peers} | {ratio} | {size} |"
+    return (
+        f"| {row.row} | {what} | {figure} | {spread} | {row.goal:,g} | {peers} | {ratio} | {size} |"
+    )
 
 
 def _details(detail: dict[str, Any]) -> list[str]:

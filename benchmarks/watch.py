@@ -1,4 +1,6 @@
-"""A plain NATS client that watches public events: the end of each job, and the contents of the stream."""
+"""A plain NATS client that watches public events: the end of each job, and the contents of the
+stream.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ from nats.aio.msg import Msg
 
 
 class Watcher:
-    """Notes when and how each job ended, and counts what the event stream keeps. Use as an async context manager."""
+    """Notes when and how each job ended, and counts what the event stream keeps. Use as an async
+    context manager.
+    """
 
     def __init__(self, url: str) -> None:
         self._url = url  # of tests.support.nats.OpenServer, which names the two users
@@ -59,16 +63,26 @@ class Watcher:
         return state["last_seq"], state["bytes"]
 
     async def messages(self) -> int:
-        """Messages that the server has received from and sent to all its clients, what this watcher gets among them."""
+        """Messages that the server has received from and sent to all its clients, what this watcher
+        gets among them.
+        """
         await self._client.flush()
         answer = await self._system.request("$SYS.REQ.SERVER.PING.STATSZ", b"", timeout=10)
         stats = msgspec.json.decode(answer.data)["statsz"]
         return int(stats["received"]["msgs"] + stats["sent"]["msgs"])
 
     async def until_stored(self, wanted: dict[str, int], within_s: float = 20.0) -> None:
-        """Return when the stream keeps exactly these counts. Raises RuntimeError saying what it keeps instead."""
+        """Return when the stream keeps exactly these counts. Raises RuntimeError saying what it
+        keeps instead.
+        """
         deadline = time.monotonic() + within_s
-        while (kept := {subject: n for subject, n in (await self.stored()).items() if subject in wanted}) != wanted:
-            if time.monotonic() > deadline or any(kept.get(subject, 0) > n for subject, n in wanted.items()):
+        while (
+            kept := {
+                subject: n for subject, n in (await self.stored()).items() if subject in wanted
+            }
+        ) != wanted:
+            if time.monotonic() > deadline or any(
+                kept.get(subject, 0) > n for subject, n in wanted.items()
+            ):
                 raise RuntimeError(f"not every event was told once: {kept} instead of {wanted}")
             await asyncio.sleep(0.02)

@@ -1,6 +1,8 @@
-"""Draw the pages, the files of deploy/ and the asynchronous client, which are made from the code: `make draw`.
+"""Draw the pages, the files of deploy/ and the asynchronous client, which are made from the code:
+`make draw`.
 
-`--check` writes nothing and fails when a drawing is stale. What is drawn is in `drawings`, one document a module.
+`--check` writes nothing and fails when a drawing is stale. What is drawn is in `drawings`, one
+document a module.
 """
 
 from __future__ import annotations
@@ -40,7 +42,10 @@ DRAWINGS: dict[str, Callable[[], str]] = {
     "docs/states.md": states_document,
     "docs/subjects.md": subjects_document,
     "deploy/prometheus/alerts.yml": alerts_document,
-    **{f"deploy/grafana/dashboards/{uid}.json": partial(dashboard_document, uid) for uid in DASHBOARDS},
+    **{
+        f"deploy/grafana/dashboards/{uid}.json": partial(dashboard_document, uid)
+        for uid in DASHBOARDS
+    },
 }
 
 

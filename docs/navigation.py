@@ -1,7 +1,7 @@
 """The pages of the site and their order, by what a reader wants to do.
 
-A pattern may match nothing yet. The addresses are the paths below docs/; pages outside of it keep their path.
-See also: `site_hooks` gives both to MkDocs.
+A pattern may match nothing yet. The addresses are the paths below docs/; pages outside of it keep
+their path. See also: `site_hooks` gives both to MkDocs.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ NAVIGATION: Mapping[str, Sequence[str]] = {
     "Troubleshooting": ["troubleshooting", "reasons", "problems"],
     "Development": ["/CONTRIBUTING", "/CHANGELOG", "adr/*"],
 }
-"""Title of a section → patterns of its pages below docs/, or with a leading slash below the root, without `.md`."""
+"""Title of a section → patterns of its pages below docs/, or with a leading slash below the root,
+without `.md`.
+"""
 
 
 def sections(root: Path = ROOT) -> dict[str, list[str]]:
@@ -43,16 +45,24 @@ def sections(root: Path = ROOT) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for title, patterns in NAVIGATION.items():
         for pattern in patterns:
-            paths = root.glob(f"{pattern[1:]}.md" if pattern.startswith("/") else f"docs/{pattern}.md")
+            paths = root.glob(
+                f"{pattern[1:]}.md" if pattern.startswith("/") else f"docs/{pattern}.md"
+            )
             pages = [path.relative_to(root).as_posix() for path in paths]
-            found.setdefault(title, []).extend(sorted(pages, key=lambda page: (not page.endswith("README.md"), page)))
+            found.setdefault(title, []).extend(
+                sorted(pages, key=lambda page: (not page.endswith("README.md"), page))
+            )
     return {title: pages for title, pages in found.items() if pages}
 
 
 def pages(root: Path = ROOT) -> list[str]:
-    """Every Markdown file that is a page: those of the sections, and the rest of docs/, which has no place yet."""
+    """Every Markdown file that is a page: those of the sections, and the rest of docs/, which has
+    no place yet.
+    """
     placed = [page for pages in sections(root).values() for page in pages]
-    return placed + sorted({path.relative_to(root).as_posix() for path in root.glob("docs/**/*.md")} - {*placed})
+    return placed + sorted(
+        {path.relative_to(root).as_posix() for path in root.glob("docs/**/*.md")} - {*placed}
+    )
 
 
 def linked_files(pages: Iterable[str], root: Path = ROOT) -> list[str]:
@@ -68,5 +78,7 @@ def linked_files(pages: Iterable[str], root: Path = ROOT) -> list[str]:
 
 
 def address(path: str) -> str:
-    """The path on the site of a file whose path in the repository is ``path``, apart from its suffix."""
+    """The path on the site of a file whose path in the repository is ``path``, apart from its
+    suffix.
+    """
     return path.removeprefix("docs/")

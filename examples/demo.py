@@ -1,8 +1,9 @@
 """The whole machine in under a minute: `make demo`.
 
-Starts a cluster on this machine (a NATS server, four services, a CPU host and two TPU slices, all separate
-processes), counts the words of the Python standard library with a job of eight tasks whose first task submits a child
-job, runs a coscheduled job on one slice, shows what became of everything, and stops cleanly.
+Starts a cluster on this machine (a NATS server, four services, a CPU host and two TPU slices, all
+separate processes), counts the words of the Python standard library with a job of eight tasks whose
+first task submits a child job, runs a coscheduled job on one slice, shows what became of
+everything, and stops cleanly.
 """
 
 import json
@@ -29,7 +30,9 @@ def main() -> int:
     root = Path(tempfile.mkdtemp(prefix="iris-demo-"))
     begun = time.monotonic()
     try:
-        os.environ["IRIS_DATA"] = str(root / "data")  # where `iris` and the SDK find the cluster and its token
+        os.environ["IRIS_DATA"] = str(
+            root / "data"
+        )  # where `iris` and the SDK find the cluster and its token
         url = start()
         say(f"the cluster is up: {url}", begun)
         with Client(url) as client:
@@ -53,7 +56,9 @@ def show(client: Client, root: Path, begun: float) -> int:
     """Run both jobs and print what they did; the exit code says whether both succeeded."""
     for worker in client.workers():
         kind = worker.attributes.get("tpu-topology", "cpu")
-        print(f"  {worker.id:<12} {worker.state}  {worker.total['cpu_millis'] / 1000:g} cores  {kind}")
+        print(
+            f"  {worker.id:<12} {worker.state}  {worker.total['cpu_millis'] / 1000:g} cores  {kind}"
+        )
     count = count_words(client, root, begun)
     gang = run_gang(client, begun)
     return 0 if count.state == gang.state == "succeeded" else 1
@@ -84,7 +89,9 @@ def count_words(client: Client, root: Path, begun: float) -> Job:
 def run_gang(client: Client, begun: float) -> Job:
     """A job that takes a whole slice at once, all tasks or none."""
     say("four tasks take a whole slice together", begun)
-    job = client.run([sys.executable, "reduce.py"], name="gang", tpu="v5litepod-16", workdir=HERE / "gang")
+    job = client.run(
+        [sys.executable, "reduce.py"], name="gang", tpu="v5litepod-16", workdir=HERE / "gang"
+    )
     follow(job)
     say(f"{job.name} {job.state}", begun)
     print_tree(client, job)
@@ -94,7 +101,11 @@ def run_gang(client: Client, begun: float) -> Job:
 def follow(job: Job) -> None:
     """Print a job's output until it has ended."""
     for line in job.logs():
-        print(f"  | {line.line}", file=sys.stderr if line.stream == "stderr" else sys.stdout, flush=True)
+        print(
+            f"  | {line.line}",
+            file=sys.stderr if line.stream == "stderr" else sys.stdout,
+            flush=True,
+        )
     job.wait()
 
 

@@ -1,6 +1,8 @@
-"""Submit a job with nothing but a NATS client: `python submit.py NATS_URL SEED_FILE NAME COMMAND...`.
+"""Submit a job with nothing but a NATS client: `python submit.py NATS_URL SEED_FILE NAME
+COMMAND...`.
 
-A request to the leader of the state service, repeated under one id until it is answered: it takes effect once.
+A request to the leader of the state service, repeated under one id until it is answered: it takes
+    effect once.
 """
 
 import asyncio
@@ -26,7 +28,9 @@ async def main(url: str, seed: str, name: str, *command: str) -> None:
     request = pack(SubmitJob(spec, Caller("ann"), uuid.uuid4().hex, time.time_ns() // 1_000_000))
     for pause_s in (0.1, 0.5, 1, 2, 5, 10, 10, 10, 10, 10):  # about a minute
         try:
-            answer = unpack((await client.request(CMD_SUBMIT, request, timeout=pause_s)).data, Answer)
+            answer = unpack(
+                (await client.request(CMD_SUBMIT, request, timeout=pause_s)).data, Answer
+            )
         except (NoRespondersError, TimeoutError):
             print("the state service does not answer; trying again", file=sys.stderr)
         else:

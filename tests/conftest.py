@@ -1,4 +1,6 @@
-"""Fixtures for all tests, and hypothesis profiles: HYPOTHESIS_PROFILE=soak, as in `make soak`, runs more examples."""
+"""Fixtures for all tests, and hypothesis profiles: HYPOTHESIS_PROFILE=soak, as in `make soak`, runs
+more examples.
+"""
 
 import gc
 import os
@@ -40,11 +42,13 @@ settings.register_profile("check", deadline=None, max_examples=40, derandomize=T
 settings.register_profile("soak", deadline=None, max_examples=5_000, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "check"))
 
-# Hundreds of processes would compile the same modules again, which is two fifths of the CPU that a service starts with.
+# Hundreds of processes would compile the same modules again, which is two fifths of the CPU that a
+# service starts with.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
-# A script that runs the tests in the background ignores SIGINT, and every process that they start would inherit that.
+# A script that runs the tests in the background ignores SIGINT, and every process that they start
+# would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
@@ -55,7 +59,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_collection() -> Iterator[None]:
-    """Nearly all that collection makes stays: searching it for garbage would be a quarter of the CPU that it takes."""
+    """Nearly all that collection makes stays: searching it for garbage would be a quarter of the
+    CPU that it takes.
+    """
     gc.disable()
     yield
     gc.freeze()

@@ -53,9 +53,15 @@ README = {"overview": "/", "job": PAGES["job-sweep"]}
 README_SIZE = (1320, 780)
 
 
-async def draw(widths: tuple[int, ...], themes: tuple[str, ...], names: tuple[str, ...], readme: bool) -> None:
+async def draw(
+    widths: tuple[int, ...], themes: tuple[str, ...], names: tuple[str, ...], readme: bool
+) -> None:
     with tempfile.TemporaryDirectory(prefix="iris-screenshots-") as profile:
-        async with house() as iris, listening(iris) as http, browser(Path(profile), "--hide-scrollbars") as page:
+        async with (
+            house() as iris,
+            listening(iris) as http,
+            browser(Path(profile), "--hide-scrollbars") as page,
+        ):
             await show_example(iris, time.time_ns() // 1_000_000)
             if readme:
                 await page.prefer("light")
@@ -70,21 +76,27 @@ async def draw(widths: tuple[int, ...], themes: tuple[str, ...], names: tuple[st
                     await opened(page, f"{http.base_url}{PAGES[name]}")
                     for width in widths:
                         await page.resize(width)
-                        await save(page, ROOT / "screenshots" / f"{name}-{theme}-{width}.png", width)
+                        await save(
+                            page, ROOT / "screenshots" / f"{name}-{theme}-{width}.png", width
+                        )
 
 
 async def opened(page: Page, url: str) -> None:
     await page.open(url)
     assert await page.shows("</footer>"), url
     await page.loaded()
-    await page.until("document.fonts.status === 'loaded' && !document.querySelector('.tools:empty')")
+    await page.until(
+        "document.fonts.status === 'loaded' && !document.querySelector('.tools:empty')"
+    )
 
 
 async def save(page: Page, file: Path, width: int, high: int = 0) -> None:
     """The page as far as it reaches, or its first ``high`` pixels."""
     high = high or min(HIGHEST, await page.value("document.documentElement.scrollHeight"))
     clip = {"x": 0, "y": 0, "width": width, "height": high, "scale": 1}
-    shot = await page.send("Page.captureScreenshot", format="png", clip=clip, captureBeyondViewport=True)
+    shot = await page.send(
+        "Page.captureScreenshot", format="png", clip=clip, captureBeyondViewport=True
+    )
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_bytes(base64.b64decode(shot["data"]))
 
@@ -96,7 +108,9 @@ def main() -> int:
     parser.add_argument("--themes", nargs="*", default=("light", "dark"))
     parser.add_argument("names", nargs="*", default=tuple(PAGES))
     options = parser.parse_args()
-    asyncio.run(draw(tuple(options.widths), tuple(options.themes), tuple(options.names), options.readme))
+    asyncio.run(
+        draw(tuple(options.widths), tuple(options.themes), tuple(options.names), options.readme)
+    )
     return 0
 
 

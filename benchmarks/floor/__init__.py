@@ -1,7 +1,8 @@
-"""What this machine does at most, without any of Iris: small programs in C, compiled where there is a compiler, a loop
-in Python, a round trip through a server, and bare HTTP handlers.
+"""What this machine does at most, without any of Iris: small programs in C, compiled where there is
+a compiler, a loop in Python, a round trip through a server, and bare HTTP handlers.
 
-Rows and the guard compare with them in the same run, so that a slow hour of the machine does not count.
+Rows and the guard compare with them in the same run, so that a slow hour of the machine does not
+count.
 """
 
 from __future__ import annotations
@@ -30,14 +31,19 @@ class Floor(NamedTuple):
 
 
 def spawn(
-    count: int, at_once: int = 4, command: Sequence[str] = ("/bin/true",), directory: Path | None = None
+    count: int,
+    at_once: int = 4,
+    command: Sequence[str] = ("/bin/true",),
+    directory: Path | None = None,
 ) -> Floor | None:
     """Processes started and awaited; None without a C compiler."""
     return _run("spawn", str(count), str(at_once), *command, directory=directory)
 
 
 def isolate(count: int, at_once: int = 4) -> Floor | None:
-    """The same in a mount namespace, as another user with its own groups; None without a compiler or the rights."""
+    """The same in a mount namespace, as another user with its own groups; None without a compiler
+    or the rights.
+    """
     with contextlib.suppress(subprocess.CalledProcessError):
         return _run("isolate", str(count), str(at_once))
     return None
@@ -60,9 +66,14 @@ def round_trip(nats_url: str, count: int) -> float:
     """Messages a second to a NATS server and back, one after another, on a blocking socket."""
     at = urlsplit(nats_url)
     login = f'"user":"{at.username}","pass":"{at.password}",' if at.username else ""
-    with socket.create_connection((at.hostname, at.port)) as connection, connection.makefile("rb") as answers:
+    with (
+        socket.create_connection((at.hostname, at.port)) as connection,
+        connection.makefile("rb") as answers,
+    ):
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        connection.sendall(f'CONNECT {{{login}"verbose":false}}\r\nSUB floor 1\r\nPING\r\n'.encode())
+        connection.sendall(
+            f'CONNECT {{{login}"verbose":false}}\r\nSUB floor 1\r\nPING\r\n'.encode()
+        )
         _read_to(answers, b"PONG\r\n")
         began = time.perf_counter()
         for _ in range(count):
@@ -79,7 +90,9 @@ def _read_to(answers: BinaryIO, wanted: bytes) -> None:
 
 @contextlib.contextmanager
 def handler(kind: str) -> Iterator[str]:
-    """The address of a bare handler of ``starlette`` or ``aiohttp``, which answers every GET with 1 KiB."""
+    """The address of a bare handler of ``starlette`` or ``aiohttp``, which answers every GET with 1
+    KiB.
+    """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -105,7 +118,9 @@ def _run(program: str, *words: str, directory: Path | None = None) -> Floor | No
         binary = str(Path(text) / program)
         subprocess.run([compiler, "-O2", "-o", binary, str(_HERE / f"{program}.c")], check=True)
         before = _children_cpu_s()
-        done = subprocess.run([binary, *words], check=True, capture_output=True, text=True, cwd=directory)
+        done = subprocess.run(
+            [binary, *words], check=True, capture_output=True, text=True, cwd=directory
+        )
         return Floor(float(done.stdout), _children_cpu_s() - before)
 
 

@@ -1,4 +1,6 @@
-"""``python -m benchmarks.floor.handlers starlette|aiohttp PORT``: a handler that answers every GET with 1 KiB."""
+"""``python -m benchmarks.floor.handlers starlette|aiohttp PORT``: a handler that answers every GET
+with 1 KiB.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ def aiohttp(port: int) -> None:
         return web.Response(body=BODY)
 
     async def serve() -> None:
-        server = await asyncio.get_running_loop().create_server(web.Server(answer, access_log=None), "127.0.0.1", port)
+        server = await asyncio.get_running_loop().create_server(
+            web.Server(answer, access_log=None), "127.0.0.1", port
+        )
         await server.serve_forever()
 
     asyncio.run(serve())

@@ -1,7 +1,9 @@
-"""``python -m benchmarks.floor.interpreted COUNT``: what services do around a start, without any of Iris.
+"""``python -m benchmarks.floor.interpreted COUNT``: what services do around a start, without any of
+Iris.
 
-Each of COUNT rounds is CALLBACKS callbacks of an event loop; each makes a small message, encodes it, sends it over a
-socket, reads it and keeps it by its key. It prints the rounds a second, and the CPU seconds of all.
+Each of COUNT rounds is CALLBACKS callbacks of an event loop; each makes a small message, encodes
+it, sends it over a socket, reads it and keeps it by its key. It prints the rounds a second, and the
+CPU seconds of all.
 """
 
 from __future__ import annotations
@@ -14,7 +16,9 @@ import time
 import msgspec
 
 CALLBACKS = 200
-"""Chosen so that a round takes about as much CPU as the Python of the services does for one start."""
+"""Chosen so that a round takes about as much CPU as the Python of the services does for one
+start.
+"""
 
 
 class Message(msgspec.Struct, array_like=True):
@@ -34,7 +38,11 @@ async def main(count: int) -> None:
     sender, receiver = socket.socketpair()
 
     def step(number: int, index: int, done: asyncio.Future[None]) -> None:
-        sender.send(encoder.encode(Message(f"host-{number % 8}", number, index, "running", {"pod": "pod-0"})))
+        sender.send(
+            encoder.encode(
+                Message(f"host-{number % 8}", number, index, "running", {"pod": "pod-0"})
+            )
+        )
         message = decoder.decode(receiver.recv(4096))
         kept[message.job, message.index] = message
         if index + 1 < CALLBACKS:

@@ -12,7 +12,9 @@ async def main(port: int, route: int) -> None:
 
         async def handle(request: web.BaseRequest) -> web.StreamResponse:
             async with session.request(
-                request.method, f"http://127.0.0.1:{route}{request.raw_path}", headers=request.headers
+                request.method,
+                f"http://127.0.0.1:{route}{request.raw_path}",
+                headers=request.headers,
             ) as answer:
                 response = web.StreamResponse(status=answer.status, headers=answer.headers)
                 await response.prepare(request)
@@ -20,7 +22,9 @@ async def main(port: int, route: int) -> None:
                     await response.write(chunk)
                 return response
 
-        server = await asyncio.get_running_loop().create_server(web.Server(handle, access_log=None), "127.0.0.1", port)
+        server = await asyncio.get_running_loop().create_server(
+            web.Server(handle, access_log=None), "127.0.0.1", port
+        )
         await server.serve_forever()
 
 

@@ -41,7 +41,19 @@ def rate(task, count):
 def main():
     here = os.path.dirname(os.path.abspath(__file__))
     worker = subprocess.Popen(
-        [sys.executable, "-m", "celery", "-A", "celery_peer", "worker", "-c", "4", "-l", "ERROR", "--without-gossip"],
+        [
+            sys.executable,
+            "-m",
+            "celery",
+            "-A",
+            "celery_peer",
+            "worker",
+            "-c",
+            "4",
+            "-l",
+            "ERROR",
+            "--without-gossip",
+        ],
         cwd=here,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

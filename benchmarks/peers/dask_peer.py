@@ -59,16 +59,25 @@ def of_functions(client):
 
 
 def main():
-    with LocalCluster(n_workers=2, threads_per_worker=4, dashboard_address=None) as cluster, Client(cluster) as client:
+    with (
+        LocalCluster(n_workers=2, threads_per_worker=4, dashboard_address=None) as cluster,
+        Client(cluster) as client,
+    ):
         rate(client, noop, 1000, 0)
         rounds = 1 if QUICK else 3
-        b1 = statistics.median(rate(client, noop, 5_000 if QUICK else 10_000, n) for n in range(rounds))
-        b2 = statistics.median(rate(client, true, 1000 if QUICK else 5000, n) for n in range(rounds))
+        b1 = statistics.median(
+            rate(client, noop, 5_000 if QUICK else 10_000, n) for n in range(rounds)
+        )
+        b2 = statistics.median(
+            rate(client, true, 1000 if QUICK else 5000, n) for n in range(rounds)
+        )
         waits = []
         for n in range(200):
             sent = time.time()
             waits.append((client.submit(started, n, pure=False).result() - sent) * 1000)
-        print(json.dumps({"B1": b1, "B2": b2, "B3": statistics.median(waits), **of_functions(client)}))
+        print(
+            json.dumps({"B1": b1, "B2": b2, "B3": statistics.median(waits), **of_functions(client)})
+        )
 
 
 if __name__ == "__main__":

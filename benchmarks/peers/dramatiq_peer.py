@@ -1,4 +1,6 @@
-"""dramatiq with Redis: a bare queue without results; a counter in Redis shows when all tasks are done."""
+"""dramatiq with Redis: a bare queue without results; a counter in Redis shows when all tasks are
+done.
+"""
 
 import json
 import os

@@ -1,7 +1,9 @@
-"""HyperQueue through its own Python package: a server and a worker on this machine, real processes only.
+"""HyperQueue through its own Python package: a server and a worker on this machine, real processes
+only.
 
-Its client asks once a second whether a job has ended; so a last task, which depends on all others, writes down when it
-ran. A single task's latency cannot be read that way and is left out. Nothing is kept of what tasks print.
+Its client asks once a second whether a job has ended; so a last task, which depends on all others,
+writes down when it ran. A single task's latency cannot be read that way and is left out. Nothing is
+kept of what tasks print.
 """
 
 import json

@@ -1,4 +1,6 @@
-"""Ray on one machine: no-op tasks per second, processes per second, and the latency of one task on an idle cluster."""
+"""Ray on one machine: no-op tasks per second, processes per second, and the latency of one task on
+an idle cluster.
+"""
 
 import json
 import statistics

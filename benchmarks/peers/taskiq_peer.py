@@ -1,4 +1,6 @@
-"""taskiq on JetStream (taskiq-nats): a bare queue without results; a NATS counter shows when all tasks are done."""
+"""taskiq on JetStream (taskiq-nats): a bare queue without results; a NATS counter shows when all
+tasks are done.
+"""
 
 import asyncio
 import json
@@ -45,7 +47,17 @@ async def main():
     here = os.path.dirname(os.path.abspath(__file__))
     await broker.startup()
     worker = subprocess.Popen(
-        [sys.executable, "-m", "taskiq", "worker", "taskiq_peer:broker", "--workers", "1", "--max-async-tasks", "500"],
+        [
+            sys.executable,
+            "-m",
+            "taskiq",
+            "worker",
+            "taskiq_peer:broker",
+            "--workers",
+            "1",
+            "--max-async-tasks",
+            "500",
+        ],
         cwd=here,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -60,7 +72,9 @@ async def main():
         await client.subscribe("taskiq_done", cb=count)
         await rate(client, counts, 100)
         rounds = 1 if QUICK else 3
-        b1 = statistics.median([await rate(client, counts, 5_000 if QUICK else 10_000) for _ in range(rounds)])
+        b1 = statistics.median(
+            [await rate(client, counts, 5_000 if QUICK else 10_000) for _ in range(rounds)]
+        )
         print(json.dumps({"B1": b1}))
     finally:
         worker.terminate()

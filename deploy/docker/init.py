@@ -1,7 +1,8 @@
-"""Makes the keys, accounts and tokens of the stack once, and puts each into the volume of the service that needs it.
+"""Makes the keys, accounts and tokens of the stack once, and puts each into the volume of the
+service that needs it.
 
-`init.py WORKER...`, with every volume mounted below /mnt and the one that keeps everything at /keys. What is there
-stays.
+`init.py WORKER...`, with every volume mounted below /mnt and the one that keeps everything at
+/keys. What is there stays.
 """
 
 import os
@@ -17,15 +18,25 @@ SERVERS = ("nats-1", "nats-2", "nats-3")
 
 def main(workers: list[str]) -> None:
     os.umask(0o077)
-    words = [f"--server={server}={server}" for server in SERVERS] + [f"--worker={worker}" for worker in workers]
-    subprocess.run(["iris", "admin", "nats-config", "--out", KEYS, "--store", "/data", *words], check=True)
+    words = [f"--server={server}={server}" for server in SERVERS] + [
+        f"--worker={worker}" for worker in workers
+    ]
+    subprocess.run(
+        ["iris", "admin", "nats-config", "--out", KEYS, "--store", "/data", *words], check=True
+    )
     for server in SERVERS:
         # For the health check in the container.
         monitoring = 'http: "127.0.0.1:8222"\n'
-        put(Path("/mnt") / server / "nats.conf", monitoring + (KEYS / f"nats-{server}.conf").read_text())
+        put(
+            Path("/mnt") / server / "nats.conf",
+            monitoring + (KEYS / f"nats-{server}.conf").read_text(),
+        )
         put(Path("/mnt") / server / "accounts.conf", (KEYS / "accounts.conf").read_text())
     for service in ("state", "scheduler", "gateway", "proxy", *workers):
-        put(Path("/mnt") / service / "nkey.seed", seed(f"worker-{service}" if service in workers else service))
+        put(
+            Path("/mnt") / service / "nkey.seed",
+            seed(f"worker-{service}" if service in workers else service),
+        )
     token = admin_token()
     for service in ("gateway", "proxy"):
         put(Path("/mnt") / service / "tokens", (KEYS / "tokens").read_text())
@@ -43,8 +54,20 @@ def admin_token() -> str:
     """The token of the user admin, made and added to the file of tokens when missing."""
     path = KEYS / "token"
     if not path.exists():
-        words = ["iris", "admin", "token", "add", "admin", "--role", "admin", "--file", KEYS / "tokens"]
-        path.write_text(subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True).stdout.strip())
+        words = [
+            "iris",
+            "admin",
+            "token",
+            "add",
+            "admin",
+            "--role",
+            "admin",
+            "--file",
+            KEYS / "tokens",
+        ]
+        path.write_text(
+            subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
+        )
     return path.read_text()
 
 

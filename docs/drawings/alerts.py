@@ -19,7 +19,8 @@ class Alert:
     """One rule.
 
     Attributes:
-        lasts: how long ``query`` holds before it fires. severity: page (somebody acts now), or ticket.
+        lasts: how long ``query`` holds before it fires. severity: page (somebody acts now), or
+            ticket.
         summary: a sentence; ``{{ $labels.x }}`` is replaced.
     """
 
@@ -41,7 +42,9 @@ def p99(histogram: str, by: str = "") -> str:
 
 def failed(requests: str) -> str:
     """More than one of twenty."""
-    every, bad = (f"sum by (cluster) (rate({requests}{which}[5m]))" for which in ("", '{status=~"5.."}'))
+    every, bad = (
+        f"sum by (cluster) (rate({requests}{which}[5m]))" for which in ("", '{status=~"5.."}')
+    )
     return f"{bad} / {every} > 0.05"
 
 
@@ -260,7 +263,9 @@ ALERTS = (
 
 
 def alerts_document() -> str:
-    """The rules as Prometheus reads them; a text in double quotes is the same in JSON and in YAML."""
+    """The rules as Prometheus reads them; a text in double quotes is the same in JSON and in
+    YAML.
+    """
     lines = [
         "# Drawn by `make draw` from docs/drawings/alerts.py; change that, not this.",
         "groups:",

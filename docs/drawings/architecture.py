@@ -1,6 +1,8 @@
-"""docs/images/architecture.svg: who sends what to whom, from the tables of subjects, streams and roles.
+"""docs/images/architecture.svg: who sends what to whom, from the tables of subjects, streams and
+roles.
 
-A column is a service, a row is what one sends to another: directly, through a stream, or through a bucket.
+A column is a service, a row is what one sends to another: directly, through a stream, or through a
+    bucket.
 """
 
 from __future__ import annotations
@@ -64,7 +66,10 @@ def direct() -> list[Row]:
                 for reader in parties(subject.reader):
                     if writer != reader:
                         pairs.setdefault((writer, reader), []).append(subject.message)
-    return [Row(writer, (reader,), ", ".join(dict.fromkeys(said))) for (writer, reader), said in pairs.items()]
+    return [
+        Row(writer, (reader,), ", ".join(dict.fromkeys(said)))
+        for (writer, reader), said in pairs.items()
+    ]
 
 
 def streams() -> Iterator[Row]:
@@ -72,20 +77,33 @@ def streams() -> Iterator[Row]:
     for stream in subjects.STREAMS:
         kept = [one for one in subjects.SUBJECTS if one.pattern in stream.subjects]
         readers = [reader for one in kept for reader in parties(one.reader)] + _readers(stream.name)
-        yield Row(parties(kept[0].writer)[0], _distinct(readers), _list(one.message for one in kept), stream.name)
+        yield Row(
+            parties(kept[0].writer)[0],
+            _distinct(readers),
+            _list(one.message for one in kept),
+            stream.name,
+        )
 
 
 def buckets() -> Iterator[Row]:
     """A row for each bucket, as the roles may use it: who may put or else declare it writes."""
     for store in subjects.STORES[len(subjects.STREAMS) :]:
-        may = {role.name: role.stores[store] for role in ROLES if role.name in COLUMNS and store in role.stores}
+        may = {
+            role.name: role.stores[store]
+            for role in ROLES
+            if role.name in COLUMNS and store in role.stores
+        }
         writer = next((name for name, what in may.items() if what == "put"), "state")
         readers = [name for name in _readers(store) if name != writer] or [writer]
         yield Row(writer, _distinct(readers), "", store.partition("_")[2])
 
 
 def _readers(store: str) -> list[str]:
-    return [role.name for role in ROLES if role.name in COLUMNS and role.stores.get(store) in ("read", "get")]
+    return [
+        role.name
+        for role in ROLES
+        if role.name in COLUMNS and role.stores.get(store) in ("read", "get")
+    ]
 
 
 def _distinct(names: Iterable[str]) -> tuple[str, ...]:
@@ -122,7 +140,9 @@ def _framed(rows: Sequence[str], height: int) -> str:
         heads.append(f'<line class="lane" x1="{x}" x2="{x}" y1="66" y2="{height - 8}"/>')
         heads.append(f'<rect class="box" x="{x - 84}" y="10" width="168" height="56" rx="8"/>')
         lines = _lines(words)
-        heads.append(f'<text class="name" x="{x}" y="{38 - 4 * len(lines)}" text-anchor="middle">{name}</text>')
+        heads.append(
+            f'<text class="name" x="{x}" y="{38 - 4 * len(lines)}" text-anchor="middle">{name}</text>'
+        )
         for at, line in enumerate(lines):
             y = 58 - 6 * len(lines) + 12 * at
             heads.append(f'<text class="small" x="{x}" y="{y}" text-anchor="middle">{line}</text>')

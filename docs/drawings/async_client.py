@@ -1,4 +1,6 @@
-"""libs/iris/iris/client/async_client.py: `Client`, `Job` and `Deployment` with coroutines, from their source."""
+"""libs/iris/iris/client/async_client.py: `Client`, `Job` and `Deployment` with coroutines, from
+their source.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +19,38 @@ from iris.client.http import api
 PLACE = "libs/iris/iris/client/async_client.py"
 HANDLES = {"Job": "AsyncJob", "Deployment": "AsyncDeployment"}
 CLASSES: tuple[tuple[str, str, type, tuple[ModuleType, ...], str], ...] = (
-    ("AsyncClient", "Client", AsyncCalls, (client, api), "A connection to one gateway, for asyncio"),
+    (
+        "AsyncClient",
+        "Client",
+        AsyncCalls,
+        (client, api),
+        "A connection to one gateway, for asyncio",
+    ),
     ("AsyncJob", "Job", JobWaits, (jobs,), "One job, for asyncio"),
-    ("AsyncDeployment", "Deployment", DeploymentWaits, (deployments,), "One deployment, for asyncio"),
+    (
+        "AsyncDeployment",
+        "Deployment",
+        DeploymentWaits,
+        (deployments,),
+        "One deployment, for asyncio",
+    ),
 )
-"""Name, the class it follows, its base with what is written by hand, the modules of that class and its bases."""
+"""Name, the class it follows, its base with what is written by hand, the modules of that class and
+its bases.
+"""
 UNLISTED = frozenset(
-    {"change", "ending", "gave_up", "get", "is_end", "is_ready_within", "login_link", "open_logs", "pages", "post"}
+    {
+        "change",
+        "ending",
+        "gave_up",
+        "get",
+        "is_end",
+        "is_ready_within",
+        "login_link",
+        "open_logs",
+        "pages",
+        "post",
+    }
     | {"send_bundle", "spec", "stream", "unopened_stream"}
 )
 """What the handles and the command line use among themselves; `Client.spec` needs no request."""
@@ -54,9 +81,13 @@ def async_client_source() -> str:
     return text
 
 
-def _class_source(name: str, followed: str, base: type, modules: tuple[ModuleType, ...], about: str) -> str:
+def _class_source(
+    name: str, followed: str, base: type, modules: tuple[ModuleType, ...], about: str
+) -> str:
     head = f'class {name}({base.__name__}):\n    """{about}. Arguments and errors as of `{followed}`."""\n'
-    return "\n".join([head, *(_method(node, followed) for node in _methods(modules) if _is_drawn(node, base))])
+    return "\n".join(
+        [head, *(_method(node, followed) for node in _methods(modules) if _is_drawn(node, base))]
+    )
 
 
 def _methods(modules: tuple[ModuleType, ...]) -> Iterator[ast.FunctionDef]:
@@ -81,10 +112,20 @@ def _method(node: ast.FunctionDef, followed: str) -> str:
     if any(ast.unparse(decorator) == "property" for decorator in node.decorator_list):
         return _written(node, "@property\ndef", returns, followed, f"return {sync}")
     if returns.startswith("Iterator["):
-        return _written(node, "def", f"Async{returns}", followed, f"return {runner}.iterate({sync}({given}))")
-    called = f"await {runner}.call(lambda: {sync}({given}))" if given else f"await {runner}.call({sync})"
+        return _written(
+            node, "def", f"Async{returns}", followed, f"return {runner}.iterate({sync}({given}))"
+        )
+    called = (
+        f"await {runner}.call(lambda: {sync}({given}))" if given else f"await {runner}.call({sync})"
+    )
     if returns in HANDLES:
-        return _written(node, "async def", HANDLES[returns], followed, f"return {HANDLES[returns]}({runner}, {called})")
+        return _written(
+            node,
+            "async def",
+            HANDLES[returns],
+            followed,
+            f"return {HANDLES[returns]}({runner}, {called})",
+        )
     return _written(node, "async def", returns, followed, f"return {called}")
 
 
@@ -112,7 +153,10 @@ def _imports(tree: ast.Module) -> list[str]:
             elif isinstance(node, ast.Import):
                 where |= {one.name: f"import {one.name}" for one in node.names}
         where |= {name: f"from {module.__name__} import {name}" for name in _defined(module)}
-    used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} - {*HANDLES.values(), "AsyncClient"}
+    used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} - {
+        *HANDLES.values(),
+        "AsyncClient",
+    }
     return sorted({where[name] for name in used if name in where})
 
 

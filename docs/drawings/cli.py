@@ -26,7 +26,9 @@ def walk(context: click.Context) -> Iterator[click.Context]:
         for name in context.command.list_commands(context):
             command = context.command.get_command(context, name)
             assert command is not None
-            yield from walk(click.Context(command, parent=context, info_name=name, **command.context_settings))
+            yield from walk(
+                click.Context(command, parent=context, info_name=name, **command.context_settings)
+            )
 
 
 def option_rows(context: click.Context) -> list[str]:
@@ -36,7 +38,10 @@ def option_rows(context: click.Context) -> list[str]:
         for parameter in context.command.get_params(context)
         if not isinstance(parameter, click.Argument) and "--help" not in parameter.opts
     ]
-    return [f"* `{names}`" + (f": {code(words)}" if words else "") for names, words in filter(None, records)]
+    return [
+        f"* `{names}`" + (f": {code(words)}" if words else "")
+        for names, words in filter(None, records)
+    ]
 
 
 def section(context: click.Context) -> Iterator[str]:
@@ -50,8 +55,14 @@ def section(context: click.Context) -> Iterator[str]:
     if options := option_rows(context):
         yield "\n".join(options)
     if isinstance(context.command, click.Group):
-        below = [f"{context.command_path} {name}" for name in context.command.list_commands(context)]
-        yield "Commands: " + ", ".join(f"[`{path}`](#{path.replace(' ', '-')})" for path in below) + "."
+        below = [
+            f"{context.command_path} {name}" for name in context.command.list_commands(context)
+        ]
+        yield (
+            "Commands: "
+            + ", ".join(f"[`{path}`](#{path.replace(' ', '-')})" for path in below)
+            + "."
+        )
 
 
 def cli_document() -> str:
@@ -61,5 +72,10 @@ def cli_document() -> str:
         for context in walk(click.Context(root, info_name="iris", **root.context_settings))
         for text in section(context)
     ]
-    exits = grid(("code", "meaning"), ((str(code.value), code.name.lower().replace("_", " ")) for code in ExitCode))
-    return document("Command line", "the commands of iris.cli", EXPLAINED, *parts, "## Exit codes", EXITS, exits)
+    exits = grid(
+        ("code", "meaning"),
+        ((str(code.value), code.name.lower().replace("_", " ")) for code in ExitCode),
+    )
+    return document(
+        "Command line", "the commands of iris.cli", EXPLAINED, *parts, "## Exit codes", EXITS, exits
+    )

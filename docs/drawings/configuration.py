@@ -1,4 +1,6 @@
-"""docs/configuration.md: every key of `iris.toml` with its default, from the settings struct of each section."""
+"""docs/configuration.md: every key of `iris.toml` with its default, from the settings struct of
+each section.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ The last part of a name is the unit: `_s` seconds, `_bytes` bytes, `_millis` tho
 LIMITS_EXPLAINED = """\
 `iris quota show USER` shows all of them and what is used; 0 is unlimited. `iris quota set` sets those of one user, and
 the best band the user may ask for (`--max-band`); `iris quota list` shows every user that has such limits."""
-RESOURCES_EXPLAINED = "What hosts have and tasks take, in HTTP, metrics and listings by the same name."
+RESOURCES_EXPLAINED = (
+    "What hosts have and tasks take, in HTTP, metrics and listings by the same name."
+)
 
 
 def struct_at(place: str) -> type[msgspec.Struct]:
@@ -54,7 +58,9 @@ def defaults(kind: type[msgspec.Struct]) -> dict[str, str]:
     """Key → its default as TOML; empty where it is unset."""
     found = {}
     for key, field in keys_of(kind).items():
-        value = field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
+        value = (
+            field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
+        )
         found[key] = "" if value is None else msgspec.json.encode(value).decode()
     return found
 
@@ -62,12 +68,15 @@ def defaults(kind: type[msgspec.Struct]) -> dict[str, str]:
 def meanings(kind: type[msgspec.Struct]) -> dict[str, str]:
     """Key → what it means: its entry in the lists of attributes of the struct and of its bases.
 
-    An entry of several keys (``a, b: ...``) is the meaning of each. Those of a table are ``table.key``.
+    An entry of several keys (``a, b: ...``) is the meaning of each. Those of a table are
+        ``table.key``.
     """
     found: dict[str, str] = {}
     for field in msgspec.structs.fields(kind):
         if isinstance(field.type, type) and issubclass(field.type, msgspec.Struct):
-            found |= {f"{field.name}.{key}": meaning for key, meaning in meanings(field.type).items()}
+            found |= {
+                f"{field.name}.{key}": meaning for key, meaning in meanings(field.type).items()
+            }
     for part in reversed(kind.__mro__):
         _, _, listed = inspect.cleandoc(part.__doc__ or "").partition("Attributes:\n")
         for entry in entries(listed.split("\n\n")[0]):
@@ -102,12 +111,20 @@ def configuration_document() -> str:
         RESOURCES_EXPLAINED,
         resources(),
     ]
-    return document("Configuration", "the settings structs of the services and the tables of limits", EXPLAINED, *parts)
+    return document(
+        "Configuration",
+        "the settings structs of the services and the tables of limits",
+        EXPLAINED,
+        *parts,
+    )
 
 
 def limit_tables() -> list[str]:
     """Every limit of a user, those of quotas and those of the gateway."""
-    quota = [(f"`{limit.name}`", f"`--{limit.name.replace('_', '-')}`", limit.about) for limit in QUOTA_LIMITS]
+    quota = [
+        (f"`{limit.name}`", f"`--{limit.name.replace('_', '-')}`", limit.about)
+        for limit in QUOTA_LIMITS
+    ]
     alike = [(f"`{limit.name}`", limit.words, limit.about) for limit in GATEWAY_LIMITS]
     return [
         grid(("set for one user", "option of `iris quota set`", "what it bounds"), quota),
@@ -126,4 +143,7 @@ def resources() -> str:
         )
         for resource in RESOURCES
     ]
-    return grid(("name, key of `[worker]`", "option of `iris run`", "pending reason", "largest request"), rows)
+    return grid(
+        ("name, key of `[worker]`", "option of `iris run`", "pending reason", "largest request"),
+        rows,
+    )

@@ -1,7 +1,8 @@
 """deploy/grafana/dashboards/*.json: Grafana dashboards, made from one table of panels.
 
-A query is PromQL with ``$__rate_interval``, which Grafana replaces. Every replica of the state service shows the
-records, so queries of them keep the leader's (`leader`); counters of commits exist on the leader only.
+A query is PromQL with ``$__rate_interval``, which Grafana replaces. Every replica of the state
+service shows the records, so queries of them keep the leader's (`leader`); counters of commits
+exist on the leader only.
 """
 
 from __future__ import annotations
@@ -28,8 +29,9 @@ class Panel:
 
     Attributes:
         queries: PromQL and the legend of its series. unit: a unit of Grafana.
-        empty: why it may have no data on a cluster at work; idle: why on one where little happens. Both go into its
-            description; a panel without `empty` must have data on a cluster at work.
+        empty: why it may have no data on a cluster at work; idle: why on one where little happens.
+            Both go into its description; a panel without `empty` must have data on a cluster at
+            work.
     """
 
     title: str
@@ -62,7 +64,9 @@ def quantiles(histogram: str, by: str = "") -> tuple[tuple[str, str], ...]:
     """The median and the 99th percentile of a histogram, ``by`` one label or of everything."""
     labels, name = (f"le, {by}", f" {{{{{by}}}}}") if by else ("le", "")
     buckets = f"sum by ({labels}) ({rate(histogram)})"
-    return tuple((f"histogram_quantile({q}, {buckets})", f"p{q:.0%}".rstrip("%") + name) for q in (0.5, 0.99))
+    return tuple(
+        (f"histogram_quantile({q}, {buckets})", f"p{q:.0%}".rstrip("%") + name) for q in (0.5, 0.99)
+    )
 
 
 def share(part: str, whole: str, legend: str) -> tuple[tuple[str, str], ...]:
@@ -111,10 +115,20 @@ WORK: Mapping[str, Sequence[Panel]] = {
         ),
     ),
     "Gangs and slices": (
-        Panel("Slices by state", per("variant, state", leader("iris_slices")), empty="there are no TPU slices"),
+        Panel(
+            "Slices by state",
+            per("variant, state", leader("iris_slices")),
+            empty="there are no TPU slices",
+        ),
         Panel("Sessions with a timeout running", per("status", leader("iris_sessions"))),
-        Panel("Tasks of gangs placed", total(rate('iris_scheduler_assignments_total{kind="gang"}'), "tasks"), "ops"),
-        Panel("Results of handlers", per("handler, result", rate("iris_handler_results_total")), "ops"),
+        Panel(
+            "Tasks of gangs placed",
+            total(rate('iris_scheduler_assignments_total{kind="gang"}'), "tasks"),
+            "ops",
+        ),
+        Panel(
+            "Results of handlers", per("handler, result", rate("iris_handler_results_total")), "ops"
+        ),
     ),
     "Retries and preemption": (
         Panel("Attempts ended by cause", per("cause", rate("iris_attempts_ended_total")), "ops"),
@@ -130,7 +144,9 @@ WORK: Mapping[str, Sequence[Panel]] = {
             "ops",
             _EVENTFUL,
         ),
-        Panel("Attempts preempted", total(rate("iris_scheduler_evictions_total"), "attempts"), "ops"),
+        Panel(
+            "Attempts preempted", total(rate("iris_scheduler_evictions_total"), "attempts"), "ops"
+        ),
     ),
 }
 
@@ -139,20 +155,46 @@ CONTROL_PLANE: Mapping[str, Sequence[Panel]] = {
         Panel("Processes up", per("job", 'up{job=~"iris-.+"}')),
         Panel("Leader (1) and standbys (0)", (("iris_leader", "{{instance}}"),)),
         Panel("Epoch", (("iris_epoch", "{{instance}}"),)),
-        Panel("Commits a standby has not applied", (('iris_consumer_pending{consumer="journal"}', "{{instance}}"),)),
         Panel(
-            "Processes by version", (("count by (service, version) (iris_service_info)", "{{service}} {{version}}"),)
+            "Commits a standby has not applied",
+            (('iris_consumer_pending{consumer="journal"}', "{{instance}}"),),
         ),
-        Panel("Processor time", per("job, instance", rate('process_cpu_seconds_total{job=~"iris-.+"}')), "percentunit"),
-        Panel("Memory", (('process_resident_memory_bytes{job=~"iris-.+"}', "{{job}} {{instance}}"),), "bytes"),
+        Panel(
+            "Processes by version",
+            (("count by (service, version) (iris_service_info)", "{{service}} {{version}}"),),
+        ),
+        Panel(
+            "Processor time",
+            per("job, instance", rate('process_cpu_seconds_total{job=~"iris-.+"}')),
+            "percentunit",
+        ),
+        Panel(
+            "Memory",
+            (('process_resident_memory_bytes{job=~"iris-.+"}', "{{job}} {{instance}}"),),
+            "bytes",
+        ),
     ),
     "State and journal": (
         Panel("Time of a commit", quantiles("iris_commit_seconds_bucket"), "s", idle=_NO_COMMIT),
         Panel("Commits", total(rate("iris_commit_seconds_count"), "commits"), "ops"),
-        Panel("Processor time of a round", quantiles("iris_round_seconds_bucket"), "s", idle=_NO_COMMIT),
-        Panel("Events not published yet", (('sum(iris_consumer_pending{consumer="events"})', "events"),)),
-        Panel("Memory of what is kept for a while", per("kind", leader("iris_kept_bytes")), "bytes"),
-        Panel("Inputs set aside", per("kind", "iris_inputs_set_aside_total"), empty="only a bug causes them"),
+        Panel(
+            "Processor time of a round",
+            quantiles("iris_round_seconds_bucket"),
+            "s",
+            idle=_NO_COMMIT,
+        ),
+        Panel(
+            "Events not published yet",
+            (('sum(iris_consumer_pending{consumer="events"})', "events"),),
+        ),
+        Panel(
+            "Memory of what is kept for a while", per("kind", leader("iris_kept_bytes")), "bytes"
+        ),
+        Panel(
+            "Inputs set aside",
+            per("kind", "iris_inputs_set_aside_total"),
+            empty="only a bug causes them",
+        ),
         Panel("Dead letters", (("max(iris_dead_letters_total)", "commands"),)),
     ),
     "Scheduler": (
@@ -164,16 +206,33 @@ CONTROL_PLANE: Mapping[str, Sequence[Panel]] = {
         ),
         Panel("Plans", total(rate("iris_scheduler_cycle_seconds_count"), "plans"), "ops"),
         Panel("Tasks placed", per("kind", rate("iris_scheduler_assignments_total")), "ops"),
-        Panel("Placements refused", per("cause", rate("iris_assignments_refused_total")), "ops", _EVENTFUL),
-        Panel("Age of the scheduler's records", (("iris_snapshot_age_seconds", "{{instance}}"),), "s"),
+        Panel(
+            "Placements refused",
+            per("cause", rate("iris_assignments_refused_total")),
+            "ops",
+            _EVENTFUL,
+        ),
+        Panel(
+            "Age of the scheduler's records", (("iris_snapshot_age_seconds", "{{instance}}"),), "s"
+        ),
     ),
     "Bus": (
         Panel("Processes connected to NATS", per("job", "iris_bus_connected")),
         Panel("Reconnections in 5 minutes", per("job", "increase(iris_bus_reconnects_total[5m])")),
     ),
     "Gateway": (
-        Panel("Requests by route", per("route", rate("iris_http_requests_total")), "reqps", idle=_NO_REQUEST),
-        Panel("Requests by status", per("status", rate("iris_http_requests_total")), "reqps", idle=_NO_REQUEST),
+        Panel(
+            "Requests by route",
+            per("route", rate("iris_http_requests_total")),
+            "reqps",
+            idle=_NO_REQUEST,
+        ),
+        Panel(
+            "Requests by status",
+            per("status", rate("iris_http_requests_total")),
+            "reqps",
+            idle=_NO_REQUEST,
+        ),
         Panel(
             "Time of a request",
             quantiles('iris_http_request_seconds_bucket{route!~".*(events|logs).*"}'),
@@ -189,7 +248,11 @@ _ONE_SERVER = "there is one NATS server"
 
 STORAGE: Mapping[str, Sequence[Panel]] = {
     "NATS servers": (
-        Panel("Servers that answer", (("min by (server) (iris_nats_server_up)", "{{server}}"),), empty=_ONE_SERVER),
+        Panel(
+            "Servers that answer",
+            (("min by (server) (iris_nats_server_up)", "{{server}}"),),
+            empty=_ONE_SERVER,
+        ),
         Panel(
             "Copies that lack, by stream",
             (
@@ -201,7 +264,8 @@ STORAGE: Mapping[str, Sequence[Panel]] = {
             ),
         ),
         Panel(
-            "Consumers behind", (("max by (instance, consumer) (iris_consumer_pending)", "{{instance}} {{consumer}}"),)
+            "Consumers behind",
+            (("max by (instance, consumer) (iris_consumer_pending)", "{{instance}} {{consumer}}"),),
         ),
         Panel(
             "Copies that streams are declared with",
@@ -212,7 +276,12 @@ STORAGE: Mapping[str, Sequence[Panel]] = {
         Panel("Stored by stream", (("max by (store) (iris_stored_bytes)", "{{store}}"),), "bytes"),
         Panel(
             "Stored of what may be",
-            (("max by (store) (iris_stored_bytes) / max by (store) (iris_store_limit_bytes)", "{{store}}"),),
+            (
+                (
+                    "max by (store) (iris_stored_bytes) / max by (store) (iris_store_limit_bytes)",
+                    "{{store}}",
+                ),
+            ),
             "percentunit",
         ),
         Panel(
@@ -245,7 +314,12 @@ STORAGE: Mapping[str, Sequence[Panel]] = {
         ),
         Panel(
             "Time until certificates expire",
-            (("iris_certificate_expiry_timestamp_seconds - time()", "{{job}} {{instance}} {{certificate}}"),),
+            (
+                (
+                    "iris_certificate_expiry_timestamp_seconds - time()",
+                    "{{job}} {{instance}} {{certificate}}",
+                ),
+            ),
             "s",
             "no process uses a certificate",
         ),
@@ -256,36 +330,67 @@ HOSTS_AND_SERVING: Mapping[str, Sequence[Panel]] = {
     "Workers": (
         Panel("Workers by state", per("state", leader("iris_workers"))),
         Panel("Attempts on workers", total("iris_worker_attempts", "attempts")),
-        Panel("Delay of heartbeats", quantiles("iris_heartbeat_lag_seconds_bucket"), "s", idle="there are no workers"),
+        Panel(
+            "Delay of heartbeats",
+            quantiles("iris_heartbeat_lag_seconds_bucket"),
+            "s",
+            idle="there are no workers",
+        ),
         Panel(
             "Time of the steps before a task",
             quantiles("iris_build_seconds_bucket", "step"),
             "s",
             idle="no attempt has begun in the last minutes",
         ),
-        Panel("Reports to the state service", per("result", rate("iris_worker_reports_total")), "ops"),
+        Panel(
+            "Reports to the state service", per("result", rate("iris_worker_reports_total")), "ops"
+        ),
         Panel(
             "Time of a check of a host",
             quantiles("iris_worker_check_seconds_bucket", "result"),
             "s",
             empty="no worker has a check",
         ),
-        Panel("Output dropped", total(rate("iris_worker_log_dropped_bytes_total"), "output"), "Bps"),
+        Panel(
+            "Output dropped", total(rate("iris_worker_log_dropped_bytes_total"), "output"), "Bps"
+        ),
     ),
     "Deployments": (
         Panel("Routes by state", per("state", leader("iris_deployment_routes"))),
         Panel("Routes wanted", total(leader("iris_deployment_wanted_routes"), "routes")),
-        Panel("Deployments whose load is not known", total(leader("iris_deployment_load_unknown"), "deployments")),
+        Panel(
+            "Deployments whose load is not known",
+            total(leader("iris_deployment_load_unknown"), "deployments"),
+        ),
         Panel("Probes by result", per("result", rate("iris_route_probe_seconds_count")), "ops"),
-        Panel("Time of a probe", quantiles("iris_route_probe_seconds_bucket"), "s", idle=_NO_DEPLOYMENT),
+        Panel(
+            "Time of a probe",
+            quantiles("iris_route_probe_seconds_bucket"),
+            "s",
+            idle=_NO_DEPLOYMENT,
+        ),
     ),
     "Proxy": (
-        Panel("Requests by status", per("status", rate("iris_proxy_requests_total")), "reqps", idle=_NO_REQUEST),
-        Panel("Time of a request", quantiles("iris_proxy_request_seconds_bucket"), "s", idle=_NO_REQUEST),
+        Panel(
+            "Requests by status",
+            per("status", rate("iris_proxy_requests_total")),
+            "reqps",
+            idle=_NO_REQUEST,
+        ),
+        Panel(
+            "Time of a request",
+            quantiles("iris_proxy_request_seconds_bucket"),
+            "s",
+            idle=_NO_REQUEST,
+        ),
         Panel("Requests sent again", total(rate("iris_proxy_retries_total"), "requests"), "ops"),
         Panel(
             "Share of requests that failed",
-            share(rate('iris_proxy_requests_total{status=~"5.."}'), rate("iris_proxy_requests_total"), "5xx"),
+            share(
+                rate('iris_proxy_requests_total{status=~"5.."}'),
+                rate("iris_proxy_requests_total"),
+                "5xx",
+            ),
             "percentunit",
             _EVENTFUL,
         ),
@@ -316,7 +421,12 @@ def of_cluster(query: str) -> str:
     """The query of the cluster that is chosen at the top of a dashboard."""
 
     def chosen(found: re.Match[str]) -> str:
-        return found[1] + "{" + ", ".join(part for part in (found[2], 'cluster=~"$cluster"') if part) + "}"
+        return (
+            found[1]
+            + "{"
+            + ", ".join(part for part in (found[2], 'cluster=~"$cluster"') if part)
+            + "}"
+        )
 
     return _SERIES.sub(chosen, query)
 
@@ -351,7 +461,14 @@ def _placed(rows: Mapping[str, Sequence[Panel]]) -> Iterator[dict[str, Any]]:
     for title, row in rows.items():
         number += 1
         place = {"x": 0, "y": y, "w": _WIDTH * _COLUMNS, "h": 1}
-        yield {"id": number, "type": "row", "title": title, "collapsed": False, "panels": [], "gridPos": place}
+        yield {
+            "id": number,
+            "type": "row",
+            "title": title,
+            "collapsed": False,
+            "panels": [],
+            "gridPos": place,
+        }
         y += 1
         for at, panel in enumerate(row):
             number += 1
@@ -370,9 +487,17 @@ def _graph(number: int, panel: Panel) -> dict[str, Any]:
         "description": f"May be empty: {why}." if (why := panel.empty or panel.idle) else "",
         "datasource": source,
         "fieldConfig": {"defaults": {"unit": panel.unit, "min": 0}, "overrides": []},
-        "options": {"legend": {"displayMode": "list", "placement": "bottom"}, "tooltip": {"mode": "multi"}},
+        "options": {
+            "legend": {"displayMode": "list", "placement": "bottom"},
+            "tooltip": {"mode": "multi"},
+        },
         "targets": [
-            {"refId": chr(ord("A") + at), "datasource": source, "expr": of_cluster(query), "legendFormat": legend}
+            {
+                "refId": chr(ord("A") + at),
+                "datasource": source,
+                "expr": of_cluster(query),
+                "legendFormat": legend,
+            }
             for at, (query, legend) in enumerate(panel.queries)
         ],
     }

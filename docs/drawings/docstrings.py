@@ -15,13 +15,24 @@ _SOURCE = re.compile(r" ?(Out of scope|Source): .*")
 def code(text: str) -> str:
     """Double backticks as single ones, and no HTML outside of them."""
     pieces = text.replace("``", "`").split("`")
-    return "`".join(piece if at % 2 else piece.replace("<", "&lt;") for at, piece in enumerate(pieces))
+    return "`".join(
+        piece if at % 2 else piece.replace("<", "&lt;") for at, piece in enumerate(pieces)
+    )
 
 
 def entries(text: str) -> list[str]:
-    """The entries of a list of arguments or attributes, one bullet each; ``a: ... b: ...`` on a line is one entry."""
-    listed = [" ".join(entry.split()) for entry in re.split(r"\n(?=    \S)", text.rstrip()) if entry.strip()]
-    return ["* " + re.sub(r"(?:^|(?<=\. ))([a-z_, ]+): ", r"`\1`: ", entry.replace("``", "`")) for entry in listed]
+    """The entries of a list of arguments or attributes, one bullet each; ``a: ... b: ...`` on a
+    line is one entry.
+    """
+    listed = [
+        " ".join(entry.split())
+        for entry in re.split(r"\n(?=    \S)", text.rstrip())
+        if entry.strip()
+    ]
+    return [
+        "* " + re.sub(r"(?:^|(?<=\. ))([a-z_, ]+): ", r"`\1`: ", entry.replace("``", "`"))
+        for entry in listed
+    ]
 
 
 def _parts(docstring: str | None) -> Iterator[str]:

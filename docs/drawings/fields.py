@@ -46,7 +46,13 @@ def limits_of(schema: Schema) -> str:
 def _rows(schema: Schema) -> Iterator[tuple[str, ...]]:
     required = schema.get("required", ())
     for name, field in schema.get("properties", {}).items():
-        default = "required" if name in required else f"`{json.dumps(field['default'])}`" if "default" in field else ""
+        default = (
+            "required"
+            if name in required
+            else f"`{json.dumps(field['default'])}`"
+            if "default" in field
+            else ""
+        )
         yield f"`{name}`", type_of(field), default, limits_of(field)
 
 

@@ -1,4 +1,6 @@
-"""docs/http.md: every endpoint and every object of the API, from the OpenAPI document that the gateway serves."""
+"""docs/http.md: every endpoint and every object of the API, from the OpenAPI document that the
+gateway serves.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,11 @@ REFUSALS = """\
 A refusal is a problem document of one of the [problem types](problems.md). Those that every endpoint with
 authentication may answer are not repeated below: """
 
-COMMON = [code for code in PROBLEM_TYPES if all(code in problem_codes(one) for one in ENDPOINTS if not one.public)]
+COMMON = [
+    code
+    for code in PROBLEM_TYPES
+    if all(code in problem_codes(one) for one in ENDPOINTS if not one.public)
+]
 """The problems of every endpoint with authentication."""
 
 
@@ -55,7 +61,10 @@ def answer_rows(operation: Schema) -> Iterator[str]:
     for status, answer in operation["responses"].items():
         if int(status) < 400:
             content = answer.get("content", {})
-            bodies = [type_of(body["schema"]) if kind == JSON else f"`{kind}`" for kind, body in content.items()]
+            bodies = [
+                type_of(body["schema"]) if kind == JSON else f"`{kind}`"
+                for kind, body in content.items()
+            ]
             headers = "".join(f" Header `{name}`." for name in answer.get("headers", ()))
             yield f"* {status} {' or '.join(bodies)}: {answer['description']}{headers}"
 
@@ -63,7 +72,9 @@ def answer_rows(operation: Schema) -> Iterator[str]:
 def endpoint_section(endpoint: Endpoint, operation: Schema) -> Iterator[str]:
     """What one endpoint takes and answers."""
     yield f"### {endpoint.method} {endpoint.path}"
-    roles = " Without authentication." if endpoint.public else " For admins." if endpoint.admin else ""
+    roles = (
+        " Without authentication." if endpoint.public else " For admins." if endpoint.admin else ""
+    )
     yield f"{operation['summary']}.{roles}"
     if rows := list(parameter_rows(operation)):
         yield "\n".join(rows)
@@ -93,9 +104,13 @@ def http_document() -> str:
     for group, endpoints in groups.items():
         parts.append(f"## {group.capitalize()}")
         for endpoint in endpoints:
-            parts += endpoint_section(endpoint, described["paths"][endpoint.path][endpoint.method.lower()])
+            parts += endpoint_section(
+                endpoint, described["paths"][endpoint.path][endpoint.method.lower()]
+            )
     parts.append("## Objects")
     for name, schema in sorted(described["components"]["schemas"].items()):
         parts += object_section(name, schema)
     refusals = f"{REFUSALS}{links(COMMON)}."
-    return document("HTTP API", "the endpoints and structs of the gateway", EXPLAINED, refusals, *parts)
+    return document(
+        "HTTP API", "the endpoints and structs of the gateway", EXPLAINED, refusals, *parts
+    )

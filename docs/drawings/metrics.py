@@ -39,13 +39,18 @@ def registries() -> dict[str, CollectorRegistry]:
 
 def families(registry: CollectorRegistry) -> Iterator[tuple[str, str, str, str]]:
     """Name, type, labels and help of every metric of Iris in a registry, by name."""
-    # What a family is labelled with is not public, and before the first sample it stands nowhere else.
+    # What a family is labelled with is not public, and before the first sample it stands nowhere
+    # else.
     found = {}
     for collector in list(registry._collector_to_names):
         for family in collector.collect():
             labels = getattr(collector, "_labelnames", ()) or getattr(family, "_labelnames", ())
             name = f"{family.name}_total" if family.type == "counter" else family.name
-            found[name] = (family.type, " ".join(f"`{label}`" for label in labels), family.documentation)
+            found[name] = (
+                family.type,
+                " ".join(f"`{label}`" for label in labels),
+                family.documentation,
+            )
     return ((f"`{name}`", *found[name]) for name in sorted(found) if name.startswith("iris_"))
 
 
@@ -53,5 +58,8 @@ def metrics_document() -> str:
     """One table per service."""
     parts = []
     for service, registry in registries().items():
-        parts += [f"## {service}", grid(("metric", "type", "labels", "meaning"), families(registry))]
+        parts += [
+            f"## {service}",
+            grid(("metric", "type", "labels", "meaning"), families(registry)),
+        ]
     return document("Metrics", "the registries of the services", EXPLAINED, *parts)

@@ -1,4 +1,6 @@
-"""docs/problems.md: every problem type of the gateway and every refusal of the proxy, from their tables."""
+"""docs/problems.md: every problem type of the gateway and every refusal of the proxy, from their
+tables.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,13 @@ def problems_document() -> str:
     """The types in the order of their status, then the refusals of the proxy."""
     parts = [text for code, kind in PROBLEM_TYPES.items() for text in section(code, kind)]
     refusals = (
-        (str(kind.status), f"`{code}`", kind.meaning, kind.remedy, f"{kind.retry_after_s} s" * bool(kind.retry_after_s))
+        (
+            str(kind.status),
+            f"`{code}`",
+            kind.meaning,
+            kind.remedy,
+            f"{kind.retry_after_s} s" * bool(kind.retry_after_s),
+        )
         for code, kind in sorted(REFUSAL_TYPES.items(), key=lambda row: row[1].status)
     )
     return document(

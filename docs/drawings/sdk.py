@@ -1,4 +1,6 @@
-"""docs/sdk.md: the public classes of `iris` and `iris.testing`, from their signatures and docstrings."""
+"""docs/sdk.md: the public classes of `iris` and `iris.testing`, from their signatures and
+docstrings.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,11 @@ EXPLAINED = """\
 ends in `View` is an object of the [HTTP API](http.md#objects), with the same fields. The [options](#taskoptions) of
 `run`, `map` and `deploy` are keyword arguments."""
 
-OPTIONS: tuple[tuple[Any, Any], ...] = ((TaskOptions, object), (JobOptions, TaskOptions), (DeployOptions, TaskOptions))
+OPTIONS: tuple[tuple[Any, Any], ...] = (
+    (TaskOptions, object),
+    (JobOptions, TaskOptions),
+    (DeployOptions, TaskOptions),
+)
 """Each with the one whose keyword arguments it has besides its own."""
 
 TOLD = """\
@@ -76,11 +82,17 @@ def _bare(annotation: Any) -> Any:
 
 
 def members(kind: type) -> Iterator[tuple[str, Any]]:
-    """The public methods and properties of a class and of its bases within `iris`, those of the class first."""
+    """The public methods and properties of a class and of its bases within `iris`, those of the
+    class first.
+    """
     seen: set[str] = set()
     for part in kind.__mro__:
         for name, value in vars(part).items() if part.__module__.startswith("iris.") else ():
-            if not name.startswith("_") and name not in seen and (isinstance(value, property) or callable(value)):
+            if (
+                not name.startswith("_")
+                and name not in seen
+                and (isinstance(value, property) or callable(value))
+            ):
                 seen.add(name)
                 yield name, value
 
@@ -111,9 +123,15 @@ def options_section(kind: Any, base: Any) -> Iterator[str]:
     yield f"## {kind.__name__}"
     yield from prose(kind.__doc__)
     inherited = inspect.get_annotations(base)
-    own = {name: hint for name, hint in inspect.get_annotations(kind).items() if name not in inherited}
-    words = {row.name: f": {row.help}" for row in rows_of(kind, base if base is not object else _Nothing)}
-    yield "\n".join(f"* `{name}`: `{_plain_type(hint)}`{words.get(name, '')}" for name, hint in own.items())
+    own = {
+        name: hint for name, hint in inspect.get_annotations(kind).items() if name not in inherited
+    }
+    words = {
+        row.name: f": {row.help}" for row in rows_of(kind, base if base is not object else _Nothing)
+    }
+    yield "\n".join(
+        f"* `{name}`: `{_plain_type(hint)}`{words.get(name, '')}" for name, hint in own.items()
+    )
     if inherited:
         yield f"And those of [{base.__name__}](#{base.__name__.lower()})."
 
@@ -131,13 +149,21 @@ def _plain_type(hint: Any) -> str:
     text = getattr(hint, "__forward_arg__", str(hint))
     node: Any = ast.parse(text, mode="eval").body
     plain = ast.unparse(node.slice.elts[0]) if text.startswith("Annotated[") else text
-    return re.sub(r"[\w.]+\.(\w+)", r"\1", repr(getattr(option_table, plain))) if plain in _SHORT else plain
+    return (
+        re.sub(r"[\w.]+\.(\w+)", r"\1", repr(getattr(option_table, plain)))
+        if plain in _SHORT
+        else plain
+    )
 
 
 def sdk_document() -> str:
-    """The client and its handles, the same for asyncio, what they raise, the options, and the fixture for tests."""
+    """The client and its handles, the same for asyncio, what they raise, the options, and the
+    fixture for tests.
+    """
     public = [getattr(iris, name) for name in iris.__all__ if not name.startswith("__")]
-    ranks = {kind: (issubclass(kind, Exception), kind.__name__.startswith("Async")) for kind in public}
+    ranks = {
+        kind: (issubclass(kind, Exception), kind.__name__.startswith("Async")) for kind in public
+    }
     parts = prose(client.__doc__)[:2]
     for kind in sorted(public, key=lambda kind: ranks[kind]):
         parts += class_section(kind)
@@ -145,7 +171,11 @@ def sdk_document() -> str:
         parts += options_section(options, base)
     parts += ["## iris.testing", *prose(iris.testing.__doc__)[:4]]
     for name in iris.testing.__all__:
-        parts += [text.replace("## ", "### ", 1) for text in class_section(getattr(iris.testing, name))]
-    rows = grid(("variable", "what it holds"), ((f"`{name}`", said) for name, said in VARIABLES.items()))
+        parts += [
+            text.replace("## ", "### ", 1) for text in class_section(getattr(iris.testing, name))
+        ]
+    rows = grid(
+        ("variable", "what it holds"), ((f"`{name}`", said) for name, said in VARIABLES.items())
+    )
     parts += ["## Variables of a task", TOLD, rows]
     return document("Python SDK", "the docstrings of the package iris", EXPLAINED, *parts)

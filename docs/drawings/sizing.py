@@ -1,4 +1,6 @@
-"""docs/sizing.md: what each service needs, from the newest whole run of each row in benchmarks/results."""
+"""docs/sizing.md: what each service needs, from the newest whole run of each row in
+benchmarks/results.
+"""
 
 from __future__ import annotations
 
@@ -41,13 +43,16 @@ WHERE = """\
 
 
 def measured() -> dict[str, dict[str, Any]]:
-    """The newest run of each row that was not shortened, with its day as ``day`` and its machine as ``machine``."""
+    """The newest run of each row that was not shortened, with its day as ``day`` and its machine as
+    ``machine``.
+    """
     found: dict[str, dict[str, Any]] = {}
     for path in sorted(RESULTS.glob("*.json")):
         record = json.loads(path.read_text())
         if not record["machine"]["quick"]:
             found |= {
-                row["row"]: {**row, "day": path.name[:10], "machine": record["machine"]} for row in record["rows"]
+                row["row"]: {**row, "day": path.name[:10], "machine": record["machine"]}
+                for row in record["rows"]
             }
     return found
 
@@ -94,8 +99,16 @@ def memory_words(rows: dict[str, dict[str, Any]]) -> str:
 def disk() -> Iterator[tuple[str, str, str]]:
     yield "`IRIS_EVENTS`", f"{EVENTS.max_bytes >> 30} GiB", f"{EVENTS.max_age_s / DAY_S:g} days"
     yield "`IRIS_LOGS`", f"{LOGS.max_bytes >> 30} GiB", f"{LOGS.max_age_s / DAY_S:g} days"
-    yield "`IRIS_ARTIFACTS`", f"{ARTIFACTS.max_bytes >> 30} GiB", f"{ARTIFACTS.max_age_s / DAY_S:g} days"
-    yield "`IRIS_RESULTS`", f"{CALL_RESULTS.max_bytes >> 30} GiB", f"{CALL_RESULTS.max_age_s / DAY_S:g} days"
+    yield (
+        "`IRIS_ARTIFACTS`",
+        f"{ARTIFACTS.max_bytes >> 30} GiB",
+        f"{ARTIFACTS.max_age_s / DAY_S:g} days",
+    )
+    yield (
+        "`IRIS_RESULTS`",
+        f"{CALL_RESULTS.max_bytes >> 30} GiB",
+        f"{CALL_RESULTS.max_age_s / DAY_S:g} days",
+    )
     yield (
         "`iris-bundles`",
         f"{GatewaySettings().bundles_bytes >> 30} GiB",
@@ -116,11 +129,23 @@ def disk_words(rows: dict[str, dict[str, Any]]) -> str:
 
 def times(rows: dict[str, dict[str, Any]]) -> Iterator[tuple[str, str, str]]:
     started, seven = rows["B3"]["detail"]["started_ms"], rows["B7"]
-    yield "a submission until its process runs, idle cluster", f"{started['p50']} ms, p99 {started['p99']} ms", "B3"
+    yield (
+        "a submission until its process runs, idle cluster",
+        f"{started['p50']} ms, p99 {started['p99']} ms",
+        "B3",
+    )
     yield "a plan for 100,000 tasks on 10,000 hosts", f"{rows['B4']['value']:g} ms", "B4"
-    yield "a standby leads after kill -9 of the leader", f"{max(seven['detail']['take_over_s'])} s", "B7"
+    yield (
+        "a standby leads after kill -9 of the leader",
+        f"{max(seven['detail']['take_over_s'])} s",
+        "B7",
+    )
     yield "start of a state service with 1,000,000 tasks", f"{seven['value']} s", "B7"
-    yield "a page or list, 40 clients with one request a second each", f"p99 {rows['B14']['value']:g} ms", "B14"
+    yield (
+        "a page or list, 40 clients with one request a second each",
+        f"p99 {rows['B14']['value']:g} ms",
+        "B14",
+    )
     if nine := rows.get("B9"):
         yield "durable submissions over HTTP, 64 clients", f"{nine['value']:,.0f}/s", "B9"
     if ten := rows.get("B10"):
@@ -129,7 +154,9 @@ def times(rows: dict[str, dict[str, Any]]) -> Iterator[tuple[str, str, str]]:
 
 def runs(rows: dict[str, dict[str, Any]]) -> str:
     shown = (row for name, row in rows.items() if name in ROWS)
-    machines = {f"{row['day']} ({row['machine']['cores']} cores{_load(row['machine'])})" for row in shown}
+    machines = {
+        f"{row['day']} ({row['machine']['cores']} cores{_load(row['machine'])})" for row in shown
+    }
     return f"Runs of {', '.join(sorted(machines))}, kept in `benchmarks/results`."
 
 

@@ -48,8 +48,12 @@ Edge = tuple[Enum, Enum]
 
 
 def rank(member: Enum) -> int:
-    """Where a status stands: task states in the order a task goes through them, others as enumerated."""
-    order: list[Enum] = [*states.DISPLAY_COLOURS] if isinstance(member, TaskState) else [*type(member)]
+    """Where a status stands: task states in the order a task goes through them, others as
+    enumerated.
+    """
+    order: list[Enum] = (
+        [*states.DISPLAY_COLOURS] if isinstance(member, TaskState) else [*type(member)]
+    )
     return order.index(member)
 
 
@@ -71,7 +75,9 @@ def derivations(table: Any) -> tuple[AnyDerivation, ...]:
 
 
 def target(to: To[Any, Any] | None) -> str:
-    """``PENDING (attempt FAILED)``, ``keep`` for a target that only touches the part, empty for none."""
+    """``PENDING (attempt FAILED)``, ``keep`` for a target that only touches the part, empty for
+    none.
+    """
     if to is None:
         return ""
     status = to.status.name if to.status else "keep"
@@ -109,7 +115,17 @@ def diagram(table: Any) -> str:
 
 
 def rule_rows(table: Any) -> str:
-    head = ("row", "from", "success", "need retry", "expired", "give up", "charged", "free from", "too often")
+    head = (
+        "row",
+        "from",
+        "success",
+        "need retry",
+        "expired",
+        "give up",
+        "charged",
+        "free from",
+        "too often",
+    )
     return grid(
         head,
         (
@@ -143,7 +159,10 @@ def derivation_rows(table: Any) -> str:
             str(number),
             f"`{row.name}`",
             names(row.sources) or "any",
-            ", or ".join(" and ".join(words(c) for c in alternative) or "otherwise" for alternative in row.any_of),
+            ", or ".join(
+                " and ".join(words(c) for c in alternative) or "otherwise"
+                for alternative in row.any_of
+            ),
             row.target.name,
         )
         for number, row in enumerate(derivations(table), start=1)
@@ -154,7 +173,12 @@ def derivation_rows(table: Any) -> str:
 def moved_rows(table: Any) -> str:
     """The cells of the source that another row of this table owns, with the reason for each."""
     rows = (
-        (f"`{cell.row}`", cell.cell, f"`{cell.owner.name}`" if cell.owner else "no row", cell.reason)
+        (
+            f"`{cell.row}`",
+            cell.cell,
+            f"`{cell.owner.name}`" if cell.owner else "no row",
+            cell.reason,
+        )
         for cell in table.MOVED
     )
     return grid(("row of Status Transitions", "cell", "owner here", "reason"), rows)
@@ -168,7 +192,10 @@ def section(name: str, table: Any) -> str:
         parts += ["Derived from the parts, the first row that matches:", derivation_rows(table)]
     if hasattr(table, "MOVED"):
         why = "Each edge has one owner, so some cells of Status Transitions belong to another row here"
-        parts += [f"{why} ([ADR 65](adr/0065-one-owner-per-session-transition.md)):", moved_rows(table)]
+        parts += [
+            f"{why} ([ADR 65](adr/0065-one-owner-per-session-transition.md)):",
+            moved_rows(table),
+        ]
     return "\n\n".join(parts)
 
 

@@ -53,7 +53,8 @@ def role_row(role: BusRole) -> tuple[str, ...]:
     return (
         role.name,
         "its own" if role.alone else f"`{ACCOUNT}`",
-        " ".join(f"`{subject}`" for subject in may.publish if not subject.startswith("$JS.API.")) or "nothing",
+        " ".join(f"`{subject}`" for subject in may.publish if not subject.startswith("$JS.API."))
+        or "nothing",
         " ".join(f"`{subject}`" for subject in may.subscribe) or "nothing",
         ", ".join(f"`{store}` {what}" for store, what in role.stores.items()) or "none",
     )
@@ -85,7 +86,10 @@ def subjects_document() -> str:
     )
     rows = grid(
         ("subject", "kept", "written by", "read by", "message"),
-        ((f"`{s.pattern}`", s.kept.value, s.writer, s.reader, f"`{s.message}`") for s in subjects.SUBJECTS),
+        (
+            (f"`{s.pattern}`", s.kept.value, s.writer, s.reader, f"`{s.message}`")
+            for s in subjects.SUBJECTS
+        ),
     )
     return document(
         "Subjects and streams",

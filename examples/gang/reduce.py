@@ -1,6 +1,7 @@
 """A coscheduled job: the tasks meet at the coordinator's address and add up what each has computed.
 
-They can, because all of them run at the same time on one slice, and each knows its rank and the others.
+They can, because all of them run at the same time on one slice, and each knows its rank and the
+others.
 """
 
 import os

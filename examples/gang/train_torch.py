@@ -1,7 +1,8 @@
-"""A gang in torch: data-parallel linear regression, with NCCL where there are GPUs and Gloo where there are none.
+"""A gang in torch: data-parallel linear regression, with NCCL where there are GPUs and Gloo where
+there are none.
 
-Each task is one process, or `torchrun` starts one for each GPU of its host; either way RANK, WORLD_SIZE and the rest
-are set.
+Each task is one process, or `torchrun` starts one for each GPU of its host; either way RANK,
+WORLD_SIZE and the rest are set.
 """
 
 import os
@@ -24,5 +25,7 @@ for _ in range(100):
     nn.functional.mse_loss(model(x).squeeze(1), y).backward()  # averages the gradients of all ranks
     optimiser.step()
 if rank == 0:
-    print(f"{size} processes on {device.type}: weights {[round(w, 3) for w in model.module.weight[0].tolist()]}")
+    print(
+        f"{size} processes on {device.type}: weights {[round(w, 3) for w in model.module.weight[0].tolist()]}"
+    )
 distributed.destroy_process_group()

@@ -1,4 +1,6 @@
-"""A training that goes on where it was stopped: after a preemption, a requeue, or the loss of its host."""
+"""A training that goes on where it was stopped: after a preemption, a requeue, or the loss of its
+host.
+"""
 
 import os
 import signal

@@ -1,6 +1,7 @@
 """A pipeline: a job whose task submits the stages as child jobs and waits for each.
 
-When this task starts again, the stages that it submitted before are found by their keys and do not run twice.
+When this task starts again, the stages that it submitted before are found by their keys and do not
+run twice.
 """
 
 import os

@@ -1,6 +1,8 @@
-"""One task of a stage of the pipeline: prepares a part of the data, trains a model on all parts, or tests it.
+"""One task of a stage of the pipeline: prepares a part of the data, trains a model on all parts, or
+tests it.
 
-Stages hand on files in DATA, a directory that all hosts share; on a cluster without one use an object store.
+Stages hand on files in DATA, a directory that all hosts share; on a cluster without one use an
+object store.
 """
 
 import json
@@ -17,9 +19,13 @@ def prepare(part: int, parts: int) -> str:
 
 
 def train() -> str:
-    points = [point for part in sorted(DATA.glob("part-*.json")) for point in json.loads(part.read_text())]
+    points = [
+        point for part in sorted(DATA.glob("part-*.json")) for point in json.loads(part.read_text())
+    ]
     mean_x, mean_y = (sum(values) / len(points) for values in zip(*points, strict=True))
-    slope = sum((x - mean_x) * (y - mean_y) for x, y in points) / sum((x - mean_x) ** 2 for x, _ in points)
+    slope = sum((x - mean_x) * (y - mean_y) for x, y in points) / sum(
+        (x - mean_x) ** 2 for x, _ in points
+    )
     (DATA / "model.json").write_text(json.dumps([slope, mean_y - slope * mean_x]))
     return f"y = {slope:g} x + {mean_y - slope * mean_x:g}, from {len(points)} points"
 

@@ -15,5 +15,8 @@ def share(rank: int, size: int) -> float:
 ray.init()
 nodes = [node["NodeID"] for node in ray.nodes() if node["Alive"]]
 places = [NodeAffinitySchedulingStrategy(node, soft=False) for node in nodes]
-parts = [share.options(scheduling_strategy=place).remote(rank, len(nodes)) for rank, place in enumerate(places)]
+parts = [
+    share.options(scheduling_strategy=place).remote(rank, len(nodes))
+    for rank, place in enumerate(places)
+]
 print(f"{len(nodes)} nodes of Ray computed pi = {sum(ray.get(parts)):.9f}", flush=True)

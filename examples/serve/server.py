@@ -1,4 +1,5 @@
-"""A model server: logistic regression in plain Python, trained when it starts, behind HTTP on IRIS_PORT_HTTP.
+"""A model server: logistic regression in plain Python, trained when it starts, behind HTTP on
+IRIS_PORT_HTTP.
 
 iris deploy create iris-demo --replicas 3 --workdir examples/serve --wait -- python server.py
 curl -d '{"x": [0.9, 0.8]}' http://127.0.0.1:8081/d/iris-demo/predict
@@ -24,7 +25,9 @@ def train(steps: int = 2000) -> list[float]:
 
 
 def predict(weights: list[float], point: list[float]) -> float:
-    return 1 / (1 + math.exp(-sum(weight * value for weight, value in zip(weights, point, strict=True))))
+    return 1 / (
+        1 + math.exp(-sum(weight * value for weight, value in zip(weights, point, strict=True)))
+    )
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -32,7 +35,11 @@ class Handler(BaseHTTPRequestHandler):
     weights = train()
 
     def do_GET(self) -> None:
-        self.answer({"status": "ok"} if self.path == "/healthz" else {"pid": os.getpid(), "version": sys.argv[1:]})
+        self.answer(
+            {"status": "ok"}
+            if self.path == "/healthz"
+            else {"pid": os.getpid(), "version": sys.argv[1:]}
+        )
 
     def do_POST(self) -> None:
         point = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["x"]

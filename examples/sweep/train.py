@@ -1,4 +1,5 @@
-"""One point of a sweep: fits a line by gradient descent, with the learning rate and the momentum of this task.
+"""One point of a sweep: fits a line by gradient descent, with the learning rate and the momentum of
+this task.
 
 Prints the loss and the point. A rate that is too large diverges, and then the task fails.
 """

@@ -1,4 +1,5 @@
-"""One task of the word count: its share of the standard library's sources. The first task has the parts merged.
+"""One task of the word count: its share of the standard library's sources. The first task has the
+parts merged.
 
 Everything it needs to know is in its environment: which share is its own, and where the gateway is.
 """
@@ -26,7 +27,9 @@ def count() -> None:
     for path in files:
         words.update(WORD.findall(path.read_text(errors="replace")))
     (RESULTS / f"part-{INDEX}.json").write_text(json.dumps(words))
-    print(f"task {INDEX}: {sum(words.values()):,} words in {len(files)} files on {os.environ['IRIS_WORKER_ID']}")
+    print(
+        f"task {INDEX}: {sum(words.values()):,} words in {len(files)} files on {os.environ['IRIS_WORKER_ID']}"
+    )
 
 
 def merge() -> None:
@@ -41,7 +44,10 @@ def merge() -> None:
                 if change.name == "task.state.succeeded":
                     missing.discard(json.loads(change.data)["task"])
         child = client.run(
-            [sys.executable, "merge.py"], name="merge", bundle=job.view.spec.bundle, env={"RESULTS": str(RESULTS)}
+            [sys.executable, "merge.py"],
+            name="merge",
+            bundle=job.view.spec.bundle,
+            env={"RESULTS": str(RESULTS)},
         )
         child.result()
 

@@ -1,4 +1,6 @@
-"""A person's ways through the pages of a cluster in the middle of a day, and what moves under the reader."""
+"""A person's ways through the pages of a cluster in the middle of a day, and what moves under the
+reader.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ async def test_two_clicks_lead_from_the_overview_to_the_line_of_a_failed_task(tm
         await page.loaded()
         await page.click("#causes a.button")
         await page.until("location.pathname.startsWith('/tasks/')")
-        await page.until(f"!!document.querySelector('#log') && ({IN_SIGHT}).includes('ValueError: loss is nan')")
+        await page.until(
+            f"!!document.querySelector('#log') && ({IN_SIGHT}).includes('ValueError: loss is nan')"
+        )
 
 
 async def test_nothing_moves_under_a_reader_while_a_job_goes_on(tmp_path: Path):
@@ -57,14 +61,23 @@ async def test_nothing_moves_under_a_reader_while_a_job_goes_on(tmp_path: Path):
         done = TaskState.SUCCEEDED
         for count, index in enumerate(running[:3], 47):
             end = Ended(Cause.EXITED, 0)
-            moved = Moved(job.number, index, 0, done, done, Cause.EXITED, Initiator.WORKER, True, ended=end)
+            moved = Moved(
+                job.number, index, 0, done, done, Cause.EXITED, Initiator.WORKER, True, ended=end
+            )
             await happen(iris, ledger, now_ms, moved)
-            await page.until(f"document.querySelector('.of, .counts').textContent.includes('succeeded {count}')")
+            await page.until(
+                f"document.querySelector('.of, .counts').textContent.includes('succeeded {count}')"
+            )
         assert await page.value("document.activeElement.closest('tr').id") == "t46"
         assert await page.value("shifted") < 0.05
         await happen(
-            iris, ledger, now_ms, JobMoved(job.number, job.state.__class__.FAILED, Cause.EXITED, "task 9 failed")
+            iris,
+            ledger,
+            now_ms,
+            JobMoved(job.number, job.state.__class__.FAILED, Cause.EXITED, "task 9 failed"),
         )
-        await page.until("document.querySelector('link[rel=icon]').href.endsWith('/iris-failed.svg')")
+        await page.until(
+            "document.querySelector('link[rel=icon]').href.endsWith('/iris-failed.svg')"
+        )
         await page.until("document.title.startsWith('failed: /mia/augment')")
         assert page.complaints == []

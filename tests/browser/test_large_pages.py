@@ -1,4 +1,6 @@
-"""Every page of a large cluster in a browser: 10,000 jobs, 1,000 hosts, a job of 10,000 tasks. Part of `make soak`."""
+"""Every page of a large cluster in a browser: 10,000 jobs, 1,000 hosts, a job of 10,000 tasks. Part
+of `make soak`.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,16 @@ from tests.support.browser import browser
 from tests.support.example_cluster import happen
 from tests.support.gateway import house, listening
 from tests.support.large import BIG, LARGE_PATHS, large, show
-from tests.support.seen import AXE, BLOCKING, BROKEN, CONTRASTS, CUT, ELEMENTS, VIOLATIONS, WATCH_SHIFTS
+from tests.support.seen import (
+    AXE,
+    BLOCKING,
+    BROKEN,
+    CONTRASTS,
+    CUT,
+    ELEMENTS,
+    VIOLATIONS,
+    WATCH_SHIFTS,
+)
 
 pytestmark = [
     pytest.mark.browser,
@@ -46,7 +57,9 @@ async def test_each_page_fits_reads_and_stays_at_home(ledger, tmp_path: Path, th
                 await page.resize(width)
                 if not await page.value("document.documentElement.scrollWidth <= innerWidth"):
                     wrong.append((path, width, "is wider than its window"))
-                wrong += [(path, width, word) for word in await page.value(CUT) + await page.value(BROKEN)]
+                wrong += [
+                    (path, width, word) for word in await page.value(CUT) + await page.value(BROKEN)
+                ]
             wrong += [(path, "contrast", text) for text in (await page.value(CONTRASTS))[:3]]
             if AXE.exists():
                 await page.value(AXE.read_text())
@@ -82,7 +95,9 @@ async def test_each_page_is_there_without_the_script(ledger, tmp_path: Path):
         assert iris.gateway.watching == 0
 
 
-async def test_nothing_moves_under_the_reader_of_a_job_of_ten_thousand_tasks(ledger, tmp_path: Path):
+async def test_nothing_moves_under_the_reader_of_a_job_of_ten_thousand_tasks(
+    ledger, tmp_path: Path
+):
     now_ms, done = time.time_ns() // 1_000_000, TaskState.SUCCEEDED
     job = ledger.jobs[BIG]
     async with house() as iris, listening(iris) as http, browser(tmp_path / "profile") as page:
@@ -94,7 +109,9 @@ async def test_nothing_moves_under_the_reader_of_a_job_of_ten_thousand_tasks(led
         await page.value("document.querySelector('#t40 .name').focus()")
         for index in running[:1000]:
             end = Ended(Cause.EXITED, 0)
-            moved = Moved(BIG, index, 0, done, done, Cause.EXITED, Initiator.WORKER, True, ended=end)
+            moved = Moved(
+                BIG, index, 0, done, done, Cause.EXITED, Initiator.WORKER, True, ended=end
+            )
             await happen(iris, ledger, now_ms, moved)
         succeeded = job.counts[done]
         await page.until(f"document.querySelector('.counts').textContent.includes('{succeeded:,}')")

@@ -1,4 +1,6 @@
-"""Dashboard pages in a real browser under their content security policy, with and without JavaScript."""
+"""Dashboard pages in a real browser under their content security policy, with and without
+JavaScript.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,16 @@ from tests.support.browser import Browser, Page, chromium
 from tests.support.fake_state import attempt_of
 from tests.support.gateway import House, house, listening
 from tests.support.pages import fill
-from tests.support.seen import AXE, AXIS_OVERLAPS, CONTRASTS, COVERED, CUT, HIDDEN, UNLABELLED, VIOLATIONS
+from tests.support.seen import (
+    AXE,
+    AXIS_OVERLAPS,
+    CONTRASTS,
+    COVERED,
+    CUT,
+    HIDDEN,
+    UNLABELLED,
+    VIOLATIONS,
+)
 
 pytestmark = [
     pytest.mark.browser,
@@ -70,7 +81,16 @@ async def test_what_somebody_has_focused_and_selected_survives_an_update(iris: H
         assert await page.value("getSelection().toString()") == "Jobs"
 
 
-PATHS = ("/", "/jobs", "/jobs/%2Fa", "/tasks/%2Fa%2F0", "/queue", "/workers", "/workers/w%200", "/deployments")
+PATHS = (
+    "/",
+    "/jobs",
+    "/jobs/%2Fa",
+    "/tasks/%2Fa%2F0",
+    "/queue",
+    "/workers",
+    "/workers/w%200",
+    "/deployments",
+)
 PATHS += ("/deployments/chat", "/sessions", "/users", "/audit", "/events", "/system")
 PATHS += ("/login", "/jobs/%2Fnope", "/cancel?job=j1")
 
@@ -131,8 +151,18 @@ async def test_what_a_job_waits_for_is_read_without_being_cut_or_covered(iris: H
     job.gates = [GateView(kind="dependency", opened_at=None, job=prep, when="notok", each=True)]
     job.gates += [GateView(kind="held", opened_at=None, by=by, since=since)]
     reason = {"code": "held", "message": f"held by {by.name}", "facts": {}}
-    row = {"job": "/b", "job_id": "j2", "user": "mia", "band": "batch", "submitted_at": None, "tasks": 3}
-    iris.state.pages["gated_jobs"] = {"items": [{**row, "pending_reason": reason}], "next_cursor": None}
+    row = {
+        "job": "/b",
+        "job_id": "j2",
+        "user": "mia",
+        "band": "batch",
+        "submitted_at": None,
+        "tasks": 3,
+    }
+    iris.state.pages["gated_jobs"] = {
+        "items": [{**row, "pending_reason": reason}],
+        "next_cursor": None,
+    }
     iris.state.pages["queue"]["items"][0]["task"] = "/train-with-all-of-it/0"
     heights = "[...document.querySelectorAll('#gated .reason, .queue .name')].map((one) => one.offsetHeight < 24)"
     async with listening(iris) as http:
@@ -200,15 +230,15 @@ async def test_what_somebody_else_put_into_a_page_does_not_run(iris: House, page
     async with listening(iris) as http:
         await page.open(f"{http.base_url}/jobs")
         assert await page.shows(">live</p>")
-        script = (
-            "let s = document.createElement('script'); s.textContent = 'document.title = 1'; document.body.append(s)"
-        )
+        script = "let s = document.createElement('script'); s.textContent = 'document.title = 1'; document.body.append(s)"
         await page.send("Runtime.evaluate", expression=script)
         assert not await page.shows("<title>1</title>", seconds=0.5)
 
 
 async def test_a_job_is_cancelled_without_the_script_and_without_fetch_metadata(page: Page):
-    """Over plain HTTP under a name that is not loopback's, a browser sends no ``Sec-Fetch-Site``."""
+    """Over plain HTTP under a name that is not loopback's, a browser sends no
+    ``Sec-Fetch-Site``.
+    """
     keyring = parse_tokens(f"ada user {sha256(b's-ada').hexdigest()}")
     async with house(keyring) as iris, listening(iris) as http:
         await fill(iris, token="s-ada")
@@ -239,7 +269,9 @@ async def test_a_hundred_thousand_lines_are_read_searched_and_followed(iris: Hou
     async with listening(iris) as http:
         await page.open(f"{http.base_url}/tasks/%2Fa%2F1")
         assert await page.shows("line 99999 of")
-        await page.until("document.querySelector('.tools output') && !document.querySelector('.tools [hidden]')")
+        await page.until(
+            "document.querySelector('.tools output') && !document.querySelector('.tools [hidden]')"
+        )
         assert await page.value(rows) < 200
         await page.value(
             "[...document.querySelectorAll('.tools button')].find((one) => /earlier/.test(one.textContent)).click()"
@@ -270,7 +302,9 @@ COLOURED = (
 )
 
 
-async def test_the_script_shows_lines_in_the_colours_in_which_the_server_does(iris: House, page: Page):
+async def test_the_script_shows_lines_in_the_colours_in_which_the_server_does(
+    iris: House, page: Page
+):
     await iris.state.print(1, 1, "".join(COLOURED))
     iris.state.tasks["/a/1"].state, iris.state.tasks["/a/1"].attempts = "running", [attempt_of(0)]
     lines = "[...{}.querySelectorAll('.lines > div')].map((row) => row.lastElementChild.innerHTML)"
@@ -291,12 +325,16 @@ async def test_the_script_shows_lines_in_the_colours_in_which_the_server_does(ir
 
 
 async def test_the_count_of_a_search_is_right_while_lines_stream_in(iris: House, page: Page):
-    await iris.state.print(1, 1, "".join(f"{n} {'even' if n % 2 == 0 else 'odd'}\n" for n in range(2000)))
+    await iris.state.print(
+        1, 1, "".join(f"{n} {'even' if n % 2 == 0 else 'odd'}\n" for n in range(2000))
+    )
     iris.state.tasks["/a/1"].state, iris.state.tasks["/a/1"].attempts = "running", [attempt_of(0)]
     count = "document.querySelector('.tools output').textContent"
     async with listening(iris) as http:
         await page.open(f"{http.base_url}/tasks/%2Fa%2F1")
-        await page.until("document.querySelector('.tools output') && !document.querySelector('.tools [hidden]')")
+        await page.until(
+            "document.querySelector('.tools output') && !document.querySelector('.tools [hidden]')"
+        )
         await page.value("document.querySelector('.tools input').focus()")
         await page.send("Input.insertText", text="even")
         await page.until(f"{count}.startsWith('1,000 of 1,000 ')")
@@ -306,7 +344,9 @@ async def test_the_count_of_a_search_is_right_while_lines_stream_in(iris: House,
         await page.until(f"{count}.startsWith('1,000 of 1,005 ')")
 
 
-async def test_the_output_of_an_ended_task_takes_no_more_room_than_its_lines(iris: House, page: Page):
+async def test_the_output_of_an_ended_task_takes_no_more_room_than_its_lines(
+    iris: House, page: Page
+):
     iris.state.jobs["/a"].state = iris.state.tasks["/a/1"].state = "failed"
     iris.state.tasks["/a/1"].attempts = [attempt_of(0, "failed")]
     await iris.state.print(1, 1, "one\ntwo\n")

@@ -1,4 +1,6 @@
-"""``make chaos SECONDS=60``: runs the chaos test and prints the faults and the findings as figures."""
+"""``make chaos SECONDS=60``: runs the chaos test and prints the faults and the findings as
+figures.
+"""
 
 from __future__ import annotations
 
@@ -51,8 +53,8 @@ poison_workers = 0
 [worker]
 heartbeat_interval_s = 1
 """
-"""Hosts are killed whatever runs there: three deaths in a row, each with the same task alone, happen in some thousand
-attempts and prove nothing.
+"""Hosts are killed whatever runs there: three deaths in a row, each with the same task alone,
+happen in some thousand attempts and prove nothing.
 """
 _SHAPE = ("--sandbox", "--replicas", "state=2", "--workers", "2", "--tpu")
 _SERVICES = ("state-0", "state-1", "scheduler-0")
@@ -63,15 +65,23 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--network", choices=("auto", "namespaces", "proxies"), default="auto")
-    parser.add_argument("--slices", type=int, default=2, help="of four hosts each, beside two hosts without")
+    parser.add_argument(
+        "--slices", type=int, default=2, help="of four hosts each, beside two hosts without"
+    )
     parser.add_argument("--servers", type=int, choices=(1, 3), default=1, help="of NATS")
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     network = options.network if options.network != "auto" else _best_network()
     if network == "namespaces" and not options.inside:
         namespaces.enter(["-m", "tests.chaos", *sys.argv[1:], "--network", network, "--inside"])
-    print(f"chaos for {options.seconds:g} s, seed {options.seed}, partitions by {network}", flush=True)
-    hosts = ["worker-0", "worker-1", *(f"slice-{m}-w{n}" for m in range(options.slices) for n in range(4))]
+    print(
+        f"chaos for {options.seconds:g} s, seed {options.seed}, partitions by {network}", flush=True
+    )
+    hosts = [
+        "worker-0",
+        "worker-1",
+        *(f"slice-{m}-w{n}" for m in range(options.slices) for n in range(4)),
+    ]
     with (
         guarded() as directory,
         _places(directory, [*hosts, *_SERVICES], network) as places,
@@ -80,7 +90,9 @@ def main() -> int:
         shape = (*_SHAPE, f"v5litepod-16x{options.slices}")
         code = 1
         try:
-            code = _play(directory, shape, places, servers, options.seconds, random.Random(options.seed))
+            code = _play(
+                directory, shape, places, servers, options.seconds, random.Random(options.seed)
+            )
         finally:
             if code:
                 _keep_logs(directory / "data" / "log")
@@ -96,14 +108,23 @@ def _best_network() -> str:
 
 @contextmanager
 def _places(where: Path, names: list[str], network: str) -> Iterator[list[Place]]:
-    """Every host and service its own; what clients must find, gateway and proxy, always has its way to NATS only."""
+    """Every host and service its own; what clients must find, gateway and proxy, always has its way
+    to NATS only.
+    """
     root, proxies = where / "places", Proxies()
     made: list[Place] = [Proxied(root / name, proxies) for name in ("gateway-0", "proxy-0")]
     try:
         for number, name in enumerate(names):
             here = root / name
-            made.append(Namespace(here, number, proxies) if network == "namespaces" else Proxied(here, proxies))
-        os.environ |= {"CHAOS_PLACES": str(root), "PYTHONPATH": os.pathsep.join([str(_SITE), *_path()])}
+            made.append(
+                Namespace(here, number, proxies)
+                if network == "namespaces"
+                else Proxied(here, proxies)
+            )
+        os.environ |= {
+            "CHAOS_PLACES": str(root),
+            "PYTHONPATH": os.pathsep.join([str(_SITE), *_path()]),
+        }
         yield made
     finally:
         for place in made:
@@ -145,7 +166,11 @@ def _play(
         path.chmod(mode)
     (shared / "runs").touch()
     (shared / "runs").chmod(0o666)
-    config = _CONFIG + f'binds = ["{shared}", "{_ROOT}:ro"]\n' + ("[nats]\nreplicas = 3\n" if servers else "")
+    config = (
+        _CONFIG
+        + f'binds = ["{shared}", "{_ROOT}:ro"]\n'
+        + ("[nats]\nreplicas = 3\n" if servers else "")
+    )
     cluster = start(data, *settings(data, config), *shape, fresh=True)  # each runs `sitecustomize`
     nats_url = servers.url if servers else cluster.nats_url
     load = Load(cluster.client, shared / "runs", rng, longest_s=seconds / 6)
@@ -175,7 +200,9 @@ def _play(
     runs = Runs(shared / "runs", tasks)
     lines, unprinted = recount.outputs(cluster, runs)
     workers = cluster.client.workers()
-    print("tasks ran in:", ", ".join({str(worker.attributes.get("isolation")) for worker in workers}))
+    print(
+        "tasks ran in:", ", ".join({str(worker.attributes.get("isolation")) for worker in workers})
+    )
     holders = [worker.id for worker in workers if worker.tasks or any(worker.committed.values())]
     held = [f"wrong: {worker} still holds something" for worker in holders]
     held += asyncio.run(recount.records(nats_url, cluster.credentials()))
@@ -195,12 +222,20 @@ def _play(
     _print_work(load, watch, tasks, runs)
     made = sum(map(len, maps.calls.values()))
     kinds = ", ".join(f"{kind} {number}" for kind, number in sorted(maps.kinds.items()))
-    print(f"maps: {made} calls of {len(maps.calls)} maps: {kinds}; {maps.refused} without an answer")
+    print(
+        f"maps: {made} calls of {len(maps.calls)} maps: {kinds}; {maps.refused} without an answer"
+    )
     _print_serving(owner, asking, killer, rollouts)
-    print(f"orders: {sum(place.proxy.lost for place in places if place.proxy is not None)} lost on their way")
+    print(
+        f"orders: {sum(place.proxy.lost for place in places if place.proxy is not None)} lost on their way"
+    )
     reused = runs.adopted(killer.killed)
-    print(f"adopted: {len(reused)} attempts to their end, {sum(map(bool, reused))} of their places used again")
-    print(f"output: {lines} lines checked, {len(unprinted)} attempts with lines lost, doubled or out of order")
+    print(
+        f"adopted: {len(reused)} attempts to their end, {sum(map(bool, reused))} of their places used again"
+    )
+    print(
+        f"output: {lines} lines checked, {len(unprinted)} attempts with lines lost, doubled or out of order"
+    )
     return _print_verdict(wrong, tasks)
 
 
@@ -213,7 +248,8 @@ def _keep_logs(logs: Path) -> None:
 
 @contextmanager
 def _thread(what: Load | Maps | Deployments | Requests | Killer | Watch) -> Iterator[None]:
-    """For as long as the block lasts; what it dies of is raised after that, for what it did not do nobody missed.
+    """For as long as the block lasts; what it dies of is raised after that, for what it did not do
+    nobody missed.
 
     The process does not wait for its end: against a cluster that is gone some ask for ever.
     """
@@ -237,7 +273,9 @@ def _probe(cluster: Cluster, number: int) -> None:
     """Return when a submission is acknowledged."""
     while True:
         try:
-            cluster.client.run(["true"], name=f"/probe-{number}", cpu=0.1, idempotency_key=f"probe-{number}")
+            cluster.client.run(
+                ["true"], name=f"/probe-{number}", cpu=0.1, idempotency_key=f"probe-{number}"
+            )
             return
         except ClientError:
             time.sleep(0.01)
@@ -258,14 +296,27 @@ def _print_faults(killer: Killer) -> None:
     every = sorted(each for times in killer.recoveries.values() for each in times)
     if every:
         p99 = every[min(len(every) - 1, int(len(every) * 0.99))]
-        print(f"recovery: p50 {statistics.median(every):.2f} s, p99 {p99:.2f} s, of {killer.faults.total()} faults")
+        print(
+            f"recovery: p50 {statistics.median(every):.2f} s, p99 {p99:.2f} s, of {killer.faults.total()} faults"
+        )
 
 
 def _print_work(load: Load, watch: Watch, tasks: recount.Told, runs: Runs) -> None:
     kinds = Counter(nomination.kind for nomination in load.nominations)
-    print("jobs: " + ", ".join(f"{kind} {n}" for kind, n in sorted(kinds.items())) + f"; {load.refused} asked again")
+    print(
+        "jobs: "
+        + ", ".join(f"{kind} {n}" for kind, n in sorted(kinds.items()))
+        + f"; {load.refused} asked again"
+    )
     print(f"events: {sum(map(len, tasks.values()))} of {len(tasks)} tasks")
-    lost = len({(e.task, e.attempt) for events in tasks.values() for e in events if e.cause == "worker_lost"})
+    lost = len(
+        {
+            (e.task, e.attempt)
+            for events in tasks.values()
+            for e in events
+            if e.cause == "worker_lost"
+        }
+    )
     print(
         f"workers: {watch.changes['became LOST']} became LOST, {watch.changes['came back']} came back; "
         f"{lost} attempts ended because their worker was LOST"
@@ -276,17 +327,25 @@ def _print_work(load: Load, watch: Watch, tasks: recount.Told, runs: Runs) -> No
     )
 
 
-def _print_serving(owner: Deployments, asking: Requests, killer: Killer, rollouts: serving.Rollouts) -> None:
+def _print_serving(
+    owner: Deployments, asking: Requests, killer: Killer, rollouts: serving.Rollouts
+) -> None:
     asked = ", ".join(f"{kind} {number}" for kind, number in sorted(owner.asked.items()))
-    print(f"deployments: {asked}; {sum(map(len, rollouts.values()))} events of {len(rollouts)} deployments")
+    print(
+        f"deployments: {asked}; {sum(map(len, rollouts.values()))} events of {len(rollouts)} deployments"
+    )
     print(f"requests: {len(asking.answers)}: {requests.counted(asking.answers)}")
     took = sorted(one.ended - one.began for one in asking.answers if one.by == requests.ROUTE)
     if took:
         p50, p99 = took[len(took) // 2], took[int(len(took) * 0.99)]
         print(f"answered in: p50 {p50:.3f} s, p99 {p99:.3f} s, worst {took[-1]:.2f} s")
-    away = sorted(end - begin for begin, end in requests.outages(sorted(asking.answers), killer.proxy_struck))
+    away = sorted(
+        end - begin for begin, end in requests.outages(sorted(asking.answers), killer.proxy_struck)
+    )
     if away:
-        print(f"proxy: away {len(away)} times, p50 {statistics.median(away):.2f} s, worst {away[-1]:.2f} s")
+        print(
+            f"proxy: away {len(away)} times, p50 {statistics.median(away):.2f} s, worst {away[-1]:.2f} s"
+        )
 
 
 def _print_verdict(wrong: list[str], tasks: recount.Told) -> int:

@@ -1,6 +1,8 @@
-"""Deployments in the load: created, scaled, updated to good and bad revisions, rolled back, deleted.
+"""Deployments in the load: created, scaled, updated to good and bad revisions, rolled back,
+deleted.
 
-Every answer is a promise that `serving` judges. A name is used once. Out of scope: requests to them (`requests`).
+Every answer is a promise that `serving` judges. A name is used once. Out of scope: requests to them
+    (`requests`).
 """
 
 from __future__ import annotations
@@ -26,12 +28,24 @@ MAX_DEPLOYMENTS = 3
 _PAUSE_S = (0.5, 3.0)
 _RETRY_S = 0.05
 _ROUTES = (1, 3)
-_POLICIES = ({"max_surge": 1, "max_unavailable": 0}, {"max_surge": 2, "max_unavailable": 1}, {"max_surge": "50%"})
+_POLICIES = (
+    {"max_surge": 1, "max_unavailable": 0},
+    {"max_surge": 2, "max_unavailable": 1},
+    {"max_surge": "50%"},
+)
 _VERSIONS = ("good", "good", "good", "bad", "never")
-_PROBE = {"interval_s": 0.5, "timeout_s": 2.0, "failures": 3, "start_timeout_s": 20.0, "grace_s": 3.0}
+_PROBE = {
+    "interval_s": 0.5,
+    "timeout_s": 2.0,
+    "failures": 3,
+    "start_timeout_s": 20.0,
+    "grace_s": 3.0,
+}
 PROXY = {"connect_s": 1.0, "first_byte_s": 5.0, "queue_s": 3.0}
 LONGEST_S = 3.0 + 3 * 1.0 + 5.0
-"""Any answer takes at most so long: a place in the queue, three connections that time out, and the first byte."""
+"""Any answer takes at most so long: a place in the queue, three connections that time out, and the
+first byte.
+"""
 
 
 @dataclass
@@ -76,8 +90,12 @@ class Deployments:
             if len(self.live) < MAX_DEPLOYMENTS:
                 self._create()
             else:
-                act = self.rng.choice((self._update, self._update, self._update, self._scale, self._scale))
-                self.rng.choice((act, act, act, self._roll_back, self._delete))(self.rng.choice(self.live))
+                act = self.rng.choice(
+                    (self._update, self._update, self._update, self._scale, self._scale)
+                )
+                self.rng.choice((act, act, act, self._roll_back, self._delete))(
+                    self.rng.choice(self.live)
+                )
             self.enough.wait(self.rng.uniform(*_PAUSE_S))
 
     def _create(self) -> None:
@@ -87,8 +105,14 @@ class Deployments:
         body = {
             "name": name,
             "replicas": replicas,
-            "template": self._template("good" if self._number <= MAX_DEPLOYMENTS else self.rng.choice(_VERSIONS)),
-            "update": {"min_ready_s": 0.5, "progress_deadline_s": 30.0, **self.rng.choice(_POLICIES)},
+            "template": self._template(
+                "good" if self._number <= MAX_DEPLOYMENTS else self.rng.choice(_VERSIONS)
+            ),
+            "update": {
+                "min_ready_s": 0.5,
+                "progress_deadline_s": 30.0,
+                **self.rng.choice(_POLICIES),
+            },
             "proxy": PROXY,
             "settle_s": 1.0,
             "grace_s": 3.0,
@@ -98,7 +122,12 @@ class Deployments:
             self.services.append(Service(name, made.id, replicas))
 
     def _template(self, kind: str) -> dict[str, Any]:
-        command = [sys.executable, str(SERVER), f"{kind}-{self.rng.randrange(1_000_000)}", str(self.directory)]
+        command = [
+            sys.executable,
+            str(SERVER),
+            f"{kind}-{self.rng.randrange(1_000_000)}",
+            str(self.directory),
+        ]
         return {"command": command, "resources": {"cpu_millis": 100}, "probe": _PROBE}
 
     def _update(self, service: Service) -> None:
@@ -115,11 +144,18 @@ class Deployments:
         self._patch("rollback", service, {"revision": 0}, lawful=(Conflict, NotFound))
 
     def _delete(self, service: Service) -> None:
-        if self._ask("delete", lambda key: self._send("DELETE", service.path, None, key)) is not None:
+        if (
+            self._ask("delete", lambda key: self._send("DELETE", service.path, None, key))
+            is not None
+        ):
             service.deleted = True
 
     def _patch(
-        self, kind: str, service: Service, body: dict[str, Any], lawful: tuple[type[Problem], ...] = ()
+        self,
+        kind: str,
+        service: Service,
+        body: dict[str, Any],
+        lawful: tuple[type[Problem], ...] = (),
     ) -> DeploymentView | None:
         return self._ask(kind, lambda key: self._send("PATCH", service.path, body, key), lawful)
 
@@ -127,9 +163,14 @@ class Deployments:
         return self.client.change(method, path, DeploymentView, body=body, key=key)
 
     def _ask(
-        self, kind: str, send: Callable[[str], DeploymentView], lawful: tuple[type[Problem], ...] = ()
+        self,
+        kind: str,
+        send: Callable[[str], DeploymentView],
+        lawful: tuple[type[Problem], ...] = (),
     ) -> DeploymentView | None:
-        """With one key until it is answered, for nobody knows what became of it before; None when it was refused."""
+        """With one key until it is answered, for nobody knows what became of it before; None when
+        it was refused.
+        """
         key = f"chaos-{kind}-{self.rng.randrange(1 << 60):x}"
         while True:
             try:

@@ -1,7 +1,9 @@
-"""``python -m tests.chaos.guard DIRECTORY``: ends what a run has left, once the run has ended, however that was.
+"""``python -m tests.chaos.guard DIRECTORY``: ends what a run has left, once the run has ended,
+however that was.
 
-The run holds the other end of its standard input, which the kernel closes when the run is killed too. Processes are
-known by their directory, also those that are frozen, or wait for a host that is switched off.
+The run holds the other end of its standard input, which the kernel closes when the run is killed
+too. Processes are known by their directory, also those that are frozen, or wait for a host that is
+switched off.
 """
 
 from __future__ import annotations
@@ -29,7 +31,9 @@ _LOOK_S = 1.0
 
 @contextmanager
 def guarded() -> Iterator[Path]:
-    """A directory that is gone after the end of this process, with every process that was started with its name."""
+    """A directory that is gone after the end of this process, with every process that was started
+    with its name.
+    """
     directory = Path(tempfile.mkdtemp(prefix="iris-chaos-"))
     words = [sys.executable, "-m", "tests.chaos.guard", str(directory)]
     guard = subprocess.Popen(words, cwd=ROOT, stdin=subprocess.PIPE, start_new_session=True)
@@ -53,7 +57,9 @@ def main(directory: Path) -> int:
 def end_all(directory: Path) -> list[int]:
     """Kill all until there are none; those that still run after a while."""
     until_s = time.monotonic() + _KILL_S
-    while left := [each for each in psutil.process_iter() if each.pid != os.getpid() and owns(directory, each)]:
+    while left := [
+        each for each in psutil.process_iter() if each.pid != os.getpid() and owns(directory, each)
+    ]:
         for process in left:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()

@@ -1,8 +1,9 @@
-"""Injects faults: one after the other, chosen at random, into the processes and the network of a cluster.
+"""Injects faults: one after the other, chosen at random, into the processes and the network of a
+cluster.
 
-With three servers it also changes the leaders of their streams. It ends each pause, partition or outage after a random
-time, sometimes before a worker would be LOST and sometimes long after. Out of scope: how a network
-is cut (`places`), what has become of the cluster (`recount`).
+With three servers it also changes the leaders of their streams. It ends each pause, partition or
+outage after a random time, sometimes before a worker would be LOST and sometimes long after. Out of
+scope: how a network is cut (`places`), what has become of the cluster (`recount`).
 """
 
 from __future__ import annotations
@@ -37,12 +38,16 @@ _SHORTEST_S, _LONGEST_S = 0.5, 2.5
 _AT_ONCE = 5
 _LOOK_S = 0.2
 _LONG_STATE_S = (5.0, 20.0)
-"""For one replica of the state service while nothing is done to the other: an append gives up after 15 s."""
+"""For one replica of the state service while nothing is done to the other: an append gives up after
+15 s.
+"""
 _OUTLAST_S = 0.3
 """Longer than an order may be old, and shorter than LOST takes."""
 _LONGEST_LOSS_S = 12.0
 _ILL_S = (1.0, 9.0)
-"""So long a copy fails its probe: it is out of discovery after 1.5 s, and evicted after 3 s more."""
+"""So long a copy fails its probe: it is out of discovery after 1.5 s, and evicted after 3 s
+more.
+"""
 _LONG_PROXY_S = (5.0, 20.0)
 """So long the proxy hears nothing of the routes that come and go."""
 _STOP_S = 5.0
@@ -76,12 +81,14 @@ class Killer:
         any_lost: whether a worker has become LOST.
         ill: the directory of the files that make copies fail their probes.
         servers: three of them, None for the embedded one.
-        looks: how often the opening looks for something to strike. On a busy machine looks take longer, and so does
-            what is to be there.
-        opened: set when one has, or when the opening has given up. wrong: what it has given up, a sentence each.
+        looks: how often the opening looks for something to strike. On a busy machine looks take
+            longer, and so does what is to be there.
+        opened: set when one has, or when the opening has given up. wrong: what it has given up, a
+            sentence each.
         recoveries: seconds per kind of fault.
         killed: the workers that were killed while they ran something, and when by the wall clock.
-        proxy_struck: from when until when the proxy could not answer for what was done to its process.
+        proxy_struck: from when until when the proxy could not answer for what was done to its
+            process.
     """
 
     cluster: Cluster
@@ -116,16 +123,25 @@ class Killer:
                 self._put_right(name)
 
     def _open(self) -> None:
-        """Three workers gone for longer than LOST takes, and others killed, stopped, and without orders.
+        """Three workers gone for longer than LOST takes, and others killed, stopped, and without
+        orders.
 
         So that no run is without any of that.
         """
         hosts = self.rng.sample([place for place in self.places if place.is_host], 3)
-        for place, strike in zip(hosts, (self._cut, self._switch_off, self._freeze_worker), strict=True):
-            self._see(lambda place=place, strike=strike: strike(place, *self._aim(place, long=True)))
+        for place, strike in zip(
+            hosts, (self._cut, self._switch_off, self._freeze_worker), strict=True
+        ):
+            self._see(
+                lambda place=place, strike=strike: strike(place, *self._aim(place, long=True))
+            )
         left = [self._kill_busy_worker, self._stop_worker, self._lose_orders, self._outlast_orders]
         left += [self._kill_template, self._kill_launcher]
-        left += [self._kill_copy, self._fail_probe, *(partial(self._strike_process, how, "proxy") for how in _ENDS)]
+        left += [
+            self._kill_copy,
+            self._fail_probe,
+            *(partial(self._strike_process, how, "proxy") for how in _ENDS),
+        ]
         self._strike_each(left)
         self._strike_each([self._cut_proxy])  # last, for it cannot start without the bus
         for _ in range(self.looks):
@@ -148,7 +164,9 @@ class Killer:
                 why = repr(error)
             self._rest(_LOOK_S)
         if left:
-            self.wrong += [f"wrong: {len(left)} faults have found no target in {self.looks} looks: {why}"]
+            self.wrong += [
+                f"wrong: {len(left)} faults have found no target in {self.looks} looks: {why}"
+            ]
 
     def _see(self, strike: Callable[[], Strike]) -> None:
         """Do it, and wait until the cluster accepts work, or until it is enough."""
@@ -179,8 +197,20 @@ class Killer:
     def _draw(self) -> Strike:
         """Something by chance."""
         kinds = ["kill", *_ENDS, "freeze", "network", "network", "network", "host", "host"]
-        rare = [self._silence, self._kill_busy_worker, self._stop_worker, self._stop_worker, self._outlast_orders]
-        rare += [self._kill_copy, self._kill_copy, self._fail_probe, self._fail_probe, self._cut_proxy]
+        rare = [
+            self._silence,
+            self._kill_busy_worker,
+            self._stop_worker,
+            self._stop_worker,
+            self._outlast_orders,
+        ]
+        rare += [
+            self._kill_copy,
+            self._kill_copy,
+            self._fail_probe,
+            self._fail_probe,
+            self._cut_proxy,
+        ]
         rare += [self._kill_template] * 3 + [self._kill_launcher]
         rare += [self._lose_orders] * 2 + [self._change_leader] * (6 if self.servers else 0)
         what = self.rng.choice([*kinds, *kinds, *rare])
@@ -189,11 +219,19 @@ class Killer:
         if what in (*_ENDS, "freeze") or len(self._pending) >= _AT_ONCE:
             return self._strike_process(what)
         hosts = self.rng.random() < 0.5 or what == "host"
-        free = [place for place in self.places if place.name not in self._pending and place.is_host == hosts]
+        free = [
+            place
+            for place in self.places
+            if place.name not in self._pending and place.is_host == hosts
+        ]
         place = self.rng.choice(free or [None])
         if place is None:
             raise LookupError("every service has its trouble already")
-        strikes = (self._cut,) if what == "network" else (self._switch_off, self._freeze_host, self._freeze_worker)
+        strikes = (
+            (self._cut,)
+            if what == "network"
+            else (self._switch_off, self._freeze_host, self._freeze_worker)
+        )
         return self.rng.choice(strikes)(place, *self._aim(place))
 
     def _silence(self) -> Strike:
@@ -210,7 +248,9 @@ class Killer:
         return Strike(f"change leader of {stream}", "nats", 0.0)
 
     async def _step_down(self, url: str, stream: str) -> None:
-        with contextlib.suppress(Unavailable, AssertionError):  # something is done to the servers already
+        with contextlib.suppress(
+            Unavailable, AssertionError
+        ):  # something is done to the servers already
             connection = await connect(url, name="killer", retry_for_s=2.0)
             await step_down(connection, stream, within_s=5.0)
             await connection.close()
@@ -230,7 +270,9 @@ class Killer:
         return Strike("kill -9 nats of three", "nats", 0.0)
 
     def _strike_process(self, what: str, service: str = "") -> Strike:
-        service = service or self.rng.choice(("state", "state", "scheduler", "gateway", "proxy", "worker", "nats"))
+        service = service or self.rng.choice(
+            ("state", "state", "scheduler", "gateway", "proxy", "worker", "nats")
+        )
         if service == "nats" and self.servers is not None:
             return self._kill_server(self.servers)
         pid = self.rng.choice(self.cluster.pids(service) or [0])
@@ -251,7 +293,11 @@ class Killer:
 
     def _cut_proxy(self) -> Strike:
         """It answers on by the routes it knows."""
-        place = next(place for place in self.places if place.name == "proxy-0" and place.name not in self._pending)
+        place = next(
+            place
+            for place in self.places
+            if place.name == "proxy-0" and place.name not in self._pending
+        )
         return self._cut(place, "proxy", self.rng.uniform(*_LONG_PROXY_S), "long")
 
     def _kill_copy(self) -> Strike:
@@ -338,23 +384,37 @@ class Killer:
 
     def _lose_orders(self) -> Strike:
         """A worker that is heard, hears everything else, and is told nothing to do."""
-        place, proxy = next((place, place.proxy) for place in self._free_hosts() if place.proxy is not None)
+        place, proxy = next(
+            (place, place.proxy) for place in self._free_hosts() if place.proxy is not None
+        )
         seconds = self.rng.uniform(0.5, _LONGEST_LOSS_S)
         proxy.loses_orders = True
-        self._pending[place.name] = (time.monotonic() + seconds, lambda: setattr(proxy, "loses_orders", False))
+        self._pending[place.name] = (
+            time.monotonic() + seconds,
+            lambda: setattr(proxy, "loses_orders", False),
+        )
         return Strike("lose orders", "worker", seconds)
 
     def _outlast_orders(self) -> Strike:
-        """A worker that reads its orders when it may begin nothing of them any more, and was not LOST."""
+        """A worker that reads its orders when it may begin nothing of them any more, and was not
+        LOST.
+        """
         seconds = self.rng.uniform(self.expires_s + _OUTLAST_S, self.lost_s - _OUTLAST_S)
         return self._freeze_worker(self._free_hosts()[0], "worker", seconds, "past its orders")
 
     def _aim(self, place: Place, *, long: bool | None = None) -> tuple[str, float, str]:
-        """What kind of service lives there, for how long to harm it, and whether that is long for a worker."""
+        """What kind of service lives there, for how long to harm it, and whether that is long for a
+        worker.
+        """
         service = "worker" if place.is_host else place.name.partition("-")[0]
         if place.is_host and (long if long is not None else self.rng.random() < 0.6):
             return service, self.lost_s + self.rng.uniform(2.0, 8.0), "long"
-        if service == "state" and not long and self.rng.random() < 0.25 and not self._states_in_trouble():
+        if (
+            service == "state"
+            and not long
+            and self.rng.random() < 0.25
+            and not self._states_in_trouble()
+        ):
             return service, self.rng.uniform(*_LONG_STATE_S), "long"
         return service, self.rng.uniform(0.3, 0.6 * self.lost_s), "short"
 

@@ -1,8 +1,8 @@
 """The load: plain, failing, retrying, coscheduled and nested jobs, each with its expected result.
 
-Every run of a task prints `PRINTED`. It writes one line into a ledger of its own when it begins and one when it ends,
-with the time and its directory, so that a second run of one attempt is seen whatever the cluster says. A submission is
-lost when it was acknowledged and is not there.
+Every run of a task prints `PRINTED`. It writes one line into a ledger of its own when it begins and
+one when it ends, with the time and its directory, so that a second run of one attempt is seen
+whatever the cluster says. A submission is lost when it was acknowledged and is not there.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ class Load:
 
     Attributes:
         longest_s: of any task.
-        gaps: for each time that submissions failed, how long until one was accepted again, in seconds.
+        gaps: for each time that submissions failed, how long until one was accepted again, in
+            seconds.
     """
 
     client: Client
@@ -79,7 +80,9 @@ class Load:
                 continue
             if failed:
                 self.gaps.append(time.monotonic() - began)
-            self.nominations.append(Nomination(job.id, job.name, kind, _ENDS.get(kind, frozenset({"succeeded"}))))
+            self.nominations.append(
+                Nomination(job.id, job.name, kind, _ENDS.get(kind, frozenset({"succeeded"})))
+            )
             return
 
     def _ask(self, kind: str, name: str) -> Job:

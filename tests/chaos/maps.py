@@ -1,8 +1,9 @@
-"""Maps in the load: of lists and iterators, by an executor, in chunks, with a call that is cancelled, followed by
-another client, and in a call. Each call returns what it must, once.
+"""Maps in the load: of lists and iterators, by an executor, in chunks, with a call that is
+cancelled, followed by another client, and in a call. Each call returns what it must, once.
 
-A call writes and prints what every other task of the load does (`load`), so its runs and its output are judged with
-theirs. Its result is lost when its future raises. What strikes the processes that calls are cloned from is here too.
+A call writes and prints what every other task of the load does (`load`), so its runs and its output
+are judged with theirs. Its result is lost when its future raises. What strikes the processes that
+calls are cloned from is here too.
 """
 
 from __future__ import annotations
@@ -65,7 +66,9 @@ def squares(runs: str) -> Callable[..., int]:
             import iris
 
             with iris.Client() as client:
-                [found] = client.map(lambda x: x * x, [number], cpu=0.25, max_retries_preemption=100).results()
+                [found] = client.map(
+                    lambda x: x * x, [number], cpu=0.25, max_retries_preemption=100
+                ).results()
         else:
             time.sleep(number % 5 * 0.2)
             found = number * number
@@ -90,8 +93,8 @@ class Maps:
     """Calls until it is told to stop.
 
     Attributes:
-        calls: the name of each map, with its calls. kinds: how many maps of each. refused: submissions that had no
-            answer.
+        calls: the name of each map, with its calls. kinds: how many maps of each. refused:
+            submissions that had no answer.
     """
 
     client: Client
@@ -105,7 +108,11 @@ class Maps:
     def run(self) -> None:
         number = 0
         while not self.enough.is_set():
-            live = [name for name, made in self.calls.items() if not all(call.future.done() for call in made)]
+            live = [
+                name
+                for name, made in self.calls.items()
+                if not all(call.future.done() for call in made)
+            ]
             if len(live) < _AT_A_TIME:
                 number += 1
                 self._call(KINDS[number % len(KINDS)], f"/map-{number}")
@@ -113,13 +120,20 @@ class Maps:
 
     def _call(self, kind: str, name: str) -> None:
         numbers = [self.rng.randrange(1000) for _ in range(self.rng.randint(2, 8))]
-        options: dict[str, Any] = {"name": name, "cpu": 0.25, "max_retries_preemption": 100, "env": _path()}
+        options: dict[str, Any] = {
+            "name": name,
+            "cpu": 0.25,
+            "max_retries_preemption": 100,
+            "env": _path(),
+        }
         options["reuse"] = self.rng.choice((1, 5))
         function = squares(str(self.runs))
         self.kinds[f"{kind}{' with reuse' if options['reuse'] > 1 else ''}"] += 1
         try:
             if kind == "executor":
-                with_executor(self.calls.setdefault(name, []), self.client, function, numbers, options)
+                with_executor(
+                    self.calls.setdefault(name, []), self.client, function, numbers, options
+                )
                 return
             if kind == "nested":
                 numbers = numbers[:2]
@@ -128,7 +142,9 @@ class Maps:
                 options["chunksize"] = size = self.rng.randint(2, 4)
                 mapped = self.client.starmap(function, chunked(numbers, size), **options)
             else:
-                mapped = self.client.map(function, slowly(numbers) if kind == "items" else numbers, **options)
+                mapped = self.client.map(
+                    function, slowly(numbers) if kind == "items" else numbers, **options
+                )
         except Conflict:  # the answer to its submission was lost with the gateway
             mapped = self.client.map_of(name)
         except ClientError:
@@ -136,32 +152,46 @@ class Maps:
             return
         if kind == "resumed":
             mapped = self.client.map_of(name)
-        self.calls[name] = [Call(number, future) for number, future in zip(numbers, mapped, strict=True)]
+        self.calls[name] = [
+            Call(number, future) for number, future in zip(numbers, mapped, strict=True)
+        ]
         if kind == "cancelled":
             self._cancel(self.rng.choice(self.calls[name]))
 
     def _cancel(self, call: Call) -> None:
-        """At some moment of its life. It was cancelled, or has returned, also when the answer to that was lost."""
+        """At some moment of its life. It was cancelled, or has returned, also when the answer to
+        that was lost.
+        """
         call.is_struck = True
         self.enough.wait(self.rng.uniform(0.0, 1.0))
         with contextlib.suppress(ClientError):
             call.future.cancel()
 
     def ends(self) -> list[str]:
-        """One sentence for each call that did not return its square, or whose record says otherwise."""
+        """One sentence for each call that did not return its square, or whose record says
+        otherwise.
+        """
         until_s = time.monotonic() + _SETTLE_S
         wrong: list[str] = []
         for name, made in self.calls.items():
             wait([call.future for call in made], max(0.0, until_s - time.monotonic()))
-            wrong += [f"{said} of {name}" for index, call in enumerate(made) if (said := _wrong(index, call))]
+            wrong += [
+                f"{said} of {name}"
+                for index, call in enumerate(made)
+                if (said := _wrong(index, call))
+            ]
             wrong += self._records(name, made)
         return wrong
 
     def _records(self, name: str, made: list[Call]) -> list[str]:
-        """One sentence for each task that has not succeeded, unless its only call was to be cancelled."""
+        """One sentence for each task that has not succeeded, unless its only call was to be
+        cancelled.
+        """
         struck = {f"{name}/{index}" for index, call in enumerate(made) if call.is_struck}
         try:
-            states = {task.task: task.state for task in self.client.job(name).tasks()} if made else {}
+            states = (
+                {task.task: task.state for task in self.client.job(name).tasks()} if made else {}
+            )
         except ClientError as error:
             return [f"lost: the record of {name}: {error}"]
         return [
@@ -172,11 +202,17 @@ class Maps:
 
 
 def _wrong(index: int, call: Call) -> str:
-    """What is wrong with the outcome of a call, with its kind as the first word; empty for nothing."""
+    """What is wrong with the outcome of a call, with its kind as the first word; empty for
+    nothing.
+    """
     if not call.future.done():
         return f"stuck: call {index}"
     if call.future.cancelled():
-        return "" if call.is_struck else f"lost: the result of call {index}, which nobody has cancelled,"
+        return (
+            ""
+            if call.is_struck
+            else f"lost: the result of call {index}, which nobody has cancelled,"
+        )
     if (error := call.future.exception()) is not None:
         return f"lost: {type(error).__name__}: {error}, the result of call {index}"
     if call.future.result() != call.number**2:
@@ -217,16 +253,21 @@ def _path() -> dict[str, str]:
     return {"PATH": f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin"}
 
 
-# ── what calls are cloned from ──────────────────────────────────────────────────────────────────────────────────────
+# ── what calls are cloned from
+# ──────────────────────────────────────────────────────────────────────────────────────
 
 
 def launcher_of(place: Place) -> int:
     """Raises LookupError without one."""
-    return next(iter(pid for pid, words, _ in _processes(place) if words[3:4] == [_LAUNCHER]), 0) or _missing(place)
+    return next(
+        iter(pid for pid, words, _ in _processes(place) if words[3:4] == [_LAUNCHER]), 0
+    ) or _missing(place)
 
 
 def template_of(place: Place) -> int:
-    """The process that a map's calls are cloned from: the oldest of those that look alike. Raises LookupError."""
+    """The process that a map's calls are cloned from: the oldest of those that look alike. Raises
+    LookupError.
+    """
     alike: dict[tuple[int, str], list[tuple[float, int]]] = defaultdict(list)
     for pid, words, process in _processes(place):
         if words[1:4] == ["-I", "-S", "-c"]:

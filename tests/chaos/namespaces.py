@@ -1,12 +1,14 @@
 """Places as network namespaces, each with its own link to the namespace of NATS and the gateway.
 
-`enter` starts this program again in a network and a mount namespace of its own, the hub. All that is made there, names
-included, is gone with the last process of it, however that ends. In a place 127.0.0.1 is not itself but the hub, so
-every service finds NATS and the gateway where the hub has them.
+`enter` starts this program again in a network and a mount namespace of its own, the hub. All that
+is made there, names included, is gone with the last process of it, however that ends. In a place
+127.0.0.1 is not itself but the hub, so every service finds NATS and the gateway where the hub has
+them.
 
-A cut is a wrong hardware address for the other end of the cable: packets go out, and nobody takes them. It is silent,
-works in either direction alone, and needs nothing of the kernel. Slow is a token bucket of a few packets (`tc tbf`),
-which drops what is too much; where the kernel has none it is a cut that comes and goes.
+A cut is a wrong hardware address for the other end of the cable: packets go out, and nobody takes
+them. It is silent, works in either direction alone, and needs nothing of the kernel. Slow is a
+token bucket of a few packets (`tc tbf`), which drops what is too much; where the kernel has none it
+is a cut that comes and goes.
 """
 
 from __future__ import annotations
@@ -39,17 +41,25 @@ def refusal() -> str:
     missing = [program for program in ("unshare", "ip", "mount") if shutil.which(program) is None]
     if missing:
         return f"no {', '.join(missing)} here"
-    tried = subprocess.run([*_UNSHARE, "sh", "-c", _TRY], capture_output=True, text=True, check=False)
-    return (tried.stderr.strip().splitlines() or ["no reason given"])[-1] if tried.returncode else ""
+    tried = subprocess.run(
+        [*_UNSHARE, "sh", "-c", _TRY], capture_output=True, text=True, check=False
+    )
+    return (
+        (tried.stderr.strip().splitlines() or ["no reason given"])[-1] if tried.returncode else ""
+    )
 
 
 def enter(argv: Sequence[str]) -> None:
     """Become the same program in a hub. Does not return."""
-    os.execvp(_UNSHARE[0], [*_UNSHARE, "sh", "-c", f'{_PREPARE} && exec "$0" "$@"', sys.executable, *argv])
+    os.execvp(
+        _UNSHARE[0], [*_UNSHARE, "sh", "-c", f'{_PREPARE} && exec "$0" "$@"', sys.executable, *argv]
+    )
 
 
 class Namespace(Place):
-    """One place, whose cable is the network 10.213.``number``.0/30; some hosts speak through a proxy in the hub."""
+    """One place, whose cable is the network 10.213.``number``.0/30; some hosts speak through a
+    proxy in the hub.
+    """
 
     has_power_switch = True
 
@@ -68,17 +78,39 @@ class Namespace(Place):
         self._boot()
 
     def _lay(self) -> None:
-        ends = ("address", self._hub_mac, "type", "veth", "peer", "name", "up0", "address", self._mac)
+        ends = (
+            "address",
+            self._hub_mac,
+            "type",
+            "veth",
+            "peer",
+            "name",
+            "up0",
+            "address",
+            self._mac,
+        )
         _ip("netns", "add", self._netns)
         _ip("link", "add", self._cable, *ends, "netns", self._netns)
         _ip("addr", "add", f"{self._hub}/30", "dev", self._cable)
         _ip("link", "set", self._cable, "up")
         self._inside("addr", "add", f"{self._here}/30", "dev", "up0")
         self._inside("link", "set", "up0", "up")
-        self._inside("link", "set", "lo", "up")  # for what speaks to this place's own address from within
+        self._inside(
+            "link", "set", "lo", "up"
+        )  # for what speaks to this place's own address from within
         self._inside("addr", "del", "127.0.0.1/8", "dev", "lo")
-        _run("ip", "netns", "exec", self._netns, "sh", "-c", "echo 1 > /proc/sys/net/ipv4/conf/all/route_localnet")
-        self._inside("route", "add", "127.0.0.1/32", "via", self._hub, "dev", "up0", "src", self._here)
+        _run(
+            "ip",
+            "netns",
+            "exec",
+            self._netns,
+            "sh",
+            "-c",
+            "echo 1 > /proc/sys/net/ipv4/conf/all/route_localnet",
+        )
+        self._inside(
+            "route", "add", "127.0.0.1/32", "via", self._hub, "dev", "up0", "src", self._here
+        )
         self._point(self._mac, self._hub_mac)
 
     def harm(self, how: Harm) -> None:
@@ -89,7 +121,9 @@ class Namespace(Place):
             self._flicker = threading.Event()
             threading.Thread(target=self._come_and_go, args=(self._flicker,), daemon=True).start()
             return
-        self._point(_NOWHERE if how != "mute" else self._mac, _NOWHERE if how != "deaf" else self._hub_mac)
+        self._point(
+            _NOWHERE if how != "mute" else self._mac, _NOWHERE if how != "deaf" else self._hub_mac
+        )
 
     def mend(self) -> None:
         if self._flicker is not None:
@@ -97,7 +131,9 @@ class Namespace(Place):
             self._flicker = None
         for command in (("tc",), ("tc", "-n", self._netns)):
             device = self._cable if command == ("tc",) else "up0"
-            subprocess.run([*command, "qdisc", "del", "dev", device, "root"], capture_output=True, check=False)
+            subprocess.run(
+                [*command, "qdisc", "del", "dev", device, "root"], capture_output=True, check=False
+            )
         self._point(self._mac, self._hub_mac)
 
     def switch_on(self) -> None:
@@ -122,12 +158,20 @@ class Namespace(Place):
     def _point(self, mac: str, hub_mac: str) -> None:
         """Where the hub believes this place to be, and this place the hub."""
         _ip("neigh", "replace", self._here, "lladdr", mac, "nud", "permanent", "dev", self._cable)
-        self._inside("neigh", "replace", self._hub, "lladdr", hub_mac, "nud", "permanent", "dev", "up0")
+        self._inside(
+            "neigh", "replace", self._hub, "lladdr", hub_mac, "nud", "permanent", "dev", "up0"
+        )
 
     def _throttle(self) -> bool:
         """False when this kernel cannot."""
-        commands = (("tc", "qdisc", "add", "dev", self._cable), ("tc", "-n", self._netns, "qdisc", "add", "dev", "up0"))
-        made = [subprocess.run([*each, "root", *_SLOW], capture_output=True, check=False) for each in commands]
+        commands = (
+            ("tc", "qdisc", "add", "dev", self._cable),
+            ("tc", "-n", self._netns, "qdisc", "add", "dev", "up0"),
+        )
+        made = [
+            subprocess.run([*each, "root", *_SLOW], capture_output=True, check=False)
+            for each in commands
+        ]
         return all(each.returncode == 0 for each in made)
 
     def _come_and_go(self, enough: threading.Event) -> None:

@@ -1,7 +1,7 @@
 """The places of a chaos cluster: one host or service each, with a link to NATS that can be cut.
 
-A place is a directory that a service finds when it starts (see `site/sitecustomize.py`). Out of scope: how a way
-is cut (`namespaces`, `proxies`), and when (`killer`).
+A place is a directory that a service finds when it starts (see `site/sitecustomize.py`). Out of
+scope: how a way is cut (`namespaces`, `proxies`), and when (`killer`).
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ class Place(ABC):
     """What can lose the orders for its worker."""
 
     has_power_switch = False
-    """Whether it can be switched off like a host is, so that the next boot knows that it is another one."""
+    """Whether it can be switched off like a host is, so that the next boot knows that it is another
+    one.
+    """
 
     @property
     def is_host(self) -> bool:
@@ -61,7 +63,9 @@ class Place(ABC):
         """Every process of this place, tasks included."""
 
     def is_busy(self) -> bool:
-        """Whether a task is in the middle of its run here; what calls are cloned from looks like one that runs."""
+        """Whether a task is in the middle of its run here; what calls are cloned from looks like
+        one that runs.
+        """
         return any("IRIS_TASK" in environ(pid) and _name(pid) == "sleep" for pid in self.pids())
 
     @abstractmethod
@@ -69,7 +73,8 @@ class Place(ABC):
         """Let go of what it is made of."""
 
     def switch_off(self) -> None:
-        """Power loss of a host: everything in it ends at once, and starts no more until `switch_on`.
+        """Power loss of a host: everything in it ends at once, and starts no more until
+        `switch_on`.
 
         All stand before the first ends, for a worker that sees a task die believes that it failed.
         """
@@ -92,15 +97,17 @@ def _name(pid: int) -> str:
 
 
 def owned(place: Place) -> Iterator[int]:
-    """Processes that belong to a host by what they are told: the worker by its id, its launcher by its directory, a
-    task by its environment.
+    """Processes that belong to a host by what they are told: the worker by its id, its launcher by
+    its directory, a task by its environment.
     """
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
             words = process.cmdline()
             environ = process.environ()
             here = f"worker.id={place.name}" in words or environ.get("IRIS_WORKER_ID") == place.name
-            here |= words[3:4] == ["iris_worker.launcher.launcher"] and words[-1].endswith(f"/{place.name}")
+            here |= words[3:4] == ["iris_worker.launcher.launcher"] and words[-1].endswith(
+                f"/{place.name}"
+            )
             ours = str(place.directory.parent.parent) in " ".join([*words, *environ.values()])
             if here and ours and process.status() != psutil.STATUS_ZOMBIE:
                 yield process.pid

@@ -1,8 +1,8 @@
 """TCP proxies between a service and NATS that can stop forwarding, or drop only a worker's orders.
 
-A stopped proxy is a black hole: connections stay, and are made, but nothing comes through; nothing is reset. TCP loses
-no bytes, so slow is late and not lossy. HTTP from a task to the gateway does not pass here. Where there are no network
-namespaces a proxy is all that a place has.
+A stopped proxy is a black hole: connections stay, and are made, but nothing comes through; nothing
+is reset. TCP loses no bytes, so slow is late and not lossy. HTTP from a task to the gateway does
+not pass here. Where there are no network namespaces a proxy is all that a place has.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ class Proxy:
     """The way to NATS of one place.
 
     Attributes:
-        harm: what it does to all bytes. loses_orders: the worker hears everything but what it is to do.
+        harm: what it does to all bytes. loses_orders: the worker hears everything but what it is to
+            do.
         lost: how many orders that were.
     """
 
@@ -97,7 +98,9 @@ class _Raw:
 
 
 class _Messages:
-    """What a server sends, message by message with its subject. Source: docs.nats.io, NATS client protocol."""
+    """What a server sends, message by message with its subject. Source: docs.nats.io, NATS client
+    protocol.
+    """
 
     def __init__(self) -> None:
         self._held = b""

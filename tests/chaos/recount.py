@@ -1,6 +1,7 @@
 """Checks the results of jobs against the event stream and against what the tasks wrote.
 
-Each function returns one sentence for each violation; the first word is its kind: lost, doubled, wrong, stuck.
+Each function returns one sentence for each violation; the first word is its kind: lost, doubled,
+wrong, stuck.
 Source: docs/design/reliability.md#promises, P1, P2, P5 to P8.
 """
 
@@ -34,7 +35,9 @@ Told = dict[str, list[TaskEvent]]
 def ends(cluster: Cluster, nominations: list[Nomination]) -> list[str]:
     """Wait for every promised job; each is there and has ended as it must."""
     deadline = time.monotonic() + _SETTLE_S
-    return [sentence for nomination in nominations if (sentence := _end(cluster, nomination, deadline))]
+    return [
+        sentence for nomination in nominations if (sentence := _end(cluster, nomination, deadline))
+    ]
 
 
 def _end(cluster: Cluster, nomination: Nomination, deadline: float) -> str:
@@ -49,7 +52,9 @@ def _end(cluster: Cluster, nomination: Nomination, deadline: float) -> str:
         if job.state in _ENDED:
             right = job.state in nomination.ends
             return (
-                "" if right else f"wrong: {nomination.name} has {job.state}, not {sorted(nomination.ends)}: {job.error}"
+                ""
+                if right
+                else f"wrong: {nomination.name} has {job.state}, not {sorted(nomination.ends)}: {job.error}"
             )
         if time.monotonic() > deadline:
             return f"stuck: {nomination.name} is {job.state}"
@@ -68,25 +73,34 @@ async def records(nats_url: str, credentials: Credentials) -> list[str]:
 async def told(nats_url: str, credentials: Credentials) -> tuple[Told, Rollouts, list[str]]:
     """Every event once, in order, and each task a chain of states that ends in one that is an end.
 
-    A parent that runs a second time may ask for its child again, which is another job once the first has ended.
+    A parent that runs a second time may ask for its child again, which is another job once the
+    first has ended.
     """
     tasks: Told = defaultdict(list)
     rollouts: Rollouts = defaultdict(list)
     ids = await _read(nats_url, credentials, tasks, rollouts)
-    wrong = [] if ids == sorted(set(ids)) else [f"doubled: {len(ids)} events, {len(set(ids))} different, or shuffled"]
+    wrong = (
+        []
+        if ids == sorted(set(ids))
+        else [f"doubled: {len(ids)} events, {len(set(ids))} different, or shuffled"]
+    )
     for name, events in tasks.items():
         before = None
         for event in events:
             anew = event.previous is None and before in _ENDED and CHILD in name
             if event.previous != before and not anew:
-                wrong.append(f"lost: an event, or shuffled: {name} went from {event.previous}, it was {before}")
+                wrong.append(
+                    f"lost: an event, or shuffled: {name} went from {event.previous}, it was {before}"
+                )
             before = event.state
         if before not in _ENDED:
             wrong.append(f"stuck: {name} has been {before} to the last event")
     return tasks, rollouts, wrong
 
 
-async def _read(nats_url: str, credentials: Credentials, tasks: Told, rollouts: Rollouts) -> list[tuple[int, ...]]:
+async def _read(
+    nats_url: str, credentials: Credentials, tasks: Told, rollouts: Rollouts
+) -> list[tuple[int, ...]]:
     connection = await connect(nats_url, name="chaos", credentials=credentials)
     reader = connection.streams.read(subjects.EVENTS.name, 0)
     last = await connection.streams.last(subjects.EVENTS.name)
@@ -106,7 +120,9 @@ async def _read(nats_url: str, credentials: Credentials, tasks: Told, rollouts: 
 
 
 def outputs(cluster: Cluster, runs: Runs) -> tuple[int, list[str]]:
-    """Every line of every run to its end that ended normally, once and in order; how many were looked at."""
+    """Every line of every run to its end that ended normally, once and in order; how many were
+    looked at.
+    """
     checked, wrong = 0, []
     deadline = time.monotonic() + _SETTLE_S
     for task in sorted({task for task, _ in runs.ended}):
@@ -126,17 +142,27 @@ def outputs(cluster: Cluster, runs: Runs) -> tuple[int, list[str]]:
             checked += len(PRINTED)
             if lines != PRINTED:
                 there = len(set(lines) & set(PRINTED))
-                what = f"{len(PRINTED) - there} lines" if there < len(PRINTED) else "the order of lines"
+                what = (
+                    f"{len(PRINTED) - there} lines"
+                    if there < len(PRINTED)
+                    else "the order of lines"
+                )
                 word = "lost" if len(lines) <= len(PRINTED) else "doubled"
-                wrong.append(f"{word}: {what} of attempt {attempt.number} of {task}, which has {len(lines)}")
+                wrong.append(
+                    f"{word}: {what} of attempt {attempt.number} of {task}, which has {len(lines)}"
+                )
     return checked, wrong
 
 
 def _lines(cluster: Cluster, task: str, deadline: float) -> list[LogLineView]:
-    """What a task has printed; asked for again while the log stream has no leader. Raises ClientError."""
+    """What a task has printed; asked for again while the log stream has no leader. Raises
+    ClientError.
+    """
     while True:
         try:
-            return list(cluster.client.logs(task, {"attempt": "all", "stream": "stdout"}, follow=False))
+            return list(
+                cluster.client.logs(task, {"attempt": "all", "stream": "stdout"}, follow=False)
+            )
         except (TryAgain, Unreachable):
             if time.monotonic() > deadline:
                 raise
@@ -144,9 +170,15 @@ def _lines(cluster: Cluster, task: str, deadline: float) -> list[LogLineView]:
 
 
 def unstarted(cluster: Cluster, tasks: Told) -> list[str]:
-    """No host has failed to start anything: to whatever was there before, its directories are for the next."""
+    """No host has failed to start anything: to whatever was there before, its directories are for
+    the next.
+    """
     suspects = {e.task for events in tasks.values() for e in events if e.cause == "infrastructure"}
-    attempts = [(task, attempt) for task in sorted(suspects) for attempt in cluster.client.task(task).attempts]
+    attempts = [
+        (task, attempt)
+        for task in sorted(suspects)
+        for attempt in cluster.client.task(task).attempts
+    ]
     return [
         f"wrong: attempt {attempt.number} of {task} on {attempt.worker}: {attempt.error}"
         for task, attempt in attempts
@@ -179,7 +211,8 @@ class Runs:
     Attributes:
         begun: how often each attempt began. ended: attempts that came to their end.
         again: attempts of a task behind its first that began.
-        overlaps: attempts that began while an earlier one of the task still ran, which a LOST worker excuses.
+        overlaps: attempts that began while an earlier one of the task still ran, which a LOST
+            worker excuses.
     """
 
     def __init__(self, path: Path, tasks: Told) -> None:
@@ -198,11 +231,22 @@ class Runs:
         self.overlaps = [run for run in self.begun if self._overlaps(run)]
 
     def wrong(self, given_up: Callable[[Run], bool]) -> list[str]:
-        """``given_up`` says whether an attempt's end was never reported and its host became LOST."""
-        twice = [f"doubled: attempt {a} of {task} ran {n} times" for (task, a), n in self.begun.items() if n > 1]
+        """``given_up`` says whether an attempt's end was never reported and its host became
+        LOST.
+        """
+        twice = [
+            f"doubled: attempt {a} of {task} ran {n} times"
+            for (task, a), n in self.begun.items()
+            if n > 1
+        ]
         others = [run for run in self.overlaps if (*run, "worker_lost") not in self._causes]
-        unexcused = [run for run in others if not given_up(run)]  # it had been told to stop, and then its host was lost
-        return [*twice, *(f"doubled: {task} ran again beside attempt {a}, not LOST" for task, a in unexcused)]
+        unexcused = [
+            run for run in others if not given_up(run)
+        ]  # it had been told to stop, and then its host was lost
+        return [
+            *twice,
+            *(f"doubled: {task} ran again beside attempt {a}, not LOST" for task, a in unexcused),
+        ]
 
     def adopted(self, killed: list[tuple[str, float]]) -> list[int]:
         """Of each run to its end that outlived its worker, how many came after it in its directory.
@@ -222,5 +266,7 @@ class Runs:
     def _overlaps(self, run: Run) -> bool:
         """Whether a later attempt began before this one ended."""
         ended = self._at["ends"].get(run)
-        later = [at for (task, a), at in self._at["begins"].items() if task == run[0] and a > run[1]]
+        later = [
+            at for (task, a), at in self._at["begins"].items() if task == run[0] and a > run[1]
+        ]
         return ended is not None and any(at < ended for at in later)

@@ -1,7 +1,9 @@
-"""Requests to the deployments through the proxy, one after the other, and which results are allowed.
+"""Requests to the deployments through the proxy, one after the other, and which results are
+allowed.
 
-A route of the deployment answers each request, or the proxy refuses it with a reason, in time. A request may stay
-unanswered only while the proxy itself is killed, stopped or frozen. Source: docs/design/serving.md#proxy-rules.
+A route of the deployment answers each request, or the proxy refuses it with a reason, in time. A
+request may stay unanswered only while the proxy itself is killed, stopped or frozen. Source:
+    docs/design/serving.md#proxy-rules.
 """
 
 from __future__ import annotations
@@ -30,14 +32,18 @@ _REASONS = frozenset(
 """With what the proxy may refuse."""
 _UNKNOWN = (404, "not_found")
 _UNREAD = (503, "no_discovery")
-"""Of a proxy that has started again and not read the bus yet, for a deployment that it has not stored."""
+"""Of a proxy that has started again and not read the bus yet, for a deployment that it has not
+stored.
+"""
 ROUTE, REFUSED, NOBODY = "answered by a route", "refused with a reason", "answered by nobody"
 BACK_S = 60.0
 """The proxy is back so soon after it was struck last, however long the bus is silent meanwhile."""
 
 
 class Answer(NamedTuple):
-    """What became of a request between two times: who answered, with what status and reason, and which route's job."""
+    """What became of a request between two times: who answered, with what status and reason, and
+    which route's job.
+    """
 
     began: float
     ended: float
@@ -73,7 +79,9 @@ def ask(url: str, deployment: str) -> Answer:
     """One request on a connection of its own."""
     began = time.monotonic()
     place = urlsplit(url)
-    connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=LONGEST_S + _LATE_S)
+    connection = http.client.HTTPConnection(
+        place.hostname or "", place.port, timeout=LONGEST_S + _LATE_S
+    )
     try:
         connection.request("GET", f"/d/{deployment}/")
         response = connection.getresponse()
@@ -130,8 +138,12 @@ def _wrong(one: Answer, known: set[str]) -> str:
     return "" if lawful else f"wrong: {what}: {one.status} {one.reason}"
 
 
-def outages(by_time: Sequence[Answer], struck: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
-    """From each strike against the proxy to the end of the first answer to a request that began after the strike."""
+def outages(
+    by_time: Sequence[Answer], struck: Iterable[tuple[float, float]]
+) -> list[tuple[float, float]]:
+    """From each strike against the proxy to the end of the first answer to a request that began
+    after the strike.
+    """
     found = []
     for begin, end in struck:
         back = (one.ended for one in by_time if one.began > end and one.by != NOBODY)

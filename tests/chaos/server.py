@@ -1,7 +1,8 @@
-"""The service of a chaos deployment, ``server.py VERSION DIRECTORY``: an HTTP server that returns its route.
+"""The service of a chaos deployment, ``server.py VERSION DIRECTORY``: an HTTP server that returns
+its route.
 
-The version says how it behaves: ``bad-1`` exits at once, ``never-1`` fails its probe for ever, any other serves. Every
-version fails its probe while `ill_file` of its job exists.
+The version says how it behaves: ``bad-1`` exits at once, ``never-1`` fails its probe for ever, any
+other serves. Every version fails its probe while `ill_file` of its job exists.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Checks the deployments and all events after the last fault.
 
-Each function returns sentences as `recount` does. Source: docs/design/semantics.md#deployments-and-routes,
-docs/design/serving.md#update.
+Each function returns sentences as `recount` does. Source:
+docs/design/semantics.md#deployments-and-routes, docs/design/serving.md#update.
 """
 
 from __future__ import annotations
@@ -24,12 +24,14 @@ from tests.chaos.requests import ROUTE, ask
 from tests.support.cluster import Cluster
 
 SETTLE_S = 180.0
-"""So long a deployment may take to get ready when all is well; a pause after failed starts is at most 300 s, and those
-of good versions fail no six times in a row."""
+"""So long a deployment may take to get ready when all is well; a pause after failed starts is at
+most 300 s, and those of good versions fail no six times in a row."""
 _GONE_S = 60.0
 _LOOK_S = 0.2
 _READ_S = 15.0
-"""So long a proxy may take to read a set of routes that is in its bucket, also on a machine that is busy."""
+"""So long a proxy may take to read a set of routes that is in its bucket, also on a machine that is
+busy.
+"""
 _ASKED = 20
 """Requests for each route, among which each route answers at least one."""
 _GIVEN_UP = frozenset({"crash_loop", "back_off", "update_failed"})
@@ -41,7 +43,9 @@ Rollouts: TypeAlias = dict[str, list[RolloutEvent]]
 
 
 def ends(cluster: Cluster, owner: Deployments) -> list[str]:
-    """Every deployment gets ready or says why not, serves with every route, and is gone when it is deleted."""
+    """Every deployment gets ready or says why not, serves with every route, and is gone when it is
+    deleted.
+    """
     wrong = list(owner.wrong)
     deadline = time.monotonic() + SETTLE_S
     for service in owner.live:
@@ -69,7 +73,9 @@ def _settles(cluster: Cluster, service: Service, deadline: float) -> Iterator[st
 
 
 def _lacks(cluster: Cluster, service: Service) -> str:
-    """What a deployment is still without, in words; empty when it is as wanted, or says that it cannot be."""
+    """What a deployment is still without, in words; empty when it is as wanted, or says that it
+    cannot be.
+    """
     try:
         view = cluster.client.deployment(service.name).view
     except ClientError as error:
@@ -80,8 +86,16 @@ def _lacks(cluster: Cluster, service: Service) -> str:
     if not is_good(view) and view.stable_revision is None and codes & _GIVEN_UP:
         return ""
     live = [route for route in view.routes if route.status in LIVE_STATUSES]
-    serving = [route for route in live if route.discovered and route.available and route.revision == view.revision]
-    if view.status == "ready" and len(live) == len(serving) == view.replicas and (is_good(view) or not view.replicas):
+    serving = [
+        route
+        for route in live
+        if route.discovered and route.available and route.revision == view.revision
+    ]
+    if (
+        view.status == "ready"
+        and len(live) == len(serving) == view.replicas
+        and (is_good(view) or not view.replicas)
+    ):
         return ""
     routes = {route.id: route.status for route in view.routes if route.status != "terminated"}
     return f"is {view.status} at revision {view.revision} with {routes}, {sorted(codes)}"
@@ -93,7 +107,9 @@ def is_good(view: DeploymentView) -> bool:
 
 
 def _serves(cluster: Cluster, view: DeploymentView) -> Iterator[str]:
-    """All is quiet: every request is answered, and every route answers some, once the proxy has read who they are."""
+    """All is quiet: every request is answered, and every route answers some, once the proxy has
+    read who they are.
+    """
     deadline = time.monotonic() + _READ_S
     while wrong := list(_unserved(cluster, view)):
         if time.monotonic() > deadline:
@@ -125,7 +141,11 @@ def servers(directory: Path) -> dict[int, str]:
     for process in psutil.process_iter():
         try:
             words = process.cmdline()
-            if str(SERVER) in words and str(directory) in words and process.status() != psutil.STATUS_ZOMBIE:
+            if (
+                str(SERVER) in words
+                and str(directory) in words
+                and process.status() != psutil.STATUS_ZOMBIE
+            ):
                 found[process.pid] = process.environ().get("IRIS_JOB", "")
         except (psutil.NoSuchProcess, psutil.AccessDenied):
             continue
@@ -133,7 +153,9 @@ def servers(directory: Path) -> dict[int, str]:
 
 
 def _processes(cluster: Cluster, owner: Deployments, deadline: float) -> Iterator[str]:
-    """One for each live route of those that serve, and none of another once what is being stopped has ended."""
+    """One for each live route of those that serve, and none of another once what is being stopped
+    has ended.
+    """
     jobs, running = _jobs(cluster, owner), sorted(servers(owner.directory).values())
     while set(running) - jobs and time.monotonic() < deadline:
         time.sleep(_LOOK_S)
@@ -168,7 +190,9 @@ def _all_end(owner: Deployments, deadline: float) -> Iterator[str]:
 
 
 def told(rollouts: Rollouts) -> list[str]:
-    """The events of each deployment and of each route are one chain to its end, and none is made once it is deleted."""
+    """The events of each deployment and of each route are one chain to its end, and none is made
+    once it is deleted.
+    """
     wrong = []
     for name, events in rollouts.items():
         chains: dict[str, list[RolloutEvent]] = defaultdict(list)
@@ -179,7 +203,9 @@ def told(rollouts: Rollouts) -> list[str]:
             deleted |= not is_route and event.state == "destroying"
             if deleted and is_route and event.previous is None:
                 wrong.append(f"wrong: {event.route} of {name} is made, and {name} is deleted")
-        wrong += [sentence for one, chain in chains.items() for sentence in _chain(name, one, chain)]
+        wrong += [
+            sentence for one, chain in chains.items() for sentence in _chain(name, one, chain)
+        ]
     return wrong
 
 

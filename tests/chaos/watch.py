@@ -1,6 +1,7 @@
 """Samples workers and deployments throughout the run.
 
-It sees how many workers became LOST and came back, and that deployments have no more routes than they may.
+It sees how many workers became LOST and came back, and that deployments have no more routes than
+they may.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ _LOOK_S = 0.4
 
 @dataclass
 class Watch:
-    """Counts until it is told to stop; what happens while nobody answers is not seen, so it counts too few."""
+    """Counts until it is told to stop; what happens while nobody answers is not seen, so it counts
+    too few.
+    """
 
     client: Client
     changes: Counter[str] = field(default_factory=Counter)
@@ -50,15 +53,21 @@ class Watch:
             self.changes["became LOST" if state == "lost" else "came back"] += 1
 
     def _look(self, view: DeploymentView) -> None:
-        """Whatever happens there live at most as many routes as may; none is made while as many are held."""
+        """Whatever happens there live at most as many routes as may; none is made while as many are
+        held.
+        """
         self.looks += 1
         most = view.replicas + rollout.target(view.spec.update, view.replicas).surge
         live = [route.id for route in view.routes if route.status in LIVE_STATUSES]
         held = [route.id for route in view.routes if route.status != "terminated"]
         newest = max([int(id_.rpartition("-")[2]) for id_ in held], default=0)
         if len(live) > (0 if view.status.startswith("destroy") else most):
-            self.wrong.append(f"wrong: {view.name} is {view.status} with the routes {live}, at most {most} may live")
+            self.wrong.append(
+                f"wrong: {view.name} is {view.status} with the routes {live}, at most {most} may live"
+            )
         version, before = self._seen.get(view.id, (0, 0))
         if version == view.version and newest > before and len(held) > most:
-            self.wrong.append(f"wrong: {view.name} has made r{newest} and holds {held}, at most {most} are allowed")
+            self.wrong.append(
+                f"wrong: {view.name} has made r{newest} and holds {held}, at most {most} are allowed"
+            )
         self._seen[view.id] = (view.version, max(newest, before))

@@ -22,7 +22,9 @@ from tests.support.stack import Stack, stack_of
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(900)]
 
 WAIT_S = 120
-"""Nothing here is about speed: conditions are waited for, on a machine that may have much else to do."""
+"""Nothing here is about speed: conditions are waited for, on a machine that may have much else to
+do.
+"""
 OVER = "/data/over"
 """The file of a worker's container with which tasks end."""
 RECOVERY = ROOT / "docs" / "disaster-recovery.md"
@@ -30,7 +32,9 @@ WITH_TOKENS = ("gateway-1", "gateway-2", "proxy-1", "proxy-2")
 
 
 @pytest.fixture
-def stack(docker: Docker, base_image: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+def stack(
+    docker: Docker, base_image: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Stack]:
     with stack_of(docker, base_image, tmp_path_factory.mktemp("stack")) as running:
         yield running
 
@@ -44,7 +48,18 @@ def client(stack: Stack) -> Iterator[Client]:
 
 
 def the_command_line_runs_a_job_and_shows_its_output(stack: Stack):
-    words = ("run", "--name", "hello", "--replicas", "2", "--cpu", "0.1", "--", "echo", "hello from a container")
+    words = (
+        "run",
+        "--name",
+        "hello",
+        "--replicas",
+        "2",
+        "--cpu",
+        "0.1",
+        "--",
+        "echo",
+        "hello from a container",
+    )
     assert stack.compose("run", "--rm", "cli", *words).count("hello from a container") == 2
 
 
@@ -55,10 +70,24 @@ def nobody_comes_in_without_a_token(stack: Stack):
 
 def a_token_that_is_made_later_is_let_in(stack: Stack):
     """By the two commands of deploy/docker/README.md."""
-    words = ("run", "--rm", "--entrypoint", "iris", "init", "admin", "token", "add", "ann", "--file", "/keys/tokens")
+    words = (
+        "run",
+        "--rm",
+        "--entrypoint",
+        "iris",
+        "init",
+        "admin",
+        "token",
+        "add",
+        "ann",
+        "--file",
+        "/keys/tokens",
+    )
     token = stack.compose(*words).strip()
     stack.compose("run", "--rm", "init")
-    asked = urllib.request.Request(f"{stack.url}/v1/jobs", headers={"Authorization": f"Bearer {token}"})
+    asked = urllib.request.Request(
+        f"{stack.url}/v1/jobs", headers={"Authorization": f"Bearer {token}"}
+    )
 
     def answered() -> bool:
         try:
@@ -70,15 +99,25 @@ def a_token_that_is_made_later_is_let_in(stack: Stack):
 
 
 def each_service_has_its_own_secrets_and_may_change_nothing(stack: Stack):
-    ours = [name for name in stack.services if stack.file["services"][name]["image"] == "iris:local"]
+    ours = [
+        name for name in stack.services if stack.file["services"][name]["image"] == "iris:local"
+    ]
     seeds = {}
     for name in sorted({*ours} - {"init"}):
-        lines = stack.run_in(name, "sh", "-c", "id -u; ls /etc/iris; cat /etc/iris/nkey.seed").split()
+        lines = stack.run_in(
+            name, "sh", "-c", "id -u; ls /etc/iris; cat /etc/iris/nkey.seed"
+        ).split()
         user, *files, seeds[name] = lines
-        assert (user, files) == ("10001", ["nkey.seed", *(["tokens"] if name in WITH_TOKENS else [])])
+        assert (user, files) == (
+            "10001",
+            ["nkey.seed", *(["tokens"] if name in WITH_TOKENS else [])],
+        )
     assert len(set(seeds.values())) == len(seeds) - 4, "replicas share a key, and nobody else does"
     for name in stack.services:
-        assert stack.inspect(name, "{{.HostConfig.ReadonlyRootfs}} {{.HostConfig.CapDrop}}") == "true [ALL]", name
+        assert (
+            stack.inspect(name, "{{.HostConfig.ReadonlyRootfs}} {{.HostConfig.CapDrop}}")
+            == "true [ALL]"
+        ), name
 
 
 def no_service_compiles_what_it_imports(stack: Stack):
@@ -91,7 +130,9 @@ def no_service_compiles_what_it_imports(stack: Stack):
 
 def a_deployment_is_served_at_the_same_port(stack: Stack, client: Client):
     place = ROOT / "examples" / "serve"
-    deployment = client.deploy(["python", "server.py"], "chat", workdir=place, cpu=0.1, start_timeout="60s")
+    deployment = client.deploy(
+        ["python", "server.py"], "chat", workdir=place, cpu=0.1, start_timeout="60s"
+    )
     deployment.wait_ready(WAIT_S)
     with urllib.request.urlopen(f"{stack.url}/d/chat/healthz", timeout=30) as answer:
         assert json.load(answer) == {"status": "ok"}
@@ -102,9 +143,14 @@ def a_killed_server_and_a_killed_leader_lose_nothing(stack: Stack, client: Clien
     """Returns their names."""
     before = client.run(["echo", "before"], name="before", cpu=0.1, replicas=4)
     before.wait(WAIT_S)
-    over = client.run(["sh", "-c", f"until [ -e {OVER} ]; do sleep 0.1; done"], name="over", cpu=0.1, replicas=4)
+    over = client.run(
+        ["sh", "-c", f"until [ -e {OVER} ]; do sleep 0.1; done"], name="over", cpu=0.1, replicas=4
+    )
     until(lambda: all(task.state == "running" for task in over.tasks()), "all of them run", WAIT_S)
-    killed = [stack.server_that_leads("IRIS_JOURNAL"), stack.until(stack.leader, "one state replica leads")]
+    killed = [
+        stack.server_that_leads("IRIS_JOURNAL"),
+        stack.until(stack.leader, "one state replica leads"),
+    ]
     starts = [stack.starts(name) for name in killed]
     epoch = stack.metric(killed[1], "iris_epoch")
     for name in killed:
@@ -119,14 +165,21 @@ def a_killed_server_and_a_killed_leader_lose_nothing(stack: Stack, client: Clien
     assert [len(task.attempts) for task in over.tasks()] == [1] * 4, "what ran has run on"
     for job, line in ((before, "before"), (after, "after")):
         assert [one.line for one in job.logs()] == [line] * 4
-    stack.until(lambda: [stack.starts(name) for name in killed] == [n + 1 for n in starts], "both have started again")
+    stack.until(
+        lambda: [stack.starts(name) for name in killed] == [n + 1 for n in starts],
+        "both have started again",
+    )
     stack.wait_ready()
     return killed
 
 
 def prometheus_reaches_every_service_and_answers_every_panel(stack: Stack):
     prometheus = Prometheus(stack.prometheus)
-    until(lambda: list(prometheus.targets().values()) == ["up"] * 10, "every target is scraped", WAIT_S)
+    until(
+        lambda: list(prometheus.targets().values()) == ["up"] * 10,
+        "every target is scraped",
+        WAIT_S,
+    )
     for panel in panels():
         for query, _ in panel.queries:
             prometheus.query(query.replace("$__rate_interval", "2m"))
@@ -145,15 +198,21 @@ def a_lost_server_is_replaced(stack: Stack, client: Client):
 def docker_finds_the_others_healthy(stack: Stack, stopped: list[str]):
     """Its first look is after 30 s, which have passed for them."""
     others = stack.services - {"init", *stopped}
-    stack.until(lambda: all("(healthy)" in stack.health().get(name, "") for name in others), "they are healthy")
+    stack.until(
+        lambda: all("(healthy)" in stack.health().get(name, "") for name in others),
+        "they are healthy",
+    )
 
 
 def a_backup_is_restored_onto_empty_servers(stack: Stack, client: Client):
-    """By the command of deploy/docker/README.md, and the block of docs/disaster-recovery.md#restore-with-compose."""
+    """By the command of deploy/docker/README.md, and the block of
+    docs/disaster-recovery.md#restore-with-compose.
+    """
     kept = client.run(["sleep", "600"], name="kept", cpu=0.1)
     until(lambda: kept.refresh().state == "running", "it runs", WAIT_S)
     [backup] = re.findall(
-        r"`(docker compose run [^`]* admin backup [^`]*)`", (ROOT / "deploy/docker/README.md").read_text()
+        r"`(docker compose run [^`]* admin backup [^`]*)`",
+        (ROOT / "deploy/docker/README.md").read_text(),
     )
     assert " jobs and " in stack.script(backup)
     client.run(["sleep", "600"], name="younger", cpu=0.1)
@@ -169,7 +228,9 @@ def a_backup_is_restored_onto_empty_servers(stack: Stack, client: Client):
 
 
 def test_a_compose_stack_runs_jobs_and_survives_kills(stack: Stack, client: Client):
-    """One test, because the stack takes a minute to come up, and tests of one module may run in two processes."""
+    """One test, because the stack takes a minute to come up, and tests of one module may run in two
+    processes.
+    """
     the_command_line_runs_a_job_and_shows_its_output(stack)
     nobody_comes_in_without_a_token(stack)
     a_token_that_is_made_later_is_let_in(stack)

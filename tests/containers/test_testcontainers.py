@@ -13,7 +13,9 @@ WAIT_S = 120
 
 
 def test_a_cluster_in_containers_runs_a_job(docker: Docker, base_image: str):
-    fixture = pytest.importorskip("examples.testing.containers", reason="`make venv` installs testcontainers")
+    fixture = pytest.importorskip(
+        "examples.testing.containers", reason="`make venv` installs testcontainers"
+    )
     docker.image(NATS, nats_image(), 'ENTRYPOINT ["nats-server"]')
     with (
         product_image(base_image) as iris,

@@ -27,14 +27,18 @@ WAIT_S = 240
 UPDATE_S = 900
 TIMES = 2
 MOST_S = 2.0
-"""For so long the API may be answered by nginx alone. A gateway that has no leader says so: clients ask again."""
+"""For so long the API may be answered by nginx alone. A gateway that has no leader says so: clients
+ask again.
+"""
 PAUSE_S, JOB_PAUSE_S = 0.05, 1.0
 OK, BAD_GATEWAY = 200, 502
 
 
 @dataclass
 class Asking:
-    """Requests to one address, one after the other. ``answers``: when each began, and its status or what went wrong."""
+    """Requests to one address, one after the other. ``answers``: when each began, and its status or
+    what went wrong.
+    """
 
     url: str
     token: str = ""
@@ -42,7 +46,9 @@ class Asking:
     enough: threading.Event = field(default_factory=threading.Event)
 
     def run(self) -> None:
-        request = urllib.request.Request(self.url, headers={"Authorization": f"Bearer {self.token}"})
+        request = urllib.request.Request(
+            self.url, headers={"Authorization": f"Bearer {self.token}"}
+        )
         while not self.enough.wait(PAUSE_S):
             self.answers.append((time.monotonic(), self._ask(request)))
 
@@ -79,7 +85,9 @@ class Tasks:
 
     def run(self) -> None:
         while not self.enough.wait(JOB_PAUSE_S):
-            self.jobs.append(self.client.run(["sleep", "2"], name=f"short-{len(self.jobs)}", cpu=0.1, replicas=2))
+            self.jobs.append(
+                self.client.run(["sleep", "2"], name=f"short-{len(self.jobs)}", cpu=0.1, replicas=2)
+            )
 
 
 @contextmanager
@@ -98,7 +106,9 @@ def under(*loads: Asking | Tasks) -> Iterator[None]:
 
 def update(stack: Stack) -> None:
     """By the script as it stands; Grafana is not here."""
-    services = [name for name in stack.file["services"] if name in stack.services - LEFT_OUT - {"init"}]
+    services = [
+        name for name in stack.file["services"] if name in stack.services - LEFT_OUT - {"init"}
+    ]
     environ = {**stack.docker.environ, "COMPOSE": stack.command}
     done = subprocess.run(
         [ROOT / "deploy/docker/update.sh", *sorted(services, key=ORDER.index)],
@@ -114,7 +124,11 @@ def update(stack: Stack) -> None:
 def script_order() -> list[str]:
     """The services in the order of the script."""
     text = (ROOT / "deploy/docker/update.sh").read_text()
-    return text[text.index("set -- ") + len("set -- ") : text.index("\nfi\nfor ")].replace("\\\n", " ").split()
+    return (
+        text[text.index("set -- ") + len("set -- ") : text.index("\nfi\nfor ")]
+        .replace("\\\n", " ")
+        .split()
+    )
 
 
 ORDER = script_order()
@@ -123,22 +137,36 @@ ORDER = script_order()
 def test_an_update_names_every_service_of_the_stack():
     yaml = pytest.importorskip("yaml")
     file = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
-    assert sorted(ORDER) == sorted(n for n, one in file["services"].items() if "profiles" not in one and n != "init")
+    assert sorted(ORDER) == sorted(
+        n for n, one in file["services"].items() if "profiles" not in one and n != "init"
+    )
 
 
 def test_nobody_notices_two_updates_of_all_containers(
     docker: Docker, base_image: str, tmp_path_factory: pytest.TempPathFactory
 ):
     with stack_of(docker, base_image, tmp_path_factory.mktemp("stack")) as stack:
-        token = stack.compose("run", "--rm", "--entrypoint", "cat", "cli", "/etc/iris/token").strip()
+        token = stack.compose(
+            "run", "--rm", "--entrypoint", "cat", "cli", "/etc/iris/token"
+        ).strip()
         with Client(stack.url, token=token, retry_for_s=WAIT_S) as client:
             place = ROOT / "examples" / "serve"
             deployment = client.deploy(
-                ["python", "server.py"], "chat", workdir=place, cpu=0.1, replicas=2, start_timeout="120s"
+                ["python", "server.py"],
+                "chat",
+                workdir=place,
+                cpu=0.1,
+                replicas=2,
+                start_timeout="120s",
             )
             deployment.wait_ready(WAIT_S)
-            containers = {name: stack.container(name) for name in stack.services - {"init", "nginx"}}
-            service, api = Asking(f"{stack.url}/d/chat/healthz"), Asking(f"{stack.url}/v1/jobs?limit=1", token)
+            containers = {
+                name: stack.container(name) for name in stack.services - {"init", "nginx"}
+            }
+            service, api = (
+                Asking(f"{stack.url}/d/chat/healthz"),
+                Asking(f"{stack.url}/v1/jobs?limit=1", token),
+            )
             tasks = Tasks(client)
             with under(service, api, tasks):
                 for _ in range(TIMES):
@@ -148,4 +176,6 @@ def test_nobody_notices_two_updates_of_all_containers(
             for job in tasks.jobs:
                 job.wait(WAIT_S)
                 job.raise_for_state()
-            assert all(stack.container(name) != before for name, before in containers.items()), "all are new"
+            assert all(stack.container(name) != before for name, before in containers.items()), (
+                "all are new"
+            )

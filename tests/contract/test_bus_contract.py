@@ -1,11 +1,22 @@
-"""The contract of a bus, checked on the in-memory bus, on JetStream, and on JetStream in a container."""
+"""The contract of a bus, checked on the in-memory bus, on JetStream, and on JetStream in a
+container.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
-from iris_bus.contract import Connection, DamagedCommit, Fenced, Gap, Message, NoResponders, Publication, Unavailable
+from iris_bus.contract import (
+    Connection,
+    DamagedCommit,
+    Fenced,
+    Gap,
+    Message,
+    NoResponders,
+    Publication,
+    Unavailable,
+)
 from iris_bus.jetstream import connect
 from iris_bus.journal import framing
 from iris_core import subjects
@@ -82,7 +93,10 @@ async def read(reader, wanted: int) -> list[bytes]:
 
 def tellings(first: int, last: int) -> list[Publication]:
     headers = {"Iris-Job": "/a", "Iris-Task": "/a/0", "Iris-Attempt": "0"}
-    return [Publication("task.state.running", b"%d" % n, f"{n}-0", headers) for n in range(first, last + 1)]
+    return [
+        Publication("task.state.running", b"%d" % n, f"{n}-0", headers)
+        for n in range(first, last + 1)
+    ]
 
 
 # --- core messages
@@ -131,7 +145,9 @@ async def test_a_closed_subscription_hears_nothing_more(bus):
 
 
 async def test_a_request_brings_one_answer_with_its_headers(bus):
-    await bus.bus.subscribe("iris.ask", lambda m: bus.bus.publish(m.reply, b"yes " + m.data, headers={"k": "v"}))
+    await bus.bus.subscribe(
+        "iris.ask", lambda m: bus.bus.publish(m.reply, b"yes " + m.data, headers={"k": "v"})
+    )
     answer = await bus.bus.request("iris.ask", b"you", timeout=30)
     assert (answer.data, answer.headers) == (b"yes you", {"k": "v"})
 
@@ -178,7 +194,9 @@ async def test_a_closed_connection_says_so(another):
 
 
 async def test_stored_messages_are_numbered_and_read_in_order(bus):
-    numbers = [await bus.streams.publish("iris.log.w.0.0", b"%d" % n, headers={"a": "b"}) for n in range(5)]
+    numbers = [
+        await bus.streams.publish("iris.log.w.0.0", b"%d" % n, headers={"a": "b"}) for n in range(5)
+    ]
     reader = bus.streams.read("IRIS_LOGS", 2)
     messages: list[Message] = []
     while len(messages) < 3:
@@ -242,7 +260,9 @@ async def test_a_reader_of_one_subject_sees_no_other(bus):
 async def test_a_reader_of_some_subjects_gets_theirs_in_order_and_new_ones(bus):
     for n, state in enumerate(("running", "killed", "pending", "failed")):
         await bus.streams.publish(f"task.state.{state}", b"%d" % n)
-    reader = bus.streams.read("IRIS_EVENTS", 0, "task.state.failed", "task.state.killed", "job.state.failed")
+    reader = bus.streams.read(
+        "IRIS_EVENTS", 0, "task.state.failed", "task.state.killed", "job.state.failed"
+    )
     assert await read(reader, 2) == [b"1", b"3"]
     assert not await finished(bus, 3, "task.state.failed", "task.state.killed")
     assert await finished(bus, 4, "task.state.failed", "task.state.killed")
@@ -263,7 +283,9 @@ async def finished(bus, after, *wanted):
 
 
 async def test_output_is_kept_without_the_token_of_the_worker_that_sent_it(bus):
-    """Else each worker would add a subject to each group of jobs, and the server keeps memory for every one."""
+    """Else each worker would add a subject to each group of jobs, and the server keeps memory for
+    every one.
+    """
     for worker in ("w1", "w.2"):
         await bus.streams.publish(subjects.output(worker, 64, 16), b"line")
         newest = await bus.streams.last("IRIS_LOGS")
@@ -278,7 +300,10 @@ async def test_messages_of_one_subject_are_read_singly_and_deleted_together(bus)
     second = await bus.streams.next("IRIS_ARTIFACTS", first.sequence, subject="iris.artifact.*.1.*")
     assert [(m.data, m.headers["n"]) for m in (first, second)] == [(b"1", "1"), (b"3", "3")]
     await bus.streams.drop("IRIS_ARTIFACTS", "iris.artifact.*.1.*")
-    left = [await bus.streams.next("IRIS_ARTIFACTS", 0, subject=f"iris.artifact.*.{n}.*") for n in (0, 1)]
+    left = [
+        await bus.streams.next("IRIS_ARTIFACTS", 0, subject=f"iris.artifact.*.{n}.*")
+        for n in (0, 1)
+    ]
     assert [found and found.data for found in left] == [b"0", None]
 
 
@@ -339,7 +364,10 @@ async def test_the_end_of_a_stream_is_remembered_when_its_messages_are_forgotten
     for n in (b"1", b"2"):
         await bus.streams.publish("task.state.running", n)
     await bus.streams.trim("IRIS_EVENTS", 3)
-    assert (await bus.streams.end("IRIS_EVENTS"), await bus.streams.last("IRIS_EVENTS")) == (2, None)
+    assert (await bus.streams.end("IRIS_EVENTS"), await bus.streams.last("IRIS_EVENTS")) == (
+        2,
+        None,
+    )
 
 
 async def test_a_plain_publish_on_a_streams_subject_is_stored_too(bus):
@@ -376,7 +404,8 @@ async def test_a_writer_that_is_behind_is_fenced(another):
 async def test_of_two_writers_at_one_place_exactly_one_wins(another):
     journals = [(await another()).journal() for _ in range(3)]
     outcomes = await asyncio.gather(
-        *(journal.append(b"writer %d" % n, expected=0) for n, journal in enumerate(journals)), return_exceptions=True
+        *(journal.append(b"writer %d" % n, expected=0) for n, journal in enumerate(journals)),
+        return_exceptions=True,
     )
     assert sorted(type(outcome).__name__ for outcome in outcomes) == ["Fenced", "Fenced", "int"]
     assert await journals[0].end() == 1
@@ -428,7 +457,10 @@ async def test_a_large_commit_lies_in_parts_and_is_read_as_one(another):
     small, large = b"s" * 10, bytes(range(25))
     journal, standby = (await another()).journal(part_bytes=10), (await another()).journal()
     tail = await standby.tail(0)
-    assert [await journal.append(small, expected=0), await journal.append(large, expected=1)] == [1, 4]
+    assert [await journal.append(small, expected=0), await journal.append(large, expected=1)] == [
+        1,
+        4,
+    ]
     assert [(e.sequence, e.data) async for e in await standby.replay(0)] == [(1, small), (4, large)]
     assert [e.data async for e in await standby.replay(1)] == [large]
     followed: list[tuple[int, bytes]] = []
@@ -437,7 +469,12 @@ async def test_a_large_commit_lies_in_parts_and_is_read_as_one(another):
     assert followed == [(1, small), (4, large)]
     await tail.close()
     stored = await read((await another()).streams.read("IRIS_JOURNAL", 0), 4)
-    assert [framing.verify(n, data) for n, data in enumerate(stored, 1)] == [(0, 1), (0, 3), (1, 3), (2, 3)]
+    assert [framing.verify(n, data) for n, data in enumerate(stored, 1)] == [
+        (0, 1),
+        (0, 3),
+        (1, 3),
+        (2, 3),
+    ]
 
 
 async def test_a_commit_whose_writer_ended_between_two_parts_is_read_by_nobody(another):
@@ -451,7 +488,10 @@ async def test_a_commit_whose_writer_ended_between_two_parts_is_read_by_nobody(a
     with pytest.raises(Fenced):
         await follower.append(b"next epoch", expected=1)
     assert await follower.append(b"next epoch", expected=2) == 3
-    assert [(e.sequence, e.data) async for e in await journal.replay(0)] == [(1, b"first"), (3, b"next epoch")]
+    assert [(e.sequence, e.data) async for e in await journal.replay(0)] == [
+        (1, b"first"),
+        (3, b"next epoch"),
+    ]
     followed: list[tuple[int, bytes]] = []
     while len(followed) < 2:
         followed += [(e.sequence, e.data) for e in await tail.batch(wait=60)]
@@ -484,8 +524,16 @@ async def test_events_are_published_in_order_with_their_headers(bus):
     publisher.publish(tellings(1, 1000))
     await publisher.drain(60)
     assert await heard.count(1000) == [b"%d" % n for n in range(1, 1001)]
-    shown = {name: heard.messages[0].headers[name] for name in ("Iris-Job", "Iris-Task", "Iris-Attempt", "Nats-Msg-Id")}
-    assert shown == {"Iris-Job": "/a", "Iris-Task": "/a/0", "Iris-Attempt": "0", "Nats-Msg-Id": "1-0"}
+    shown = {
+        name: heard.messages[0].headers[name]
+        for name in ("Iris-Job", "Iris-Task", "Iris-Attempt", "Nats-Msg-Id")
+    }
+    assert shown == {
+        "Iris-Job": "/a",
+        "Iris-Task": "/a/0",
+        "Iris-Attempt": "0",
+        "Nats-Msg-Id": "1-0",
+    }
     assert (publisher.last_published, publisher.backlog) == ("1000-0", 0)
 
 
@@ -511,7 +559,9 @@ async def test_two_publishers_of_the_same_events_publish_each_once(another):
         other.publish(tellings(first, first + 49))
     await asyncio.gather(one.drain(60), other.drain(60))
     bus = await another()
-    assert await read(bus.streams.read("IRIS_EVENTS", 0), 1000) == [b"%d" % n for n in range(1, 1001)]
+    assert await read(bus.streams.read("IRIS_EVENTS", 0), 1000) == [
+        b"%d" % n for n in range(1, 1001)
+    ]
     assert (await bus.streams.last("IRIS_EVENTS")).sequence == 1000
 
 
@@ -574,7 +624,9 @@ async def test_a_blob_is_listed_with_its_size_and_when_it_was_last_used(bus):
     [first] = await blobs.listed()
     assert (first.name, first.bytes, first.used_ms) == ("a", 3, 5_000)
     assert (await blobs.touch("a", 9_000), await blobs.touch("b", 9_000)) == (True, False)
-    assert [(blob.used_ms, blob.version != first.version) for blob in await blobs.listed()] == [(9_000, True)]
+    assert [(blob.used_ms, blob.version != first.version) for blob in await blobs.listed()] == [
+        (9_000, True)
+    ]
     assert await blobs.get("a") == b"123"
 
 
@@ -582,10 +634,16 @@ async def test_a_blob_is_stored_once_for_all_its_owners(bus):
     blobs = bus.blobs("iris-bundles")
     assert not await blobs.touch("a", 1_000, add="ann")
     await asyncio.gather(*(blobs.put("a", b"123", owners=[name]) for name in ("ann", "bob")))
-    assert [await blobs.touch("a", 2_000, owner=name) for name in ("ann", "bob", "cyd")] == [True, True, False]
+    assert [await blobs.touch("a", 2_000, owner=name) for name in ("ann", "bob", "cyd")] == [
+        True,
+        True,
+        False,
+    ]
     assert await blobs.touch("a", 3_000, add="cyd")
     await blobs.put("a", b"456")
-    assert [(blob.owners, blob.bytes) for blob in await blobs.listed()] == [(("ann", "bob", "cyd"), 3)]
+    assert [(blob.owners, blob.bytes) for blob in await blobs.listed()] == [
+        (("ann", "bob", "cyd"), 3)
+    ]
     await blobs.delete("a")
     await blobs.put("a", b"7", owners=["dan"])
     assert [blob.owners for blob in await blobs.listed()] == [("dan",)]
@@ -600,7 +658,11 @@ async def test_blobs_touched_since_they_were_listed_are_not_discarded(bus):
         await again()
         assert (await blobs.discard(listed), await blobs.get("a")) == (False, b"1")
     [listed] = await blobs.listed()
-    assert (await blobs.discard(listed), await blobs.get("a"), await blobs.listed()) == (True, None, [])
+    assert (await blobs.discard(listed), await blobs.get("a"), await blobs.listed()) == (
+        True,
+        None,
+        [],
+    )
     assert (await blobs.discard(listed), await blobs.touch("a", 3_000)) == (False, False)
 
 
@@ -617,7 +679,10 @@ async def test_a_value_is_stored_replaced_and_deleted_under_its_key(bus):
     first = await bucket.put("chat", b"1", expected=0)
     await bucket.put("a/b-c_d=2E.e", b"x", expected=0)
     second = await bucket.put("chat", b"2", expected=first)
-    assert {k: e.value for k, e in (await bucket.all()).items()} == {"chat": b"2", "a/b-c_d=2E.e": b"x"}
+    assert {k: e.value for k, e in (await bucket.all()).items()} == {
+        "chat": b"2",
+        "a/b-c_d=2E.e": b"x",
+    }
     assert (await bucket.all())["chat"].revision == second > first
     await bucket.delete("chat", expected=second)
     await bucket.delete("chat", expected=second)
@@ -626,7 +691,10 @@ async def test_a_value_is_stored_replaced_and_deleted_under_its_key(bus):
 
 
 async def test_a_writer_that_is_behind_changes_no_value(another):
-    old, new = (await another()).key_value("iris-discovery"), (await another()).key_value("iris-discovery")
+    old, new = (
+        (await another()).key_value("iris-discovery"),
+        (await another()).key_value("iris-discovery"),
+    )
     first = await old.put("chat", b"1", expected=0)
     await new.put("chat", b"2", expected=first)
     for late in (old.put("chat", b"3", expected=first), old.put("chat", b"3", expected=0)):

@@ -1,4 +1,6 @@
-"""Journals and snapshots of every release, which must always replay; ``python -m tests.golden v0_2`` adds one."""
+"""Journals and snapshots of every release, which must always replay; ``python -m tests.golden
+v0_2`` adds one.
+"""
 
 from importlib import import_module
 from pkgutil import iter_modules

@@ -1,4 +1,5 @@
-"""Stores the journal, a snapshot and messages of one simulated run with faults as this release writes them.
+"""Stores the journal, a snapshot and messages of one simulated run with faults as this release
+writes them.
 
 A kept one is never rewritten.
 """
@@ -32,7 +33,8 @@ OUTSIDE: tuple[Any, ...] = (
     RerunJob("/a", Caller("ann"), "r", 7, True),
     LogChunk("stderr", 7, 40, b"caf\xc3\xa9\n", 3, True),
     TaskOutput(
-        AttemptRef(1, 0, 2), (LogChunk("stderr", 7, 40, b"caf\xc3\xa9\n", 3, True, 1, "log_attempt_bytes = 40"),)
+        AttemptRef(1, 0, 2),
+        (LogChunk("stderr", 7, 40, b"caf\xc3\xa9\n", 3, True, 1, "log_attempt_bytes = 40"),),
     ),
     CallResults(
         1,
@@ -43,7 +45,9 @@ OUTSIDE: tuple[Any, ...] = (
         ),
     ),
     PlanRequest(JobSpec(name="/a", command=("true",)), Caller("ann"), 7),
-    PlanPreview("not_now", ((0, "w0"),), ("/b/0",), Reason(ReasonCode.BEHIND, "behind others"), 3, 9),
+    PlanPreview(
+        "not_now", ((0, "w0"),), ("/b/0",), Reason(ReasonCode.BEHIND, "behind others"), 3, 9
+    ),
 )
 """What the simulation does not say."""
 

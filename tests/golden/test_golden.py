@@ -47,7 +47,9 @@ def summary(machine: Machine) -> dict[str, Any]:
 
 
 def usage(machine: Machine) -> dict[str, list[int]]:
-    """The attempts of each user and outcome that have ended, and thousandths of processors times ms."""
+    """The attempts of each user and outcome that have ended, and thousandths of processors times
+    ms.
+    """
     sums: dict[str, list[int]] = {}
     for _, user, _, outcomes in machine.ledger.usage.rows(0):
         for outcome, used in outcomes.items():
@@ -57,16 +59,26 @@ def usage(machine: Machine) -> dict[str, list[int]]:
 
 
 def chains(machine: Machine) -> dict[str, Any]:
-    """How many attempts waited behind others, and in which jobs processes make several calls, where there are any."""
+    """How many attempts waited behind others, and in which jobs processes make several calls, where
+    there are any.
+    """
     jobs = machine.ledger.jobs.values()
-    waited = sum(attempt.chain is not None for job in jobs for task in job.tasks for attempt in task.attempts)
-    reuse = {job.id: job.spec.calls.reuse for job in jobs if job.spec.calls is not None and job.spec.calls.reuse > 1}
+    waited = sum(
+        attempt.chain is not None for job in jobs for task in job.tasks for attempt in task.attempts
+    )
+    reuse = {
+        job.id: job.spec.calls.reuse
+        for job in jobs
+        if job.spec.calls is not None and job.spec.calls.reuse > 1
+    }
     return ({"waited": waited} if waited else {}) | ({"reuse": reuse} if reuse else {})
 
 
 def notices(machine: Machine) -> dict[str, Any]:
     """How many notices attempts were given, by reason, where there are any."""
-    attempts = (one for job in machine.ledger.jobs.values() for task in job.tasks for one in task.attempts)
+    attempts = (
+        one for job in machine.ledger.jobs.values() for task in job.tasks for one in task.attempts
+    )
     given = Counter(notice.reason.value for attempt in attempts for notice in attempt.notices)
     return {"notices": dict(sorted(given.items()))} if given else {}
 
@@ -138,12 +150,20 @@ def said(release: Path) -> dict[str, bytes]:
 
 
 def begins_with(now: Any, then: Any) -> bool:
-    """Whether everything that was there then is there now, in its place; there may be more behind it."""
+    """Whether everything that was there then is there now, in its place; there may be more behind
+    it.
+    """
     if isinstance(then, list):
         pairs = zip(now, then, strict=False)
-        return isinstance(now, list) and len(now) >= len(then) and all(begins_with(a, b) for a, b in pairs)
+        return (
+            isinstance(now, list)
+            and len(now) >= len(then)
+            and all(begins_with(a, b) for a, b in pairs)
+        )
     if isinstance(then, dict):
-        return isinstance(now, dict) and all(key in now and begins_with(now[key], then[key]) for key in then)
+        return isinstance(now, dict) and all(
+            key in now and begins_with(now[key], then[key]) for key in then
+        )
     return bool(now == then)
 
 

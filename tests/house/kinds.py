@@ -1,8 +1,9 @@
-"""The import contract `kinds`: each module of Iris is pure, shell or io, and pure modules stay pure.
+"""The import contract `kinds`: each module of Iris is pure, shell or io, and pure modules stay
+pure.
 
-The lists are the last section of `.importlinter`; `lint-imports` loads this class from there. An entry names a module
-or a package; the entry nearest to a module decides, so a new file is what its folder is. Between packages:
-import-linter's own contracts. Source: docs/ARCHITECTURE.md#modules.
+The lists are the last section of `.importlinter`; `lint-imports` loads this class from there. An
+entry names a module or a package; the entry nearest to a module decides, so a new file is what its
+folder is. Between packages: import-linter's own contracts. Source: docs/ARCHITECTURE.md#modules.
 """
 
 from collections.abc import Iterable, Mapping
@@ -49,13 +50,22 @@ def mistakes(modules: Iterable[str], lists: Lists) -> list[str]:
 
 
 def impure(graph: ImportGraph, pure: set[str], doors: set[str]) -> list[str]:
-    """What pure modules import and may not: one of ``doors``, or a module of Iris that is not pure."""
+    """What pure modules import and may not: one of ``doors``, or a module of Iris that is not
+    pure.
+    """
     own = {module for module in graph.modules if not graph.is_module_squashed(module)}
     wrong = []
     for module in sorted(pure):
         for target in sorted(graph.find_modules_directly_imported_by(module)):
-            if target in doors or target.split(".")[0] in doors or (target in own and target not in pure):
-                lines = [d["line_number"] for d in graph.get_import_details(importer=module, imported=target)]
+            if (
+                target in doors
+                or target.split(".")[0] in doors
+                or (target in own and target not in pure)
+            ):
+                lines = [
+                    d["line_number"]
+                    for d in graph.get_import_details(importer=module, imported=target)
+                ]
                 wrong.append(f"{module}:{','.join(map(str, sorted(lines)))} imports {target}")
     return wrong
 

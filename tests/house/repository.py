@@ -1,4 +1,6 @@
-"""The files that git tracks and the parsed Python sources of the ten packages, for the house tests."""
+"""The files that git tracks and the parsed Python sources of the ten packages, for the house
+tests.
+"""
 
 import ast
 import subprocess
@@ -12,7 +14,9 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @cache
 def tracked() -> tuple[Path, ...]:
-    """Every file that is committed or about to be, relative to the root; those git ignores are left out."""
+    """Every file that is committed or about to be, relative to the root; those git ignores are left
+    out.
+    """
     listed = subprocess.run(
         ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"],
         cwd=ROOT,
@@ -20,7 +24,9 @@ def tracked() -> tuple[Path, ...]:
         capture_output=True,
         text=True,
     ).stdout
-    return tuple(sorted(Path(name) for name in listed.split("\0") if name and (ROOT / name).is_file()))
+    return tuple(
+        sorted(Path(name) for name in listed.split("\0") if name and (ROOT / name).is_file())
+    )
 
 
 @cache
@@ -45,7 +51,9 @@ class Source:
 
     @cached_property
     def nodes(self) -> tuple[ast.AST, ...]:
-        """Every node of the tree; who looks for statements only takes `statements`, a seventh of the work."""
+        """Every node of the tree; who looks for statements only takes `statements`, a seventh of
+        the work.
+        """
         return tuple(ast.walk(self.tree))
 
 
@@ -61,7 +69,9 @@ def sources() -> tuple[Source, ...]:
 
 
 def statements(tree: ast.AST) -> Iterator[ast.AST]:
-    """Every statement in a tree, with handlers of exceptions and cases of a match; expressions hold no statement."""
+    """Every statement in a tree, with handlers of exceptions and cases of a match; expressions hold
+    no statement.
+    """
     for field in ("body", "orelse", "finalbody", "handlers", "cases"):
         for node in getattr(tree, field, ()):
             yield node
@@ -72,5 +82,9 @@ def imported(tree: ast.Module) -> set[str]:
     """The top-level packages a module imports, wherever in it, relative imports left out."""
     nodes = list(statements(tree))
     plain = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
-    named = {node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module and not node.level}
+    named = {
+        node.module
+        for node in nodes
+        if isinstance(node, ast.ImportFrom) and node.module and not node.level
+    }
     return {name.split(".")[0] for name in plain | named}

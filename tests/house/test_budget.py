@@ -58,11 +58,18 @@ def run(
     """The exit code and the output of a run of one test that takes half a second of CPU."""
     (place / "conftest.py").write_text(CONFTEST.format(most_others=most_others) + shares)
     (place / "test_burns.py").write_text(BURNS)
-    (place / "budgets.toml").write_text(f'[cpu_s]\ndefault = {default_s}\n"test_burns.py" = {budget_s}\n')
+    (place / "budgets.toml").write_text(
+        f'[cpu_s]\ndefault = {default_s}\n"test_burns.py" = {budget_s}\n'
+    )
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "xdist", "--rootdir", ".", *options],
         cwd=place,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "IRIS_BUDGETS": judged, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+        env={
+            **os.environ,
+            "PYTHONPATH": str(ROOT),
+            "IRIS_BUDGETS": judged,
+            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+        },
         capture_output=True,
         text=True,
         check=False,
@@ -72,7 +79,9 @@ def run(
 
 def test_a_file_over_its_budget_by_more_than_half_fails_the_run(tmp_path: Path):
     code, said = run(tmp_path, 0.2, 1.0, "-n", "1")
-    assert (code, "1 passed" in said, "over budget: test_burns.py: " in said) == (1, True, True), said
+    assert (code, "1 passed" in said, "over budget: test_burns.py: " in said) == (1, True, True), (
+        said
+    )
 
 
 def test_a_file_over_its_budget_is_only_named_without_a_judgement(tmp_path: Path):
@@ -93,7 +102,9 @@ def test_a_machine_that_others_use_is_not_judged(tmp_path: Path):
 
 
 def test_a_file_without_a_budget_has_the_default():
-    assert exceeded({"a": 46, "b": 44}, {"default": 30}) == ["a: 46.0 s of CPU, and its budget is 30 s"]
+    assert exceeded({"a": 46, "b": 44}, {"default": 30}) == [
+        "a: 46.0 s of CPU, and its budget is 30 s"
+    ]
 
 
 def test_every_budget_is_of_a_file_that_is_there():

@@ -7,8 +7,12 @@ import pytest
 from tests.house.repository import ROOT, tracked
 from tests.house.test_repository import anchors
 
-CITED = re.compile(r"(?<![\w/.-])((?:docs|tests|benchmarks|examples)/[\w./-]+\.(?:md|py|toml))(?:#([\w-]+))?")
-UNPLACED = re.compile(r"(?<![\w/-])(semantics|reliability|architecture|nats|performance|serving)\.md")
+CITED = re.compile(
+    r"(?<![\w/.-])((?:docs|tests|benchmarks|examples)/[\w./-]+\.(?:md|py|toml))(?:#([\w-]+))?"
+)
+UNPLACED = re.compile(
+    r"(?<![\w/-])(semantics|reliability|architecture|nats|performance|serving)\.md"
+)
 
 
 def unresolved(text: str) -> list[str]:
@@ -28,14 +32,18 @@ def test_what_is_cited_is_there(suffix: str):
     wrong = [
         f"{path}: {name}"
         for path in tracked()
-        if path.suffix == suffix and path.parts[0] != "requirements" and path.name != "test_citations.py"
+        if path.suffix == suffix
+        and path.parts[0] != "requirements"
+        and path.name != "test_citations.py"
         for name in unresolved((ROOT / path).read_text())
     ]
     assert wrong == []
 
 
 def test_a_page_is_cited_by_its_path():
-    paths = [path for path in tracked() if path.suffix == ".py" and path.name != "test_citations.py"]
+    paths = [
+        path for path in tracked() if path.suffix == ".py" and path.name != "test_citations.py"
+    ]
     assert [str(path) for path in paths if UNPLACED.search((ROOT / path).read_text())] == []
 
 

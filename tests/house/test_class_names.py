@@ -15,16 +15,26 @@ SHARED = {
 
 
 def names(tree: ast.Module) -> Iterator[str]:
-    """Classes wherever they stand, and capitalised names that a module assigns a type; single letters are anybody's."""
+    """Classes wherever they stand, and capitalised names that a module assigns a type; single
+    letters are anybody's.
+    """
     for node in statements(tree):
         if isinstance(node, ast.ClassDef):
             yield node.name
     for node in tree.body:
         targets = (
-            node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+            node.targets
+            if isinstance(node, ast.Assign)
+            else [node.target]
+            if isinstance(node, ast.AnnAssign)
+            else []
         )
         for target in targets:
-            if isinstance(target, ast.Name) and target.id[:1].isupper() and target.id[1:2].islower():
+            if (
+                isinstance(target, ast.Name)
+                and target.id[:1].isupper()
+                and target.id[1:2].islower()
+            ):
                 yield target.id
 
 
@@ -38,7 +48,9 @@ def shared(modules: Iterable[Source]) -> dict[str, list[str]]:
 
 
 def test_no_two_things_have_one_name():
-    assert {name: modules for name, modules in shared(sources()).items() if name not in SHARED} == {}
+    assert {
+        name: modules for name, modules in shared(sources()).items() if name not in SHARED
+    } == {}
 
 
 def test_every_exception_is_needed():

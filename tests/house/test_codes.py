@@ -23,16 +23,26 @@ def explained() -> str:
 def texts(expression: ast.AST) -> set[str]:
     """Every string in an expression."""
     return {
-        node.value for node in ast.walk(expression) if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        node.value
+        for node in ast.walk(expression)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
     }
 
 
 def condition_codes() -> set[str]:
-    """The codes of a deployment's conditions: strings passed as ``code``, or assigned to a variable of that name."""
+    """The codes of a deployment's conditions: strings passed as ``code``, or assigned to a variable
+    of that name.
+    """
     [tree] = [source.tree for source in sources() if str(source.path) == VIEWS]
-    passed = [node.value for node in ast.walk(tree) if isinstance(node, ast.keyword) and node.arg == "code"]
+    passed = [
+        node.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.keyword) and node.arg == "code"
+    ]
     assigned = [
-        node.value for node in ast.walk(tree) if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "code"
+        node.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "code"
     ]
     return set().union(*map(texts, passed + assigned))
 

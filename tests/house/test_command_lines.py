@@ -24,7 +24,9 @@ from tests.support.guide import blocks, command_lines, commands_of
 
 HISTORY = ("docs/adr", "docs/design", "CHANGELOG.md")
 """State what was decided or renamed, not what to type today."""
-PAGES = [str(path) for path in tracked() if path.suffix == ".md" and not str(path).startswith(HISTORY)]
+PAGES = [
+    str(path) for path in tracked() if path.suffix == ".md" and not str(path).startswith(HISTORY)
+]
 TO_FOLLOW = ("docs/quickstart.md", "docs/howto/", "docs/tutorials/")
 """Pages whose blocks a reader runs, all on one cluster."""
 EXAMPLES = {"COMMAND": "ls", "SERVICE": "state", "N": "2", "TIME": "1m", "$service": "state"}
@@ -90,7 +92,10 @@ def mistake(words: list[str]) -> str:
     try:
         root.main(words, prog_name="iris", standalone_mode=False)
     except click.BadParameter as error:
-        is_the_readers = isinstance(getattr(error.param, "type", None), click.Path) and "not exist" in error.message
+        is_the_readers = (
+            isinstance(getattr(error.param, "type", None), click.Path)
+            and "not exist" in error.message
+        )
         return "" if is_the_readers else error.format_message()
     except click.UsageError as error:
         return error.format_message()
@@ -104,7 +109,11 @@ def mistake_of_service(service: str, *words: str) -> str:
     given = [*re.sub(r"--config [^ ]+ ?", "", " ".join(words)).split(), "--show-config"]
     kind, options = struct_at(SECTIONS[service][0]), OF_SERVICES.get(service, {})
     said = io.StringIO()
-    with contextlib.redirect_stderr(said), contextlib.redirect_stdout(said), pytest.raises(SystemExit) as ended:
+    with (
+        contextlib.redirect_stderr(said),
+        contextlib.redirect_stdout(said),
+        pytest.raises(SystemExit) as ended,
+    ):
         run_service(service, kind, main, given, options)
     return said.getvalue() if ended.value.code else ""
 
@@ -116,7 +125,11 @@ async def main(service: object) -> None:
 @pytest.mark.parametrize("page", PAGES)
 def test_a_command_line_of_a_page_is_accepted(page: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(ROOT)
-    wrong = [f"iris {' '.join(words)}: {said}" for words in command_lines(ROOT / page) if (said := mistake(words))]
+    wrong = [
+        f"iris {' '.join(words)}: {said}"
+        for words in command_lines(ROOT / page)
+        if (said := mistake(words))
+    ]
     assert wrong == []
 
 
@@ -164,15 +177,23 @@ def test_the_settings_of_a_page_are_settings(page: str, tmp_path: Path):
 @cache
 def variables() -> set[str]:
     """What may stand in a page: names in the code, and every setting as a variable."""
-    code = "\n".join(text for path, text in texts().items() if path.parts[0] in ("libs", "services", "examples"))
-    keys = [f"{name}_{key}" for name, (place, _) in SECTIONS.items() for key in keys_of(struct_at(place))]
+    code = "\n".join(
+        text for path, text in texts().items() if path.parts[0] in ("libs", "services", "examples")
+    )
+    keys = [
+        f"{name}_{key}"
+        for name, (place, _) in SECTIONS.items()
+        for key in keys_of(struct_at(place))
+    ]
     return {*NAMES.findall(code)} | {f"IRIS_{key}".upper().replace(".", "_") for key in keys}
 
 
 @pytest.mark.parametrize("page", PAGES)
 def test_a_variable_of_a_page_is_read_or_set_by_iris(page: str):
     assert {
-        name for name in NAMES.findall((ROOT / page).read_text()) if not name.startswith("IRIS_PORT_")
+        name
+        for name in NAMES.findall((ROOT / page).read_text())
+        if not name.startswith("IRIS_PORT_")
     } <= variables()
 
 

@@ -1,5 +1,5 @@
-"""What is declared is complete: a field of a job has an option, a flag and a limit, a view an answer and a caller, an
-effect a cause and a reader. `test_spread` shows what each costs.
+"""What is declared is complete: a field of a job has an option, a flag and a limit, a view an
+answer and a caller, an effect a cause and a reader. `test_spread` shows what each costs.
 """
 
 from typing import get_args
@@ -28,7 +28,9 @@ def product(below: str = "") -> str:
     return "".join(
         text
         for path, text in texts().items()
-        if path.suffix == ".py" and path.parts[0] in {"libs", "services"} and path.as_posix().startswith(below)
+        if path.suffix == ".py"
+        and path.parts[0] in {"libs", "services"}
+        and path.as_posix().startswith(below)
         if path.parts[-2:] != ("effects", "kinds.py")
     )
 
@@ -51,7 +53,11 @@ def test_each_option_of_a_job_is_a_flag_of_run():
 
 
 def test_each_view_is_answered_and_asked():
-    views = {kind for kind in vars(view_queries).values() if isinstance(kind, type) and issubclass(kind, ViewQuery)}
+    views = {
+        kind
+        for kind in vars(view_queries).values()
+        if isinstance(kind, type) and issubclass(kind, ViewQuery)
+    }
     views -= {ViewQuery, PageQuery}
     assert views - {*KINDS.values()} == set()
     gateway = product("services/gateway")
@@ -63,4 +69,8 @@ def test_each_effect_is_made_and_carried_out():
     effects = [kind.__name__ for kind in get_args(Effect) if kind not in committed]
     source = product()
     assert [name for name in effects if f"{name}(" not in source] == []
-    assert [name for name in effects if f"of({name})" not in source and f"isinstance(one, {name})" not in source] == []
+    assert [
+        name
+        for name in effects
+        if f"of({name})" not in source and f"isinstance(one, {name})" not in source
+    ] == []

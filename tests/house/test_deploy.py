@@ -12,7 +12,9 @@ from iris_service.child import DAMAGED, MISUSED
 from tests.house.repository import ROOT
 
 DEPLOY = ROOT / "deploy"
-FILES = [path for path in sorted(DEPLOY.rglob("*")) if path.is_file() and "grafana" not in path.parts]
+FILES = [
+    path for path in sorted(DEPLOY.rglob("*")) if path.is_file() and "grafana" not in path.parts
+]
 FILES.append(ROOT / "docker-compose.yml")
 UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
 SET = re.compile(r"--set[ =\n\"',-]+(\w+)\.(\w+)=")
@@ -29,7 +31,11 @@ def test_every_setting_and_service_exists(path: Path):
     text = path.read_text()
     named = [(section, key) for section, key in SET.findall(text)]
     named += [(section.lower(), key.lower()) for section, key in VARIABLE.findall(text)]
-    assert [f"{section}.{key}" for section, key in named if section not in SECTIONS or key not in keys(section)] == []
+    assert [
+        f"{section}.{key}"
+        for section, key in named
+        if section not in SECTIONS or key not in keys(section)
+    ] == []
     assert set(SERVER.findall(text)) <= {"state", "scheduler", "gateway", "proxy", "worker"}
 
 
@@ -40,7 +46,10 @@ def test_settings_are_found_in_the_files():
 
 def test_prometheus_scrapes_the_ports_that_the_units_serve():
     units = {
-        path.stem: re.findall(r"^Environment=IRIS_RUN_METRICS=(\S+)$", path.read_text(), re.MULTILINE) for path in UNITS
+        path.stem: re.findall(
+            r"^Environment=IRIS_RUN_METRICS=(\S+)$", path.read_text(), re.MULTILINE
+        )
+        for path in UNITS
     }
     served = {name: found[0] for name, found in units.items() if found}
     targets = (DEPLOY / "prometheus" / "targets" / "iris.yml").read_text()
@@ -52,5 +61,7 @@ def test_no_unit_is_started_again_for_what_a_restart_does_not_mend():
     services = [path for path in UNITS if "iris server" in path.read_text()]
     assert len(services) == 5
     assert [
-        path.name for path in services if f"RestartPreventExitStatus={MISUSED} {DAMAGED}\n" not in path.read_text()
+        path.name
+        for path in services
+        if f"RestartPreventExitStatus={MISUSED} {DAMAGED}\n" not in path.read_text()
     ] == []

@@ -46,7 +46,11 @@ def test_what_is_ours_is_left_alone(line):
 
 
 def test_no_page_script_or_message_installs_the_other_project():
-    places = {str(path): ANOTHER.findall(text) for path, text in texts().items() if path.name != "test_distribution.py"}
+    places = {
+        str(path): ANOTHER.findall(text)
+        for path, text in texts().items()
+        if path.name != "test_distribution.py"
+    }
     assert {path: found for path, found in places.items() if found} == {}
 
 

@@ -11,7 +11,12 @@ from tests.house.repository import sources, statements
 
 @cache
 def class_definitions() -> tuple[ast.ClassDef, ...]:
-    return tuple(node for source in sources() for node in statements(source.tree) if isinstance(node, ast.ClassDef))
+    return tuple(
+        node
+        for source in sources()
+        for node in statements(source.tree)
+        if isinstance(node, ast.ClassDef)
+    )
 
 
 def names_in(nodes: list[ast.stmt]) -> Iterator[str]:
@@ -20,7 +25,11 @@ def names_in(nodes: list[ast.stmt]) -> Iterator[str]:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield node.name
         for part in ast.walk(node):
-            if isinstance(part, ast.Attribute) and isinstance(part.value, ast.Name) and part.value.id == "self":
+            if (
+                isinstance(part, ast.Attribute)
+                and isinstance(part.value, ast.Name)
+                and part.value.id == "self"
+            ):
                 yield part.attr
             elif isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store):
                 yield part.id
@@ -40,7 +49,11 @@ def documented(definition: ast.ClassDef) -> set[str]:
     """The names in the list of attributes of a class's docstring."""
     _, _, listed = inspect.cleandoc(ast.get_docstring(definition) or "").partition("Attributes:\n")
     entries = re.split(r"\n(?=    \S)", listed.split("\n\n")[0])
-    keys = [key for entry in entries for key in re.findall(r"(?:^|(?<=\. ))([a-z_, ]+): ", " ".join(entry.split()))]
+    keys = [
+        key
+        for entry in entries
+        for key in re.findall(r"(?:^|(?<=\. ))([a-z_, ]+): ", " ".join(entry.split()))
+    ]
     return {name for key in keys for name in re.split(r",\s*", key) if name.isidentifier()}
 
 

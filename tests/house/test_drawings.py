@@ -85,7 +85,9 @@ def test_every_command_is_drawn_with_its_options():
     text = cli_document()
     assert [name for name in COMMANDS if f"\n## iris {name}\n" not in text] == []
     create = text.split("\n### iris deploy create\n")[1].split("\n### ")[0]
-    assert "* `--max-surge N`: Routes above --replicas in an update: 1, 25%.  [default: 1]" in create
+    assert (
+        "* `--max-surge N`: Routes above --replicas in an update: 1, 25%.  [default: 1]" in create
+    )
 
 
 def test_every_endpoint_is_drawn():
@@ -103,7 +105,11 @@ def test_every_public_name_of_the_sdk_is_drawn():
 
 @pytest.mark.parametrize(
     ("kind", "asynchronous"),
-    [(iris.Client, iris.AsyncClient), (iris.Job, iris.AsyncJob), (iris.Deployment, iris.AsyncDeployment)],
+    [
+        (iris.Client, iris.AsyncClient),
+        (iris.Job, iris.AsyncJob),
+        (iris.Deployment, iris.AsyncDeployment),
+    ],
 )
 def test_every_public_method_has_an_asynchronous_one(kind, asynchronous):
     public = {name for part in kind.__mro__ for name in vars(part) if not name.startswith("_")}

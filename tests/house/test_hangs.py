@@ -29,9 +29,25 @@ def test_hangs():
 def test_the_stack_of_what_hangs_is_printed(tmp_path: Path):
     (tmp_path / "conftest.py").write_text(CONFTEST)
     (tmp_path / "test_two.py").write_text(TESTS)
-    words = [sys.executable, "-m", "pytest", "-n", "1", "-o", "timeout=1", "-o", "timeout_method=thread", str(tmp_path)]
+    words = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-n",
+        "1",
+        "-o",
+        "timeout=1",
+        "-o",
+        "timeout_method=thread",
+        str(tmp_path),
+    ]
     done = subprocess.run(
-        words, cwd=tmp_path, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False
+        words,
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert "1 failed, 1 passed" in done.stdout
     assert "in test_hangs" in done.stderr

@@ -17,13 +17,24 @@ def graph_of(*imports: tuple[str, str]) -> grimp.ImportGraph:
     for name in ("time", "sortedcontainers"):
         graph.add_module(name, is_squashed=True)
     for importer, target in imports:
-        graph.add_import(importer=importer, imported=target, line_number=3, line_contents="import it")
+        graph.add_import(
+            importer=importer, imported=target, line_number=3, line_contents="import it"
+        )
     return graph
 
 
 def test_a_new_file_is_what_its_folder_is_unless_it_is_named():
-    lists = {"pure": ["iris_state"], "io": ["iris_state.admin"], "shell": ["iris_state.admin.backup"]}
-    modules = ["iris_state.ledger", "iris_state.admin", "iris_state.admin.words", "iris_state.admin.backup"]
+    lists = {
+        "pure": ["iris_state"],
+        "io": ["iris_state.admin"],
+        "shell": ["iris_state.admin.backup"],
+    }
+    modules = [
+        "iris_state.ledger",
+        "iris_state.admin",
+        "iris_state.admin.words",
+        "iris_state.admin.backup",
+    ]
     assert [kind_of(module, lists) for module in modules] == ["pure", "io", "io", "shell"]
     assert mistakes(modules, lists) == []
 
@@ -39,7 +50,10 @@ def test_an_entry_that_says_nothing_new_is_refused():
         "'iris_state' names no module",
         "'iris_state.ledger' is pure already, as 'iris_state' is",
     ]
-    assert mistakes(["iris_state"], {"pure": ["iris_state"], "io": ["iris_state"]})[0] == "'iris_state' is listed twice"
+    assert (
+        mistakes(["iris_state"], {"pure": ["iris_state"], "io": ["iris_state"]})[0]
+        == "'iris_state' is listed twice"
+    )
 
 
 def test_an_entry_whose_file_is_gone_is_refused():
@@ -54,8 +68,12 @@ def test_a_pure_module_may_not_look_at_the_clock():
 
 
 def test_a_pure_module_may_not_import_the_shell():
-    graph = graph_of(("iris_state.ledger", "iris_state.service"), ("iris_state.ledger", "sortedcontainers"))
-    assert impure(graph, {"iris_state.ledger"}, {"time"}) == ["iris_state.ledger:3 imports iris_state.service"]
+    graph = graph_of(
+        ("iris_state.ledger", "iris_state.service"), ("iris_state.ledger", "sortedcontainers")
+    )
+    assert impure(graph, {"iris_state.ledger"}, {"time"}) == [
+        "iris_state.ledger:3 imports iris_state.service"
+    ]
 
 
 def lists() -> dict[str, list[str]]:
@@ -75,7 +93,9 @@ def test_no_pure_module_asks_for_the_time_through_datetime():
         for source in sources()
         if kind_of(source.module, listed) == "pure"
         for node in source.nodes
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in clocks
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr in clocks
         if isinstance(node.func.value, ast.Name) and node.func.value.id in {"datetime", "date"}
     ]
     assert asked == []

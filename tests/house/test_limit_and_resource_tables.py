@@ -29,7 +29,9 @@ def shown() -> dict[str, bool]:
     """Where a resource and a limit are shown that were only added to their tables."""
     path = os.pathsep.join([str(ROOT), str(ROOT / "docs")])
     command = [sys.executable, "-m", "tests.support.added_rows"]
-    done = subprocess.run(command, capture_output=True, cwd=ROOT, env={**os.environ, "PYTHONPATH": path}, check=False)
+    done = subprocess.run(
+        command, capture_output=True, cwd=ROOT, env={**os.environ, "PYTHONPATH": path}, check=False
+    )
     assert done.returncode == 0, done.stderr.decode()
     return json.loads(done.stdout)
 
@@ -57,20 +59,36 @@ def test_a_row_without_its_field_is_refused_at_import(module, shape, monkeypatch
 
 def test_every_row_is_an_option_and_a_line_of_the_documentation():
     text = configuration_document()
-    submit, set_quota = (CliRunner().invoke(c, [*w, "--help"]).output for c, w in ((run, []), (quota, ["set"])))
+    submit, set_quota = (
+        CliRunner().invoke(c, [*w, "--help"]).output for c, w in ((run, []), (quota, ["set"]))
+    )
     assert [row.name for row in REQUESTED if f"--{row.word.replace('_', '-')}" not in submit] == []
-    assert [row.name for row in QUOTA_LIMITS if f"--{row.name.replace('_', '-')}" not in set_quota] == []
-    assert [row.name for row in (*RESOURCES, *QUOTA_LIMITS, *GATEWAY_LIMITS) if f"| `{row.name}` |" not in text] == []
+    assert [
+        row.name for row in QUOTA_LIMITS if f"--{row.name.replace('_', '-')}" not in set_quota
+    ] == []
+    assert [
+        row.name
+        for row in (*RESOURCES, *QUOTA_LIMITS, *GATEWAY_LIMITS)
+        if f"| `{row.name}` |" not in text
+    ] == []
 
 
 def test_every_limit_that_all_users_share_is_a_setting_and_told():
-    settings = GatewaySettings(requests_per_s=3.0, intake_per_s=4.0, watchers_per_user=5, uploads_per_user=6)
+    settings = GatewaySettings(
+        requests_per_s=3.0, intake_per_s=4.0, watchers_per_user=5, uploads_per_user=6
+    )
     assert [limits_of(settings)[row.name] for row in GATEWAY_LIMITS] == [3, 4, 5, 6]
-    per_user = {name for name in GatewaySettings.__struct_fields__ if name.endswith(("_per_s", "_per_user"))}
+    per_user = {
+        name for name in GatewaySettings.__struct_fields__ if name.endswith(("_per_s", "_per_user"))
+    }
     assert per_user == {row.name for row in GATEWAY_LIMITS}
 
 
-_LIMITED = {"iris_worker.launcher.cgroups.limits", "iris_worker.agent.host.host", "iris.cluster.programs"}
+_LIMITED = {
+    "iris_worker.launcher.cgroups.limits",
+    "iris_worker.agent.host.host",
+    "iris.cluster.programs",
+}
 _SUMMED = {"iris_state.records.indexes.usage_days"}
 NAMED_BESIDE_THE_TABLE = {
     "memory_bytes": _LIMITED | _SUMMED,
@@ -83,7 +101,9 @@ NAMED_BESIDE_THE_TABLE = {
 @pytest.mark.parametrize("name", [row.name for row in REQUESTED])
 def test_a_resource_is_named_in_its_table_and_where_it_is_found_only(name):
     product = [
-        s for s in sources() if s.path.parts[0] in ("libs", "services") and s.module != "iris_core.spec.resources"
+        s
+        for s in sources()
+        if s.path.parts[0] in ("libs", "services") and s.module != "iris_core.spec.resources"
     ]
     used = {s.module for s in product if re.search(rf"\b{name}\b", texts()[s.path])}
     assert used - {"iris_core.quota"} <= NAMED_BESIDE_THE_TABLE[name]

@@ -25,7 +25,11 @@ OURS = {
 
 def pins(lock: str) -> dict[str, str]:
     text = (ROOT / "requirements" / lock).read_text(encoding="utf-8")
-    lines = [line for line in text.replace("\\\n", " ").splitlines() if line.strip() and not line.startswith("#")]
+    lines = [
+        line
+        for line in text.replace("\\\n", " ").splitlines()
+        if line.strip() and not line.startswith("#")
+    ]
     matches = {line: PIN.match(re.sub(r"\s+", " ", line.strip())) for line in lines}
     assert [line for line, match in matches.items() if not match] == []
     return {match[1]: match[2] for match in matches.values() if match}
@@ -36,7 +40,9 @@ def declared(*extras: str) -> set[str]:
     wanted = list(project["dependencies"])
     for extra in extras:
         wanted += project["optional-dependencies"][extra]
-    names = {re.split(r"[\[<>=]", requirement)[0].lower().replace("_", "-") for requirement in wanted}
+    names = {
+        re.split(r"[\[<>=]", requirement)[0].lower().replace("_", "-") for requirement in wanted
+    }
     return names - {project["name"]}
 
 
@@ -56,7 +62,11 @@ def test_the_lock_of_development_holds_what_the_extras_ask_for():
 def test_the_lock_of_the_site_has_the_versions_of_development():
     site, development = pins("docs.lock"), pins("dev.lock")
     assert declared("docs") - set(site) == set()
-    assert {name: site[name] for name in site.keys() & development.keys() if site[name] != development[name]} == {}
+    assert {
+        name: site[name]
+        for name in site.keys() & development.keys()
+        if site[name] != development[name]
+    } == {}
 
 
 def test_development_runs_on_the_versions_a_cluster_runs_on():
@@ -71,12 +81,14 @@ def test_every_dependency_has_its_line_in_the_decision_record():
 
 
 def libraries(trees: Iterable[ast.Module]) -> dict[str, set[str]]:
-    """The third-party packages some code imports, each with the distributions that bring it; one that is not installed
-    here is taken to be in the distribution of its name.
+    """The third-party packages some code imports, each with the distributions that bring it; one
+    that is not installed here is taken to be in the distribution of its name.
     """
     names = set().union(*map(imported, trees)) - set(sys.stdlib_module_names) - OURS
     homes = {"jwt": ["pyjwt"], **packages_distributions()}
-    return {name: {home.lower().replace("_", "-") for home in homes.get(name, [name])} for name in names}
+    return {
+        name: {home.lower().replace("_", "-") for home in homes.get(name, [name])} for name in names
+    }
 
 
 @cache
@@ -85,7 +97,11 @@ def of_services() -> dict[str, set[str]]:
 
 
 def of_tests() -> dict[str, set[str]]:
-    python = [path for path in texts() if path.suffix == ".py" and path.parts[0] in {"tests", "docs", "examples"}]
+    python = [
+        path
+        for path in texts()
+        if path.suffix == ".py" and path.parts[0] in {"tests", "docs", "examples"}
+    ]
     beside = {path.stem for path in python if path.parts[0] == "examples"}
     found = libraries(ast.parse(texts()[path]) for path in python)
     return {name: homes for name, homes in found.items() if name not in beside}
@@ -96,8 +112,14 @@ def test_every_dependency_of_a_service_is_imported():
 
 
 def test_every_library_that_is_imported_is_a_dependency():
-    unknown = {name for name, homes in of_services().items() if not homes & declared("server", "otlp")}
-    assert unknown == {"jax", "joblib", "pytest"}  # iris.jax, iris.joblib and iris.testing are for those who have them
+    unknown = {
+        name for name, homes in of_services().items() if not homes & declared("server", "otlp")
+    }
+    assert unknown == {
+        "jax",
+        "joblib",
+        "pytest",
+    }  # iris.jax, iris.joblib and iris.testing are for those who have them
 
 
 def test_every_library_a_test_imports_is_installed_for_development():

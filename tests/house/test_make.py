@@ -22,8 +22,12 @@ def test_terminating_make_ends_the_tests_it_runs(tmp_path: Path) -> None:
         (tmp_path / name).write_text(PROGRAM)
         (tmp_path / name).chmod(0o755)
     command = ["make", "-C", str(ROOT), "test", f"BIN={tmp_path}", "STAMP="]
-    env = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
-    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as make:
+    env = {
+        name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))
+    }
+    with subprocess.Popen(
+        command, env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as make:
         assert make.stdout is not None
         assert "started\n" in iter(make.stdout.readline, "")
         make.terminate()

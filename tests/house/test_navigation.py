@@ -19,7 +19,9 @@ def test_every_page_of_the_manuals_is_in_one_section():
 
 def test_a_section_without_a_page_is_left_out_and_a_new_page_is_found(tmp_path):
     (tmp_path / "docs" / "tutorials").mkdir(parents=True)
-    (tmp_path / "README.md").write_text("[a](docs/tutorials/b#c) [d](LICENSE) [e](https://example.org)")
+    (tmp_path / "README.md").write_text(
+        "[a](docs/tutorials/b#c) [d](LICENSE) [e](https://example.org)"
+    )
     (tmp_path / "LICENSE").touch()
     new = tmp_path / "docs" / "new.md"
     new.touch()
@@ -35,7 +37,11 @@ def test_a_section_without_a_page_is_left_out_and_a_new_page_is_found(tmp_path):
 def test_an_empty_line_is_before_every_list():
     """The site shows a list after a line of text as part of the text; forges do not."""
     texts = {page: FENCED.sub("", (ROOT / page).read_text()) for page in pages()}
-    assert [f"{page}: {found}" for page, text in texts.items() for found in RUN_INTO_A_LIST.findall(text)] == []
+    assert [
+        f"{page}: {found}"
+        for page, text in texts.items()
+        for found in RUN_INTO_A_LIST.findall(text)
+    ] == []
 
 
 def test_a_list_that_runs_into_a_line_of_text_is_noticed():

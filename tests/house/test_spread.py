@@ -1,7 +1,9 @@
-"""How many files of the product a new field of a job, a new view and a new effect need, until all checks pass.
+"""How many files of the product a new field of a job, a new view and a new effect need, until all
+checks pass.
 
-Each is made in a copy of the tree by the smallest patch; drawn files are drawn. With one file of the patch left out,
-some check fails, so none is counted that is not needed. What a field does where tasks are placed or run comes on top.
+Each is made in a copy of the tree by the smallest patch; drawn files are drawn. With one file of
+the patch left out, some check fails, so none is counted that is not needed. What a field does where
+tasks are placed or run comes on top.
 """
 
 import os
@@ -46,28 +48,38 @@ class Dummy:
 DUMMIES = {
     "field": Dummy(
         {
-            "libs/iris_core/iris_core/spec/jobs.py": (("    @property\n    def index_set", "    dummy: int = 0\n\n"),),
+            "libs/iris_core/iris_core/spec/jobs.py": (
+                ("    @property\n    def index_set", "    dummy: int = 0\n\n"),
+            ),
             "libs/iris_core/iris_core/views/spec_facts.py": (
-                ("    if spec.ports:\n", '    if spec.dummy:\n        yield "dummy", str(spec.dummy)\n'),
+                (
+                    "    if spec.ports:\n",
+                    '    if spec.dummy:\n        yield "dummy", str(spec.dummy)\n',
+                ),
             ),
             "libs/iris_core/iris_core/spec/option_table.py": (
                 ("    protect: Annotated[", '    dummy: Annotated[int, Option("A dummy.")]\n'),
             ),
-            "tests/unit/core/test_spec_facts.py": (('    "max_parallel": 2,\n', '    "dummy": 1,\n'),),
+            "tests/unit/core/test_spec_facts.py": (
+                ('    "max_parallel": 2,\n', '    "dummy": 1,\n'),
+            ),
         },
         files=3,
     ),
     "view": Dummy(
         {
             "libs/iris_core/iris_core/views/queries.py": (
-                ("class JobQuery(", 'class DummyQuery(ViewQuery, frozen=True):\n    """A dummy."""\n\n\n'),
+                (
+                    "class JobQuery(",
+                    'class DummyQuery(ViewQuery, frozen=True):\n    """A dummy."""\n\n\n',
+                ),
             ),
             "services/state/iris_state/views/__init__.py": (
                 ("    q.OverviewQuery:", "    q.DummyQuery: lambda ledger, _: {},\n"),
             ),
             "services/gateway/iris_gateway/api/cluster.py": (
                 (
-                    '    view("/v1/overview"',
+                    '    view(\n        "/v1/overview"',
                     '    view("/v1/dummy", q.DummyQuery, "Show a dummy", Answers("It.", dict[str, str])),\n',
                 ),
             ),
@@ -77,16 +89,22 @@ DUMMIES = {
     "effect": Dummy(
         {
             "services/state/iris_state/effects/kinds.py": (
-                ("@dataclass(frozen=True, slots=True)\nclass Raised", "@dataclass\nclass Dummy:\n    pass\n\n\n"),
+                (
+                    "@dataclass(frozen=True, slots=True)\nclass Raised",
+                    "@dataclass\nclass Dummy:\n    pass\n\n\n",
+                ),
                 ("    | Raised\n", "    | Dummy\n"),
             ),
             "services/state/iris_state/decide/machine.py": (
-                ("self.round.effects.append(SnapshotTo(", "self.round.effects.append(Dummy())\n            "),
+                (
+                    "self.round.effects.append(SnapshotTo(",
+                    "self.round.effects.append(Dummy())\n            ",
+                ),
                 ("    SnapshotTo,\n", "    Dummy,\n"),
             ),
             "services/state/iris_state/replication/leader.py": (
                 ("        if events := output.of(Publication)", "        output.of(Dummy)\n"),
-                ("MirrorDelta, OrderTo", "Dummy, "),
+                ("    MirrorDelta,\n    OrderTo,\n", "    Dummy,\n"),
             ),
         },
         files=3,
@@ -98,7 +116,15 @@ DUMMIES = {
 def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of what the checks read, with its compiled files, but those that are being written."""
     root = tmp_path_factory.mktemp("spread")
-    for name in ("libs", "services", "docs", "deploy", "benchmarks", "tests/house", "tests/unit/core"):
+    for name in (
+        "libs",
+        "services",
+        "docs",
+        "deploy",
+        "benchmarks",
+        "tests/house",
+        "tests/unit/core",
+    ):
         shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns(".*", "*.pyc.*"))
     subprocess.run(["git", "init", "-q", root], check=True)
     return root
@@ -117,18 +143,25 @@ def apply(dummy: Dummy, root: Path, left_out: str = "") -> None:
     for name in dummy.patch.keys() - {left_out}:
         text = (root / name).read_text()
         for place, before in dummy.patch[name]:
-            assert text.count(place) == 1, f"{name} has no longer one {place!r}: the patch of the dummy is stale"
+            assert text.count(place) == 1, (
+                f"{name} has no longer one {place!r}: the patch of the dummy is stale"
+            )
             text = text.replace(place, before + place)
         (root / name).write_text(text)
 
 
 def failure(root: Path) -> str:
     """Why the checks fail in the copy; empty when they pass."""
-    packages = [str(path) for base in ("libs", "services") for path in sorted((root / base).iterdir())]
+    packages = [
+        str(path) for base in ("libs", "services") for path in sorted((root / base).iterdir())
+    ]
     done = subprocess.run(
         [sys.executable, "-c", CHECKS],
         cwd=root,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(root), str(root / "docs"), *packages])},
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join([str(root), str(root / "docs"), *packages]),
+        },
         capture_output=True,
         text=True,
         check=False,
@@ -145,7 +178,9 @@ def test_a_dummy_needs_as_many_files_as_stated(name: str, patched: Path):
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize(("name", "left_out"), [(name, one) for name, it in DUMMIES.items() for one in it.product])
+@pytest.mark.parametrize(
+    ("name", "left_out"), [(name, one) for name, it in DUMMIES.items() for one in it.product]
+)
 def test_no_file_of_a_dummy_can_be_left_out(name: str, left_out: str, patched: Path):
     apply(DUMMIES[name], patched, left_out)
     assert failure(patched) != ""

@@ -19,7 +19,9 @@ REPORT = "import sys; print(' '.join(sorted({name.split('.')[0] for name in sys.
 
 
 def loaded_after(code: str) -> set[str]:
-    done = subprocess.run([sys.executable, "-c", f"{code}\n{REPORT}"], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", f"{code}\n{REPORT}"], capture_output=True, text=True, check=True
+    )
     return set(done.stdout.splitlines()[-1].split())
 
 
@@ -35,15 +37,29 @@ except SystemExit as end:
 """
     assert (
         loaded_after(code)
-        & (HEAVY | {"iris_bus", "iris_service", "iris_nats", "iris_state", "iris_scheduler", "iris_worker"})
+        & (
+            HEAVY
+            | {
+                "iris_bus",
+                "iris_service",
+                "iris_nats",
+                "iris_state",
+                "iris_scheduler",
+                "iris_worker",
+            }
+        )
         == set()
     )
 
 
 def test_only_the_proxy_loads_an_http_client_when_it_starts():
-    """nats-py would: it is a third of the time that the import of a service takes, and 10 MB of its memory."""
+    """nats-py would: it is a third of the time that the import of a service takes, and 10 MB of its
+    memory.
+    """
     services = ("state", "scheduler", "worker", "gateway", "proxy")
-    loading = {name for name in services if "aiohttp" in loaded_after(f"import iris_{name}.service")}
+    loading = {
+        name for name in services if "aiohttp" in loaded_after(f"import iris_{name}.service")
+    }
     assert loading == {"proxy"}
 
 

@@ -26,13 +26,22 @@ NOT_REPLACED = {"init", "otel", "cli"}
 """A service that ends, one that is off, and the command line."""
 
 
-def update(place: Path, *services: str, never_ready: str = "") -> tuple[subprocess.CompletedProcess[str], list[str]]:
+def update(
+    place: Path, *services: str, never_ready: str = ""
+) -> tuple[subprocess.CompletedProcess[str], list[str]]:
     """What the script said, and what it asked of Docker."""
     (place / "docker").write_text(DOCKER)
     (place / "docker").chmod(0o755)
     asked = place / "asked"
-    environ = {"PATH": f"{place}:{os.environ['PATH']}", "ASKED": str(asked), "NEVER_READY": never_ready, "WITHIN": "0"}
-    done = subprocess.run([SCRIPT, *services], env=environ, capture_output=True, text=True, check=False, timeout=60)
+    environ = {
+        "PATH": f"{place}:{os.environ['PATH']}",
+        "ASKED": str(asked),
+        "NEVER_READY": never_ready,
+        "WITHIN": "0",
+    }
+    done = subprocess.run(
+        [SCRIPT, *services], env=environ, capture_output=True, text=True, check=False, timeout=60
+    )
     return done, asked.read_text().splitlines()
 
 
@@ -54,7 +63,14 @@ def test_every_service_is_replaced_once_and_gateways_after_the_others(tmp_path: 
 def test_a_worker_is_drained_until_it_has_a_new_container(tmp_path: Path):
     done, asked = update(tmp_path, "worker-2")
     assert done.returncode == 0, done.stderr
-    words = ("worker drain", "worker list", "rm --stop", "up --detach", "exec -T worker-2", "worker undrain")
+    words = (
+        "worker drain",
+        "worker list",
+        "rm --stop",
+        "up --detach",
+        "exec -T worker-2",
+        "worker undrain",
+    )
     assert [word for line in asked for word in words if word in line] == list(words)
 
 

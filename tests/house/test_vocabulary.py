@@ -64,13 +64,21 @@ def names(nodes: Iterable[ast.AST]) -> Iterator[str]:
 
 
 def retired(found: Iterator[str]) -> list[str]:
-    return sorted({f"{name}: {RETIRED[word]}" for name in found for word in words(name) & RETIRED.keys()})
+    return sorted(
+        {f"{name}: {RETIRED[word]}" for name in found for word in words(name) & RETIRED.keys()}
+    )
 
 
 def retired_phrases(text: str) -> list[str]:
-    """The phrases in a module's docstrings, comments and messages, also across the end of a line."""
+    """The phrases in a module's docstrings, comments and messages, also across the end of a
+    line.
+    """
     folded = re.sub(r"[\s#]+", " ", text)
-    return [f"{phrase}: {term}" for phrase, term in RETIRED_PHRASES.items() if re.search(rf"\b{phrase}\b", folded)]
+    return [
+        f"{phrase}: {term}"
+        for phrase, term in RETIRED_PHRASES.items()
+        if re.search(rf"\b{phrase}\b", folded)
+    ]
 
 
 def test_no_module_has_a_retired_name():
@@ -78,7 +86,9 @@ def test_no_module_has_a_retired_name():
 
 
 def test_nothing_in_the_code_has_a_retired_name():
-    assert [f"{source.path} {name}" for source in sources() for name in retired(names(source.nodes))] == []
+    assert [
+        f"{source.path} {name}" for source in sources() for name in retired(names(source.nodes))
+    ] == []
 
 
 def test_no_module_has_a_retired_phrase():

@@ -27,14 +27,27 @@ SLURM = ("integrations", "slurm", "iris_slurm")
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory) -> ZipFile:
     out = tmp_path_factory.mktemp("wheel")
-    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(out), str(ROOT)]
+    command = [
+        sys.executable,
+        "-m",
+        "build",
+        "--wheel",
+        "--no-isolation",
+        "--outdir",
+        str(out),
+        str(ROOT),
+    ]
     subprocess.run(command, check=True, capture_output=True)
     with ZipFile(next(out.glob("*.whl"))) as archive:
         yield archive
 
 
 def test_it_holds_every_file_of_every_package(wheel):
-    ours = {Path(*path.parts[2:]).as_posix() for path in tracked() if path.parts[0] in {"libs", "services"}}
+    ours = {
+        Path(*path.parts[2:]).as_posix()
+        for path in tracked()
+        if path.parts[0] in {"libs", "services"}
+    }
     assert ours - set(wheel.namelist()) == set()
 
 
@@ -44,7 +57,15 @@ def test_it_holds_nothing_but_the_packages_and_its_own_record(wheel):
 
 
 def test_the_wheel_of_the_commands_of_slurm_holds_its_package(tmp_path):
-    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(tmp_path)]
+    command = [
+        sys.executable,
+        "-m",
+        "build",
+        "--wheel",
+        "--no-isolation",
+        "--outdir",
+        str(tmp_path),
+    ]
     subprocess.run([*command, str(ROOT / "integrations/slurm")], check=True, capture_output=True)
     ours = {Path(*path.parts[2:]).as_posix() for path in tracked() if path.parts[:3] == SLURM}
     with ZipFile(next(tmp_path.glob("iris_slurm-*.whl"))) as archive:

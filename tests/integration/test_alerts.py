@@ -1,4 +1,6 @@
-"""The alert rules of deploy/prometheus: each fires in a constructed case, none on a healthy cluster."""
+"""The alert rules of deploy/prometheus: each fires in a constructed case, none on a healthy
+cluster.
+"""
 
 from __future__ import annotations
 
@@ -20,27 +22,38 @@ pytestmark = [
 
 AT = "175m"
 EVERY = "5m"
-"""How often rules are evaluated until then. Each case lasts longer than the ``for`` of its rule and this."""
+"""How often rules are evaluated until then. Each case lasts longer than the ``for`` of its rule and
+this.
+"""
 
 
 def expected(alert: Alert, case: Case) -> dict[str, Any]:
-    summary = re.sub(r"\{\{ \$labels\.(\w+) \}\}", lambda found: case.labels[found[1]], alert.summary)
+    summary = re.sub(
+        r"\{\{ \$labels\.(\w+) \}\}", lambda found: case.labels[found[1]], alert.summary
+    )
     return {
         "exp_labels": {**case.labels, "severity": alert.severity},
         "exp_annotations": {"summary": summary, "runbook_url": alert.runbook},
     }
 
 
-def checked(directory: Path, series: dict[str, str], firing: dict[str, list[dict[str, Any]]]) -> str:
+def checked(
+    directory: Path, series: dict[str, str], firing: dict[str, list[dict[str, Any]]]
+) -> str:
     """What promtool finds wrong. It reads YAML, and so JSON."""
     test = {
         "interval": "1m",
         "input_series": [{"series": name, "values": values} for name, values in series.items()],
         "alert_rule_test": [
-            {"eval_time": AT, "alertname": alert.name, "exp_alerts": firing.get(alert.name, [])} for alert in ALERTS
+            {"eval_time": AT, "alertname": alert.name, "exp_alerts": firing.get(alert.name, [])}
+            for alert in ALERTS
         ],
     }
-    document = {"rule_files": [str(DEPLOYED / "alerts.yml")], "evaluation_interval": EVERY, "tests": [test]}
+    document = {
+        "rule_files": [str(DEPLOYED / "alerts.yml")],
+        "evaluation_interval": EVERY,
+        "tests": [test],
+    }
     path = directory / "test.yml"
     path.write_text(json.dumps(document))
     done = promtool("test", "rules", path)
@@ -69,10 +82,14 @@ def test_an_alert_fires_in_its_case_and_no_other_alert_does(alert: Alert, tmp_pa
 
 def test_of_two_clusters_the_one_without_a_leader_is_named(tmp_path: Path):
     [no_leader] = [alert for alert in ALERTS if alert.name == "IrisNoLeader"]
-    other = {series.replace('cluster="c"', 'cluster="d"'): values for series, values in HEALTHY.items()}
+    other = {
+        series.replace('cluster="c"', 'cluster="d"'): values for series, values in HEALTHY.items()
+    }
     fires = expected(no_leader, Case({}, {"cluster": "d"}))
     leader = 'iris_leader{cluster="d", job="iris-state", instance="state-0:9101"}'
     assert checked(tmp_path, HEALTHY | other, {}) == ""
     assert checked(tmp_path, HEALTHY | other | {leader: "0x180"}, {"IrisNoLeader": [fires]}) == ""
-    without = {series: values for series, values in other.items() if 'job="iris-state"' not in series}
+    without = {
+        series: values for series, values in other.items() if 'job="iris-state"' not in series
+    }
     assert checked(tmp_path, HEALTHY | without, {"IrisNoLeader": [fires]}) == ""

@@ -55,7 +55,9 @@ def tree(root: Path) -> dict[str, str]:
         if path.is_symlink():
             found[path.relative_to(root).as_posix()] = f"-> {os.readlink(path)}"
         else:
-            content = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "directory"
+            content = (
+                hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "directory"
+            )
             found[path.relative_to(root).as_posix()] = f"{mode:o} {content}"
     return found
 
@@ -77,7 +79,9 @@ def test_what_a_task_leaves_comes_back_bit_for_bit(cluster: Cluster, tmp_path: P
     assert "left out: bad (a link out of the directory)" in shown
 
 
-def test_each_task_has_its_own_output_directory_also_when_it_fails(cluster: Cluster, tmp_path: Path):
+def test_each_task_has_its_own_output_directory_also_when_it_fails(
+    cluster: Cluster, tmp_path: Path
+):
     job = ended(
         cluster,
         *("sh", "-c", "echo $IRIS_TASK_INDEX > out/index; exit $IRIS_TASK_INDEX"),
@@ -90,7 +94,13 @@ def test_each_task_has_its_own_output_directory_also_when_it_fails(cluster: Clus
 
 
 def test_each_attempt_keeps_its_own(cluster: Cluster, tmp_path: Path):
-    job = ended(cluster, "sh", "-c", "echo $IRIS_ATTEMPT > out/a; exit $((1 - IRIS_ATTEMPT))", max_retries_failure=1)
+    job = ended(
+        cluster,
+        "sh",
+        "-c",
+        "echo $IRIS_ATTEMPT > out/a; exit $((1 - IRIS_ATTEMPT))",
+        max_retries_failure=1,
+    )
     assert job.state == "succeeded"
     for attempt, words in ((None, "1\n"), (1, "1\n"), (0, "0\n")):
         assert cluster.client.fetch(f"{job.name}/0", tmp_path, attempt=attempt) == 1

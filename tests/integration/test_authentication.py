@@ -1,4 +1,6 @@
-"""`iris up` authenticates: its owner needs no configuration, and nobody else who reaches loopback gets anywhere."""
+"""`iris up` authenticates: its owner needs no configuration, and nobody else who reaches loopback
+gets anywhere.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,10 @@ class NoRedirect(HTTPRedirectHandler):
 def status(url: str, method: str = "GET", **headers: str) -> tuple[int, dict[str, str]]:
     """How a request without a token, or with these headers, is answered: its status and headers."""
     request = Request(
-        url, b"{}" if method != "GET" else None, {"Content-Type": "application/json", **headers}, method=method
+        url,
+        b"{}" if method != "GET" else None,
+        {"Content-Type": "application/json", **headers},
+        method=method,
     )
     try:
         with build_opener(NoRedirect).open(request, timeout=30) as answer:
@@ -55,17 +60,28 @@ def test_without_a_token_loopback_is_told_only_what_is_public(cluster: Cluster):
     assert answered == PUBLIC
     code, headers = status(f"{cluster.url}/jobs", accept="text/html")
     assert (code, headers["location"]) == (303, "/login")
-    with Client(cluster.url, token="") as nobody, pytest.raises(NotAllowed, match=r"set IRIS_TOKEN .*, or IRIS_DATA"):
+    with (
+        Client(cluster.url, token="") as nobody,
+        pytest.raises(NotAllowed, match=r"set IRIS_TOKEN .*, or IRIS_DATA"),
+    ):
         nobody.run(["true"])
 
 
 @pytest.mark.parametrize("given", ["IRIS_DATA", "IRIS_URL"])
-def test_the_command_line_and_the_sdk_of_its_owner_need_no_configuration(cluster: Cluster, given: str):
+def test_the_command_line_and_the_sdk_of_its_owner_need_no_configuration(
+    cluster: Cluster, given: str
+):
     """Also when they are given the address, as ``localhost`` too."""
     url = cluster.url.replace("127.0.0.1", "localhost")
-    environ = {**environment(), "IRIS_DATA": str(cluster.data), **({"IRIS_URL": url} if given == "IRIS_URL" else {})}
+    environ = {
+        **environment(),
+        "IRIS_DATA": str(cluster.data),
+        **({"IRIS_URL": url} if given == "IRIS_URL" else {}),
+    }
     for command in ([*IRIS, "run", "--cpu", "0.1", "--", "true"], [sys.executable, "-c", SDK]):
-        done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(
+            command, env=environ, capture_output=True, text=True, timeout=60, check=False
+        )
         assert done.returncode == 0, done.stderr
 
 
@@ -89,18 +105,27 @@ def test_a_directory_without_a_token_gets_one_which_no_other_user_can_read(open_
         assert cluster.client.job("/before").state == "succeeded"
         assert cluster.submit("true", name="after").wait(60).state == "succeeded"
         token = data / "token"
-        assert [path.stat().st_mode & 0o777 for path in (data, token, data / "tokens")] == [0o700, 0o600, 0o600]
+        assert [path.stat().st_mode & 0o777 for path in (data, token, data / "tokens")] == [
+            0o700,
+            0o600,
+            0o600,
+        ]
         assert read_token(str(token)) not in log_of(cluster)
         data.chmod(0o755)
         if os.getuid() == 0:
-            stolen = subprocess.run(["cat", token], user="nobody", extra_groups=[], capture_output=True, check=False)
+            stolen = subprocess.run(
+                ["cat", token], user="nobody", extra_groups=[], capture_output=True, check=False
+            )
             assert (stolen.returncode, stolen.stdout) == (1, b"")
         signs_in_once(cluster)
 
 
 def signs_in_once(cluster: Cluster) -> None:
     """The link that `iris up` has printed."""
-    [link] = until(lambda: re.findall(rf"{cluster.url}/login\?code=\w+(?=\s)", log_of(cluster)), "it is printed")
+    [link] = until(
+        lambda: re.findall(rf"{cluster.url}/login\?code=\w+(?=\s)", log_of(cluster)),
+        "it is printed",
+    )
     code, headers = status(link, **{"Sec-Fetch-Site": "none"})
     cookie = headers["set-cookie"].partition(";")[0]
     assert (code, cookie) == (303, f"{TOKEN_COOKIE}={cluster.token}")

@@ -1,4 +1,6 @@
-"""A backup taken while jobs are submitted and restored onto an empty cluster contains the same jobs."""
+"""A backup taken while jobs are submitted and restored onto an empty cluster contains the same
+jobs.
+"""
 
 from __future__ import annotations
 
@@ -41,8 +43,12 @@ def snapshot_in(path: Path) -> bytes:
     return next(item.data for item in archive.read(path) if item.kind == "snapshot")
 
 
-@pytest.mark.parametrize("more", [(), ("--events", "--logs")], ids=["records", "and events and output"])
-async def test_a_backup_under_load_restores_every_job_acknowledged_before_it(tmp_path: Path, more: tuple[str, ...]):
+@pytest.mark.parametrize(
+    "more", [(), ("--events", "--logs")], ids=["records", "and events and output"]
+)
+async def test_a_backup_under_load_restores_every_job_acknowledged_before_it(
+    tmp_path: Path, more: tuple[str, ...]
+):
     file, target = tmp_path / "backup", tmp_path / "restored" / "nats"
     source = OpenServer(tmp_path / "nats")
     source.start()
@@ -83,13 +89,20 @@ async def test_a_backup_under_load_restores_every_job_acknowledged_before_it(tmp
     try:
         ledger = await ledger_of(copy.url)
         assert before <= jobs_of(ledger)
-        assert ledger.next_number > (await ledger_of(source.url)).next_number, "hosts may run jobs that were lost"
+        assert ledger.next_number > (await ledger_of(source.url)).next_number, (
+            "hosts may run jobs that were lost"
+        )
         wanted = digests(snapshot_in(file))
         assert await records_of(source.url, file) == wanted
-        assert {**await records_of(copy.url, file), "next_number": ""} == {**wanted, "next_number": ""}
+        assert {**await records_of(copy.url, file), "next_number": ""} == {
+            **wanted,
+            "next_number": "",
+        }
         again = await connect(copy.url, name="test")
         assert await again.blobs(subjects.BUNDLES_BUCKET).get("b") == BUNDLE
-        assert [blob.owners for blob in await again.blobs(subjects.BUNDLES_BUCKET).listed()] == [("ann",)]
+        assert [blob.owners for blob in await again.blobs(subjects.BUNDLES_BUCKET).listed()] == [
+            ("ann",)
+        ]
         async with replicas(copy.url, target.parent, again) as group:
             await group.start()
             await group.leader()
@@ -106,7 +119,9 @@ async def test_a_backup_under_load_restores_every_job_acknowledged_before_it(tmp
 
 
 async def records_of(url: str, file: Path) -> dict[str, str]:
-    """Digests of the records of a server as of the commit of a backup, from the journal that it keeps."""
+    """Digests of the records of a server as of the commit of a backup, from the journal that it
+    keeps.
+    """
 
     end = snapshot.read(snapshot_in(file)).rest.sequence
     connection = await connect(url, name="judge")
@@ -117,7 +132,10 @@ async def records_of(url: str, file: Path) -> dict[str, str]:
             data = await blobs.get(name)
             if data is not None and begin < snapshot.read(data).rest.sequence <= end:
                 begin, image = snapshot.read(data).rest.sequence, data
-        messages = {m.sequence: m.data async for m in connection.raw(subjects.JOURNAL.name).readable(begin, end)}
+        messages = {
+            m.sequence: m.data
+            async for m in connection.raw(subjects.JOURNAL.name).readable(begin, end)
+        }
         found = survey(messages, begin, end)
         assert found.lost == []
         return digests(snapshot.cut(salvage(Policy(), image, found).machine.ledger, end, 0))
@@ -136,8 +154,12 @@ def test_a_local_cluster_is_backed_up_under_load_and_restored(tmp_path: Path):
         quotas = cluster.iris("quota", "show", "ann", "-o", "json").out
         quick = {"probe_interval": "0.2s", "start_timeout": "30s"}
         service = [sys.executable, "server.py", "v1"]
-        cluster.client.deploy(service, "chat", workdir=SERVE, replicas=1, cpu=0.1, **quick).wait_ready(60)
-        waiting = cluster.submit("sh", "-c", f"until [ -e {gate} ]; do sleep 0.1; done", name="waits", cpu=0.1)
+        cluster.client.deploy(
+            service, "chat", workdir=SERVE, replicas=1, cpu=0.1, **quick
+        ).wait_ready(60)
+        waiting = cluster.submit(
+            "sh", "-c", f"until [ -e {gate} ]; do sleep 0.1; done", name="waits", cpu=0.1
+        )
         until(lambda: waiting.refresh().state == "running", "it runs")
         with Acknowledged(cluster, command=runs_once) as load:
             load.more(30)

@@ -1,4 +1,6 @@
-"""Calls of maps that are hostile or too large: each ends in a clear outcome of its own, and hurts nobody else's job."""
+"""Calls of maps that are hostile or too large: each ends in a clear outcome of its own, and hurts
+nobody else's job.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ FULL = pytest.mark.soak
 def outcomes(mapped: Mapped[object]) -> list[object]:
     """The value of each call, or the type and the text of its exception."""
     found = [future.exception(WITHIN_S) or future.result() for future in mapped.futures]
-    return [f"{type(one).__name__}: {one}" if isinstance(one, BaseException) else one for one in found]
+    return [
+        f"{type(one).__name__}: {one}" if isinstance(one, BaseException) else one for one in found
+    ]
 
 
 @contextmanager
@@ -113,16 +117,25 @@ def test_odd_pickles_are_the_outcome_of_their_call(cluster, reuse):
 
         if what == "silent":
             raise Silent
-        return {"ends": Ends(), "loads": Loads(), "generator": (one for one in "ab")}.get(what, what)
+        return {"ends": Ends(), "loads": Loads(), "generator": (one for one in "ab")}.get(
+            what, what
+        )
 
     name = f"b-pickles-{reuse}"
-    mapped = cluster.client.map(odd, ["ends", "loads", "generator", "silent", "well"], name=name, reuse=reuse, cpu=0.1)
+    mapped = cluster.client.map(
+        odd, ["ends", "loads", "generator", "silent", "well"], name=name, reuse=reuse, cpu=0.1
+    )
     ends, loads, generator, silent, well = outcomes(mapped)
 
     assert ends == f"JobFailed: /{name}/0 failed: exit code 9"
     assert loads == "RemoteError: it returned a value (it cannot be unpickled here: SystemExit: 5)"
-    assert generator == "TypeError: the result cannot be sent back: cannot pickle 'generator' object"
-    assert "Silent: <exception str() failed> (it cannot be unpickled here: KeyboardInterrupt: )\nTraceback " in silent
+    assert (
+        generator == "TypeError: the result cannot be sent back: cannot pickle 'generator' object"
+    )
+    assert (
+        "Silent: <exception str() failed> (it cannot be unpickled here: KeyboardInterrupt: )\nTraceback "
+        in silent
+    )
     assert well == "well"
 
 
@@ -134,14 +147,19 @@ def test_an_exception_with_a_long_message_arrives_whole(cluster, size):
     with somebody_else(cluster):
         mapped = cluster.client.map(boom, [size, 3], name=f"b-message-{size}", cpu=0.1)
         errors = [future.exception(WITHIN_S) for future in mapped.futures]
-    assert [(type(error), len(str(error))) for error in errors] == [(ValueError, size), (ValueError, 3)]
+    assert [(type(error), len(str(error))) for error in errors] == [
+        (ValueError, size),
+        (ValueError, 3),
+    ]
     assert len(mapped.job.wait(WITHIN_S).error) < 10_000
 
 
 @FULL
 def test_a_result_of_100_megabytes_arrives_whole(cluster):
     with somebody_else(cluster):
-        mapped = cluster.client.map(lambda size: b"x" * size, [100 * MB, 1], name="b-result", cpu=0.1)
+        mapped = cluster.client.map(
+            lambda size: b"x" * size, [100 * MB, 1], name="b-result", cpu=0.1
+        )
         assert [len(value) for value in mapped.results(WITHIN_S)] == [100 * MB, 1]
 
 
@@ -149,7 +167,9 @@ def test_a_result_of_100_megabytes_arrives_whole(cluster):
 def test_a_function_that_closes_over_much_is_sent_whole(cluster, size):
     much = os.urandom(1024) * (size // 1024)
     with somebody_else(cluster):
-        mapped = cluster.client.map(lambda number: len(much) + number, [1, 2], name=f"b-closure-{size}", cpu=0.1)
+        mapped = cluster.client.map(
+            lambda number: len(much) + number, [1, 2], name=f"b-closure-{size}", cpu=0.1
+        )
         assert mapped.results(WITHIN_S) == [len(much) + 1, len(much) + 2]
 
 
@@ -182,7 +202,9 @@ def test_children_and_threads_that_a_call_leaves_harm_no_call(cluster, count, re
 
     whats = ["threads", "plain", "children", "plain"]
     with somebody_else(cluster):
-        mapped = cluster.client.map(leaves, whats, name=f"b-leaves-{count}-{reuse}", reuse=reuse, cpu=0.1)
+        mapped = cluster.client.map(
+            leaves, whats, name=f"b-leaves-{count}-{reuse}", reuse=reuse, cpu=0.1
+        )
         assert mapped.results(WITHIN_S) == whats
 
 
@@ -228,9 +250,13 @@ def test_an_executor_that_many_threads_use_makes_each_call_once(cluster, tmp_pat
         concurrent.futures.ThreadPoolExecutor(8) as pool,
     ):
         futures = list(pool.map(lambda number: executor.submit(call, number), range(100)))
-        assert [future.result(WITHIN_S) for future in futures] == [number * number for number in range(100)]
+        assert [future.result(WITHIN_S) for future in futures] == [
+            number * number for number in range(100)
+        ]
         again = [futures[0]] * 10
-        assert set(concurrent.futures.wait(again, WITHIN_S).done) == set(concurrent.futures.as_completed(again))
+        assert set(concurrent.futures.wait(again, WITHIN_S).done) == set(
+            concurrent.futures.as_completed(again)
+        )
     assert sorted(map(int, (tmp_path / "calls").read_text().split())) == list(range(100))
 
 

@@ -13,7 +13,9 @@ from benchmarks import guard, limits
 pytestmark = [
     pytest.mark.integration,
     pytest.mark.soak,
-    pytest.mark.skipif(shutil.which("strace") is None, reason="system calls are counted with strace"),
+    pytest.mark.skipif(
+        shutil.which("strace") is None, reason="system calls are counted with strace"
+    ),
 ]
 
 PLANTS = Path(__file__).parents[1] / "support" / "plants"

@@ -1,4 +1,6 @@
-"""Virtual environments that a worker builds for its tasks: real builds, of a package of the test, without a network."""
+"""Virtual environments that a worker builds for its tasks: real builds, of a package of the test,
+without a network.
+"""
 
 from __future__ import annotations
 
@@ -29,16 +31,22 @@ pytestmark = pytest.mark.integration
 K = KernelStatus
 GREET = ("python", "-c", "import greet; print(greet.WORD)")
 REQUIREMENTS = "--no-index\n-f wheels\ngreet\n"
-PYTHON = next(path for path in ("/usr/local/bin/python3", "/usr/bin/python3") if os.path.exists(path))
+PYTHON = next(
+    path for path in ("/usr/local/bin/python3", "/usr/bin/python3") if os.path.exists(path)
+)
 """An interpreter that every user may run."""
 BUILT = Environment(packages="requirements.txt")
 
 
 def quick_python(directory: Path, python: str) -> str:
-    """The search path of a host whose Python puts no pip into environments, which would take several seconds."""
+    """The search path of a host whose Python puts no pip into environments, which would take
+    several seconds.
+    """
     directory.mkdir()
     program = directory / "python3"
-    program.write_text(f'#!/bin/sh\ncase "$*" in "-m venv"*) set -- "$@" --without-pip;; esac\nexec {python} "$@"\n')
+    program.write_text(
+        f'#!/bin/sh\ncase "$*" in "-m venv"*) set -- "$@" --without-pip;; esac\nexec {python} "$@"\n'
+    )
     program.chmod(0o755)
     return f"{directory}:{os.environ['PATH']}"
 
@@ -50,7 +58,9 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 async def worker(state: FakeState, nats_url: str, tmp_path: Path) -> AsyncIterator[WorkerProcess]:
-    async with WorkerProcess(nats_url, tmp_path / "w0", stop_grace_s=1, heartbeat_interval_s=0.2) as process:
+    async with WorkerProcess(
+        nats_url, tmp_path / "w0", stop_grace_s=1, heartbeat_interval_s=0.2
+    ) as process:
         await state.registration()
         yield process
 
@@ -91,7 +101,9 @@ async def project(connection: Connection, word: str = "hello") -> str:
 
 
 def details(state: FakeState, ref: AttemptRef) -> list[str]:
-    return list(dict.fromkeys(stage.detail for stage in state.stages if stage.ref == ref and stage.detail))
+    return list(
+        dict.fromkeys(stage.detail for stage in state.stages if stage.ref == ref and stage.detail)
+    )
 
 
 def environments(worker: WorkerProcess) -> list[str]:
@@ -123,18 +135,26 @@ async def test_a_task_has_its_packages_and_the_next_one_finds_them_cached(
 async def test_tasks_that_need_the_same_environment_wait_for_one_build(
     state: FakeState, worker: WorkerProcess, connection: Connection, tmp_path: Path
 ):
-    wanted = Environment(setup=f"echo built >> {tmp_path}/builds; while ! test -e {tmp_path}/go; do sleep 0.01; done")
-    refs = [await state.run("sh", "-c", 'test -n "$VIRTUAL_ENV"', environment=wanted) for _ in range(3)]
+    wanted = Environment(
+        setup=f"echo built >> {tmp_path}/builds; while ! test -e {tmp_path}/go; do sleep 0.01; done"
+    )
+    refs = [
+        await state.run("sh", "-c", 'test -n "$VIRTUAL_ENV"', environment=wanted) for _ in range(3)
+    ]
     await state.until(lambda: all(details(state, ref) for ref in refs))
     await until(lambda: lines(tmp_path / "builds") == 1)
-    assert sum(details(state, ref)[-1].startswith("waits for /t/0, which builds") for ref in refs) == 2
+    assert (
+        sum(details(state, ref)[-1].startswith("waits for /t/0, which builds") for ref in refs) == 2
+    )
     (tmp_path / "go").touch()
 
     assert [(await state.ended(ref)).exit_code for ref in refs] == [0, 0, 0]
     assert (tmp_path / "builds").read_text() == "built\n"
     other = await state.run("true", environment=wanted, user="bob")
     await state.ended(other)
-    assert (tmp_path / "builds").read_text() == "built\n" * 2, "another user has an environment of his own"
+    assert (tmp_path / "builds").read_text() == "built\n" * 2, (
+        "another user has an environment of his own"
+    )
 
 
 async def test_a_failing_build_is_the_owners_failure_with_the_end_of_its_output(
@@ -151,7 +171,9 @@ async def test_a_failing_build_is_the_owners_failure_with_the_end_of_its_output(
     await until(lambda: environments(worker) == [])
 
 
-async def test_what_a_host_or_a_bundle_lacks_is_said(state: FakeState, worker: WorkerProcess, connection: Connection):
+async def test_what_a_host_or_a_bundle_lacks_is_said(
+    state: FakeState, worker: WorkerProcess, connection: Connection
+):
     absent = await state.run("true", environment=Environment(python="3.99"))
     empty = await state.run("true", bundle=await bundle(connection, {"a": ""}), environment=BUILT)
 
@@ -164,7 +186,9 @@ async def test_what_a_host_or_a_bundle_lacks_is_said(state: FakeState, worker: W
 async def test_a_build_stops_with_its_job_and_the_next_job_builds_again(
     state: FakeState, worker: WorkerProcess, tmp_path: Path
 ):
-    wanted = Environment(setup=f"echo $$ >> {tmp_path}/builds; while ! test -e {tmp_path}/go; do sleep 0.01; done")
+    wanted = Environment(
+        setup=f"echo $$ >> {tmp_path}/builds; while ! test -e {tmp_path}/go; do sleep 0.01; done"
+    )
     first = await state.run("true", environment=wanted)
     await until(lambda: lines(tmp_path / "builds") == 1)
     second = await state.run("true", environment=wanted)
@@ -179,10 +203,16 @@ async def test_a_build_stops_with_its_job_and_the_next_job_builds_again(
     assert (await state.ended(second)).exit_code == 0
 
 
-async def test_a_build_that_takes_too_long_is_stopped(state: FakeState, nats_url: str, tmp_path: Path):
-    async with WorkerProcess(nats_url, tmp_path / "w0", build_timeout_s=1, stop_grace_s=1) as worker:
+async def test_a_build_that_takes_too_long_is_stopped(
+    state: FakeState, nats_url: str, tmp_path: Path
+):
+    async with WorkerProcess(
+        nats_url, tmp_path / "w0", build_timeout_s=1, stop_grace_s=1
+    ) as worker:
         await state.registration()
-        ended = await state.ended(await state.run("true", environment=Environment(setup="sleep 1000")))
+        ended = await state.ended(
+            await state.run("true", environment=Environment(setup="sleep 1000"))
+        )
         assert (ended.cause, ended.signal) == (Cause.EXITED, 15)
         assert ended.error == "its environment was not built within 1 s: its setup command"
         await until(lambda: environments(worker) == [])
@@ -191,7 +221,9 @@ async def test_a_build_that_takes_too_long_is_stopped(state: FakeState, nats_url
 async def test_an_unfinished_build_of_a_killed_worker_is_never_used(
     state: FakeState, worker: WorkerProcess, tmp_path: Path
 ):
-    wanted = Environment(setup=f"echo $$ >> {tmp_path}/builds; while ! test -e {tmp_path}/go; do sleep 0.01; done")
+    wanted = Environment(
+        setup=f"echo $$ >> {tmp_path}/builds; while ! test -e {tmp_path}/go; do sleep 0.01; done"
+    )
     first = await state.run("true", environment=wanted)
     await until(lambda: lines(tmp_path / "builds") == 1)
     await worker.kill()
@@ -210,9 +242,13 @@ async def test_an_unfinished_build_of_a_killed_worker_is_never_used(
     assert (tmp_path / "builds").read_text().count("\n") == 2
 
 
-async def test_an_environment_is_kept_while_an_adopted_task_runs_in_it(state: FakeState, nats_url: str, tmp_path: Path):
+async def test_an_environment_is_kept_while_an_adopted_task_runs_in_it(
+    state: FakeState, nats_url: str, tmp_path: Path
+):
     wait = f"while ! test -e {tmp_path}/go; do sleep 0.01; done; python -c 'import sys; print(sys.prefix)'"
-    async with WorkerProcess(nats_url, tmp_path / "w0", environments_kept=1, stop_grace_s=1) as worker:
+    async with WorkerProcess(
+        nats_url, tmp_path / "w0", environments_kept=1, stop_grace_s=1
+    ) as worker:
         await state.registration()
         first = await state.run("sh", "-c", wait, environment=Environment(setup="true # 1"))
         await state.running(first)
@@ -227,7 +263,9 @@ async def test_an_environment_is_kept_while_an_adopted_task_runs_in_it(state: Fa
         assert kept[0] in environments(worker)
         (tmp_path / "go").touch()
         assert (await state.ended(first)).exit_code == 0
-        assert (await state.output(first)).decode().strip() == f"{tmp_path}/w0/environments/{kept[0]}/venv"
+        assert (
+            await state.output(first)
+        ).decode().strip() == f"{tmp_path}/w0/environments/{kept[0]}/venv"
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="starts tasks as other users")
@@ -242,9 +280,7 @@ async def test_a_confined_task_uses_a_build_and_cannot_change_it(
     monkeypatch.setenv("PATH", quick_python(place / "bin", PYTHON))
     settings = {"run_as": "", "sandbox": "auto", "binds": f"{place}/bin:ro", "stop_grace_s": 1}
     settings |= {} if isolation == "sandbox" else {"bubblewrap": "no-such-program"}
-    look = (
-        'cat "$VIRTUAL_ENV/by"; python -c "import word; print(word.WORD)"; touch "$VIRTUAL_ENV/by" || echo kept; id -u'
-    )
+    look = 'cat "$VIRTUAL_ENV/by"; python -c "import word; print(word.WORD)"; touch "$VIRTUAL_ENV/by" || echo kept; id -u'
     wanted = Environment(
         setup='id -u > "$VIRTUAL_ENV/by"; cd "$VIRTUAL_ENV"/lib/python3*/site-packages; echo "WORD = 1" > word.py'
     )
@@ -257,14 +293,19 @@ async def test_a_confined_task_uses_a_build_and_cannot_change_it(
                 by, word, kept, user = (await state.output(ref)).decode().split()
                 assert (by == user != "0", word, kept) == (True, "1", "kept")
             [directory] = environments(worker)
-            owners = {path.lstat().st_uid for path in (place / "w0" / "environments" / directory).rglob("*")}
+            owners = {
+                path.lstat().st_uid
+                for path in (place / "w0" / "environments" / directory).rglob("*")
+            }
             assert owners == {0}
     finally:
         shutil.rmtree(place)
 
 
 @pytest.mark.skipif(shutil.which("uv") is None, reason="uv is not on PATH")
-async def test_uv_installs_what_its_lock_file_lists(state: FakeState, worker: WorkerProcess, connection: Connection):
+async def test_uv_installs_what_its_lock_file_lists(
+    state: FakeState, worker: WorkerProcess, connection: Connection
+):
     project = '[project]\nname = "mine"\nversion = "1"\nrequires-python = ">=3.11"\ndependencies = ["greet"]\n'
     project += '[tool.uv.sources]\ngreet = { path = "wheels/greet-1.0-py3-none-any.whl" }\n'
     data = wheel("locked")
@@ -277,6 +318,8 @@ async def test_uv_installs_what_its_lock_file_lists(state: FakeState, worker: Wo
         'requires-dist = [{ name = "greet", path = "wheels/greet-1.0-py3-none-any.whl" }]\n'
     )
     files = {"pyproject.toml": project, "uv.lock": lock, "wheels/greet-1.0-py3-none-any.whl": data}
-    ref = await state.run(*GREET, bundle=await bundle(connection, files), environment=Environment(packages="uv.lock"))
+    ref = await state.run(
+        *GREET, bundle=await bundle(connection, files), environment=Environment(packages="uv.lock")
+    )
     ended = await state.ended(ref)
     assert (ended.exit_code, await state.output(ref)) == (0, b"locked\n"), ended

@@ -43,7 +43,9 @@ async def test_the_journal_and_the_events_survive_the_death_of_their_leader(tmp_
         enough.set()
         await writing
         await publisher.drain(30)
-        assert [e.data async for e in await journal.replay(0)] == [b"entry %d" % n for n in range(1, end + 1)]
+        assert [e.data async for e in await journal.replay(0)] == [
+            b"entry %d" % n for n in range(1, end + 1)
+        ]
         reader = connection.streams.read("IRIS_EVENTS", 0)
         told: list[bytes] = []
         while len(told) < end:
@@ -60,8 +62,14 @@ async def test_no_service_lowers_what_a_cluster_has_and_a_command_does(tmp_path,
         await first.streams.ensure()
         second = await connect(cluster.url, name="state", replicas=1)
         await second.streams.ensure()
-        found = {(one.stream, one.key, one.found, one.wanted) for one in await second.streams.compare() if one.lowers}
-        assert {one for one in found if one[1] == "num_replicas"} == {(store, "num_replicas", 3, 1) for store in STORES}
+        found = {
+            (one.stream, one.key, one.found, one.wanted)
+            for one in await second.streams.compare()
+            if one.lowers
+        }
+        assert {one for one in found if one[1] == "num_replicas"} == {
+            (store, "num_replicas", 3, 1) for store in STORES
+        }
         assert {stream for stream, key, *_ in found if key == "max_age"} == {
             "IRIS_EVENTS",
             "IRIS_LOGS",
@@ -72,7 +80,11 @@ async def test_no_service_lowers_what_a_cluster_has_and_a_command_does(tmp_path,
         async with asyncio.timeout(60):
             while (standing := await first.streams.standing("IRIS_JOURNAL")).current < 3:
                 await asyncio.sleep(0.05)
-        assert (standing.wanted, standing.declared, sorted(standing.servers)) == (3, 3, ["n0", "n1", "n2"])
+        assert (standing.wanted, standing.declared, sorted(standing.servers)) == (
+            3,
+            3,
+            ["n0", "n1", "n2"],
+        )
         await second.streams.apply()
         assert await second.streams.compare() == []
         assert (await first.streams.standing("IRIS_JOURNAL")).declared == 1

@@ -33,7 +33,8 @@ async def crash(server: NatsProcess, connection: JetStreamConnection) -> None:
 
 def telling(first: int, last: int) -> list[Publication]:
     return [
-        Publication("task.state.running", b"%d" % n, f"{n}-0", {"Iris-Task": f"/a/{n}"}) for n in range(first, last + 1)
+        Publication("task.state.running", b"%d" % n, f"{n}-0", {"Iris-Task": f"/a/{n}"})
+        for n in range(first, last + 1)
     ]
 
 
@@ -72,8 +73,12 @@ async def test_every_append_is_decided_while_the_server_is_killed_repeatedly(own
         await crash(own_nats, kept)
     enough.set()
     end = await writing
-    assert [e.data async for e in await journal.replay(0)] == [b"entry %d" % n for n in range(1, end + 1)]
-    assert kept.reconnects >= 4  # a server killed once more before it was ready is one restart, not two
+    assert [e.data async for e in await journal.replay(0)] == [
+        b"entry %d" % n for n in range(1, end + 1)
+    ]
+    assert (
+        kept.reconnects >= 4
+    )  # a server killed once more before it was ready is one restart, not two
 
 
 async def test_an_append_whose_answer_comes_too_late_is_stored_once(own_nats, kept):
@@ -81,7 +86,9 @@ async def test_an_append_whose_answer_comes_too_late_is_stored_once(own_nats, ke
     await journal.append(b"first", expected=0)
     suspend(own_nats.pid)
     appending = asyncio.create_task(journal.append(b"second", expected=1))
-    done, _ = await asyncio.wait({appending}, timeout=2.0)  # longer than an append waits for its answer
+    done, _ = await asyncio.wait(
+        {appending}, timeout=2.0
+    )  # longer than an append waits for its answer
     own_nats.signal(signal.SIGCONT)
     assert not done
     assert await appending == 2
@@ -311,13 +318,18 @@ async def test_a_watch_keeps_its_set_without_a_server_and_reads_it_again_later(o
         await kept.bus.flush()
         assert not following.done()  # neither the loss nor the return is a change
         await bucket.put("chat", b"2", expected=first)
-        assert {key: entry.value for key, entry in (await following).items()} == {"chat": b"2", "eval": b"1"}
+        assert {key: entry.value for key, entry in (await following).items()} == {
+            "chat": b"2",
+            "eval": b"1",
+        }
     await watch.close()
     await writer.close()
 
 
 async def test_a_watch_hears_of_what_went_while_nobody_could_tell_it(own_nats, kept):
-    """The marker of the deletion is gone as well, as after an hour, and the bucket counts from 1 again."""
+    """The marker of the deletion is gone as well, as after an hour, and the bucket counts from 1
+    again.
+    """
     bucket, watch = kept.key_value("iris-discovery"), kept.key_value("iris-discovery").watch()
     for n in range(5):
         await bucket.put(f"d{n}", b"1", expected=0)

@@ -1,4 +1,6 @@
-"""Errors of the bus when a stream is full, a permission is missing, or another writer holds the journal."""
+"""Errors of the bus when a stream is full, a permission is missing, or another writer holds the
+journal.
+"""
 
 import asyncio
 import json
@@ -55,7 +57,11 @@ async def test_a_wrong_password_is_said_at_once(nats_server):
 
 
 async def test_servers_that_have_no_leader_yet_are_asked_again(tmp_path):
-    no_leader = {"code": 503, "err_code": 10008, "description": "JetStream system temporarily unavailable"}
+    no_leader = {
+        "code": 503,
+        "err_code": 10008,
+        "description": "JetStream system temporarily unavailable",
+    }
     answers = [{"error": no_leader}, {"error": no_leader}, {"state": {"last_seq": 7}}]
     async with configured_nats(tmp_path / "nats", "jetstream: disabled") as server:
         connection = await connect(server.url, name="test")

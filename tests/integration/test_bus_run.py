@@ -37,7 +37,9 @@ def start(body: str, *argv: str, **environ: str) -> subprocess.Popen[str]:
     )
 
 
-def play(body: str, *argv: str, signals: tuple[signal.Signals, ...] = (), **environ: str) -> tuple[int, str, str]:
+def play(
+    body: str, *argv: str, signals: tuple[signal.Signals, ...] = (), **environ: str
+) -> tuple[int, str, str]:
     process = start(body, *argv, **environ)
     assert process.stdout is not None
     first = process.stdout.readline() if signals else ""
@@ -48,7 +50,9 @@ def play(body: str, *argv: str, signals: tuple[signal.Signals, ...] = (), **envi
 
 
 def test_term_lets_the_service_drain_and_ends_with_zero():
-    code, out, _ = play("service.announce(); await service.stop.wait(); print('drained')", signals=(signal.SIGTERM,))
+    code, out, _ = play(
+        "service.announce(); await service.stop.wait(); print('drained')", signals=(signal.SIGTERM,)
+    )
     assert (code, out) == (0, "up\ndrained\n")
 
 
@@ -60,7 +64,11 @@ def test_draining_ends_when_its_time_is_over():
 
 
 def test_a_service_stopped_while_it_connects_ends_at_once_with_zero():
-    given = {"IRIS_NATS_URL": "nats://127.0.0.1:1", "IRIS_NATS_RETRY_FOR_S": "100", "IRIS_RUN_DRAIN_S": "100"}
+    given = {
+        "IRIS_NATS_URL": "nats://127.0.0.1:1",
+        "IRIS_NATS_RETRY_FOR_S": "100",
+        "IRIS_RUN_DRAIN_S": "100",
+    }
     code, out, _ = play("await service.connect()", signals=(signal.SIGTERM,), **given)
     assert (code, out) == (0, "up\n")
 
@@ -70,7 +78,10 @@ def test_a_service_stopped_while_it_connects_ends_at_once_with_zero():
     [
         ("raise ValueError('broken ledger')", "broken ledger"),
         ("service.spawn(asyncio.sleep('x')); await asyncio.Event().wait()", "TypeError"),
-        ("asyncio.get_running_loop().call_soon(lambda: 1 / 0); await asyncio.Event().wait()", "ZeroDivisionError"),
+        (
+            "asyncio.get_running_loop().call_soon(lambda: 1 / 0); await asyncio.Event().wait()",
+            "ZeroDivisionError",
+        ),
     ],
     ids=["main", "task", "callback"],
 )
@@ -80,7 +91,9 @@ def test_an_exception_ends_the_process(main: str, words: str):
 
 
 def test_a_process_whose_work_another_has_taken_over_ends_without_alarm():
-    code, _, err = play("from iris_bus.contract import Fenced; raise Fenced('the stream ends at 7')")
+    code, _, err = play(
+        "from iris_bus.contract import Fenced; raise Fenced('the stream ends at 7')"
+    )
     assert code == 1
     assert "another process has taken over; ending: the stream ends at 7" in err
     assert "Traceback" not in err
@@ -88,7 +101,9 @@ def test_a_process_whose_work_another_has_taken_over_ends_without_alarm():
 
 
 def test_a_bus_that_is_not_there_ends_the_process_and_says_so():
-    code, _, err = play("await service.connect()", IRIS_NATS_URL="nats://127.0.0.1:1", IRIS_NATS_RETRY_FOR_S="0.3")
+    code, _, err = play(
+        "await service.connect()", IRIS_NATS_URL="nats://127.0.0.1:1", IRIS_NATS_RETRY_FOR_S="0.3"
+    )
     assert code == 1
     assert "cannot connect to NATS" in err
 
@@ -142,6 +157,15 @@ def test_a_service_with_higher_limits_raises_those_of_streams(nats_url: str):
         ]
     )
     before = play(body, IRIS_NATS_URL=nats_url)
-    after = play(body, "--set", "nats.events_days=5", IRIS_NATS_URL=nats_url, IRIS_NATS_EVENTS_BYTES="8589938688")
+    after = play(
+        body,
+        "--set",
+        "nats.events_days=5",
+        IRIS_NATS_URL=nats_url,
+        IRIS_NATS_EVENTS_BYTES="8589938688",
+    )
 
-    assert [before[:2], after[:2]] == [(0, "up\n259200 8589934592\n"), (0, "up\n432000 8589938688\n")]
+    assert [before[:2], after[:2]] == [
+        (0, "up\n259200 8589934592\n"),
+        (0, "up\n432000 8589938688\n"),
+    ]

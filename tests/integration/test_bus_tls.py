@@ -12,7 +12,9 @@ from tests.support.nats_config import configured_nats
 
 pytestmark = [
     pytest.mark.integration,
-    pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificate, and is not here"),
+    pytest.mark.skipif(
+        shutil.which("openssl") is None, reason="openssl makes the certificate, and is not here"
+    ),
 ]
 
 
@@ -26,16 +28,22 @@ def certificate(tmp_path):
 async def url(tmp_path, certificate):
     """A server that speaks TLS only."""
     cert, key = certificate
-    async with configured_nats(tmp_path / "nats", f'tls {{ cert_file: "{cert}", key_file: "{key}" }}\n') as server:
+    async with configured_nats(
+        tmp_path / "nats", f'tls {{ cert_file: "{cert}", key_file: "{key}" }}\n'
+    ) as server:
         yield server.url.replace("nats://", "tls://")
 
 
 async def test_messages_of_any_size_pass_both_ways(url, certificate):
-    connection = await connect(url, name="test", credentials=Credentials(tls_ca=str(certificate[0])), retry_for_s=60)
+    connection = await connect(
+        url, name="test", credentials=Credentials(tls_ca=str(certificate[0])), retry_for_s=60
+    )
     try:
         seen = []
         await connection.bus.subscribe("iris.a", lambda message: seen.append(len(message.data)))
-        await connection.bus.subscribe("iris.ask", lambda asked: connection.bus.publish(asked.reply, asked.data * 2))
+        await connection.bus.subscribe(
+            "iris.ask", lambda asked: connection.bus.publish(asked.reply, asked.data * 2)
+        )
         for size in range(0, 400_000, 20_000):
             connection.bus.publish("iris.a", b"x" * size)
         answer = await connection.bus.request("iris.ask", b"y" * 500_000, timeout=30)

@@ -1,4 +1,6 @@
-"""Tasks in control groups of their own, with the controllers of this host; skipped where it lets us make none."""
+"""Tasks in control groups of their own, with the controllers of this host; skipped where it lets us
+make none.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ def controllers(tmp_path_factory: pytest.TempPathFactory) -> str:
     except NoGroups as error:
         pytest.skip(f"control groups: {error}")
     groups.close()
-    if groups.support.version != 1 or not {"cpu", "memory", "pids"} <= set(groups.support.controllers):
+    if groups.support.version != 1 or not {"cpu", "memory", "pids"} <= set(
+        groups.support.controllers
+    ):
         pytest.skip(f"control groups: {groups.support}")
     return str(groups.support)
 
@@ -52,7 +56,11 @@ async def worker(state: FakeState, nats_url: str, tmp_path: Path) -> AsyncIterat
 def groups_of(pid: int | str) -> dict[str, str]:
     """The control groups of a process, by controller."""
     lines = Path(f"/proc/{pid}/cgroup").read_text().splitlines()
-    return {name: path for _, names, path in (line.split(":", 2) for line in lines) for name in names.split(",")}
+    return {
+        name: path
+        for _, names, path in (line.split(":", 2) for line in lines)
+        for name in names.split(",")
+    }
 
 
 GREEDY = "import sys; sys.stderr.write('eats\\n'); x = bytearray(200 << 20)"
@@ -63,13 +71,17 @@ def test_why_no_group_can_be_entered_names_the_file():
     if not (home / "tasks").exists():
         pytest.skip("no cpuset of version 1")
     try:
-        with pytest.raises(NoGroups, match=r"^\d+/tasks: No space left on device$"):  # a new group has no processors
+        with pytest.raises(
+            NoGroups, match=r"^\d+/tasks: No space left on device$"
+        ):  # a new group has no processors
             groups_below({"pids": str(home)}, "iris-test-entry")
     finally:
         (home / "iris-test-entry").rmdir()
 
 
-async def test_a_task_at_its_memory_limit_ends_with_the_limit_and_its_peak(state: FakeState, worker: WorkerProcess):
+async def test_a_task_at_its_memory_limit_ends_with_the_limit_and_its_peak(
+    state: FakeState, worker: WorkerProcess
+):
     ended = await state.ended(await state.run("python3", "-c", GREEDY, memory_bytes=64 << 20))
     assert (ended.cause, ended.signal) == (Cause.EXITED, signal.SIGKILL)
     assert ended.error == "memory limit 64MiB reached, peak 64MiB"
@@ -77,13 +89,17 @@ async def test_a_task_at_its_memory_limit_ends_with_the_limit_and_its_peak(state
     assert (ended.usage.memory_limit_bytes, ended.stderr_tail) == (64 << 20, "eats")
 
 
-async def test_a_task_of_which_only_a_child_was_killed_for_memory_says_so(state: FakeState, worker: WorkerProcess):
+async def test_a_task_of_which_only_a_child_was_killed_for_memory_says_so(
+    state: FakeState, worker: WorkerProcess
+):
     ref = await state.run("sh", "-c", f'python3 -c "{GREEDY}"; exit 3', memory_bytes=64 << 20)
     ended = await state.ended(ref)
     assert (ended.exit_code, ended.error) == (3, "memory limit 64MiB reached, peak 64MiB")
 
 
-async def test_a_task_without_a_memory_request_is_not_limited(state: FakeState, worker: WorkerProcess):
+async def test_a_task_without_a_memory_request_is_not_limited(
+    state: FakeState, worker: WorkerProcess
+):
     ended = await state.ended(await state.run("python3", "-c", GREEDY))
     assert (ended.exit_code, ended.error) == (0, "")
     assert 200 << 20 <= ended.peak_rss_bytes < 300 << 20
@@ -96,7 +112,9 @@ async def test_a_processor_limit_is_the_groups_quota_and_a_request_its_share(
     ref = await state.run("sh", "-c", f"echo $$ > {tmp_path}/pid; exec sleep 1000", resources=ask)
     path = f"/sys/fs/cgroup/cpu{groups_of(await number_from(tmp_path / 'pid'))['cpu']}"
     assert Path(f"{path}/cpu.shares").read_text() == "512\n"
-    async with asyncio.timeout(60):  # the launcher leaves the group before it sets what would slow it too
+    async with asyncio.timeout(
+        60
+    ):  # the launcher leaves the group before it sets what would slow it too
         while Path(f"{path}/cpu.cfs_quota_us").read_text() != "150000\n":
             await asyncio.sleep(0.01)
     await state.order(stop=[Stop(ref, 0)])
@@ -107,7 +125,9 @@ async def test_a_fork_bomb_is_contained_and_its_neighbours_are_well(
     state: FakeState, worker: WorkerProcess, tmp_path: Path
 ):
     ref = await state.run(
-        "sh", "-c", f"echo $$ > {tmp_path}/bomb; bomb() {{ bomb | bomb & }}; (bomb) & exec sleep 1000"
+        "sh",
+        "-c",
+        f"echo $$ > {tmp_path}/bomb; bomb() {{ bomb | bomb & }}; (bomb) & exec sleep 1000",
     )
     pid = await number_from(tmp_path / "bomb")
     path = f"/sys/fs/cgroup/pids{groups_of(pid)['pids']}/pids"
@@ -119,9 +139,15 @@ async def test_a_fork_bomb_is_contained_and_its_neighbours_are_well(
     assert not lives(pid)
 
 
-async def test_a_daemon_that_hides_from_its_task_ends_with_it(state: FakeState, worker: WorkerProcess, tmp_path: Path):
-    hide = f"env -i setsid sh -c '(setsid sh -c \"echo \\$\\$ > {tmp_path}/left; exec sleep 1000\" &)'"
-    ref = await state.run("sh", "-c", f"{hide}; while ! test -s {tmp_path}/left; do sleep 0.01; done")
+async def test_a_daemon_that_hides_from_its_task_ends_with_it(
+    state: FakeState, worker: WorkerProcess, tmp_path: Path
+):
+    hide = (
+        f"env -i setsid sh -c '(setsid sh -c \"echo \\$\\$ > {tmp_path}/left; exec sleep 1000\" &)'"
+    )
+    ref = await state.run(
+        "sh", "-c", f"{hide}; while ! test -s {tmp_path}/left; do sleep 0.01; done"
+    )
     pid = await number_from(tmp_path / "left")
     await state.ended(ref)
     assert not lives(pid)
@@ -132,7 +158,9 @@ async def test_a_task_keeps_its_group_when_worker_and_launcher_are_killed(
 ):
     daemon = f"setsid env -i sh -c 'echo $$ > {tmp_path}/left; exec sleep 1000' &"
     eat = f'while ! test -e {tmp_path}/go; do sleep 0.01; done; python3 -c "{GREEDY}"; exit 3'
-    ref = await state.run("sh", "-c", f"echo $$ > {tmp_path}/pid; {daemon} {eat}", memory_bytes=64 << 20)
+    ref = await state.run(
+        "sh", "-c", f"echo $$ > {tmp_path}/pid; {daemon} {eat}", memory_bytes=64 << 20
+    )
     pid, left = await number_from(tmp_path / "pid"), await number_from(tmp_path / "left")
     before = groups_of(pid)
     await worker.kill()
@@ -152,10 +180,18 @@ async def test_a_task_keeps_its_group_when_worker_and_launcher_are_killed(
 
 
 async def test_heartbeats_hold_what_running_tasks_use(state: FakeState, worker: WorkerProcess):
-    ref = await state.run("python3", "-c", "x = bytearray(50 << 20); sum(range(10**6)); import time; time.sleep(1000)")
-    await state.until(lambda: any(beat.usage and beat.usage[0].rss_bytes > 50 << 20 for beat in state.beats))
+    ref = await state.run(
+        "python3", "-c", "x = bytearray(50 << 20); sum(range(10**6)); import time; time.sleep(1000)"
+    )
+    await state.until(
+        lambda: any(beat.usage and beat.usage[0].rss_bytes > 50 << 20 for beat in state.beats)
+    )
     live = state.beats[-1].usage[0]
-    assert (live.ref, live.usage.cpu_ms > 0, 50 << 20 < live.peak_bytes < 100 << 20) == (ref, True, True)
+    assert (live.ref, live.usage.cpu_ms > 0, 50 << 20 < live.peak_bytes < 100 << 20) == (
+        ref,
+        True,
+        True,
+    )
     await state.order(stop=[Stop(ref, 0)])
     ended = await state.ended(ref)
     assert ended.usage is not None
@@ -181,9 +217,15 @@ async def test_groups_of_a_deleted_data_directory_are_removed_by_another_worker(
 ):
     await state.run("sh", "-c", f"echo $$ > {tmp_path}/pid; exec sleep 1000")
     pid = await number_from(tmp_path / "pid")
-    groups = [Path(f"/sys/fs/cgroup/{name}{path}").parent for name, path in groups_of(pid).items() if "/iris-" in path]
+    groups = [
+        Path(f"/sys/fs/cgroup/{name}{path}").parent
+        for name, path in groups_of(pid).items()
+        if "/iris-" in path
+    ]
     assert len(groups) >= 3
-    assert all(group.exists() for group in groups)  # a worker of another test may remove them once nothing holds them
+    assert all(
+        group.exists() for group in groups
+    )  # a worker of another test may remove them once nothing holds them
     await worker.kill()
     for process in (worker.launcher_pid, pid):
         os.kill(process, signal.SIGKILL)
@@ -225,14 +267,20 @@ def test_a_launcher_that_ends_leaves_the_groups_to_the_next_one(tmp_path: Path):
         second.give(group)
     finally:
         second.close()
-    assert not Path(f"/sys/fs/cgroup/pids{groups_of('thread-self')['pids']}", name_of(tmp_path)).exists()
+    assert not Path(
+        f"/sys/fs/cgroup/pids{groups_of('thread-self')['pids']}", name_of(tmp_path)
+    ).exists()
 
 
 @pytest.mark.parametrize("keys", [("cpu",), ("cpu", "pids", "memory")])
 @pytest.mark.parametrize("below", ["", "/[0-9]*"])
-def test_groups_that_something_else_has_removed_are_made_anew(tmp_path: Path, keys: tuple[str, ...], below: str):
+def test_groups_that_something_else_has_removed_are_made_anew(
+    tmp_path: Path, keys: tuple[str, ...], below: str
+):
     """A systemd of a container that shares them does so, with those that are empty."""
-    own = own_directories(Path("/proc/self/mountinfo").read_text(), Path("/proc/self/cgroup").read_text())
+    own = own_directories(
+        Path("/proc/self/mountinfo").read_text(), Path("/proc/self/cgroup").read_text()
+    )
     groups, bases = open_groups(tmp_path), [f"{own[key]}/{name_of(tmp_path)}" for key in keys]
     try:
         groups.give(groups.take(Cgroup(pids=64)))
@@ -265,7 +313,9 @@ def test_a_group_to_which_files_in_memory_are_charged_is_not_used_again(tmp_path
 
 
 def test_all_in_a_group_of_version_2_are_killed_at_once(tmp_path: Path):
-    own = own_directories(Path("/proc/self/mountinfo").read_text(), Path("/proc/self/cgroup").read_text())
+    own = own_directories(
+        Path("/proc/self/mountinfo").read_text(), Path("/proc/self/cgroup").read_text()
+    )
     if UNIFIED not in own:
         pytest.skip("no control groups of version 2")
     groups = groups_below({UNIFIED: own[UNIFIED]}, "iris-test")
@@ -284,7 +334,9 @@ def test_all_in_a_group_of_version_2_are_killed_at_once(tmp_path: Path):
         groups.close()
 
 
-async def test_a_worker_without_control_groups_says_so_and_runs_tasks(state: FakeState, nats_url: str, tmp_path: Path):
+async def test_a_worker_without_control_groups_says_so_and_runs_tasks(
+    state: FakeState, nats_url: str, tmp_path: Path
+):
     async with WorkerProcess(nats_url, tmp_path / "w0", cgroups="false"):
         await state.registration()
         assert state.registered[-1].attributes["cgroup"] == "none: set so"

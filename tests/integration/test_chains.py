@@ -1,4 +1,6 @@
-"""Short calls wait behind one another on their worker; a long one holds nobody up, and nothing is lost or doubled."""
+"""Short calls wait behind one another on their worker; a long one holds nobody up, and nothing is
+lost or doubled.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ def one_host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 def made_of(cluster: Cluster, mapped: Mapped[object]) -> list[list[dict[str, object]]]:
-    """The attempts of each call that were not handed back unbegun, as they are when the machine stands still."""
+    """The attempts of each call that were not handed back unbegun, as they are when the machine
+    stands still.
+    """
     made = cluster.client.get(f"/v1/jobs/{mapped.job.id}/tasks?limit=100", dict)["items"]
     return [[one for one in task["attempts"] if one["cause"] != "handed_back"] for task in made]
 
@@ -50,7 +54,9 @@ def test_calls_in_one_place_run_one_after_the_other_and_are_placed_ahead(one_hos
     made = made_of(one_host, mapped)
     assert {tuple(one["cause"] for one in attempts) for attempts in made} == {("exited",)}
     runs = sorted((attempt for [attempt] in made), key=lambda one: one["started_at"])
-    ahead = [after for before, after in pairwise(runs) if after["assigned_at"] < before["finished_at"]]
+    ahead = [
+        after for before, after in pairwise(runs) if after["assigned_at"] < before["finished_at"]
+    ]
     assert ahead, "every call was placed after the end of the one before it"
 
 
@@ -67,7 +73,9 @@ def test_a_call_that_takes_long_holds_nobody_up(one_host, tmp_path):
 
     mapped = one_host.client.map(call, range(80), cpu=4, name="m-long")
     others = [future for number, future in enumerate(mapped.futures) if number != 20]
-    assert [future.result(WITHIN_S) for future in others] == [number for number in range(80) if number != 20]
+    assert [future.result(WITHIN_S) for future in others] == [
+        number for number in range(80) if number != 20
+    ]
     assert not mapped.futures[20].done()
     gate.touch()
     assert mapped.futures[20].result(WITHIN_S) == 20
@@ -88,7 +96,9 @@ def test_a_call_that_kills_itself_fails_alone(one_host):
         return number
 
     mapped = one_host.client.map(call, range(60), cpu=8, name="m-kill")
-    assert [f.result(WITHIN_S) for i, f in enumerate(mapped.futures) if i != 30] == [i for i in range(60) if i != 30]
+    assert [f.result(WITHIN_S) for i, f in enumerate(mapped.futures) if i != 30] == [
+        i for i in range(60) if i != 30
+    ]
     error = mapped.futures[30].exception(WITHIN_S)
     assert isinstance(error, JobFailed)
     assert error.signal == 9
@@ -121,7 +131,12 @@ def test_calls_that_share_a_process_are_attempts_of_their_own(one_host):
     assert {len(attempts) for attempts in made_of(one_host, mapped)} == {1}
     assert ("reuse", "a process takes up to 20 calls") in facts_of(mapped.job.view.spec)
     for number in (3, 40):
-        until(lambda: one_host.iris("logs", f"/m-reuse/{number}").out == f"call {number}\n", "its own output")  # noqa: B023
+        until(
+            lambda number=number: (
+                one_host.iris("logs", f"/m-reuse/{number}").out == f"call {number}\n"
+            ),
+            "its own output",
+        )
 
 
 def test_results_of_every_size_come_from_a_reused_process(one_host):
@@ -184,7 +199,9 @@ def test_what_waits_says_so_and_ends_with_its_job(one_host, tmp_path):
     notes = until(
         lambda: [
             task["note"]
-            for task in one_host.client.get(f"/v1/jobs/{mapped.job.id}/tasks?limit=100", dict)["items"]
+            for task in one_host.client.get(f"/v1/jobs/{mapped.job.id}/tasks?limit=100", dict)[
+                "items"
+            ]
             if task["note"] and task["note"].startswith("waits on ")
         ],
         "a call waits behind another",

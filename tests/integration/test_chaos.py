@@ -13,31 +13,49 @@ from tests.support.turns import marks
 pytestmark = pytest.mark.integration
 
 TURNS = 3
-"""Kills at random times are for `make soak`; `make test` has them often enough to say who broke what."""
+"""Kills at random times are for `make soak`; `make test` has them often enough to say who broke
+what.
+"""
 
 
 def chaos(*options: str) -> str:
-    """What it prints; its own complaint is the failure. It ends when pytest does, whose time limit may be over."""
+    """What it prints; its own complaint is the failure. It ends when pytest does, whose time limit
+    may be over.
+    """
     words = [sys.executable, "-m", "tests.chaos", *options]
-    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False, preexec_fn=end_with_parent())
+    done = subprocess.run(
+        words, cwd=ROOT, capture_output=True, text=True, check=False, preexec_fn=end_with_parent()
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
-    "network", [pytest.param("auto", marks=marks(0, TURNS)), pytest.param("proxies", marks=pytest.mark.soak)]
+    "network",
+    [pytest.param("auto", marks=marks(0, TURNS)), pytest.param("proxies", marks=pytest.mark.soak)],
 )
 def test_kills_and_partitions_lose_nothing_and_double_nothing(network):
     said = chaos("--seconds", "7", "--slices", "1", "--seed", "11", "--network", network)
     assert "partitions by " in said
     assert "lost 0, doubled 0, wrong 0, stuck 0" in said
     assert re.search(r"^(cut|deaf|mute|slow) worker long", said, re.MULTILINE)
-    for fault in ("kill -9 busy worker", "stop worker", "lose orders", "freeze worker past its orders"):
+    for fault in (
+        "kill -9 busy worker",
+        "stop worker",
+        "lose orders",
+        "freeze worker past its orders",
+    ):
         assert re.search(rf"^{fault} ", said, re.MULTILINE)
     for fault in ("kill -9 template", "kill -9 launcher"):
         assert re.search(rf"^{fault} ", said, re.MULTILINE)
-    for fault in ("kill -9 copy", "fail probe", "kill -9 proxy", "stop proxy", "(cut|deaf|mute|slow) proxy long"):
+    for fault in (
+        "kill -9 copy",
+        "fail probe",
+        "kill -9 proxy",
+        "stop proxy",
+        "(cut|deaf|mute|slow) proxy long",
+    ):
         assert re.search(rf"^{fault} ", said, re.MULTILINE)
     assert int(re.search(r"requests: .* (\d+) answered by a route", said)[1]) > 0
     assert int(re.search(r"deployments: create (\d+)", said)[1]) > 0

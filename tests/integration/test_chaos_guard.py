@@ -32,7 +32,9 @@ ENDS = {
 @pytest.mark.parametrize("how", ENDS)
 def test_what_a_run_has_frozen_and_written_goes_with_it(how: str):
     words = [sys.executable, "-c", f"{RUN}    {ENDS[how]}\n"]
-    run = subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    run = subprocess.Popen(
+        words, cwd=ROOT, stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
     said, _ = run.communicate()  # until the last process that has its output has ended
     directory, pid = said.split()
     assert int(pid)

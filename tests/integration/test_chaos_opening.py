@@ -39,7 +39,9 @@ def test_a_fault_without_a_target_does_not_keep_others_from_theirs(tmp_path: Pat
     cluster = SimpleNamespace(pid_of_worker=lambda name: process, pids=lambda service: [process])
     hosts = [IdleHost(tmp_path / f"worker-{n}") for n in range(4)]
     ill = tmp_path / "ill"
-    killer = Killer(cluster, hosts, 4.0, 2.0, random.Random(1), lambda: None, lambda: True, ill, looks=12)
+    killer = Killer(
+        cluster, hosts, 4.0, 2.0, random.Random(1), lambda: None, lambda: True, ill, looks=12
+    )
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(killer.run)
         killer.opened.wait()

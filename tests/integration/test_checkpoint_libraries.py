@@ -1,4 +1,6 @@
-"""Libraries that write checkpoints in jobs of Slurm do so here, as docs/howto/checkpoints.md says."""
+"""Libraries that write checkpoints in jobs of Slurm do so here, as docs/howto/checkpoints.md
+says.
+"""
 
 from __future__ import annotations
 
@@ -107,11 +109,16 @@ def scontrol(tmp_path: Path) -> dict[str, str]:
     [script] = re.findall(r"^```\n(#!/bin/sh\n.*?)^```$", page, re.MULTILINE | re.DOTALL)
     (tmp_path / "scontrol").write_text(script)
     (tmp_path / "scontrol").chmod(0o755)
-    return {"PATH": f"{tmp_path}:{Path(sys.executable).parent}:{os.environ['PATH']}", "SLURM_JOB_ID": "7"}
+    return {
+        "PATH": f"{tmp_path}:{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "SLURM_JOB_ID": "7",
+    }
 
 
 def preempted(cluster: Cluster, began: Path, command: list[str], name: str, **options: Any) -> Job:
-    """A job that a more urgent one takes all hosts from, and that goes on after that; it has succeeded."""
+    """A job that a more urgent one takes all hosts from, and that goes on after that; it has
+    succeeded.
+    """
     training = cluster.client.run(command, name=name, band="batch", cpu=cluster.host_cpu, **options)
     until(began.exists, "it trains")
     cluster.preempt(f"{name}-urgent", began.parent)
@@ -120,9 +127,15 @@ def preempted(cluster: Cluster, began: Path, command: list[str], name: str, **op
 
 
 @takes_turns(0)
-@pytest.mark.skipif(not (FRAMEWORKS / "submitit").is_dir(), reason="no submitit here; `.ci/run` installs it")
-def test_submitit_keeps_a_checkpoint_when_it_is_preempted(cluster: Cluster, tmp_path: Path, scontrol: dict[str, str]):
-    """Its handler of the notice writes the checkpoint, requeues by `scontrol`, and ends with an error of its own."""
+@pytest.mark.skipif(
+    not (FRAMEWORKS / "submitit").is_dir(), reason="no submitit here; `.ci/run` installs it"
+)
+def test_submitit_keeps_a_checkpoint_when_it_is_preempted(
+    cluster: Cluster, tmp_path: Path, scontrol: dict[str, str]
+):
+    """Its handler of the notice writes the checkpoint, requeues by `scontrol`, and ends with an
+    error of its own.
+    """
     (tmp_path / "training.py").write_text(TRAINING)
     env = {
         **scontrol,
@@ -130,7 +143,9 @@ def test_submitit_keeps_a_checkpoint_when_it_is_preempted(cluster: Cluster, tmp_
         "SUBMITIT_EXECUTOR": "slurm",
     }
     files = (str(tmp_path / "began"), str(tmp_path / "7_submitted.pkl"))
-    subprocess.run([sys.executable, "-c", SUBMIT, *files], env={**os.environ, **env}, check=True, timeout=60)
+    subprocess.run(
+        [sys.executable, "-c", SUBMIT, *files], env={**os.environ, **env}, check=True, timeout=60
+    )
 
     command = [sys.executable, "-m", "submitit.core._submit", str(tmp_path)]
     options = {"notice": "USR2@90s", "grace": "60s", "env": env}
@@ -148,13 +163,25 @@ def test_submitit_keeps_a_checkpoint_when_it_is_preempted(cluster: Cluster, tmp_
 @takes_turns(2)
 @pytest.mark.skipif(not LIGHTNING.is_dir(), reason="no Lightning here; `.ci/run` installs it")
 @pytest.mark.skipif(not (DEBIAN / "torch").is_dir(), reason="no torch here")
-def test_lightning_goes_on_from_its_checkpoint(cluster: Cluster, tmp_path: Path, scontrol: dict[str, str]):
-    """Its handler of the notice writes the checkpoint and requeues by `scontrol`; it trains until it is stopped."""
+def test_lightning_goes_on_from_its_checkpoint(
+    cluster: Cluster, tmp_path: Path, scontrol: dict[str, str]
+):
+    """Its handler of the notice writes the checkpoint and requeues by `scontrol`; it trains until
+    it is stopped.
+    """
     (tmp_path / "trainer.py").write_text(TRAINER)
     variables = {f"SLURM_{name}": "0" for name in ("PROCID", "LOCALID", "NODEID")}
-    env = {**scontrol, **variables, "SLURM_NTASKS": "1", "PYTHONPATH": str(LIGHTNING), "STATE": str(tmp_path)}
+    env = {
+        **scontrol,
+        **variables,
+        "SLURM_NTASKS": "1",
+        "PYTHONPATH": str(LIGHTNING),
+        "STATE": str(tmp_path),
+    }
     command = [TORCH, str(tmp_path / "trainer.py")]
-    training = preempted(cluster, tmp_path / "began", command, "lightning", notice="USR1@90s", grace="5s", env=env)
+    training = preempted(
+        cluster, tmp_path / "began", command, "lightning", notice="USR1@90s", grace="5s", env=env
+    )
     task = training.task(0)
     assert [notice.reason for notice in task.attempts[0].notices] == ["preempted"]
     assert (task.preemption_count, task.failure_count) == (1, 0)

@@ -47,7 +47,8 @@ def sockets_of(pid: int) -> int:
 async def killed_before_its_word(
     host: Host, template: psutil.Process, sockets: int = 1
 ) -> AsyncIterator[psutil.Process]:
-    """What is ordered of a template meanwhile is cloned, says hello to a launcher that is stopped, and is killed.
+    """What is ordered of a template meanwhile is cloned, says hello to a launcher that is stopped,
+    and is killed.
 
     ``sockets``: that the clone gets, with the one on which it waits for the word to go.
     """
@@ -78,7 +79,9 @@ async def test_a_call_whose_clone_was_killed_before_it_began_is_made(host: Host,
     launcher.resume()
     found = await host.exit(slot)
     assert (found.code, found.error, host.out(slot)) == (0, "", "made\n")
-    assert [m for m in await pinged(host) if isinstance(m, Exited | TemplateState)] == [Exited(slot.ref, found)]
+    assert [m for m in await pinged(host) if isinstance(m, Exited | TemplateState)] == [
+        Exited(slot.ref, found)
+    ]
     assert lives(template)
 
 

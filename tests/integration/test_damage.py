@@ -30,11 +30,15 @@ NAMES = {f"/job-{number}" for number in range(JOBS)}
 RARE = (damage.flip_first, damage.flip_last, damage.flip_after_crash, damage.remove)
 """`make soak` does these as well: they take the way of the others to the repair."""
 SAID_S = 60.0
-"""In which a damaged store has to be said: two silences of a reader and some starting, on a machine that is busy."""
+"""In which a damaged store has to be said: two silences of a reader and some starting, on a machine
+that is busy.
+"""
 
 
 async def work(directory: Path, *given: str, trimmed: bool = False) -> None:
-    """Have jobs admitted by a state service on a server of its own, until the journal is trimmed if wanted."""
+    """Have jobs admitted by a state service on a server of its own, until the journal is trimmed if
+    wanted.
+    """
     server = OpenServer(directory)
     server.start()
     connection = await connect(server.url, name="test")
@@ -70,7 +74,9 @@ def directory(worked: Path, tmp_path: Path) -> Path:
 
 
 async def words_of_a_start(directory: Path) -> str:
-    """What is said by whoever refuses to start on a store: the server's keeper or the state service."""
+    """What is said by whoever refuses to start on a store: the server's keeper or the state
+    service.
+    """
     server = OpenServer(directory)
     try:
         server.start()
@@ -143,7 +149,9 @@ async def test_journal_damage_is_reported_and_repaired_and_losses_are_named(
         assert (again.code, "nothing to repair" in again.out) == (0, True)
 
 
-@pytest.mark.parametrize("hurt", [damage.flip_index, damage.remove_index], ids=lambda hurt: hurt.__name__)
+@pytest.mark.parametrize(
+    "hurt", [damage.flip_index, damage.remove_index], ids=lambda hurt: hurt.__name__
+)
 async def test_an_index_that_is_damaged_or_gone_costs_nothing(directory: Path, hurt: Hurt):
     hurt(directory)
     assert admin("verify", store=directory).code == 0
@@ -158,7 +166,9 @@ def snapshotted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-async def test_a_damaged_newest_snapshot_is_said_and_costs_nothing(snapshotted: Path, tmp_path: Path):
+async def test_a_damaged_newest_snapshot_is_said_and_costs_nothing(
+    snapshotted: Path, tmp_path: Path
+):
     directory = shutil.copytree(snapshotted, tmp_path / "nats")
     damage.flip_newest_snapshot(directory)
     found = admin("verify", store=directory)
@@ -176,22 +186,30 @@ def snapshot_of(words: str) -> int:
 
 @pytest.fixture(scope="module")
 def covered(snapshotted: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The directory of a stopped server whose journal is damaged right before what the newest snapshot covers ends."""
+    """The directory of a stopped server whose journal is damaged right before what the newest
+    snapshot covers ends.
+    """
     directory = shutil.copytree(snapshotted, tmp_path_factory.mktemp("covered") / "nats")
     damage.flip_before(directory, snapshot_of(admin("verify", store=directory).out))
     return directory
 
 
-async def test_damage_before_the_newest_snapshot_is_judged_alike_by_everybody(covered: Path, tmp_path: Path):
+async def test_damage_before_the_newest_snapshot_is_judged_alike_by_everybody(
+    covered: Path, tmp_path: Path
+):
     directory = shutil.copytree(covered, tmp_path / "nats")
     found = admin("verify", store=directory)
     assert (found.code, "damaged, and not needed: entries" in found.out) == (0, True), found
     mended = admin("repair", "--lossless", store=directory)
-    assert (mended.code, "repaired; what was replaced is kept as" in mended.out) == (0, True), mended
+    assert (mended.code, "repaired; what was replaced is kept as" in mended.out) == (0, True), (
+        mended
+    )
     assert await names_after_a_start(directory) == NAMES
 
 
-async def test_a_damaged_journal_serves_what_the_newest_snapshot_lacks(covered: Path, tmp_path: Path):
+async def test_a_damaged_journal_serves_what_the_newest_snapshot_lacks(
+    covered: Path, tmp_path: Path
+):
     """A state service on servers of their own: nobody reads the files before."""
     directory = shutil.copytree(covered, tmp_path / "nats")
     server = OpenServer(directory, guarded=False)
@@ -217,9 +235,14 @@ async def test_what_is_lost_is_not_repaired_without_being_asked(directory: Path)
 
 @pytest.mark.parametrize(
     ("at", "code", "said"),
-    [(0, 0, "there are no keys; a leader makes new ones"), (-4, DAMAGED, "the server has dropped its newest value")],
+    [
+        (0, 0, "there are no keys; a leader makes new ones"),
+        (-4, DAMAGED, "the server has dropped its newest value"),
+    ],
 )
-async def test_keys_that_the_server_drops_unseen_are_missed(at: int, code: int, said: str, directory: Path):
+async def test_keys_that_the_server_drops_unseen_are_missed(
+    at: int, code: int, said: str, directory: Path
+):
     server = OpenServer(directory)
     server.start()
     connection = await connect(server.url, name="test")
@@ -233,7 +256,9 @@ async def test_keys_that_the_server_drops_unseen_are_missed(at: int, code: int, 
     assert (found.code, f"bucket iris-keys: {said}" in found.out) == (code, True), found
 
 
-async def test_a_damaged_value_of_a_bucket_is_said_and_written_anew(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+async def test_a_damaged_value_of_a_bucket_is_said_and_written_anew(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
     directory = tmp_path / "nats"
     server = OpenServer(directory)
     server.start()
@@ -244,12 +269,17 @@ async def test_a_damaged_value_of_a_bucket_is_said_and_written_anew(tmp_path: Pa
     server.stop()
     damage.flip_value(directory, subjects.KEYS_BUCKET)
     found = admin("verify", store=directory)
-    assert (found.code, "bucket iris-keys: 1 of 1 values cannot be read" in found.out) == (DAMAGED, True), found
+    assert (found.code, "bucket iris-keys: 1 of 1 values cannot be read" in found.out) == (
+        DAMAGED,
+        True,
+    ), found
     server.start()
     connection = await connect(server.url, name="test")
     bucket = connection.key_value(subjects.KEYS_BUCKET)
     assert dict(await bucket.all()) == {}
-    await asyncio.wait_for(bucket.put("keys", b"anew", expected=0), 4)  # it took the server 5 s to replace such a value
+    await asyncio.wait_for(
+        bucket.put("keys", b"anew", expected=0), 4
+    )  # it took the server 5 s to replace such a value
     assert {key: entry.value for key, entry in (await bucket.all()).items()} == {"keys": b"anew"}
     assert "the value of $KV.iris-keys.keys is damaged, no server can read it" in caplog.text
     await connection.close()
@@ -302,7 +332,9 @@ def lived(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return data
 
 
-def test_a_local_cluster_starts_on_damage_that_costs_nothing(tmp_path: Path, lived: Path, covered: Path):
+def test_a_local_cluster_starts_on_damage_that_costs_nothing(
+    tmp_path: Path, lived: Path, covered: Path
+):
     data = shutil.copytree(lived, tmp_path / "data", ignore=SOCKETS)
     for stored in ("IRIS_JOURNAL", "IRIS_EVENTS", "OBJ_iris-snapshots"):
         place = streams_of(data / "nats")
@@ -322,7 +354,9 @@ def test_a_local_cluster_starts_on_damage_that_costs_nothing(tmp_path: Path, liv
     [pytest.param(damage.flip_middle, marks=pytest.mark.soak), damage.flip_last],
     ids=lambda hurt: hurt.__name__,
 )
-def test_a_local_cluster_does_not_start_on_damage_and_says_what_to_do(tmp_path: Path, lived: Path, hurt: Hurt):
+def test_a_local_cluster_does_not_start_on_damage_and_says_what_to_do(
+    tmp_path: Path, lived: Path, hurt: Hurt
+):
     data = shutil.copytree(lived, tmp_path / "data", ignore=SOCKETS)
     hurt(data / "nats")
     failed = iris("up", "--data", data, "--http", "127.0.0.1:0", "--workers", "1", "--detach")

@@ -38,7 +38,9 @@ async def led_by(connection: JetStreamConnection, node: ConfiguredServer) -> Non
                 if info.get("cluster", {}).get("leader") == node.name:
                     return
                 wanted = {"placement": {"preferred": node.name}}
-                await connection._api.call(f"STREAM.LEADER.STEPDOWN.{subjects.JOURNAL.name}", wanted, dict)
+                await connection._api.call(
+                    f"STREAM.LEADER.STEPDOWN.{subjects.JOURNAL.name}", wanted, dict
+                )
             await asyncio.sleep(POLL_S)
 
 
@@ -69,7 +71,9 @@ async def same_on_all(cluster: NatsCluster) -> None:
 async def hurt_while_down(
     cluster: NatsCluster, connection: JetStreamConnection, hurt: Hurt, *nodes: ConfiguredServer
 ) -> None:
-    """Stop servers, do harm to their files, and start them again; the first leads the journal then."""
+    """Stop servers, do harm to their files, and start them again; the first leads the journal
+    then.
+    """
     await same_on_all(cluster)
     for node in nodes:
         node.end()
@@ -105,7 +109,10 @@ async def test_what_one_server_of_three_has_lost_is_read_from_another(tmp_path: 
             assert await names_of(group) == NAMES
         if hurt is damage.flip_middle:
             verified = await asyncio.to_thread(admin, "verify", url=cluster.url)
-            assert (verified.code, "one server cannot read 1 entries" in verified.out) == (DAMAGED, True), verified
+            assert (verified.code, "one server cannot read 1 entries" in verified.out) == (
+                DAMAGED,
+                True,
+            ), verified
 
 
 async def refusal_of(journal: JetJournal) -> str:
@@ -149,11 +156,15 @@ async def test_what_all_three_servers_have_lost_is_said_and_repaired(tmp_path: P
             async with asyncio.timeout(WAIT_S):
                 assert await refusing.wait() == DAMAGED
             assert "no server can read this message" in group.log()
-            repaired = await asyncio.to_thread(admin, "repair", "--yes", url=cluster.url, cwd=tmp_path)
+            repaired = await asyncio.to_thread(
+                admin, "repair", "--yes", url=cluster.url, cwd=tmp_path
+            )
             assert repaired.code == 0, repaired
             assert "lost: entry" in repaired.out
             assert list(tmp_path.glob("iris-replaced-*"))
             for stream in (subjects.JOURNAL.name, subjects.EVENTS.name):
-                assert (await connection._api.retrying(WAIT_S).info(stream)).config["num_replicas"] == 3
+                assert (await connection._api.retrying(WAIT_S).info(stream)).config[
+                    "num_replicas"
+                ] == 3
             assert await names_of(group) == NAMES - lost_by(repaired.out)
         await same_on_all(cluster)

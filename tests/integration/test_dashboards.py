@@ -1,4 +1,6 @@
-"""Every query of the dashboards and alerts, run by a real Prometheus that scrapes a busy cluster."""
+"""Every query of the dashboards and alerts, run by a real Prometheus that scrapes a busy
+cluster.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,16 @@ SAY_HOW_BUSY = {"IrisCommitsSlow", "IrisHeartbeatsLate"}
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     data = tmp_path_factory.mktemp("dashboards") / "cluster"
-    given = ("--workers", "2", "--tpu", "v4-16", "--replicas", "state=2", "--replicas", "scheduler=2")
+    given = (
+        "--workers",
+        "2",
+        "--tpu",
+        "v4-16",
+        "--replicas",
+        "state=2",
+        "--replicas",
+        "scheduler=2",
+    )
     with cluster_on(data, *given, *settings(data, METRICS)) as running:
         yield running
 
@@ -48,12 +59,17 @@ def prometheus(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> It
 
 def addresses(cluster: Cluster) -> dict[str, list[str]]:
     """Where each service serves its metrics, by the label `job` that deploy/prometheus gives it."""
-    return {f"iris-{name}": [urlsplit(url).netloc for url in urls] for name, urls in cluster.file["metrics"].items()}
+    return {
+        f"iris-{name}": [urlsplit(url).netloc for url in urls]
+        for name, urls in cluster.file["metrics"].items()
+    }
 
 
 def begin(cluster: Cluster) -> None:
     """What stays: work that runs, work that waits, and a service."""
-    assert cluster.iris("admin", "backup", cluster.data / "backup", "--data", cluster.data).code == 0
+    assert (
+        cluster.iris("admin", "backup", cluster.data / "backup", "--data", cluster.data).code == 0
+    )
     cluster.submit("sleep", "600", name="running", cpu=0.1)
     cluster.submit("true", name="too-large", cpu=1000)
     quick = {"probe_interval": "0.2s", "start_timeout": "30s"}
@@ -63,7 +79,9 @@ def begin(cluster: Cluster) -> None:
 
 
 def load(cluster: Cluster) -> None:
-    """Something of everything that ends: tasks, a gang, an attempt that is retried, requests, a refusal."""
+    """Something of everything that ends: tasks, a gang, an attempt that is retried, requests, a
+    refusal.
+    """
     jobs: list[Job] = [
         cluster.submit("true", cpu=0.1, replicas=4, workdir=SERVE),
         cluster.submit("true", cpu=0.1, tpu="v4-16"),
@@ -84,11 +102,15 @@ def shown(query: str) -> str:
 
 
 def test_every_panel_that_must_have_data_has_it(cluster: Cluster, prometheus: Prometheus):
-    missing = {(panel.title, query) for panel in panels() if not panel.empty for query, _ in panel.queries}
+    missing = {
+        (panel.title, query) for panel in panels() if not panel.empty for query, _ in panel.queries
+    }
 
     def answered() -> bool:
         load(cluster)
-        missing.difference_update({one for one in missing if has_number(prometheus.query(shown(one[1])))})
+        missing.difference_update(
+            {one for one in missing if has_number(prometheus.query(shown(one[1])))}
+        )
         return not missing
 
     try:
@@ -118,19 +140,26 @@ def test_no_condition_of_an_alert_holds_on_a_cluster_at_work(prometheus: Prometh
         raise AssertionError(holding) from None
 
 
-def test_missing_capacity_is_in_http_and_the_query_for_keda_has_an_answer(cluster: Cluster, prometheus: Prometheus):
+def test_missing_capacity_is_in_http_and_the_query_for_keda_has_an_answer(
+    cluster: Cluster, prometheus: Prometheus
+):
     page = (ROOT / "docs" / "autoscaling.md").read_text()
     [query] = re.findall(r"query: >-\n((?: {10}.*\n)+)", page)
     until(lambda: has_number(prometheus.query(query)), "the query has an answer")
-    # A job has a reason only after a plan; until then, and on a state service that has just become leader, it counts
-    # as not yet looked at.
-    [(tasks, example, constraint)] = until(lambda: unsatisfiable(cluster), "the scheduler has looked at the job")
+    # A job has a reason only after a plan; until then, and on a state service that has just become
+    # leader, it counts as not yet looked at.
+    [(tasks, example, constraint)] = until(
+        lambda: unsatisfiable(cluster), "the scheduler has looked at the job"
+    )
     assert (tasks, example) == (1, "/too-large")
     assert constraint.startswith("cpu 1000 of at most ")
 
 
 def unsatisfiable(cluster: Cluster) -> list[tuple[int, str, str]]:
-    return [(one.tasks, one.example, one.constraints[0]) for one in cluster.client.demand().unsatisfiable]
+    return [
+        (one.tasks, one.example, one.constraints[0])
+        for one in cluster.client.demand().unsatisfiable
+    ]
 
 
 def test_the_standby_and_the_leader_are_both_seen(cluster: Cluster, prometheus: Prometheus):
@@ -141,10 +170,17 @@ def test_the_standby_and_the_leader_are_both_seen(cluster: Cluster, prometheus: 
 
     until(lambda: set(seen("iris_leader")) == states, "both are scraped")
     until(
-        lambda: sorted(seen("iris_leader").values()) == ["0", "1"] and set(seen("iris_leader")) == states, "one leads"
+        lambda: (
+            sorted(seen("iris_leader").values()) == ["0", "1"]
+            and set(seen("iris_leader")) == states
+        ),
+        "one leads",
     )
     until(lambda: len(set(seen("iris_epoch").values())) == 1, "both know the epoch")
-    until(lambda: set(seen('iris_consumer_pending{consumer="journal"}')) == states, "both know what they lack")
+    until(
+        lambda: set(seen('iris_consumer_pending{consumer="journal"}')) == states,
+        "both know what they lack",
+    )
 
 
 def test_a_standby_is_ready_when_it_follows(cluster: Cluster):
@@ -153,7 +189,10 @@ def test_a_standby_is_ready_when_it_follows(cluster: Cluster):
 
 
 def is_ready(address: str) -> bool:
-    with contextlib.suppress(urllib.error.HTTPError), urllib.request.urlopen(f"http://{address}/readyz", timeout=60):
+    with (
+        contextlib.suppress(urllib.error.HTTPError),
+        urllib.request.urlopen(f"http://{address}/readyz", timeout=60),
+    ):
         return True
     return False
 

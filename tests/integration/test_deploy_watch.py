@@ -23,7 +23,9 @@ from tests.support.worker import until
 
 pytestmark = pytest.mark.integration
 
-TEMPLATE = "upstream chat {\n{% for route in routes %}  server {{ route.address }};\n{% endfor %}}\n"
+TEMPLATE = (
+    "upstream chat {\n{% for route in routes %}  server {{ route.address }};\n{% endfor %}}\n"
+)
 NGINX = """
 daemon off; worker_processes 1; worker_shutdown_timeout 5s; pid nginx.pid; error_log error.log;
 events {{ worker_connections 256; }}
@@ -66,7 +68,18 @@ def watching(url: str, root: Path, *options: str) -> Iterator[Path]:
     files = ("--template", str(root / "chat.template"), "--out", str(out))
     with log.open("wb") as said:
         process = subprocess.Popen(
-            [sys.executable, "-m", "iris.cli", "--url", url, "deploy", "watch", "chat", *files, *options],
+            [
+                sys.executable,
+                "-m",
+                "iris.cli",
+                "--url",
+                url,
+                "deploy",
+                "watch",
+                "chat",
+                *files,
+                *options,
+            ],
             stdin=subprocess.DEVNULL,
             stdout=said,
             stderr=said,
@@ -87,12 +100,16 @@ async def test_the_file_follows_the_set_and_its_command_runs_once_a_change(tmp_p
     count = tmp_path / "count"
     async with deployment() as chat:
         await chat.publish("10.0.0.1:80")
-        with watching(chat.url, tmp_path, "--then", f"cat {tmp_path}/chat.conf >> {count}; echo . >> {count}") as out:
+        with watching(
+            chat.url, tmp_path, "--then", f"cat {tmp_path}/chat.conf >> {count}; echo . >> {count}"
+        ) as out:
             await until(lambda: text(count).endswith(".\n"))
             for n in range(2, 6):  # in quick succession: one change
                 await chat.publish(*(f"10.0.0.{each}:80" for each in range(1, n + 1)))
             await until(lambda: text(count).count(".\n") == 2)
-            await chat.publish(*(f"10.0.0.{each}:80" for each in range(1, 6)))  # the same bytes: no change
+            await chat.publish(
+                *(f"10.0.0.{each}:80" for each in range(1, 6))
+            )  # the same bytes: no change
             await chat.publish("10.0.0.9:80")
             await until(lambda: text(count).count(".\n") == 3)
             assert text(out) == "upstream chat {\n  server 10.0.0.9:80;\n}\n"
@@ -122,7 +139,15 @@ async def test_nginx_loses_no_request_while_routes_come_and_go(tmp_path: Path):
         await route.start()
     [port] = free_ports(1)
     (tmp_path / "nginx.conf").write_text(NGINX.format(out=tmp_path / "chat.conf", port=port))
-    nginx = ["nginx", "-p", f"{tmp_path}/", "-c", str(tmp_path / "nginx.conf"), "-g", f"user {user()};"]
+    nginx = [
+        "nginx",
+        "-p",
+        f"{tmp_path}/",
+        "-c",
+        str(tmp_path / "nginx.conf"),
+        "-g",
+        f"user {user()};",
+    ]
     answers: list[bytes] = []
 
     async def ask() -> None:

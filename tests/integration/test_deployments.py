@@ -1,6 +1,8 @@
-"""Deployments on real processes: updates across a kill of the state service, and what proxies receive.
+"""Deployments on real processes: updates across a kill of the state service, and what proxies
+receive.
 
-One host stands in for all workers: it starts what it is ordered to, and its probes pass. Placement is first fit.
+One host stands in for all workers: it starts what it is ordered to, and its probes pass. Placement
+    is first fit.
 """
 
 from __future__ import annotations
@@ -95,9 +97,13 @@ class Host:
     def _heartbeat(self) -> None:
         self._beats += 1
         live = [stage for stage in self._stages.values() if stage.ended is None]
-        probes = tuple(ProbeResult(stage.ref, f"10.0.0.1:{30_000 + stage.ref.job}", passes=1) for stage in live)
+        probes = tuple(
+            ProbeResult(stage.ref, f"10.0.0.1:{30_000 + stage.ref.job}", passes=1) for stage in live
+        )
         stages = tuple(self._stages.values())
-        heartbeat = HeartbeatMessage("w0", "1", self._beats, now_ms(), stages, monotonic_ms=now_ms(), probes=probes)
+        heartbeat = HeartbeatMessage(
+            "w0", "1", self._beats, now_ms(), stages, monotonic_ms=now_ms(), probes=probes
+        )
         self._bus.publish(subjects.heartbeat("w0"), codec.pack(heartbeat))
 
 
@@ -106,7 +112,9 @@ def now_ms() -> int:
 
 
 @pytest.fixture
-async def group(nats_url: str, connection: JetStreamConnection, tmp_path: Path) -> AsyncIterator[Replicas]:
+async def group(
+    nats_url: str, connection: JetStreamConnection, tmp_path: Path
+) -> AsyncIterator[Replicas]:
     async with replicas(nats_url, tmp_path, connection, "state.snapshot_changes=20") as made:
         yield made
 
@@ -133,7 +141,9 @@ def chat(version: str, replicas: int = 3) -> DeploymentSpec:
 
 
 class Proxy:
-    """What a proxy sees of the deployment: the newest set, and the fewest routes of any since it last had three."""
+    """What a proxy sees of the deployment: the newest set, and the fewest routes of any since it
+    last had three.
+    """
 
     def __init__(self, connection: JetStreamConnection) -> None:
         self._watch = connection.key_value(subjects.DISCOVERY_BUCKET).watch()
@@ -153,7 +163,9 @@ class Proxy:
 
 
 def of_revision(number: int) -> Any:
-    return lambda proxy: len(proxy.routes) == 3 and all(id_.startswith(f"r{number}-") for id_ in proxy.routes)
+    return lambda proxy: (
+        len(proxy.routes) == 3 and all(id_.startswith(f"r{number}-") for id_ in proxy.routes)
+    )
 
 
 async def deploy(group: Replicas, action: str, spec: DeploymentSpec | None = None) -> str:
@@ -173,10 +185,14 @@ async def test_an_update_survives_the_leader_and_keeps_every_proxy_supplied(grou
         proxy.fewest = 99
         for revision in (2, 3):
             assert await deploy(group, "update", chat(str(revision))) == "accepted"
-            await proxy.until(lambda seen, new=f"r{revision}-": any(id_.startswith(new) for id_ in seen.routes))
+            await proxy.until(
+                lambda seen, new=f"r{revision}-": any(id_.startswith(new) for id_ in seen.routes)
+            )
             leader, before = await group.leader()
             leader.kill()
-            await group.until(lambda pong, before=before: pong.ready and pong.leader != before.leader)
+            await group.until(
+                lambda pong, before=before: pong.ready and pong.leader != before.leader
+            )
             await group.start()
             await proxy.until(of_revision(revision))
         assert proxy.fewest >= 3

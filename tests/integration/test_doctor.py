@@ -1,4 +1,6 @@
-"""`iris doctor` finds each misconfiguration that is planted for real, and none in a healthy cluster."""
+"""`iris doctor` finds each misconfiguration that is planted for real, and none in a healthy
+cluster.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,7 @@ def doctor(*words: object, **environ: str) -> Found:
     return found
 
 
-# ── NATS servers ────────────────────────────────────────────────────────────────────────────────────────────────
+# ── NATS servers ──────────────────────────────────────────────────────────────────────────────────
 
 
 class WithoutJetStream(NatsProcess):
@@ -102,7 +104,9 @@ def test_a_server_without_jetstream(tmp_path: Path):
 def test_a_server_that_does_not_sync(tmp_path: Path):
     with serving(NatsProcess(tmp_path / "nats", sync="30s")) as options:
         assert doctor(*options) == {
-            "no_sync": ["NATS server iris-embedded syncs its store to disk every 30 s, not before it confirms"]
+            "no_sync": [
+                "NATS server iris-embedded syncs its store to disk every 30 s, not before it confirms"
+            ]
         }
 
 
@@ -127,7 +131,9 @@ async def test_a_journal_in_memory(tmp_path: Path):
     with serving(server) as options:
         connection = await connect(server.url, name="test", credentials=server.credentials("admin"))
         journal = {**config_of(subjects.JOURNAL, 1), "storage": "memory"}
-        await connection.bus.request(f"$JS.API.STREAM.CREATE.{journal['name']}", to_json(journal), timeout=30)
+        await connection.bus.request(
+            f"$JS.API.STREAM.CREATE.{journal['name']}", to_json(journal), timeout=30
+        )
         await connection.streams.ensure()
         await connection.close()
         assert await asyncio.to_thread(doctor, *options) == {
@@ -141,7 +147,9 @@ async def test_one_of_three_servers_down(tmp_path: Path):
         connection = await connect(url, name="test", replicas=3)
         await connection.streams.ensure()
         await connection.close()
-        await asyncio.to_thread(until, lambda: doctor("--nats", url) == {}, "every server knows the others", 60)
+        await asyncio.to_thread(
+            until, lambda: doctor("--nats", url) == {}, "every server knows the others", 60
+        )
         cluster.nodes[1].kill()
 
         def told() -> bool:
@@ -169,7 +177,7 @@ async def test_a_full_disk(tmp_path: Path, make_disk: MakeDisk):
     ]
 
 
-# ── a cluster ───────────────────────────────────────────────────────────────────────────────────────────────────
+# ── a cluster ─────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.fixture(scope="module")
@@ -179,23 +187,35 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     data.mkdir()
     tokens = data / "tokens"
     tokens.write_text(f"ann admin {sha256(TOKEN.encode()).hexdigest()}\n")
-    made = start(data, "--workers", "2", *settings(data, f"[gateway]\ntoken_file = {json.dumps(str(tokens))}\n"))
+    made = start(
+        data,
+        "--workers",
+        "2",
+        *settings(data, f"[gateway]\ntoken_file = {json.dumps(str(tokens))}\n"),
+    )
     with Client(made.url, token=TOKEN) as ann:  # `iris up` has no token to ask with
-        until(lambda: sum(worker.state == "healthy" for worker in ann.workers()) == 2, "both workers are healthy")
+        until(
+            lambda: sum(worker.state == "healthy" for worker in ann.workers()) == 2,
+            "both workers are healthy",
+        )
     until(lambda: "no_scheduler" not in look(made), "its scheduler answers")
     yield made
     stop(made)
 
 
 def look(cluster: Cluster, token: str = TOKEN) -> Found:
-    """What doctor tells, but for what the workers of tests declare: 8 cores, whatever this machine has."""
+    """What doctor tells, but for what the workers of tests declare: 8 cores, whatever this machine
+    has.
+    """
     found = doctor(IRIS_DATA=str(cluster.data), IRIS_TOKEN=token)
     return {kind: told for kind, told in found.items() if kind != "overdeclared"}
 
 
 @contextmanager
 def started_again(pid: int, prelude: str, *more: str, ends: bool = False) -> Iterator[None]:
-    """The program of a process of the cluster once more, or instead, behind some lines of Python."""
+    """The program of a process of the cluster once more, or instead, behind some lines of
+    Python.
+    """
     process = psutil.Process(pid)
     command, environ, place = process.cmdline(), process.environ(), process.cwd()
     if ends:
@@ -204,7 +224,9 @@ def started_again(pid: int, prelude: str, *more: str, ends: bool = False) -> Ite
     at = command.index("-m")
     code = f"import runpy\n{textwrap.dedent(prelude)}\nrunpy.run_module({command[at + 1]!r}, run_name='__main__')"
     words = [*command[:at], "-c", code, *command[at + 2 :], *more]
-    twin = subprocess.Popen(words, env=environ, cwd=place, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    twin = subprocess.Popen(
+        words, env=environ, cwd=place, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
     try:
         yield
     finally:
@@ -218,8 +240,12 @@ def test_a_healthy_cluster_has_no_problem(cluster: Cluster):
 
 def test_a_wrong_token_and_a_missing_one(cluster: Cluster):
     refused = f"the gateway at {cluster.url}"
-    assert look(cluster, "wrong")["wrong_token"][0].startswith(f"{refused} does not accept the token from IRIS_TOKEN")
-    assert look(cluster, "")["wrong_token"][0].startswith(f"{refused} requires a token, and none was given")
+    assert look(cluster, "wrong")["wrong_token"][0].startswith(
+        f"{refused} does not accept the token from IRIS_TOKEN"
+    )
+    assert look(cluster, "")["wrong_token"][0].startswith(
+        f"{refused} requires a token, and none was given"
+    )
 
 
 def test_a_host_with_a_wrong_clock_and_an_older_release(cluster: Cluster):
@@ -229,11 +255,17 @@ def test_a_host_with_a_wrong_clock_and_an_older_release(cluster: Cluster):
         time.time_ns = lambda: true() - 60_000_000_000
     """
     with started_again(cluster.pid_of_worker("worker-1"), prelude, ends=True):
-        found = until(lambda: {*(now := look(cluster))} == {"clock_off", "version_skew"} and now, "both are told", 60)
+        found = until(
+            lambda: {*(now := look(cluster))} == {"clock_off", "version_skew"} and now,
+            "both are told",
+            60,
+        )
         [clock], [versions] = found["clock_off"], found["version_skew"]
         assert clock.startswith("the clock of worker worker-1 is 6")
         assert clock.endswith(" s behind the state service's")
-        assert versions.startswith("0.0.9: worker worker-1; 0.1.0: this command, the gateway, worker worker-0, ")
+        assert versions.startswith(
+            "0.0.9: worker worker-1; 0.1.0: this command, the gateway, worker worker-0, "
+        )
 
 
 def test_a_process_of_another_cluster_in_the_account(cluster: Cluster):
@@ -248,7 +280,14 @@ def test_a_gateway_with_another_token_file(cluster: Cluster):
     [pid] = cluster.pids("gateway")
     other = cluster.data / "other-tokens"
     other.write_text(f"ann admin {sha256(TOKEN.encode()).hexdigest()}\nbo user {'b' * 64}\n")
-    more = ("--set", f"gateway.token_file={other}", "--set", "gateway.http=127.0.0.1:0", "--set", "run.metrics=")
+    more = (
+        "--set",
+        f"gateway.token_file={other}",
+        "--set",
+        "gateway.http=127.0.0.1:0",
+        "--set",
+        "run.metrics=",
+    )
     with started_again(pid, "", *more):
         found = until(lambda: look(cluster).get("different_tokens"), "it is told", 60)
     assert found[0].startswith("2 gateways accept different tokens: ")

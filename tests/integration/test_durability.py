@@ -25,8 +25,12 @@ TAKE_OVER_S = 1.5
 
 
 @pytest.fixture
-async def group(nats_url: str, connection: JetStreamConnection, tmp_path: Path) -> AsyncIterator[Replicas]:
-    async with replicas(nats_url, tmp_path, connection, "state.snapshot_changes=30", "state.events_settle_s=0") as made:
+async def group(
+    nats_url: str, connection: JetStreamConnection, tmp_path: Path
+) -> AsyncIterator[Replicas]:
+    async with replicas(
+        nats_url, tmp_path, connection, "state.snapshot_changes=30", "state.events_settle_s=0"
+    ) as made:
         yield made
 
 
@@ -47,7 +51,9 @@ async def snapshots(group: Replicas, wanted: int) -> list[str]:
 
 
 async def pongs(group: Replicas, pings: int) -> list[Ping]:
-    """Who answers so many pings before one asked behind them is answered; nobody when another leads meanwhile."""
+    """Who answers so many pings before one asked behind them is answered; nobody when another leads
+    meanwhile.
+    """
     heard: list[Ping] = []
     inbox = group.connection.bus.new_inbox()
     listening = await group.connection.bus.subscribe(
@@ -112,7 +118,9 @@ async def test_a_frozen_leader_is_replaced_and_ends_when_it_wakes(group):
 
 
 async def test_only_the_leader_listens(group):
-    """One answer to each ping; a leader who was deposed and does not know it yet gives answers of an older epoch."""
+    """One answer to each ping; a leader who was deposed and does not know it yet gives answers of
+    an older epoch.
+    """
     for _ in range(3):
         await group.start()
     heard: list[Ping] = []
@@ -152,7 +160,9 @@ async def test_a_start_begins_with_a_snapshot_and_trims_behind_it(group):
     await snapshots(group, 2)
     streams = group.connection.streams
     async with asyncio.timeout(RETRY_FOR_S):
-        while (await streams.next(subjects.JOURNAL.name, 0, subject=subjects.JOURNAL_SUBJECT)).sequence == 1:
+        while (
+            await streams.next(subjects.JOURNAL.name, 0, subject=subjects.JOURNAL_SUBJECT)
+        ).sequence == 1:
             await asyncio.sleep(0.05)
     leader, _ = await group.leader()
     leader.kill()
@@ -172,7 +182,9 @@ async def test_a_damaged_newest_snapshot_costs_nothing(group):
     leader.kill()
     await leader.wait()
     blobs = group.connection.blobs(subjects.SNAPSHOTS_BUCKET)
-    newest = max(await blobs.names(), key=snapshot.commit_of)  # until it was killed, the leader took more of them
+    newest = max(
+        await blobs.names(), key=snapshot.commit_of
+    )  # until it was killed, the leader took more of them
     await blobs.put(newest, b"IRISSNAP and then nothing")
     await group.start()
     await group.leader()
@@ -188,13 +200,17 @@ async def test_a_snapshot_of_a_later_release_is_refused_in_words(group):
     process = await group.start()
     async with asyncio.timeout(RETRY_FOR_S):
         assert await process.wait() == 1
-    assert f"has version {snapshot.VERSION + 1}, this release knows {snapshot.VERSION}" in group.log()
+    assert (
+        f"has version {snapshot.VERSION + 1}, this release knows {snapshot.VERSION}" in group.log()
+    )
 
 
 async def test_who_sends_what_nobody_can_read_is_told_so_and_blocks_nobody(group):
     await group.start()
     await group.leader()
-    unreadable = [(subjects.CMD_SUBMIT, data) for data in (b"", b"\xc1", b"\x93\x01\x02\x03", b"{}" * 1000)]
+    unreadable = [
+        (subjects.CMD_SUBMIT, data) for data in (b"", b"\xc1", b"\x93\x01\x02\x03", b"{}" * 1000)
+    ]
     for subject, data in (*unreadable, ("iris.state.command.nonsense", b"\x90")):
         reply = await group.connection.bus.request(subject, data, timeout=30)
         assert codec.unpack(reply.data, Answer).status == "unavailable"
@@ -202,7 +218,9 @@ async def test_who_sends_what_nobody_can_read_is_told_so_and_blocks_nobody(group
 
 
 async def test_a_full_journal_ends_in_refusal_and_nothing_is_lost(group):
-    """The commit is refused, so nobody is told anything; whoever starts again declares the stream as it should be."""
+    """The commit is refused, so nobody is told anything; whoever starts again declares the stream
+    as it should be.
+    """
     await group.start()
     await group.leader()
     await group.submit("/before")

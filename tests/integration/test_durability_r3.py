@@ -1,4 +1,6 @@
-"""One of three NATS servers is killed and returns under load: no acknowledged submission is lost."""
+"""One of three NATS servers is killed and returns under load: no acknowledged submission is
+lost.
+"""
 
 import asyncio
 from pathlib import Path
@@ -31,7 +33,9 @@ async def test_a_server_of_three_is_killed_and_comes_back_under_load(tmp_path: P
                 for number in range(JOBS):
                     while True:
                         try:
-                            answer = await group.submit(f"/a{number}", key=f"k{number}", request=f"r{number}")
+                            answer = await group.submit(
+                                f"/a{number}", key=f"k{number}", request=f"r{number}"
+                            )
                             break
                         except (Unavailable, TimeoutError):
                             await asyncio.sleep(0.1)

@@ -67,7 +67,9 @@ def test_a_start_runs_the_program_for_its_version_and_to_serve(tmp_path, monkeyp
 @pytest.mark.skipif(sys.platform != "linux", reason="other kernels have no timer slack")
 def test_the_sleeps_of_a_server_may_last_longer(tmp_path, monkeypatch):
     slack, program = tmp_path / "slack", tmp_path / "nats-server"
-    program.write_text(f'#!/bin/sh\ncat /proc/self/timerslack_ns >{slack}\nexec {nats_binary.find()} "$@"\n')
+    program.write_text(
+        f'#!/bin/sh\ncat /proc/self/timerslack_ns >{slack}\nexec {nats_binary.find()} "$@"\n'
+    )
     program.chmod(0o700)
     monkeypatch.setenv("IRIS_NATS_SERVER", str(program))
     server = OpenServer(tmp_path / "nats")
@@ -110,7 +112,10 @@ async def test_a_derived_stream_that_cannot_be_recovered_is_set_aside(tmp_path):
 async def test_it_is_set_aside_by_the_restart_that_the_server_asks_for_then(tmp_path):
     server = await damaged(tmp_path / "nats", "IRIS_EVENTS")
     server.spawn(0.0)
-    until(lambda: "IRIS_EVENTS' could not be recovered" in server.why_restart(), "it asks for a restart")
+    until(
+        lambda: "IRIS_EVENTS' could not be recovered" in server.why_restart(),
+        "it asks for a restart",
+    )
     server.kill()
     server.spawn(0.0)
     assert list((tmp_path / "nats").glob("damaged-IRIS_EVENTS-*"))
@@ -118,7 +123,9 @@ async def test_it_is_set_aside_by_the_restart_that_the_server_asks_for_then(tmp_
 
 
 class Slow(socketserver.ThreadingTCPServer):
-    """A server that says of a stream that it could not be recovered, as a slow one does while it makes the stream."""
+    """A server that says of a stream that it could not be recovered, as a slow one does while it
+    makes the stream.
+    """
 
     daemon_threads = True
     stream = "IRIS_LOGS"
@@ -156,7 +163,9 @@ def slow() -> Iterator[Slow]:
 def test_a_server_is_restarted_for_a_missing_stream_after_several_reports(
     tmp_path: Path, slow: Slow, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("iris_nats.nats_process._GLANCE_S", 60.0)  # an answer that comes too late is no report
+    monkeypatch.setattr(
+        "iris_nats.nats_process._GLANCE_S", 60.0
+    )  # an answer that comes too late is no report
     made, there = OpenServer(tmp_path / "made"), OpenServer(tmp_path / "there")
     (streams_of(there.directory) / "IRIS_LOGS").mkdir(parents=True)
     for server in (made, there):
@@ -169,12 +178,16 @@ def test_a_server_is_restarted_for_a_missing_stream_after_several_reports(
         server.stop()
 
 
-@pytest.mark.parametrize(("stream", "doubts"), [("IRIS_LOGS", 2), (".IRIS_JOURNAL", 10)], ids=["slow", "deleted"])
+@pytest.mark.parametrize(
+    ("stream", "doubts"), [("IRIS_LOGS", 2), (".IRIS_JOURNAL", 10)], ids=["slow", "deleted"]
+)
 def test_a_start_waits_for_a_stream_that_is_looked_after_just_then(
     tmp_path: Path, slow: Slow, monkeypatch: pytest.MonkeyPatch, stream: str, doubts: int
 ):
     program = tmp_path / "nats-server"
-    program.write_text(f'#!/bin/sh\n[ $1 = -c ] && [ $# = 2 ] && exec sleep 600\nexec {nats_binary.find()} "$@"\n')
+    program.write_text(
+        f'#!/bin/sh\n[ $1 = -c ] && [ $# = 2 ] && exec sleep 600\nexec {nats_binary.find()} "$@"\n'
+    )
     program.chmod(0o755)
     monkeypatch.setenv("IRIS_NATS_SERVER", str(program))
     server = OpenServer(tmp_path / "nats")
@@ -197,9 +210,15 @@ def test_its_files_are_for_the_owner_only(tmp_path):
     server.start()
     server.stop()
     keys = list(server.keys.directory.iterdir())
-    modes = {p.name: p.stat().st_mode & 0o777 for p in [server.directory, *server.directory.glob("*.conf")]}
+    modes = {
+        p.name: p.stat().st_mode & 0o777
+        for p in [server.directory, *server.directory.glob("*.conf")]
+    }
     assert modes == {"nats": 0o700, "nats.conf": 0o600}
-    assert (server.keys.directory.stat().st_mode & 0o777, {p.stat().st_mode & 0o777 for p in keys}) == (0o700, {0o600})
+    assert (
+        server.keys.directory.stat().st_mode & 0o777,
+        {p.stat().st_mode & 0o777 for p in keys},
+    ) == (0o700, {0o600})
     assert "worker-w0.seed" in {p.name for p in keys}
 
 
@@ -213,7 +232,10 @@ def test_the_server_ends_when_its_owner_is_killed(tmp_path):
         sys.stdin.read()
     """)
     owner = subprocess.Popen(
-        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ}
+        [sys.executable, "-c", program],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ},
     )
     assert owner.stdout is not None
     server_pid = int(owner.stdout.readline())

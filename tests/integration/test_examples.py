@@ -21,7 +21,12 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 def test_the_demo_does_real_work_and_leaves_nothing(tmp_path):
     environ = {**os.environ, "TMPDIR": str(tmp_path)}
     done = subprocess.run(
-        [sys.executable, EXAMPLES / "demo.py"], env=environ, capture_output=True, text=True, timeout=240, check=False
+        [sys.executable, EXAMPLES / "demo.py"],
+        env=environ,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
     )
 
     assert done.returncode == 0, done.stdout + done.stderr
@@ -66,7 +71,11 @@ def test_the_subscriber_says_how_to_use_it_without_a_cluster():
         timeout=60,
         check=False,
     )
-    assert (asked.returncode, asked.stdout.split()[:2], asked.stderr) == (0, ["usage:", "watch_events.py"], "")
+    assert (asked.returncode, asked.stdout.split()[:2], asked.stderr) == (
+        0,
+        ["usage:", "watch_events.py"],
+        "",
+    )
 
 
 @pytest.mark.parametrize(("task", "code"), [("0", 1), ("1", 0)], ids=["head", "other"])

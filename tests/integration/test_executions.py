@@ -1,4 +1,6 @@
-"""`iris exec` and `iris cp`: commands beside running tasks, through a whole cluster and its services."""
+"""`iris exec` and `iris cp`: commands beside running tasks, through a whole cluster and its
+services.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +64,9 @@ def running(cluster: Cluster, *command: str, **options: object) -> Job:
     return job
 
 
-def remote(cluster: Cluster, task: str, *command: str, terminal: TerminalSize | None = None) -> RemoteCommand:
+def remote(
+    cluster: Cluster, task: str, *command: str, terminal: TerminalSize | None = None
+) -> RemoteCommand:
     return RemoteCommand(cluster.client, task, command, terminal=terminal)
 
 
@@ -78,11 +82,16 @@ def found(cluster: Cluster, *command: str) -> list[psutil.Process]:
 
 def memory(cluster: Cluster) -> int:
     """Bytes of the processes that a command's output passes."""
-    return sum(psutil.Process(pid).memory_info().rss for name in ("worker", "gateway") for pid in cluster.pids(name))
+    return sum(
+        psutil.Process(pid).memory_info().rss
+        for name in ("worker", "gateway")
+        for pid in cluster.pids(name)
+    )
 
 
 def test_a_command_has_the_environment_of_its_task_and_an_exit_code(cluster: Cluster, task: str):
-    tokens = 'test -n "$IRIS_TOKEN" && test -s "$IRIS_TOKEN_FILE"'  # that of the file may have been renewed
+    # that of the file may have been renewed
+    tokens = 'test -n "$IRIS_TOKEN" && test -s "$IRIS_TOKEN_FILE"'
     script = f"echo $COLOUR $IRIS_TASK $TERM; pwd; echo no >&2; cat; {tokens} && exit 7"
     ended = cluster.iris("exec", "-n", task, "--", "sh", "-c", script)
     directory = str(cluster.data / "workers" / "worker-0" / "attempts")
@@ -90,7 +99,11 @@ def test_a_command_has_the_environment_of_its_task_and_an_exit_code(cluster: Clu
     assert ended.out.startswith(f"blue {task} \n{directory}/".replace(" \n", "\n"))
     signalled = cluster.iris("exec", "-n", task, "--", "sh", "-c", "kill -TERM $$")
     missing = cluster.iris("exec", "-n", task, "no-such-command")
-    assert (signalled.code, missing.code, missing.err) == (143, 127, "no-such-command: command not found\n")
+    assert (signalled.code, missing.code, missing.err) == (
+        143,
+        127,
+        "no-such-command: command not found\n",
+    )
 
 
 def test_what_is_typed_reaches_it_whole_and_in_order(cluster: Cluster, task: str):
@@ -102,7 +115,10 @@ def test_what_is_typed_reaches_it_whole_and_in_order(cluster: Cluster, task: str
 
 def test_output_passes_in_bounded_memory_and_waits_for_its_reader(cluster: Cluster, task: str):
     with remote(cluster, task, "yes") as command:
-        until(lambda: [one.status() for one in found(cluster, "yes")] == [psutil.STATUS_SLEEPING], "it waits")
+        until(
+            lambda: [one.status() for one in found(cluster, "yes")] == [psutil.STATUS_SLEEPING],
+            "it waits",
+        )
         before = memory(cluster)
         count = 0
         for line in command:
@@ -115,7 +131,9 @@ def test_output_passes_in_bounded_memory_and_waits_for_its_reader(cluster: Clust
 
 def test_a_terminal_has_its_size_and_learns_of_changes(cluster: Cluster, task: str):
     script = "stty size; trap 'stty size; exit 5' WINCH; echo ready; while :; do sleep 0.05; done"
-    with remote(cluster, task, "sh", "-c", script, terminal=TerminalSize(30, 100, "vt100")) as command:
+    with remote(
+        cluster, task, "sh", "-c", script, terminal=TerminalSize(30, 100, "vt100")
+    ) as command:
         seen = b""
         for line in command:
             seen += line.stdout
@@ -128,7 +146,9 @@ def test_a_shell_in_a_terminal_is_used_as_if_it_was_here(cluster: Cluster, task:
     here, there = pty.openpty()
     termios.tcsetwinsize(there, (33, 99))
     words = [*IRIS, "exec", "-t", task, "--", "sh"]
-    with subprocess.Popen(words, env=cluster.environ, stdin=there, stdout=there, stderr=there) as process:
+    with subprocess.Popen(
+        words, env=cluster.environ, stdin=there, stdout=there, stderr=there
+    ) as process:
         os.close(there)
         os.write(here, b"stty size; tty; echo $((6 * 7)); exit 9\n")
         seen = read_to_end(here)
@@ -149,7 +169,9 @@ def read_to_end(terminal: int) -> bytes:
 def test_ctrl_c_interrupts_the_command_and_not_the_task(cluster: Cluster, task: str):
     script = "trap 'echo caught; exit 4' INT; echo ready; while :; do sleep 0.05; done"
     with subprocess.Popen(
-        [*IRIS, "exec", "-n", task, "--", "sh", "-c", script], env=cluster.environ, stdout=subprocess.PIPE
+        [*IRIS, "exec", "-n", task, "--", "sh", "-c", script],
+        env=cluster.environ,
+        stdout=subprocess.PIPE,
     ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"ready\n"
@@ -181,11 +203,15 @@ def test_no_more_than_a_few_are_executed_on_one_host_at_a_time(cluster: Cluster,
 
 
 def test_files_and_directories_are_copied(cluster: Cluster, task: str, tmp_path: Path):
-    made = cluster.iris("exec", "-n", task, "--", "sh", "-c", "mkdir -p out/a && echo one > out/a/x && echo two > y")
+    made = cluster.iris(
+        "exec", "-n", task, "--", "sh", "-c", "mkdir -p out/a && echo one > out/a/x && echo two > y"
+    )
     wanted = (f"{task}:out", f"{task.rpartition('/')[0]}:y", f"{task}:nothing")
     copied = [cluster.iris("cp", path, tmp_path / "here").code for path in wanted]
     assert (made.code, copied) == (0, [0, 0, 1])
-    assert {path.name: path.read_text() for path in (tmp_path / "here").rglob("*") if path.is_file()} == {
+    assert {
+        path.name: path.read_text() for path in (tmp_path / "here").rglob("*") if path.is_file()
+    } == {
         "x": "one\n",
         "y": "two\n",
     }
@@ -205,7 +231,9 @@ def test_without_its_gateway_or_worker_it_ends(cluster: Cluster, task: str):
         cluster.kill("gateway")
         with pytest.raises(ExecutionLost, match=r"the connection to the gateway broke|closed"):
             printed(command)
-    until(lambda: not found(cluster, "sleep", "1002"), "nothing is left of it without its gateway", 40)
+    until(
+        lambda: not found(cluster, "sleep", "1002"), "nothing is left of it without its gateway", 40
+    )
     until(lambda: cluster.iris("ls").code == 0, "the gateway listens again")
     with remote(cluster, task, "sleep", "1002") as command:
         os.kill(cluster.pids("worker")[0], signal.SIGKILL)
@@ -225,14 +253,26 @@ async def test_a_command_beside_an_adopted_task_is_confined_like_that_task(
         await worker.kill()
         await worker.start()
         await state.registration(2)
-        assert await executed(connection, StartExecution("a", ref, "ann", ("sh", "-c", "echo $COLOUR"))) == [
+        assert await executed(
+            connection, StartExecution("a", ref, "ann", ("sh", "-c", "echo $COLOUR"))
+        ) == [
             ExecutionOutput(1, b"blue\n"),
             ExecutionOutput(2, ended=True, exit_code=0),
         ]
-        [sleep] = [one for one in psutil.Process(worker.launcher_pid).children() if one.cmdline() == ["sleep", "1000"]]
-        where, namespace = "id -u; readlink /proc/self/ns/mnt", os.readlink(f"/proc/{sleep.pid}/ns/mnt")
+        [sleep] = [
+            one
+            for one in psutil.Process(worker.launcher_pid).children()
+            if one.cmdline() == ["sleep", "1000"]
+        ]
+        where, namespace = (
+            "id -u; readlink /proc/self/ns/mnt",
+            os.readlink(f"/proc/{sleep.pid}/ns/mnt"),
+        )
         pieces = await executed(connection, StartExecution("d", ref, "ann", ("sh", "-c", where)))
-        assert b"".join(piece.stdout for piece in pieces).decode().split() == [str(sleep.uids().real), namespace]
+        assert b"".join(piece.stdout for piece in pieces).decode().split() == [
+            str(sleep.uids().real),
+            namespace,
+        ]
         [end] = await executed(connection, StartExecution("b", ref, "ann", ("sleep", "1000")))
         assert (end.signal, end.error) == (signal.SIGKILL, "idle for 4 s")
         refused = await asked(connection, WriteExecution("c", "ann"), ExecutionTaken)
@@ -257,7 +297,9 @@ async def test_a_user_with_more_than_half_of_a_host_gives_way_to_another(
         assert end.error == GAVE_WAY
         other = StartExecution("d", ref, "bob", ("sleep", "1000"))
         assert await asked(connection, other, ExecutionTaken) == ExecutionTaken()
-        refused = await asked(connection, StartExecution("e", ref, "ann", ("true",)), ExecutionTaken)
+        refused = await asked(
+            connection, StartExecution("e", ref, "ann", ("true",)), ExecutionTaken
+        )
         assert refused.error == "this host has 2 commands already, 1 of them yours"
 
 
@@ -266,7 +308,9 @@ async def executed(connection: Connection, start: StartExecution) -> list[Execut
     assert await asked(connection, start, ExecutionTaken) == ExecutionTaken()
     pieces = [ExecutionOutput(0)]
     while not pieces[-1].ended:
-        piece = await asked(connection, ReadExecution(start.execution, pieces[-1].number), ExecutionOutput)
+        piece = await asked(
+            connection, ReadExecution(start.execution, pieces[-1].number), ExecutionOutput
+        )
         if piece.number > pieces[-1].number:
             pieces.append(piece)
     return pieces[1:]

@@ -47,7 +47,9 @@ class Host:
         return found["state"] == "degraded" and FAILED in found["detail"]
 
     def is_healthy(self) -> bool:
-        return bool(self._cluster.client.get(f"/v1/workers/{self.name}", dict)["state"] == "healthy")
+        return bool(
+            self._cluster.client.get(f"/v1/workers/{self.name}", dict)["state"] == "healthy"
+        )
 
 
 def is_told(job: Job, *words: str) -> bool:
@@ -65,14 +67,19 @@ def test_a_host_on_which_starts_fail_gets_no_tasks(tmp_path: Path) -> None:
         assert job.wait(120).state == "succeeded"
         until(bad.is_degraded, "it says that starts fail")
         assert sum(task.preemption_count for task in job.tasks()) <= 60
-        running = cluster.submit("sh", "-c", f"until [ -e {go} ]; do sleep 0.02; done", name="running")
+        running = cluster.submit(
+            "sh", "-c", f"until [ -e {go} ]; do sleep 0.02; done", name="running"
+        )
         until(lambda: running.refresh().state == "running", "it runs")
         assert [task.worker for task in running.tasks()] == ["worker-0"]
 
         good.break_()
         waits = cluster.submit("true", replicas=4, cpu=1)
         until(lambda: good.is_degraded() and bad.is_degraded(), "starts fail on both")
-        until(lambda: is_told(waits, "2 degraded; worker-0 is degraded: ", FAILED), "it is told why it waits")
+        until(
+            lambda: is_told(waits, "2 degraded; worker-0 is degraded: ", FAILED),
+            "it is told why it waits",
+        )
         assert running.refresh().state == "running"
         good.repair()
         assert waits.wait(60).state == "succeeded"

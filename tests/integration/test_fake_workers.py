@@ -18,8 +18,16 @@ async def test_many_workers_register_and_succeed_at_everything(connection: Conne
     state = await FakeState(connection, "fake-00002").start()
     workers = FakeWorkers(connection.bus, 3, 5.0, Amount(1000), {})
     await workers.start()
-    assert [register.worker for register in state.registered] == ["fake-00000", "fake-00001", "fake-00002"]
+    assert [register.worker for register in state.registered] == [
+        "fake-00000",
+        "fake-00001",
+        "fake-00002",
+    ]
     ref = AttemptRef(1, 0, 0)
     await state.tell([template("true")], run=[ref])
     assert (await state.ended(ref)).exit_code == 0
-    assert state.reported(ref) == [KernelStatus.PREPARING, KernelStatus.RUNNING, KernelStatus.TERMINATED]
+    assert state.reported(ref) == [
+        KernelStatus.PREPARING,
+        KernelStatus.RUNNING,
+        KernelStatus.TERMINATED,
+    ]

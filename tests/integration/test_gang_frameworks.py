@@ -1,4 +1,6 @@
-"""Gangs in the frameworks people use: real collectives of four processes, which the variables of members join."""
+"""Gangs in the frameworks people use: real collectives of four processes, which the variables of
+members join.
+"""
 
 from __future__ import annotations
 
@@ -35,8 +37,13 @@ print("sum", int(total), "of", distributed.get_world_size())
 
 
 def python_with(package: str) -> tuple[str, dict[str, str]]:
-    """A Python that has a package, and what its environment needs for that. Skips where there is none."""
-    for python, env in ((sys.executable, {"PYTHONPATH": str(FRAMEWORKS)}), ("/usr/bin/python3", {})):
+    """A Python that has a package, and what its environment needs for that. Skips where there is
+    none.
+    """
+    for python, env in (
+        (sys.executable, {"PYTHONPATH": str(FRAMEWORKS)}),
+        ("/usr/bin/python3", {}),
+    ):
         if Path(python).exists():
             words = [python, "-c", f"import {package}"]
             if subprocess.run(words, env=env, capture_output=True, check=False).returncode == 0:
@@ -61,27 +68,46 @@ print("sum", int(inside[0]), int(over_all[0]), "slice", os.environ["MEGASCALE_SL
 
 @pytest.fixture(scope="module")
 def pods(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Two slices of two hosts, which are simulated: four hosts that gangs without a TPU use as well."""
-    with cluster_on(tmp_path_factory.mktemp("slices") / "data", "--workers", "0", "--tpu", "v4-16x2") as running:
+    """Two slices of two hosts, which are simulated: four hosts that gangs without a TPU use as
+    well.
+    """
+    with cluster_on(
+        tmp_path_factory.mktemp("slices") / "data", "--workers", "0", "--tpu", "v4-16x2"
+    ) as running:
         yield running
 
 
 @takes_turns(0)
 @pytest.mark.parametrize(
-    ("package", "program"), [pytest.param("jax", PSUM, marks=pytest.mark.soak), ("torch", ALL_REDUCE)]
+    ("package", "program"),
+    [pytest.param("jax", PSUM, marks=pytest.mark.soak), ("torch", ALL_REDUCE)],
 )
 def test_four_processes_add_up_their_ranks(pods: Cluster, package: str, program: str):
     """With jax for `make soak`: in `make test` its processes add up over both slices."""
     python, env = python_with(package)
     env |= {"JAX_PLATFORMS": "cpu"}
     ended = pods.iris(
-        *("run", "--name", package, "--replicas", MEMBERS, "--group-by", "os", "--cpu", 0.5, "--timeout", "2m"),
+        *(
+            "run",
+            "--name",
+            package,
+            "--replicas",
+            MEMBERS,
+            "--group-by",
+            "os",
+            "--cpu",
+            0.5,
+            "--timeout",
+            "2m",
+        ),
         *(word for key, value in env.items() for word in ("--env", f"{key}={value}")),
         *("--", python, "-c", program),
         timeout=150,
     )
     assert ended.code == 0, ended.out + ended.err
-    assert [line for line in ended.out.splitlines() if "sum" in line] == [f"sum {1 + 2 + 3 + 4} of {MEMBERS}"] * MEMBERS
+    assert [line for line in ended.out.splitlines() if "sum" in line] == [
+        f"sum {1 + 2 + 3 + 4} of {MEMBERS}"
+    ] * MEMBERS
 
 
 @takes_turns(1)
@@ -89,13 +115,27 @@ def test_processes_add_up_inside_their_slice_and_over_both_slices(pods: Cluster)
     python, env = python_with("jax")
     env |= {"JAX_PLATFORMS": "cpu"}
     ended = pods.iris(
-        *("run", "--name", "slices", "--tpu", "v4-16", "--slices", 2, "--cpu", 0.5, "--timeout", "2m"),
+        *(
+            "run",
+            "--name",
+            "slices",
+            "--tpu",
+            "v4-16",
+            "--slices",
+            2,
+            "--cpu",
+            0.5,
+            "--timeout",
+            "2m",
+        ),
         *(word for key, value in env.items() for word in ("--env", f"{key}={value}")),
         *("--", python, "-c", SLICES),
         timeout=150,
     )
     assert ended.code == 0, ended.out + ended.err
-    said = sorted(line.partition("sum")[2].strip() for line in ended.out.splitlines() if "sum" in line)
+    said = sorted(
+        line.partition("sum")[2].strip() for line in ended.out.splitlines() if "sum" in line
+    )
     assert said == ["3 10 slice 0 0", "3 10 slice 0 1", "7 10 slice 1 0", "7 10 slice 1 1"]
     attributes = {worker.id: worker.attributes.get("tpu-name") for worker in pods.client.workers()}
     groups = [attributes[task.attempts[-1].worker] for task in pods.client.job("slices").tasks()]

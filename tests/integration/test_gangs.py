@@ -59,7 +59,9 @@ def pod(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 def test_a_gang_runs_on_one_slice_by_worker_id_and_knows_its_members(pod: Cluster) -> None:
-    job = gang(pod, "together", "echo $IRIS_TASK_INDEX $TPU_WORKER_ID $JAX_PROCESS_ID/$JAX_NUM_PROCESSES")
+    job = gang(
+        pod, "together", "echo $IRIS_TASK_INDEX $TPU_WORKER_ID $JAX_PROCESS_ID/$JAX_NUM_PROCESSES"
+    )
     ended = job.wait(60)
     order = {worker.id: worker.attributes["tpu-worker-id"] for worker in pod.client.workers()}
 
@@ -68,14 +70,17 @@ def test_a_gang_runs_on_one_slice_by_worker_id_and_knows_its_members(pod: Cluste
     assert sorted(line.line for line in job.logs()) == ["0 0 0/2", "1 1 1/2"]
 
 
-def test_two_gangs_take_a_slice_each_and_the_third_waits_and_says_why(pod: Cluster, tmp_path: Path) -> None:
+def test_two_gangs_take_a_slice_each_and_the_third_waits_and_says_why(
+    pod: Cluster, tmp_path: Path
+) -> None:
     gate = tmp_path / "gate"
     script = f"until [ -e {gate} ]; do sleep 0.05; done"
     first, second = gang(pod, "one", script), gang(pod, "two", script)
     until(lambda: {first.refresh().state, second.refresh().state} == {"running"}, "two gangs run")
     third = gang(pod, "three", "true")
     reason = until(
-        lambda: (r := third.refresh().pending_reason) and r.code != "not_yet_looked_at" and r, "a reason is told"
+        lambda: (r := third.refresh().pending_reason) and r.code != "not_yet_looked_at" and r,
+        "a reason is told",
     )
     gate.touch()
     ended = [job.wait(60).state for job in (first, second, third)]
@@ -97,10 +102,15 @@ def test_a_member_that_is_killed_ends_the_gang(pod: Cluster, tmp_path: Path) -> 
     assert ended.state == "failed"
     assert (culprit.state, culprit.attempts[0].signal) == ("failed", signal.SIGKILL)
     assert (sibling.state, sibling.attempts[0].cause) == ("worker_failed", "coscheduled_sibling")
-    until(lambda: not Path(f"/proc/{int(pids[1].read_text())}").exists(), "the sibling's process has ended")
+    until(
+        lambda: not Path(f"/proc/{int(pids[1].read_text())}").exists(),
+        "the sibling's process has ended",
+    )
 
 
-def test_a_member_with_a_retry_left_brings_the_whole_gang_back(pod: Cluster, tmp_path: Path) -> None:
+def test_a_member_with_a_retry_left_brings_the_whole_gang_back(
+    pod: Cluster, tmp_path: Path
+) -> None:
     script = f"""
         echo $IRIS_TASK_INDEX.$IRIS_ATTEMPT >> {tmp_path}/runs
         [ $IRIS_ATTEMPT = 1 ] && exit 0
@@ -115,11 +125,16 @@ def test_a_member_with_a_retry_left_brings_the_whole_gang_back(pod: Cluster, tmp
     assert sorted((tmp_path / "runs").read_text().split()) == ["0.0", "0.1", "1.0", "1.1"]
     assert (culprit.failure_count, culprit.attempts[0].charged_to) == (1, "failure")
     assert (sibling.failure_count, sibling.preemption_count) == (0, 0)
-    assert (sibling.attempts[0].cause, sibling.attempts[0].charged_to) == ("coscheduled_restart", None)
+    assert (sibling.attempts[0].cause, sibling.attempts[0].charged_to) == (
+        "coscheduled_restart",
+        None,
+    )
     assert len(slices(pod, job)) == 1
 
 
-def test_a_gang_succeeds_with_its_leader_and_the_others_are_stopped(pod: Cluster, tmp_path: Path) -> None:
+def test_a_gang_succeeds_with_its_leader_and_the_others_are_stopped(
+    pod: Cluster, tmp_path: Path
+) -> None:
     pid = tmp_path / "pid"
     waits = f"until [ -s {pid} ]; do sleep 0.05; done"
     script = f"[ $IRIS_TASK_INDEX = 0 ] && {{ {waits}; exit 0; }}; echo $$ > {pid}; exec sleep 1000"
@@ -128,14 +143,21 @@ def test_a_gang_succeeds_with_its_leader_and_the_others_are_stopped(pod: Cluster
     leader, other = job.tasks()
 
     assert (ended.state, leader.state, other.state) == ("succeeded", "succeeded", "succeeded")
-    assert (leader.cause, other.cause, other.attempts[0].charged_to) == ("exited", "leader_done", None)
-    until(lambda: not Path(f"/proc/{int(pid.read_text())}").exists(), "the other's process has ended")
+    assert (leader.cause, other.cause, other.attempts[0].charged_to) == (
+        "exited",
+        "leader_done",
+        None,
+    )
+    until(
+        lambda: not Path(f"/proc/{int(pid.read_text())}").exists(), "the other's process has ended"
+    )
 
 
 def test_a_gang_that_no_slice_can_hold_is_accepted_and_waits(pod: Cluster) -> None:
     job = gang(pod, "huge", "true", tpu="v4-64")
     reason = until(
-        lambda: (r := job.refresh().pending_reason) and r.code != "not_yet_looked_at" and r, "a reason is told"
+        lambda: (r := job.refresh().pending_reason) and r.code != "not_yet_looked_at" and r,
+        "a reason is told",
     )
     pod.client.cancel(job.name)
 
@@ -150,7 +172,11 @@ def test_nobody_starts_before_every_member_is_prepared(pod: Cluster, tmp_path: P
     try:
         job = gang(pod, "barrier", f"echo $IRIS_TASK_INDEX >> {tmp_path}/started")
         first = until(
-            lambda: (task := next(iter(job.tasks()))).attempts and task.attempts[0].stage == "prepared" and task,
+            lambda: (
+                (task := next(iter(job.tasks()))).attempts
+                and task.attempts[0].stage == "prepared"
+                and task
+            ),
             "the quick host is prepared",
         )
         assert (first.state, (tmp_path / "started").exists()) == ("building", False)
@@ -162,7 +188,15 @@ def test_nobody_starts_before_every_member_is_prepared(pod: Cluster, tmp_path: P
     assert ended.state == "succeeded"
     assert sorted((tmp_path / "started").read_text().split()) == ["0", "1"]
     steps = [to for _, result, to in history(pod, job) if result == "SUCCESS"]
-    assert steps == ["scheduled", "preparing", "prepared", "creating", "running", "terminating", "terminated"]
+    assert steps == [
+        "scheduled",
+        "preparing",
+        "prepared",
+        "creating",
+        "running",
+        "terminating",
+        "terminated",
+    ]
 
 
 def test_a_host_that_never_answers_is_given_up_and_runs_nothing_later(tmp_path: Path) -> None:
@@ -171,12 +205,19 @@ def test_a_host_that_never_answers_is_given_up_and_runs_nothing_later(tmp_path: 
         asleep = cluster.pid_of_worker("slice-0-w1")
         suspend(asleep)
         try:
-            job = gang(cluster, "elsewhere", f"echo $IRIS_WORKER_ID.$IRIS_ATTEMPT >> {tmp_path}/ran")
+            job = gang(
+                cluster, "elsewhere", f"echo $IRIS_WORKER_ID.$IRIS_ATTEMPT >> {tmp_path}/ran"
+            )
             ended = job.wait(60)
         finally:
             os.kill(asleep, signal.SIGCONT)
-        until(lambda: all(not attempt.open for task in job.tasks() for attempt in task.attempts), "every end is known")
-        results = [result for handler, result, _ in history(cluster, job) if handler == "PrepareSessions"]
+        until(
+            lambda: all(not attempt.open for task in job.tasks() for attempt in task.attempts),
+            "every end is known",
+        )
+        results = [
+            result for handler, result, _ in history(cluster, job) if handler == "PrepareSessions"
+        ]
 
         assert ended.state == "succeeded"
         assert slices(cluster, job) == {"slice-1"}
@@ -195,7 +236,9 @@ def test_members_that_were_done_run_again_when_another_loses_its_host(tmp_path: 
         return task.attempts[-1].exit_code if task.attempts else None
 
     with cluster_on(data, "--workers", "4", *settings(data, SHORT_GRACE)) as cluster:
-        job = cluster.submit("sh", "-c", script, name="three", replicas=3, group_by="hostname", cpu=0.1)
+        job = cluster.submit(
+            "sh", "-c", script, name="three", replicas=3, group_by="hostname", cpu=0.1
+        )
         waiting = until(
             lambda: (
                 (now := list(job.tasks()))
@@ -209,7 +252,11 @@ def test_members_that_were_done_run_again_when_another_loses_its_host(tmp_path: 
         ended = job.wait(60)
         tasks = list(job.tasks())
 
-    assert [(task.state, bool(task.note)) for task in waiting] == [("running", True)] * 2 + [("running", False)]
+    assert [(task.state, bool(task.note)) for task in waiting] == [("running", True)] * 2 + [
+        ("running", False)
+    ]
     assert (ended.state, [task.state for task in tasks]) == ("succeeded", ["succeeded"] * 3)
     assert [task.preemption_count for task in tasks] == [0, 0, 1]
-    assert sorted((tmp_path / "runs").read_text().split()) == [f"{n}.{again}" for n in range(3) for again in range(2)]
+    assert sorted((tmp_path / "runs").read_text().split()) == [
+        f"{n}.{again}" for n in range(3) for again in range(2)
+    ]

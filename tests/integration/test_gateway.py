@@ -81,7 +81,9 @@ async def submit(http: httpx.AsyncClient, name: str, **headers: str) -> httpx.Re
     return await http.post("/v1/jobs", json={"name": name, "command": ["true"]}, headers=headers)
 
 
-async def test_it_says_where_it_listens_answers_and_stops_when_asked(gateway: Process, http: httpx.AsyncClient):
+async def test_it_says_where_it_listens_answers_and_stops_when_asked(
+    gateway: Process, http: httpx.AsyncClient
+):
     async with asyncio.timeout(60):  # it says that nobody leads when the answer takes seconds
         while (answer := await http.get("/readyz")).status_code == 503:
             pass
@@ -91,7 +93,9 @@ async def test_it_says_where_it_listens_answers_and_stops_when_asked(gateway: Pr
     assert await gateway.stop() == 0
 
 
-async def test_a_submission_while_nobody_leads_is_answered_by_whoever_comes(http: httpx.AsyncClient, state: FakeState):
+async def test_a_submission_while_nobody_leads_is_answered_by_whoever_comes(
+    http: httpx.AsyncClient, state: FakeState
+):
     await state.stop()
     submitting = asyncio.create_task(submit(http, "/late"))
     refused = await http.get("/readyz")
@@ -99,7 +103,9 @@ async def test_a_submission_while_nobody_leads_is_answered_by_whoever_comes(http
     assert (refused.status_code, (await submitting).status_code) == (503, 201)
 
 
-async def test_submitters_do_not_notice_a_leader_that_ends_before_it_answers(http: httpx.AsyncClient, state: FakeState):
+async def test_submitters_do_not_notice_a_leader_that_ends_before_it_answers(
+    http: httpx.AsyncClient, state: FakeState
+):
     state.mute = True
     submitting = asyncio.create_task(submit(http, "/a"))
     async with asyncio.timeout(60):
@@ -112,7 +118,9 @@ async def test_submitters_do_not_notice_a_leader_that_ends_before_it_answers(htt
     assert {command.request_id for command in state.commands} == {state.commands[0].request_id}
 
 
-async def test_a_gateway_that_was_killed_takes_up_its_streams_where_they_broke(gateway: Process, state: FakeState):
+async def test_a_gateway_that_was_killed_takes_up_its_streams_where_they_broke(
+    gateway: Process, state: FakeState
+):
     seen: list[str] = []
     for number in range(3):
         await state.tell_job(f"/a{number}", "pending")
@@ -153,7 +161,9 @@ async def test_output_is_followed_to_its_end(http: httpx.AsyncClient, state: Fak
     assert seen == ["0| hello", "0| world"]
 
 
-async def test_pages_of_events_read_the_stream_in_both_directions(http: httpx.AsyncClient, state: FakeState):
+async def test_pages_of_events_read_the_stream_in_both_directions(
+    http: httpx.AsyncClient, state: FakeState
+):
     for number in range(5):
         await state.tell_job(f"/a{number}", "pending")
     newest = (await http.get("/v1/events?limit=2")).json()
@@ -161,7 +171,9 @@ async def test_pages_of_events_read_the_stream_in_both_directions(http: httpx.As
     assert [event["id"] for event in newest["items"] + oldest["items"]] == ["5", "4", "1", "2"]
 
 
-async def test_a_bundle_goes_into_the_object_store(http: httpx.AsyncClient, connection: JetStreamConnection):
+async def test_a_bundle_goes_into_the_object_store(
+    http: httpx.AsyncClient, connection: JetStreamConnection
+):
     from hashlib import sha256
 
     data = os.urandom(3 << 20)
@@ -170,9 +182,13 @@ async def test_a_bundle_goes_into_the_object_store(http: httpx.AsyncClient, conn
     assert await connection.blobs("iris-bundles").get(name) == data
 
 
-async def test_a_body_of_ten_megabytes_is_answered_not_cut_off(http: httpx.AsyncClient, state: FakeState):
+async def test_a_body_of_ten_megabytes_is_answered_not_cut_off(
+    http: httpx.AsyncClient, state: FakeState
+):
     body = b'{"name":"/a","command":["true"],"env":{"A":"' + b"x" * (10 << 20) + b'"}}'
-    response = await http.post("/v1/jobs", content=body, headers={"content-type": "application/json"})
+    response = await http.post(
+        "/v1/jobs", content=body, headers={"content-type": "application/json"}
+    )
     assert (response.status_code, response.json()["code"], state.commands) == (413, "too_large", [])
 
 
@@ -181,19 +197,29 @@ async def test_clients_are_told_that_a_bundle_is_too_large(gateway: Process):
     with Client(f"http://{gateway.http}") as client, tempfile.TemporaryFile() as file:
         file.truncate(400 << 20)
         headers = {"Content-Type": "application/gzip", "Content-Length": str(400 << 20)}
-        with pytest.raises(Problem, match="longer than 256MiB, the most that this gateway accepts") as refused:
+        with pytest.raises(
+            Problem, match="longer than 256MiB, the most that this gateway accepts"
+        ) as refused:
             await asyncio.to_thread(
-                client.transport.send, HttpRequest("PUT", f"/v1/bundles/{'0' * 64}", body=file, headers=headers)
+                client.transport.send,
+                HttpRequest("PUT", f"/v1/bundles/{'0' * 64}", body=file, headers=headers),
             )
     assert refused.value.status == 413
 
 
-async def test_a_head_without_an_end_is_refused_and_a_long_body_is_none(gateway: Process, state: FakeState):
+async def test_a_head_without_an_end_is_refused_and_a_long_body_is_none(
+    gateway: Process, state: FakeState
+):
     address, _, port = gateway.http.partition(":")
     reader, writer = await asyncio.open_connection(address, int(port))
     try:
-        writer.write(b"POST /v1/jobs HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: 900000\r\n\r\n" + b" " * 900_000)
-        writer.write(b"GET /healthz HTTP/1.1\r\nhost: 127.0.0.1\r\n" + b"x-more: %b\r\n" % (b"x" * 4000) * 50)
+        writer.write(
+            b"POST /v1/jobs HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: 900000\r\n\r\n"
+            + b" " * 900_000
+        )
+        writer.write(
+            b"GET /healthz HTTP/1.1\r\nhost: 127.0.0.1\r\n" + b"x-more: %b\r\n" % (b"x" * 4000) * 50
+        )
         async with asyncio.timeout(60):
             assert (await reader.readline()).split()[1] in (b"400", b"415", b"422")
             with contextlib.suppress(ConnectionError):  # it may close before it has read everything
@@ -202,7 +228,9 @@ async def test_a_head_without_an_end_is_refused_and_a_long_body_is_none(gateway:
         writer.close()
 
 
-async def test_a_server_that_went_away_and_came_back_loses_no_submission(own_nats: NatsProcess, tmp_path: Path):
+async def test_a_server_that_went_away_and_came_back_loses_no_submission(
+    own_nats: NatsProcess, tmp_path: Path
+):
     connection = await connect(own_nats.url, name="test")
     await connection.streams.ensure()
     state = FakeState(connection.bus, connection.streams)
@@ -213,7 +241,8 @@ async def test_a_server_that_went_away_and_came_back_loses_no_submission(own_nat
         assert (await submit(http, "/before")).status_code == 201
         os.kill(own_nats.pid, signal.SIGKILL)
         statuses = [
-            (await submit(http, f"/after{number}", **{"Idempotency-Key": "k"})).status_code for number in (1, 1)
+            (await submit(http, f"/after{number}", **{"Idempotency-Key": "k"})).status_code
+            for number in (1, 1)
         ]
     await gateway.stop()
     await state.stop()
@@ -224,16 +253,22 @@ async def test_a_server_that_went_away_and_came_back_loses_no_submission(own_nat
 
 WATCHERS = 900
 ROOM_BYTES = 24 << 20
-"""The interpreter's arenas of 1 MiB in which something still lives, 15 to 21 of a crowd's 35; no object of it stays."""
+"""The interpreter's arenas of 1 MiB in which something still lives, 15 to 21 of a crowd's 35; no
+object of it stays.
+"""
 
 
 def unshared_bytes(process: psutil.Process) -> int:
-    """What it holds in memory, without pages of files: a forked process maps them again only as it uses them."""
+    """What it holds in memory, without pages of files: a forked process maps them again only as it
+    uses them.
+    """
     found = process.memory_info()
     return int(found.rss - found.shared)
 
 
-async def test_watchers_that_have_left_leave_their_memory_and_descriptors(gateway: Process, state: FakeState):
+async def test_watchers_that_have_left_leave_their_memory_and_descriptors(
+    gateway: Process, state: FakeState
+):
     assert gateway.process is not None
     process = psutil.Process(gateway.process.pid)
     host, _, port = gateway.http.rpartition(":")

@@ -1,4 +1,6 @@
-"""A host whose check fails gets no tasks, and what fails there is not charged to tasks, with real processes."""
+"""A host whose check fails gets no tasks, and what fails there is not charged to tasks, with real
+processes.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,10 @@ def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
     (where / "check").write_text(SCRIPT.format(where=where))
     with cluster_on(data, "--workers", "2", *settings(data, QUICK.format(where=where))) as cluster:
         first, second = (Host(cluster, where, name) for name in ("worker-0", "worker-1"))
-        until(lambda: {host.state for host in cluster.client.workers()} == {"healthy"}, "both checks have passed")
+        until(
+            lambda: {host.state for host in cluster.client.workers()} == {"healthy"},
+            "both checks have passed",
+        )
         yield cluster, first, second
 
 
@@ -77,14 +82,18 @@ def test_failures_on_a_well_host_are_charged_to_tasks(hosts: Hosts) -> None:
     cluster, *_ = hosts
     job = cluster.submit("false", replicas=100, cpu=1, max_task_failures=1000)
     assert job.wait(120).state == "failed"
-    assert {(task.state, task.failure_count, task.preemption_count) for task in job.tasks()} == {("failed", 1, 0)}
+    assert {(task.state, task.failure_count, task.preemption_count) for task in job.tasks()} == {
+        ("failed", 1, 0)
+    }
 
 
 def test_a_gang_is_not_started_on_a_host_whose_check_fails(hosts: Hosts, tmp_path: Path) -> None:
     cluster, _, second = hosts
     ran = tmp_path / "ran"
     second.break_()
-    gang = cluster.submit("sh", "-c", f"echo ran >> {ran}", replicas=2, group_by="arch", cpu=cluster.host_cpu)
+    gang = cluster.submit(
+        "sh", "-c", f"echo ran >> {ran}", replicas=2, group_by="arch", cpu=cluster.host_cpu
+    )
     until(second.is_degraded, "it was checked before the gang was started")
     assert not ran.exists()
     second.repair()
@@ -94,7 +103,9 @@ def test_a_gang_is_not_started_on_a_host_whose_check_fails(hosts: Hosts, tmp_pat
 def test_a_host_whose_check_fails_gets_no_tasks(hosts: Hosts, tmp_path: Path) -> None:
     cluster, first, second = hosts
     go = tmp_path / "go"
-    running = cluster.submit("sh", "-c", f"until [ -e {go} ]; do sleep 0.02; done", name="running", cpu=0.1)
+    running = cluster.submit(
+        "sh", "-c", f"until [ -e {go} ]; do sleep 0.02; done", name="running", cpu=0.1
+    )
     until(lambda: running.refresh().state == "running", "it runs")
     [at] = [task.worker for task in running.tasks()]
     bad, good = (first, second) if at == first.name else (second, first)
@@ -104,11 +115,19 @@ def test_a_host_whose_check_fails_gets_no_tasks(hosts: Hosts, tmp_path: Path) ->
     assert failing.wait(60).state == "succeeded"
     until(bad.is_degraded, "it was checked after a failure")
     assert {task.failure_count for task in failing.tasks()} == {0}
-    ended = {(one.cause, one.error) for task in failing.tasks() for one in task.attempts if one.worker == bad.name}
+    ended = {
+        (one.cause, one.error)
+        for task in failing.tasks()
+        for one in task.attempts
+        if one.worker == bad.name
+    }
     assert ended == {("infrastructure", f"{REASON}; the task ended with exit code 1")}
 
     good.break_()
-    assert cluster.submit("false", name="lost", max_retries_preemption=0).wait(60).state == "worker_failed"
+    assert (
+        cluster.submit("false", name="lost", max_retries_preemption=0).wait(60).state
+        == "worker_failed"
+    )
     until(good.is_degraded, "it was checked after a failure")
     waits = cluster.submit("true", cpu=0.1)
     until(lambda: is_told(waits, "2 degraded; worker-", REASON), "it is told why it waits")

@@ -1,4 +1,6 @@
-"""HTTPS: gateway and proxy with their own certificate, and behind nginx with the configuration of deploy/."""
+"""HTTPS: gateway and proxy with their own certificate, and behind nginx with the configuration of
+deploy/.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ from tests.support.nats_config import free_ports
 
 pytestmark = [
     pytest.mark.integration,
-    pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificate, and is not here"),
+    pytest.mark.skipif(
+        shutil.which("openssl") is None, reason="openssl makes the certificate, and is not here"
+    ),
 ]
 
 HEAD = """daemon off; worker_processes 1; pid nginx.pid; error_log error.log;
@@ -41,7 +45,10 @@ def shown(port: int) -> bytes:
     """The certificate that somebody shows, in DER."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    with socket.create_connection(("127.0.0.1", port), 10) as plain, context.wrap_socket(plain) as secure:
+    with (
+        socket.create_connection(("127.0.0.1", port), 10) as plain,
+        context.wrap_socket(plain) as secure,
+    ):
         return secure.getpeercert(binary_form=True) or b""
 
 
@@ -73,17 +80,27 @@ def test_gateway_and_proxy_speak_tls_and_take_up_a_new_certificate(nats_url: str
     [port] = free_ports(1)
     with fleet(nats_url, tmp_path) as services:
         services.add("state", "state")
-        gateway = services.begin("gateway", "gateway", f"gateway.tls_cert={cert}", f"gateway.tls_key={key}")
+        gateway = services.begin(
+            "gateway", "gateway", f"gateway.tls_cert={cert}", f"gateway.tls_key={key}"
+        )
         given = (f"proxy.http=127.0.0.1:{port}", f"proxy.tls_cert={cert}", f"proxy.tls_key={key}")
         services.add("proxy", "proxy", *given)
-        until(lambda: b"listening on https://127.0.0.1" in gateway.log.read_bytes(), "the gateway listens")
-        until(lambda: status(f"https://localhost:{gateway.port}/readyz", cert) == 200, "it is ready")
+        until(
+            lambda: b"listening on https://127.0.0.1" in gateway.log.read_bytes(),
+            "the gateway listens",
+        )
+        until(
+            lambda: status(f"https://localhost:{gateway.port}/readyz", cert) == 200, "it is ready"
+        )
         before = shown(gateway.port)
         assert shown(port) == before == ssl.PEM_cert_to_DER_cert(cert.read_text())
         (tmp_path / "new").mkdir()
         for new, old in zip(make_certificate(tmp_path / "new", "new"), (cert, key), strict=True):
             new.replace(old)
-        until(lambda: before not in (shown(gateway.port), shown(port)), "both show the new certificate")
+        until(
+            lambda: before not in (shown(gateway.port), shown(port)),
+            "both show the new certificate",
+        )
         assert status(f"https://localhost:{gateway.port}/healthz", cert) == 200
 
 
@@ -102,7 +119,9 @@ def test_a_certificate_that_cannot_be_used_is_refused_or_left_alone(tmp_path: Pa
 
 @contextmanager
 def nginx_before(cluster: Cluster, directory: Path) -> Iterator[tuple[str, Path]]:
-    """nginx with the file of deploy/, its addresses and certificate put in: its URL and the certificate."""
+    """nginx with the file of deploy/, its addresses and certificate put in: its URL and the
+    certificate.
+    """
     directory.mkdir()
     cert, key = make_certificate(directory)
     [port] = free_ports(1)
@@ -118,7 +137,15 @@ def nginx_before(cluster: Cluster, directory: Path) -> Iterator[tuple[str, Path]
         text = text.replace(example, ours)
     (directory / "iris.conf").write_text(text)
     (directory / "nginx.conf").write_text(HEAD)
-    command = ["nginx", "-p", f"{directory}/", "-c", str(directory / "nginx.conf"), "-g", f"user {getpass.getuser()};"]
+    command = [
+        "nginx",
+        "-p",
+        f"{directory}/",
+        "-c",
+        str(directory / "nginx.conf"),
+        "-g",
+        f"user {getpass.getuser()};",
+    ]
     serving = subprocess.Popen(command, cwd=directory, preexec_fn=end_with_parent())  # noqa: PLW1509
     try:
         until(lambda: serving.poll() is None and (directory / "nginx.pid").exists(), "nginx serves")
@@ -135,9 +162,21 @@ def test_the_command_line_works_through_nginx(cluster: Cluster, tmp_path: Path):
     with nginx_before(cluster, tmp_path / "nginx") as (url, cert):
         environ = {"IRIS_URL": url, "IRIS_TOKEN": cluster.token, "SSL_CERT_FILE": str(cert)}
         done = cluster.iris(
-            "run", "--name", "/encrypted/run", "--workdir", tmp_path / "work", "--", "head", "-1", "words", **environ
+            "run",
+            "--name",
+            "/encrypted/run",
+            "--workdir",
+            tmp_path / "work",
+            "--",
+            "head",
+            "-1",
+            "words",
+            **environ,
         )
         assert (done.code, done.out) == (0, "through nginx\n"), done.err
-        assert cluster.iris("show", "/encrypted/run", "-o", "name", **environ).out.strip() == "/encrypted/run"
+        assert (
+            cluster.iris("show", "/encrypted/run", "-o", "name", **environ).out.strip()
+            == "/encrypted/run"
+        )
         distrusting = cluster.iris("ls", **{**environ, "SSL_CERT_FILE": "/dev/null"})
         assert distrusting.code == 8

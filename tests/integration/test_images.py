@@ -1,4 +1,6 @@
-"""Tasks in containers of an image: real runtimes, an image of programs of this machine, no registry."""
+"""Tasks in containers of an image: real runtimes, an image of programs of this machine, no
+registry.
+"""
 
 from __future__ import annotations
 
@@ -38,10 +40,14 @@ def runtime(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.fixture
-async def worker(runtime: OwnRuntime, state: FakeState, nats_url: str, tmp_path: Path) -> AsyncIterator[WorkerProcess]:
+async def worker(
+    runtime: OwnRuntime, state: FakeState, nats_url: str, tmp_path: Path
+) -> AsyncIterator[WorkerProcess]:
     """As root's is by default: tasks are users of a pool, and sandboxed."""
     given = {"run_as": "", "sandbox": "auto", "stop_grace_s": 1, "heartbeat_interval_s": 0.2}
-    async with WorkerProcess(nats_url, tmp_path / "w0", container_runtime=runtime.name, **given) as process:
+    async with WorkerProcess(
+        nats_url, tmp_path / "w0", container_runtime=runtime.name, **given
+    ) as process:
         register = await state.registration()
         assert register.attributes["container-runtime"] == runtime.name
         yield process
@@ -72,7 +78,9 @@ async def test_a_task_runs_in_its_image_and_ends_with_its_exit_code_and_output(
 ):
     script = """echo "$FROM_IMAGE $KEY $IRIS_TASK_INDEX"; id -u; pwd; echo "$HOME"; ls /etc; echo err >&2
 read -r token <"$IRIS_TOKEN_FILE"; [ "$token" = "$IRIS_TOKEN" ] && exit 3"""
-    ref = await run(state, "sh", "-c", script, env={"KEY": "a b='c'"}, memory_bytes=64 * MIB, grant=GRANT)
+    ref = await run(
+        state, "sh", "-c", script, env={"KEY": "a b='c'"}, memory_bytes=64 * MIB, grant=GRANT
+    )
     ended = await state.ended(ref)
     assert (ended.cause, ended.exit_code) == (Cause.EXITED, 3)
     words, uid, workdir, home, *etc = (await state.output(ref)).decode().splitlines()
@@ -89,7 +97,9 @@ read -r token <"$IRIS_TOKEN_FILE"; [ "$token" = "$IRIS_TOKEN" ] && exit 3"""
 async def test_a_task_that_is_stopped_gets_term_and_then_kill(
     state: FakeState, worker: WorkerProcess, runtime: OwnRuntime
 ):
-    obeys = await run(state, "sh", "-c", "trap 'echo bye; exit 7' TERM; echo up; while :; do sleep 0.02; done")
+    obeys = await run(
+        state, "sh", "-c", "trap 'echo bye; exit 7' TERM; echo up; while :; do sleep 0.02; done"
+    )
     plain = await run(state, "sleep", "1000")
     stubborn = await run(state, "sh", "-c", "trap '' TERM; echo up; while :; do sleep 0.02; done")
     for ref in (obeys, stubborn):
@@ -112,11 +122,16 @@ async def test_a_task_that_takes_too_much_memory_is_told_its_limit(
     assert (ended.signal, ended.error) == (9, "memory limit 64MiB reached, peak 64MiB")
 
 
-async def test_what_a_container_uses_is_measured(state: FakeState, worker: WorkerProcess, runtime: OwnRuntime):
+async def test_what_a_container_uses_is_measured(
+    state: FakeState, worker: WorkerProcess, runtime: OwnRuntime
+):
     ref = await run(state, "sh", "-c", "while :; do :; done")
 
     def measured() -> bool:
-        return any(live.ref == ref and live.usage.cpu_ms and live.rss_bytes for live in state.beats[-1].usage)
+        return any(
+            live.ref == ref and live.usage.cpu_ms and live.rss_bytes
+            for live in state.beats[-1].usage
+        )
 
     await state.until(lambda: bool(state.beats) and measured())
     await state.order(stop=[Stop(ref, 0)])
@@ -129,7 +144,9 @@ async def test_what_a_container_uses_is_measured(state: FakeState, worker: Worke
 async def test_a_restarted_worker_adopts_the_task_and_reports_its_exit_code(
     state: FakeState, worker: WorkerProcess, runtime: OwnRuntime
 ):
-    ref = await run(state, "sh", "-c", "echo up; until [ -e end ]; do sleep 0.02; done; echo down; exit 5")
+    ref = await run(
+        state, "sh", "-c", "echo up; until [ -e end ]; do sleep 0.02; done; echo down; exit 5"
+    )
     await state.printed(ref, b"up\n")
     await worker.kill()
     await worker.start()
@@ -157,7 +174,9 @@ async def test_the_exit_code_is_known_although_nobody_saw_the_end_of_the_process
     assert runtime.containers() == []
 
 
-async def test_no_container_outlives_its_client(state: FakeState, worker: WorkerProcess, runtime: OwnRuntime):
+async def test_no_container_outlives_its_client(
+    state: FakeState, worker: WorkerProcess, runtime: OwnRuntime
+):
     ref = await run(state, "sh", "-c", "echo up; sleep 1000")
     await state.printed(ref, b"up\n")
     client_of(worker).kill()
@@ -166,7 +185,9 @@ async def test_no_container_outlives_its_client(state: FakeState, worker: Worker
     assert runtime.containers() == []
 
 
-async def test_a_worker_removes_what_an_earlier_one_left(state: FakeState, worker: WorkerProcess, runtime: OwnRuntime):
+async def test_a_worker_removes_what_an_earlier_one_left(
+    state: FakeState, worker: WorkerProcess, runtime: OwnRuntime
+):
     ref = await run(state, "sh", "-c", "echo up; sleep 1000")
     await state.printed(ref, b"up\n")
     launcher = worker.launcher_pid
@@ -180,17 +201,25 @@ async def test_a_worker_removes_what_an_earlier_one_left(state: FakeState, worke
 
 
 def wrap_podman(podman: OwnRuntime, place: Path, patch: pytest.MonkeyPatch, script: str) -> None:
-    """Have workers find a podman that first runs these lines of shell; ``$podman`` is the real one."""
+    """Have workers find a podman that first runs these lines of shell; ``$podman`` is the real
+    one.
+    """
     program = place / "bin" / "podman"
     program.parent.mkdir()
-    program.write_text(f'#!/bin/sh\ncd {place}\npodman={shutil.which("podman")}\n{script}\nexec $podman "$@"\n')
+    program.write_text(
+        f'#!/bin/sh\ncd {place}\npodman={shutil.which("podman")}\n{script}\nexec $podman "$@"\n'
+    )
     program.chmod(0o755)
     for name, value in {**podman.environ, "PATH": f"{program.parent}:{os.environ['PATH']}"}.items():
         patch.setenv(name, value)
 
 
 async def test_an_image_is_pulled_once_for_all_tasks_that_wait_for_it(
-    state: FakeState, podman: OwnRuntime, nats_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    state: FakeState,
+    podman: OwnRuntime,
+    nats_url: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ):
     pull = f'echo "$2" >>pulls; until [ -e go ]; do sleep 0.02; done; set -- tag {IMAGE} "${{2#docker://}}"'
     wrap_podman(podman, tmp_path, monkeypatch, f'if [ "$1" = pull ]; then {pull}; fi')
@@ -202,7 +231,9 @@ async def test_an_image_is_pulled_once_for_all_tasks_that_wait_for_it(
         await until((tmp_path / "pulls").exists)
         second = await state.run("sh", "-c", "exit 4", environment=far)
         waits = "waits for /t/0, which pulls image localhost/far:1"
-        await state.until(lambda: any(stage.ref == second and stage.detail == waits for stage in state.stages))
+        await state.until(
+            lambda: any(stage.ref == second and stage.detail == waits for stage in state.stages)
+        )
         (tmp_path / "go").touch()
         assert [(await state.ended(ref)).exit_code for ref in (first, second)] == [3, 4]
     assert (tmp_path / "pulls").read_text() == "docker://localhost/far:1\n"
@@ -210,7 +241,11 @@ async def test_an_image_is_pulled_once_for_all_tasks_that_wait_for_it(
 
 
 async def test_while_a_runtime_is_silent_ends_wait_and_the_host_is_to_blame(
-    state: FakeState, podman: OwnRuntime, nats_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    state: FakeState,
+    podman: OwnRuntime,
+    nats_url: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ):
     silent = tmp_path / "silent"
     wrap_podman(podman, tmp_path, monkeypatch, "[ ! -e silent ] || exit 1")
@@ -226,10 +261,14 @@ async def test_while_a_runtime_is_silent_ends_wait_and_the_host_is_to_blame(
         first = int(podman("inspect", "--format", "{{.State.Pid}}", container))
         silent.touch()
         os.kill(first, signal.SIGKILL)  # as docker does when it stops
-        await state.until(lambda: state.beats != [] and state.beats[-1].detail.startswith("podman: "))
+        await state.until(
+            lambda: state.beats != [] and state.beats[-1].detail.startswith("podman: ")
+        )
         (directory_of(worker, ref) / "end").touch()
         await until(lambda: not psutil.Process(worker.launcher_pid).children())
-        unpulled = await state.ended(await state.run("true", environment=Environment(image="localhost:1/nothing:1")))
+        unpulled = await state.ended(
+            await state.run("true", environment=Environment(image="localhost:1/nothing:1"))
+        )
         assert unpulled.cause is Cause.INFRASTRUCTURE
         assert unpulled.error.endswith("podman does not answer")
         assert state.end_of(ref) is None
@@ -241,11 +280,19 @@ async def test_while_a_runtime_is_silent_ends_wait_and_the_host_is_to_blame(
 
 
 async def test_a_runtime_may_come_and_go_while_its_worker_runs(
-    state: FakeState, podman: OwnRuntime, nats_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    state: FakeState,
+    podman: OwnRuntime,
+    nats_url: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ):
     (silent := tmp_path / "silent").touch()
     wrap_podman(podman, tmp_path, monkeypatch, "[ ! -e silent ] || exit 1")
-    given = {"container_runtime": "podman", "container_runtime_interval_s": 0.1, "attributes": "zone=a"}
+    given = {
+        "container_runtime": "podman",
+        "container_runtime_interval_s": 0.1,
+        "attributes": "zone=a",
+    }
     async with WorkerProcess(nats_url, tmp_path / "w0", **given):  # type: ignore[arg-type]
         without = (await state.registration()).attributes
         assert "container-runtime" not in without
@@ -276,7 +323,9 @@ async def test_an_unavailable_image_is_the_owners_failure_in_the_runtimes_words(
 
 
 @pytest.fixture(scope="module", params=RUNTIMES)
-def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+def cluster(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Cluster]:
     runtime: OwnRuntime = request.getfixturevalue(request.param)
     data = tmp_path_factory.mktemp("image") / "data"
     with pytest.MonkeyPatch.context() as patch:
@@ -294,7 +343,9 @@ def test_a_person_runs_an_image_and_looks_into_its_container(cluster: Cluster, t
     job = cluster.submit("sh", "-c", "echo made > made; sleep 1000", name="long", image=IMAGE)
     task = f"{job.name}/0"
     look = ("exec", "-n", task, "--", "sh", "-c", 'echo "$FROM_IMAGE $IRIS_JOB"; cat made; exit 7')
-    told = cluster_until(lambda: found if (found := cluster.iris(*look)).code == 7 else None, "it can be executed")
+    told = cluster_until(
+        lambda: found if (found := cluster.iris(*look)).code == 7 else None, "it can be executed"
+    )
     assert told.out == "yes /long\nmade\n"
     assert cluster.iris("cp", f"{task}:made", tmp_path).code == 0
     assert (tmp_path / "made").read_text() == "made\n"
@@ -302,9 +353,13 @@ def test_a_person_runs_an_image_and_looks_into_its_container(cluster: Cluster, t
     job.wait(timeout=60)
 
 
-def test_the_output_directory_of_a_failed_container_is_fetched_too(cluster: Cluster, tmp_path: Path):
+def test_the_output_directory_of_a_failed_container_is_fetched_too(
+    cluster: Cluster, tmp_path: Path
+):
     script = 'cd "$IRIS_OUTPUT"; id -u >user; echo "$OLDPWD" >"$FROM_IMAGE"; exit $((IRIS_TASK_INDEX + 4))'
-    job = cluster.submit("sh", "-c", script, image=IMAGE, output="made/here", replicas=2, max_task_failures=2)
+    job = cluster.submit(
+        "sh", "-c", script, image=IMAGE, output="made/here", replicas=2, max_task_failures=2
+    )
     job.wait(timeout=60)
     assert [task.state for task in job.tasks()] == ["failed", "failed"]
     fetched = cluster.iris("fetch", job.name, tmp_path)

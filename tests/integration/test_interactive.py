@@ -1,4 +1,6 @@
-"""`iris run --interactive`: a task used from a terminal, which ends with that, through a whole cluster."""
+"""`iris run --interactive`: a task used from a terminal, which ends with that, through a whole
+cluster.
+"""
 
 from __future__ import annotations
 
@@ -26,11 +28,15 @@ M = TypeVar("M")
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     data = tmp_path_factory.mktemp("interactive") / "data"
-    with cluster_on(data, "--workers", "1", *settings(data, f"[worker]\nterminal_silent_s = {SILENT_S}\n")) as running:
+    with cluster_on(
+        data, "--workers", "1", *settings(data, f"[worker]\nterminal_silent_s = {SILENT_S}\n")
+    ) as running:
         yield running
 
 
-def interactive(cluster: Cluster, name: str, *words: str, size: tuple[int, int] = (24, 80)) -> TerminalCommand:
+def interactive(
+    cluster: Cluster, name: str, *words: str, size: tuple[int, int] = (24, 80)
+) -> TerminalCommand:
     return TerminalCommand(cluster.environ, "run", "-it", "--name", name, *words, size=size)
 
 
@@ -58,7 +64,9 @@ def test_a_shell_in_a_task_is_used_as_if_it_was_here(cluster: Cluster):
         shell.expect("rea1dy")
         shell.type("\x03")
         shell.expect("^C")
-        shell.expect("# " if os.geteuid() == 0 else "$ ")  # until then what is typed may be for the one that ends
+        shell.expect(
+            "# " if os.geteuid() == 0 else "$ "
+        )  # until then what is typed may be for the one that ends
         shell.type("echo still $((40 + 2)); exit 9\n")
         shell.expect("still 42")
         assert shell.end() == 9
@@ -67,7 +75,9 @@ def test_a_shell_in_a_task_is_used_as_if_it_was_here(cluster: Cluster):
 
 
 def test_without_a_terminal_here_it_reads_what_it_is_given(cluster: Cluster):
-    done = cluster.iris("run", "--interactive", "--name", "piped", "--", "sh", "-c", "tty && echo seven && exit 7")
+    done = cluster.iris(
+        "run", "--interactive", "--name", "piped", "--", "sh", "-c", "tty && echo seven && exit 7"
+    )
     assert (done.code, "seven" in done.out) == (7, True)
 
 
@@ -81,7 +91,9 @@ def test_a_closed_terminal_ends_the_job_and_says_so(cluster: Cluster):
 
 @pytest.fixture(scope="module")
 def abandoned(cluster: Cluster) -> None:
-    """Jobs whose clients are killed, `/killed` while it runs and `/early` before; they are ended at the same time."""
+    """Jobs whose clients are killed, `/killed` while it runs and `/early` before; they are ended at
+    the same time.
+    """
     with interactive(cluster, "early", "--hold", "--", "sleep", "1000") as shell:
         shell.expect("/early submitted")
         shell.kill()
@@ -98,7 +110,9 @@ def test_a_killed_client_ends_the_job_after_the_stated_time(cluster: Cluster, ab
     assert cluster.client.task("/killed/0").exit_code == 128 + signal.SIGHUP
 
 
-def test_a_client_that_is_killed_while_it_waits_leaves_nothing_running(cluster: Cluster, abandoned: None):
+def test_a_client_that_is_killed_while_it_waits_leaves_nothing_running(
+    cluster: Cluster, abandoned: None
+):
     assert ended(cluster, "/early").state == "failed"
 
 
@@ -144,7 +158,10 @@ async def test_a_restart_of_the_worker_leaves_the_shell_to_a_later_client(
         await second.expect("is kept")
         second.close()
         end = await state.ended(ref)
-        assert (end.exit_code, end.error) == (129, "its terminal is gone: nobody has been connected to it for 15 s")
+        assert (end.exit_code, end.error) == (
+            129,
+            "its terminal is gone: nobody has been connected to it for 15 s",
+        )
 
 
 def test_a_second_client_takes_the_terminal_and_the_first_is_told(cluster: Cluster):

@@ -15,7 +15,9 @@ from tests.support.frameworks import FRAMEWORKS
 
 pytestmark = [
     pytest.mark.integration,
-    pytest.mark.skipif(not (FRAMEWORKS / "sklearn").is_dir(), reason="no scikit-learn here; `.ci/run` installs it"),
+    pytest.mark.skipif(
+        not (FRAMEWORKS / "sklearn").is_dir(), reason="no scikit-learn here; `.ci/run` installs it"
+    ),
 ]
 WITHIN_S = 120
 
@@ -87,7 +89,9 @@ def said(cluster: Cluster, program: str) -> list[str]:
 
 
 def test_calls_of_joblib_are_tasks(cluster: Cluster):
-    listed, second, alone, count, unordered, reused, failed, refused = said(cluster, CALLS % str(FRAMEWORKS))
+    listed, second, alone, count, unordered, reused, failed, refused = said(
+        cluster, CALLS % str(FRAMEWORKS)
+    )
 
     assert listed == str([(x, "/j-list-1") for x in range(3)])
     assert second == "[(5, '/j-list-2')]"
@@ -112,7 +116,11 @@ def test_joblib_fills_the_cluster_and_reuses_processes(cluster: Cluster):
 
 def test_a_grid_search_of_scikit_learn_runs_as_its_page_says(cluster: Cluster):
     page = (ROOT / "docs/howto/functions.md").read_text()
-    program = re.search(r"^## scikit-learn and joblib$.*?^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    program = re.search(
+        r"^## scikit-learn and joblib$.*?^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL
+    )
     assert program is not None
 
-    assert said(cluster, program[1].replace("/shared/packages", str(FRAMEWORKS))) == ["{'alpha': 0.01}"]
+    assert said(cluster, program[1].replace("/shared/packages", str(FRAMEWORKS))) == [
+        "{'alpha': 0.01}"
+    ]

@@ -30,18 +30,34 @@ async def test_a_job_of_three_tasks_succeeds_and_each_step_is_told_once(cluster)
 
     def play():
         ended.append(
-            cluster.iris("run", "--name", "hello", "--replicas", 3, "--", "sh", "-c", "echo hello $IRIS_TASK_INDEX")
+            cluster.iris(
+                "run",
+                "--name",
+                "hello",
+                "--replicas",
+                3,
+                "--",
+                "sh",
+                "-c",
+                "echo hello $IRIS_TASK_INDEX",
+            )
         )
 
     def mine(events):
         return [event for event in events if event["job"] == "/hello"]
 
-    events = mine(await heard(cluster, "task.state.*", play, lambda heard: len(mine(heard)) >= 3 * len(WALK)))
+    events = mine(
+        await heard(cluster, "task.state.*", play, lambda heard: len(mine(heard)) >= 3 * len(WALK))
+    )
 
     assert ended[0].code == 0, ended[0].err
     assert sorted(ended[0].out.splitlines()) == ["hello 0", "hello 1", "hello 2"]
     assert states(cluster, "/hello") == ["succeeded"] * 3
-    assert sorted(cluster.iris("logs", "hello").out.splitlines()) == ["hello 0", "hello 1", "hello 2"]
+    assert sorted(cluster.iris("logs", "hello").out.splitlines()) == [
+        "hello 0",
+        "hello 1",
+        "hello 2",
+    ]
     for index in range(3):
         walk = [event for event in events if event["task"] == f"/hello/{index}"]
         assert [event["state"] for event in walk] == WALK
@@ -55,7 +71,11 @@ def test_a_nonzero_exit_code_fails_the_job_and_its_last_lines_are_kept(cluster):
 
     assert ended.code == 3
     assert "because" in ended.err
-    assert (task.state, task.attempts[0].exit_code, task.attempts[0].stderr_tail) == ("failed", 3, "because")
+    assert (task.state, task.attempts[0].exit_code, task.attempts[0].stderr_tail) == (
+        "failed",
+        3,
+        "because",
+    )
     assert cluster.client.job("/bad").state == "failed"
 
 
@@ -66,7 +86,15 @@ def test_a_command_that_is_not_there_fails_as_in_a_shell(cluster):
 
 def test_a_failure_is_retried_as_often_as_was_allowed(cluster):
     ended = cluster.iris(
-        "run", "--name", "again", "--max-retries-failure", 2, "--", "sh", "-c", "exit $((2 - IRIS_ATTEMPT))"
+        "run",
+        "--name",
+        "again",
+        "--max-retries-failure",
+        2,
+        "--",
+        "sh",
+        "-c",
+        "exit $((2 - IRIS_ATTEMPT))",
     )
     task = cluster.client.task("/again/0")
 
@@ -83,7 +111,10 @@ def test_cancel_ends_whole_process_groups_within_seconds(cluster, tmp_path):
     script = f"(trap '' TERM; echo $$ > {tmp_path}/child; exec sleep 1000) & echo $$ > {tmp_path}/parent; wait"
     job = cluster.submit("sh", "-c", script, name="long")
     pids = [
-        until(lambda name=name: (tmp_path / name).exists() and (tmp_path / name).read_text().strip(), f"{name} runs")
+        until(
+            lambda name=name: (tmp_path / name).exists() and (tmp_path / name).read_text().strip(),
+            f"{name} runs",
+        )
         for name in ("parent", "child")
     ]
     ended = cluster.iris("cancel", "long", "--reason", "enough")
@@ -91,7 +122,9 @@ def test_cancel_ends_whole_process_groups_within_seconds(cluster, tmp_path):
     assert ended.code == 0, ended.err
     assert job.wait(60).state == "killed"
     assert states(cluster, "/long") == ["killed"]
-    until(lambda: not any(psutil.pid_exists(int(pid)) for pid in pids), "all processes are gone", 60)
+    until(
+        lambda: not any(psutil.pid_exists(int(pid)) for pid in pids), "all processes are gone", 60
+    )
 
 
 def test_a_task_submits_children_which_end_with_their_parent(cluster):
@@ -117,19 +150,27 @@ def test_a_directory_is_sent_along_and_is_where_the_task_starts(cluster, tmp_pat
         "#!/bin/sh\n#IRIS --name sent --port http -e WORD=hi\necho $WORD $(pwd) $IRIS_PORT_HTTP\n"
     )
     (tmp_path / "code" / "tool.sh").chmod(0o755)
-    ended = cluster.iris("run", "--workdir", tmp_path / "code", "--", str(tmp_path / "code" / "tool.sh"))
+    ended = cluster.iris(
+        "run", "--workdir", tmp_path / "code", "--", str(tmp_path / "code" / "tool.sh")
+    )
 
     assert ended.code == 0, ended.err
     assert cluster.client.job("/sent").view.spec.bundle
     word, directory, port = ended.out.split()
-    assert (word, directory.startswith(str(cluster.data)), 0 < int(port) < 65536) == ("hi", True, True)
+    assert (word, directory.startswith(str(cluster.data)), 0 < int(port) < 65536) == (
+        "hi",
+        True,
+        True,
+    )
 
 
 def test_ctrl_c_detaches_and_the_job_goes_on(cluster, tmp_path):
     go = tmp_path / "go"
     script = f"echo here; until [ -e {go} ]; do sleep 0.05; done"
     command = [*IRIS, "run", "--name", "patient", "--", "sh", "-c", script]
-    run = subprocess.Popen(command, env=cluster.environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    run = subprocess.Popen(
+        command, env=cluster.environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
     with run:
         assert run.stdout is not None
         assert run.stdout.readline() == "here\n"
@@ -165,7 +206,10 @@ def test_output_is_followed_while_it_is_written(cluster, tmp_path):
 
 
 def test_the_same_idempotency_key_is_one_job_ever(cluster):
-    names = {cluster.iris("run", "-d", "--idempotency-key", "k1", "--name", "once", "--", "true").out for _ in range(2)}
+    names = {
+        cluster.iris("run", "-d", "--idempotency-key", "k1", "--name", "once", "--", "true").out
+        for _ in range(2)
+    }
     cluster.client.job("/once").wait(60)
     third = cluster.iris("run", "-d", "--idempotency-key", "k1", "--name", "once", "--", "true")
 
@@ -175,7 +219,9 @@ def test_the_same_idempotency_key_is_one_job_ever(cluster):
 
 
 def test_a_key_that_has_made_another_job_makes_none(cluster):
-    first, again = (cluster.iris("run", "-d", "--idempotency-key", "k2", "--", "true") for _ in range(2))
+    first, again = (
+        cluster.iris("run", "-d", "--idempotency-key", "k2", "--", "true") for _ in range(2)
+    )
     other = cluster.iris("run", "-d", "--idempotency-key", "k2", "--", "false")
 
     assert first.out == again.out
@@ -198,7 +244,10 @@ def test_a_name_that_is_in_use_is_refused_and_what_to_do_is_an_option(cluster):
 
 def test_what_cannot_run_here_waits_and_says_why(cluster):
     job = cluster.submit("true", name="moon", constraints=["zone=moon"])
-    until(lambda: job.refresh().pending_reason and job.view.pending_reason.code == "no_match", "the reason is known")
+    until(
+        lambda: job.refresh().pending_reason and job.view.pending_reason.code == "no_match",
+        "the reason is known",
+    )
 
     assert "zone" in cluster.iris("why", "moon").out
     assert "/moon" in cluster.iris("queue").out
@@ -227,7 +276,9 @@ def test_bad_input_is_refused_with_its_place_and_nothing_is_stored(cluster, what
     body, pointer = BAD[what]
     before = [job.id for job in cluster.client.jobs()]
     headers = {"Content-Type": "application/json", **cluster.headers}
-    request = urllib.request.Request(f"{cluster.url}/v1/jobs", data=body, headers=headers, method="POST")
+    request = urllib.request.Request(
+        f"{cluster.url}/v1/jobs", data=body, headers=headers, method="POST"
+    )
     with pytest.raises(urllib.error.HTTPError) as caught:
         urllib.request.urlopen(request, timeout=60)
     with contextlib.closing(caught.value) as refused:
@@ -271,9 +322,7 @@ def test_a_listing_is_quick_and_in_every_form(cluster):
 
 
 def test_an_array_gives_each_task_its_value_and_runs_few_at_a_time(cluster, tmp_path):
-    script = (
-        f"mkdir {tmp_path}/$IRIS_TASK; echo $IRIS_ARRAY_INDEX $(ls {tmp_path} | wc -l); rmdir {tmp_path}/$IRIS_TASK"
-    )
+    script = f"mkdir {tmp_path}/$IRIS_TASK; echo $IRIS_ARRAY_INDEX $(ls {tmp_path} | wc -l); rmdir {tmp_path}/$IRIS_TASK"
     script = script.replace("$IRIS_TASK", "$IRIS_TASK_INDEX")
     options = ("--name", "array", "--array", "0-15:4,20", "--max-parallel", 2, "--cpu", 0.1)
     ended = cluster.iris("run", *options, "--", "sh", "-c", script)
@@ -286,13 +335,17 @@ def test_an_array_gives_each_task_its_value_and_runs_few_at_a_time(cluster, tmp_
 def test_each_line_of_a_file_is_the_value_of_a_task(cluster, tmp_path):
     (tmp_path / "lines.txt").write_text("first line\n\nthird\n")
     options = ("--name", "lines", "--each-line", tmp_path / "lines.txt", "--cpu", 0.1)
-    ended = cluster.iris("run", *options, "--", "sh", "-c", 'echo "$IRIS_TASK_INDEX=$IRIS_ARRAY_VALUE"')
+    ended = cluster.iris(
+        "run", *options, "--", "sh", "-c", 'echo "$IRIS_TASK_INDEX=$IRIS_ARRAY_VALUE"'
+    )
     assert ended.code == 0, ended.err
     assert sorted(ended.out.splitlines()) == ["0=first line", "1=", "2=third"]
 
 
 def test_a_preempted_task_saves_its_work_and_goes_on_with_it(cluster, tmp_path):
-    """It gets its own signal, has its grace period to write a checkpoint, and finds it when it starts again."""
+    """It gets its own signal, has its grace period to write a checkpoint, and finds it when it
+    starts again.
+    """
     script = f"""
         [ -e {tmp_path}/checkpoint ] && {{ echo resumed; exit 0; }}
         trap 'echo saved > {tmp_path}/checkpoint; exit 1' USR1

@@ -1,4 +1,6 @@
-"""`iris notebook` with a real JupyterLab: its pages, a kernel, and the websocket by which that is used."""
+"""`iris notebook` with a real JupyterLab: its pages, a kernel, and the websocket by which that is
+used.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ from tests.support.frameworks import FRAMEWORKS
 
 pytestmark = [
     pytest.mark.integration,
-    pytest.mark.skipif(not (FRAMEWORKS / "jupyterlab").is_dir(), reason="no JupyterLab here; `.ci/run` installs it"),
+    pytest.mark.skipif(
+        not (FRAMEWORKS / "jupyterlab").is_dir(), reason="no JupyterLab here; `.ci/run` installs it"
+    ),
 ]
 WITHIN_S = 120
 

@@ -1,4 +1,6 @@
-"""Calls that have the directories of the call before them, on a host whose tasks are another user's."""
+"""Calls that have the directories of the call before them, on a host whose tasks are another
+user's.
+"""
 
 from __future__ import annotations
 
@@ -42,8 +44,12 @@ def test_what_a_module_has_left_prints_into_no_call(place: Path):
 
     options = settings(place / "data", f"[worker]\nbinds = '{shared}'\n")
     with cluster_on(place / "data", "--workers", "1", "--sandbox", *options) as cluster:
-        mapped = cluster.client.map(call, range(5), cpu=8, preload=["leaves"], env={"PYTHONPATH": str(shared)})
+        mapped = cluster.client.map(
+            call, range(5), cpu=8, preload=["leaves"], env={"PYTHONPATH": str(shared)}
+        )
         directories = mapped.results(60)
         assert len(set(directories)) < 5, "no call had the directory of the call before"
         mapped.job.wait(60)
-        assert [cluster.iris("logs", f"{mapped.job.name}/{number}").out for number in range(5)] == [""] * 5
+        assert [cluster.iris("logs", f"{mapped.job.name}/{number}").out for number in range(5)] == [
+            ""
+        ] * 5

@@ -1,4 +1,6 @@
-"""The manifests of deploy/kubernetes: kustomize builds them, and they match the schemas and the product."""
+"""The manifests of deploy/kubernetes: kustomize builds them, and they match the schemas and the
+product.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +20,18 @@ import pytest
 from iris_nats import nats_binary
 from tests.house.repository import ROOT
 
-yaml = pytest.importorskip("yaml", reason="PyYAML comes with kubernetes-validate; `make venv` installs both")
-validate = pytest.importorskip("kubernetes_validate", reason="`make venv` installs kubernetes-validate")
+yaml = pytest.importorskip(
+    "yaml", reason="PyYAML comes with kubernetes-validate; `make venv` installs both"
+)
+validate = pytest.importorskip(
+    "kubernetes_validate", reason="`make venv` installs kubernetes-validate"
+)
 
 pytestmark = [
     pytest.mark.integration,
     pytest.mark.skipif(
-        shutil.which("kubectl") is None, reason="kubectl, which builds a kustomization, is not installed"
+        shutil.which("kubectl") is None,
+        reason="kubectl, which builds a kustomization, is not installed",
     ),
 ]
 
@@ -38,17 +45,23 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("kubernetes") / "it"
     shutil.copytree(ROOT / "deploy" / "kubernetes", made, ignore=shutil.ignore_patterns("secrets"))
     block = re.search(
-        r"^```\n(.*?)kubectl apply -k \.\n```$", (made / "README.md").read_text(), re.MULTILINE | re.DOTALL
+        r"^```\n(.*?)kubectl apply -k \.\n```$",
+        (made / "README.md").read_text(),
+        re.MULTILINE | re.DOTALL,
     )
     assert block
     environ = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-    subprocess.run(["sh", "-euc", block[1]], cwd=made, env=environ, check=True, timeout=60, capture_output=True)
+    subprocess.run(
+        ["sh", "-euc", block[1]], cwd=made, env=environ, check=True, timeout=60, capture_output=True
+    )
     return made
 
 
 @pytest.fixture(scope="module")
 def manifests(place: Path) -> list[dict[str, Any]]:
-    done = subprocess.run(["kubectl", "kustomize", place], capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(
+        ["kubectl", "kustomize", place], capture_output=True, text=True, check=False, timeout=60
+    )
     assert done.returncode == 0, done.stderr
     return list(yaml.safe_load_all(done.stdout))
 
@@ -89,22 +102,33 @@ def test_every_probe_asks_a_port_and_a_page_that_are_there(manifests: list[dict[
             assert asked["path"].partition("?")[0] in pages, name
 
 
-def files_of(manifests: list[dict[str, Any]], pod: dict[str, Any], env: dict[str, str]) -> dict[str, bytes]:
+def files_of(
+    manifests: list[dict[str, Any]], pod: dict[str, Any], env: dict[str, str]
+) -> dict[str, bytes]:
     """What the secrets that the container of a pod mounts are in it, by path."""
     secrets = of(manifests, "Secret")
     volumes = {volume["name"]: volume["secret"] for volume in pod["volumes"] if "secret" in volume}
     found = {}
     for mount in pod["containers"][0]["volumeMounts"]:
         if volume := volumes.get(mount["name"]):
-            data = {key: base64.b64decode(text) for key, text in secrets[volume["secretName"]]["data"].items()}
+            data = {
+                key: base64.b64decode(text)
+                for key, text in secrets[volume["secretName"]]["data"].items()
+            }
             shown = {item["path"]: data[item["key"]] for item in volume.get("items", [])} or data
             one = re.sub(r"\$\((\w+)\)", lambda match: env[match[1]], mount.get("subPathExpr", ""))
-            parts = {"": shown[one]} if one else {f"/{name}": content for name, content in shown.items()}
+            parts = (
+                {"": shown[one]}
+                if one
+                else {f"/{name}": content for name, content in shown.items()}
+            )
             found |= {mount["mountPath"] + name: content for name, content in parts.items()}
     return found
 
 
-def test_each_pod_gets_the_key_that_was_made_for_it_and_no_other(place: Path, manifests: list[dict[str, Any]]):
+def test_each_pod_gets_the_key_that_was_made_for_it_and_no_other(
+    place: Path, manifests: list[dict[str, Any]]
+):
     made = {path.stem: path.read_bytes() for path in (place / "secrets" / "keys").iterdir()}
     workers = 0
     for name, pod, _ in pods(manifests):
@@ -124,7 +148,9 @@ def test_each_pod_gets_the_key_that_was_made_for_it_and_no_other(place: Path, ma
     assert workers == 2
 
 
-def test_each_server_has_a_configuration_with_its_name_and_its_peers(manifests: list[dict[str, Any]], tmp_path: Path):
+def test_each_server_has_a_configuration_with_its_name_and_its_peers(
+    manifests: list[dict[str, Any]], tmp_path: Path
+):
     [pod] = [pod for name, pod, _ in pods(manifests) if name == "iris-nats"]
     for path, text in files_of(manifests, pod, {}).items():
         (tmp_path / path.lstrip("/")).parent.mkdir(parents=True, exist_ok=True)
@@ -134,22 +160,34 @@ def test_each_server_has_a_configuration_with_its_name_and_its_peers(manifests: 
     for number in range(of(manifests, "StatefulSet")["iris-nats"]["spec"]["replicas"]):
         mine = tmp_path / config.replace("$(POD_NAME)", f"iris-nats-{number}").lstrip("/")
         assert f'server_name: "iris-nats-{number}"' in mine.read_text()
-        assert re.findall(r"@([\w.-]+):6222", mine.read_text()) == [f"iris-nats-{n}.{peers}" for n in range(3)]
-        tried = subprocess.run([nats_binary.find(), "-t", "-c", mine], capture_output=True, text=True, check=False)
+        assert re.findall(r"@([\w.-]+):6222", mine.read_text()) == [
+            f"iris-nats-{n}.{peers}" for n in range(3)
+        ]
+        tried = subprocess.run(
+            [nats_binary.find(), "-t", "-c", mine], capture_output=True, text=True, check=False
+        )
         assert tried.returncode == 0, tried.stderr
 
 
 def test_a_proxy_keeps_its_discovery_where_it_may_write(manifests: list[dict[str, Any]]):
     [pod] = [pod for name, pod, _ in pods(manifests) if name == "iris-proxy"]
     [container] = pod["containers"]
-    [kept] = [one["value"] for one in container["env"] if one["name"] == "IRIS_PROXY_DISCOVERY_FILE"]
-    [volume] = [mount["name"] for mount in container["volumeMounts"] if mount["mountPath"] == os.path.dirname(kept)]
+    [kept] = [
+        one["value"] for one in container["env"] if one["name"] == "IRIS_PROXY_DISCOVERY_FILE"
+    ]
+    [volume] = [
+        mount["name"]
+        for mount in container["volumeMounts"]
+        if mount["mountPath"] == os.path.dirname(kept)
+    ]
     assert {"name": volume, "emptyDir": {}} in pod["volumes"]
 
 
 def test_ports_are_those_that_the_settings_name(manifests: list[dict[str, Any]]):
     settings = next(
-        data["data"] for name, data in of(manifests, "ConfigMap").items() if name.startswith("iris-settings")
+        data["data"]
+        for name, data in of(manifests, "ConfigMap").items()
+        if name.startswith("iris-settings")
     )
     for name, pod, _ in pods(manifests):
         [container] = pod["containers"]
@@ -181,13 +219,21 @@ def test_selectors_find_pods_and_services_name_ports_of_them(manifests: list[dic
 
 
 RECOVERY = ROOT / "docs" / "disaster-recovery.md"
-_KINDS = {"deployment": "Deployment", "statefulset": "StatefulSet", "pod": "Pod", "pvc": "Claim", "service": "Service"}
+_KINDS = {
+    "deployment": "Deployment",
+    "statefulset": "StatefulSet",
+    "pod": "Pod",
+    "pvc": "Claim",
+    "service": "Service",
+}
 
 
 def kubectl_lines() -> list[list[str]]:
     """Each command of kubectl in the page on disaster recovery, in its words after the program."""
     text = RECOVERY.read_text()
-    lines = re.findall(r"^kubectl (.*)$", text, re.MULTILINE) + re.findall(r"`kubectl ([^`]*)`", " ".join(text.split()))
+    lines = re.findall(r"^kubectl (.*)$", text, re.MULTILINE) + re.findall(
+        r"`kubectl ([^`]*)`", " ".join(text.split())
+    )
     return [shlex.split(line) for line in lines]
 
 
@@ -211,7 +257,11 @@ def named(words: list[str]) -> Iterator[tuple[str, str]]:
         if slash and kind in _KINDS:
             yield _KINDS[kind], name
         elif word in _KINDS:
-            yield from ((_KINDS[word], name) for name in plain[at + 1 :] if name.startswith(("iris-", "data-")))
+            yield from (
+                (_KINDS[word], name)
+                for name in plain[at + 1 :]
+                if name.startswith(("iris-", "data-"))
+            )
 
 
 def test_what_the_page_on_recovery_names_is_in_the_manifests(manifests: list[dict[str, Any]]):
@@ -219,7 +269,9 @@ def test_what_the_page_on_recovery_names_is_in_the_manifests(manifests: list[dic
     seen = {what for words in lines for what in named(words)}
     assert [what for what in seen if what[1] not in there[what[0]]] == []
     claims = {name for kind, name in seen if kind == "Claim"}
-    assert claims == {name for name in there["Claim"] if "iris-nats" in name}, "a claim would keep what is to be empty"
+    assert claims == {name for name in there["Claim"] if "iris-nats" in name}, (
+        "a claim would keep what is to be empty"
+    )
     [namespace] = of(manifests, "Namespace")
     assert {words[words.index("-n") + 1] for words in lines if "-n" in words} == {namespace}
     apps = {labels["app"] for _, _, labels in pods(manifests)}
@@ -238,7 +290,9 @@ def test_kubectl_knows_the_commands_and_options_of_the_page_on_recovery():
         if words[0] == "apply":
             continue  # reads the directory first
         asked = ["kubectl", "--server", "http://127.0.0.1:1", "--request-timeout", "1s", *words]
-        done = subprocess.run(asked, env=environ, capture_output=True, text=True, check=False, timeout=60)
+        done = subprocess.run(
+            asked, env=environ, capture_output=True, text=True, check=False, timeout=60
+        )
         assert done.returncode != 0, words
         assert re.search(r"127\.0\.0\.1:1|refused", done.stderr), (words, done.stderr)
 
@@ -251,7 +305,10 @@ def test_no_pod_runs_as_root_or_writes_outside_its_volumes(manifests: list[dict[
         mounted = {mount["name"] for mount in container["volumeMounts"]}
         claims = {
             claim["metadata"]["name"]
-            for claim in of(manifests, "StatefulSet").get(name, {}).get("spec", {}).get("volumeClaimTemplates", [])
+            for claim in of(manifests, "StatefulSet")
+            .get(name, {})
+            .get("spec", {})
+            .get("volumeClaimTemplates", [])
         }
         assert mounted == {volume["name"] for volume in pod["volumes"]} | claims, name
 

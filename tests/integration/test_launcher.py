@@ -1,4 +1,6 @@
-"""A worker that is killed, and the launcher that goes on without it: nothing runs twice, every exit code is known."""
+"""A worker that is killed, and the launcher that goes on without it: nothing runs twice, every exit
+code is known.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,11 @@ NO_ROOM = "process store: File too large"
 
 @pytest.fixture
 async def worker(state: FakeState, nats_url: str, tmp_path: Path) -> AsyncIterator[WorkerProcess]:
-    settings = {"stop_grace_s": 1, "heartbeat_interval_s": 0.2, "pause_s": 60}  # nobody continues what a test stops
+    settings = {
+        "stop_grace_s": 1,
+        "heartbeat_interval_s": 0.2,
+        "pause_s": 60,
+    }  # nobody continues what a test stops
     async with WorkerProcess(nats_url, tmp_path / "w0", **settings) as process:  # type: ignore[arg-type]
         await state.registration()
         yield process
@@ -46,7 +52,9 @@ def waiting(go: Path) -> str:
 
 
 def ends(register: Register) -> dict[AttemptRef, tuple[Cause, int | None]]:
-    return {s.ref: (s.ended.cause, s.ended.exit_code) for s in register.attempts if s.ended is not None}
+    return {
+        s.ref: (s.ended.cause, s.ended.exit_code) for s in register.attempts if s.ended is not None
+    }
 
 
 async def test_what_was_requested_before_a_worker_died_runs_once(
@@ -58,7 +66,8 @@ async def test_what_was_requested_before_a_worker_died_runs_once(
     await state.until(lambda: state.reported(ref) == [K.PREPARING])
     await connection.bus.flush()
     answered_ms = time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
-    # It requests when its report is answered; that is behind it when it has sent several heartbeats since.
+    # It requests when its report is answered; that is behind it when it has sent several heartbeats
+    # since.
     await state.until(lambda: sum(beat.monotonic_ms > answered_ms for beat in state.beats) >= 5)
     await worker.kill()
     assert not (tmp_path / "runs").exists()
@@ -94,7 +103,9 @@ async def test_tasks_that_end_while_no_worker_lives_are_reported_as_they_ended(
 ):
     go = tmp_path / "go"
     commands = ["exit 7", "exit 0", "kill -SEGV $$", 'printf "no luck" > $IRIS_ERROR_FILE; exit 1']
-    refs = [await state.run("sh", "-c", f"{waiting(go)}; echo late; {command}") for command in commands]
+    refs = [
+        await state.run("sh", "-c", f"{waiting(go)}; echo late; {command}") for command in commands
+    ]
     for ref in refs:
         await state.running(ref)
     await worker.kill()
@@ -102,21 +113,32 @@ async def test_tasks_that_end_while_no_worker_lives_are_reported_as_they_ended(
     await until(lambda: not worker.launchers())
     await worker.start()
     register = await state.registration(2)
-    found = [s.ended for ref in refs for s in register.attempts if s.ref == ref and s.ended is not None]
-    assert [(e.exit_code, e.signal) for e in found] == [(7, None), (0, None), (None, signal.SIGSEGV), (1, None)]
+    found = [
+        s.ended for ref in refs for s in register.attempts if s.ref == ref and s.ended is not None
+    ]
+    assert [(e.exit_code, e.signal) for e in found] == [
+        (7, None),
+        (0, None),
+        (None, signal.SIGSEGV),
+        (1, None),
+    ]
     assert found[3].error == "no luck"
     for ref in refs:
         await state.printed(ref, b"late\n")
 
 
-async def test_tasks_run_once_whenever_their_worker_is_killed(state: FakeState, worker: WorkerProcess, tmp_path: Path):
+async def test_tasks_run_once_whenever_their_worker_is_killed(
+    state: FakeState, worker: WorkerProcess, tmp_path: Path
+):
     runs = tmp_path / "runs"
     command = f"echo $IRIS_JOB >> {runs}; sleep 0.02; exit 7"
     for number in range(2, 8):
         refs = [AttemptRef(number * 100 + n, 0, 0) for n in range(20)]
         work = [template("sh", "-c", command, job=ref.job, name=f"/{ref.job}") for ref in refs]
         await state.tell(work, run=refs)
-        await until(lambda number=number: runs.exists() and len(runs.read_text().split()) >= number * 3)
+        await until(
+            lambda number=number: runs.exists() and len(runs.read_text().split()) >= number * 3
+        )
         await worker.kill()
         await worker.start()
         await state.registration(number)
@@ -137,7 +159,9 @@ async def test_a_worker_ends_with_its_launcher_and_the_next_one_adopts_its_tasks
     await state.printed(runs, b"before\n")
     state.silent = True
     ended = await state.run("sh", "-c", "exit 7")
-    await state.until(lambda: any(stage.ref == ended and stage.ended is not None for stage in state.ignored))
+    await state.until(
+        lambda: any(stage.ref == ended and stage.ended is not None for stage in state.ignored)
+    )
     os.kill(worker.launcher_pid, signal.SIGKILL)
     assert await worker.ended() == 1
     state.silent = False
@@ -147,12 +171,19 @@ async def test_a_worker_ends_with_its_launcher_and_the_next_one_adopts_its_tasks
     assert ends(register) == {ended: (Cause.EXITED, 7)}
     go.touch()
     end = await state.ended(runs)
-    assert (end.cause, end.exit_code) in {(Cause.EXITED, 0), (Cause.WORKER_CRASHED, None)}  # as the kernel allows
+    assert (end.cause, end.exit_code) in {
+        (Cause.EXITED, 0),
+        (Cause.WORKER_CRASHED, None),
+    }  # as the kernel allows
     assert await state.output(runs) == b"before\nafter\n"
 
 
-async def test_a_launcher_that_somebody_stops_is_continued(state: FakeState, nats_url: str, tmp_path: Path):
-    async with WorkerProcess(nats_url, tmp_path / "w0", heartbeat_interval_s=0.2, pause_s=1) as worker:
+async def test_a_launcher_that_somebody_stops_is_continued(
+    state: FakeState, nats_url: str, tmp_path: Path
+):
+    async with WorkerProcess(
+        nats_url, tmp_path / "w0", heartbeat_interval_s=0.2, pause_s=1
+    ) as worker:
         await state.registration()
         launcher = worker.launcher_pid
         suspend(launcher)
@@ -163,11 +194,15 @@ async def test_a_launcher_that_somebody_stops_is_continued(state: FakeState, nat
 async def test_an_unusable_launcher_is_a_fault_of_the_host_and_is_replaced(
     state: FakeState, nats_url: str, tmp_path: Path
 ):
-    async with WorkerProcess(nats_url, tmp_path / "w0", heartbeat_interval_s=0.2, pause_s=0.4) as worker:
+    async with WorkerProcess(
+        nats_url, tmp_path / "w0", heartbeat_interval_s=0.2, pause_s=0.4
+    ) as worker:
         await state.registration()
         ref, launcher = await state.run("sleep", "1000"), worker.launcher_pid
         await state.running(ref)
-        assert ctypes.CDLL(None).ptrace(PTRACE_ATTACH, launcher, 0, 0) == 0  # SIGCONT does not help it
+        assert (
+            ctypes.CDLL(None).ptrace(PTRACE_ATTACH, launcher, 0, 0) == 0
+        )  # SIGCONT does not help it
         await until(lambda: not lives(launcher))
         assert any(SILENT in beat.detail for beat in state.beats)
         assert await worker.ended() == 1
@@ -208,10 +243,14 @@ async def test_nothing_starts_that_cannot_be_recorded_until_it_can_be(
 ):
     await state.ended(await state.run("true"))
     _, most = resource.prlimit(worker.launcher_pid, resource.RLIMIT_FSIZE)
-    resource.prlimit(worker.launcher_pid, resource.RLIMIT_FSIZE, (0, most))  # its writes fail, as on a full disk
+    resource.prlimit(
+        worker.launcher_pid, resource.RLIMIT_FSIZE, (0, most)
+    )  # its writes fail, as on a full disk
     refs = [await state.run("touch", str(tmp_path / "ran")) for _ in range(2)]
     ends = [await state.ended(ref) for ref in refs]
-    assert {(end.cause, end.error) for end in ends} == {(Cause.INFRASTRUCTURE, f"{CANNOT_START}: {NO_ROOM}")}
+    assert {(end.cause, end.error) for end in ends} == {
+        (Cause.INFRASTRUCTURE, f"{CANNOT_START}: {NO_ROOM}")
+    }
     await state.until(lambda: [beat.detail for beat in state.beats][-1:] == [NO_ROOM])
     resource.prlimit(worker.launcher_pid, resource.RLIMIT_FSIZE, (most, most))
     await state.until(lambda: state.beats[-1].healthy)
@@ -231,14 +270,18 @@ async def test_a_launcher_without_descriptors_keeps_its_tasks_and_recovers(
         resource.prlimit(launcher, resource.RLIMIT_NOFILE, (0, most))
         await worker.kill()
         await worker.start()
-        await until(lambda: "a worker cannot be accepted now: Too many open files" in log.read_text())
+        await until(
+            lambda: "a worker cannot be accepted now: Too many open files" in log.read_text()
+        )
         resource.prlimit(launcher, resource.RLIMIT_NOFILE, (most, most))
         await state.registration(2)
         go.touch()
         assert ((await state.ended(ref)).exit_code, worker.launchers()) == (7, [launcher])
 
 
-async def test_a_launcher_ends_with_a_worker_that_is_told_to_end(state: FakeState, worker: WorkerProcess):
+async def test_a_launcher_ends_with_a_worker_that_is_told_to_end(
+    state: FakeState, worker: WorkerProcess
+):
     ref = await state.run("sleep", "1000")
     await state.running(ref)
     assert len(worker.launchers()) == 1
@@ -266,7 +309,11 @@ async def test_an_output_directory_is_stored_by_the_next_worker(
     await worker.kill()
     await worker.start()
     ended = await state.ended(ref)
-    assert (ended.cause, ended.exit_code, (tmp_path / "runs").read_text()) == (Cause.EXITED, 3, "ran\n")
+    assert (ended.cause, ended.exit_code, (tmp_path / "runs").read_text()) == (
+        Cause.EXITED,
+        3,
+        "ran\n",
+    )
     assert ended.artifact is not None
     size, after = 0, 0
     while part := await state.connection.streams.next(

@@ -1,4 +1,6 @@
-"""Submissions without a leader: delayed for a short time, refused for longer; none takes effect twice."""
+"""Submissions without a leader: delayed for a short time, refused for longer; none takes effect
+twice.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,11 @@ async def names(http: httpx.AsyncClient) -> Counter[str]:
     found: Counter[str] = Counter()
     cursor = None
     while True:
-        page = (await http.get("/v1/jobs", params={"limit": 500, **({"cursor": cursor} if cursor else {})})).json()
+        page = (
+            await http.get(
+                "/v1/jobs", params={"limit": 500, **({"cursor": cursor} if cursor else {})}
+            )
+        ).json()
         found.update(item["name"] for item in page["items"])
         cursor = page["next_cursor"]
         if not cursor:
@@ -60,12 +66,16 @@ async def test_a_leader_that_is_killed_is_not_noticed_by_who_submits(nats_url: s
         gateway = made.add("gateway", "gateway", "gateway.command_timeout_s=50")
         async with httpx.AsyncClient(base_url=gateway.url, timeout=60) as http:
             first = [await post(http, f"/before-{number}") for number in range(WAVE)]
-            during = [asyncio.create_task(post(http, f"/during-{number}")) for number in range(WAVE)]
+            during = [
+                asyncio.create_task(post(http, f"/during-{number}")) for number in range(WAVE)
+            ]
             await asyncio.sleep(0)
             for state in states[:1]:
                 assert state.process is not None
                 state.process.kill()
-            during += [asyncio.create_task(post(http, f"/later-{number}")) for number in range(WAVE)]
+            during += [
+                asyncio.create_task(post(http, f"/later-{number}")) for number in range(WAVE)
+            ]
             answers = [*first, *await asyncio.gather(*during)]
             assert {answer.status_code for answer in answers} == {201}
             assert await names(http) == Counter({answer.json()["name"]: 1 for answer in answers})
@@ -80,7 +90,9 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 
 @pytest.fixture
 async def http(cluster: Cluster) -> AsyncIterator[httpx.AsyncClient]:
-    async with httpx.AsyncClient(base_url=cluster.url, headers=cluster.headers, timeout=60) as client:
+    async with httpx.AsyncClient(
+        base_url=cluster.url, headers=cluster.headers, timeout=60
+    ) as client:
         yield client
 
 
@@ -92,13 +104,17 @@ async def test_who_is_refused_while_nobody_answers_repeats_it_and_has_it_once(
     with suspended(cluster.pids("state")):
         refused = await asyncio.gather(*(post(http, name) for name in wanted))
         patient = asyncio.create_task(asyncio.to_thread(submit_patiently, cluster))
-        assert {(a.status_code, a.headers["content-type"]) for a in refused} == {(503, "application/problem+json")}
+        assert {(a.status_code, a.headers["content-type"]) for a in refused} == {
+            (503, "application/problem+json")
+        }
         assert {(a.headers["retry-after"], a.json()["retryable"]) for a in refused} == {("1", True)}
         assert all("may have taken effect" in answer.json()["detail"] for answer in refused)
         assert not patient.done()
     assert (await patient) == "/patient"
     for first in range(0, MANY, WAVE):
-        again = await asyncio.gather(*(post_patiently(http, name) for name in wanted[first : first + WAVE]))
+        again = await asyncio.gather(
+            *(post_patiently(http, name) for name in wanted[first : first + WAVE])
+        )
         assert {answer.status_code for answer in again} <= {200, 201}
     assert await names(http) == Counter(dict.fromkeys(("/first", "/patient", *wanted), 1))
 

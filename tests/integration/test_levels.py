@@ -1,4 +1,6 @@
-"""Gangs by levels of the topology, on real processes: what people are told before, while and after they run."""
+"""Gangs by levels of the topology, on real processes: what people are told before, while and after
+they run.
+"""
 
 from __future__ import annotations
 
@@ -30,11 +32,17 @@ def test_a_level_that_no_host_has_is_told_before_and_while_a_gang_waits(cluster:
     until(lambda: "os and row" in cluster.iris("why", "rows").out, "why says it")
     cluster.iris("cancel", "rows")
 
-    words = "needs 2 workers free at once with the same os and row; no matching worker has os and row"
+    words = (
+        "needs 2 workers free at once with the same os and row; no matching worker has os and row"
+    )
     assert (before.code, words in before.out) == (13, True)
     assert "has the attribute row" in submitted.err
 
 
 def test_a_level_that_is_mistyped_is_refused(cluster: Cluster) -> None:
     wrong = cluster.iris("run", "--group-by", "rack", "--group-by", "rack:preferred", "--", "true")
-    assert (wrong.code, "--group-by" in wrong.err, "rack is a level twice" in wrong.err) == (2, True, True)
+    assert (wrong.code, "--group-by" in wrong.err, "rack is a level twice" in wrong.err) == (
+        2,
+        True,
+        True,
+    )

@@ -1,4 +1,6 @@
-"""All streams are lost while workers run tasks: no state service begins from nothing, and a backup brings all back."""
+"""All streams are lost while workers run tasks: no state service begins from nothing, and a backup
+brings all back.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,10 @@ def running(client: Client, place: Path, name: str) -> tuple[Job, psutil.Process
     pid = place / f"{name}.pid"
     script = f"echo $$ > {pid}; until [ -e {place}/{name}.end ]; do sleep 0.1; done"
     job = client.run(["sh", "-c", script], name=name, cpu=0.1)
-    until(lambda: pid.exists() and pid.read_text().strip() and job.refresh().state == "running", "it runs")
+    until(
+        lambda: pid.exists() and pid.read_text().strip() and job.refresh().state == "running",
+        "it runs",
+    )
     return job, psutil.Process(int(pid.read_text()))
 
 
@@ -94,7 +99,9 @@ async def test_lost_records_are_restored_while_the_tasks_of_the_backup_run_on(tm
         assert task.is_running()
         verified = admin("verify", url=server.url)
         assert (verified.code, "iris admin restore" in verified.out) == (DAMAGED, True), verified
-        assert "worker w0 has task 0 of job j1" in (await found_by_doctor(server.url))["records_lost"]
+        assert (
+            "worker w0 has task 0 of job j1" in (await found_by_doctor(server.url))["records_lost"]
+        )
 
         restored = admin("restore", tmp_path / "backup", url=server.url)
         assert restored.code == 0, restored
@@ -116,7 +123,11 @@ def test_without_a_backup_a_cluster_begins_anew_only_when_told_to(tmp_path: Path
         assert task.is_running()
 
         anew = services.add("state", "anew", "state.begin_anew=true")
-        until(lambda: not task.is_running() or task.status() == psutil.STATUS_ZOMBIE, "it is stopped", ENDS_S)
+        until(
+            lambda: not task.is_running() or task.status() == psutil.STATUS_ZOMBIE,
+            "it is stopped",
+            ENDS_S,
+        )
         assert client.run(["true"], name="first", cpu=0.1).wait(ENDS_S).state == "succeeded"
         anew.terminate()
         state.start()

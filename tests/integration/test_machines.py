@@ -1,4 +1,6 @@
-"""Several machines as namespaces, each with a worker: programs that need one each, and one partitioned."""
+"""Several machines as namespaces, each with a worker: programs that need one each, and one
+partitioned.
+"""
 
 from __future__ import annotations
 
@@ -44,16 +46,22 @@ def with_ray(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
         pytest.skip("no ray: put it on PATH, or `make bench-peers`")
     RAYS_DIRECTORY.mkdir(exist_ok=True)
     path, own = str(Path(RAY).parent), [str(RAYS_DIRECTORY)]
-    with machines_on(tmp_path_factory.mktemp("ray") / "data", 2, path=path, own_directories=own) as machines:
+    with machines_on(
+        tmp_path_factory.mktemp("ray") / "data", 2, path=path, own_directories=own
+    ) as machines:
         yield machines
     with contextlib.suppress(OSError):  # it has been there before, and is not empty
         RAYS_DIRECTORY.rmdir()
 
 
 def documented() -> list[str]:
-    """The command of the page on gangs that runs a Ray program, without its `iris`; Ray waits longer for its nodes."""
+    """The command of the page on gangs that runs a Ray program, without its `iris`; Ray waits
+    longer for its nodes.
+    """
     found = re.search(
-        r"^\$ iris (run .* -- sh node\.sh python pi\.py)$", (ROOT / "docs/gangs.md").read_text(), re.MULTILINE
+        r"^\$ iris (run .* -- sh node\.sh python pi\.py)$",
+        (ROOT / "docs/gangs.md").read_text(),
+        re.MULTILINE,
     )
     assert found
     run, *words = shlex.split(found[1])
@@ -84,20 +92,30 @@ def test_a_failed_ray_program_fails_its_gang_with_one_failure(with_ray: Machines
     done = with_ray.iris(*words[:-2], "sh", "-c", "exit 9", timeout=RAY_S)
     head, other = with_ray.client.job("/broken").tasks()
 
-    assert (done.code, head.state, other.state) == (3, "failed", "worker_failed"), done.out + done.err
+    assert (done.code, head.state, other.state) == (3, "failed", "worker_failed"), (
+        done.out + done.err
+    )
     assert (head.exit_code, head.failure_count, other.failure_count) == (9, 1, 0)
-    assert (other.cause, head.preemption_count, other.preemption_count) == ("coscheduled_sibling", 0, 0)
+    assert (other.cause, head.preemption_count, other.preemption_count) == (
+        "coscheduled_sibling",
+        0,
+        0,
+    )
     until(lambda: left(with_ray) == [0, 0], "nothing of Ray is left")
 
 
 def test_tasks_of_a_cut_off_machine_run_elsewhere_and_it_comes_back(tmp_path: Path):
     runs, gate = tmp_path / "runs", tmp_path / "gate"
-    script = f"echo $IRIS_TASK_INDEX.$IRIS_ATTEMPT >> {runs}; until [ -e {gate} ]; do sleep 0.1; done"
+    script = (
+        f"echo $IRIS_TASK_INDEX.$IRIS_ATTEMPT >> {runs}; until [ -e {gate} ]; do sleep 0.1; done"
+    )
 
     with machines_on(tmp_path / "data", 3, SHORT_GRACE) as cluster:
 
         def state_of(machine: Machine) -> str:
-            return next(worker.state for worker in cluster.client.workers() if worker.id == machine.name)
+            return next(
+                worker.state for worker in cluster.client.workers() if worker.id == machine.name
+            )
 
         def all_run() -> bool:
             return all(task.state == "running" for task in job.tasks())
@@ -113,7 +131,10 @@ def test_tasks_of_a_cut_off_machine_run_elsewhere_and_it_comes_back(tmp_path: Pa
 
         victim.cut()
         until(lambda: state_of(victim) == "lost", "the machine is given up")
-        until(lambda: all(len(task.attempts) == 1 + (task.index in moved) for task in job.tasks()), "they are placed")
+        until(
+            lambda: all(len(task.attempts) == 1 + (task.index in moved) for task in job.tasks()),
+            "they are placed",
+        )
         until(all_run, "all tasks run again")
         assert victim.tasks()  # nobody could stop what it ran
         victim.mend()
@@ -129,6 +150,8 @@ def test_tasks_of_a_cut_off_machine_run_elsewhere_and_it_comes_back(tmp_path: Pa
 
     assert ended.state == "succeeded"
     assert victim.name not in {task.worker for task in tasks}
-    assert {task.index: task.preemption_count for task in tasks} == {n: int(n in moved) for n in range(3)}
+    assert {task.index: task.preemption_count for task in tasks} == {
+        n: int(n in moved) for n in range(3)
+    }
     assert {task.attempts[0].cause for task in tasks if task.index in moved} == {"worker_lost"}
     assert sorted(noted()) == sorted([f"{n}.0" for n in range(3)] + [f"{n}.1" for n in moved])

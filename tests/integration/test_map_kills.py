@@ -1,4 +1,6 @@
-"""What runs a map is killed while calls wait behind one that runs: each call ends once, and no result is lost."""
+"""What runs a map is killed while calls wait behind one that runs: each call ends once, and no
+result is lost.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ HELD, CALLS = 15, 40
 def one_host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """A cluster of one worker with 8 cores."""
     data = tmp_path_factory.mktemp("kills") / "data"
-    with cluster_on(data, "--workers", "1", *settings(data, "[cluster]\nrestart_workers = true\n")) as running:
+    with cluster_on(
+        data, "--workers", "1", *settings(data, "[cluster]\nrestart_workers = true\n")
+    ) as running:
         yield running
 
 
@@ -40,7 +44,9 @@ def kill_launcher(cluster: Cluster, _: int) -> None:
     """Its worker ends with it, and the next one starts another."""
     before = cluster.pids("worker")
     launcher(cluster).kill()
-    until(lambda: cluster.pids("worker") and cluster.pids("worker") != before, "another worker runs")
+    until(
+        lambda: cluster.pids("worker") and cluster.pids("worker") != before, "another worker runs"
+    )
 
 
 def kill_templates(cluster: Cluster, held: int) -> None:
@@ -56,7 +62,9 @@ def kill_templates(cluster: Cluster, held: int) -> None:
 
 @pytest.mark.parametrize("reuse", [1, 100])
 @pytest.mark.parametrize("kill", [kill_worker, kill_launcher, kill_templates])
-def test_each_call_ends_once(one_host: Cluster, tmp_path: Path, kill: Callable[[Cluster, int], None], reuse: int):
+def test_each_call_ends_once(
+    one_host: Cluster, tmp_path: Path, kill: Callable[[Cluster, int], None], reuse: int
+):
     gate, runs = tmp_path / "gate", tmp_path / "runs"
 
     def call(number: int, held: int) -> int:
@@ -71,12 +79,18 @@ def test_each_call_ends_once(one_host: Cluster, tmp_path: Path, kill: Callable[[
     def begun() -> list[tuple[int, int, int]]:
         """Number, attempt and process of each call that was begun."""
         lines = runs.read_text().splitlines() if runs.exists() else []
-        return [(int(number), int(attempt), int(pid)) for number, attempt, pid in map(str.split, lines)]
+        return [
+            (int(number), int(attempt), int(pid)) for number, attempt, pid in map(str.split, lines)
+        ]
 
     name = f"m-{kill.__name__.replace('_', '-')}-{reuse}"
     options = {"cpu": 8, "reuse": reuse, "max_retries_preemption": 100, "name": name}
     mapped = one_host.client.map(call, range(CALLS), kwargs={"held": HELD}, **options)
-    [pid] = until(lambda: [pid for number, _, pid in begun() if number == HELD], "the call that is held runs", WITHIN_S)
+    [pid] = until(
+        lambda: [pid for number, _, pid in begun() if number == HELD],
+        "the call that is held runs",
+        WITHIN_S,
+    )
     kill(one_host, pid)
     gate.touch()
     assert mapped.results(WITHIN_S) == [number * number for number in range(CALLS)]
@@ -84,7 +98,9 @@ def test_each_call_ends_once(one_host: Cluster, tmp_path: Path, kill: Callable[[
     attempts = Counter((number, attempt) for number, attempt, _ in begun())
     assert max(attempts.values()) == 1
     assert {number for number, _ in attempts} == set(range(CALLS))
-    if kill is not kill_launcher:  # nobody knows the exit of a process whose parent was killed, so it runs again
+    if (
+        kill is not kill_launcher
+    ):  # nobody knows the exit of a process whose parent was killed, so it runs again
         assert len(attempts) == CALLS
     made = one_host.client.get(f"/v1/jobs/{mapped.job.id}/tasks?limit=100", dict)["items"]
     assert {task["state"] for task in made} == {"succeeded"}

@@ -1,4 +1,6 @@
-"""Maps on a whole cluster: each call ends in a clear outcome of its own, whatever the function does."""
+"""Maps on a whole cluster: each call ends in a clear outcome of its own, whatever the function
+does.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,9 @@ def until(true: Callable[[], bool]) -> None:
 
 
 def test_several_iterables_and_constant_arguments_reach_each_call(cluster):
-    mapped = cluster.client.map(lambda x, y, *, z: (x, y, z), [1, 2], "ab", kwargs={"z": 3}, name="m-several", cpu=0.1)
+    mapped = cluster.client.map(
+        lambda x, y, *, z: (x, y, z), [1, 2], "ab", kwargs={"z": 3}, name="m-several", cpu=0.1
+    )
     spread = cluster.client.starmap(pow, [(2, 3), (3, 2)], name="m-star", cpu=0.1)
 
     assert mapped.results(WITHIN_S) == [(1, "a", 3), (2, "b", 3)]
@@ -105,7 +109,12 @@ def test_a_process_that_dies_fails_its_own_call_only(cluster, reuse):
     errors = [future.exception(WITHIN_S) for future in mapped.futures]
 
     assert [type(error) for error in errors] == [JobFailed] * 4 + [type(None)]
-    assert [(e.exit_code, e.signal) for e in errors[:4]] == [(7, None), (None, 9), (4, None), (0, None)]
+    assert [(e.exit_code, e.signal) for e in errors[:4]] == [
+        (7, None),
+        (None, 9),
+        (4, None),
+        (0, None),
+    ]
     assert mapped[4].result() == "well"
 
 
@@ -140,8 +149,18 @@ def test_odd_functions_end_in_a_clear_outcome_of_their_call(cluster, reuse):
     whats = ["fork", "close", "threads", "print", "result", "error", "plain"]
     mapped = cluster.client.map(odd, whats, name=f"m-odd-{reuse}", reuse=reuse, cpu=0.1)
 
-    assert outcomes(mapped) == ["fork", "close", "threads", "print", "TypeError", "RemoteError", "plain"]
-    assert "Odd: the weight 3 (it cannot be unpickled here: TypeError: " in str(mapped[5].exception())
+    assert outcomes(mapped) == [
+        "fork",
+        "close",
+        "threads",
+        "print",
+        "TypeError",
+        "RemoteError",
+        "plain",
+    ]
+    assert "Odd: the weight 3 (it cannot be unpickled here: TypeError: " in str(
+        mapped[5].exception()
+    )
 
 
 @pytest.mark.parametrize("reuse", [1, 50])
@@ -163,7 +182,9 @@ def test_the_timeout_of_a_call_ends_it_and_others_go_on(cluster, reuse):
 
 
 def test_large_items_and_results_travel(cluster):
-    mapped = cluster.client.map(lambda data: data[::-1], [b"ab" * 1_000_000, b"xy"], name="m-large", cpu=0.1)
+    mapped = cluster.client.map(
+        lambda data: data[::-1], [b"ab" * 1_000_000, b"xy"], name="m-large", cpu=0.1
+    )
 
     assert mapped.results(WITHIN_S) == [b"ba" * 1_000_000, b"yx"]
 
@@ -176,7 +197,9 @@ def test_a_failed_call_is_tried_again(cluster, tmp_path):
             raise ValueError(os.environ["IRIS_ATTEMPT"])
         return os.environ["IRIS_ATTEMPT"]
 
-    mapped = cluster.client.map(flaky, [0, 1], retries=1, return_exceptions=True, name="m-retries", cpu=0.1)
+    mapped = cluster.client.map(
+        flaky, [0, 1], retries=1, return_exceptions=True, name="m-retries", cpu=0.1
+    )
     first, second = mapped.results(WITHIN_S)
 
     assert first == "1"
@@ -238,7 +261,10 @@ with Client() as client:
 def test_a_client_that_was_killed_finds_its_map_again_and_so_does_a_second(cluster):
     paths = os.pathsep.join(str(Path(module.__file__).parents[1]) for module in (iris, iris_core))
     process = subprocess.Popen(
-        [sys.executable, "-c", SCRIPT], env={**cluster.environ, "PYTHONPATH": paths}, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", SCRIPT],
+        env={**cluster.environ, "PYTHONPATH": paths},
+        stdout=subprocess.PIPE,
+        text=True,
     )
     assert process.stdout is not None
     job = process.stdout.readline().strip()
@@ -302,7 +328,9 @@ def test_a_call_that_somebody_else_cancelled_ends_its_future_at_once(cluster, mo
 
 def test_a_waiting_call_that_others_cancelled_ends_its_future_at_once(cluster, monkeypatch):
     monkeypatch.setattr("iris.client.maps.mapping._LOOK_S", 1000.0)
-    mapped = cluster.client.map(lambda _: time.sleep(1000), range(2), name="m-waiting", cpu=0.1, max_parallel=1)
+    mapped = cluster.client.map(
+        lambda _: time.sleep(1000), range(2), name="m-waiting", cpu=0.1, max_parallel=1
+    )
     until(lambda: cluster.client.task("/m-waiting/0").state == "running")
     assert cluster.client.task("/m-waiting/1").state == "pending"
 
@@ -368,7 +396,13 @@ def test_what_a_rule_requeues_is_made_again(cluster, tmp_path):
             raise ValueError("the second time")
         return "made"
 
-    options = {"on_exit": ["75=requeue"], "timeout": "1s", "on_timeout": "requeue", "grace": "1s", "cpu": 0.1}
+    options = {
+        "on_exit": ["75=requeue"],
+        "timeout": "1s",
+        "on_timeout": "requeue",
+        "grace": "1s",
+        "cpu": 0.1,
+    }
     code, late = cluster.client.map(call, ["code", "late"], name="m-rules", **options)
     assert late.result(WITHIN_S) == "made"
     with pytest.raises(ValueError, match="the second time"):
@@ -433,7 +467,10 @@ def test_a_call_of_an_executor_is_cancelled_alone(cluster, tmp_path):
         until(long.running)
         assert long.cancel()
         assert executor.submit(lambda: 7).result(WITHIN_S) == 7
-    assert cluster.client.job("/m-alone").wait(WITHIN_S).task_counts == {"killed": 1, "succeeded": 1}
+    assert cluster.client.job("/m-alone").wait(WITHIN_S).task_counts == {
+        "killed": 1,
+        "succeeded": 1,
+    }
 
 
 def test_an_executor_goes_on_in_a_second_job_when_its_first_was_closed(cluster):
@@ -551,12 +588,16 @@ with Client() as client:
 def test_an_open_map_is_closed_when_the_process_of_its_client_ends(cluster, how):
     paths = os.pathsep.join(str(Path(module.__file__).parents[1]) for module in (iris, iris_core))
     environ = {**cluster.environ, "PYTHONPATH": paths}
-    subprocess.run([sys.executable, "-c", OPEN_SCRIPT, how], env=environ, timeout=WITHIN_S, check=True)
+    subprocess.run(
+        [sys.executable, "-c", OPEN_SCRIPT, how], env=environ, timeout=WITHIN_S, check=True
+    )
 
     job = cluster.client.job("/m-exit")
     assert job.wait(WITHIN_S).state == "succeeded"
     assert job.view.replicas == (1 if how == "executor" else 3)
-    assert job.view.note == (None if how == "executor" else "closed: the process of its client has ended")
+    assert job.view.note == (
+        None if how == "executor" else "closed: the process of its client has ended"
+    )
 
 
 READ_SCRIPT = """
@@ -584,7 +625,9 @@ def test_a_thread_that_reads_an_open_map_hears_that_its_process_ends(cluster):
     paths = os.pathsep.join(str(Path(module.__file__).parents[1]) for module in (iris, iris_core))
     environ = {**cluster.environ, "PYTHONPATH": paths}
     command = [sys.executable, "-c", READ_SCRIPT]
-    done = subprocess.run(command, env=environ, timeout=WITHIN_S, check=True, capture_output=True, text=True)
+    done = subprocess.run(
+        command, env=environ, timeout=WITHIN_S, check=True, capture_output=True, text=True
+    )
 
     said = "/m-read takes no further items, because this process ends"
     assert done.stdout.splitlines() == ["0", "1", "2", said]
@@ -601,7 +644,9 @@ def test_a_host_without_python_says_what_to_set(cluster, items):
     assert "`python`" in str(error)
     assert mapped.job.wait(WITHIN_S).state == "failed"
     task = cluster.client.task(f"/{name}/0")
-    assert str(task.error).startswith("python: command not found; the calls of a map run the `python` of")
+    assert str(task.error).startswith(
+        "python: command not found; the calls of a map run the `python` of"
+    )
     assert "set PATH" in cluster.iris("why", f"/{name}/0").out
 
 
@@ -618,7 +663,9 @@ def test_an_asynchronous_client_awaits_the_calls_of_an_iterator(cluster, monkeyp
 
     async def squares(most):
         async with iris.AsyncClient() as client:
-            calls = await client.map(lambda x: x * x, items(most), lookahead=2, name=f"m-async-{most}", cpu=0.1)
+            calls = await client.map(
+                lambda x: x * x, items(most), lookahead=2, name=f"m-async-{most}", cpu=0.1
+            )
             found = [await asyncio.gather(*calls), await calls.results(WITHIN_S)]
             again = await client.map_of(calls.job.name)
             ended = [future.result() async for future in again.as_completed(WITHIN_S)]
@@ -640,9 +687,14 @@ def test_a_map_within_a_call_is_a_child_job(cluster):
             inner = client.map(lambda x: x + number, [1, 2], name=f"inner-{number}", cpu=0.1)
             return inner.job.name, inner.results(60)
 
-    mapped = cluster.client.map(outer, [10, 20], name="m-nested", cpu=0.1, env={"PYTHONPATH": paths})
+    mapped = cluster.client.map(
+        outer, [10, 20], name="m-nested", cpu=0.1, env={"PYTHONPATH": paths}
+    )
 
-    assert mapped.results(WITHIN_S) == [("/m-nested/inner-10", [11, 12]), ("/m-nested/inner-20", [21, 22])]
+    assert mapped.results(WITHIN_S) == [
+        ("/m-nested/inner-10", [11, 12]),
+        ("/m-nested/inner-20", [21, 22]),
+    ]
     assert {child.job.name for child in cluster.client.tree("/m-nested").children} == {
         "/m-nested/inner-10",
         "/m-nested/inner-20",

@@ -42,13 +42,20 @@ def submitted(cluster: Cluster, bodies: list[dict[str, Any]]) -> list[int]:
             timeout=60,
             limits=httpx.Limits(max_connections=LARGE_BATCH),
         ) as client:
-            return [answer.status_code for answer in await asyncio.gather(*(one(client, body) for body in bodies))]
+            return [
+                answer.status_code
+                for answer in await asyncio.gather(*(one(client, body) for body in bodies))
+            ]
 
     async def one(client: httpx.AsyncClient, body: dict[str, Any]) -> httpx.Response:
-        """Try again as clients do: when the state service is behind, and when this process was too slow to send."""
+        """Try again as clients do: when the state service is behind, and when this process was too
+        slow to send.
+        """
         for _ in range(20):
             try:
-                answer = await client.post("/v1/jobs", json=body, headers={"Idempotency-Key": body["name"]})
+                answer = await client.post(
+                    "/v1/jobs", json=body, headers={"Idempotency-Key": body["name"]}
+                )
             except httpx.TransportError:
                 continue
             if answer.status_code not in (408, 503):
@@ -63,7 +70,9 @@ def test_a_crowd_of_large_submissions_survives_a_restart(tmp_path: Path):
     try:
         before = cluster.pids("state"), cluster.pids("gateway")
         env = {"PADDING": "x" * 240_000}
-        bodies = [{"name": f"/large-{n}", "command": ["true"], "env": env} for n in range(LARGE_BATCH)]
+        bodies = [
+            {"name": f"/large-{n}", "command": ["true"], "env": env} for n in range(LARGE_BATCH)
+        ]
         assert set(submitted(cluster, bodies)) <= {200, 201}
         assert (cluster.pids("state"), cluster.pids("gateway")) == before
     finally:
@@ -75,7 +84,9 @@ def test_a_crowd_of_large_submissions_survives_a_restart(tmp_path: Path):
 
 def test_a_new_scheduler_learns_of_many_jobs_with_large_constraints(cluster: Cluster):
     elsewhere = [{"key": "zone", "op": "in", "values": [f"{v:x>250}" for v in range(1000)]}]
-    bodies = [{"name": f"/picky-{n}", "command": ["true"], "constraints": elsewhere} for n in range(MANY)]
+    bodies = [
+        {"name": f"/picky-{n}", "command": ["true"], "constraints": elsewhere} for n in range(MANY)
+    ]
     assert set(submitted(cluster, bodies)) <= {200, 201}
     before = cluster.pids("state")
     cluster.kill("scheduler")
@@ -88,7 +99,9 @@ def test_a_new_scheduler_learns_of_many_jobs_with_large_constraints(cluster: Clu
 
 async def test_a_server_that_takes_too_little_is_refused_by_name(tmp_path: Path):
     async with configured_nats(tmp_path / "nats", "max_payload: 1MB") as server:
-        with pytest.raises(Unavailable, match="takes messages of 1048576 bytes, Iris needs at least 4194304"):
+        with pytest.raises(
+            Unavailable, match="takes messages of 1048576 bytes, Iris needs at least 4194304"
+        ):
             await connect(server.url, name="test")
 
 
@@ -120,11 +133,17 @@ def large(size: int, mark: str) -> bytes:
     values = [f"{number:x>250}" for number in range(size // 253 - 2)]
     per_constraint = 1000
     groups = [values[at : at + per_constraint] for at in range(0, len(values), per_constraint)]
-    constraints = [{"key": f"zone-{at}", "op": "in", "values": group} for at, group in enumerate(groups)]
+    constraints = [
+        {"key": f"zone-{at}", "op": "in", "values": group} for at, group in enumerate(groups)
+    ]
     least = len(to_json({"template": {"constraints": constraints, "env": {"PADDING": mark}}}))
-    return to_json({"template": {"constraints": constraints, "env": {"PADDING": mark + "x" * (size - least)}}})
+    return to_json(
+        {"template": {"constraints": constraints, "env": {"PADDING": mark + "x" * (size - least)}}}
+    )
 
 
 def patched(cluster: Cluster, body: bytes) -> httpx.Response:
     headers = {"Content-Type": "application/json", **cluster.headers}
-    return httpx.patch(f"{cluster.url}/v1/deployments/chat", content=body, headers=headers, timeout=60)
+    return httpx.patch(
+        f"{cluster.url}/v1/deployments/chat", content=body, headers=headers, timeout=60
+    )

@@ -15,12 +15,16 @@ assert chain_mutants  # its mutants are among `PLANTS`
 pytestmark = pytest.mark.integration
 
 SEEDS = 120
-"""One world in ten or more finds what is not shy: hardly ever does a commit move moments so that none of these does."""
+"""One world in ten or more finds what is not shy: hardly ever does a commit move moments so that
+none of these does.
+"""
 SHY_SEEDS = 1500
 TURNS = 20
 
 
-@pytest.mark.parametrize("name", in_turns((name for name, plant in PLANTS.items() if not plant.is_shy), TURNS))
+@pytest.mark.parametrize(
+    "name", in_turns((name for name, plant in PLANTS.items() if not plant.is_shy), TURNS)
+)
 def test_a_storm_finds(name):
     assert finder(name, PLANTS[name], SEEDS) is not None, PLANTS[name].says
 
@@ -39,7 +43,9 @@ def finder(name: str, plant: Plant, seeds: int) -> int | None:
 
 
 def _breaks(seed: int, plant: Plant) -> bool:
-    """Whether the judge has found something; not that the plant raises, because it fits the code no more."""
+    """Whether the judge has found something; not that the plant raises, because it fits the code no
+    more.
+    """
     try:
         wrong = play(seed, plant.storm).wrong
     except LookupError:
@@ -54,7 +60,9 @@ def test_each_mutant_has_its_turn(monkeypatch: pytest.MonkeyPatch):
     taken = []
     for now in range(TURNS):
         monkeypatch.setattr(turns, "commits", lambda now=now: now)
-        taken += [case.values[0] for case in in_turns(names, TURNS) if pytest.mark.soak not in case.marks]
+        taken += [
+            case.values[0] for case in in_turns(names, TURNS) if pytest.mark.soak not in case.marks
+        ]
     assert sorted(taken) == sorted(names)
 
 

@@ -1,4 +1,6 @@
-"""A worker on a virtual machine that is taken away: real processes, and a metadata server on loopback."""
+"""A worker on a virtual machine that is taken away: real processes, and a metadata server on
+loopback.
+"""
 
 from __future__ import annotations
 
@@ -45,16 +47,30 @@ async def test_a_notice_gives_tasks_the_time_left_while_the_worker_drains(
         code = await worker.ended()
 
     has = about.attributes
-    assert (has["tpu-name"], has["tpu-worker-id"], has["zone"], has["spot"]) == ("train-0", 2, "us-central2-b", "true")
+    assert (has["tpu-name"], has["tpu-worker-id"], has["zone"], has["spot"]) == (
+        "train-0",
+        2,
+        "us-central2-b",
+        "true",
+    )
     assert about.total.chips == 4
-    assert (ended.cause, ended.exit_code, (tmp_path / "checkpoint").read_text()) == (Cause.CANCELLED, 0, "saved\n")
-    assert (leaving, state.why_leaving) == ({"stopping"}, "this VM is being preempted, 30 s after notice")
+    assert (ended.cause, ended.exit_code, (tmp_path / "checkpoint").read_text()) == (
+        Cause.CANCELLED,
+        0,
+        "saved\n",
+    )
+    assert (leaving, state.why_leaving) == (
+        {"stopping"},
+        "this VM is being preempted, 30 s after notice",
+    )
     assert again
     assert (order.taken, order.stopping) == (False, True)
     assert (code, state.leaving[-1]) == (0, "gone")
 
 
-async def test_a_metadata_server_that_is_away_delays_no_start(state: FakeState, nats_url: str, tmp_path: Path):
+async def test_a_metadata_server_that_is_away_delays_no_start(
+    state: FakeState, nats_url: str, tmp_path: Path
+):
     with_nobody = "http://127.0.0.1:1"
     async with WorkerProcess(nats_url, tmp_path / "w0", metadata_url=with_nobody):
         async with asyncio.timeout(60):

@@ -31,11 +31,25 @@ def ask(cluster: Cluster, directory: Path, *options: str) -> None:
         "run",
         f"{cluster.url}/v1/openapi.json",
     ]
-    command += ["--header", f"Authorization: Bearer {cluster.token}", "--exclude-checks", "positive_data_acceptance"]
+    command += [
+        "--header",
+        f"Authorization: Bearer {cluster.token}",
+        "--exclude-checks",
+        "positive_data_acceptance",
+    ]
     command += ["--request-timeout", "20"]
-    environ = {**os.environ, "SCHEMATHESIS_HOOKS": "tests.support.openapi_checks", "PYTHONPATH": str(ROOT)}
+    environ = {
+        **os.environ,
+        "SCHEMATHESIS_HOOKS": "tests.support.openapi_checks",
+        "PYTHONPATH": str(ROOT),
+    }
     found = subprocess.run(
-        [*command, *options], cwd=directory, env=environ, capture_output=True, text=True, check=False
+        [*command, *options],
+        cwd=directory,
+        env=environ,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     if found.returncode:
         pytest.fail(found.stdout[found.stdout.find("FAILURES") :] + found.stderr, pytrace=False)
@@ -50,5 +64,12 @@ def test_the_gateway_keeps_to_its_document(cluster: Cluster, tmp_path: Path):
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
 def test_the_gateway_keeps_to_its_document_in_5000_cases(cluster: Cluster, tmp_path: Path):
-    options = ("--phases", "examples,coverage,fuzzing", "--max-examples", "30", "--generation-database", "none")
+    options = (
+        "--phases",
+        "examples,coverage,fuzzing",
+        "--max-examples",
+        "30",
+        "--generation-database",
+        "none",
+    )
     ask(cluster, tmp_path, *options)

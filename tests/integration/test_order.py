@@ -31,9 +31,19 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 def another_host(cluster: Cluster, data: Path, *settings: str) -> Iterator[None]:
     """A worker process that `iris up` did not start."""
     seed = cluster.credentials("worker", "tainted").nkey_seed
-    given = [f"nats.url={cluster.nats_url}", f"nats.nkey_seed={seed}", f"worker.data={data}", *settings]
+    given = [
+        f"nats.url={cluster.nats_url}",
+        f"nats.nkey_seed={seed}",
+        f"worker.data={data}",
+        *settings,
+    ]
     given += [f"worker.{key}={value}" for key, value in UNCONFINED.items()]
-    command = [sys.executable, "-m", "iris_worker", *(word for setting in given for word in ("--set", setting))]
+    command = [
+        sys.executable,
+        "-m",
+        "iris_worker",
+        *(word for setting in given for word in ("--set", setting)),
+    ]
     process = subprocess.Popen(command, env=environment(), stderr=subprocess.DEVNULL)
     try:
         yield
@@ -42,7 +52,9 @@ def another_host(cluster: Cluster, data: Path, *settings: str) -> Iterator[None]
         process.wait(60)
 
 
-def test_production_evicts_batch_and_starts_after_the_victim_has_stopped(small: Cluster, tmp_path: Path) -> None:
+def test_production_evicts_batch_and_starts_after_the_victim_has_stopped(
+    small: Cluster, tmp_path: Path
+) -> None:
     log, ready = tmp_path / "log", tmp_path / "ready"
     victim = small.submit(
         "sh",
@@ -51,7 +63,9 @@ def test_production_evicts_batch_and_starts_after_the_victim_has_stopped(small: 
         name="victim",
         band="batch",
     )
-    until(lambda: ready.exists() and next(iter(victim.tasks())).state == "running", "the victim runs")
+    until(
+        lambda: ready.exists() and next(iter(victim.tasks())).state == "running", "the victim runs"
+    )
     urgent = small.submit("sh", "-c", f"echo urgent >> {log}", name="urgent", band="production")
     ended = urgent.wait(60)
     task = next(iter(victim.tasks()))
@@ -105,14 +119,24 @@ def test_a_task_that_runs_too_long_is_killed(small: Cluster) -> None:
 
 
 def test_a_tainted_host_runs_only_what_tolerates_it(small: Cluster, tmp_path: Path) -> None:
-    settings = ("worker.id=tainted", "worker.cpu_millis=4000", "worker.attributes=taint:maintenance=yes")
+    settings = (
+        "worker.id=tainted",
+        "worker.cpu_millis=4000",
+        "worker.attributes=taint:maintenance=yes",
+    )
     with another_host(small, tmp_path / "tainted", *settings):
-        until(lambda: any(w.id == "tainted" and w.state == "healthy" for w in small.client.workers()), "it is there")
+        until(
+            lambda: any(w.id == "tainted" and w.state == "healthy" for w in small.client.workers()),
+            "it is there",
+        )
         repelled = small.submit("true", name="repelled", cpu=2)
         tolerant = small.submit("true", name="tolerant", cpu=2, constraints=["taint:maintenance"])
         ended = tolerant.wait(60)
         reason = until(
-            lambda: (r := repelled.refresh().pending_reason) and r.code != "not_yet_looked_at" and r, "a reason is told"
+            lambda: (
+                (r := repelled.refresh().pending_reason) and r.code != "not_yet_looked_at" and r
+            ),
+            "a reason is told",
         )
         small.client.cancel(repelled.name)
 
@@ -126,7 +150,8 @@ def test_a_drained_host_gets_nothing_until_it_is_undrained(small: Cluster) -> No
     drained = small.iris("worker", "drain", worker)
     job = small.submit("true", name="patient")
     waiting = until(
-        lambda: (r := job.refresh().pending_reason) and r.code != "not_yet_looked_at" and job.state, "a reason is told"
+        lambda: (r := job.refresh().pending_reason) and r.code != "not_yet_looked_at" and job.state,
+        "a reason is told",
     )
     undrained = small.iris("worker", "undrain", worker)
 
@@ -146,7 +171,9 @@ def test_the_plan_says_what_the_next_cycle_does(small: Cluster) -> None:
 def test_the_owner_of_a_quota_goes_behind_everyone_else(small: Cluster, tmp_path: Path) -> None:
     log, gate = tmp_path / "log", tmp_path / "gate"
     assert small.iris("quota", "set", "greedy", "--max-running-cpu", "0.5").code == 0
-    first = small.submit("sh", "-c", f"until [ -e {gate} ]; do sleep 0.05; done", name="g1", user="greedy", cpu=1)
+    first = small.submit(
+        "sh", "-c", f"until [ -e {gate} ]; do sleep 0.05; done", name="g1", user="greedy", cpu=1
+    )
     until(lambda: first.refresh().state == "running", "it runs")
     second = small.submit("sh", "-c", f"echo greedy >> {log}", name="g2", user="greedy", cpu=1)
     modest = small.submit("sh", "-c", f"echo modest >> {log}", name="m1", user="modest", cpu=1)
@@ -166,4 +193,8 @@ def test_no_process_is_left_when_a_subtree_is_cancelled(small: Cluster, tmp_path
     ended = job.wait(60)
 
     assert ended.state == "killed"
-    until(lambda: not os.path.exists(f"/proc/{pid.read_text().strip()}"), "the grandchild has ended", 60)
+    until(
+        lambda: not os.path.exists(f"/proc/{pid.read_text().strip()}"),
+        "the grandchild has ended",
+        60,
+    )

@@ -1,4 +1,6 @@
-"""Task output is kept across leader changes and unreachable servers, in large amounts, within the disk quota."""
+"""Task output is kept across leader changes and unreachable servers, in large amounts, within the
+disk quota.
+"""
 
 from __future__ import annotations
 
@@ -25,9 +27,7 @@ from tests.support.worker import WorkerProcess, until
 pytestmark = pytest.mark.integration
 
 MB = 1_000_000
-PRINTS = (
-    "n=0; while ! test -e {go}; do n=$((n + 1)); echo line $n; echo error $n >&2; sleep 0.05; done; echo $n > {file}"
-)
+PRINTS = "n=0; while ! test -e {go}; do n=$((n + 1)); echo line $n; echo error $n >&2; sleep 0.05; done; echo $n > {file}"
 
 
 @pytest.fixture
@@ -37,7 +37,9 @@ async def three(tmp_path: Path) -> AsyncIterator[NatsCluster]:
 
 
 @pytest.mark.soak
-async def test_no_line_is_lost_when_the_log_stream_changes_its_leader(three: NatsCluster, tmp_path: Path):
+async def test_no_line_is_lost_when_the_log_stream_changes_its_leader(
+    three: NatsCluster, tmp_path: Path
+):
     connection = await connect(three.url, name="test", replicas=3)
     await connection.streams.ensure()
     state = await FakeState(connection, "w0").start()
@@ -45,7 +47,12 @@ async def test_no_line_is_lost_when_the_log_stream_changes_its_leader(three: Nat
     refs = [AttemptRef(1, index, 0) for index in range(8)]
     async with WorkerProcess(three.url, tmp_path / "w0"):
         await state.registration()
-        work = template("sh", "-c", PRINTS.format(go=go, file=f"{tmp_path}/$IRIS_TASK_INDEX"), replicas=len(refs))
+        work = template(
+            "sh",
+            "-c",
+            PRINTS.format(go=go, file=f"{tmp_path}/$IRIS_TASK_INDEX"),
+            replicas=len(refs),
+        )
         await state.tell([work], run=refs)
         for _ in range(8):
             before = await connection.streams.end(subjects.LOGS.name)
@@ -63,14 +70,20 @@ async def test_no_line_is_lost_when_the_log_stream_changes_its_leader(three: Nat
     await connection.close()
 
 
-async def test_an_end_waits_for_its_output_as_long_as_the_bus_is_silent(own_nats: NatsProcess, tmp_path: Path):
+async def test_an_end_waits_for_its_output_as_long_as_the_bus_is_silent(
+    own_nats: NatsProcess, tmp_path: Path
+):
     connection = await connect(own_nats.url, name="test")
     await connection.streams.ensure()
     state = await FakeState(connection, "w0").start()
     go, log = tmp_path / "go", tmp_path / "log"
-    async with WorkerProcess(own_nats.url, tmp_path / "w0", log=log, log_timeout_s=0.5, report_timeout_s=0.5):
+    async with WorkerProcess(
+        own_nats.url, tmp_path / "w0", log=log, log_timeout_s=0.5, report_timeout_s=0.5
+    ):
         await state.registration()
-        ref = await state.run("sh", "-c", f"echo before; while ! test -e {go}; do sleep 0.01; done; echo after")
+        ref = await state.run(
+            "sh", "-c", f"echo before; while ! test -e {go}; do sleep 0.01; done; echo after"
+        )
         await state.printed(ref, b"before\n")
         suspend(own_nats.pid)
         go.touch()
@@ -82,7 +95,9 @@ async def test_an_end_waits_for_its_output_as_long_as_the_bus_is_silent(own_nats
     await connection.close()
 
 
-async def test_a_hundred_megabytes_in_one_go_are_kept(state: FakeState, nats_url: str, tmp_path: Path):
+async def test_a_hundred_megabytes_in_one_go_are_kept(
+    state: FakeState, nats_url: str, tmp_path: Path
+):
     async with WorkerProcess(nats_url, tmp_path / "w0"):
         await state.registration()
         ref = await state.run("sh", "-c", f"yes 123456789 | head -c {100 * MB}")
@@ -100,7 +115,10 @@ async def test_what_is_dropped_is_said_in_the_output_and_on_the_attempt(
         ended = await state.ended(ref)
         last = (await state.chunks(ref))[-1]
         assert ended.dropped_bytes == last.dropped == 3 * MB - MB - len(last.data)
-        assert (last.dropped_lines, last.limit) == (last.dropped // 10, "log_attempt_bytes = 1,000,000")
+        assert (last.dropped_lines, last.limit) == (
+            last.dropped // 10,
+            "log_attempt_bytes = 1,000,000",
+        )
 
 
 def test_what_is_dropped_is_said_to_people(tmp_path: Path):
@@ -113,15 +131,21 @@ def test_what_is_dropped_is_said_to_people(tmp_path: Path):
         asked = urllib.request.Request(f"{cluster.url}/tasks/%2Fflood%2F0", headers=cluster.headers)
         page = urllib.request.urlopen(asked, timeout=60).read().decode()
     dropped, limit = attempt.output_dropped_bytes, "limit log_attempt_bytes = 1,000,000"
-    notice = f"[iris: {dropped:,} bytes ({dropped // 10:,} lines) of output dropped here: {limit}]\n"
+    notice = (
+        f"[iris: {dropped:,} bytes ({dropped // 10:,} lines) of output dropped here: {limit}]\n"
+    )
     assert MB < dropped < 2 * MB
     assert out.count(notice) == 1
     assert len(out) == 3 * MB - dropped + len(notice)
     assert f"{dropped:,} bytes of its output were dropped" in page
 
 
-async def test_a_flood_holds_no_more_of_the_disk_than_the_limit(state: FakeState, nats_url: str, tmp_path: Path):
-    """A task may print faster than the worker looks, so what is held is looked at each time it has stopped printing."""
+async def test_a_flood_holds_no_more_of_the_disk_than_the_limit(
+    state: FakeState, nats_url: str, tmp_path: Path
+):
+    """A task may print faster than the worker looks, so what is held is looked at each time it has
+    stopped printing.
+    """
     limits = {"log_attempt_bytes": 20 * MB, "log_bytes_per_s": 0, "log_burst_bytes": MB}
     flood = f"mkfifo go; for i in 1 2 3 4 5 6; do yes | head -c {100 * MB}; read line < go; done"
     async with asyncio.timeout(250), WorkerProcess(nats_url, tmp_path / "w0", **limits):
@@ -132,7 +156,10 @@ async def test_a_flood_holds_no_more_of_the_disk_than_the_limit(state: FakeState
             while printed < number * 100 * MB or held > 60 * MB:
                 await asyncio.sleep(0.005)
                 files = [path.stat() for path in (tmp_path / "w0" / "output").glob("*/*")]
-                printed, held = sum(file.st_size for file in files), sum(file.st_blocks * 512 for file in files)
+                printed, held = (
+                    sum(file.st_size for file in files),
+                    sum(file.st_blocks * 512 for file in files),
+                )
             [go] = (tmp_path / "w0" / "attempts").glob("*/*/go")
             await asyncio.to_thread(go.write_text, "on\n")
         ended = await state.ended(ref)
@@ -142,7 +169,9 @@ async def test_a_flood_holds_no_more_of_the_disk_than_the_limit(state: FakeState
 async def test_an_end_does_not_wait_for_ever_for_a_log_stream_that_alone_is_gone(
     state: FakeState, nats_url: str, tmp_path: Path
 ):
-    await state.connection.bus.request(f"$JS.API.STREAM.DELETE.{subjects.LOGS.name}", b"", timeout=30)
+    await state.connection.bus.request(
+        f"$JS.API.STREAM.DELETE.{subjects.LOGS.name}", b"", timeout=30
+    )
     async with WorkerProcess(nats_url, tmp_path / "w0", log_timeout_s=0.5):
         await state.registration()
         ref = await state.run("sh", "-c", "echo lost; exit 3")

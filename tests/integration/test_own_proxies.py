@@ -1,4 +1,6 @@
-"""Requests through proxies of their own: settings, discovery without NATS, reports of load, and the end."""
+"""Requests through proxies of their own: settings, discovery without NATS, reports of load, and the
+end.
+"""
 
 import asyncio
 import base64
@@ -28,13 +30,26 @@ async def proxy(connection, nats_url, tmp_path):
         yield made
 
 
-async def test_credentials_of_iris_do_not_reach_a_service_unless_it_asks(connection, nats_url, tmp_path):
+async def test_credentials_of_iris_do_not_reach_a_service_unless_it_asks(
+    connection, nats_url, tmp_path
+):
     tokens = tmp_path / "tokens"
     tokens.write_text(f"ann user {hashlib.sha256(b'secret').hexdigest()}\n")
-    claims = [base64.urlsafe_b64encode(b'{"iss": "https://id", "aud": "%b"}' % aud) for aud in (b"iris", b"shop")]
-    given = [b"secret", b"iristask_x", b"e30.%b.s" % claims[0], b"e30.%b.s" % claims[1], b"of-the-service"]
+    claims = [
+        base64.urlsafe_b64encode(b'{"iss": "https://id", "aud": "%b"}' % aud)
+        for aud in (b"iris", b"shop")
+    ]
+    given = [
+        b"secret",
+        b"iristask_x",
+        b"e30.%b.s" % claims[0],
+        b"e30.%b.s" % claims[1],
+        b"of-the-service",
+    ]
     issuer = ("proxy.oidc_issuer=https://id", "proxy.oidc_audience=iris")
-    async with front(connection, nats_url, tmp_path, f"proxy.token_file={tokens}", *issuer) as proxy:
+    async with front(
+        connection, nats_url, tmp_path, f"proxy.token_file={tokens}", *issuer
+    ) as proxy:
         passed = []
         for forwards in (False, True):
             echo = Echo()
@@ -102,7 +117,9 @@ async def test_a_proxy_started_without_nats_serves_the_last_set(tmp_path):
     nats.stop()
 
 
-async def test_a_proxy_started_without_nats_answers_though_the_last_set_is_empty(connection, tmp_path):
+async def test_a_proxy_started_without_nats_answers_though_the_last_set_is_empty(
+    connection, tmp_path
+):
     (tmp_path / "discovery.json").write_bytes(b"{}")
     kept = f"proxy.discovery_file={tmp_path / 'discovery.json'}"
     with socket.socket() as held:
@@ -110,13 +127,21 @@ async def test_a_proxy_started_without_nats_answers_though_the_last_set_is_empty
         nowhere = f"nats://127.0.0.1:{held.getsockname()[1]}"
         async with front(connection, nowhere, tmp_path, kept, "nats.retry_for_s=0.1") as proxy:
             head, body = await proxy.get("/d/chat/")
-            assert (head.split()[1], b"Retry-After: 5" in head, b"no_discovery" in body) == (b"503", True, True)
+            assert (head.split()[1], b"Retry-After: 5" in head, b"no_discovery" in body) == (
+                b"503",
+                True,
+                True,
+            )
 
 
 @pytest.mark.parametrize("damaged", [b"", b'{"chat"'])
-async def test_a_damaged_file_of_the_last_set_is_not_used(connection, nats_url, tmp_path, damaged: bytes):
+async def test_a_damaged_file_of_the_last_set_is_not_used(
+    connection, nats_url, tmp_path, damaged: bytes
+):
     (tmp_path / "discovery.json").write_bytes(damaged)
-    async with front(connection, nats_url, tmp_path, f"proxy.discovery_file={tmp_path / 'discovery.json'}") as proxy:
+    async with front(
+        connection, nats_url, tmp_path, f"proxy.discovery_file={tmp_path / 'discovery.json'}"
+    ) as proxy:
         await proxy.publish("chat", await proxy.route(saying(b"new")))
         assert (await proxy.get("/d/chat/"))[1] == b"new"
 
@@ -181,12 +206,16 @@ async def test_what_is_under_way_is_reported_for_what_is_scaled_by_rule(proxy: F
 async def test_a_websocket_is_one_request_for_as_long_as_it_lasts(proxy: Front, loads: Loads):
     async def echo(talk: Talk) -> None:
         await talk.head()
-        await talk.send(b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+        await talk.send(
+            b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
+        )
         await talk.rest()
 
     await proxy.publish("chat", await proxy.route(echo), minimum=1)
     talk = await proxy.connect()
-    await talk.send(b"GET /d/chat/ HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+    await talk.send(
+        b"GET /d/chat/ HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
+    )
     assert b" 101 " in await talk.head()
     await loads.come_to(1)
     await talk.close()
@@ -210,7 +239,9 @@ async def test_a_request_wakes_a_deployment_and_its_body_waits_unread(proxy: Fro
     route = await proxy.route(echo)
     await proxy.publish("chat", reason="no_healthy_route", minimum=0)
     talk = await proxy.connect()
-    await talk.send(b"POST /d/chat/ HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n")
+    await talk.send(
+        b"POST /d/chat/ HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n"
+    )
     await loads.come_to(1)
     await proxy.publish("chat", route, minimum=0)
     assert await talk.head() == b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -220,7 +251,9 @@ async def test_a_request_wakes_a_deployment_and_its_body_waits_unread(proxy: Fro
     await talk.close()
 
 
-async def test_a_client_that_leaves_before_the_first_route_is_not_counted(proxy: Front, loads: Loads):
+async def test_a_client_that_leaves_before_the_first_route_is_not_counted(
+    proxy: Front, loads: Loads
+):
     await proxy.publish("chat", reason="no_healthy_route", minimum=0)
     talk = await proxy.connect()
     await talk.send(b"GET /d/chat/ HTTP/1.1\r\nHost: a\r\n\r\n")
@@ -233,4 +266,8 @@ async def test_without_a_first_route_in_time_it_is_starting(connection, nats_url
     async with front(connection, nats_url, tmp_path, "proxy.wake_s=0.1") as proxy:
         await proxy.publish("chat", reason="no_healthy_route", minimum=0)
         head, body = await proxy.get("/d/chat/")
-        assert (b" 503 " in head, b"Retry-After: 5" in head, refusal(body)["code"]) == (True, True, "starting")
+        assert (b" 503 " in head, b"Retry-After: 5" in head, refusal(body)["code"]) == (
+            True,
+            True,
+            "starting",
+        )

@@ -26,7 +26,12 @@ from iris_nats.nats_process import OBSERVER, NatsProcess
 pytestmark = pytest.mark.integration
 
 SERVICES = ("state", "scheduler", "gateway", "proxy", "admin")
-LOGINS = (*map(login, SERVICES), login("worker", "w.1"), login("worker", "w2"), login("observer", OBSERVER))
+LOGINS = (
+    *map(login, SERVICES),
+    login("worker", "w.1"),
+    login("worker", "w2"),
+    login("observer", OBSERVER),
+)
 ALL = {one.label for one in LOGINS}
 W1, W2, OBSERVING = "worker-w=2E1", "worker-w2", f"observer-{OBSERVER}"
 
@@ -47,7 +52,11 @@ WHO: Mapping[str, tuple[str, str]] = {
     "iris.result.w=2E1.1": (f"{W1} admin", ""),
     "iris.result.w2.1": (f"{W2} admin", ""),
     "iris.state.ping": ("state scheduler gateway admin", "state"),
-    **{row.pattern: ("gateway", "state") for row in SUBJECTS if row.pattern.startswith("iris.state.command.")},
+    **{
+        row.pattern: ("gateway", "state")
+        for row in SUBJECTS
+        if row.pattern.startswith("iris.state.command.")
+    },
     "iris.state.plan": ("scheduler", "state"),
     "iris.state.query": ("gateway", "state"),
     "iris.state.read": ("gateway", "state"),
@@ -70,7 +79,10 @@ WHO: Mapping[str, tuple[str, str]] = {
     "$O.iris-bundles.C.x": ("state gateway admin", ""),
     "$O.iris-bundles.M.x": ("state gateway admin", ""),
     "$O.iris-snapshots.C.x": ("state admin", ""),
-    "_INBOX.somebody.1": ("state", f"{W1} {W2} {OBSERVING}"),  # who has an account to itself has every inbox of it
+    "_INBOX.somebody.1": (
+        "state",
+        f"{W1} {W2} {OBSERVING}",
+    ),  # who has an account to itself has every inbox of it
     "_R_.somebody.1": ("state", ""),
     "$SYS.REQ.SERVER.PING": ("", ""),
     "$SYS.REQ.SERVER.PING.JSZ": ("state", ""),
@@ -138,7 +150,9 @@ async def state(server: NatsProcess) -> AsyncIterator[JetStreamConnection]:
 
 
 @asynccontextmanager
-async def connected(server: NatsProcess, role: str, name: str = "") -> AsyncIterator[JetStreamConnection]:
+async def connected(
+    server: NatsProcess, role: str, name: str = ""
+) -> AsyncIterator[JetStreamConnection]:
     made = await connect(server.url, name=role, credentials=server.credentials(role, name))
     try:
         yield made
@@ -158,7 +172,9 @@ class Trial:
     async def start(self, server: NatsProcess, who: Login) -> None:
         seed = server.keys.path(who.label)
         inbox = Credentials(str(seed)).inbox()
-        await self.client.connect(server.url, nkeys_seed=str(seed), inbox_prefix=inbox, error_cb=self._error)
+        await self.client.connect(
+            server.url, nkeys_seed=str(seed), inbox_prefix=inbox, error_cb=self._error
+        )
 
     async def _error(self, error: Exception) -> None:
         self.refused.append(str(error).lower())
@@ -166,10 +182,14 @@ class Trial:
 
     async def may_publish(self, subject: str) -> bool:
         """What is published is rubbish, which changes nothing."""
-        return await self._tried(self.client.publish(subject, b"rubbish"), f'publish to "{subject.lower()}"')
+        return await self._tried(
+            self.client.publish(subject, b"rubbish"), f'publish to "{subject.lower()}"'
+        )
 
     async def may_subscribe(self, subject: str) -> bool:
-        return await self._tried(self.client.subscribe(subject), f'subscription to "{subject.lower()}"')
+        return await self._tried(
+            self.client.subscribe(subject), f'subscription to "{subject.lower()}"'
+        )
 
     async def _tried(self, attempt: object, words: str) -> bool:
         """Refusals come in order, so one that is sure to come says that no other is on its way."""
@@ -202,7 +222,9 @@ def test_every_subject_and_role_is_tried():
 
 
 def _matches(pattern: list[str], subject: list[str]) -> bool:
-    return len(pattern) == len(subject) and all(p in ("*", s) for p, s in zip(pattern, subject, strict=True))
+    return len(pattern) == len(subject) and all(
+        p in ("*", s) for p, s in zip(pattern, subject, strict=True)
+    )
 
 
 async def test_each_login_publishes_and_subscribes_to_its_own_subjects_only(server, state):
@@ -210,9 +232,17 @@ async def test_each_login_publishes_and_subscribes_to_its_own_subjects_only(serv
         found: dict[str, tuple[set[str], set[str]]] = {}
         for subject in WHO:
             wild = "*" in subject or ">" in subject
-            publish = set() if wild else {who for who in ALL if await tried[who].may_publish(subject)}
-            found[subject] = (publish, {who for who in ALL if await tried[who].may_subscribe(subject)})
-    expected = {subject: (set(writers.split()), set(readers.split())) for subject, (writers, readers) in WHO.items()}
+            publish = (
+                set() if wild else {who for who in ALL if await tried[who].may_publish(subject)}
+            )
+            found[subject] = (
+                publish,
+                {who for who in ALL if await tried[who].may_subscribe(subject)},
+            )
+    expected = {
+        subject: (set(writers.split()), set(readers.split()))
+        for subject, (writers, readers) in WHO.items()
+    }
     for subject in (subject for subject in WHO if "*" in subject or ">" in subject):
         expected[subject] = (set(), expected[subject][1])
     assert found == expected
@@ -232,7 +262,8 @@ async def test_the_state_service_is_told_what_each_server_may_store(server, stat
 async def test_each_login_makes_its_own_calls_to_a_store_only(server, state, store):
     async with trials(server) as tried:
         found = {
-            call: {who for who in ALL if await tried[who].may_publish(f"$JS.API.{call}")} for call in callers(store)
+            call: {who for who in ALL if await tried[who].may_publish(f"$JS.API.{call}")}
+            for call in callers(store)
         }
     assert found == {call: set(who.split()) for call, who in callers(store).items()}
 
@@ -273,7 +304,12 @@ async def test_a_worker_reports_heartbeats_prints_takes_orders_and_reads_bundles
         for subscription in subscriptions:
             await subscription.close()
 
-    assert ([m.data for m in heard], reply.data, taken.data, seen) == ([b"report"], b"taken", b"mine", [b"beat"] * 2)
+    assert ([m.data for m in heard], reply.data, taken.data, seen) == (
+        [b"report"],
+        b"taken",
+        b"mine",
+        [b"beat"] * 2,
+    )
     assert last is not None
     assert (last.data, last.sequence) == (b"line", stored)
     assert (code, missing) == (b"x" * 700_000, None)
@@ -284,11 +320,19 @@ async def test_the_server_answers_a_worker_nowhere_but_in_its_own_account(server
     journal = await state.journal().end()
     ordered: list[Message] = []
     reported: list[Message] = []
-    async with connected(server, "worker", "w2") as victim, connected(server, "worker", "w.1") as attacker:
+    async with (
+        connected(server, "worker", "w2") as victim,
+        connected(server, "worker", "w.1") as attacker,
+    ):
         await victim.bus.subscribe(subjects.order("w2"), ordered.append)
         listening = await state.bus.subscribe(subjects.report("w2"), reported.append)
         stored = await state.streams.publish("task.state.failed", b"x")
-        for target in ("iris.journal", subjects.order("w2"), subjects.report("w2"), "task.state.failed"):
+        for target in (
+            "iris.journal",
+            subjects.order("w2"),
+            subjects.report("w2"),
+            "task.state.failed",
+        ):
             attacker.bus.publish(subjects.output("w.1", 1, 1), b"line", reply=target)
             attacker.bus.publish("$JS.API.DIRECT.GET.OBJ_iris-bundles", b'{"seq":1}', reply=target)
             attacker.bus.publish(subjects.report("w.1"), b"report", reply=target)
@@ -303,7 +347,11 @@ async def test_the_server_answers_a_worker_nowhere_but_in_its_own_account(server
 
 async def test_a_worker_is_told_at_once_that_it_may_not(server, state):
     async with connected(server, "worker", "w.1") as worker:
-        for subject in (subjects.report("w2"), "iris.state.command.submit", "$JS.API.STREAM.INFO.IRIS_JOURNAL"):
+        for subject in (
+            subjects.report("w2"),
+            "iris.state.command.submit",
+            "$JS.API.STREAM.INFO.IRIS_JOURNAL",
+        ):
             with pytest.raises(Forbidden, match="not allowed to publish"):
                 await worker.bus.request(subject, b"", timeout=30)
         with pytest.raises(Forbidden):
@@ -320,7 +368,9 @@ async def test_an_observer_sees_events_as_they_come_and_those_that_are_kept(serv
         stored = await state.streams.publish("task.state.running", b"two")
         async with asyncio.timeout(60):
             assert (await seen.get()).data == b"two"
-        kept = await observer.bus.request("$JS.API.DIRECT.GET.IRIS_EVENTS", b'{"seq":%d}' % (stored - 1), timeout=30)
+        kept = await observer.bus.request(
+            "$JS.API.DIRECT.GET.IRIS_EVENTS", b'{"seq":%d}' % (stored - 1), timeout=30
+        )
         assert (kept.data, kept.headers["Nats-Subject"]) == (b"one", "task.state.pending")
         with pytest.raises(Forbidden):
             await observer.bus.request("task.state.failed", b"lie", timeout=30)
@@ -330,11 +380,17 @@ async def test_a_key_that_is_not_known_is_refused_by_name(server, tmp_path: Path
     keys = Keys(tmp_path)
     keys.ensure(["state"])
     with pytest.raises(Unavailable, match=rf"does not accept the key in {keys.path('state')}"):
-        await connect(server.url, name="state", credentials=Credentials(str(keys.path("state"))), retry_for_s=10)
+        await connect(
+            server.url,
+            name="state",
+            credentials=Credentials(str(keys.path("state"))),
+            retry_for_s=10,
+        )
 
 
 @pytest.mark.parametrize(
-    ("text", "words"), [("SUAM", "does not hold the seed of a NATS user"), (None, "No such file"), ("", "seed")]
+    ("text", "words"),
+    [("SUAM", "does not hold the seed of a NATS user"), (None, "No such file"), ("", "seed")],
 )
 async def test_a_file_that_is_no_key_is_refused_by_name(server, tmp_path: Path, text, words):
     seed = tmp_path / "state.seed"

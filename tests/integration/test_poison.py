@@ -1,4 +1,6 @@
-"""A task that kills its worker kills three of them at most; a task adopted by a restarted worker goes on."""
+"""A task that kills its worker kills three of them at most; a task adopted by a restarted worker
+goes on.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,10 @@ def test_a_task_that_kills_three_workers_ends_and_other_work_goes_on(tmp_path):
         workers = [attempt.worker for attempt in task.attempts]
         left = [worker.id for worker in cluster.client.workers() if worker.state == "healthy"]
 
-        assert (ended.state, [attempt.cause for attempt in task.attempts]) == ("worker_failed", ["worker_lost"] * 3)
+        assert (ended.state, [attempt.cause for attempt in task.attempts]) == (
+            "worker_failed",
+            ["worker_lost"] * 3,
+        )
         assert (len(set(workers)), len(left), set(workers) & set(left)) == (3, 1, set())
         assert "3 workers died within 120 s of starting it" in task.error
         assert cluster.submit("true", name="other", replicas=4).wait(60).state == "succeeded"
@@ -43,7 +48,10 @@ def test_a_task_that_kills_its_worker_and_lives_goes_on_under_the_next(tmp_path)
     script = f"{until_exists.format(shoot)}; kill -9 $PPID; {until_exists.format(gate)}; echo done"
     with cluster_on(data, "--workers", "1", *settings(data, RESTARTED)) as cluster:
         job = cluster.submit("sh", "-c", script, name="lives")
-        until(lambda: [task.state for task in job.tasks()] == ["running"], "its worker has it on record")
+        until(
+            lambda: [task.state for task in job.tasks()] == ["running"],
+            "its worker has it on record",
+        )
         before = cluster.pids("worker")
         shoot.touch()
         until(lambda: cluster.pids("worker") not in (before, []), "another worker has started")

@@ -1,8 +1,9 @@
 """Power loss of a machine under load: the cluster recovers from what had been synced to disk.
 
-The whole cluster lives on an ext4 file system in a file. NATS is killed, the file system takes no more writes from that
-moment, every process ends, and a copy of the file is mounted elsewhere and started on. That the cut is real is shown by
-the second test: with a server that does not sync at each write, the same cut loses submissions that were acknowledged.
+The whole cluster lives on an ext4 file system in a file. NATS is killed, the file system takes no
+more writes from that moment, every process ends, and a copy of the file is mounted elsewhere and
+started on. That the cut is real is shown by the second test: with a server that does not sync at
+    each write, the same cut loses submissions that were acknowledged.
 """
 
 from __future__ import annotations
@@ -56,7 +57,9 @@ def settled(cluster: Cluster) -> bool:
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("young", [True, False], ids=["of a cluster seconds old", "of one that the kernel wrote back"])
+@pytest.mark.parametrize(
+    "young", [True, False], ids=["of a cluster seconds old", "of one that the kernel wrote back"]
+)
 def test_power_loss_loses_no_acknowledged_submission_and_no_event(make_disk: MakeDisk, young: bool):
     before = make_disk("before", 512)
     names, heard = work_until_power_loss(before, young=young)
@@ -74,7 +77,9 @@ def test_power_loss_loses_no_acknowledged_submission_and_no_event(make_disk: Mak
     assert {event: told.get(event) for event in heard} == heard
 
 
-async def test_without_syncing_power_loss_loses_acknowledged_submissions(make_disk: MakeDisk, tmp_path: Path):
+async def test_without_syncing_power_loss_loses_acknowledged_submissions(
+    make_disk: MakeDisk, tmp_path: Path
+):
     before = make_disk("before", 256)
     lazy = OpenServer(before.path / "nats", sync="10m")
     lazy.start()

@@ -28,7 +28,18 @@ def code(tmp_path):
 
 
 def test_the_tasks_of_a_job_have_its_modules_preloaded_once(cluster, code):
-    options = ("--name", "warm", "--workdir", code, "--replicas", 6, "--cpu", 0.1, "--preload", "json,slow")
+    options = (
+        "--name",
+        "warm",
+        "--workdir",
+        code,
+        "--replicas",
+        6,
+        "--cpu",
+        0.1,
+        "--preload",
+        "json,slow",
+    )
     run = cluster.iris("run", *options, "--", "python3", "show.py", "a")
     assert run.code == 0, run.err
     assert sorted(map(int, re.findall(r"(\d+) True \['a'\]", run.out))) == list(range(6))

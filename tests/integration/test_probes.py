@@ -61,8 +61,12 @@ def results(state: FakeState, ref: AttemptRef) -> list[ProbeResult]:
     return [result for beat in beats for result in beat.probes if result.ref == ref]
 
 
-async def sent(state: FakeState, ref: AttemptRef, true: Callable[[ProbeResult], bool], since: int = 0) -> ProbeResult:
-    """The first result of an attempt as wanted, in a heartbeat from number ``since`` on, which was sent early."""
+async def sent(
+    state: FakeState, ref: AttemptRef, true: Callable[[ProbeResult], bool], since: int = 0
+) -> ProbeResult:
+    """The first result of an attempt as wanted, in a heartbeat from number ``since`` on, which was
+    sent early.
+    """
 
     def wanted(beat: HeartbeatMessage) -> list[ProbeResult]:
         of_this = beat.probes if beat.incarnation == state.incarnation else ()
@@ -70,15 +74,22 @@ async def sent(state: FakeState, ref: AttemptRef, true: Callable[[ProbeResult], 
 
     await state.until(lambda: any(map(wanted, state.beats[since:])))
     at = next(at for at, beat in enumerate(state.beats) if at >= since and wanted(beat))
-    earlier = [beat.monotonic_ms for beat in state.beats[:at] if beat.incarnation == state.incarnation]
-    assert state.beats[at].monotonic_ms - max([*earlier, state.registered[-1].monotonic_ms]) < RARELY_S * 1000
+    earlier = [
+        beat.monotonic_ms for beat in state.beats[:at] if beat.incarnation == state.incarnation
+    ]
+    assert (
+        state.beats[at].monotonic_ms - max([*earlier, state.registered[-1].monotonic_ms])
+        < RARELY_S * 1000
+    )
     return wanted(state.beats[at])[0]
 
 
 async def serve(state: FakeState, sick: Path, address: str = ADDRESS, **more: object) -> AttemptRef:
     """Run a service that is healthy while there is no such file."""
     probe = Probe(interval_s=0.2, failures=2)
-    return await state.run("python3", "-c", SERVICE, address, str(sick), ports=("http",), probe=probe, **more)
+    return await state.run(
+        "python3", "-c", SERVICE, address, str(sick), ports=("http",), probe=probe, **more
+    )
 
 
 def port_of(result: ProbeResult) -> str:
@@ -104,7 +115,9 @@ async def noted(pids: Path, count: int) -> list[int]:
     return [int(line) for line in pids.read_text().split()]
 
 
-async def test_changes_of_a_routes_health_are_sent_at_once(state: FakeState, worker: WorkerProcess, tmp_path: Path):
+async def test_changes_of_a_routes_health_are_sent_at_once(
+    state: FakeState, worker: WorkerProcess, tmp_path: Path
+):
     sick = tmp_path / "sick"
     ref = await serve(state, sick)
     found = await sent(state, ref, lambda one: one.passes > 0)
@@ -128,14 +141,25 @@ async def test_a_service_that_listens_on_loopback_only_is_not_healthy(
 async def test_a_route_probed_on_another_port_is_advertised_where_it_serves(
     state: FakeState, worker: WorkerProcess, tmp_path: Path
 ):
-    words = ("sh", "-c", f'echo $IRIS_PORT_API > {tmp_path}/port; exec "$0" "$@"', "python3", "-c", SERVICE)
+    words = (
+        "sh",
+        "-c",
+        f'echo $IRIS_PORT_API > {tmp_path}/port; exec "$0" "$@"',
+        "python3",
+        "-c",
+        SERVICE,
+    )
     ports, probe = ("api", "http"), Probe(interval_s=0.2)
-    ref = await state.run(*words, ADDRESS, str(tmp_path / "sick"), ports=ports, probe=probe, serves="api")
+    ref = await state.run(
+        *words, ADDRESS, str(tmp_path / "sick"), ports=ports, probe=probe, serves="api"
+    )
     await sent(state, ref, lambda one: one.passes > 0)
     assert port_of(results(state, ref)[-1]) == (tmp_path / "port").read_text().strip()
 
 
-async def test_a_probe_command_has_the_directory_and_environment_of_its_task(state: FakeState, worker: WorkerProcess):
+async def test_a_probe_command_has_the_directory_and_environment_of_its_task(
+    state: FakeState, worker: WorkerProcess
+):
     """It fails until it finds what its task has written."""
     words = 'test "$(cat up)" = "$MINE $IRIS_TASK_INDEX $IRIS_PORT_HTTP" || { echo not up >&2; exit 3; }'
     probe = Probe(kind="command", command=("sh", "-c", words), interval_s=0.1, failures=2)
@@ -153,7 +177,9 @@ async def test_a_hanging_probe_ends_with_its_group_and_its_attempt(
     state: FakeState, worker: WorkerProcess, tmp_path: Path
 ):
     pids = tmp_path / "pids"
-    probe = Probe(kind="command", command=("sh", "-c", HANGS), interval_s=0.1, timeout_s=0.5, failures=1)
+    probe = Probe(
+        kind="command", command=("sh", "-c", HANGS), interval_s=0.1, timeout_s=0.5, failures=1
+    )
     ref = await state.run("sleep", "1000", env={"PIDS": str(pids)}, probe=probe)
     first = await noted(pids, 4)
     await gone(first[:2])
@@ -162,10 +188,14 @@ async def test_a_hanging_probe_ends_with_its_group_and_its_attempt(
     await state.order(stop=[Stop(ref, 1000)])
     await state.ended(ref)
     assert living(pids) == []
-    assert len(os.listdir(worker.data / "attempts")) == 1  # the place is as empty as it was, and serves the next
+    assert (
+        len(os.listdir(worker.data / "attempts")) == 1
+    )  # the place is as empty as it was, and serves the next
 
 
-async def test_an_attempt_ends_after_what_its_probe_started(state: FakeState, worker: WorkerProcess, tmp_path: Path):
+async def test_an_attempt_ends_after_what_its_probe_started(
+    state: FakeState, worker: WorkerProcess, tmp_path: Path
+):
     pids = tmp_path / "pids"
     probe = Probe(kind="command", command=("sh", "-c", LARGE), timeout_s=600)
     ref = await state.run("sleep", "1000", env={"PIDS": str(pids)}, probe=probe)
@@ -180,7 +210,9 @@ async def test_after_a_crash_of_the_worker_a_route_is_probed_by_one_probe(
 ):
     pids, sick = tmp_path / "pids", tmp_path / "sick"
     served = await serve(state, sick)
-    probe = Probe(kind="command", command=("sh", "-c", f'test -e "{sick}" || {{ {HANGS}; }}'), timeout_s=600)
+    probe = Probe(
+        kind="command", command=("sh", "-c", f'test -e "{sick}" || {{ {HANGS}; }}'), timeout_s=600
+    )
     hung = await state.run("sleep", "1000", env={"PIDS": str(pids)}, probe=probe)
     before = await noted(pids, 2)
     await sent(state, served, lambda one: one.passes > 0)
@@ -237,5 +269,7 @@ async def test_a_stopping_worker_reports_it_before_its_routes_get_term(
     told_ms = time.time_ns() // 1_000_000
     assert await worker.stop() == 0
     assert list(dict.fromkeys(state.leaving)) == ["stopping", "gone"]
-    ended_ms = next(stage.at_ms for stage in state.stages if stage.ref == ref and stage.ended is not None)
+    ended_ms = next(
+        stage.at_ms for stage in state.stages if stage.ref == ref and stage.ended is not None
+    )
     assert ended_ms - told_ms >= 1500

@@ -21,7 +21,9 @@ pytestmark = [pytest.mark.integration, pytest.mark.asyncio(loop_scope="module")]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def shared(nats_server: OpenServer, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Front]:
+async def shared(
+    nats_server: OpenServer, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Front]:
     connection = await connect(await emptied(nats_server.url), name="test")
     await connection.streams.ensure()
     async with front(connection, nats_server.url, tmp_path_factory.mktemp("proxy")) as made:
@@ -48,7 +50,9 @@ def refused_port() -> str:
 async def test_a_request_reaches_a_route_with_its_raw_target_and_origin(proxy: Front):
     echo = Echo()
     await proxy.publish("chat", await proxy.route(echo))
-    head, _ = await proxy.get("/d/chat/a%2Fb/../c;p=1?q=%20x&y", b"X-Own: 1\r\nX-Forwarded-For: 6.6.6.6\r\n")
+    head, _ = await proxy.get(
+        "/d/chat/a%2Fb/../c;p=1?q=%20x&y", b"X-Own: 1\r\nX-Forwarded-For: 6.6.6.6\r\n"
+    )
     assert head.startswith(b"HTTP/1.1 200 OK")
     assert echo.requests[0][0].decode().split("\r\n")[:-2] == [
         "GET /a%2Fb/../c;p=1?q=%20x&y HTTP/1.1",
@@ -62,9 +66,7 @@ async def test_a_request_reaches_a_route_with_its_raw_target_and_origin(proxy: F
 
 
 async def test_the_answer_comes_back_with_its_repeated_fields_in_order(proxy: Front):
-    fields = (
-        b"Set-Cookie: a=1\r\nX-A: 1\r\nSet-Cookie: b=2\r\nConnection: X-Hop\r\nX-Hop: 1\r\nKeep-Alive: timeout=5\r\n"
-    )
+    fields = b"Set-Cookie: a=1\r\nX-A: 1\r\nSet-Cookie: b=2\r\nConnection: X-Hop\r\nX-Hop: 1\r\nKeep-Alive: timeout=5\r\n"
     await proxy.publish("chat", await proxy.route(saying(b"hello", b"201 Made", fields)))
     head, body = await proxy.get("/d/chat/")
     lines = head.split(b"\r\n")
@@ -110,12 +112,19 @@ async def test_requests_are_spread_over_the_routes_that_have_the_fewest(proxy: F
 async def test_an_unknown_deployment_is_404_and_one_without_routes_503(proxy: Front):
     await proxy.publish("idle", reason="starting")
     head, body = await proxy.get("/d/nobody/x")
-    assert (head.split(b"\r\n")[0], refusal(body)["code"]) == (b"HTTP/1.1 404 Not Found", "not_found")
+    assert (head.split(b"\r\n")[0], refusal(body)["code"]) == (
+        b"HTTP/1.1 404 Not Found",
+        "not_found",
+    )
     head, body = await proxy.get("/d/idle/x")
     assert head.startswith(b"HTTP/1.1 503 ")
     assert b"Retry-After: 5" in head
     assert b"Iris-Proxy: 1" in head
-    assert refusal(body) == {"status": 503, "code": "starting", "detail": "idle has no route that can answer now"}
+    assert refusal(body) == {
+        "status": 503,
+        "code": "starting",
+        "detail": "idle has no route that can answer now",
+    }
 
 
 async def test_a_refused_connection_is_tried_elsewhere_for_any_method(proxy: Front):
@@ -177,7 +186,9 @@ async def test_one_get_that_kills_its_server_kills_exactly_one(proxy: Front, kep
     head, body = await proxy.get("/d/chat/deadly")
     assert sum(b"/deadly" in head for counted in heads for head in counted) == 1
     assert (head.split(b" ")[1], refusal(body)["code"]) == (b"502", "bad_gateway")
-    assert str(refusal(body)["detail"]).endswith("; it may have begun the request, so no other route gets it")
+    assert str(refusal(body)["detail"]).endswith(
+        "; it may have begun the request, so no other route gets it"
+    )
     answers = [await proxy.get("/d/chat/") for _ in range(20)]
     assert {body for _, body in answers} == {b"ok"}
 
@@ -238,7 +249,9 @@ async def test_nothing_is_sent_again_after_the_first_byte_of_an_answer(proxy: Fr
         await talk.send(b"HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 2")
         if ending == "resets":
             linger = struct.pack("ii", 1, 0)  # so that closing resets the connection
-            talk.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+            talk.writer.get_extra_info("socket").setsockopt(
+                socket.SOL_SOCKET, socket.SO_LINGER, linger
+            )
 
     route = await proxy.route(breaking)
     await proxy.publish("chat", route)
@@ -253,7 +266,11 @@ async def test_an_error_of_the_service_is_its_answer_and_not_tried_again(proxy: 
     route = await proxy.route(saying(b"broken", b"500 Oops"))
     await proxy.publish("chat", route, await proxy.route(saying(b"broken", b"500 Oops")))
     head, body = await proxy.get("/d/chat/")
-    assert (head.split(b"\r\n")[0], body, b"Iris-Proxy" in head) == (b"HTTP/1.1 500 Oops", b"broken", False)
+    assert (head.split(b"\r\n")[0], body, b"Iris-Proxy" in head) == (
+        b"HTTP/1.1 500 Oops",
+        b"broken",
+        False,
+    )
     assert await proxy.counted("iris_proxy_retries_total") == 0
 
 
@@ -343,7 +360,9 @@ async def test_a_body_over_the_limit_is_413_and_the_connection_ends(proxy: Front
         if chunked
         else (b"Content-Length: 11", b"hello world")
     )
-    answer = await proxy.send(b"POST /d/chat/ HTTP/1.1\r\nHost: front\r\n%b\r\n\r\n%b" % (framing, body))
+    answer = await proxy.send(
+        b"POST /d/chat/ HTTP/1.1\r\nHost: front\r\n%b\r\n\r\n%b" % (framing, body)
+    )
     assert answer.startswith(b"HTTP/1.1 413 ")
     assert echo.requests == []
 
@@ -380,7 +399,9 @@ async def test_parts_of_a_stream_pass_at_once(proxy: Front):
 
     async def streaming(talk: Talk) -> None:
         await talk.request()
-        await talk.send(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n")
+        await talk.send(
+            b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+        )
         await talk.send(b"5\r\ndata1\r\n")
         await heard.wait()
         await talk.send(b"5\r\ndata2\r\n0\r\n\r\n")
@@ -470,7 +491,9 @@ async def test_an_answer_before_the_whole_body_is_delivered_and_both_ends_close(
 
     await proxy.publish("chat", await proxy.route(early))
     talk = await proxy.connect()
-    await talk.send(b"POST /d/chat/ HTTP/1.1\r\nHost: front\r\nContent-Length: 1000000\r\n\r\nbeginning")
+    await talk.send(
+        b"POST /d/chat/ HTTP/1.1\r\nHost: front\r\nContent-Length: 1000000\r\n\r\nbeginning"
+    )
     async with asyncio.timeout(20):
         head = await talk.head()
         assert head.startswith(b"HTTP/1.1 413 Too Large")
@@ -523,7 +546,9 @@ async def test_an_answer_is_cut_off_when_either_side_stands_still(proxy: Front, 
 
 
 async def test_a_cookie_keeps_a_client_on_its_route(proxy: Front):
-    await proxy.publish("chat", *[await proxy.route(saying(name)) for name in (b"a", b"b", b"c")], affinity="cookie")
+    await proxy.publish(
+        "chat", *[await proxy.route(saying(name)) for name in (b"a", b"b", b"c")], affinity="cookie"
+    )
     head, first = await proxy.get("/d/chat/")
     [cookie] = [line for line in head.split(b"\r\n") if line.startswith(b"Set-Cookie: iris_route=")]
     assert cookie.endswith(b"; Path=/d/chat; HttpOnly; SameSite=Lax")
@@ -537,7 +562,9 @@ async def test_a_service_sets_its_own_cookies_and_not_the_dashboards(proxy: Fron
     fields = b"Set-Cookie: iris_token=x\r\nSet-Cookie: __Host-iris_token=x; Secure\r\nSet-Cookie: theme=dark\r\n"
     await proxy.publish("chat", await proxy.route(saying(b"ok", fields=fields)))
     head, _ = await proxy.get("/d/chat/")
-    assert [line for line in head.split(b"\r\n") if line.startswith(b"Set-Cookie")] == [b"Set-Cookie: theme=dark"]
+    assert [line for line in head.split(b"\r\n") if line.startswith(b"Set-Cookie")] == [
+        b"Set-Cookie: theme=dark"
+    ]
 
 
 async def test_connect_is_refused(proxy: Front):
@@ -618,7 +645,9 @@ async def test_a_websocket_the_service_declines_is_an_ordinary_answer(proxy: Fro
     await proxy.publish("chat", await proxy.route(saying(b"who are you?", b"401 Unauthorized")))
     upgrade = b"Upgrade: websocket\r\nSec-WebSocket-Key: k\r\n"
     talk = await proxy.connect()
-    await talk.send(b"GET /d/chat/ws HTTP/1.1\r\nHost: front\r\nConnection: Upgrade\r\n%b\r\n" % upgrade)
+    await talk.send(
+        b"GET /d/chat/ws HTTP/1.1\r\nHost: front\r\nConnection: Upgrade\r\n%b\r\n" % upgrade
+    )
     async with asyncio.timeout(20):
         head = await talk.head()
         assert head.startswith(b"HTTP/1.1 401 Unauthorized")
@@ -632,9 +661,13 @@ async def test_when_either_end_of_a_websocket_closes_so_does_the_other(proxy: Fr
 
     async def upgrading(talk: Talk) -> None:
         await talk.head()
-        await talk.send(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n")
+        await talk.send(
+            b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n"
+        )
         ended = asyncio.create_task(talk.rest())
-        await asyncio.wait({ended, asyncio.create_task(close.wait())}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(
+            {ended, asyncio.create_task(close.wait())}, return_when=asyncio.FIRST_COMPLETED
+        )
         gone.set()
 
     await proxy.publish("chat", await proxy.route(upgrading))

@@ -34,7 +34,12 @@ async def proxy(connection, nats_url, tmp_path):
         yield made
 
 
-def get(fields: bytes = CLOSE, target: bytes = b"/d/c/", method: bytes = b"GET", version: bytes = b"HTTP/1.1") -> bytes:
+def get(
+    fields: bytes = CLOSE,
+    target: bytes = b"/d/c/",
+    method: bytes = b"GET",
+    version: bytes = b"HTTP/1.1",
+) -> bytes:
     return b"%b %b %b\r\n%b\r\n" % (method, target, version, fields)
 
 
@@ -45,12 +50,21 @@ def post(fields: bytes, body: bytes = b"") -> bytes:
 REFUSED = {
     "length and coding": (400, post(b"Host: a\r\nContent-Length: 3\r\n%b\r\n" % CODED, EMPTY)),
     "coding and length": (400, post(b"Host: a\r\n%bContent-Length: 3\r\n\r\n" % CODED, EMPTY)),
-    "two lengths": (400, post(b"Host: a\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\n", b"abcd")),
+    "two lengths": (
+        400,
+        post(b"Host: a\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\n", b"abcd"),
+    ),
     "a list of lengths": (400, post(b"Host: a\r\nContent-Length: 3, 3\r\n\r\n", b"abc")),
     "a signed length": (400, post(b"Host: a\r\nContent-Length: +3\r\n\r\n", b"abc")),
     "a negative length": (400, post(b"Host: a\r\nContent-Length: -3\r\n\r\n", b"abc")),
-    "a second coding": (400, post(b"Host: a\r\nTransfer-Encoding: gzip, chunked\r\n\r\n", b"0\r\n\r\n")),
-    "an unknown coding": (400, post(b"Host: a\r\nTransfer-Encoding: xchunked\r\n\r\n", b"0\r\n\r\n")),
+    "a second coding": (
+        400,
+        post(b"Host: a\r\nTransfer-Encoding: gzip, chunked\r\n\r\n", b"0\r\n\r\n"),
+    ),
+    "an unknown coding": (
+        400,
+        post(b"Host: a\r\nTransfer-Encoding: xchunked\r\n\r\n", b"0\r\n\r\n"),
+    ),
     "identity": (400, post(b"Host: a\r\nTransfer-Encoding: identity\r\n\r\n", b"abc")),
     "a coding twice": (400, post(b"Host: a\r\n%b%b\r\n" % (CODED, CODED), EMPTY)),
     "a coding in HTTP/1.0": (
@@ -72,7 +86,10 @@ REFUSED = {
     "HTTP/0.9": (400, b"GET /d/c/\r\n\r\n"),
     "HTTP/2": (400, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"),
     "TLS": (400, b"\x16\x03\x01\x02\x00\x01\x00\r\n\r\n"),
-    "a head over 64 KiB": (431, get(CLOSE + b"".join(b"X%d: %b\r\n" % (n, b"a" * 1000) for n in range(70)))),
+    "a head over 64 KiB": (
+        431,
+        get(CLOSE + b"".join(b"X%d: %b\r\n" % (n, b"a" * 1000) for n in range(70))),
+    ),
     "CONNECT": (400, get(target=b"x:1", method=b"CONNECT")),
     # The design wants 414 for this one.
     "a target over 16 KiB": (431, get(target=b"/d/c/" + b"a" * 20_000)),
@@ -161,7 +178,15 @@ def nginx(root: Path, route: str) -> Iterator[int]:
     """A proxy before the same route; its port."""
     [port] = free_ports(1)
     (root / "nginx.conf").write_text(NGINX.format(port=port, route=route))
-    command = ["nginx", "-p", f"{root}/", "-c", str(root / "nginx.conf"), "-g", f"user {psutil.Process().username()};"]
+    command = [
+        "nginx",
+        "-p",
+        f"{root}/",
+        "-c",
+        str(root / "nginx.conf"),
+        "-g",
+        f"user {psutil.Process().username()};",
+    ]
     process = subprocess.Popen(command, cwd=root, preexec_fn=end_with_parent())  # noqa: PLW1509 - one system call
     try:
         until(lambda: listens(port), "nginx listens")
@@ -214,17 +239,25 @@ async def test_what_is_allowed_reaches_the_route_framed_anew(proxy: Front):
         answer = await proxy.send(data)
         assert answer.startswith(b"HTTP/1.1 200 OK"), answer
         [(head, body)] = heard
-        return [line for line in head.split(b"\r\n") if line and not line.startswith(b"X-Forwarded-")], body
+        return [
+            line for line in head.split(b"\r\n") if line and not line.startswith(b"X-Forwarded-")
+        ], body
 
     await proxy.publish("c", await proxy.route(echo))
     start, host = b"POST / HTTP/1.1", b"Host: a"
     chunks = b"Transfer-Encoding: chunked"
-    assert await sent(post(CHUNKED, b"3;x=y\r\nabc\r\n0\r\nX-Trailer: 1\r\n\r\n")) == ([start, host, chunks], b"abc")
+    assert await sent(post(CHUNKED, b"3;x=y\r\nabc\r\n0\r\nX-Trailer: 1\r\n\r\n")) == (
+        [start, host, chunks],
+        b"abc",
+    )
     assert await sent(post(CLOSE + b"Content-Length: 3\r\n\r\n", b"abc")) == (
         [start, host, b"Content-Length: 3"],
         b"abc",
     )
-    assert await sent(get(method=b"DELETE")) == ([b"DELETE / HTTP/1.1", host, b"Content-Length: 0"], b"")
+    assert await sent(get(method=b"DELETE")) == (
+        [b"DELETE / HTTP/1.1", host, b"Content-Length: 0"],
+        b"",
+    )
     assert await sent(get(target=b"/d/c/%2F/../a//b;p[]{}|\\?q=%zz&&r")) == (
         [b"GET /%2F/../a//b;p[]{}|\\?q=%zz&&r HTTP/1.1", host],
         b"",
@@ -232,10 +265,16 @@ async def test_what_is_allowed_reaches_the_route_framed_anew(proxy: Front):
     assert await sent(get(target=b"/d/c/?")) == ([b"GET /? HTTP/1.1", host], b"")
     h2c = b"Host: a\r\nConnection: Upgrade, HTTP2-Settings, close\r\nUpgrade: h2c\r\nHTTP2-Settings: A\r\n"
     assert await sent(get(h2c)) == ([b"GET / HTTP/1.1", host], b"")
-    assert await sent(get(b"Host: a\r\nConnection: close, Host\r\n")) == ([b"GET / HTTP/1.1", host], b"")
+    assert await sent(get(b"Host: a\r\nConnection: close, Host\r\n")) == (
+        [b"GET / HTTP/1.1", host],
+        b"",
+    )
     # Names of well-known fields come out in their usual case, and Latin-1 as UTF-8.
     odd = CLOSE + b"user-AGENT: u\r\nx-OwN: caf\xe9\r\n"
-    assert await sent(get(odd)) == ([b"GET / HTTP/1.1", host, b"User-Agent: u", b"x-OwN: caf\xc3\xa9"], b"")
+    assert await sent(get(odd)) == (
+        [b"GET / HTTP/1.1", host, b"User-Agent: u", b"x-OwN: caf\xc3\xa9"],
+        b"",
+    )
 
 
 async def test_pipelined_requests_are_answered_in_their_order(proxy: Front):
@@ -285,10 +324,14 @@ async def test_answers_of_every_kind_arrive_or_are_502(proxy: Front):
 
 
 @pytest.mark.parametrize("version", [b"HTTP/1.1", b"HTTP/1.0"])
-async def test_an_interim_answer_is_passed_on_to_clients_that_know_of_them(proxy: Front, version: bytes):
+async def test_an_interim_answer_is_passed_on_to_clients_that_know_of_them(
+    proxy: Front, version: bytes
+):
     async def hinting(talk: Talk) -> None:
         await talk.request()
-        await talk.send(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: x\r\nKeep-Alive: 1\r\n\r\n")
+        await talk.send(
+            b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: x\r\nKeep-Alive: 1\r\n\r\n"
+        )
         await talk.send(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
 
     await proxy.publish("c", await proxy.route(hinting))
@@ -300,7 +343,9 @@ async def test_an_interim_answer_is_passed_on_to_clients_that_know_of_them(proxy
 async def test_a_head_goes_through_without_fields_of_ours(proxy: Front):
     await proxy.publish("c", await proxy.route(saying(b"ok", fields=b"X-One: 1\r\n")))
     answer = await proxy.send(get())
-    assert answer == b"HTTP/1.1 200 OK\r\nX-One: 1\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok"
+    assert (
+        answer == b"HTTP/1.1 200 OK\r\nX-One: 1\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok"
+    )
 
 
 async def test_the_answer_to_head_has_the_length_and_no_body(proxy: Front):
@@ -334,7 +379,9 @@ async def test_an_answer_that_ends_with_its_connection_arrives_whole(proxy: Fron
 async def test_a_client_of_http_1_0_gets_an_answer_without_chunks(proxy: Front):
     async def chunked(talk: Talk) -> None:
         await talk.request()
-        await talk.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n")
+        await talk.send(
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n"
+        )
 
     await proxy.publish("c", await proxy.route(chunked))
     answer = await proxy.send(b"GET /d/c/ HTTP/1.0\r\nHost: a\r\n\r\n")
@@ -342,7 +389,9 @@ async def test_a_client_of_http_1_0_gets_an_answer_without_chunks(proxy: Front):
     assert (body, b"chunked" in head) == (b"hello", False)
 
 
-async def test_a_connection_whose_first_request_does_not_come_is_closed(connection, nats_url, tmp_path):
+async def test_a_connection_whose_first_request_does_not_come_is_closed(
+    connection, nats_url, tmp_path
+):
     async with front(connection, nats_url, tmp_path, "proxy.head_s=0.1") as proxy:
         talk = await proxy.connect()
         with contextlib.suppress(ConnectionError):  # it was closed before this was sent

@@ -41,7 +41,9 @@ async def answered(front: Front, ports: list[int]) -> list[float]:
     counts = []
     for port in ports:
         front.metrics_port = port
-        counts.append(front.metric(await front.metrics(), 'iris_proxy_requests_total{status="200"}'))
+        counts.append(
+            front.metric(await front.metrics(), 'iris_proxy_requests_total{status="200"}')
+        )
     return counts
 
 
@@ -64,23 +66,35 @@ async def test_workers_share_an_address_and_each_has_its_metrics(connection, nat
         assert sum(await answered(proxy, ports)) == before + 20
 
 
-async def test_a_dead_worker_process_restarts_and_none_outlives_the_parent(connection, nats_url, tmp_path):
+async def test_a_dead_worker_process_restarts_and_none_outlives_the_parent(
+    connection, nats_url, tmp_path
+):
     async with front(connection, nats_url, tmp_path, "proxy.workers=2") as proxy:
         await proxy.publish("c", await proxy.route(saying(b"ok")))
         workers = psutil.Process(proxy.process.pid).children()
         workers[0].kill()
         async with asyncio.timeout(60):
-            while len(now := {w.pid for w in psutil.Process(proxy.process.pid).children()} - {workers[0].pid}) < 2:
+            while (
+                len(
+                    now := {w.pid for w in psutil.Process(proxy.process.pid).children()}
+                    - {workers[0].pid}
+                )
+                < 2
+            ):
                 await asyncio.sleep(0.02)
         assert workers[1].pid in now
         proxy.process.kill()
         assert await asyncio.to_thread(proxy.process.wait, 60) == -signal.SIGKILL
-        await asyncio.to_thread(until, lambda: not any(map(psutil.pid_exists, now)), "they have ended")
+        await asyncio.to_thread(
+            until, lambda: not any(map(psutil.pid_exists, now)), "they have ended"
+        )
         log = tmp_path / "proxy.log"
         assert "proxy-0 ended with -9" in log.read_text()
 
 
-async def test_workers_end_what_is_under_way_when_the_proxy_is_told_to_stop(connection, nats_url, tmp_path):
+async def test_workers_end_what_is_under_way_when_the_proxy_is_told_to_stop(
+    connection, nats_url, tmp_path
+):
     slow = Held(b"done")
     async with front(connection, nats_url, tmp_path, "proxy.workers=2") as proxy:
         route = await proxy.route(slow)
@@ -112,7 +126,9 @@ def test_the_option_is_named_in_the_help_and_means_the_setting():
     shown = subprocess.run([*command, "--help"], capture_output=True, text=True, check=True).stdout
     assert "--workers N" in shown
     assert "max_connections" in shown
-    config = subprocess.run([*command, "--workers", "4", "--show-config"], capture_output=True, text=True, check=True)
+    config = subprocess.run(
+        [*command, "--workers", "4", "--show-config"], capture_output=True, text=True, check=True
+    )
     assert "workers = 4  # command line" in config.stdout
 
 
@@ -158,7 +174,10 @@ async def test_every_head_has_head_s_and_an_idle_connection_longer(connection, n
 def test_a_drain_longer_than_a_process_may_stop_is_refused():
     command = [sys.executable, "-m", "iris_proxy", "--set", "proxy.drain_s=30"]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (ended.returncode, "[proxy] drain_s = 30: must be less than [run] drain_s" in ended.stderr) == (2, True)
+    assert (
+        ended.returncode,
+        "[proxy] drain_s = 30: must be less than [run] drain_s" in ended.stderr,
+    ) == (2, True)
 
 
 # --- a cluster
@@ -183,13 +202,17 @@ http.server.ThreadingHTTPServer(("", int(os.environ["IRIS_PORT_HTTP"])), Handler
 
 def test_a_request_under_way_ends_before_anything_it_needs_is_stopped(tmp_path):
     def answer() -> None:
-        with urllib.request.urlopen(f"{cluster.file['proxy_url']}/d/slow/slow", timeout=60) as found:
+        with urllib.request.urlopen(
+            f"{cluster.file['proxy_url']}/d/slow/slow", timeout=60
+        ) as found:
             answers.append(found.read())
 
     answers: list[bytes] = []
     with cluster_on(tmp_path / "data", "--workers", "1") as cluster:
         command = [sys.executable, "-c", SERVICE, str(tmp_path)]
-        cluster.client.deploy(command, "slow", cpu=0.1, probe_interval="0.2s", min_ready="0s").wait_ready(60)
+        cluster.client.deploy(
+            command, "slow", cpu=0.1, probe_interval="0.2s", min_ready="0s"
+        ).wait_ready(60)
         until(lambda: is_served(cluster, "slow"), "the proxy knows")
         asking = threading.Thread(target=answer)
         asking.start()
@@ -211,7 +234,12 @@ def test_a_proxy_that_does_not_reach_nats_exits_to_be_started_again(tmp_path, wo
         given = "proxy.http=127.0.0.1:0", f"proxy.workers={workers}", "nats.retry_for_s=0.1"
         environ = {key: value for key, value in os.environ.items() if not key.startswith("IRIS_")}
         done = subprocess.run(
-            [sys.executable, "-m", "iris_proxy", *(word for each in given for word in ("--set", each))],
+            [
+                sys.executable,
+                "-m",
+                "iris_proxy",
+                *(word for each in given for word in ("--set", each)),
+            ],
             env=environ | {"IRIS_NATS_URL": f"nats://127.0.0.1:{held.getsockname()[1]}"},
             capture_output=True,
             text=True,

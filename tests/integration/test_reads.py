@@ -1,4 +1,6 @@
-"""Reads do not delay the writer: large listings do not stop a leader, and followers answer without one."""
+"""Reads do not delay the writer: large listings do not stop a leader, and followers answer without
+one.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ LARGEST = 4 << 20
 
 
 @pytest.fixture
-async def group(nats_url: str, connection: JetStreamConnection, tmp_path: Path) -> AsyncIterator[Replicas]:
+async def group(
+    nats_url: str, connection: JetStreamConnection, tmp_path: Path
+) -> AsyncIterator[Replicas]:
     async with replicas(nats_url, tmp_path, connection) as made:
         yield made
 
@@ -39,14 +43,18 @@ async def group(nats_url: str, connection: JetStreamConnection, tmp_path: Path) 
 def listings() -> list[dict[str, object]]:
     """Two hundred different ones, most of which find little."""
     states = ("pending", "running", "killed", "failed")
-    found: list[dict[str, object]] = [{"state": state, "user": user} for state in states for user in ("ann", "bob")]
+    found: list[dict[str, object]] = [
+        {"state": state, "user": user} for state in states for user in ("ann", "bob")
+    ]
     found += [{"name_prefix": f"/p{number}"} for number in range(92)]
     found += [{"label": f"n={number}", "band": "interactive"} for number in range(100)]
     return found
 
 
 def job(number: int) -> JobSpec:
-    return JobSpec(name=f"/p{number % 92}-{number}", command=("true",), labels={"n": str(number % 100)})
+    return JobSpec(
+        name=f"/p{number % 92}-{number}", command=("true",), labels={"n": str(number % 100)}
+    )
 
 
 async def test_two_hundred_listings_of_ten_thousand_jobs_make_no_round_long():
@@ -56,12 +64,19 @@ async def test_two_hundred_listings_of_ten_thousand_jobs_make_no_round_long():
         for begin in range(0, JOBS, 500):
             await asyncio.gather(*(made.submit(job(n)) for n in range(begin, begin + 500)))
         before = rounds_over(state, BOUND_S)
-        reading = asyncio.gather(*(made.ask(subjects.STATE_QUERY, "jobs", **each) for each in listings()))
+        reading = asyncio.gather(
+            *(made.ask(subjects.STATE_QUERY, "jobs", **each) for each in listings())
+        )
         written = 0
         while not reading.done():
-            assert (await made.submit(JobSpec(name=f"/meanwhile-{written}", command=("true",)))).status == "created"
+            assert (
+                await made.submit(JobSpec(name=f"/meanwhile-{written}", command=("true",)))
+            ).status == "created"
             written += 1
-        assert {answer.status for answer in reading.result()} <= {"ok", "unavailable"}  # what had no time says so
+        assert {answer.status for answer in reading.result()} <= {
+            "ok",
+            "unavailable",
+        }  # what had no time says so
         assert written > len(listings()) / 20
         assert rounds_over(state, BOUND_S) == before
 
@@ -93,11 +108,16 @@ async def test_two_hundred_listings_of_ten_thousand_jobs_depose_nobody(group: Re
     await fill(group)
     bus = group.connection.bus
     questions = [codec.pack(Query("jobs", each, ANN)) for each in listings()]
-    reading = asyncio.gather(*(bus.request(subjects.STATE_QUERY, each, timeout=30) for each in questions))
+    reading = asyncio.gather(
+        *(bus.request(subjects.STATE_QUERY, each, timeout=30) for each in questions)
+    )
     written = itertools.count()
     while not reading.done():
         assert (await group.submit(f"/meanwhile-{next(written)}")).status == "created"
-    assert {codec.unpack(each.data, Answer).status for each in reading.result()} <= {"ok", "unavailable"}
+    assert {codec.unpack(each.data, Answer).status for each in reading.result()} <= {
+        "ok",
+        "unavailable",
+    }
     _, after = await group.leader()
     assert (after.leader, after.epoch) == (before.leader, before.epoch)
 
@@ -133,7 +153,10 @@ async def test_reads_go_on_without_the_leader_and_miss_nothing_written(group: Re
         written = await group.submit(f"/a{number}")
         assert written.status == "created"
         position.note(written.position)
-        assert codec.from_json(await queries.ask(JobQuery(f"/a{number}"), ANN), dict)["name"] == f"/a{number}"
+        assert (
+            codec.from_json(await queries.ask(JobQuery(f"/a{number}"), ANN), dict)["name"]
+            == f"/a{number}"
+        )
         if number > 10 and (await group.until(lambda pong: pong.ready)).epoch > before.epoch:
             break
     assert await group.names() == {f"/a{done}" for done in range(number + 1)}

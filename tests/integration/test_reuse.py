@@ -1,4 +1,6 @@
-"""Processes that make several calls of a job: which calls they get, what they keep, and what ends them."""
+"""Processes that make several calls of a job: which calls they get, what they keep, and what ends
+them.
+"""
 
 from __future__ import annotations
 
@@ -86,14 +88,17 @@ async def test_calls_that_follow_one_another_share_a_process(host: Host):
 )
 async def test_each_call_and_what_it_starts_has_its_own_variables(host: Host, text: str):
     await ready(host, "json")
-    started = (
-        "import subprocess; print(subprocess.check_output(['sh', '-c', 'echo $IRIS_TASK_INDEX.$LEFT'], text=True))\n"
-    )
+    started = "import subprocess; print(subprocess.check_output(['sh', '-c', 'echo $IRIS_TASK_INDEX.$LEFT'], text=True))\n"
     slots = []
     for _ in range(3):
         slot = host.call(f"{KEEPS}{started}{text}", reuse=3)
         assert (await host.exit(slot)).code == 0, host.err(slot)
-        assert host.out(slot).split()[1:] == [slot.workdir, str(slot.ref.index), "None", f"{slot.ref.index}."]
+        assert host.out(slot).split()[1:] == [
+            slot.workdir,
+            str(slot.ref.index),
+            "None",
+            f"{slot.ref.index}.",
+        ]
         slots.append(slot)
     assert len({await host.pid(slot) for slot in slots}) == 1
 
@@ -171,12 +176,19 @@ async def test_a_process_with_other_limits_is_not_reused(host: Host):
     ],
     ids=["exits", "exit", "interrupts", "kills itself"],
 )
-async def test_a_call_that_ends_its_process_ends_alone(host: Host, text: str, code: int | None, number: int | None):
+async def test_a_call_that_ends_its_process_ends_alone(
+    host: Host, text: str, code: int | None, number: int | None
+):
     await ready(host, "json")
     before, _ = await made_by(host, "pass")
     bad = host.call(text, reuse=10)
     found = await host.exit(bad)
-    assert (await host.pid(bad), found.code, found.signal, found.error) == (before, code, number, "")
+    assert (await host.pid(bad), found.code, found.signal, found.error) == (
+        before,
+        code,
+        number,
+        "",
+    )
     after, out = await made_by(host, KEEPS)
     assert after != before
     assert out.startswith("1 ")
@@ -188,24 +200,43 @@ async def test_a_call_that_ends_its_process_ends_alone(host: Host, text: str, co
         ("import os\nfor fd in range(64):\n    try: os.close(fd)\n    except OSError: pass", None),
         ("import os; os.closerange(3, 1000)", None),
         ("import sys; sys.stdout.close()", "it closed its output"),
-        ("import os; os.close(1); here = open('x', 'w'); os.dup2(here.fileno(), 1)", "it closed its output"),
-        ("import threading\nthreading.Thread(target=threading.main_thread().join).start()", "it left 1 thread"),
+        (
+            "import os; os.close(1); here = open('x', 'w'); os.dup2(here.fileno(), 1)",
+            "it closed its output",
+        ),
+        (
+            "import threading\nthreading.Thread(target=threading.main_thread().join).start()",
+            "it left 1 thread",
+        ),
         (
             "import threading, time\n"
             "for _ in range(2): threading.Thread(target=time.sleep, args=(60,), daemon=True).start()",
             "it left 2 threads",
         ),
         ("import json; json.left = [open('/dev/null') for _ in range(300)]", "open files"),
-        ("import json, subprocess; json.left = subprocess.Popen(['sleep', '100'])", "it left processes"),
-        ("import subprocess; subprocess.run(['setsid', '-f', 'sleep', '100'])", "it left processes"),
+        (
+            "import json, subprocess; json.left = subprocess.Popen(['sleep', '100'])",
+            "it left processes",
+        ),
+        (
+            "import subprocess; subprocess.run(['setsid', '-f', 'sleep', '100'])",
+            "it left processes",
+        ),
         ("import os\nif not os.fork():\n    import time\n    time.sleep(100)", "it left processes"),
     ],
     ids=[
-        *("closes its descriptors", "closes those it was given", "closes stdout", "replaces stdout"),
+        *(
+            "closes its descriptors",
+            "closes those it was given",
+            "closes stdout",
+            "replaces stdout",
+        ),
         *("a thread", "daemon threads", "files", "a child", "a daemon", "a fork"),
     ],
 )
-async def test_what_leaves_something_running_or_open_is_not_reused(host: Host, text: str, said: str | None):
+async def test_what_leaves_something_running_or_open_is_not_reused(
+    host: Host, text: str, said: str | None
+):
     await ready(host, "json")
     bad = host.call(text, reuse=10)
     assert (await host.exit(bad)).code == 0
@@ -217,13 +248,19 @@ async def test_what_leaves_something_running_or_open_is_not_reused(host: Host, t
     assert not psutil.pid_exists(await host.pid(bad))
 
 
-@pytest.mark.parametrize("then", ["", "; os.dup2(json.left, 0); os.close(json.left)"], ids=["beside", "as its input"])
-async def test_a_process_that_left_an_accelerator_open_is_not_reused(host: Host, tmp_path: Path, then: str):
+@pytest.mark.parametrize(
+    "then", ["", "; os.dup2(json.left, 0); os.close(json.left)"], ids=["beside", "as its input"]
+)
+async def test_a_process_that_left_an_accelerator_open_is_not_reused(
+    host: Host, tmp_path: Path, then: str
+):
     device, slot = tmp_path / "accel0", host.take()
     device.touch()
     command, env, devices = ("python3",), host.env(slot), (str(device),)
     host.launcher.send(
-        StartTemplate("1", slot.number, slot.below, command, env, ("json",), accelerators=devices, bare="bare")
+        StartTemplate(
+            "1", slot.number, slot.below, command, env, ("json",), accelerators=devices, bare="bare"
+        )
     )
     host.launcher.flush()
     assert await host.state() == TemplateState("1", ready=True)
@@ -235,7 +272,9 @@ async def test_a_process_that_left_an_accelerator_open_is_not_reused(host: Host,
 
 async def test_a_fork_that_returns_beside_its_call_does_not_speak_for_it(host: Host):
     await ready(host, "json")
-    slot = host.call("import os, time\npid = os.fork()\nif not pid: os._exit(5)\nos.waitpid(pid, 0)", reuse=10)
+    slot = host.call(
+        "import os, time\npid = os.fork()\nif not pid: os._exit(5)\nos.waitpid(pid, 0)", reuse=10
+    )
     assert (await host.exit(slot)).code == 0
 
 
@@ -261,7 +300,9 @@ async def test_a_call_over_the_memory_limit_ends_alone(host: Host):
 
 async def test_each_call_is_charged_for_its_own_use(host: Host):
     await ready(host, "json")
-    burns = "import time\nuntil = time.process_time() + 0.3\nwhile time.process_time() < until: pass"
+    burns = (
+        "import time\nuntil = time.process_time() + 0.3\nwhile time.process_time() < until: pass"
+    )
     used = []
     for text in (burns, "pass"):
         slot = host.call(text, reuse=10)
@@ -286,7 +327,9 @@ async def test_a_call_is_stopped_with_its_process_and_the_next_has_another(host:
 
 async def test_a_process_that_gets_no_call_ends_with_what_it_registered(host: Host):
     await ready(host, "json")
-    pid, _ = await made_by(host, f"import atexit; atexit.register(open, {str(host.root / 'ended')!r}, 'w')")
+    pid, _ = await made_by(
+        host, f"import atexit; atexit.register(open, {str(host.root / 'ended')!r}, 'w')"
+    )
     wait_for_end(pid)
     assert (host.root / "ended").exists()
 
@@ -418,7 +461,9 @@ async def test_the_next_launcher_adopts_a_reused_process(host: Host):
 
 @pytest.mark.parametrize("waiting", [1, 2])
 async def test_a_call_that_ends_its_process_at_once_is_made_once(host: Host, waiting: int):
-    """Its end is noticed while others are started, before the launcher has read that it had begun."""
+    """Its end is noticed while others are started, before the launcher has read that it had
+    begun.
+    """
     await ready(host, "json")
     begun = [host.call(waits(host.root / "go"), reuse=10) for _ in range(waiting)]
     for slot in begun:
@@ -434,7 +479,9 @@ async def test_a_call_that_ends_its_process_at_once_is_made_once(host: Host, wai
         other = host.take()
         started = (other.ref, 0, other.number, CLOCK.steady_s(), 0.0, CLOCK.wall_ms(), None)
         record = Started(*started, directory=other.directory)
-        host.launcher.send(StartProcess(record, ("true",), host.env(other), cgroup=Cgroup(pids=100)))
+        host.launcher.send(
+            StartProcess(record, ("true",), host.env(other), cgroup=Cgroup(pids=100))
+        )
     host.launcher.flush = flush
     flush()
     assert (await host.exit(slot)).code == 3

@@ -1,4 +1,6 @@
-"""Rolling upgrades: streams written by earlier releases, and restart of one service after another."""
+"""Rolling upgrades: streams written by earlier releases, and restart of one service after
+another.
+"""
 
 from __future__ import annotations
 
@@ -34,39 +36,53 @@ pytestmark = pytest.mark.integration
 
 OLDEST = RELEASES[0]
 COMMITS = 14
-"""So much of its journal that two jobs are under way on hosts w0, w1 and w2; one is past its timeout by now."""
+"""So much of its journal that two jobs are under way on hosts w0, w1 and w2; one is past its
+timeout by now.
+"""
 TOLD = 10
 """Of these commits every event was told; the rest falls to the new release."""
 ANN = Caller("ann")
 LATER = ["a field of a later release", {"and": "another"}]
 
 
-# ── what earlier releases left ──────────────────────────────────────────────────────────────────────────────────────
+# ── what earlier releases left
+# ──────────────────────────────────────────────────────────────────────────────────────
 
 
 def as_another_release_would(data: bytes) -> bytes:
-    """A commit with fields at the end of it, and of each of its changes, that this release knows nothing of."""
+    """A commit with fields at the end of it, and of each of its changes, that this release knows
+    nothing of.
+    """
     *rest, changes = codec.unpack(codec.pack(codec.unpack(data, Commit)), list[Any])
     return codec.pack([*rest, [[*change, *LATER] for change in changes], *LATER])
 
 
 def commands() -> list[tuple[str, bytes]]:
-    """From gateways of an earlier release, which knew fewer fields, of a later one, and of nobody."""
+    """From gateways of an earlier release, which knew fewer fields, of a later one, and of
+    nobody.
+    """
     known = SubmitJob.__struct_fields__.index("idempotency_key")
     early = SubmitJob(JobSpec(name="/early", command=("work",), user="ann"), ANN, "early", 1)
     late = SubmitJob(JobSpec(name="/late", command=("work",), user="ann"), ANN, "late", 1, "k")
-    gone = SubmitJob(JobSpec(name="/gone", command=("work",), replicas=2, user="ann", hold=True), ANN, "gone", 1)
+    gone = SubmitJob(
+        JobSpec(name="/gone", command=("work",), replicas=2, user="ann", hold=True), ANN, "gone", 1
+    )
     return [
         (subjects.CMD_SUBMIT, codec.pack(codec.unpack(codec.pack(early), list)[:known])),
         (subjects.CMD_SUBMIT, codec.pack([*codec.unpack(codec.pack(late), list), *LATER])),
         (subjects.CMD_SUBMIT, codec.pack(["what", "is", "this"])),
         (subjects.CMD_SUBMIT, codec.pack(gone)),
-        (subjects.CMD_CANCEL, codec.pack([*codec.unpack(codec.pack(CancelJob("/gone", ANN, "c", 1)), list), *LATER])),
+        (
+            subjects.CMD_CANCEL,
+            codec.pack([*codec.unpack(codec.pack(CancelJob("/gone", ANN, "c", 1)), list), *LATER]),
+        ),
     ]
 
 
 async def preload(connection: JetStreamConnection) -> Machine:
-    """The streams as they were when the services of the oldest release were stopped; what they knew."""
+    """The streams as they were when the services of the oldest release were stopped; what they
+    knew.
+    """
     machine = Machine(Policy(), "old")
     kept = connection.journal()
     for number, data in enumerate(journal(OLDEST)[:COMMITS]):
@@ -85,7 +101,9 @@ async def sent(connection: JetStreamConnection, subject: str, data: bytes) -> st
     async with asyncio.timeout(60):
         while True:
             with contextlib.suppress(NoResponders):
-                return codec.unpack((await connection.bus.request(subject, data, timeout=30)).data, Answer).status
+                return codec.unpack(
+                    (await connection.bus.request(subject, data, timeout=30)).data, Answer
+                ).status
             await asyncio.sleep(0.05)
 
 
@@ -117,7 +135,10 @@ async def test_everything_an_earlier_release_left_unfinished_is_finished(
         old_hosts(made)
         answers = [await sent(connection, *command) for command in commands()]
         with Client(gateway.url) as client:
-            ended = {name: client.job(name).wait(60).state for name in (*unfinished, "/early", "/late", "/gone")}
+            ended = {
+                name: client.job(name).wait(60).state
+                for name in (*unfinished, "/early", "/late", "/gone")
+            }
     assert ended == {
         "/job-0": "succeeded",
         "/job-4": "killed",
@@ -150,7 +171,8 @@ def worded() -> list[tuple[int, ...]]:
     return [tuple(map(int, event.message_id.split("."))) for event in events]
 
 
-# ── one service after another ───────────────────────────────────────────────────────────────────────────────────────
+# ── one service after another
+# ───────────────────────────────────────────────────────────────────────────────────────
 
 PAUSE_S = 0.25
 MORE = 6
@@ -158,7 +180,9 @@ MORE = 6
 
 
 class Load:
-    """Callers in threads that submit short jobs until they are told to stop; each task leaves a mark."""
+    """Callers in threads that submit short jobs until they are told to stop; each task leaves a
+    mark.
+    """
 
     def __init__(self, marks: Path) -> None:
         self.marks = marks
@@ -227,7 +251,11 @@ class Load:
     def more(self) -> None:
         """Return once each caller has come some jobs further."""
         before = dict(self.ended)
-        until(lambda: all(self.ended[who] >= n + MORE for who, n in before.items()), "the load goes on", 60)
+        until(
+            lambda: all(self.ended[who] >= n + MORE for who, n in before.items()),
+            "the load goes on",
+            60,
+        )
 
     def stop(self) -> None:
         self._stop.set()
@@ -249,7 +277,9 @@ class Reader:
     def _read(self, url: str) -> None:
         count = f"n=0; while ! test -e {self._enough}; do echo $n; n=$((n+1)); sleep 0.05; done"
         with Client(url) as client:
-            self._seen += (line.line for line in client.run(["sh", "-c", count], name="long", cpu=0.1).logs())
+            self._seen += (
+                line.line for line in client.run(["sh", "-c", count], name="long", cpu=0.1).logs()
+            )
 
     def lines(self) -> list[str]:
         """All of them, once the task has been told to end."""
@@ -269,11 +299,17 @@ def restart(member: Member) -> None:
 def drain(client: Client, worker: str) -> None:
     """It gets nothing new, and what it has ends."""
     client.post(f"/v1/workers/{worker}/drain", dict)
-    until(lambda: not next(w for w in client.workers() if w.id == worker).tasks, f"{worker} is empty", 60)
+    until(
+        lambda: not next(w for w in client.workers() if w.id == worker).tasks,
+        f"{worker} is empty",
+        60,
+    )
 
 
 @pytest.mark.soak
-async def test_each_service_is_restarted_under_load_and_nobody_is_any_the_wiser(nats_url: str, tmp_path: Path):
+async def test_each_service_is_restarted_under_load_and_nobody_is_any_the_wiser(
+    nats_url: str, tmp_path: Path
+):
     marks = tmp_path / "marks"
     marks.mkdir()
     load = Load(marks)
@@ -309,7 +345,12 @@ async def test_each_service_is_restarted_under_load_and_nobody_is_any_the_wiser(
     assert {mark.name: mark.read_text() for mark in marks.iterdir()} == {
         name.strip("/"): "done\n" for name in jobs if name != "/long"
     }
-    assert set(load.refused) <= {"503 unavailable", "URLError", "ConnectionResetError", "RemoteDisconnected"}
+    assert set(load.refused) <= {
+        "503 unavailable",
+        "URLError",
+        "ConnectionResetError",
+        "RemoteDisconnected",
+    }
 
 
 def all_ended(client: Client) -> dict[str, JobView]:

@@ -1,4 +1,5 @@
-"""Confined tasks on workers of their own: what they cannot do, and what settings and ends of a worker do to them.
+"""Confined tasks on workers of their own: what they cannot do, and what settings and ends of a
+worker do to them.
 
 What leaves a worker as it found it is in `test_sandbox_tasks`.
 """
@@ -40,7 +41,9 @@ pytestmark = [
 ]
 
 K = KernelStatus
-PYTHON = next(path for path in ("/usr/local/bin/python3", "/usr/bin/python3") if os.path.exists(path))
+PYTHON = next(
+    path for path in ("/usr/local/bin/python3", "/usr/bin/python3") if os.path.exists(path)
+)
 CLONES = (MODES[0], MODES[1], MODES[3])
 """Kinds of host on which tasks are cloned from templates."""
 TURNS = 3
@@ -67,11 +70,13 @@ async def worker(
 
 def task_pid(worker: WorkerProcess, mark: str) -> int:
     """The process of a task that has ``mark`` in its command, as the host sees it."""
-    [found] = [one.pid for one in psutil.Process(worker.launcher_pid).children() if mark in command(one)]
+    [found] = [
+        one.pid for one in psutil.Process(worker.launcher_pid).children() if mark in command(one)
+    ]
     return found
 
 
-# ── escapes ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── escapes ───────────────────────────────────────────────────────────────────────────────────────
 
 
 FIRST = """import os
@@ -123,8 +128,12 @@ for pid in filter(str.isdigit, os.listdir("/proc")):
 
 
 @pytest.mark.parametrize("mode", MODES[:2])
-async def test_what_outlives_a_job_cannot_be_traced_by_it(mode: str, state: FakeState, nats_url: str, place: Path):
-    """Of the two templates in its slot one is of its job, and serves no other; it may read itself too."""
+async def test_what_outlives_a_job_cannot_be_traced_by_it(
+    mode: str, state: FakeState, nats_url: str, place: Path
+):
+    """Of the two templates in its slot one is of its job, and serves no other; it may read itself
+    too.
+    """
     (place / "shown").mkdir()
     (place / "shown" / "traces.py").write_text(TRACES)
     async with worker_of(mode, state, nats_url, place, **own_users(mode)):
@@ -134,10 +143,14 @@ async def test_what_outlives_a_job_cannot_be_traced_by_it(mode: str, state: Fake
 
 
 @pytest.mark.parametrize("mode", CLONES)
-async def test_a_bare_template_serves_its_owner_only(mode: str, state: FakeState, nats_url: str, place: Path):
+async def test_a_bare_template_serves_its_owner_only(
+    mode: str, state: FakeState, nats_url: str, place: Path
+):
     (place / "shown").mkdir()
     script = place / "shown" / "place.py"
-    script.write_text("import sys; print(id(sys))")  # each program that is started is at other addresses
+    script.write_text(
+        "import sys; print(id(sys))"
+    )  # each program that is started is at other addresses
     async with worker_of(mode, state, nats_url, place):
         found = []
         for user in ("ann", "ann", "bob", "ann"):
@@ -184,7 +197,9 @@ async def test_what_a_task_is_refused_is_what_the_security_page_says(
     if mode.startswith("ordinary"):
         os.chown(key, USER, USER)
     binds = f"{shown}:ro,{shared}"
-    async with worker_of(mode, state, nats_url, place, cgroups=cgroups, pids_limit=60, binds=binds) as worker:
+    async with worker_of(
+        mode, state, nats_url, place, cgroups=cgroups, pids_limit=60, binds=binds
+    ) as worker:
         program, told = (PYTHON, str(shown / "escapes.py")), shared / "facts"
         tried = await state.run(*program, "try", str(told), preload=preload)
         await state.printed(tried, b"listening\n")
@@ -206,7 +221,9 @@ async def test_what_a_task_is_refused_is_what_the_security_page_says(
             "data": str(worker.data),
             "places": {str(path): os.stat(path).st_dev for path in places},
             "file": f"{variables['IRIS_WORKDIR']}/secret",
-            "output": str(worker.data / f"output/{slot.name}/{Path(variables['IRIS_WORKDIR']).name}.out"),
+            "output": str(
+                worker.data / f"output/{slot.name}/{Path(variables['IRIS_WORKDIR']).name}.out"
+            ),
             "token": variables["IRIS_TOKEN_FILE"],
             "key": str(key),
             "setuid": str(shown / "id"),
@@ -225,7 +242,11 @@ async def test_what_a_task_is_refused_is_what_the_security_page_says(
             with contextlib.suppress(AssertionError):
                 await execute(state.connection, str(turn), tried)
         ended = await state.ended(tried)
-        assert all(stage.detail == "" for stage in state.stages if stage.ref == tried and stage.status is K.RUNNING)
+        assert all(
+            stage.detail == ""
+            for stage in state.stages
+            if stage.ref == tried and stage.status is K.RUNNING
+        )
         Path("/tmp", facts["name"]).unlink(missing_ok=True)
         assert (ended.exit_code, ended.error) == (0, "")
         succeeded = json.loads((await state.output(tried)).splitlines()[-1])
@@ -233,7 +254,8 @@ async def test_what_a_task_is_refused_is_what_the_security_page_says(
         assert state.end_of(other) is None
 
 
-# ── all else is as without ──────────────────────────────────────────────────────────────────────────────────────────
+# ── all else is as without
+# ──────────────────────────────────────────────────────────────────────────────────────────
 
 
 async def test_a_sandbox_serves_all_attempts_of_a_slot_and_members_of_gangs(
@@ -246,7 +268,9 @@ async def test_a_sandbox_serves_all_attempts_of_a_slot_and_members_of_gangs(
         before = made.read_text().count("\n")
         for job in range(4_301, 4_309):  # no test beside this has gangs with the ports of these
             refs = [AttemptRef(job, index, 0) for index in range(slots)]
-            write = template("sh", "-c", "ls -A; touch a; cat $IRIS_HOSTFILE", job=job, replicas=slots)
+            write = template(
+                "sh", "-c", "ls -A; touch a; cat $IRIS_HOSTFILE", job=job, replicas=slots
+            )
             gang = Gang(job, ("h0", "h1"))
             await state.tell([write], run=refs, gangs=[gang])
             for ref in refs:
@@ -256,7 +280,9 @@ async def test_a_sandbox_serves_all_attempts_of_a_slot_and_members_of_gangs(
         assert not list((worker.data / "attempts").glob("*/*"))
 
 
-async def test_a_launcher_keeps_few_sandboxes_and_descriptors_to_copy(state: FakeState, nats_url: str, place: Path):
+async def test_a_launcher_keeps_few_sandboxes_and_descriptors_to_copy(
+    state: FakeState, nats_url: str, place: Path
+):
     async with worker_of(MODES[0], state, nats_url, place) as worker:
         launcher = psutil.Process(worker.launcher_pid)
         before = launcher.num_fds()
@@ -266,7 +292,12 @@ async def test_a_launcher_keeps_few_sandboxes_and_descriptors_to_copy(state: Fak
         await state.order(stop=[Stop(ref, 0) for ref in refs])
         for ref in refs:
             await state.ended(ref)
-        await until(lambda: len(launcher.children()) <= IDLE and launcher.num_fds() - before <= IDLE + OPEN_FILES)
+        await until(
+            lambda: (
+                len(launcher.children()) <= IDLE
+                and launcher.num_fds() - before <= IDLE + OPEN_FILES
+            )
+        )
 
 
 @pytest.mark.parametrize("also_launcher", [False, True])
@@ -290,13 +321,15 @@ async def test_a_confined_task_is_adopted_and_ends_with_all_it_started(
     assert [(stage.ref, stage.status) for stage in register.attempts] == [(ref, K.RUNNING)]
     go.touch()
     ended = await state.ended(ref)
-    unknown = {(Cause.WORKER_CRASHED, None)} if also_launcher else set()  # another process may have reaped it
+    unknown = (
+        {(Cause.WORKER_CRASHED, None)} if also_launcher else set()
+    )  # another process may have reaped it
     assert (ended.cause, ended.exit_code) in {(Cause.EXITED, 7)} | unknown
     assert await state.output(ref) == b"before\nafter\n"
     await until_gone(mark)
 
 
-# ── settings ────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── settings ──────────────────────────────────────────────────────────────────────────────────────
 
 
 async def test_a_worker_that_needs_a_sandbox_does_not_start_without(nats_url: str, place: Path):
@@ -304,17 +337,25 @@ async def test_a_worker_that_needs_a_sandbox_does_not_start_without(nats_url: st
     settings = {"sandbox": "required", "bubblewrap": "no-such-program"}
     async with WorkerProcess(nats_url, place / "w0", log=log, **settings) as worker:
         assert await worker.ended() == 2
-    assert "[worker] sandbox: it is required, and cannot be made: no-such-program is not installed" in log.read_text()
+    assert (
+        "[worker] sandbox: it is required, and cannot be made: no-such-program is not installed"
+        in log.read_text()
+    )
 
 
-async def test_a_task_runs_as_the_account_of_who_submitted_it(state: FakeState, nats_url: str, place: Path):
+async def test_a_task_runs_as_the_account_of_who_submitted_it(
+    state: FakeState, nats_url: str, place: Path
+):
     settings = {"run_as": "submitter", "accounts": "ann=nobody"}
     async with worker_of(MODES[0], state, nats_url, place, **settings):
         ref = await state.run("sh", "-c", "id -un; touch a; echo $USER")
         assert (await state.ended(ref)).exit_code == 0
         assert await state.output(ref) == b"nobody\nnobody\n"
         refused = await state.ended(await state.run("id", user="bob"))
-        assert (refused.exit_code, refused.error) == (126, "user 'bob' has no account on this host ([worker] accounts)")
+        assert (refused.exit_code, refused.error) == (
+            126,
+            "user 'bob' has no account on this host ([worker] accounts)",
+        )
 
 
 @pytest.mark.parametrize("mode", SANDBOXED)
@@ -326,14 +367,22 @@ async def test_a_task_may_be_given_a_network_with_nothing_but_loopback(
         for _ in range(2):
             ref = await state.run("ls", "/proc/sys/net/ipv4/conf")
             assert (await state.ended(ref)).exit_code == 0
-            assert set((await state.output(ref)).decode().split()) & hosts_own <= {"all", "default", "lo"}
+            assert set((await state.output(ref)).decode().split()) & hosts_own <= {
+                "all",
+                "default",
+                "lo",
+            }
             kinds = "import socket; a, b = (socket.socket(socket.AF_UNIX) for _ in '12'); a.bind('\\0a'); a.listen()"
             own = await state.run(PYTHON, "-c", f"{kinds}; b.connect('\\0a')")
             assert (await state.ended(own)).exit_code == 0
-            other = await state.run(PYTHON, "-c", f"{kinds}; print('ready', flush=True); a.accept()")
+            other = await state.run(
+                PYTHON, "-c", f"{kinds}; print('ready', flush=True); a.accept()"
+            )
             await state.printed(other, b"ready\n")
             refused = await state.ended(
-                await state.run(PYTHON, "-c", "import socket; socket.socket(socket.AF_UNIX).connect('\\0a')")
+                await state.run(
+                    PYTHON, "-c", "import socket; socket.socket(socket.AF_UNIX).connect('\\0a')"
+                )
             )
             assert refused.exit_code == 1
             assert "Connection refused" in refused.stderr_tail
@@ -341,7 +390,7 @@ async def test_a_task_may_be_given_a_network_with_nothing_but_loopback(
             await state.ended(other)
 
 
-# ── signals ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── signals ───────────────────────────────────────────────────────────────────────────────────────
 
 
 def own_users(mode: str) -> dict[str, object]:
@@ -371,7 +420,7 @@ async def test_a_task_that_signals_all_that_it_can_holds_up_nobody_else(
         assert all(beat.healthy for beat in state.beats)
 
 
-# ── the launcher ────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the launcher ──────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_user_namespace_that_cannot_be_completed_is_not_entered():
@@ -385,7 +434,9 @@ except OSError as error:
 """
     user = ("setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups")
     read_only = ("bwrap", "--ro-bind", "/", "/")  # also /proc, whose files map the users
-    done = subprocess.run((*read_only, *user, sys.executable, "-c", code), capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        (*read_only, *user, sys.executable, "-c", code), capture_output=True, text=True, check=True
+    )
     assert done.stdout == f"[Errno 30] user namespace: Read-only file system {USER}\n"
 
 
@@ -403,5 +454,7 @@ finally:
     os.kill(child.pid, 9)
 """
     container = ("setpriv", "--bounding-set=-sys_resource")
-    done = subprocess.run((*container, sys.executable, "-c", code), capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        (*container, sys.executable, "-c", code), capture_output=True, text=True, check=True
+    )
     assert done.stdout == f"{[str(1 << 30)] * 2}\n"

@@ -37,7 +37,9 @@ async def host(
     await connection.streams.ensure()
     state = await FakeState(connection, "w0").start()
     with open_directory() as place:
-        async with worker_of(request.param, state, nats_server.url, place, stop_grace_s=1) as worker:
+        async with worker_of(
+            request.param, state, nats_server.url, place, stop_grace_s=1
+        ) as worker:
             yield state, worker
     await connection.close()
 
@@ -52,7 +54,9 @@ def worker(host: tuple[FakeState, WorkerProcess]) -> WorkerProcess:
     return host[1]
 
 
-async def test_ends_output_and_errors_of_confined_tasks_are_their_own(state: FakeState, worker: WorkerProcess):
+async def test_ends_output_and_errors_of_confined_tasks_are_their_own(
+    state: FakeState, worker: WorkerProcess
+):
     commands = {
         "echo out; echo err > /dev/stderr; exit 7": (7, None, ""),
         "kill -9 $$": (None, 9, "killed by signal 9 (SIGKILL: perhaps out of memory)"),
@@ -89,7 +93,9 @@ async def test_a_confined_task_reads_its_own_token_and_sees_no_other_slots(
     await state.ended(other)
 
 
-async def test_nothing_of_an_attempt_is_left_for_the_next(state: FakeState, worker: WorkerProcess, mark: str):
+async def test_nothing_of_an_attempt_is_left_for_the_next(
+    state: FakeState, worker: WorkerProcess, mark: str
+):
     leave = f"touch a /tmp/a /var/tmp/a /dev/shm/a; ls /proc | grep -c '^[0-9]'; (setsid sleep {mark} &)"
     for _ in range(3):
         ref = await state.run("sh", "-c", f"ls -A . /tmp /var/tmp /dev/shm; {leave}")
@@ -119,7 +125,9 @@ async def test_nothing_that_outlives_an_attempt_is_there_for_the_next(
         assert await state.output(ref) == b""
 
 
-async def test_a_sandbox_that_somebody_has_ended_is_made_again(state: FakeState, worker: WorkerProcess):
+async def test_a_sandbox_that_somebody_has_ended_is_made_again(
+    state: FakeState, worker: WorkerProcess
+):
     assert (await state.ended(await state.run("true"))).exit_code == 0
     for child in psutil.Process(worker.launcher_pid).children():
         with contextlib.suppress(psutil.NoSuchProcess):  # of an attempt before this one
@@ -129,9 +137,15 @@ async def test_a_sandbox_that_somebody_has_ended_is_made_again(state: FakeState,
     assert (await state.ended(await state.run("true"))).exit_code == 0
 
 
-async def test_a_task_that_is_stopped_gets_term_and_its_grace(state: FakeState, worker: WorkerProcess, mark: str):
-    polite = await state.run("sh", "-c", "trap 'echo bye; exit 3' TERM; echo ready; while :; do sleep 0.01; done")
-    deaf = await state.run("sh", "-c", f"trap '' TERM; echo ready; setsid sleep {mark} & wait; sleep 1000")
+async def test_a_task_that_is_stopped_gets_term_and_its_grace(
+    state: FakeState, worker: WorkerProcess, mark: str
+):
+    polite = await state.run(
+        "sh", "-c", "trap 'echo bye; exit 3' TERM; echo ready; while :; do sleep 0.01; done"
+    )
+    deaf = await state.run(
+        "sh", "-c", f"trap '' TERM; echo ready; setsid sleep {mark} & wait; sleep 1000"
+    )
     plain = await state.run("sleep", "1000")
     for ref in (polite, deaf):
         await state.printed(ref, b"ready\n")
@@ -142,8 +156,12 @@ async def test_a_task_that_is_stopped_gets_term_and_its_grace(state: FakeState, 
     await until_gone(mark)
 
 
-async def test_a_probe_runs_beside_its_task_in_the_same_sandbox(state: FakeState, worker: WorkerProcess):
+async def test_a_probe_runs_beside_its_task_in_the_same_sandbox(
+    state: FakeState, worker: WorkerProcess
+):
     probe = Probe(kind="command", command=("sh", "-c", "test -e /tmp/ready"), interval_s=0.1)
     ref = await state.run("sh", "-c", "touch /tmp/ready; sleep 1000", probe=probe, ports=("http",))
-    results = lambda: [result for beat in state.beats for result in beat.probes if result.ref == ref]  # noqa: E731
+    results = lambda: [  # noqa: E731
+        result for beat in state.beats for result in beat.probes if result.ref == ref
+    ]
     await state.until(lambda: any(result.passes for result in results()))

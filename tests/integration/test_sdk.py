@@ -60,7 +60,12 @@ def test_usage_says_what_a_job_has_held_and_used_and_what_of_it_was_lost(cluster
     work = "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done"
     jobs = [
         cluster.submit(
-            "sh", "-c", f"{work}; exit {code}", name=f"sdk-used-{code}", labels={"project": "usage"}, cpu=0.5
+            "sh",
+            "-c",
+            f"{work}; exit {code}",
+            name=f"sdk-used-{code}",
+            labels={"project": "usage"},
+            cpu=0.5,
         )
         for code in (0, 3)
     ]
@@ -69,8 +74,13 @@ def test_usage_says_what_a_job_has_held_and_used_and_what_of_it_was_lost(cluster
     assert good.useful.cpu_seconds >= good.useful.cpu_used_seconds / 4 > 0
     assert (good.lost, bad.useful.attempts, [*bad.lost]) == ({}, 0, ["failed"])
     [project] = cluster.client.usage(by="label", label="project=usage")
-    assert project.total.cpu_seconds == pytest.approx(good.total.cpu_seconds + bad.total.cpu_seconds)
-    assert {row.job for row in cluster.client.usage(by="job", label="project=usage")} == {"/sdk-used-0", "/sdk-used-3"}
+    assert project.total.cpu_seconds == pytest.approx(
+        good.total.cpu_seconds + bad.total.cpu_seconds
+    )
+    assert {row.job for row in cluster.client.usage(by="job", label="project=usage")} == {
+        "/sdk-used-0",
+        "/sdk-used-3",
+    }
 
 
 def test_what_is_not_there_is_not_found(cluster):
@@ -140,7 +150,10 @@ def test_a_cluster_for_users_own_tests_leaves_nothing():
 def test_a_cluster_that_cannot_start_says_why(tmp_path):
     config = tmp_path / "iris.toml"
     config.write_text("[cluster]\nwrkers = 1\n")
-    with pytest.raises(NotStarted, match="did you mean 'workers'"), LocalCluster(data=tmp_path / "data", config=config):
+    with (
+        pytest.raises(NotStarted, match="did you mean 'workers'"),
+        LocalCluster(data=tmp_path / "data", config=config),
+    ):
         pass
 
 
@@ -163,10 +176,17 @@ with Client() as client:
 def test_a_function_is_mapped_over_items_and_each_call_has_its_future(cluster, tmp_path):
     script = tmp_path / "mapper.py"
     script.write_text(MAPPER)
-    paths = os.pathsep.join(str(Path(module.__file__).parents[1]) for module in (iris, iris_core, iris_gateway))
+    paths = os.pathsep.join(
+        str(Path(module.__file__).parents[1]) for module in (iris, iris_core, iris_gateway)
+    )
     environ = {**cluster.environ, "PYTHONPATH": paths}
     done = subprocess.run(
-        [sys.executable, script], env=environ, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, script],
+        env=environ,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
 
     assert done.stdout.splitlines() == [

@@ -1,4 +1,6 @@
-"""Real HTTP servers as deployments: probed, kept, scaled, updated, rolled back, also across a kill -9 of the leader."""
+"""Real HTTP servers as deployments: probed, kept, scaled, updated, rolled back, also across a kill
+-9 of the leader.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +68,9 @@ def server(version: str) -> list[str]:
 
 def deployed(cluster: Cluster, name: str, replicas: int, **times: str) -> Deployment:
     """The model server, ready."""
-    made = cluster.client.deploy(server("v1"), name, workdir=SERVE, replicas=replicas, **{**QUICK, **times})
+    made = cluster.client.deploy(
+        server("v1"), name, workdir=SERVE, replicas=replicas, **{**QUICK, **times}
+    )
     made.wait_ready(60)
     until(lambda: is_served(cluster, name), "the proxy knows")
     return made
@@ -74,7 +78,9 @@ def deployed(cluster: Cluster, name: str, replicas: int, **times: str) -> Deploy
 
 def ask(cluster: Cluster, name: str, path: str = "") -> dict[str, Any]:
     """What one of its routes answers through the proxy."""
-    with urllib.request.urlopen(f"{cluster.file['proxy_url']}/d/{name}/{path}", timeout=60) as answer:
+    with urllib.request.urlopen(
+        f"{cluster.file['proxy_url']}/d/{name}/{path}", timeout=60
+    ) as answer:
         return json.loads(answer.read())
 
 
@@ -137,7 +143,10 @@ def test_an_update_fails_no_request_and_an_unhealthy_one_rolls_back(cluster: Clu
         cluster.kill("state")
         with pytest.raises(DeploymentFailed, match="revision 2 is kept"):
             chat.wait_ready(60)
-        until(lambda: chat.refresh() and chat.is_ready and set(live(chat).values()) == {2}, "it is back")
+        until(
+            lambda: chat.refresh() and chat.is_ready and set(live(chat).values()) == {2},
+            "it is back",
+        )
         assert chat.rollback(1).revision == 1
         chat.wait_ready(60)
         assert failures == []
@@ -146,7 +155,10 @@ def test_an_update_fails_no_request_and_an_unhealthy_one_rolls_back(cluster: Clu
 
 def test_a_crashing_service_is_reported_and_not_restarted_endlessly(cluster: Cluster):
     chat = cluster.client.deploy(["sh", "-c", "exit 3"], "crashing", replicas=3, **QUICK)
-    told = until(lambda: [one for one in chat.refresh().conditions if one.code == "back_off"], "its owner is told")
+    told = until(
+        lambda: [one for one in chat.refresh().conditions if one.code == "back_off"],
+        "its owner is told",
+    )
     assert "exit code 3" in told[0].message
     assert len(list(chat.routes())) <= 3
     cluster.kill("state")
@@ -174,12 +186,16 @@ def serving(cluster: Cluster, name: str) -> set[str]:
         return set()
 
 
-def test_a_route_with_a_failing_probe_gets_no_requests_and_is_replaced(cluster: Cluster, tmp_path: Path):
+def test_a_route_with_a_failing_probe_gets_no_requests_and_is_replaced(
+    cluster: Cluster, tmp_path: Path
+):
     ill = [ill_file(tmp_path, f"/ill/r1-{number}") for number in (1, 2)]
     for file in ill:
         file.touch()
     options = {**QUICK, "probe_failures": 2, "probe_grace": "10s", "replicas": 2}
-    chat = cluster.client.deploy([sys.executable, str(PROBED), "v1", str(tmp_path)], "ill", **options)
+    chat = cluster.client.deploy(
+        [sys.executable, str(PROBED), "v1", str(tmp_path)], "ill", **options
+    )
     until(lambda: len(running(cluster, "ill")) == 2, "the processes run")
     assert serving(cluster, "ill") == set()
     for file in ill:
@@ -189,7 +205,9 @@ def test_a_route_with_a_failing_probe_gets_no_requests_and_is_replaced(cluster: 
     until(lambda: serving(cluster, "ill") == {"/ill/r1-2"}, "it is out of discovery")
     assert statuses(chat) == {"r1-1": "unhealthy", "r1-2": "healthy"}
     ill[0].unlink()
-    until(lambda: len(serving(cluster, "ill")) == 2, "it recovers within its grace, and serves again")
+    until(
+        lambda: len(serving(cluster, "ill")) == 2, "it recovers within its grace, and serves again"
+    )
     ill[0].touch()
     until(lambda: serving(cluster, "ill") == {"/ill/r1-2"}, "it is out of discovery again")
     cluster.kill("state")
@@ -199,12 +217,16 @@ def test_a_route_with_a_failing_probe_gets_no_requests_and_is_replaced(cluster: 
     chat.delete()
 
 
-def test_copies_follow_requests_to_none_and_the_first_request_wakes_one(cluster: Cluster, tmp_path: Path):
+def test_copies_follow_requests_to_none_and_the_first_request_wakes_one(
+    cluster: Cluster, tmp_path: Path
+):
     held = tmp_path / "held"
     held.touch()
     times = {"scale_window": "1s", "panic_window": "1s", "stabilization": "3s", "cooldown": "1s"}
     rule = {"min_replicas": 0, "max_replicas": 4, "target_outstanding": 2}
-    chat = cluster.client.deploy([sys.executable, "-c", HOLDING, str(held)], "scaled", **QUICK, **times, **rule)
+    chat = cluster.client.deploy(
+        [sys.executable, "-c", HOLDING, str(held)], "scaled", **QUICK, **times, **rule
+    )
     chat.wait_ready(60)
 
     def ready(routes: int) -> bool:
@@ -219,7 +241,11 @@ def test_copies_follow_requests_to_none_and_the_first_request_wakes_one(cluster:
         held.unlink()
         assert [answer.result(60) for answer in asking] == [{}] * 6
     until(lambda: ready(0), "none is left when nobody asks", 60)
-    until(lambda: all(route.status == "terminated" for route in chat.routes()), "the last one serves no more", 60)
+    until(
+        lambda: all(route.status == "terminated" for route in chat.routes()),
+        "the last one serves no more",
+        60,
+    )
     assert ask(cluster, "scaled", "woken") == {}
     reasons = [row.reason for row in chat.history() if row.handler == "AutoscaleDeployment"]
     assert any("outstanding, target 2 a route, over 1 s" in reason for reason in reasons)
@@ -236,7 +262,11 @@ async def test_asyncio_programs_have_the_same_verbs(cluster: Cluster):
         await chat.scale(2)
         assert (await chat.wait_ready(60)).ready == 2
         assert len([route async for route in chat.routes()]) == 2
-        assert [found.name async for found in client.deployments(status="ready") if found.name == "awaited"]
+        assert [
+            found.name
+            async for found in client.deployments(status="ready")
+            if found.name == "awaited"
+        ]
         assert (await chat.delete()).status == "destroying"
 
 
@@ -259,7 +289,11 @@ def pids(cluster: Cluster, name: str, count: int) -> list[int]:
 def settled(chat: Deployment, replicas: int, revision: int) -> None:
     """So many routes of one revision are live, and no others."""
     chat.wait_ready(120)
-    until(lambda: list(live(chat).values()) == [revision] * replicas, f"{replicas} of revision {revision}", 120)
+    until(
+        lambda: list(live(chat).values()) == [revision] * replicas,
+        f"{replicas} of revision {revision}",
+        120,
+    )
 
 
 def test_updates_and_scaling_under_load_fail_no_request(cluster: Cluster):
@@ -283,7 +317,9 @@ def replaced(chat: Deployment, killed: int) -> None:
 
 
 def check_cut_off(load: Load, kills: int) -> None:
-    """Each connection lost at most what it had under way with a killed copy, which may have had its effect."""
+    """Each connection lost at most what it had under way with a killed copy, which may have had its
+    effect.
+    """
     cut_off = ("502", "IncompleteReadError")
     assert all(any(word in failure for word in cut_off) for failure in load.failures), load.failures
     assert len(load.failures) <= kills * CONNECTIONS

@@ -1,4 +1,6 @@
-"""Attempts of one job that share a slot, and so a template, on the kinds of host that confine tasks as root."""
+"""Attempts of one job that share a slot, and so a template, on the kinds of host that confine tasks
+as root.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,10 @@ from tests.support.hosts import command, until, until_gone, worker_of
 from tests.support.state import FakeState, template
 from tests.support.worker import WorkerProcess
 
-pytestmark = [pytest.mark.integration, pytest.mark.skipif(os.geteuid() != 0, reason="starts workers as root")]
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.skipif(os.geteuid() != 0, reason="starts workers as root"),
+]
 
 JOB = 7
 COUNTED = """import os, threading, time
@@ -65,7 +70,9 @@ class Shared:
         """Returns once all of them have begun."""
         refs = [AttemptRef(job, index, 0) for index in indices]
         variables, path = {"PYTHONPATH": self._modules}, f"{self._modules}/{script}.py"
-        work = template(PYTHON, path, job=job, preload=preload, env=variables, replicas=40, **of_job)
+        work = template(
+            PYTHON, path, job=job, preload=preload, env=variables, replicas=40, **of_job
+        )
         await self.state.tell([work], run=refs)
         for ref in refs:
             await self.state.running(ref)
@@ -96,16 +103,29 @@ class Shared:
 
 @asynccontextmanager
 async def sharing(
-    mode: str, state: FakeState, nats_url: str, place: Path, mark: str, *, threads: bool = False, **settings: object
+    mode: str,
+    state: FakeState,
+    nats_url: str,
+    place: Path,
+    mark: str,
+    *,
+    threads: bool = False,
+    **settings: object,
 ) -> AsyncIterator[Shared]:
     for name in ("shown", "shared"):
         (place / name).mkdir()
     (place / "shared").chmod(0o777)
     for name, text in (("counted", COUNTED), ("waits", WAITS), ("leaves", LEAVES + WAITS)):
-        text = text.replace("SHARED", str(place / "shared")).replace("MARK", mark).replace("THREADS", str(threads))
+        text = (
+            text.replace("SHARED", str(place / "shared"))
+            .replace("MARK", mark)
+            .replace("THREADS", str(threads))
+        )
         (place / "shown" / f"{name}.py").write_text(text)
     binds = f"{place / 'shown'}:ro,{place / 'shared'}"
-    async with worker_of(mode, state, nats_url, place, binds=binds, **own_users(mode), **settings) as worker:
+    async with worker_of(
+        mode, state, nats_url, place, binds=binds, **own_users(mode), **settings
+    ) as worker:
         yield Shared(state, worker, place)
 
 
@@ -141,7 +161,9 @@ async def test_an_attempt_ends_alone_with_what_it_has_started(
 async def test_an_attempt_takes_the_environment_that_its_slot_shows(
     mode: str, state: FakeState, nats_url: str, place: Path, mark: str
 ):
-    """Another one was to be built: the Python of the host is a new one, or somebody has deleted what was kept."""
+    """Another one was to be built: the Python of the host is a new one, or somebody has deleted
+    what was kept.
+    """
     async with sharing(mode, state, nats_url, place, mark) as host:
         [first] = await host.begin(1, environment=Environment())
         for kept in (host.worker.data / "environments").glob("*.json"):
@@ -162,7 +184,10 @@ async def test_another_job_has_another_slot_and_later_the_same_without_a_trace(
         await asyncio.gather(host.end(mine), host.end(other))
         before = host.templates()
         refs = await host.begin(*range(3, 6), job=JOB + 2, preload=())
-        assert {(await host.said(ref))[1] for ref in refs} > {(await host.said(mine))[1], (await host.said(other))[1]}
+        assert {(await host.said(ref))[1] for ref in refs} > {
+            (await host.said(mine))[1],
+            (await host.said(other))[1],
+        }
         assert not [one for one in before if lives(one)]
         await asyncio.gather(*(host.end(ref) for ref in refs))
 
@@ -185,7 +210,9 @@ async def test_adopted_attempts_that_share_a_slot_end_one_by_one(
         (host.files / "go-0").touch()
         known = (Cause.EXITED, 0)
         ended = await state.ended(first)
-        assert (ended.cause, ended.exit_code) in ({known, (Cause.WORKER_CRASHED, None)} if also_launcher else {known})
+        assert (ended.cause, ended.exit_code) in (
+            {known, (Cause.WORKER_CRASHED, None)} if also_launcher else {known}
+        )
         await until_gone(mark)
         [fourth] = await host.begin(3)
         assert (await host.said(fourth))[1] != slot
@@ -206,7 +233,9 @@ async def test_attempts_outlive_the_template_that_they_share(
         for one in templates:
             one.kill()
         await until(lambda: not any(map(lives, templates)))
-        [third] = await host.begin(2)  # maybe by its command: the worker may not have heard of it yet
+        [third] = await host.begin(
+            2
+        )  # maybe by its command: the worker may not have heard of it yet
         [fourth] = await host.begin(3)
         refs = (first, second, third, fourth)
         assert len({(await host.said(ref))[:2] for ref in refs}) == 1
@@ -239,9 +268,13 @@ async def test_each_attempt_says_why_preloading_has_failed(
         await state.tell([work], run=refs)
         for ref in refs:
             ended = await state.ended(ref)
-            assert ended.error == "preloading: ModuleNotFoundError: No module named 'no_such_module'"
+            assert (
+                ended.error == "preloading: ModuleNotFoundError: No module named 'no_such_module'"
+            )
             assert ended.stderr_tail.startswith("Traceback")
-            assert (await state.output(ref, "stderr")).decode().rstrip() == ended.stderr_tail.rstrip()
+            assert (
+                await state.output(ref, "stderr")
+            ).decode().rstrip() == ended.stderr_tail.rstrip()
 
 
 @pytest.mark.parametrize("mode", ROOT)

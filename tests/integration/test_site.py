@@ -1,4 +1,6 @@
-"""The site builds without a warning, every link on it leads somewhere, and no page asks another host for anything."""
+"""The site builds without a warning, every link on it leads somewhere, and no page asks another
+host for anything.
+"""
 
 from __future__ import annotations
 
@@ -54,14 +56,20 @@ def site(tmp_path_factory) -> Path:
     out = tmp_path_factory.mktemp("site")
     command = [str(MKDOCS), "build", "--strict", "--quiet", "--site-dir", str(out)]
     environ = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}  # advice of the theme's makers
-    done = subprocess.run(command, cwd=ROOT, env=environ, check=False, capture_output=True, text=True)
+    done = subprocess.run(
+        command, cwd=ROOT, env=environ, check=False, capture_output=True, text=True
+    )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     return out
 
 
 @pytest.fixture(scope="module")
 def pages(site: Path) -> dict[Path, Html]:
-    return {path: Html(path.read_text(encoding="utf-8")) for path in site.rglob("*.html") if path.name != "404.html"}
+    return {
+        path: Html(path.read_text(encoding="utf-8"))
+        for path in site.rglob("*.html")
+        if path.name != "404.html"
+    }
 
 
 def test_there_is_a_page_for_every_page_of_the_navigation(pages: dict[Path, Html]):
@@ -78,7 +86,8 @@ def test_every_link_and_every_anchor_is_there(pages: dict[Path, Html]):
             target = (path.parent / unquote(parts.path)).resolve() if parts.path else path
             target = target / "index.html" if target.is_dir() else target
             if not parts.scheme and not (
-                target.is_file() and (target not in pages or unquote(parts.fragment) in pages[target].anchors)
+                target.is_file()
+                and (target not in pages or unquote(parts.fragment) in pages[target].anchors)
             ):
                 broken.append(f"{path.name}: {link}")
     assert broken == []
@@ -87,7 +96,9 @@ def test_every_link_and_every_anchor_is_there(pages: dict[Path, Html]):
 def test_no_page_loads_anything_from_another_host(site: Path, pages: dict[Path, Html]):
     loaded = {address for page in pages.values() for address in page.loaded}
     assert len(loaded) > 3
-    assert [address for address in loaded if urlsplit(address).scheme or address.startswith("//")] == []
+    assert [
+        address for address in loaded if urlsplit(address).scheme or address.startswith("//")
+    ] == []
     styles = "".join(path.read_text(encoding="utf-8") for path in site.rglob("*.css"))
     assert re.findall(r"(?:@import|url\()\s*[\"']?(?:https?:)?//[^)\"']*", styles) == []
 
@@ -121,5 +132,9 @@ async def test_a_reader_finds_a_page_by_search_without_another_host(served: str,
         await page.open(f"{served}/index.html?q=poison_window_s")
         await page.loaded()
         assert await page.shows("troubleshooting.html#a-task-ended-and-i-do-not-know-why")
-        asked = await page.value("performance.getEntriesByType('resource').map((one) => one.name).join(' ')")
-    assert [address for address in asked.split() if not address.startswith((served, "blob:", "data:"))] == []
+        asked = await page.value(
+            "performance.getEntriesByType('resource').map((one) => one.name).join(' ')"
+        )
+    assert [
+        address for address in asked.split() if not address.startswith((served, "blob:", "data:"))
+    ] == []

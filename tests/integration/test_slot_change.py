@@ -1,4 +1,6 @@
-"""What the templates of a job can do to the next job of their slot, on each kind of host that clones confined tasks."""
+"""What the templates of a job can do to the next job of their slot, on each kind of host that
+clones confined tasks.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ if not LEAVES or not os.fork():
     while LEAVES:
         signal.pause()
 """
-"""A module with a handler that looks for the next jobs of its slot: in the template, or in a process that it leaves."""
+"""A module with a handler that looks for the next jobs of its slot: in the template, or in a
+process that it leaves.
+"""
 
 
 def below(worker: WorkerProcess) -> list[psutil.Process]:
@@ -50,13 +54,19 @@ def below(worker: WorkerProcess) -> list[psutil.Process]:
     return [one for one in found if lives(one) and "iris_template" in command(one)]
 
 
-async def preload(state: FakeState, place: Path, mode: str, *, leaves: bool = False, **more: object) -> None:
+async def preload(
+    state: FakeState, place: Path, mode: str, *, leaves: bool = False, **more: object
+) -> None:
     """Run a task of ann's whose template then looks for other jobs."""
     shared = place / "shared"
-    (place / "shown" / "spy.py").write_text(SPY.replace("SHARED", str(shared)).replace("LEAVES", str(leaves)))
+    (place / "shown" / "spy.py").write_text(
+        SPY.replace("SHARED", str(shared)).replace("LEAVES", str(leaves))
+    )
     (place / "shown" / "nothing.py").touch()
     program = (PYTHON, str(place / "shown" / "nothing.py"))
-    ref = await state.run(*program, preload=("spy",), env={"PYTHONPATH": str(place / "shown")}, **more)
+    ref = await state.run(
+        *program, preload=("spy",), env={"PYTHONPATH": str(place / "shown")}, **more
+    )
     assert (await state.ended(ref)).exit_code == 0
     await until((shared / "looked").exists)
 
@@ -73,7 +83,13 @@ def shared(place: Path) -> Path:
 @pytest.mark.parametrize("user", ["ann", "bob"])
 @pytest.mark.parametrize("mode", CLONES)
 async def test_a_template_is_gone_before_another_job_is_prepared(
-    mode: str, user: str, state: FakeState, connection: Connection, nats_url: str, place: Path, shared: Path
+    mode: str,
+    user: str,
+    state: FakeState,
+    connection: Connection,
+    nats_url: str,
+    place: Path,
+    shared: Path,
 ):
     binds = f"{place / 'shown'}:ro,{shared}"
     async with worker_of(mode, state, nats_url, place, binds=binds, **own_users(mode)) as worker:
@@ -118,7 +134,9 @@ async def test_what_a_template_has_left_is_gone_before_another_job_has_its_slot(
     mode: str, cgroups: bool, state: FakeState, nats_url: str, place: Path, shared: Path
 ):
     binds = f"{place / 'shown'}:ro,{shared}"
-    async with worker_of(mode, state, nats_url, place, binds=binds, cgroups=cgroups, **own_users(mode)) as worker:
+    async with worker_of(
+        mode, state, nats_url, place, binds=binds, cgroups=cgroups, **own_users(mode)
+    ) as worker:
         await preload(state, place, mode, leaves=True)
         before = below(worker)
         assert len(before) == 3
@@ -144,7 +162,9 @@ async def test_a_worker_that_was_restarted_empties_slots_that_it_does_not_know(
         await state.registration(2)
         assert all(map(lives, before))
         ref = AttemptRef(3, 0, 0)
-        assert (await state.order([template("true", job=3, preload=("json",))], prepare=[ref])).taken
+        assert (
+            await state.order([template("true", job=3, preload=("json",))], prepare=[ref])
+        ).taken
         await state.until(lambda: KernelStatus.PREPARED in state.reported(ref))
         assert not any(map(lives, before))
         assert not (shared / "found-3-0-0").exists()
@@ -153,7 +173,9 @@ async def test_a_worker_that_was_restarted_empties_slots_that_it_does_not_know(
 @pytest.mark.parametrize("cgroups", ["true", "false"])
 def test_calls_share_a_process_in_a_sandbox(place: Path, cgroups: str):
     def call(number: int) -> tuple[bytes, int, str, list[str]]:
-        """Which process has made the call, as its how manieth, for which item, and what it found in its directory."""
+        """Which process has made the call, as its how manieth, for which item, and what it found in
+        its directory.
+        """
         import math
         import os
         import subprocess
@@ -163,12 +185,21 @@ def test_calls_share_a_process_in_a_sandbox(place: Path, cgroups: str):
         math.mine, math.calls = getattr(math, "mine", os.urandom(8)), getattr(math, "calls", 0) + 1
         open("mine", "w").close()
         open("/tmp/ours", "a").close()
-        return math.mine, math.calls, os.environ["IRIS_TASK_INDEX"], sorted(set(os.listdir(".")) - {".iris-call"})
+        return (
+            math.mine,
+            math.calls,
+            os.environ["IRIS_TASK_INDEX"],
+            sorted(set(os.listdir(".")) - {".iris-call"}),
+        )
 
     options = settings(place / "data", f"[worker]\ncgroups = {cgroups}\n")
     with cluster_on(place / "data", "--workers", "1", "--sandbox", *options) as cluster:
         found = cluster.client.map(call, range(40), cpu=8, reuse=20).results(60)
-        assert [(index, files) for *_, index, files in found] == [(str(number), ["mine"]) for number in range(40)]
+        assert [(index, files) for *_, index, files in found] == [
+            (str(number), ["mine"]) for number in range(40)
+        ]
         assert len({mine for mine, *_ in found}) < 40, "no process was reused"
         leaves, calls, *_ = found[30]
-        assert calls == max(calls for mine, calls, *_ in found if mine == leaves), "something was left beside it"
+        assert calls == max(calls for mine, calls, *_ in found if mine == leaves), (
+            "something was left beside it"
+        )

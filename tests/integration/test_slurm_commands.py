@@ -39,7 +39,12 @@ def environ(cluster: Cluster, tmp_path: Path) -> dict[str, str]:
         (directory / name).write_text(f'#!/bin/sh\nexec {sys.executable} -c "{code}" "$@"\n')
         (directory / name).chmod(0o755)
     path = f"{directory}:{os.environ['PATH']}:{FRAMEWORKS / 'bin'}"
-    return {**cluster.environ, "PATH": path, "PYTHONPATH": f"{PACKAGE}:{FRAMEWORKS}", "SHELL": "/bin/sh"}
+    return {
+        **cluster.environ,
+        "PATH": path,
+        "PYTHONPATH": f"{PACKAGE}:{FRAMEWORKS}",
+        "SHELL": "/bin/sh",
+    }
 
 
 @pytest.fixture
@@ -47,7 +52,13 @@ def slurm(environ: dict[str, str], tmp_path: Path) -> Commands:
     """Runs a command in the directory of the test; what it prints."""
 
     def run(*words: str, code: int = 0, errors: bool = False) -> str:
-        options = {"cwd": tmp_path, "env": environ, "text": True, "capture_output": True, "timeout": WITHIN_S}
+        options = {
+            "cwd": tmp_path,
+            "env": environ,
+            "text": True,
+            "capture_output": True,
+            "timeout": WITHIN_S,
+        }
         done = subprocess.run(words, check=False, **options)
         assert done.returncode == code, done.stderr
         return (done.stderr if errors else done.stdout).strip()
@@ -74,7 +85,9 @@ def test_a_script_writes_its_output_where_it_was_submitted(slurm: Commands, tmp_
     assert (tmp_path / f"my-job-{number}.out").read_text() == f"{number} word in {tmp_path}\n"
     assert (tmp_path / "errors").read_text() == "no\n"
     fields = "JobID,JobName,State,ExitCode,AllocCPUS"
-    assert slurm("sacct", "-n", "-P", "-o", fields, "-j", number) == f"{number}|my-job|COMPLETED|0:0|2"
+    assert (
+        slurm("sacct", "-n", "-P", "-o", fields, "-j", number) == f"{number}|my-job|COMPLETED|0:0|2"
+    )
     assert slurm("squeue", "-h", "-j", number) == ""
 
 
@@ -100,7 +113,10 @@ def test_jobs_are_held_and_wait_for_others(slurm: Commands):
 
 def test_a_task_of_an_array_is_cancelled_alone(slurm: Commands, tmp_path: Path):
     job = script(
-        tmp_path, "#SBATCH --array=2-6:2", 'touch "on-$SLURM_ARRAY_TASK_ID"', "until [ -e go ]; do sleep 0.02; done"
+        tmp_path,
+        "#SBATCH --array=2-6:2",
+        'touch "on-$SLURM_ARRAY_TASK_ID"',
+        "until [ -e go ]; do sleep 0.02; done",
     )
     number = slurm("sbatch", "--parsable", job)
     until(lambda: len(list(tmp_path.glob("on-*"))) == 3, "all run")
@@ -108,18 +124,25 @@ def test_a_task_of_an_array_is_cancelled_alone(slurm: Commands, tmp_path: Path):
     (tmp_path / "go").touch()
     ended = [f"{number}_2|COMPLETED", f"{number}_4|CANCELLED", f"{number}_6|COMPLETED"]
     listing = ("sacct", "-n", "-P", "-o", "JobID,State", "-j", number)
-    until(lambda: slurm(*listing).splitlines() == ended, "two of three have succeeded", look_s=LOOK_S)
+    until(
+        lambda: slurm(*listing).splitlines() == ended, "two of three have succeeded", look_s=LOOK_S
+    )
 
 
 def test_srun_starts_the_tasks_of_a_job(slurm: Commands, tmp_path: Path):
     job = script(
-        tmp_path, "#SBATCH -n 2", "srun -o rank-%t sh -c 'echo $SLURM_PROCID of $SLURM_NTASKS'", "srun -n 1 false"
+        tmp_path,
+        "#SBATCH -n 2",
+        "srun -o rank-%t sh -c 'echo $SLURM_PROCID of $SLURM_NTASKS'",
+        "srun -n 1 false",
     )
     number = slurm("sbatch", "--parsable", "--wait", job, code=1)
     assert state(slurm, number) == "FAILED"
     assert [(tmp_path / f"rank-{rank}").read_text() for rank in (0, 1)] == ["0 of 2\n", "1 of 2\n"]
     assert slurm("srun", "sh", "-c", "echo $SLURM_JOB_NAME; exit 4", code=4) == "sh"
-    ranks = slurm("salloc", "-N", "2", "srun", "sh", "-c", "echo $SLURM_PROCID on $SLURM_NODEID in $PWD")
+    ranks = slurm(
+        "salloc", "-N", "2", "srun", "sh", "-c", "echo $SLURM_PROCID on $SLURM_NODEID in $PWD"
+    )
     assert sorted(ranks.splitlines()) == [f"{rank} on {rank} in {tmp_path}" for rank in (0, 1)]
 
 
@@ -190,7 +213,9 @@ until(lambda: state(endless) == "CANCELLED")
 
 
 @takes_turns(0)
-@pytest.mark.skipif(not (FRAMEWORKS / "submitit").is_dir(), reason="no submitit here; `.ci/run` installs it")
+@pytest.mark.skipif(
+    not (FRAMEWORKS / "submitit").is_dir(), reason="no submitit here; `.ci/run` installs it"
+)
 def test_submitit_submits_maps_requeues_and_cancels(slurm: Commands):
     assert slurm(sys.executable, "-c", SUBMITIT).splitlines() == [
         "[11, 22, 33]",
@@ -218,10 +243,19 @@ with SLURMCluster(**options) as cluster, Client(cluster) as client:
 
 @takes_turns(1)
 @pytest.mark.soak
-@pytest.mark.skipif(not (FRAMEWORKS / "dask_jobqueue").is_dir(), reason="no dask-jobqueue in .frameworks")
+@pytest.mark.skipif(
+    not (FRAMEWORKS / "dask_jobqueue").is_dir(), reason="no dask-jobqueue in .frameworks"
+)
 def test_dask_jobqueue_has_a_static_and_an_adaptive_cluster(slurm: Commands):
-    assert slurm(sys.executable, "-W", "ignore", "-c", DASK).splitlines() == ["[0, 1, 4, 9, 16]", "5"]
-    until(lambda: slurm("squeue", "-h", "-n", "dask-worker") == "", "its workers have ended", look_s=LOOK_S)
+    assert slurm(sys.executable, "-W", "ignore", "-c", DASK).splitlines() == [
+        "[0, 1, 4, 9, 16]",
+        "5",
+    ]
+    until(
+        lambda: slurm("squeue", "-h", "-n", "dask-worker") == "",
+        "its workers have ended",
+        look_s=LOOK_S,
+    )
 
 
 PARSL = """
@@ -250,4 +284,8 @@ if __name__ == "__main__":
 def test_parsl_runs_apps_on_a_block_of_slurm(slurm: Commands, tmp_path: Path):
     (tmp_path / "apps.py").write_text(PARSL)
     assert slurm(sys.executable, "apps.py") == "[0, 1, 4, 9]"
-    until(lambda: "parsl" not in slurm("squeue", "-h", "-o", "%j"), "its block has ended", look_s=LOOK_S)
+    until(
+        lambda: "parsl" not in slurm("squeue", "-h", "-o", "%j"),
+        "its block has ended",
+        look_s=LOOK_S,
+    )

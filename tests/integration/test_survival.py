@@ -26,7 +26,9 @@ def terminal_events(cluster: Cluster, job: str) -> collections.Counter[str]:
     """How often each task was told to have ended."""
     query = {"type": "task", "within": job}
     events = cluster.client.pages("/v1/events", dict, query)
-    return collections.Counter(event["task"] for event in events if event["state"] in ("succeeded", "failed", "killed"))
+    return collections.Counter(
+        event["task"] for event in events if event["state"] in ("succeeded", "failed", "killed")
+    )
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +51,9 @@ def test_a_killed_service_loses_nothing_and_repeats_nothing(cluster, tmp_path, s
     until(lambda: len(terminal_events(cluster, name)) == TASKS, "every end was told")
     assert terminal_events(cluster, name) == {f"{name}/{index}": 1 for index in range(TASKS)}
     begun = [[attempt for attempt in task.attempts if attempt.started_at] for task in job.tasks()]
-    assert {len(attempts) for attempts in begun} == {1}  # an order of before may have found nobody who listens
+    assert {len(attempts) for attempts in begun} == {
+        1
+    }  # an order of before may have found nobody who listens
 
 
 def test_a_dead_host_runs_nothing_and_its_tasks_move_after_the_grace(tmp_path):
@@ -58,7 +62,10 @@ def test_a_dead_host_runs_nothing_and_its_tasks_move_after_the_grace(tmp_path):
         script = f"echo $$ >> {tmp_path}/pids; [ $IRIS_ATTEMPT -gt 0 ] || sleep 1000"
         job = cluster.submit("sh", "-c", script, name="move")
         pids = tmp_path / "pids"
-        until(lambda: pids.exists() and pids.read_text().strip() and job.refresh().state == "running", "it runs")
+        until(
+            lambda: pids.exists() and pids.read_text().strip() and job.refresh().state == "running",
+            "it runs",
+        )
         first = next(iter(job.tasks())).worker
         orphan = int(pids.read_text().split()[0])
         cluster.kill_worker(first)

@@ -24,8 +24,12 @@ pytestmark = pytest.mark.integration
 UNITS = sorted((ROOT / "deploy" / "systemd").glob("*.service"))
 INTERVAL_S = 0.2
 EXPOSURE = {"iris-worker": 55, "iris-nats": 20}
-"""At most, in tenths, by `systemd-analyze security`; tasks inherit the worker's limits. The rest: 15."""
-needs_systemd = pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="systemd-analyze is not installed")
+"""At most, in tenths, by `systemd-analyze security`; tasks inherit the worker's limits. The rest:
+15.
+"""
+needs_systemd = pytest.mark.skipif(
+    not shutil.which("systemd-analyze"), reason="systemd-analyze is not installed"
+)
 
 
 @contextmanager
@@ -90,7 +94,9 @@ def test_a_service_reports_its_stop_and_is_silent_while_its_loop_hangs(
         assert process.wait(60) == 0
 
 
-def test_a_service_that_is_not_ready_does_not_say_so(nats_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_service_that_is_not_ready_does_not_say_so(
+    nats_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     """A scheduler without a state service has no records."""
     with fleet(nats_url, tmp_path) as services, told(tmp_path, monkeypatch) as listening:
         scheduler = services.begin("scheduler", "scheduler")
@@ -104,7 +110,9 @@ def test_systemd_accepts_the_units(tmp_path: Path):
     for unit in UNITS:
         (tmp_path / unit.name).write_text(unit.read_text().replace("/opt/iris/bin", programs))
     units = [str(tmp_path / unit.name) for unit in UNITS]
-    done = subprocess.run(["systemd-analyze", "verify", *units], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        ["systemd-analyze", "verify", *units], capture_output=True, text=True, check=False
+    )
     assert (done.returncode, done.stderr) == (0, "")
 
 

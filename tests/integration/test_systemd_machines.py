@@ -1,4 +1,6 @@
-"""Three machines whose first process is systemd: the units as they stand, and what the pages say of them."""
+"""Three machines whose first process is systemd: the units as they stand, and what the pages say of
+them.
+"""
 
 from __future__ import annotations
 
@@ -40,11 +42,16 @@ def restoring() -> list[list[str]]:
     """The blocks of "Restore under systemd", as lines."""
     text = PAGE.read_text()
     section = text[text.index("### Restore under systemd") : text.index("### Restore with Compose")]
-    return [found.splitlines() for found in re.findall(r"^```\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)]
+    return [
+        found.splitlines()
+        for found in re.findall(r"^```\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
+    ]
 
 
 def install(machines: PageMachines) -> None:
-    """By docs/three-machines.md, and the commands of deploy/systemd/README.md behind the installation."""
+    """By docs/three-machines.md, and the commands of deploy/systemd/README.md behind the
+    installation.
+    """
     path, make, copy = steps("three-machines.md")[:3]
     [store] = re.findall(r"nats-config .*?(--store \S+?)`", README.read_text())
     machines.run(path)
@@ -53,13 +60,17 @@ def install(machines: PageMachines) -> None:
     [block] = blocks(README)
     lines = block.text.splitlines()
     copying, reloading = (
-        next(i for i, line in enumerate(lines) if line.startswith(word)) for word in ("cp", "systemctl")
+        next(i for i, line in enumerate(lines) if line.startswith(word))
+        for word in ("cp", "systemctl")
     )
     enabling = {line.partition("#")[2].strip(): line for line in lines if "enable" in line}
     plane, host = enabling["on the control plane"], enabling["on each host that runs tasks"]
     for name in MACHINES:
         shell = machines.shells[name]
-        until(lambda shell=shell: shell.run("systemctl list-units >/dev/null && echo up || true"), "systemd answers")
+        until(
+            lambda shell=shell: shell.run("systemctl list-units >/dev/null && echo up || true"),
+            "systemd answers",
+        )
         shell.run(f"cd {ROOT}/deploy/systemd; {lines[copying]}; cd /root; {lines[reloading]}")
     for name in MACHINES:  # each waits for a majority of servers
         machines.shells[name].run("systemctl enable --now iris-nats", START_S)

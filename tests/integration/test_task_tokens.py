@@ -1,4 +1,6 @@
-"""A task submits children where tokens are wanted, with the token that it was given, and does nothing else with it."""
+"""A task submits children where tokens are wanted, with the token that it was given, and does
+nothing else with it.
+"""
 
 from __future__ import annotations
 
@@ -83,7 +85,9 @@ def test_a_task_submits_children_with_its_token_and_nothing_else(cluster: Cluste
     assert said.pop("children") == ["/parent/by-cli", "/parent/by-http", "/parent/by-sdk"]
     token, user = said.pop("token"), said.pop("user")
     assert user == "ann"
-    assert {name: "token of a task" in words for name, words in said.items()} == dict.fromkeys(said, True)
+    assert {name: "token of a task" in words for name, words in said.items()} == dict.fromkeys(
+        said, True
+    )
     with Client(cluster.url, token=token) as late, pytest.raises(NotAllowed, match="has ended"):
         late.job("/parent")
     logs = [*Path(cluster.data, "log").iterdir(), *Path(cluster.data, "nats").glob("*.log")]
@@ -103,7 +107,9 @@ if os.environ["IRIS_ATTEMPT"] == "0":
 
 def test_a_task_requeues_itself_and_its_exit_0_ends_nothing(cluster: Cluster):
     with Client(cluster.url, token=read_token(cluster.file["token_file"])) as ann:
-        ann.run([sys.executable, "-c", AGAIN], name="/again", user="ann", cpu="0.1").wait(timeout=120)
+        ann.run([sys.executable, "-c", AGAIN], name="/again", user="ann", cpu="0.1").wait(
+            timeout=120
+        )
         task = ann.task("/again/0")
     assert (task.state, task.requeue_count, len(task.attempts)) == ("succeeded", 1, 2)
     first, said = task.attempts[0], f"requeued by task {task.id} of ann: checkpoint"
@@ -111,7 +117,18 @@ def test_a_task_requeues_itself_and_its_exit_0_ends_nothing(cluster: Cluster):
 
 
 def test_a_running_job_is_requeued_on_the_command_line(cluster: Cluster):
-    cluster.iris("run", "-d", "--name", "long", "--cpu", "0.1", "--", "sh", "-c", "[ $IRIS_ATTEMPT = 1 ] || sleep 600")
+    cluster.iris(
+        "run",
+        "-d",
+        "--name",
+        "long",
+        "--cpu",
+        "0.1",
+        "--",
+        "sh",
+        "-c",
+        "[ $IRIS_ATTEMPT = 1 ] || sleep 600",
+    )
     with Client(cluster.url, token=read_token(cluster.file["token_file"])) as ann:
         until(lambda: ann.task("/long/0").state == "running", "the task runs")
         done = cluster.iris("requeue", "long")

@@ -85,7 +85,11 @@ class Host:
         return slot
 
     def env(self, slot: Workspace) -> dict[str, str]:
-        return {"PATH": os.environ["PATH"], "IRIS_WORKDIR": slot.workdir, "IRIS_TASK_INDEX": str(slot.ref.index)}
+        return {
+            "PATH": os.environ["PATH"],
+            "IRIS_WORKDIR": slot.workdir,
+            "IRIS_TASK_INDEX": str(slot.ref.index),
+        }
 
     def call(
         self,
@@ -108,7 +112,14 @@ class Host:
         )
         cgroup = Cgroup(memory_limit_bytes=memory, pids=100) if grouped else None
         self.launcher.send(
-            StartProcess(record, ("python3", "call.py", "a"), self.env(slot), cgroup=cgroup, template=key, reuse=reuse)
+            StartProcess(
+                record,
+                ("python3", "call.py", "a"),
+                self.env(slot),
+                cgroup=cgroup,
+                template=key,
+                reuse=reuse,
+            )
         )
         self.launcher.flush()
         return slot
@@ -125,7 +136,9 @@ class Host:
         await until(lambda: not any(map(lives, processes)))
 
     async def state(self, key: str = "1") -> TemplateState:
-        state: TemplateState = await self.until(lambda m: isinstance(m, TemplateState) and m.key == key)
+        state: TemplateState = await self.until(
+            lambda m: isinstance(m, TemplateState) and m.key == key
+        )
         self.answers.remove(state)
         return state
 
@@ -141,7 +154,11 @@ class Host:
         """The living processes that are no attempts."""
         [launcher] = rescue._processes(self.root)
         attempts = [answer.pid for answer in self.answers if isinstance(answer, Spawned)]
-        return [one for one in psutil.Process(launcher).children() if one.pid not in attempts and lives(one)]
+        return [
+            one
+            for one in psutil.Process(launcher).children()
+            if one.pid not in attempts and lives(one)
+        ]
 
     async def bare(self) -> psutil.Process:
         """Start a bare template."""
@@ -174,7 +191,11 @@ async def host_in(root: Path) -> AsyncIterator[Host]:
         yield made
     finally:
         made.launcher.close()
-        begun = [one for pid in rescue._processes(root) for one in psutil.Process(pid).children(recursive=True)]
+        begun = [
+            one
+            for pid in rescue._processes(root)
+            for one in psutil.Process(pid).children(recursive=True)
+        ]
         rescue.end(root)
         for process in begun:  # attempts, and templates that a test has suspended
             with contextlib.suppress(psutil.NoSuchProcess):
@@ -209,7 +230,10 @@ async def test_a_clone_is_the_launchers_child_with_its_own_variables(host: Host)
     slot = host.call(LOOKS)
     assert (await host.exit(slot)).code == 0
     [launcher] = rescue._processes(host.root)
-    assert host.out(slot) == f"{launcher} {slot.workdir} ['call.py', 'a'] {slot.ref.index} True\nset()\n"
+    assert (
+        host.out(slot)
+        == f"{launcher} {slot.workdir} ['call.py', 'a'] {slot.ref.index} True\nset()\n"
+    )
 
 
 async def test_others_read_the_variables_of_a_clone(host: Host):
@@ -221,7 +245,9 @@ async def test_others_read_the_variables_of_a_clone(host: Host):
 
 
 async def test_what_a_module_has_put_into_the_search_path_ends_no_call(host: Host):
-    await ready(host, "sets", sets="import pathlib, sys\nsys.path.append(pathlib.Path('/elsewhere'))")
+    await ready(
+        host, "sets", sets="import pathlib, sys\nsys.path.append(pathlib.Path('/elsewhere'))"
+    )
     slot = host.take()
     Path(slot.workdir, "mine.py").write_text("number = 1")
     host.call("import mine; print(mine.number)", slot=slot)
@@ -237,13 +263,32 @@ async def test_what_a_module_has_put_into_the_search_path_ends_no_call(host: Hos
         ("raise ValueError('no')", 1, None),
         ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", None, signal.SIGSEGV),
         ("import os\nif not os.fork(): os._exit(1)\nos.wait()", 0, None),
-        ("import os\nfor fd in range(64):\n    try: os.close(fd)\n    except OSError: pass", 0, None),
-        ("import threading, time\nthreading.Thread(target=time.sleep, args=(0.1,)).start()", 0, None),
+        (
+            "import os\nfor fd in range(64):\n    try: os.close(fd)\n    except OSError: pass",
+            0,
+            None,
+        ),
+        (
+            "import threading, time\nthreading.Thread(target=time.sleep, args=(0.1,)).start()",
+            0,
+            None,
+        ),
         ("import sys\nfor _ in range(1 << 7): sys.stdout.write('x' * (1 << 20))", 0, None),
     ],
-    ids=["exits", "exit", "raises", "kills itself", "forks", "closes its descriptors", "threads", "prints 128 MB"],
+    ids=[
+        "exits",
+        "exit",
+        "raises",
+        "kills itself",
+        "forks",
+        "closes its descriptors",
+        "threads",
+        "prints 128 MB",
+    ],
 )
-async def test_what_a_clone_does_is_its_own_end_only(host: Host, text: str, code: int | None, number: int | None):
+async def test_what_a_clone_does_is_its_own_end_only(
+    host: Host, text: str, code: int | None, number: int | None
+):
     await ready(host, "json")
     bad, good = host.call(text), host.call("print('fine')")
     assert (await host.exit(good)).code == 0
@@ -275,7 +320,9 @@ def leave(result, here):
     [("pass", b"vdone", []), ("os.closerange(3, 64)", b"", [b"vdone"])],
     ids=["returns", "closes its descriptors"],
 )
-async def test_the_result_of_a_call_is_sent_or_left_in_a_file(host: Host, text: str, sent: bytes, left: list[bytes]):
+async def test_the_result_of_a_call_is_sent_or_left_in_a_file(
+    host: Host, text: str, sent: bytes, left: list[bytes]
+):
     slot = host.take()
     calls = Path(slot.workdir, ".iris-call")
     calls.mkdir()
@@ -318,7 +365,9 @@ async def test_descendants_end_with_the_clone(host: Host):
 
 async def test_a_failed_preload_is_said_with_its_traceback(host: Host):
     slot = host.preload("broken", broken="print('said')\nraise RuntimeError('no such device')")
-    failed = TemplateState("1", failed=True, text="RuntimeError: no such device", directory=slot.below)
+    failed = TemplateState(
+        "1", failed=True, text="RuntimeError: no such device", directory=slot.below
+    )
     assert await host.state() == failed
     assert host.out(slot) == "said\n"
     assert "Traceback" in host.err(slot)
@@ -331,16 +380,21 @@ async def test_a_failed_preload_is_said_with_its_traceback(host: Host):
         ("import os; os.abort()", "preloading was ended: signal 6"),
     ],
 )
-async def test_a_preload_that_ends_the_template_is_its_owners_failure(host: Host, text: str, said: str):
+async def test_a_preload_that_ends_the_template_is_its_owners_failure(
+    host: Host, text: str, said: str
+):
     slot = host.preload("broken", broken=text)
     assert await host.state() == TemplateState("1", failed=True, text=said, directory=slot.below)
 
 
 async def test_a_template_with_threads_is_not_cloned(host: Host):
     slot = host.preload(
-        "busy", busy="import threading, time\nthreading.Thread(target=time.sleep, args=(60,), daemon=True).start()"
+        "busy",
+        busy="import threading, time\nthreading.Thread(target=time.sleep, args=(60,), daemon=True).start()",
     )
-    assert await host.state() == TemplateState("1", text="preloading left 2 threads", directory=slot.below)
+    assert await host.state() == TemplateState(
+        "1", text="preloading left 2 threads", directory=slot.below
+    )
     slot = host.call("print('anyway')")
     assert (await host.exit(slot)).code == 0
     assert host.out(slot) == "anyway\n"
@@ -359,7 +413,9 @@ async def test_a_template_with_an_open_accelerator_is_not_cloned(host: Host, tmp
         )
     )
     host.launcher.flush()
-    assert await host.state() == TemplateState("1", text=f"preloading opened {device}", directory=slot.below)
+    assert await host.state() == TemplateState(
+        "1", text=f"preloading opened {device}", directory=slot.below
+    )
 
 
 async def test_clones_outlive_their_template(host: Host):
@@ -428,14 +484,16 @@ async def test_a_bare_template_that_cannot_begin_is_not_its_owners_failure(host:
     bare = host.take()
     Path(bare.workdir, "python3").write_text("#!/bin/sh\nexit 3")
     Path(bare.workdir, "python3").chmod(0o755)
-    request = StartTemplate("1", bare.number, bare.below, ("./python3",), host.env(bare), ("json",), bare="bare")
+    request = StartTemplate(
+        "1", bare.number, bare.below, ("./python3",), host.env(bare), ("json",), bare="bare"
+    )
     host.launcher.send(request)
     host.launcher.flush()
     ended = TemplateState("1", text="its interpreter ended: exit code 3", directory=bare.below)
     assert await host.state() == ended
 
 
-# ── bare templates ──────────────────────────────────────────────────────────────────────────────────────────────────
+# ── bare templates ────────────────────────────────────────────────────────────────────────────────
 
 HAS = "import sys; print('json' in sys.modules, 'decimal' in sys.modules)"
 
@@ -499,7 +557,9 @@ async def test_a_template_that_cannot_be_recorded_is_not_made(host: Host):
     host.preload("json")
     assert await host.state() == TemplateState("1")
     assert bare in host.templates()
-    await host.until_gone(one for one in host.templates() if one != bare)  # what was cloned was killed
+    await host.until_gone(
+        one for one in host.templates() if one != bare
+    )  # what was cloned was killed
     bare.kill()
     assert await host.state("bare") == TemplateState("bare")
     slot = host.preload("json")

@@ -24,7 +24,9 @@ pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="starts workers as root and as another user"),
 ]
 
-PYTHON = next(path for path in ("/usr/local/bin/python3", "/usr/bin/python3") if os.path.exists(path))
+PYTHON = next(
+    path for path in ("/usr/local/bin/python3", "/usr/bin/python3") if os.path.exists(path)
+)
 SHELL = ("sh", "-c", "echo $(id -u) $(stty size); exec sh")
 GREETER = """import os, socket
 listener = socket.create_server(("127.0.0.1", int(os.environ["IRIS_PORT_WEB"])))
@@ -62,7 +64,10 @@ async def test_a_terminal_and_a_port_are_used_on_each_kind_of_host(
         await state.running(server)
         port = await port_of(place)
         await greeted(connection, server, port)
-        assert await Attached(connection, ref, port).open() == f"no process of the task listens on port {port}"
+        assert (
+            await Attached(connection, ref, port).open()
+            == f"no process of the task listens on port {port}"
+        )
 
 
 async def greeted(connection: Connection, ref: AttemptRef, port: int) -> None:
@@ -81,7 +86,9 @@ async def test_a_port_is_reached_in_the_network_of_a_task_of_its_own(
         await greeted(connection, ref, await port_of(place))
 
 
-@pytest.mark.parametrize("name", ["podman", pytest.param("docker_runtime", marks=pytest.mark.docker)])
+@pytest.mark.parametrize(
+    "name", ["podman", pytest.param("docker_runtime", marks=pytest.mark.docker)]
+)
 async def test_a_container_is_used_from_a_terminal(
     state: FakeState,
     connection: Connection,
@@ -104,5 +111,7 @@ async def test_a_container_is_used_from_a_terminal(
         await terminal.write("echo $IRIS_TASK se$((1 + 1))t\n")
         await terminal.expect("/t/0 se2t")
         terminal.close()
-        assert (await state.ended(ref)).error == "its terminal is gone: nobody has been connected to it for 6 s"
+        assert (
+            await state.ended(ref)
+        ).error == "its terminal is gone: nobody has been connected to it for 6 s"
         assert runtime.running() == []

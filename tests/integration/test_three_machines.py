@@ -1,4 +1,6 @@
-"""docs/three-machines.md as a script: its commands run as they stand there, and do what its sentences state."""
+"""docs/three-machines.md as a script: its commands run as they stand there, and do what its
+sentences state.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,9 @@ def five(tmp_path: Path) -> Iterator[PageMachines]:
         pytest.skip(f"no namespaces here: {why}")
     with page_machines(tmp_path, OF_FIVE) as made:
         stand_in = tmp_path / "bin" / "nats"
-        stand_in.write_text(f'#!/bin/sh\nPYTHONPATH={ROOT} exec {sys.executable} -m tests.support.natscli "$@"\n')
+        stand_in.write_text(
+            f'#!/bin/sh\nPYTHONPATH={ROOT} exec {sys.executable} -m tests.support.natscli "$@"\n'
+        )
         stand_in.chmod(0o755)
         yield made
 
@@ -67,17 +71,32 @@ def all_are_healthy(machines: PageMachines, workers: Block) -> bool:
 
 
 def test_the_commands_of_the_page_make_a_cluster_that_survives_a_machine(machines: PageMachines):
-    install, make, copy, agents, services, contexts, hello, without, workers, backup = steps("three-machines.md")
+    install, make, copy, agents, services, contexts, hello, without, workers, backup = steps(
+        "three-machines.md"
+    )
     for block in (install, make, copy, agents, services, contexts):
         machines.run(block)
     until(lambda: all_are_healthy(machines, workers), "three workers have registered")
     said = machines.run(hello)[COMPUTER]
-    assert sorted(re.findall(r"hello from \w+", said)) == ["hello from m1", "hello from m2", "hello from m3"]
+    assert sorted(re.findall(r"hello from \w+", said)) == [
+        "hello from m1",
+        "hello from m2",
+        "hello from m3",
+    ]
 
     keys = "for key in state scheduler gateway worker; do cat /etc/iris/$key.seed; done"
-    said = machines.shells[COMPUTER].run(f"iris run --constraint hostname=m2 -- sh -c '{keys}' || true")
-    unreadable = re.findall(r"cat: /etc/iris/(\w+).seed: (?:Permission denied|No such file or directory)", said)
-    assert unreadable == ["state", "scheduler", "gateway", *(["worker"] if shutil.which("bwrap") else [])]
+    said = machines.shells[COMPUTER].run(
+        f"iris run --constraint hostname=m2 -- sh -c '{keys}' || true"
+    )
+    unreadable = re.findall(
+        r"cat: /etc/iris/(\w+).seed: (?:Permission denied|No such file or directory)", said
+    )
+    assert unreadable == [
+        "state",
+        "scheduler",
+        "gateway",
+        *(["worker"] if shutil.which("bwrap") else []),
+    ]
 
     machines.switch_off("m1")
     said = machines.run(without)[COMPUTER]
@@ -93,7 +112,9 @@ def test_the_commands_of_the_page_make_a_cluster_that_survives_a_machine(machine
 
 @pytest.mark.soak
 def test_the_disaster_recovery_page_restores_onto_three_empty_servers(machines: PageMachines):
-    install, make, copy, agents, services, contexts, hello, _, workers, backup = steps("three-machines.md")
+    install, make, copy, agents, services, contexts, hello, _, workers, backup = steps(
+        "three-machines.md"
+    )
     for block in (install, make, copy, agents, services, contexts):
         machines.run(block)
     until(lambda: all_are_healthy(machines, workers), "three workers have registered")
@@ -103,28 +124,40 @@ def test_the_disaster_recovery_page_restores_onto_three_empty_servers(machines: 
     until(lambda: "running" in computer.run("iris ls --prefix kept"), "it runs")
     machines.run(backup)
     computer.run("iris run -d --name younger --constraint hostname=m3 -- sleep 600")
-    until(lambda: machines.shells["m3"].run("pgrep -fc 'sleep 600' || true").strip() == "2", "both run")
+    until(
+        lambda: machines.shells["m3"].run("pgrep -fc 'sleep 600' || true").strip() == "2",
+        "both run",
+    )
 
     for block in steps("disaster-recovery.md"):
         said = machines.run(block)
 
     assert re.search(r"/kept +running", said[COMPUTER])
     assert "/younger" not in said[COMPUTER]
-    until(lambda: machines.shells["m3"].run("pgrep -fc 'sleep 600' || true").strip() == "1", "the younger is stopped")
+    until(
+        lambda: machines.shells["m3"].run("pgrep -fc 'sleep 600' || true").strip() == "1",
+        "the younger is stopped",
+    )
     shown = computer.run("iris show kept/0")
     assert re.findall(r"^ +(\d+) +(\w+)", shown, re.MULTILINE) == [("0", "running")], shown
     assert machines.run(hello)[COMPUTER].count("hello from m") == 3
 
 
-def configure(machines: PageMachines, services: Block, *, replicas: int, servers: Sequence[str]) -> None:
-    """Write the servers and copies into the configuration, and restart the services one after the other."""
+def configure(
+    machines: PageMachines, services: Block, *, replicas: int, servers: Sequence[str]
+) -> None:
+    """Write the servers and copies into the configuration, and restart the services one after the
+    other.
+    """
     url = ",".join(f"nats://{OF_FIVE[name]}:4222" for name in servers)
     edit = f"sed -i -e 's#^url = .*#url = \"{url}\"#' -e 's/^replicas = .*/replicas = {replicas}/'"
     machines.shells[COMPUTER].run(f"{edit} cluster/iris.toml")
     for name in ("m1", "m2"):
         machines.shells[name].run(f"{edit} /etc/iris/iris.toml")
         for service in ("state", "scheduler", "gateway"):
-            machines.shells[name].run(f"pkill -f 'iris_{service}'; while pgrep -f 'iris_{service}'; do sleep 0.1; done")
+            machines.shells[name].run(
+                f"pkill -f 'iris_{service}'; while pgrep -f 'iris_{service}'; do sleep 0.1; done"
+            )
         machines.shells[name].run(services.script)
         machines.shells[COMPUTER].run(f"iris --retry-for 60s --context {name} worker list", 90)
 
@@ -145,7 +178,10 @@ def test_the_page_adds_two_nats_servers_and_removes_them(five: PageMachines):
     for block in (install, make, copy, agents, services, contexts):
         five.run(block)
     computer = five.shells[COMPUTER]
-    until(lambda: computer.run("iris --retry-for 60s worker list").count(" healthy ") == 3, "three workers")
+    until(
+        lambda: computer.run("iris --retry-for 60s worker list").count(" healthy ") == 3,
+        "three workers",
+    )
     five.run(hello)
 
     [add] = re.findall(r"^```\n(.*?)^```$", section("Add NATS servers"), re.MULTILINE | re.DOTALL)
@@ -161,7 +197,9 @@ def test_the_page_adds_two_nats_servers_and_removes_them(five: PageMachines):
     until(lambda: as_configured(five), "each stream has five copies", 120)
     for name in ("m2", "m3"):
         five.shells[name].run(STOP_NATS)
-    assert five.run(hello)[COMPUTER].count("hello from m") == 3, "it goes on while two of five servers are down"
+    assert five.run(hello)[COMPUTER].count("hello from m") == 3, (
+        "it goes on while two of five servers are down"
+    )
     for name in ("m2", "m3"):
         five.shells[name].run(start)
     until(lambda: as_configured(five), "all copies are there", 120)
@@ -169,10 +207,14 @@ def test_the_page_adds_two_nats_servers_and_removes_them(five: PageMachines):
     configure(five, services, replicas=3, servers=("m1", "m2", "m3"))
     [lower] = re.findall(r"`(iris admin streams --apply [^`]*)`", section("Remove a NATS server"))
     computer.run(f"{AS_ADMIN} {lower}")
-    [remove] = re.findall(r"^ +(nats .*) m5 --force$", section("Remove a NATS server"), re.MULTILINE)
+    [remove] = re.findall(
+        r"^ +(nats .*) m5 --force$", section("Remove a NATS server"), re.MULTILINE
+    )
     for name in ("m5", "m4"):
         five.shells[name].run(STOP_NATS)
         computer.run(f"{remove} {name} --force")
         until(lambda: as_configured(five), f"what {name} had is elsewhere", 120)
     five.shells["m3"].run(STOP_NATS)
-    assert five.run(hello)[COMPUTER].count("hello from m") == 3, "two of three servers are enough again"
+    assert five.run(hello)[COMPUTER].count("hello from m") == 3, (
+        "two of three servers are enough again"
+    )

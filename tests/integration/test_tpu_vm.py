@@ -1,4 +1,6 @@
-"""The startup script of a TPU VM, with a metadata server on loopback and programs that record their calls."""
+"""The startup script of a TPU VM, with a metadata server on loopback and programs that record their
+calls.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +64,9 @@ class Machine:
             shutil.copy(source, root)
 
     def start(self) -> subprocess.CompletedProcess[str]:
-        return subprocess.run([self.script], env=self.environ, capture_output=True, text=True, timeout=60, check=False)
+        return subprocess.run(
+            [self.script], env=self.environ, capture_output=True, text=True, timeout=60, check=False
+        )
 
     def calls(self) -> list[str]:
         """Since the last time."""
@@ -108,17 +112,26 @@ def test_a_vm_becomes_the_worker_that_its_metadata_says(machine: Machine):
     assert "systemctl restart iris-worker.service" in calls
 
 
-def test_the_user_of_the_unit_can_read_what_is_installed_and_no_secret(machine: Machine, wheels: Path):
+def test_the_user_of_the_unit_can_read_what_is_installed_and_no_secret(
+    machine: Machine, wheels: Path
+):
     machine.metadata["attributes/iris-wheels"] = str(wheels)
     (machine.root / "programs" / "python3").unlink()
     machine.environ["PIP_NO_DEPS"] = "1"  # its own wheel alone: nothing is downloaded
     done = subprocess.run(
-        ["sh", "-c", 'umask 077 && exec "$0"', machine.script], env=machine.environ, capture_output=True, check=False
+        ["sh", "-c", 'umask 077 && exec "$0"', machine.script],
+        env=machine.environ,
+        capture_output=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr.decode()
     places = [machine.root / "opt/iris", machine.root / "etc/iris"]
-    files = [path for place in places for path in (place, *place.rglob("*")) if not path.is_symlink()]
-    closed = {path.name for path in files if ~path.stat().st_mode & (0o005 if path.is_dir() else 0o004)}
+    files = [
+        path for place in places for path in (place, *place.rglob("*")) if not path.is_symlink()
+    ]
+    closed = {
+        path.name for path in files if ~path.stat().st_mode & (0o005 if path.is_dir() else 0o004)
+    }
     assert closed == {"worker.seed", "worker.env"}
     assert (machine.root / "opt/iris/bin/iris").stat().st_mode & 0o001
 
@@ -126,7 +139,16 @@ def test_the_user_of_the_unit_can_read_what_is_installed_and_no_secret(machine: 
 @pytest.fixture
 def wheels(tmp_path: Path) -> Path:
     """A directory with the wheel of this checkout."""
-    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(tmp_path / "wheels"), ROOT]
+    command = [
+        sys.executable,
+        "-m",
+        "build",
+        "--wheel",
+        "--no-isolation",
+        "--outdir",
+        str(tmp_path / "wheels"),
+        ROOT,
+    ]
     subprocess.run(command, check=True, capture_output=True)
     return tmp_path / "wheels"
 
@@ -166,5 +188,7 @@ def test_the_script_is_plain_shell():
     if shutil.which("shellcheck") is None:
         assert subprocess.run(["sh", "-n", SCRIPT], check=False, timeout=20).returncode == 0
         pytest.skip("shellcheck is not installed; the script was parsed only")
-    done = subprocess.run(["shellcheck", "--severity=warning", SCRIPT], capture_output=True, check=False)
+    done = subprocess.run(
+        ["shellcheck", "--severity=warning", SCRIPT], capture_output=True, check=False
+    )
     assert done.returncode == 0, done.stdout.decode()

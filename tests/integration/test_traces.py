@@ -31,5 +31,13 @@ def test_a_submission_is_one_trace_from_the_gateway_to_the_end_of_its_task(tmp_p
             "run": ("iris-worker", spans["start"].span_id),
         }
         assert len([span for span in found.spans if span.trace_id == root.trace_id]) == 7
-        assert (spans["run"].attributes["task"], spans["run"].attributes["exit_code"]) == ("/traced/0", 0)
-        assert root.began_ns <= spans["commit"].ended_ns <= spans["run"].began_ns <= spans["run"].ended_ns
+        assert (spans["run"].attributes["task"], spans["run"].attributes["exit_code"]) == (
+            "/traced/0",
+            0,
+        )
+        assert (
+            root.began_ns
+            <= spans["commit"].ended_ns
+            <= spans["run"].began_ns
+            <= spans["run"].ended_ns
+        )

@@ -1,4 +1,6 @@
-"""`iris port-forward` and `iris notebook`: connections to ports of tasks, through a whole cluster."""
+"""`iris port-forward` and `iris notebook`: connections to ports of tasks, through a whole
+cluster.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ SERVER = Path(__file__).with_name("tunnel_server.py").read_text()
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     data = tmp_path_factory.mktemp("tunnels") / "data"
-    with cluster_on(data, "--workers", "1", *settings(data, f"[worker]\ntunnels_at_once = {AT_ONCE}\n")) as running:
+    with cluster_on(
+        data, "--workers", "1", *settings(data, f"[worker]\ntunnels_at_once = {AT_ONCE}\n")
+    ) as running:
         yield running
 
 
@@ -100,14 +104,19 @@ def test_many_connections_at_a_time_are_limited_aloud(cluster: Cluster, task: st
     with PortForward(cluster.client, task, port, on_trouble=why.append) as forward:
         lines = until(lambda: echoing(forward, AT_ONCE), "those of earlier tests are gone")
         assert echoing(forward, 1) == []
-        assert any(f"this host has {AT_ONCE} connections already, {AT_ONCE} of them yours" in one for one in why)
+        assert any(
+            f"this host has {AT_ONCE} connections already, {AT_ONCE} of them yours" in one
+            for one in why
+        )
         for line in lines:
             line.close()
         until(lambda: echoing(forward, 1), "there is room again")[0].close()
 
 
 def echoing(forward: PortForward, count: int) -> list[socket.socket]:
-    """So many connections at a time, which all answer; none when there is no room for one of them."""
+    """So many connections at a time, which all answer; none when there is no room for one of
+    them.
+    """
     with contextlib.ExitStack() as opened, contextlib.suppress(ConnectionError):
         lines = [opened.enter_context(asked(forward, "echo")) for _ in range(count)]
         for number, line in enumerate(lines):
@@ -167,7 +176,9 @@ def is_known(client: Client) -> bool:
 
 
 def test_only_its_owner_reaches_what_the_task_itself_listens_on(cluster: Cluster, task: str):
-    token = cluster.iris("admin", "token", "add", "mallory", "--file", cluster.data / "tokens").out.split()[-1]
+    token = cluster.iris(
+        "admin", "token", "add", "mallory", "--file", cluster.data / "tokens"
+    ).out.split()[-1]
     port = port_of(cluster, task)
     with Client(cluster.url, token=token) as mallory:
         until(lambda: is_known(mallory), "the gateway knows the token")
@@ -184,7 +195,10 @@ def test_only_its_owner_reaches_what_the_task_itself_listens_on(cluster: Cluster
 def test_the_command_answers_at_a_port_here_until_the_task_ends(cluster: Cluster):
     job = serving(cluster)
     with subprocess.Popen(
-        [*IRIS, "port-forward", f"{job.name}/0", "web"], env=cluster.environ, stdout=subprocess.PIPE, text=True
+        [*IRIS, "port-forward", f"{job.name}/0", "web"],
+        env=cluster.environ,
+        stdout=subprocess.PIPE,
+        text=True,
     ) as process:
         assert process.stdout is not None
         host, _, port = process.stdout.readline().split()[0].partition(":")
@@ -200,7 +214,10 @@ def test_the_command_answers_at_a_port_here_until_the_task_ends(cluster: Cluster
 def test_a_named_port_is_that_of_the_attempt_that_runs(cluster: Cluster):
     job = serving(cluster)
     with subprocess.Popen(
-        [*IRIS, "port-forward", job.name, "web"], env=cluster.environ, stdout=subprocess.PIPE, text=True
+        [*IRIS, "port-forward", job.name, "web"],
+        env=cluster.environ,
+        stdout=subprocess.PIPE,
+        text=True,
     ) as process:
         assert process.stdout is not None
         before = process.stdout.readline().split()
@@ -239,7 +256,9 @@ def test_a_notebook_is_used_left_and_ended(cluster: Cluster):
 
 def test_a_notebook_that_starts_again_is_reached_again(cluster: Cluster):
     command = (sys.executable, "-c", SERVER.replace("IRIS_PORT_WEB", "IRIS_PORT_NOTEBOOK"))
-    with TerminalCommand(cluster.environ, "notebook", "--name", "nb-again", "--", *command) as shown:
+    with TerminalCommand(
+        cluster.environ, "notebook", "--name", "nb-again", "--", *command
+    ) as shown:
         shown.expect("http://127.0.0.1:")
         _, _, before = until_line(shown).partition("/?token=")
         assert cluster.iris("requeue", "nb-again/0").code == 0
@@ -266,6 +285,8 @@ def get(port: int, words: str) -> bytes:
 
 def test_without_jupyter_the_remedy_is_told(cluster: Cluster, tmp_path: Path):
     (tmp_path / "note.txt").write_text("no requirements here")
-    ended = cluster.iris("notebook", "--workdir", tmp_path, "-e", "PATH=/usr/bin:/bin", "--name", "none", timeout=120)
+    ended = cluster.iris(
+        "notebook", "--workdir", tmp_path, "-e", "PATH=/usr/bin:/bin", "--name", "none", timeout=120
+    )
     assert "has no uv.lock or requirements.txt, so Jupyter must be on the host" in ended.err
     assert (ended.code, "name jupyterlab in the requirements.txt" in ended.err) == (3, True)

@@ -1,4 +1,6 @@
-"""The quickstart and the tutorials as scripts: their commands run as they stand there, and print what is stated."""
+"""The quickstart and the tutorials as scripts: their commands run as they stand there, and print
+what is stated.
+"""
 
 from __future__ import annotations
 
@@ -53,21 +55,34 @@ def follow(page: str, where: Path, environ: Mapping[str, str], title: str = "") 
 
 def needs(package: str) -> None:
     """Skip where the `python` of tasks lacks a package."""
-    found = subprocess.run(["python", "-c", f"import {package}"], env={"PATH": PATH}, capture_output=True, check=False)
+    found = subprocess.run(
+        ["python", "-c", f"import {package}"], env={"PATH": PATH}, capture_output=True, check=False
+    )
     if found.returncode:
         pytest.skip(f"no {package} for the `python` of this environment")
 
 
 def test_the_quickstart_goes_from_nothing_to_jobs_and_back(checkout: Path):
-    own = {"XDG_STATE_HOME": str(checkout / "state"), "XDG_CONFIG_HOME": str(checkout), "HOME": str(checkout)}
+    own = {
+        "XDG_STATE_HOME": str(checkout / "state"),
+        "XDG_CONFIG_HOME": str(checkout),
+        "HOME": str(checkout),
+    }
     environ = {**environment(), **own, "IRIS_CLUSTER_HTTP": "127.0.0.1:0"}
     try:
         up, run, script, look, cancel, python, _ = follow("quickstart.md", checkout, environ)
     finally:
-        subprocess.run([sys.executable, "-m", "iris.cli", "down"], env=environ, capture_output=True, check=False)
+        subprocess.run(
+            [sys.executable, "-m", "iris.cli", "down"],
+            env=environ,
+            capture_output=True,
+            check=False,
+        )
 
     assert re.fullmatch(r"http://127\.0\.0\.1:\d+\n", up)
-    assert sorted(re.findall(r"hello from task \d", run)) == [f"hello from task {index}" for index in range(3)]
+    assert sorted(re.findall(r"hello from task \d", run)) == [
+        f"hello from task {index}" for index in range(3)
+    ]
     assert "hello from attempt 1" in script
     assert re.search(r"hello\s.*succeeded", look)
     assert "/long" in cancel
@@ -94,19 +109,27 @@ def test_a_nights_work_goes_on_after_it_was_preempted(cluster: Cluster, checkout
     assert "step 10 is saved" in urgent
     assert "shards [0, 4, 8, 12, 20], a model of 100 steps\n" in morning
     assert sum(len(task.attempts) for task in shards) == 5
-    assert [[attempt.state for attempt in task.attempts] for task in training] == [["preempted", "succeeded"]] * 2
+    assert [[attempt.state for attempt in task.attempts] for task in training] == [
+        ["preempted", "succeeded"]
+    ] * 2
     assert begun.count(0) == 2
     assert all(step >= 10 for step in begun if step)
 
 
-def test_a_pipeline_runs_its_stages_and_repeats_none_when_it_starts_again(cluster: Cluster, checkout: Path):
+def test_a_pipeline_runs_its_stages_and_repeats_none_when_it_starts_again(
+    cluster: Cluster, checkout: Path
+):
     stages, resumed = follow("tutorials/pipelines.md", checkout, cluster.environ)
     attempts = {
         job: [len(task.attempts) for task in cluster.client.job(job).tasks()]
         for job in ("/resumed", "/resumed/prepare")
     }
 
-    assert [word for word in ("prepared", "trained", "tested") if word in stages] == ["prepared", "trained", "tested"]
+    assert [word for word in ("prepared", "trained", "tested") if word in stages] == [
+        "prepared",
+        "trained",
+        "tested",
+    ]
     assert "test-on-odd" in stages
     assert attempts == {"/resumed": [2], "/resumed/prepare": [1, 1, 1, 1]}
     assert "tested" in resumed
@@ -126,7 +149,9 @@ def test_what_a_task_leaves_is_fetched(cluster: Cluster, checkout: Path):
 
 def test_a_task_goes_on_after_its_time_limit_from_its_checkpoint(cluster: Cluster, checkout: Path):
     [program] = re.findall(
-        r"^```python\n(.*?)^```$", (DOCS / "howto/checkpoints.md").read_text(), re.MULTILINE | re.DOTALL
+        r"^```python\n(.*?)^```$",
+        (DOCS / "howto/checkpoints.md").read_text(),
+        re.MULTILINE | re.DOTALL,
     )
     (checkout / "count.py").write_text(program)
     [said] = follow("howto/checkpoints.md", checkout, cluster.environ)
@@ -135,7 +160,11 @@ def test_a_task_goes_on_after_its_time_limit_from_its_checkpoint(cluster: Cluste
 
     assert "begins" in said
     assert said.index("timeout: kept") < said.index("goes on") < said.index("counted to 40")
-    assert (task.state, task.failure_count, task.requeue_count) == ("succeeded", 0, len(task.attempts) - 1)
+    assert (task.state, task.failure_count, task.requeue_count) == (
+        "succeeded",
+        0,
+        len(task.attempts) - 1,
+    )
     assert (first.exit_code, first.charged_to, [notice.reason for notice in first.notices]) == (
         75,
         "requeue",
@@ -161,9 +190,13 @@ def test_a_gang_trains_with_torch(cluster: Cluster, checkout: Path):
     assert "4 processes on cpu: weights [1.0, -2.0, 0.5]" in said
 
 
-@pytest.mark.skipif(shutil.which("curl") is None, reason="the page asks its service by curl, which is not here")
+@pytest.mark.skipif(
+    shutil.which("curl") is None, reason="the page asks its service by curl, which is not here"
+)
 def test_a_model_is_served_changed_and_scaled(cluster: Cluster, checkout: Path):
-    shown, asked, updated, routes, scaled, _ = follow("tutorials/serving.md", checkout, cluster.environ)
+    shown, asked, updated, routes, scaled, _ = follow(
+        "tutorials/serving.md", checkout, cluster.environ
+    )
 
     assert "ready" in shown
     assert float(re.search(r'"probability": ([\d.]+)', asked)[1]) > 0.5
@@ -203,7 +236,9 @@ def test_functions_with_packages_return_what_their_page_says(cluster: Cluster, t
     package, printed = WITH_PACKAGES[title]
     if not (FRAMEWORKS / package).is_dir():
         pytest.skip(f"no {package} here; `.ci/run` installs it")
-    program = re.search(r"^```python\n(.*?)^```$", functions_page()[title], re.MULTILINE | re.DOTALL)
+    program = re.search(
+        r"^```python\n(.*?)^```$", functions_page()[title], re.MULTILINE | re.DOTALL
+    )
     done = subprocess.run(
         [sys.executable, "-c", program[1].replace("/shared/packages", str(FRAMEWORKS))],
         env={**cluster.environ, "PATH": PATH, "PYTHONPATH": str(FRAMEWORKS)},
@@ -220,12 +255,19 @@ def test_functions_return_what_their_page_says(cluster: Cluster, tmp_path: Path)
     for title, text in functions_page().items():
         if title == "scikit-learn and joblib" or title in WITH_PACKAGES:
             continue  # test_joblib.py runs the former, where there is scikit-learn
-        for number, program in enumerate(re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)):
+        for number, program in enumerate(
+            re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+        ):
             script = tmp_path / f"{number}.py"
             script.write_text(program)
             environ = {**cluster.environ, "PATH": PATH}
             done = subprocess.run(
-                [sys.executable, script], env=environ, capture_output=True, text=True, timeout=LIMIT_S, check=False
+                [sys.executable, script],
+                env=environ,
+                capture_output=True,
+                text=True,
+                timeout=LIMIT_S,
+                check=False,
             )
             assert done.returncode == 0, f"{title}\n{done.stderr}"
             said[title] = done.stdout.strip()
@@ -236,17 +278,37 @@ def test_functions_return_what_their_page_says(cluster: Cluster, tmp_path: Path)
 
 def test_the_page_about_testing_is_a_test_that_passes(tmp_path: Path):
     """Its first two blocks of Python, as the files they are."""
-    conftest, test, *_ = (block.text for block in blocks(DOCS / "howto/testing.md") if block.language == "python")
+    conftest, test, *_ = (
+        block.text for block in blocks(DOCS / "howto/testing.md") if block.language == "python"
+    )
     (tmp_path / "conftest.py").write_text(conftest)
     (tmp_path / "test_training.py").write_text(test)
-    words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", tmp_path, tmp_path]
+    words = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "--rootdir",
+        tmp_path,
+        tmp_path,
+    ]
     done = subprocess.run(
-        words, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=LIMIT_S, check=False
+        words,
+        cwd=tmp_path,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
     )
     assert "1 passed" in done.stdout, done.stdout[-3000:]
 
 
-def test_a_terminal_and_a_port_of_a_task_are_used_as_their_page_says(cluster: Cluster, tmp_path: Path):
+def test_a_terminal_and_a_port_of_a_task_are_used_as_their_page_says(
+    cluster: Cluster, tmp_path: Path
+):
     said = follow("howto/interactive.md", tmp_path, cluster.environ)
     assert "42\r\n" in said[0] or "42\n" in said[0]
     assert "Directory listing" in said[1]

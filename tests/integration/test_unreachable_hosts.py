@@ -60,12 +60,16 @@ class Impostor:
         if self._subscribed:
             await connection.bus.subscribe(subjects.order("impostor"), self._on_order)
         register = Register("impostor", incarnation, {}, Amount(64_000, 1 << 40, 1 << 40, 0), 1)
-        report = codec.pack(WorkerReport("impostor", incarnation, register=register, monotonic_ms=1))
+        report = codec.pack(
+            WorkerReport("impostor", incarnation, register=register, monotonic_ms=1)
+        )
         await connection.bus.request(subjects.report("impostor"), report, timeout=30)
         while not self._ended.is_set():
             self.beats += 1
             monotonic_ms = 1 + int((time.monotonic() - started_s) * 1000)
-            beat = HeartbeatMessage("impostor", incarnation, self.beats, self.beats, monotonic_ms=monotonic_ms)
+            beat = HeartbeatMessage(
+                "impostor", incarnation, self.beats, self.beats, monotonic_ms=monotonic_ms
+            )
             connection.bus.publish(subjects.heartbeat("impostor"), codec.pack(beat))
             await asyncio.sleep(0.1)
         await connection.close()
@@ -84,7 +88,9 @@ class Impostor:
 
 
 def test_tasks_do_not_wait_for_a_worker_that_was_stopped(tmp_path: Path):
-    """One may begin there between the signal and the worker's answer: it ends with the worker, and runs again once."""
+    """One may begin there between the signal and the worker's answer: it ends with the worker, and
+    runs again once.
+    """
     data = tmp_path / "data"
     with cluster_on(data, "--workers", "2", *settings(data, NEVER)) as cluster:
         os.kill(cluster.pid_of_worker("worker-0"), signal.SIGTERM)
@@ -102,7 +108,10 @@ def test_tasks_do_not_wait_for_a_host_that_takes_no_order(tmp_path: Path, subscr
         cluster_on(data, "--workers", "1", *settings(data, QUICK)) as cluster,
         Impostor(cluster, subscribed).beating() as impostor,
     ):
-        until(lambda: any(w["id"] == "impostor" for w in cluster.client.pages("/v1/workers", dict)), "it is known")
+        until(
+            lambda: any(w["id"] == "impostor" for w in cluster.client.pages("/v1/workers", dict)),
+            "it is known",
+        )
         job = cluster.submit("true", replicas=12, cpu=1, max_retries_preemption=0)
         assert job.wait(60).state == "succeeded"
         assert {task.worker for task in job.tasks()} == {"worker-0"}

@@ -59,7 +59,9 @@ def test_a_second_cluster_on_the_same_data_is_refused_or_the_first(bare):
 def test_every_process_serves_metrics_from_the_configured_port_on(tmp_path):
     base = row_of_free_ports(6)
     config = settings(tmp_path / "data", f'[run]\nmetrics = "127.0.0.1:{base}"\n')
-    with cluster_on(tmp_path / "data", *config, "--workers", "2", "--replicas", "state=2") as cluster:
+    with cluster_on(
+        tmp_path / "data", *config, "--workers", "2", "--replicas", "state=2"
+    ) as cluster:
         metrics = cluster.file["metrics"]
         ports = {service: [urlsplit(url).port for url in urls] for service, urls in metrics.items()}
         doctor = cluster.iris("doctor").out
@@ -68,7 +70,10 @@ def test_every_process_serves_metrics_from_the_configured_port_on(tmp_path):
         assert ports.pop("worker") == [base + 4, base + 5]
         assert ports == {"state": [base, base + 1], "scheduler": [base + 2], "proxy": [base + 3]}
         assert all(serves(url) for urls in metrics.values() for url in urls)
-        assert all(f"metrics of {service}: {' '.join(urls)}\n" in doctor for service, urls in metrics.items())
+        assert all(
+            f"metrics of {service}: {' '.join(urls)}\n" in doctor
+            for service, urls in metrics.items()
+        )
 
         cluster.kill("state")
         until(lambda: all(map(serves, metrics["state"])), "they serve where they did", 60)
@@ -118,7 +123,9 @@ def test_a_service_that_cannot_be_started_is_started_once_it_can_be(bare):
     log.unlink()
     log.mkdir()
     os.kill(before[0], signal.SIGKILL)
-    until(lambda: "scheduler did not become ready again" in words.read_text(), "it cannot be started")
+    until(
+        lambda: "scheduler did not become ready again" in words.read_text(), "it cannot be started"
+    )
     log.rmdir()
 
     until(lambda: bare.pids("scheduler") not in ([], before), "it runs again")
@@ -127,14 +134,18 @@ def test_a_service_that_cannot_be_started_is_started_once_it_can_be(bare):
 def test_a_detached_cluster_is_ready_when_up_returns_its_address(tmp_path, monkeypatch):
     def called(*words):
         command = [*IRIS, *words, "--data", str(tmp_path / "data")]
-        return subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=120, check=False)
+        return subprocess.run(
+            command, env=environment(), capture_output=True, text=True, timeout=120, check=False
+        )
 
     monkeypatch.setenv("IRIS_DATA", str(tmp_path / "data"))
     up = called("up", "--detach", "--http", "127.0.0.1:0", "--workers", "1")
     try:
         with Client(up.stdout.strip()) as client:
             run = client.run(["true"]).wait(60)
-            pids = [pid for running in read_cluster(tmp_path / "data").pids.values() for pid in running]
+            pids = [
+                pid for running in read_cluster(tmp_path / "data").pids.values() for pid in running
+            ]
     finally:
         down = called("down")
 
@@ -146,9 +157,21 @@ def test_a_detached_cluster_is_ready_when_up_returns_its_address(tmp_path, monke
 
 def test_up_on_a_directory_that_is_starting_waits_until_it_is_up(tmp_path, monkeypatch):
     monkeypatch.setenv("IRIS_DATA", str(tmp_path / "data"))
-    command = [*IRIS, "up", "--detach", "--http", "127.0.0.1:0", "--workers", "1", "--data", str(tmp_path / "data")]
+    command = [
+        *IRIS,
+        "up",
+        "--detach",
+        "--http",
+        "127.0.0.1:0",
+        "--workers",
+        "1",
+        "--data",
+        str(tmp_path / "data"),
+    ]
     ups = [
-        subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        subprocess.Popen(
+            command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
         for _ in range(2)
     ]
     try:
@@ -162,7 +185,16 @@ def test_up_on_a_directory_that_is_starting_waits_until_it_is_up(tmp_path, monke
 
 
 def test_ctrl_c_of_a_cluster_in_the_foreground_stops_everything(tmp_path):
-    command = [*IRIS, "up", "--data", str(tmp_path / "data"), "--http", "127.0.0.1:0", "--workers", "1"]
+    command = [
+        *IRIS,
+        "up",
+        "--data",
+        str(tmp_path / "data"),
+        "--http",
+        "127.0.0.1:0",
+        "--workers",
+        "1",
+    ]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as up:
         assert up.stderr is not None
         first = up.stderr.readline()
@@ -172,7 +204,9 @@ def test_ctrl_c_of_a_cluster_in_the_foreground_stops_everything(tmp_path):
 
     assert "dashboard and API: http://127.0.0.1:" in first, rest
     assert up.returncode == 0
-    _, left = psutil.wait_procs(family, timeout=60)  # whoever adopts them notices their ends a moment later
+    _, left = psutil.wait_procs(
+        family, timeout=60
+    )  # whoever adopts them notices their ends a moment later
     assert left == []
 
 
@@ -184,7 +218,9 @@ def test_a_host_whose_launcher_is_killed_is_named_with_its_remedy(tmp_path):
         assert up.stderr is not None
         assert any(line.startswith("the cluster is up") for line in up.stderr)
         children = psutil.Process(up.pid).children(recursive=True)
-        [launcher] = [child for child in children if "iris_worker.launcher.launcher" in child.cmdline()]
+        [launcher] = [
+            child for child in children if "iris_worker.launcher.launcher" in child.cmdline()
+        ]
         launcher.kill()
         told = next(line for line in up.stderr if line.startswith("worker-0"))
         until(lambda: [*read_cluster(data).gone] == ["worker-0"], "it is listed as gone")
@@ -193,7 +229,9 @@ def test_a_host_whose_launcher_is_killed_is_named_with_its_remedy(tmp_path):
         up.send_signal(signal.SIGINT)
         up.communicate(timeout=60)
 
-    assert told.startswith("worker-0 ended with 1; its host is gone: `iris down` and `iris up` bring it back")
+    assert told.startswith(
+        "worker-0 ended with 1; its host is gone: `iris down` and `iris up` bring it back"
+    )
     assert "worker_ended: worker-0 of `iris up` ended" in doctor
 
 
@@ -218,7 +256,9 @@ def test_settings_only_a_service_knows_are_refused_as_quickly(tmp_path):
     """The file is everybody's; each service reads its own section."""
     config = tmp_path / "iris.toml"
     config.write_text("[state]\npatient_s = 1\n[cluster]\nready_s = 600\n")
-    done = iris("up", "-d", "--data", tmp_path / "data", "--config", config, "--http", "127.0.0.1:0")
+    done = iris(
+        "up", "-d", "--data", tmp_path / "data", "--config", config, "--http", "127.0.0.1:0"
+    )
 
     assert (done.code, done.out) == (1, "")
     assert "has no key 'patient_s'" in done.err

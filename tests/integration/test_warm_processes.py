@@ -27,12 +27,20 @@ def waits(tmp_path: Path) -> list[str]:
 
 @pytest.mark.parametrize("words", [["--version"], ["ls", "--no-such-option"], ["run", "--help"]])
 def test_a_forked_command_ends_and_writes_as_a_started_one(words: list[str]):
-    started = subprocess.run([sys.executable, "-m", "iris.cli", *words], capture_output=True, text=True, check=False)
+    started = subprocess.run(
+        [sys.executable, "-m", "iris.cli", *words], capture_output=True, text=True, check=False
+    )
     forked = warm.run("iris.cli", words, os.environ, timeout=60)
-    assert (forked.returncode, forked.stdout, forked.stderr) == (started.returncode, started.stdout, started.stderr)
+    assert (forked.returncode, forked.stdout, forked.stderr) == (
+        started.returncode,
+        started.stdout,
+        started.stderr,
+    )
 
 
-def test_a_forked_process_has_the_environment_and_directory_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_forked_process_has_the_environment_and_directory_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "iris.toml").write_text("[nats]\nreplicas = 3\n")
     environ = {"PATH": os.environ["PATH"], "IRIS_CONFIG": "iris.toml", "IRIS_WORKER_ID": "one"}
@@ -55,7 +63,9 @@ def test_a_forked_process_that_takes_too_long_is_killed(waits: list[str]):
 
 
 def shown(pid: int) -> tuple[list[str], str, dict[str, str], set[str]]:
-    """Of a process: the command up to its module, its parent, what a cluster gives it, and the files that are open."""
+    """Of a process: the command up to its module, its parent, what a cluster gives it, and the
+    files that are open.
+    """
     process = psutil.Process(pid)
     given = {key: value for key, value in process.environ().items() if key.startswith("IRIS_")}
     files = set()
@@ -64,7 +74,12 @@ def shown(pid: int) -> tuple[list[str], str, dict[str, str], set[str]]:
             files.add(os.readlink(entry))
     parent = process.parent()
     assert parent is not None
-    return process.cmdline()[:4], parent.cmdline()[3], given, {name for name in files if name.startswith("/")}
+    return (
+        process.cmdline()[:4],
+        parent.cmdline()[3],
+        given,
+        {name for name in files if name.startswith("/")},
+    )
 
 
 @pytest.mark.parametrize("restarted", [False, True])
@@ -73,7 +88,11 @@ def test_a_forked_service_is_seen_as_a_started_one(cluster: Cluster, restarted: 
         cluster.kill("scheduler")
     [pid] = cluster.pids("scheduler")
     log = str(cluster.data / "log" / "scheduler.log")
-    given = {"IRIS_NATS_URL": cluster.nats_url, "IRIS_DATA": str(cluster.data), "IRIS_CLUSTER_READY_S": "100"}
+    given = {
+        "IRIS_NATS_URL": cluster.nats_url,
+        "IRIS_DATA": str(cluster.data),
+        "IRIS_CLUSTER_READY_S": "100",
+    }
     given["IRIS_WORKER_CONTAINER_RUNTIME"] = "none"
     command = [sys.executable, "-P", "-m", "iris_scheduler"]
     expected = (command, "iris.cluster", given, {os.devnull, log})

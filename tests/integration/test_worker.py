@@ -1,4 +1,5 @@
-"""A worker process that is stopped, killed, or set up in another way; the test stands in for the state service.
+"""A worker process that is stopped, killed, or set up in another way; the test stands in for the
+state service.
 
 What all workers do with tasks is in `test_worker_tasks`.
 """
@@ -34,12 +35,14 @@ K = KernelStatus
 
 @pytest.fixture
 async def worker(state: FakeState, nats_url: str, tmp_path: Path) -> AsyncIterator[WorkerProcess]:
-    async with WorkerProcess(nats_url, tmp_path / "w0", stop_grace_s=1, heartbeat_interval_s=0.2) as process:
+    async with WorkerProcess(
+        nats_url, tmp_path / "w0", stop_grace_s=1, heartbeat_interval_s=0.2
+    ) as process:
         await state.registration()
         yield process
 
 
-# ── running ─────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── running ───────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.fixture
@@ -73,7 +76,9 @@ async def test_memory_of_the_worker_is_not_taken_for_the_tasks(
         assert (await state.ended(await state.run("true"))).peak_rss_bytes <= most
 
 
-async def test_memory_is_limited_without_control_groups(state: FakeState, nats_url: str, tmp_path: Path):
+async def test_memory_is_limited_without_control_groups(
+    state: FakeState, nats_url: str, tmp_path: Path
+):
     async with WorkerProcess(nats_url, tmp_path / "w0", cgroups="false", limit_memory="rlimit"):
         await state.registration()
         greedy = ("python3", "-c", "x = bytearray(300 << 20)")
@@ -82,7 +87,7 @@ async def test_memory_is_limited_without_control_groups(state: FakeState, nats_u
         assert (ended.exit_code, ended.stderr_tail.splitlines()[-1]) == (1, "MemoryError")
 
 
-# ── stopping ────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── stopping ──────────────────────────────────────────────────────────────────────────────────────
 
 
 async def test_a_worker_that_is_told_to_end_takes_its_tasks_along(
@@ -97,7 +102,9 @@ async def test_a_worker_that_is_told_to_end_takes_its_tasks_along(
     assert (ended.cause, ended.signal) == (Cause.CANCELLED, signal.SIGTERM)
 
 
-async def test_a_worker_that_ends_reports_stopping_and_gone(state: FakeState, worker: WorkerProcess):
+async def test_a_worker_that_ends_reports_stopping_and_gone(
+    state: FakeState, worker: WorkerProcess
+):
     ref = await state.run("sleep", "1000")
     await state.running(ref)
     assert await worker.stop() == 0
@@ -117,7 +124,9 @@ async def test_an_order_that_has_expired_begins_nothing(state: FakeState, worker
 async def test_a_worker_that_is_told_to_end_waits_for_no_task_and_no_answer(
     state: FakeState, worker: WorkerProcess, tmp_path: Path
 ):
-    ref = await state.run("sh", "-c", f"trap '' TERM; echo $$ > {tmp_path}/pid; while :; do sleep 1; done")
+    ref = await state.run(
+        "sh", "-c", f"trap '' TERM; echo $$ > {tmp_path}/pid; while :; do sleep 1; done"
+    )
     pid = await number_from(tmp_path / "pid")
     await state.order(stop=[Stop(ref, 1_000_000)])
     state.silent = True
@@ -126,7 +135,9 @@ async def test_a_worker_that_is_told_to_end_waits_for_no_task_and_no_answer(
     assert not lives(pid)
 
 
-async def test_a_worker_that_ends_before_it_is_registered_reports_gone(state: FakeState, nats_url: str, tmp_path: Path):
+async def test_a_worker_that_ends_before_it_is_registered_reports_gone(
+    state: FakeState, nats_url: str, tmp_path: Path
+):
     state.silent = True
     async with WorkerProcess(nats_url, tmp_path / "w0") as worker:
         await state.registration()
@@ -134,14 +145,18 @@ async def test_a_worker_that_ends_before_it_is_registered_reports_gone(state: Fa
     assert "gone" in state.leaving
 
 
-async def test_a_task_far_past_its_timeout_is_ended_by_its_host(state: FakeState, nats_url: str, tmp_path: Path):
+async def test_a_task_far_past_its_timeout_is_ended_by_its_host(
+    state: FakeState, nats_url: str, tmp_path: Path
+):
     async with WorkerProcess(nats_url, tmp_path / "w0", timeout_slack_s=0.1):
         await state.registration()
         ended = await state.ended(await state.run("sleep", "1000", timeout_ms=100))
         assert ended.cause is Cause.TIMEOUT
 
 
-async def test_a_host_keeps_to_the_timeout_that_it_was_told_last(state: FakeState, nats_url: str, tmp_path: Path):
+async def test_a_host_keeps_to_the_timeout_that_it_was_told_last(
+    state: FakeState, nats_url: str, tmp_path: Path
+):
     async with WorkerProcess(nats_url, tmp_path / "w0", timeout_slack_s=0.1):
         await state.registration()
         longer = await state.run("sleep", "1000", timeout_ms=3_600_000)
@@ -150,7 +165,7 @@ async def test_a_host_keeps_to_the_timeout_that_it_was_told_last(state: FakeStat
         assert (await state.ended(longer)).cause is Cause.TIMEOUT
 
 
-# ── output ──────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── output ────────────────────────────────────────────────────────────────────────────────────────
 
 
 async def test_a_flood_is_cut_but_its_end_is_kept(state: FakeState, nats_url: str, tmp_path: Path):
@@ -165,11 +180,14 @@ async def test_a_flood_is_cut_but_its_end_is_kept(state: FakeState, nats_url: st
     assert chunks[-1].data.endswith(b"y\nthe end\n")
 
 
-# ── the state service is away, or has other thoughts ────────────────────────────────────────────────────────────
+# ── the state service is away, or has other thoughts
+# ────────────────────────────────────────────────────────────
 
 
 async def test_what_is_not_answered_is_told_again(state: FakeState, nats_url: str, tmp_path: Path):
-    async with WorkerProcess(nats_url, tmp_path / "w0", report_timeout_s=0.2, heartbeat_interval_s=1000):
+    async with WorkerProcess(
+        nats_url, tmp_path / "w0", report_timeout_s=0.2, heartbeat_interval_s=1000
+    ):
         await state.registration()
         state.silent = True
         ref = await state.run("sleep", "1000")
@@ -179,7 +197,9 @@ async def test_what_is_not_answered_is_told_again(state: FakeState, nats_url: st
         assert state.reported(ref) == [K.PREPARING, K.RUNNING]
 
 
-async def test_a_worker_that_is_not_known_registers_with_all_it_runs(state: FakeState, worker: WorkerProcess):
+async def test_a_worker_that_is_not_known_registers_with_all_it_runs(
+    state: FakeState, worker: WorkerProcess
+):
     ref = await state.run("sleep", "1000")
     await state.running(ref)
     state.known = False
@@ -188,7 +208,9 @@ async def test_a_worker_that_is_not_known_registers_with_all_it_runs(state: Fake
     assert [(stage.ref, stage.status) for stage in again.attempts] == [(ref, K.RUNNING)]
 
 
-async def test_what_was_given_to_others_is_stopped(state: FakeState, worker: WorkerProcess, tmp_path: Path):
+async def test_what_was_given_to_others_is_stopped(
+    state: FakeState, worker: WorkerProcess, tmp_path: Path
+):
     ref = await state.run("sh", "-c", f"echo $$ > {tmp_path}/pid; exec sleep 1000")
     pid = await number_from(tmp_path / "pid")
     await state.running(ref)
@@ -212,28 +234,39 @@ async def test_what_needs_the_devices_of_a_stopped_attempt_waits_for_its_end(
         await state.order(register=True)
         await state.registration(2)
         ref = await state.run("true", resources=all_four)
-        await state.until(lambda: LACKING in {stage.detail for stage in state.stages if stage.ref == ref})
+        await state.until(
+            lambda: LACKING in {stage.detail for stage in state.stages if stage.ref == ref}
+        )
         (tmp_path / "over").touch()
         assert (await state.ended(ref)).exit_code == 0
 
 
-async def test_a_worker_that_was_asleep_runs_nothing_of_what_it_finds(state: FakeState, nats_url: str, tmp_path: Path):
+async def test_a_worker_that_was_asleep_runs_nothing_of_what_it_finds(
+    state: FakeState, nats_url: str, tmp_path: Path
+):
     async with WorkerProcess(nats_url, tmp_path / "w0", pause_s=0.5) as worker:
         await state.registration()
         suspend(worker.pid)
         with pytest.raises(Unavailable):
-            await state.order([template("touch", str(tmp_path / "ran"))], run=[AttemptRef(100, 0, 0)], timeout=1.0)
+            await state.order(
+                [template("touch", str(tmp_path / "ran"))], run=[AttemptRef(100, 0, 0)], timeout=1.0
+            )
         worker.signal(signal.SIGCONT)
         assert (await state.ended(await state.run("true"))).exit_code == 0
         assert not (tmp_path / "ran").exists()
 
 
-# ── the worker dies ─────────────────────────────────────────────────────────────────────────────────────────────
+# ── the worker dies
+# ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_a_restarted_worker_adopts_what_still_runs(state: FakeState, worker: WorkerProcess, tmp_path: Path):
+async def test_a_restarted_worker_adopts_what_still_runs(
+    state: FakeState, worker: WorkerProcess, tmp_path: Path
+):
     go = tmp_path / "go"
-    ref = await state.run("sh", "-c", f"echo before; while ! test -e {go}; do sleep 0.01; done; echo after; exit 4")
+    ref = await state.run(
+        "sh", "-c", f"echo before; while ! test -e {go}; do sleep 0.01; done; echo after; exit 4"
+    )
     await state.running(ref)
     await worker.kill()
     await worker.start()
@@ -262,7 +295,9 @@ async def test_the_directory_of_an_adopted_task_serves_the_next_ones(
         assert (ended.cause, ended.exit_code, ended.error) == (Cause.EXITED, 0, "")
 
 
-async def test_an_adopted_task_can_be_stopped(state: FakeState, worker: WorkerProcess, tmp_path: Path):
+async def test_an_adopted_task_can_be_stopped(
+    state: FakeState, worker: WorkerProcess, tmp_path: Path
+):
     ref = await state.run("sh", "-c", f"echo $$ > {tmp_path}/pid; sleep 1000; true")
     pid = await number_from(tmp_path / "pid")
     await state.running(ref)
@@ -274,7 +309,9 @@ async def test_an_adopted_task_can_be_stopped(state: FakeState, worker: WorkerPr
     assert not lives(pid)
 
 
-async def test_an_adopted_task_is_held_to_its_timeout(state: FakeState, nats_url: str, tmp_path: Path):
+async def test_an_adopted_task_is_held_to_its_timeout(
+    state: FakeState, nats_url: str, tmp_path: Path
+):
     async with WorkerProcess(nats_url, tmp_path / "w0", timeout_slack_s=1) as worker:
         await state.registration()
         ref = await state.run("sleep", "1000", timeout_ms=1)
@@ -284,9 +321,15 @@ async def test_an_adopted_task_is_held_to_its_timeout(state: FakeState, nats_url
         assert (await state.ended(ref)).cause is Cause.TIMEOUT
 
 
-async def test_what_ended_meanwhile_is_told_with_its_output(state: FakeState, worker: WorkerProcess, tmp_path: Path):
+async def test_what_ended_meanwhile_is_told_with_its_output(
+    state: FakeState, worker: WorkerProcess, tmp_path: Path
+):
     go = tmp_path / "go"
-    ref = await state.run("sh", "-c", f"echo $$ > {tmp_path}/pid; while ! test -e {go}; do sleep 0.01; done; echo late")
+    ref = await state.run(
+        "sh",
+        "-c",
+        f"echo $$ > {tmp_path}/pid; while ! test -e {go}; do sleep 0.01; done; echo late",
+    )
     pid = await number_from(tmp_path / "pid")
     await state.running(ref)
     await worker.kill()
@@ -308,7 +351,9 @@ async def test_an_end_that_nobody_heard_is_told_after_a_restart(
     ref = await state.run("sh", "-c", f"echo $$ > {tmp_path}/pid; exit 9")
     pid = await number_from(tmp_path / "pid")
     await until(lambda: not Path(f"/proc/{pid}").exists())
-    await state.until(lambda: any(s.ended is not None for beat in state.beats for s in beat.attempts))
+    await state.until(
+        lambda: any(s.ended is not None for beat in state.beats for s in beat.attempts)
+    )
     await worker.kill()
     state.silent = False
     await worker.start()
@@ -319,12 +364,20 @@ async def test_an_end_that_nobody_heard_is_told_after_a_restart(
     assert stage.ended.exit_code == 9
 
 
-async def test_a_heartbeat_that_tells_an_end_tells_the_start_before_it(state: FakeState, worker: WorkerProcess):
+async def test_a_heartbeat_that_tells_an_end_tells_the_start_before_it(
+    state: FakeState, worker: WorkerProcess
+):
     """Reports are not answered, so heartbeats are all the state service may come to hear."""
     state.silent = True
     ref = await state.run("true")
-    await state.until(lambda: any(stage.ended is not None for beat in state.beats for stage in beat.attempts))
-    said = next(beat.attempts for beat in state.beats if any(stage.ended is not None for stage in beat.attempts))
+    await state.until(
+        lambda: any(stage.ended is not None for beat in state.beats for stage in beat.attempts)
+    )
+    said = next(
+        beat.attempts
+        for beat in state.beats
+        if any(stage.ended is not None for stage in beat.attempts)
+    )
     assert [(stage.ref, stage.status) for stage in said] == [
         (ref, KernelStatus.PREPARING),
         (ref, KernelStatus.RUNNING),
@@ -332,7 +385,9 @@ async def test_a_heartbeat_that_tells_an_end_tells_the_start_before_it(state: Fa
     ]
 
 
-async def test_a_start_says_when_it_was_by_a_clock_that_nobody_sets(state: FakeState, worker: WorkerProcess):
+async def test_a_start_says_when_it_was_by_a_clock_that_nobody_sets(
+    state: FakeState, worker: WorkerProcess
+):
     since_boot_ms = time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
     first = state.registered[0]
     await worker.kill()
@@ -351,7 +406,9 @@ async def test_an_order_for_the_worker_before_is_not_taken(state: FakeState, wor
     assert not (await state.order([template("true")], run=[AttemptRef(1, 0, 0)])).taken
 
 
-async def test_one_data_directory_has_one_worker(state: FakeState, worker: WorkerProcess, nats_url: str):
+async def test_one_data_directory_has_one_worker(
+    state: FakeState, worker: WorkerProcess, nats_url: str
+):
     second = WorkerProcess(nats_url, worker.data)
     await second.start()
     assert await second.ended() == 1
@@ -370,7 +427,8 @@ async def test_what_cannot_be_written_down_for_the_next_launcher_is_killed_by_it
     assert not lives(pid)
 
 
-# ── the server goes away ────────────────────────────────────────────────────────────────────────────────────────
+# ── the server goes away
+# ────────────────────────────────────────────────────────────────────────────────────────
 
 
 async def test_work_goes_on_while_the_server_is_away(own_nats: NatsProcess, tmp_path: Path):
@@ -387,15 +445,26 @@ async def test_work_goes_on_while_the_server_is_away(own_nats: NatsProcess, tmp_
         go.touch()
         await until((tmp_path / "done").exists)
         assert (await state.ended(ref)).exit_code == 0
-        assert (await state.chunks(ref))[-1].data.endswith(b"after\n")  # the log stream may forget its last moments
+        assert (await state.chunks(ref))[-1].data.endswith(
+            b"after\n"
+        )  # the log stream may forget its last moments
     await connection.close()
 
 
-# ── hosts that are not what they seem ───────────────────────────────────────────────────────────────────────────
+# ── hosts that are not what they seem
+# ───────────────────────────────────────────────────────────────────────────
 
 
-async def test_a_simulated_host_says_what_it_was_told_to(state: FakeState, nats_url: str, tmp_path: Path):
-    vm = {"attributes": "tpu-name=s0,tpu-worker-id=1", "chips": 4, "cpu_millis": 7, "memory_bytes": 8, "disk_bytes": 9}
+async def test_a_simulated_host_says_what_it_was_told_to(
+    state: FakeState, nats_url: str, tmp_path: Path
+):
+    vm = {
+        "attributes": "tpu-name=s0,tpu-worker-id=1",
+        "chips": 4,
+        "cpu_millis": 7,
+        "memory_bytes": 8,
+        "disk_bytes": 9,
+    }
     async with WorkerProcess(nats_url, tmp_path / "w0", detect="false", address="10.0.0.9", **vm):
         register = await state.registration()
     assert register.attributes == {"tpu-name": "s0", "tpu-worker-id": 1}
@@ -403,8 +472,12 @@ async def test_a_simulated_host_says_what_it_was_told_to(state: FakeState, nats_
     assert register.address == "10.0.0.9"
 
 
-async def test_a_worker_for_measuring_succeeds_without_running(state: FakeState, nats_url: str, tmp_path: Path):
-    async with WorkerProcess(nats_url, tmp_path / "w0", program="benchmarks.noop_worker", fresh=True):
+async def test_a_worker_for_measuring_succeeds_without_running(
+    state: FakeState, nats_url: str, tmp_path: Path
+):
+    async with WorkerProcess(
+        nats_url, tmp_path / "w0", program="benchmarks.noop_worker", fresh=True
+    ):
         await state.registration()
         refs = [AttemptRef(1, index, 0) for index in range(3000)]
         await state.tell([template("touch", f"{tmp_path}/ran")], run=refs)

@@ -47,7 +47,9 @@ def on_both(cluster: Cluster, go: Path) -> Job:
     return job
 
 
-def test_a_failure_on_a_disk_that_fails_is_that_of_its_host(cluster: Cluster, disk: Disk, tmp_path: Path) -> None:
+def test_a_failure_on_a_disk_that_fails_is_that_of_its_host(
+    cluster: Cluster, disk: Disk, tmp_path: Path
+) -> None:
     job = on_both(cluster, go := tmp_path / "go")
     disk.make_read_only()
     go.touch()
@@ -58,7 +60,9 @@ def test_a_failure_on_a_disk_that_fails_is_that_of_its_host(cluster: Cluster, di
     assert [task.failure_count for task in tasks] == [0, 0]
 
 
-def test_a_failure_on_a_full_disk_says_that_it_is_full(cluster: Cluster, disk: Disk, tmp_path: Path) -> None:
+def test_a_failure_on_a_full_disk_says_that_it_is_full(
+    cluster: Cluster, disk: Disk, tmp_path: Path
+) -> None:
     job = on_both(cluster, go := tmp_path / "go")
     disk.fill()
     go.touch()

@@ -49,7 +49,9 @@ async def worker(
     state: FakeState, nats_server: OpenServer, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[WorkerProcess]:
     data = tmp_path_factory.mktemp("worker") / "w0"
-    async with WorkerProcess(nats_server.url, data, stop_grace_s=1, heartbeat_interval_s=0.2) as process:
+    async with WorkerProcess(
+        nats_server.url, data, stop_grace_s=1, heartbeat_interval_s=0.2
+    ) as process:
         await state.registration()
         yield process
 
@@ -73,7 +75,12 @@ async def stored(connection: Connection, data: bytes) -> str:
 async def test_a_task_runs_and_its_stages_come_in_order(state: FakeState, worker: WorkerProcess):
     ref = await state.run("sh", "-c", "echo hello $IRIS_TASK_INDEX; echo bad >&2; exit 3")
     ended = await state.ended(ref)
-    assert (ended.cause, ended.exit_code, ended.signal, ended.stderr_tail) == (Cause.EXITED, 3, None, "bad")
+    assert (ended.cause, ended.exit_code, ended.signal, ended.stderr_tail) == (
+        Cause.EXITED,
+        3,
+        None,
+        "bad",
+    )
     assert state.reported(ref) == [K.PREPARING, K.RUNNING, K.TERMINATED]
     assert await state.output(ref) == b"hello 0\n"
     assert await state.output(ref, "stderr") == b"bad\n"
@@ -84,16 +91,28 @@ async def test_a_task_killed_by_a_signal_says_which(state: FakeState, worker: Wo
     assert (ended.cause, ended.exit_code, ended.signal) == (Cause.EXITED, None, signal.SIGSEGV)
 
 
-async def test_a_command_that_is_not_there_is_its_owners_failure(state: FakeState, worker: WorkerProcess):
+async def test_a_command_that_is_not_there_is_its_owners_failure(
+    state: FakeState, worker: WorkerProcess
+):
     ref = await state.run("no-such-command")
     ended = await state.ended(ref)
-    assert (ended.cause, ended.exit_code, ended.error) == (Cause.EXITED, 127, "no-such-command: command not found")
+    assert (ended.cause, ended.exit_code, ended.error) == (
+        Cause.EXITED,
+        127,
+        "no-such-command: command not found",
+    )
     assert await state.output(ref, "stderr") == b"iris: no-such-command: command not found\n"
 
 
-async def test_a_file_that_may_not_be_executed_is_its_owners_failure(state: FakeState, worker: WorkerProcess):
+async def test_a_file_that_may_not_be_executed_is_its_owners_failure(
+    state: FakeState, worker: WorkerProcess
+):
     ended = await state.ended(await state.run("/etc/passwd"))
-    assert (ended.cause, ended.exit_code, ended.error) == (Cause.EXITED, 126, "/etc/passwd: permission denied")
+    assert (ended.cause, ended.exit_code, ended.error) == (
+        Cause.EXITED,
+        126,
+        "/etc/passwd: permission denied",
+    )
 
 
 async def test_a_script_without_a_first_line_is_run_by_the_shell(
@@ -105,14 +124,20 @@ async def test_a_script_without_a_first_line_is_run_by_the_shell(
     assert (await state.ended(await state.run(str(script)))).exit_code == 7
 
 
-async def test_the_environment_holds_only_what_is_meant_for_a_task(state: FakeState, worker: WorkerProcess):
+async def test_the_environment_holds_only_what_is_meant_for_a_task(
+    state: FakeState, worker: WorkerProcess
+):
     ref = await state.run("env", "-0", env={"MINE": "1", "LANG": "C.UTF-8"}, ports=("http",))
     await state.ended(ref)
-    env = dict(line.split("=", 1) for line in (await state.output(ref)).decode().split("\0") if line)
+    env = dict(
+        line.split("=", 1) for line in (await state.output(ref)).decode().split("\0") if line
+    )
     assert env.pop("IRIS_PORT_HTTP").isdigit()
     assert env.pop("IRIS_ERROR_FILE").startswith(env["IRIS_WORKDIR"])
     assert env.pop("IRIS_WORKDIR").startswith(f"{worker.data}/attempts/")
-    assert {key: env.pop(key) for key in ("PATH", "HOME")} == {key: os.environ[key] for key in ("PATH", "HOME")}
+    assert {key: env.pop(key) for key in ("PATH", "HOME")} == {
+        key: os.environ[key] for key in ("PATH", "HOME")
+    }
     assert env == {
         "MINE": "1",
         "LANG": "C.UTF-8",
@@ -128,7 +153,9 @@ async def test_the_environment_holds_only_what_is_meant_for_a_task(state: FakeSt
 
 async def test_a_task_begins_in_its_own_empty_directory(state: FakeState, worker: WorkerProcess):
     for _ in range(3):
-        ref = await state.run("sh", "-c", "pwd -P; ls -A; touch left; mkdir -p deep/er; chmod 0 deep")
+        ref = await state.run(
+            "sh", "-c", "pwd -P; ls -A; touch left; mkdir -p deep/er; chmod 0 deep"
+        )
         await state.ended(ref)
         lines = (await state.output(ref)).decode().splitlines()
         assert len(lines) == 1
@@ -141,8 +168,12 @@ async def test_a_task_inherits_no_descriptor_but_its_three(state: FakeState, wor
     assert (await state.output(ref)).split() == [b"0", b"1", b"2"]
 
 
-async def test_what_a_task_writes_into_its_error_file_is_its_error(state: FakeState, worker: WorkerProcess):
-    ended = await state.ended(await state.run("sh", "-c", 'printf "no\\nluck" > $IRIS_ERROR_FILE; exit 1'))
+async def test_what_a_task_writes_into_its_error_file_is_its_error(
+    state: FakeState, worker: WorkerProcess
+):
+    ended = await state.ended(
+        await state.run("sh", "-c", 'printf "no\\nluck" > $IRIS_ERROR_FILE; exit 1')
+    )
     assert ended.error == "no luck"
 
 
@@ -158,7 +189,9 @@ async def test_a_task_leaves_no_core_file(state: FakeState, worker: WorkerProces
 
 
 async def test_stopping_lets_a_task_tidy_up(state: FakeState, worker: WorkerProcess):
-    ref = await state.run("sh", "-c", "trap 'echo tidy; exit 5' TERM; echo up; while :; do sleep 0.01; done")
+    ref = await state.run(
+        "sh", "-c", "trap 'echo tidy; exit 5' TERM; echo up; while :; do sleep 0.01; done"
+    )
     await state.printed(ref, b"up\n")
     await state.order(stop=[Stop(ref, 10_000)])
     ended = await state.ended(ref)
@@ -166,7 +199,9 @@ async def test_stopping_lets_a_task_tidy_up(state: FakeState, worker: WorkerProc
     assert await state.output(ref) == b"up\ntidy\n"
 
 
-async def test_a_task_that_will_not_go_is_killed_after_its_grace(state: FakeState, worker: WorkerProcess):
+async def test_a_task_that_will_not_go_is_killed_after_its_grace(
+    state: FakeState, worker: WorkerProcess
+):
     ref = await state.run("sh", "-c", "trap '' TERM; echo up; while :; do sleep 1; done")
     await state.printed(ref, b"up\n")
     await state.order(stop=[Stop(ref, 200)])
@@ -174,14 +209,18 @@ async def test_a_task_that_will_not_go_is_killed_after_its_grace(state: FakeStat
     assert (ended.cause, ended.signal) == (Cause.CANCELLED, signal.SIGKILL)
 
 
-async def test_nothing_a_task_started_survives_it(state: FakeState, worker: WorkerProcess, tmp_path: Path):
+async def test_nothing_a_task_started_survives_it(
+    state: FakeState, worker: WorkerProcess, tmp_path: Path
+):
     left = tmp_path / "left"
     ref = await state.run("sh", "-c", f"trap '' TERM; sleep 1000 & echo $! > {left}")
     await state.ended(ref)
     assert not lives(await number_from(left))
 
 
-async def test_not_even_what_left_its_session(state: FakeState, worker: WorkerProcess, tmp_path: Path):
+async def test_not_even_what_left_its_session(
+    state: FakeState, worker: WorkerProcess, tmp_path: Path
+):
     left = tmp_path / "left"
     daemon = f"setsid env -i sh -c 'echo $$ > {left}; exec sleep 1000' & while ! test -s {left}; do :; done"
     ref = await state.run("sh", "-c", daemon)
@@ -189,7 +228,9 @@ async def test_not_even_what_left_its_session(state: FakeState, worker: WorkerPr
     assert not lives(await number_from(left))
 
 
-async def test_a_daemon_of_one_task_outlives_other_tasks(state: FakeState, worker: WorkerProcess, tmp_path: Path):
+async def test_a_daemon_of_one_task_outlives_other_tasks(
+    state: FakeState, worker: WorkerProcess, tmp_path: Path
+):
     left = tmp_path / "left"
     daemon = f"setsid sh -c 'echo $$ > {left}; exec sleep 1000' & exec sleep 1000"
     ref = await state.run("sh", "-c", f"({daemon})")
@@ -202,12 +243,17 @@ async def test_a_daemon_of_one_task_outlives_other_tasks(state: FakeState, worke
 
 
 async def test_a_gang_starts_only_when_told(state: FakeState, worker: WorkerProcess):
-    ref, words = AttemptRef(900, 1, 0), "echo $IRIS_GANG_HOSTS $JAX_PROCESS_ID $JAX_NUM_PROCESSES $TPU_WORKER_HOSTNAMES"
+    ref, words = (
+        AttemptRef(900, 1, 0),
+        "echo $IRIS_GANG_HOSTS $JAX_PROCESS_ID $JAX_NUM_PROCESSES $TPU_WORKER_HOSTNAMES",
+    )
     work = [template("sh", "-c", words, job=900, replicas=2)]
     await state.tell(work, prepare=[ref], gangs=[Gang(900, ("h0", "h1"))])
     await state.until(lambda: K.PREPARED in state.reported(ref))
     await state.until(
-        lambda: any((ref, K.PREPARED) in {(s.ref, s.status) for s in beat.attempts} for beat in state.beats)
+        lambda: any(
+            (ref, K.PREPARED) in {(s.ref, s.status) for s in beat.attempts} for beat in state.beats
+        )
     )
     await state.tell(start=[ref])
     await state.ended(ref)
@@ -215,8 +261,12 @@ async def test_a_gang_starts_only_when_told(state: FakeState, worker: WorkerProc
     assert await state.output(ref) == b"h0,h1 1 2 h0,h1\n"
 
 
-async def test_a_task_begins_in_a_copy_of_its_bundle(state: FakeState, worker: WorkerProcess, connection: Connection):
-    bundle = await stored(connection, archive(run="#!/bin/sh\ncat data; echo changed > data", data="as packed\n"))
+async def test_a_task_begins_in_a_copy_of_its_bundle(
+    state: FakeState, worker: WorkerProcess, connection: Connection
+):
+    bundle = await stored(
+        connection, archive(run="#!/bin/sh\ncat data; echo changed > data", data="as packed\n")
+    )
     for _ in range(2):
         ref = await state.run("./run", bundle=bundle)
         assert (await state.ended(ref)).exit_code == 0
@@ -267,16 +317,23 @@ async def test_the_last_chunk_says_so(state: FakeState, worker: WorkerProcess):
 
 async def test_a_task_may_write_to_its_output_by_name(state: FakeState, worker: WorkerProcess):
     os.mkfifo(worker.data / "go")
-    ref = await state.run("sh", "-c", f"echo one; read x < {worker.data}/go; echo two > /dev/stdout; echo three")
+    ref = await state.run(
+        "sh", "-c", f"echo one; read x < {worker.data}/go; echo two > /dev/stdout; echo three"
+    )
     await state.printed(ref, b"one\n")
     (worker.data / "go").write_text("go\n")
     await state.ended(ref)
     assert await state.output(ref) == b"one\ntwo\nthree\n"
 
 
-async def test_many_tasks_at_once_all_end_with_all_their_output(state: FakeState, worker: WorkerProcess):
+async def test_many_tasks_at_once_all_end_with_all_their_output(
+    state: FakeState, worker: WorkerProcess
+):
     refs = [AttemptRef(901, index, 0) for index in range(300)]
-    await state.tell([template("sh", "-c", "echo $IRIS_TASK_INDEX; exit $((IRIS_TASK_INDEX % 3))", job=901)], run=refs)
+    await state.tell(
+        [template("sh", "-c", "echo $IRIS_TASK_INDEX; exit $((IRIS_TASK_INDEX % 3))", job=901)],
+        run=refs,
+    )
     for ref in refs:
         assert (await state.ended(ref)).exit_code == ref.index % 3
     outputs = [await state.output(ref) for ref in refs[::30]]

@@ -1,1 +1,3 @@
-"""Deterministic simulation: the services on one thread, with a simulated clock, network and journal."""
+"""Deterministic simulation: the services on one thread, with a simulated clock, network and
+journal.
+"""

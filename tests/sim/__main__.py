@@ -1,4 +1,6 @@
-"""``python -m tests.sim --seeds 200`` or ``--seed 1234``: fault schedules on a simulated cluster, and the findings."""
+"""``python -m tests.sim --seeds 200`` or ``--seed 1234``: fault schedules on a simulated cluster,
+and the findings.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ from tests.sim.world import Outcome, World, play
 
 _CHUNK = 5
 _CHUNKS = 10
-"""Seeds at once, and how often before a fresh process takes over: what tracebacks hold on to slows an old one down."""
+"""Seeds at once, and how often before a fresh process takes over: what tracebacks hold on to slows
+an old one down.
+"""
 _TELL_EVERY = 1000
 
 
@@ -70,7 +74,9 @@ def _many(seeds: range, jobs: int) -> int:
             if count % _TELL_EVERY == 0:
                 print(f"{count} of {len(seeds)} seeds, violations: {wrong}", flush=True)
     seconds = time.monotonic() - began
-    print(f"{len(seeds)} seeds from {seeds.start}, {tasks} requests, {commits} commits checked, {seconds:.0f} s")
+    print(
+        f"{len(seeds)} seeds from {seeds.start}, {tasks} requests, {commits} commits checked, {seconds:.0f} s"
+    )
     print("faults: " + ", ".join(f"{name} {n}" for name, n in sorted(faults.items())))
     print(f"attempts that waited behind others: {chained}, handed back: {handed_back}")
     print(f"largest message: {largest} bytes")

@@ -37,7 +37,9 @@ def amended(rng: random.Random, plan: list[tuple[float, object]]) -> list[tuple[
             continue
         name, number = command.spec.name, command.request_id
         if rng.random() < 0.3:
-            change = AmendJob(name, USER, f"u{number}", 1, patch=codec.to_json(_patch(rng, command.spec)))
+            change = AmendJob(
+                name, USER, f"u{number}", 1, patch=codec.to_json(_patch(rng, command.spec))
+            )
             made.append((at + rng.random() * 10, change))
         if rng.random() < 0.2:
             since = at + rng.random() * 6
@@ -46,7 +48,9 @@ def amended(rng: random.Random, plan: list[tuple[float, object]]) -> list[tuple[
             made.append((since + rng.random() * 8, released(held, f"o{number}")))
     if rng.random() < 0.4:
         at = rng.random() * 8
-        selector = rng.choice(({"user": "ann"}, {"band": "batch"}, {"label": "n=1"}, {"user": "ann", "band": "batch"}))
+        selector = rng.choice(
+            ({"user": "ann"}, {"band": "batch"}, {"label": "n=1"}, {"user": "ann", "band": "batch"})
+        )
         made.append((at, HoldQueue(ADMIN, "hold-queue", 1, **selector)))
         made.append((at + rng.random() * 8, HoldQueue(ADMIN, "release-queue", 1, hold="h1")))
     return sorted(made, key=lambda each: each[0])
@@ -58,18 +62,26 @@ def released(held: AmendJob, request: str) -> AmendJob:
 
 
 def _patch(rng: random.Random, spec: JobSpec) -> dict[str, Any]:
-    patch: dict[str, Any] = {"band": rng.choice(("production", "interactive", "batch")), "labels": {"n": "1"}}
+    patch: dict[str, Any] = {
+        "band": rng.choice(("production", "interactive", "batch")),
+        "labels": {"n": "1"},
+    }
     if spec.timeout_s is not None:
         patch["timeout_s"] = spec.timeout_s * rng.choice((0.5, 2.0))
     if spec.coscheduling is None:
         patch["max_parallel"] = rng.choice((None, 1, 2, 3))
-    patch |= {name: rng.choice((0, 1, 3)) for name in ("max_retries_failure", "max_requeues") if rng.random() < 0.5}
+    patch |= {
+        name: rng.choice((0, 1, 3))
+        for name in ("max_retries_failure", "max_requeues")
+        if rng.random() < 0.5
+    }
     return patch
 
 
 @dataclass
 class Amended:
-    """A job as the journal says it is at some commit; ``most`` is the largest limit that it ever had, by field.
+    """A job as the journal says it is at some commit; ``most`` is the largest limit that it ever
+    had, by field.
 
     ``open``: its open attempts. ``started_ms``: of each, when it first ran.
     """
@@ -88,7 +100,9 @@ class Amended:
 
     @property
     def is_held(self) -> bool:
-        return any(gate.kind is GateKind.HELD and gate.is_closed and not gate.hold for gate in self.gates)
+        return any(
+            gate.kind is GateKind.HELD and gate.is_closed and not gate.hold for gate in self.gates
+        )
 
 
 class Amendments:
@@ -109,7 +123,9 @@ class Amendments:
         elif isinstance(change, JobAmended):
             self.jobs[change.job].become(change.spec, change.gates)
         elif isinstance(change, QueueHeld):
-            self.holds[change.number] = QueueHold(change.number, change.user, change.band, change.label)
+            self.holds[change.number] = QueueHold(
+                change.number, change.user, change.band, change.label
+            )
         elif isinstance(change, QueueReleased):
             del self.holds[change.number]
         elif isinstance(change, Assigned):
@@ -124,7 +140,9 @@ class Amendments:
         job.open.add((change.index, change.attempt))
         limit = job.spec.max_parallel
         if limit is not None and len(job.open) > limit:
-            self.wrong.append(f"{change} is one of {len(job.open)} attempts, at most {limit} may start")
+            self.wrong.append(
+                f"{change} is one of {len(job.open)} attempts, at most {limit} may start"
+            )
         if job.is_held or any(hold.matches(job.user, job.spec) for hold in self.holds.values()):
             self.wrong.append(f"{change} was placed although its job is held")
 

@@ -1,4 +1,5 @@
-"""Mutants of the code that lets calls wait behind one another, each of which the simulation must detect.
+"""Mutants of the code that lets calls wait behind one another, each of which the simulation must
+detect.
 
 See also: `mutants`, which keeps them with the others.
 """

@@ -68,7 +68,9 @@ def crash_mid_commit(world: World) -> None:
 
 
 def raise_in_judging(world: World, *, timers: bool = False) -> None:
-    """The next input (or timer) of the leader that changes so much raises when some of its changes stand, or before."""
+    """The next input (or timer) of the leader that changes so much raises when some of its changes
+    stand, or before.
+    """
     leader = world.leader()
     if leader is None:
         return
@@ -121,7 +123,9 @@ def freeze_leader(world: World) -> None:
 
 
 def freeze_before_commit(world: World) -> None:
-    """The leader stands still when it has judged its next round and not appended the commit, and another may lead."""
+    """The leader stands still when it has judged its next round and not appended the commit, and
+    another may lead.
+    """
     name = world.leader_name()
     seconds = world.rng.choice((1.0, 4.0, 20.0))
 
@@ -145,13 +149,18 @@ def stop_half(world: World) -> None:
     name = world.victim("w")
     process = world.processes[name]
     world.stop(name)
-    world.server.at(world.rng.random() * 0.3, lambda: world.kill(name) if world.processes[name] is process else None)
+    world.server.at(
+        world.rng.random() * 0.3,
+        lambda: world.kill(name) if world.processes[name] is process else None,
+    )
 
 
 def deafen(world: World) -> None:
     """A host that goes on beating and hears no order."""
     world.server.count("host deaf")
-    world.machines[world.victim("w")].unreachable_until_s = world.server.now + world.rng.choice((3.0, 15.0, STORM_S))
+    world.machines[world.victim("w")].unreachable_until_s = world.server.now + world.rng.choice(
+        (3.0, 15.0, STORM_S)
+    )
 
 
 def reboot(world: World) -> None:
@@ -210,7 +219,8 @@ def crash_server(world: World) -> None:
 def power_loss(world: World) -> None:
     """Everything is gone at once, and the newest events with it; processes on hosts too.
 
-    Together with a damaged snapshot, the events of which were lost, that would be more than anybody promises.
+    Together with a damaged snapshot, the events of which were lost, that would be more than anybody
+    promises.
     """
     world.server.count("power lost")
     world.server.crash(2.0, 0 if world.damaged else world.rng.randint(0, 8), SETTLE_S)
@@ -224,14 +234,18 @@ def power_loss(world: World) -> None:
 def jump(world: World) -> None:
     name = world.victim("state", "w", "scheduler")
     world.server.count("clock jumped")
-    world.processes[name].jump_ms += world.rng.choice((-3_600_000, -5_000, 5_000, 60_000, 3_600_000))
+    world.processes[name].jump_ms += world.rng.choice(
+        (-3_600_000, -5_000, 5_000, 60_000, 3_600_000)
+    )
 
 
 _DAMAGE = b"x" * 20
 
 
 def damage_snapshot(world: World) -> None:
-    """The newest snapshot is damaged, if there is a good one before it: no more is promised than the one before."""
+    """The newest snapshot is damaged, if there is a good one before it: no more is promised than
+    the one before.
+    """
     objects = world.server.buckets.get("iris-snapshots", {})
     newest = sorted(objects)[-2:]
     if len(newest) == 2 and not any(objects[name][0].endswith(_DAMAGE) for name in newest):

@@ -1,7 +1,8 @@
 """A simulated host: the worker's real agent and stall detector in a small shell, and its processes.
 
-Processes belong to the host and outlive their worker; a worker that starts again adopts them, a host that starts again
-has none. Out of scope: what a task does when it runs; that is the fate of its attempt.
+Processes belong to the host and outlive their worker; a worker that starts again adopts them, a
+host that starts again has none. Out of scope: what a task does when it runs; that is the fate of
+    its attempt.
 """
 
 from __future__ import annotations
@@ -31,7 +32,15 @@ from iris_core.spec.resources import NOTHING, Amount
 from iris_core.states import Cause, KernelStatus, NoticeReason
 from iris_worker.agent.agent import Agent
 from iris_worker.agent.heartbeat import HeartbeatSchedule, StallDetector, to_ms
-from iris_worker.agent.instructions import Discard, Instruction, Kill, Notify, Prepare, RenewToken, SetTimeout
+from iris_worker.agent.instructions import (
+    Discard,
+    Instruction,
+    Kill,
+    Notify,
+    Prepare,
+    RenewToken,
+    SetTimeout,
+)
 from iris_worker.agent.local_attempt import LocalAttempt
 from tests.sim.network import Link
 from tests.sim.process import Process
@@ -43,8 +52,9 @@ _RETRY_S = 0.2
 
 @dataclass
 class Running:
-    """One process of a task on a host; ``ended`` once it is gone. ``settle_ms``: for who adopts it. ``total``: what the
-    host has. ``limited_s``: since when its time limit counts, and how long that is.
+    """One process of a task on a host; ``ended`` once it is gone. ``settle_ms``: for who adopts it.
+    ``total``: what the host has. ``limited_s``: since when its time limit counts, and how long that
+    is.
     """
 
     ref: AttemptRef
@@ -127,7 +137,9 @@ class Worker:
         self._stall_detector.begin(loop.time())
         self._adopt()
         await self._bus.subscribe(subjects.order(self.machine.name), self._on_order)
-        self._tasks = [loop.create_task(work) for work in (self._beat(), self._watch_pulse(), self._report())]
+        self._tasks = [
+            loop.create_task(work) for work in (self._beat(), self._watch_pulse(), self._report())
+        ]
         self._news.set()
         try:
             await asyncio.gather(*self._tasks)
@@ -140,18 +152,24 @@ class Worker:
         self._ending = self._ending or asyncio.get_running_loop().create_task(self.stop())
 
     def _now_ms(self) -> int:
-        return int(asyncio.get_running_loop().time() * 1000) + self._process.jump_ms + 1_700_000_000_000
+        return (
+            int(asyncio.get_running_loop().time() * 1000)
+            + self._process.jump_ms
+            + 1_700_000_000_000
+        )
 
     def _adopt(self) -> None:
         """Everything that still runs, or whose end nobody has acknowledged."""
         for running in self.machine.running.values():
-            started = Stage(running.ref, KernelStatus.RUNNING, running.stage.at_ms, notices=running.notices)
+            started = Stage(
+                running.ref, KernelStatus.RUNNING, running.stage.at_ms, notices=running.notices
+            )
             self.agent.adopt(*dict.fromkeys((started, running.stage)), settle_ms=running.settle_ms)
             if running.ended is None:
                 self._await_end(running)
                 self._await_notice(running)
 
-    # ── orders ──────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── orders ────────────────────────────────────────────────────────────────────────────────────
 
     def _on_order(self, message: Message) -> None:
         if self._steady() < self.machine.unreachable_until_s:
@@ -175,12 +193,18 @@ class Worker:
         for one in todo:
             if isinstance(one, Kill):
                 noticed = one.reason is not None and self._notify(one.ref, one.reason)
-                wait_s = one.grace_ms / 1000 if noticed and not self._saves(one.ref) else 0.05 + one.settle_ms / 1000
+                wait_s = (
+                    one.grace_ms / 1000
+                    if noticed and not self._saves(one.ref)
+                    else 0.05 + one.settle_ms / 1000
+                )
                 loop.call_later(wait_s, self._killed, one.ref, loop.time())
             elif isinstance(one, Notify):
                 self._notify(one.ref, one.reason)
             elif isinstance(one, Prepare):
-                loop.call_later(0.02, lambda ref=one.ref: self._do(self.agent.on_prepared(ref, self._now_ms())))
+                loop.call_later(
+                    0.02, lambda ref=one.ref: self._do(self.agent.on_prepared(ref, self._now_ms()))
+                )
             elif isinstance(one, SetTimeout):
                 self._set_timeout(one)
             else:
@@ -213,8 +237,13 @@ class Worker:
             due.cancel()
         since_s, limit_s = running.limited_s
         if running.template.notice is not None and limit_s is not None:
-            loop, at_s = asyncio.get_running_loop(), since_s + limit_s - running.template.notice.before_s
-            self._due[running.ref] = loop.call_at(max(at_s, loop.time()), self._near_limit, running.ref)
+            loop, at_s = (
+                asyncio.get_running_loop(),
+                since_s + limit_s - running.template.notice.before_s,
+            )
+            self._due[running.ref] = loop.call_at(
+                max(at_s, loop.time()), self._near_limit, running.ref
+            )
 
     def _near_limit(self, ref: AttemptRef) -> None:
         """Give the notice of the time limit; every second one ends with exit 0 then."""
@@ -227,10 +256,14 @@ class Worker:
             self._told()
 
     def _saves(self, ref: AttemptRef) -> bool:
-        """Whether it ends with exit 0 when it is told to stop, as every second one does that has a notice."""
+        """Whether it ends with exit 0 when it is told to stop, as every second one does that has a
+        notice.
+        """
         running = self.machine.running.get(ref)
         return (
-            running is not None and running.template.notice is not None and sum(msgspec.structs.astuple(ref)) % 2 == 0
+            running is not None
+            and running.template.notice is not None
+            and sum(msgspec.structs.astuple(ref)) % 2 == 0
         )
 
     def _launch(self) -> None:
@@ -247,7 +280,16 @@ class Worker:
         assert template is not None
         seconds, code = self.machine.fate(held.ref, template)
         now = self._steady()
-        running = Running(held.ref, template, self.machine.name, now, now + seconds, code, held.stage, held.settle_ms)
+        running = Running(
+            held.ref,
+            template,
+            self.machine.name,
+            now,
+            now + seconds,
+            code,
+            held.stage,
+            held.settle_ms,
+        )
         running.total = self.machine.total
         limit_s = None if template.timeout_ms is None else template.timeout_ms / 1000
         gang_s = held.gang.deadline_ms / 1000 if held.gang is not None else 0.0
@@ -273,7 +315,10 @@ class Worker:
         if running is not None and running.ended is None:
             if not self._unheard:  # nobody could take its routes out of discovery
                 self.machine.told_to_end(ref, ordered_s)
-            self._over(running, Ended(Cause.EXITED, 0) if self._saves(ref) else Ended(Cause.EXITED, None, 15))
+            self._over(
+                running,
+                Ended(Cause.EXITED, 0) if self._saves(ref) else Ended(Cause.EXITED, None, 15),
+            )
 
     def _over(self, running: Running, ended: Ended) -> None:
         running.ended = ended
@@ -288,7 +333,7 @@ class Worker:
         if self.agent.has_next:
             self._do(self.agent.begin_waiting(self._now_ms()))
 
-    # ── telling ─────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── telling ───────────────────────────────────────────────────────────────────────────────────
 
     def _told(self) -> None:
         if self.agent.reports or not self._settled:
@@ -334,11 +379,19 @@ class Worker:
     def _registration(self, stages: tuple[Stage, ...]) -> Register:
         machine, now_ms = self.machine, to_ms(self._steady())
         return Register(
-            machine.name, self.agent.incarnation, machine.attributes, machine.total, now_ms, stages, chains=True
+            machine.name,
+            self.agent.incarnation,
+            machine.attributes,
+            machine.total,
+            now_ms,
+            stages,
+            chains=True,
         )
 
     async def stop(self) -> None:
-        """Told to end: nothing new, an end to what runs, a last word. With routes it waits a while to be heard."""
+        """Told to end: nothing new, an end to what runs, a last word. With routes it waits a while
+        to be heard.
+        """
         self.agent.closing = True
         said = asyncio.get_running_loop().create_task(self._say_that_it_stops())
         if self.agent.settle_ms():
@@ -362,7 +415,9 @@ class Worker:
         name, incarnation = self.machine.name, self.agent.incarnation
         report = WorkerReport(name, incarnation, stages, register, to_ms(self._steady()), leaving)
         try:
-            answer = await self._bus.request(subjects.report(name), codec.pack(report), timeout=_REPORT_S)
+            answer = await self._bus.request(
+                subjects.report(name), codec.pack(report), timeout=_REPORT_S
+            )
             taken = codec.unpack(answer.data, ReportTaken)
         except (Unavailable, codec.Undecodable):
             await asyncio.sleep(_RETRY_S)
@@ -382,14 +437,20 @@ class Worker:
     async def _beat(self) -> None:
         while True:
             await asyncio.sleep(self._heart.wait_s(self._steady()))
-            heartbeat, _ = self._heart.heartbeat(self.agent.attempts(), self._steady(), self._now_ms())
+            heartbeat, _ = self._heart.heartbeat(
+                self.agent.attempts(), self._steady(), self._now_ms()
+            )
             told = self.agent.timeouts()
-            heartbeat = msgspec.structs.replace(heartbeat, probes=tuple(self._probes()), timeouts=told)
+            heartbeat = msgspec.structs.replace(
+                heartbeat, probes=tuple(self._probes()), timeouts=told
+            )
             if self._registered:
                 self._bus.publish(subjects.heartbeat(self.machine.name), codec.pack(heartbeat))
 
     def _probes(self) -> Iterator[ProbeResult]:
-        """The newest result of each route that runs here; the launcher has kept how to probe what is adopted."""
+        """The newest result of each route that runs here; the launcher has kept how to probe what
+        is adopted.
+        """
         for ref, running in self.machine.running.items():
             if running.ended is None and running.template.probe is not None:
                 passes, failures = self.machine.answers(running, self._steady())

@@ -1,8 +1,8 @@
 """The invariants of a whole run: nothing lost, duplicated or stuck, and the journal replays.
 
-`iris_state.records.check.records` holds the invariants of one ledger; this module those across time and processes: P1,
-P2, P5, P6, P8, and that every way to rebuild a ledger gives the same one. Source: docs/design/reliability.md#promises,
-docs/design/reliability.md#invariants.
+`iris_state.records.check.records` holds the invariants of one ledger; this module those across time
+and processes: P1, P2, P5, P6, P8, and that every way to rebuild a ledger gives the same one.
+Source: docs/design/reliability.md#promises, docs/design/reliability.md#invariants.
 """
 
 from __future__ import annotations
@@ -20,7 +20,15 @@ from iris_core.messages.message import AttemptRef
 from iris_core.spec.exit_rules import action
 from iris_core.spec.resources import NOTHING
 from iris_core.spec.serving import DeploymentSpec, Discovery
-from iris_core.states import Budget, Cause, DeploymentLifecycle, JobState, RouteStatus, TaskState, WorkerState
+from iris_core.states import (
+    Budget,
+    Cause,
+    DeploymentLifecycle,
+    JobState,
+    RouteStatus,
+    TaskState,
+    WorkerState,
+)
 from iris_core.views.events import JobEvent, TaskEvent
 from iris_state.decide.coordinator import REQUEUED_BY_A_HANDLER
 from iris_state.decide.machine import Machine
@@ -71,7 +79,9 @@ _EXITED = {Cause.EXITED.value, Cause.FAILED.value}
 
 @dataclass
 class Heard:
-    """Everything told on the stream of events, in order, also what the stream has lost again since."""
+    """Everything told on the stream of events, in order, also what the stream has lost again
+    since.
+    """
 
     ids: list[tuple[int, int]] = field(default_factory=list)
     tasks: dict[str, list[TaskEvent]] = field(default_factory=lambda: defaultdict(list))
@@ -80,7 +90,9 @@ class Heard:
 
 @dataclass
 class Ruled:
-    """A deployment as its scaling rule may change it; ``rises``: when the rule raised the number, and from what."""
+    """A deployment as its scaling rule may change it; ``rises``: when the rule raised the number,
+    and from what.
+    """
 
     spec: DeploymentSpec | None = None
     status: DeploymentLifecycle = DeploymentLifecycle.PENDING
@@ -99,14 +111,20 @@ class Ruled:
         rule = self.spec.scaling
         assert rule is not None
         before, after = self.spec.replicas, change.replicas
-        expect(before != after and rule.minimum <= after <= rule.maximum, f"{change} is no change within {rule}")
+        expect(
+            before != after and rule.minimum <= after <= rule.maximum,
+            f"{change} is no change within {rule}",
+        )
         if after < before:
             expect(self.status is not DeploymentLifecycle.DEPLOYING, f"{change} during an update")
             expect(after > 0 or before == 1, f"{change} from {before}")
         else:
             self.rises.append((at_ms, before))
             least = min(n for ms, n in self.rises if at_ms - ms < rule.cooldown_s * 1000)
-            expect(after <= max(2 * least, least + 4), f"{change} from {least} within {rule.cooldown_s} s")
+            expect(
+                after <= max(2 * least, least + 4),
+                f"{change} from {least} within {rule.cooldown_s} s",
+            )
         self.spec = msgspec.structs.replace(self.spec, replicas=after)
 
 
@@ -127,17 +145,26 @@ class Judge:
         """A leader's commit is in the journal: its ledger must be whole."""
         self.commits += 1
         check(machine.ledger, machine.timers.aside)
-        expect(not (wrong := [*beyond_levels(machine.ledger), *wrong_sums(machine.ledger)]), f"{wrong}")
+        expect(
+            not (wrong := [*beyond_levels(machine.ledger), *wrong_sums(machine.ledger)]), f"{wrong}"
+        )
         self._note_hosts(machine.ledger)
         self._note_routes_that_leave(machine)
         _children_end_with_parents(machine.ledger)
         if self.commits % RESTORED_EVERY == 0:
             restored = Machine(machine.policy, "restored")
-            restored.restore(snapshot.read(snapshot.cut(machine.ledger, machine.sequence, machine.last_ms)))
+            restored.restore(
+                snapshot.read(snapshot.cut(machine.ledger, machine.sequence, machine.last_ms))
+            )
             check(restored.ledger, machine.timers.aside)
             expect(image(restored) == image(machine), "a snapshot restores to another ledger")
         check_timeouts(
-            machine.ledger, machine.policy, machine.last_ms, TICK_MS, machine.timers.aside, self._growth.ended
+            machine.ledger,
+            machine.policy,
+            machine.last_ms,
+            TICK_MS,
+            machine.timers.aside,
+            self._growth.ended,
         )
         self._growth.look(machine.ledger)
         told = self._server.streams[subjects.EVENTS.name].messages
@@ -146,11 +173,15 @@ class Judge:
             expect(last[0] <= machine.sequence, f"told {last} before commit {machine.sequence}")
 
     def on_torn(self) -> None:
-        """A leader's commit is in the journal, and its ledger is to be reloaded: it is whole after the next commit."""
+        """A leader's commit is in the journal, and its ledger is to be reloaded: it is whole after
+        the next commit.
+        """
         self._growth.miss()
 
     def on_gone(self, host: str, epoch: int) -> None:
-        """A host is gone for good; the newest leader that can have heard of it is that of ``epoch``."""
+        """A host is gone for good; the newest leader that can have heard of it is that of
+        ``epoch``.
+        """
         self._gone[host] = (self._server.now, epoch)
 
     def _note_hosts(self, ledger: Ledger) -> None:
@@ -160,25 +191,41 @@ class Judge:
         self._known = set(ledger.workers)
 
     def on_start(self, running: Running) -> None:
-        """A process of a task starts: no other attempt of it may run, unless the older one's host was given up for it.
+        """A process of a task starts: no other attempt of it may run, unless the older one's host
+        was given up for it.
 
-        The older may start last: an order that was under way reaches a host that was given up meanwhile.
+        The older may start last: an order that was under way reaches a host that was given up
+            meanwhile.
         """
         task = (running.ref.job, running.ref.index)
         for other in (other for other in self.ran if (other.ref.job, other.ref.index) == task):
-            expect(other.ref != running.ref, f"attempt {running.ref} was started twice: {other} {running}")
+            expect(
+                other.ref != running.ref,
+                f"attempt {running.ref} was started twice: {other} {running}",
+            )
             older = min(other, running, key=lambda r: r.ref.attempt)
             alone = other.ended is not None or older.host in self._given_up
             expect(alone, f"attempt {running.ref} was started beside {other}")
         self.ran.append(running)
-        here = [r.template.resources.amount for r in self.ran if r.ended is None and r.host == running.host]
-        expect(sum(here, NOTHING).fits(running.total), f"{running.host} has {running.total} and runs {here}")
+        here = [
+            r.template.resources.amount
+            for r in self.ran
+            if r.ended is None and r.host == running.host
+        ]
+        expect(
+            sum(here, NOTHING).fits(running.total),
+            f"{running.host} has {running.total} and runs {here}",
+        )
 
     def chained(self) -> tuple[int, int]:
         """How many attempts waited behind others, and how many of those were handed back."""
         changes = [change for commit in _commits(self._server) for change in commit.changes]
-        waited = sum(isinstance(change, Assigned) and change.chain is not None for change in changes)
-        return waited, sum(isinstance(change, Moved) and change.cause is Cause.HANDED_BACK for change in changes)
+        waited = sum(
+            isinstance(change, Assigned) and change.chain is not None for change in changes
+        )
+        return waited, sum(
+            isinstance(change, Moved) and change.cause is Cause.HANDED_BACK for change in changes
+        )
 
     def at_the_end(self, machine: Machine, promises: Promises, policy: Policy) -> str:
         """Everything is quiet. Returns a digest of the whole run."""
@@ -186,7 +233,10 @@ class Judge:
         self._one_leader_at_a_time(machine)
         self._budgets_were_kept(machine)
         self._requeued_attempts_ended_nothing()
-        expect(not (wrong := Amendments(_commits(self._server)).wrong), f"against what was said last: {wrong[:3]}")
+        expect(
+            not (wrong := Amendments(_commits(self._server)).wrong),
+            f"against what was said last: {wrong[:3]}",
+        )
         for sentence in open_jobs.violations(_commits(self._server), promises.grown):
             raise Violation(sentence)
         stops.check_stops(_commits(self._server))
@@ -209,15 +259,22 @@ class Judge:
         return digest.hexdigest()
 
     def _proxies_know_the_routes(self, machine: Machine) -> None:
-        """The bucket that proxies watch holds the set of every deployment, as it was said last, and nothing else."""
+        """The bucket that proxies watch holds the set of every deployment, as it was said last, and
+        nothing else.
+        """
         stored = self._server.key_values.get(subjects.DISCOVERY_BUCKET, {})
         sets = {name: codec.from_json(entry.value, Discovery) for name, entry in stored.items()}
         known = machine.ledger.deployments
-        wanted = {name: discovery_of(known[number]) for name, number in machine.ledger.deployment_names.items()}
+        wanted = {
+            name: discovery_of(known[number])
+            for name, number in machine.ledger.deployment_names.items()
+        }
         expect(sets == wanted, f"proxies know {sets}, the ledger {wanted}")
 
     def _scaling_keeps_to_its_rules(self) -> None:
-        """What rules decide is within their bounds, moves in steps, and takes nothing away during an update."""
+        """What rules decide is within their bounds, moves in steps, and takes nothing away during
+        an update.
+        """
         ruled: dict[int, Ruled] = defaultdict(Ruled)
         for entry in self._server.journal_of_all_times:
             commit = codec.unpack(entry.data, Commit)
@@ -238,20 +295,29 @@ class Judge:
                 raise Violation(f"commit {sequence}: {sentence}")
 
     def _every_deployment_settled(self, promises: Promises) -> None:
-        """Once nothing is done to the cluster each gets ready, or says why not, before it is deleted."""
-        expect(not promises.unsettled, f"in {SETTLED_S:g} s of calm did not settle: {promises.unsettled}")
+        """Once nothing is done to the cluster each gets ready, or says why not, before it is
+        deleted.
+        """
+        expect(
+            not promises.unsettled,
+            f"in {SETTLED_S:g} s of calm did not settle: {promises.unsettled}",
+        )
 
     def on_term(self, ref: AttemptRef, ordered_s: float) -> None:
-        """A process is told to end: a route's left discovery so long before that nobody sends it requests any more.
+        """A process is told to end: a route's left discovery so long before that nobody sends it
+        requests any more.
 
-        A host that got another name ends what ran under the old one: that order comes before the state service
-        knows that the route is over.
+        A host that got another name ends what ran under the old one: that order comes before the
+        state service knows that the route is over.
         """
         left_s = self._left.get(ref.job)
         if left_s is not None:
             at_s, settle_s = left_s
             early = at_s <= ordered_s and self._server.now - at_s < settle_s
-            expect(not early, f"the route of j{ref.job} left discovery {self._server.now - at_s:.3f} s before TERM")
+            expect(
+                not early,
+                f"the route of j{ref.job} left discovery {self._server.now - at_s:.3f} s before TERM",
+            )
 
     def _note_routes_that_leave(self, machine: Machine) -> None:
         """When routes left discovery, those that were ever healthy.
@@ -261,7 +327,9 @@ class Judge:
         for deployment in machine.ledger.deployments.values():
             if (DEPLOYMENT, deployment.number) in machine.timers.aside:
                 self._left |= {
-                    route.job: (-math.inf, 0.0) for route in deployment.held() if route.job not in self._left
+                    route.job: (-math.inf, 0.0)
+                    for route in deployment.held()
+                    if route.job not in self._left
                 }
                 continue
             for route in deployment.held():
@@ -269,25 +337,38 @@ class Judge:
                     self._left.setdefault(route.job, (self._server.now, deployment.spec.settle_s))
 
     def _no_job_is_lost(self, machine: Machine, promises: Promises) -> None:
-        expect(promises.answered == promises.asked, f"{promises.asked} asked, {promises.answered} answered")
+        expect(
+            promises.answered == promises.asked,
+            f"{promises.asked} asked, {promises.answered} answered",
+        )
         admitted = _admitted(self._server)
         for request, number in promises.created.items():
-            expect(number in admitted, f"{request} was promised j{number}, which was never admitted")
+            expect(
+                number in admitted, f"{request} was promised j{number}, which was never admitted"
+            )
             expect(admitted[number] == promises.names[number], f"j{number} is {admitted[number]}")
         for key, numbers in promises.keys.items():
             expect(len(numbers) == 1, f"the key {key} made the jobs {sorted(numbers)}")
-        expect(len(set(admitted)) == machine.ledger.totals.admitted, "admitted jobs are counted wrongly")
+        expect(
+            len(set(admitted)) == machine.ledger.totals.admitted,
+            "admitted jobs are counted wrongly",
+        )
         asked: dict[str, int] = {}
         pruned: dict[int, int] = {}
         for entry in self._server.journal_of_all_times:
             for change in codec.unpack(entry.data, Commit).changes:
-                if isinstance(change, JobAdmitted) and change.request_id:  # the job of a route has none
+                if (
+                    isinstance(change, JobAdmitted) and change.request_id
+                ):  # the job of a route has none
                     expect(change.request_id not in asked, f"{change.request_id} made two jobs")
                     asked[change.request_id] = change.number
                 elif isinstance(change, JobPruned):
                     pruned[change.job] = entry.sequence
         for number, position in promises.forgotten:
-            expect(pruned.get(number, position + 1) <= position, f"j{number} was said to be forgotten before it was")
+            expect(
+                pruned.get(number, position + 1) <= position,
+                f"j{number} was said to be forgotten before it was",
+            )
         expect(not promises.unlike, f"{promises.unlike} were answered with different jobs")
         unheard = promises.given_up - promises.created.keys()
         asked = {request: number for request, number in asked.items() if request not in unheard}
@@ -303,7 +384,10 @@ class Judge:
         for sequence, commit in enumerate(_commits(self._server), 1):
             led = [change for change in commit.changes if isinstance(change, Led)]
             epoch += len(led)
-            expect(commit.epoch == epoch, f"commit {sequence} was made in epoch {commit.epoch}, not {epoch}")
+            expect(
+                commit.epoch == epoch,
+                f"commit {sequence} was made in epoch {commit.epoch}, not {epoch}",
+            )
 
     def _requeued_attempts_ended_nothing(self) -> None:
         """What an attempt exited with did nothing to its task once that was requeued."""
@@ -312,7 +396,10 @@ class Judge:
             for change in commit.changes:
                 if isinstance(change, Moved | Requeued):
                     key = (change.job, change.index, change.attempt)
-                    other = isinstance(change, Requeued) or change.cause not in (Cause.EXITED, Cause.FAILED)
+                    other = isinstance(change, Requeued) or change.cause not in (
+                        Cause.EXITED,
+                        Cause.FAILED,
+                    )
                     expect(other or key not in asked, f"{key} was requeued, and then {change}")
                     if isinstance(change, Requeued) or change.cause is Cause.REQUEUED:
                         asked.add(key)
@@ -323,22 +410,37 @@ class Judge:
         for job in machine.ledger.jobs.values():
             for index, task in job.numbered():
                 failed = [attempt for attempt in task.attempts if attempt.cause is Cause.FAILED]
-                said = Counter(action(job.spec.on_exit, one.exit_code, one.signal) or "retry" for one in failed)
+                said = Counter(
+                    action(job.spec.on_exit, one.exit_code, one.signal) or "retry" for one in failed
+                )
                 said["requeue"] += sum(attempt.cause is Cause.REQUEUED for attempt in task.attempts)
                 said["requeue"] += sum(_was_late_and_requeued(attempt) for attempt in task.attempts)
                 charged = {"retry": task.failure_count, "requeue": task.requeue_count}
                 counted = {word: said[word] for word in charged}
-                expect(counted == charged, f"{job.name}/{index} failed {counted}, charged {charged}")
+                expect(
+                    counted == charged, f"{job.name}/{index} failed {counted}, charged {charged}"
+                )
                 most = said_of[job.number].most
-                limits = {"retry": most["max_retries_failure"], "requeue": most["max_requeues"], "fail": 0}
+                limits = {
+                    "retry": most["max_retries_failure"],
+                    "requeue": most["max_requeues"],
+                    "fail": 0,
+                }
                 over = [word for word, limit in limits.items() if said[word] > limit + 1]
-                expect(not over, f"{job.name}/{index} failed {dict(said)}, over its limits of {over}")
+                expect(
+                    not over, f"{job.name}/{index} failed {dict(said)}, over its limits of {over}"
+                )
                 paid = sum(attempt.charged_to is Budget.PREEMPTION for attempt in task.attempts)
                 lost = task.preemption_count
-                expect(paid == lost, f"{job.name}/{index} was charged for {paid} losses and shows {lost}")
+                expect(
+                    paid == lost,
+                    f"{job.name}/{index} was charged for {paid} losses and shows {lost}",
+                )
 
     def _gangs_succeeded_together(self, machine: Machine, heard: Heard) -> None:
-        """All tasks of a gang that succeeded did so in one commit, exit 0 each or stopped for the leader that did."""
+        """All tasks of a gang that succeeded did so in one commit, exit 0 each or stopped for the
+        leader that did.
+        """
         latest = {name: number for number, name in sorted(_admitted(self._server).items())}
         for job in machine.ledger.jobs.values():
             if not job.is_gang or job.state is not JobState.SUCCEEDED:
@@ -347,14 +449,24 @@ class Judge:
             done = [attempt.exit_code == 0 for attempt in last]
             stopped = [attempt.cause is Cause.LEADER_DONE for attempt in last]
             leads = job.spec.coscheduling is not None and job.spec.coscheduling.success == "leader"
-            expect(all(done) or (leads and done[0]), f"{job.name} succeeded, its tasks exited 0: {done}")
-            expect(all(map(or_, done, stopped)), f"{job.name} succeeded with tasks that did not: {done} {stopped}")
+            expect(
+                all(done) or (leads and done[0]),
+                f"{job.name} succeeded, its tasks exited 0: {done}",
+            )
+            expect(
+                all(map(or_, done, stopped)),
+                f"{job.name} succeeded with tasks that did not: {done} {stopped}",
+            )
             if latest[job.name] == job.number:
                 commits = {heard.tasks[f"{job.name}/{index}"][-1].seq for index in job.indexes}
                 expect(len(commits) == 1, f"{job.name} succeeded in the commits {sorted(commits)}")
 
     def _nothing_is_stuck(self, machine: Machine) -> None:
-        living = [f"{job.name} {job.state.name}" for job in machine.ledger.jobs.values() if not job.is_terminal]
+        living = [
+            f"{job.name} {job.state.name}"
+            for job in machine.ledger.jobs.values()
+            if not job.is_terminal
+        ]
         expect(not living, f"never ended: {living}")
         for worker in machine.ledger.workers.values():
             if worker.state is not WorkerState.LOST:
@@ -367,7 +479,9 @@ class Judge:
         expect(not left, f"still running: {left}")
 
     def _who_was_not_heard_gets_nothing(self) -> None:
-        """A leader gives nothing to a host that was gone before it led; but what a host said may come to it late."""
+        """A leader gives nothing to a host that was gone before it led; but what a host said may
+        come to it late.
+        """
         if "state frozen" in self._server.faults:
             return  # any time later
         for at_s, commit in zip(self._server.journalled_s, _commits(self._server), strict=True):
@@ -376,7 +490,8 @@ class Judge:
                     since_s, epoch = self._gone[change.worker]
                     late = commit.epoch > epoch and at_s - since_s > LATE_S
                     expect(
-                        not late, f"{change.worker} is gone since {since_s:.1f} s and was given work at {at_s:.1f} s"
+                        not late,
+                        f"{change.worker} is gone since {since_s:.1f} s and was given work at {at_s:.1f} s",
                     )
 
     def _events_are_once_and_in_order(self, machine: Machine) -> Heard:
@@ -403,25 +518,47 @@ class Judge:
             for event in events:
                 if event.previous is None:
                     before = None
-                expect(event.previous == before, f"{name} went from {event.previous}, it was {before}")
+                expect(
+                    event.previous == before, f"{name} went from {event.previous}, it was {before}"
+                )
                 expect(before not in _ENDED, f"{name} went on from {before} to {event.state}")
-                late = before == "pending" and event.attempt is not None  # its stop came after its exit
-                expect(event.cause not in _EXITED or before == "running" or late, f"{name} exited, it was {before}")
+                late = (
+                    before == "pending" and event.attempt is not None
+                )  # its stop came after its exit
+                expect(
+                    event.cause not in _EXITED or before == "running" or late,
+                    f"{name} exited, it was {before}",
+                )
                 before = event.state
         latest = {name: number for number, name in sorted(_admitted(self._server).items())}
         exited = _exited_unasked(self._server)
         for job in machine.ledger.jobs.values():
             if latest[job.name] != job.number:
-                continue  # events name a job, and these are of a later one, which may be forgotten already
+                # events name a job, and these are of a later one, which may be forgotten already
+                continue
             for index, task in job.numbered():
                 events = heard.tasks[f"{job.name}/{index}"]
-                expect(bool(events) and events[-1].state == TaskState(task.state).name.lower(), f"{job.name}/{index}")
-                given_up = [one for one in task.attempts[:-1] if one.cause in REQUEUED_BY_A_HANDLER and not job.is_gang]
-                again = [one.number for one in given_up if (job.number, index, one.number) in exited]
-                expect(not again, f"{job.name}/{index} ran again after its attempts {again} had exited 0")
+                expect(
+                    bool(events) and events[-1].state == TaskState(task.state).name.lower(),
+                    f"{job.name}/{index}",
+                )
+                given_up = [
+                    one
+                    for one in task.attempts[:-1]
+                    if one.cause in REQUEUED_BY_A_HANDLER and not job.is_gang
+                ]
+                again = [
+                    one.number for one in given_up if (job.number, index, one.number) in exited
+                ]
+                expect(
+                    not again,
+                    f"{job.name}/{index} ran again after its attempts {again} had exited 0",
+                )
 
     def _replays_are_equal(self, machine: Machine, policy: Policy) -> None:
-        """All commits ever, and the newest snapshot with what stands behind it, make the same ledger."""
+        """All commits ever, and the newest snapshot with what stands behind it, make the same
+        ledger.
+        """
         whole = Machine(policy, "replay")
         for entry in self._server.journal_of_all_times:
             whole.replay(entry.sequence, entry.data)
@@ -438,14 +575,20 @@ class Judge:
             for entry in self._server.journal_of_all_times:
                 if entry.sequence > behind.sequence:
                     behind.replay(entry.sequence, entry.data)
-            expect(image(behind) == image(machine), f"{name} and the journal behind it make another ledger")
+            expect(
+                image(behind) == image(machine),
+                f"{name} and the journal behind it make another ledger",
+            )
 
 
 def _children_end_with_parents(ledger: Ledger) -> None:
     for job in ledger.jobs.values():
         parent = ledger.jobs.get(job.parent)
         if parent is not None and parent.is_terminal and parent.state is not JobState.SUCCEEDED:
-            expect(job.is_terminal, f"{job.name} lives under {parent.name}, which is {parent.state.name}")
+            expect(
+                job.is_terminal,
+                f"{job.name} lives under {parent.name}, which is {parent.state.name}",
+            )
 
 
 def image(machine: Machine) -> bytes:
@@ -478,16 +621,30 @@ def _commits(server: Server) -> list[Commit]:
 
 
 def _admitted(server: Server) -> dict[int, str]:
-    return {c.number: c.name for commit in _commits(server) for c in commit.changes if isinstance(c, JobAdmitted)}
+    return {
+        c.number: c.name
+        for commit in _commits(server)
+        for c in commit.changes
+        if isinstance(c, JobAdmitted)
+    }
 
 
 def _exited_unasked(server: Server) -> set[tuple[int, int, int]]:
-    """Attempts that exited 0 before they were told to stop; one that is told and exits 0 has perhaps saved its work."""
-    changes = (change for commit in _commits(server) for change in commit.changes if isinstance(change, Closed | Moved))
+    """Attempts that exited 0 before they were told to stop; one that is told and exits 0 has
+    perhaps saved its work.
+    """
+    changes = (
+        change
+        for commit in _commits(server)
+        for change in commit.changes
+        if isinstance(change, Closed | Moved)
+    )
     return {
         (change.job, change.index, change.attempt)
         for change in changes
-        if change.ended is not None and change.ended.cause is Cause.EXITED and change.ended.exit_code == 0
+        if change.ended is not None
+        and change.ended.cause is Cause.EXITED
+        and change.ended.exit_code == 0
     }
 
 

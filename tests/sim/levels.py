@@ -1,4 +1,6 @@
-"""Gangs by levels of the topology: which jobs become such, and that their members keep to what is required."""
+"""Gangs by levels of the topology: which jobs become such, and that their members keep to what is
+required.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ LEVELS = (
 
 def levelled(rng: random.Random, plan: list[tuple[float, object]]) -> list[tuple[float, object]]:
     """The same plan, with levels for some of its gangs; a repeated submission has the same."""
-    chosen = {f"{number}": rng.choice(LEVELS) for number in range(len(plan)) if rng.random() < LEVELLED}
+    chosen = {
+        f"{number}": rng.choice(LEVELS) for number in range(len(plan)) if rng.random() < LEVELLED
+    }
     made: list[tuple[float, object]] = []
     for at, command in plan:
         if isinstance(command, SubmitJob) and (levels := chosen.get(command.request_id[1:])):
@@ -37,16 +41,24 @@ def _placed_by(levels: tuple[Level, ...], spec: JobSpec) -> JobSpec:
     gang = spec.coscheduling
     if gang is None or (gang.slices > 1 and levels[0].mode == "preferred"):
         return spec
-    return msgspec.structs.replace(spec, coscheduling=msgspec.structs.replace(gang, group_by=levels))
+    return msgspec.structs.replace(
+        spec, coscheduling=msgspec.structs.replace(gang, group_by=levels)
+    )
 
 
 def beyond_levels(ledger: Ledger) -> Iterator[str]:
-    """Gangs with open attempts in several domains of a level that they require, or with two slices in one."""
+    """Gangs with open attempts in several domains of a level that they require, or with two slices
+    in one.
+    """
     for job in ledger.jobs.values():
         gang = job.spec.coscheduling
         if gang is None or isinstance(gang.group_by, str) or job.is_terminal:
             continue
-        hosts = {i: ledger.workers[task.current.worker] for i, task in job.numbered() if task.current is not None}
+        hosts = {
+            i: ledger.workers[task.current.worker]
+            for i, task in job.numbered()
+            if task.current is not None
+        }
         for at, level in enumerate(gang.levels):
             domains = defaultdict(set)
             for index, host in hosts.items():

@@ -1,7 +1,7 @@
 """Mutants of the code, each of which the simulation must detect.
 
-A plant is put into the modules of this process and taken out again. Its docstring says what goes wrong. Worlds that
-are to find it have only the faults that it needs, so that few of them do.
+A plant is put into the modules of this process and taken out again. Its docstring says what goes
+wrong. Worlds that are to find it have only the faults that it needs, so that few of them do.
 """
 
 from __future__ import annotations
@@ -93,7 +93,11 @@ PLANTS: dict[str, Plant] = {}
 
 def plant(*by: Fault, bad_weather: float = 0.6, is_shy: bool = False) -> Callable[[Do], Do]:
     """Keep a breakage with the faults that bring it to light; without any, all may."""
-    storm = Storm(by, least=3, most=10, bad_weather=bad_weather) if by else Storm(FAULTS, bad_weather=bad_weather)
+    storm = (
+        Storm(by, least=3, most=10, bad_weather=bad_weather)
+        if by
+        else Storm(FAULTS, bad_weather=bad_weather)
+    )
 
     def keep(do: Do) -> Do:
         PLANTS[do.__name__] = Plant(do, storm, is_shy)
@@ -108,7 +112,9 @@ def planted(name: str) -> Iterator[None]:
     undo: list[tuple[Any, Any, Any]] = []
 
     def put(where: Any, place: Any, value: Any) -> None:
-        undo.append((where, place, where[place] if isinstance(where, dict) else where.__dict__[place]))
+        undo.append(
+            (where, place, where[place] if isinstance(where, dict) else where.__dict__[place])
+        )
         _set(where, place, value)
 
     try:
@@ -166,11 +172,15 @@ def what_is_told_to_stop_holds_nothing(put: Put) -> None:
 
 @plant()
 def runs_more_tasks_of_a_job_than_it_may(put: Put) -> None:
-    """The scheduler and the state service forget that a job has a limit of tasks that run at a time."""
+    """The scheduler and the state service forget that a job has a limit of tasks that run at a
+    time.
+    """
     no_seat = accept._no_seat
 
     def unlimited(ledger: Ledger, policy: Policy, job: Any, *place: Any) -> str:
-        free = msgspec.structs.replace(job, spec=msgspec.structs.replace(job.spec, max_parallel=None))
+        free = msgspec.structs.replace(
+            job, spec=msgspec.structs.replace(job.spec, max_parallel=None)
+        )
         return no_seat(ledger, policy, free, *place)
 
     put(accept, "_no_seat", unlimited)
@@ -186,14 +196,22 @@ def the_end_of_a_job_opens_no_gate(put: Put) -> None:
 @plant()
 def a_task_behind_a_gate_is_queued(put: Put) -> None:
     """A job is queued at its admission although it waits for another one."""
-    put(Ledger, "enqueue_new", lambda self, job: self.queue.add(job.number, job.key, job.indexes.ranges))
+    put(
+        Ledger,
+        "enqueue_new",
+        lambda self, job: self.queue.add(job.number, job.key, job.indexes.ranges),
+    )
 
 
 @plant()
 def a_held_job_is_queued(put: Put) -> None:
     """Nothing waits for a release."""
     gated = Job.is_gated.fget
-    put(Job, "is_gated", property(lambda self: gated(self) and any(g.kind is not GateKind.HELD for g in self.gates)))
+    put(
+        Job,
+        "is_gated",
+        property(lambda self: gated(self) and any(g.kind is not GateKind.HELD for g in self.gates)),
+    )
 
 
 @plant()
@@ -213,7 +231,11 @@ def a_changed_band_leaves_the_queue(put: Put) -> None:
     """A job waits where it was submitted."""
     add = TaskQueue.add
     keys: dict[int, Any] = {}
-    put(TaskQueue, "add", lambda self, job, key, ranges: add(self, job, keys.setdefault(job, key), ranges))
+    put(
+        TaskQueue,
+        "add",
+        lambda self, job, key, ranges: add(self, job, keys.setdefault(job, key), ranges),
+    )
 
 
 @plant()
@@ -224,13 +246,20 @@ def a_changed_job_starts_more_than_it_may(put: Put) -> None:
     def unlimited(job: Any) -> Any:
         if job.version == 1:
             return job
-        return msgspec.structs.replace(job, spec=msgspec.structs.replace(job.spec, max_parallel=None))
+        return msgspec.structs.replace(
+            job, spec=msgspec.structs.replace(job.spec, max_parallel=None)
+        )
 
-    put(accept, "_no_seat", lambda ledger, policy, job, *place: no_seat(ledger, policy, unlimited(job), *place))
+    put(
+        accept,
+        "_no_seat",
+        lambda ledger, policy, job, *place: no_seat(ledger, policy, unlimited(job), *place),
+    )
     put(deltas, "job_row", lambda job: told(unlimited(job)))
 
 
-# ── journal, leadership ─────────────────────────────────────────────────────────────────────────────────────────────
+# ── journal, leadership
+# ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @plant(faults.freeze_leader)
@@ -305,7 +334,7 @@ def the_epoch_does_not_grow(put: Put) -> None:
     put(WRITERS, Led, lambda ledger, change, at_ms: None)
 
 
-# ── events ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── events ────────────────────────────────────────────────────────────────────────────────────────
 
 
 @plant(faults.cut, faults.crash_server, faults.crash_mid_send, bad_weather=1.0)
@@ -353,12 +382,15 @@ def words_a_commit_backwards(put: Put) -> None:
     put(outbox, "events", lambda told, sequence: events(list(reversed(told)), sequence))
 
 
-# ── snapshots, retention ────────────────────────────────────────────────────────────────────────────────────────────
+# ── snapshots, retention
+# ────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @plant(faults.stop_worker, faults.kill_any, faults.reboot, bad_weather=1.0)
 def a_snapshot_misses_what_changed_while_it_was_cut(put: Put) -> None:
-    """Jobs encoded early in a slice stay as they were; here every job is encoded a round before the end."""
+    """Jobs encoded early in a slice stay as they were; here every job is encoded a round before the
+    end.
+    """
     put(snapshot.Cutter, "note", lambda self, changes: None)
     work = snapshot.Cutter.work
 
@@ -404,7 +436,11 @@ def a_snapshot_loses_open_attempts_of_waiting_tasks(put: Put) -> None:
 @plant(faults.deafen, faults.freeze_worker)
 def a_snapshot_shuffles_the_lines(put: Put) -> None:
     """After a restart nobody's timeout ends in the right order."""
-    put(TimeoutQueue, "sort", lambda self: setattr(self, "_since", dict(reversed(self._since.items()))))
+    put(
+        TimeoutQueue,
+        "sort",
+        lambda self: setattr(self, "_since", dict(reversed(self._since.items()))),
+    )
 
 
 @plant()
@@ -461,7 +497,8 @@ def forgets_jobs_that_live(put: Put) -> None:
     put(retention.Retention, "forgettable", any_job)
 
 
-# ── what people are promised ────────────────────────────────────────────────────────────────────────────────────────
+# ── what people are promised
+# ────────────────────────────────────────────────────────────────────────────────────────
 
 
 @plant(faults.cut, faults.crash_server, bad_weather=1.0)
@@ -491,7 +528,8 @@ def answers_before_it_executes(put: Put) -> None:
     put(CommandExecutor, "_shown", lazy)
 
 
-# ── tasks, budgets, capacity ────────────────────────────────────────────────────────────────────────────────────────
+# ── tasks, budgets, capacity
+# ────────────────────────────────────────────────────────────────────────────────────────
 
 
 @plant()
@@ -562,13 +600,19 @@ def takes_a_gang_in_parts(put: Put) -> None:
 def puts_two_slices_on_one_rack(put: Put) -> None:
     """A gang of several slices is placed where it fits, and the state service takes it."""
 
-    put(mirror, "class_key", lambda row, size: class_key(msgspec.structs.replace(row, slices=1), size))
+    put(
+        mirror,
+        "class_key",
+        lambda row, size: class_key(msgspec.structs.replace(row, slices=1), size),
+    )
     put(accept, "is_split", lambda *given: False)
 
 
 @plant()
 def prefers_what_a_gang_requires(put: Put) -> None:
-    """A gang is placed over racks though it requires one, and no rule of the state service says so."""
+    """A gang is placed over racks though it requires one, and no rule of the state service says
+    so.
+    """
 
     def loose(row: Any, size: int) -> Any:
         levels = tuple(Level(level.key, "preferred") for level in row.levels)
@@ -581,7 +625,9 @@ def prefers_what_a_gang_requires(put: Put) -> None:
 
 @plant()
 def tells_schedulers_the_innermost_level_only(put: Put) -> None:
-    """A gang that requires an outer level is placed by the inner one, and the state service takes it."""
+    """A gang that requires an outer level is placed by the inner one, and the state service takes
+    it.
+    """
     put(Coscheduling, "several", property(lambda self: ()))
     put(accept, "is_split", lambda *given: False)
 
@@ -707,7 +753,10 @@ def _kill_anything(kill: Any, sources: frozenset[TaskState]) -> Any:
         if not claims:
             return claims
         rule = dataclasses.replace(claims[0].rule, sources=sources)
-        return [msgspec.structs.replace(claims[0], rule=rule, index=index) for index in range(len(job.tasks))]
+        return [
+            msgspec.structs.replace(claims[0], rule=rule, index=index)
+            for index in range(len(job.tasks))
+        ]
 
     return careless
 
@@ -739,7 +788,8 @@ def charges_the_wrong_budget(put: Put) -> None:
     put(conclude, "_leave", wrong)
 
 
-# ── workers, scheduler ──────────────────────────────────────────────────────────────────────────────────────────────
+# ── workers, scheduler
+# ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @plant()
@@ -770,7 +820,9 @@ def a_worker_tells_only_where_it_stands(put: Put) -> None:
 
 @plant(faults.reboot, faults.stop_worker, faults.stop_half)
 def a_registration_told_again_is_not_read(put: Put) -> None:
-    """Yet it is answered, so what it said is never said again. Its first answer is lost, to see it more often."""
+    """Yet it is answered, so what it said is never said again. Its first answer is lost, to see it
+    more often.
+    """
     on_register, on_report = progress.on_register, Machine._on_report
 
     def deaf(ledger: Ledger, policy: Policy, register: Register) -> Any:
@@ -779,7 +831,9 @@ def a_registration_told_again_is_not_read(put: Put) -> None:
 
     def mute(self: Machine, request: Any) -> None:
         report = codec.unpack(request.data, WorkerReport)
-        first = report.register is not None and not liveness.is_known(self.ledger, report.worker, report.incarnation)
+        first = report.register is not None and not liveness.is_known(
+            self.ledger, report.worker, report.incarnation
+        )
         on_report(self, request)
         if first:
             self.round.effects.pop()
@@ -794,7 +848,7 @@ def the_scheduler_hears_of_no_free_places(put: Put) -> None:
     put(DeltaBuilder, "_close", lambda self, ref: None)
 
 
-# ── reads ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── reads ─────────────────────────────────────────────────────────────────────────────────────────
 
 
 @plant(faults.cut, faults.crash_server, bad_weather=1.0)
@@ -803,7 +857,7 @@ def a_follower_answers_before_it_is_there(put: Put) -> None:
     put(follower, "_position", lambda data: 0)
 
 
-# ── deployments ─────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── deployments ───────────────────────────────────────────────────────────────────────────────────
 
 
 @plant()
@@ -902,9 +956,25 @@ def what_a_worker_is_told_with_an_answer_ends_at_once(put: Put) -> None:
     let_go = Agent._let_go
 
     def sudden(
-        self: Agent, held: Any, why: Any, grace_ms: int, now_ms: int, todo: Any, settle_ms: int = 0, *reason: Any
+        self: Agent,
+        held: Any,
+        why: Any,
+        grace_ms: int,
+        now_ms: int,
+        todo: Any,
+        settle_ms: int = 0,
+        *reason: Any,
     ) -> None:
-        let_go(self, held, why, grace_ms, now_ms, todo, 0 if grace_ms == agent.DROP_GRACE_MS else settle_ms, *reason)
+        let_go(
+            self,
+            held,
+            why,
+            grace_ms,
+            now_ms,
+            todo,
+            0 if grace_ms == agent.DROP_GRACE_MS else settle_ms,
+            *reason,
+        )
 
     put(Agent, "_let_go", sudden)
 
@@ -915,7 +985,8 @@ def a_route_that_failed_to_start_is_not_paced(put: Put) -> None:
     put(routes, "_failed_start", lambda *given: iter(()))
 
 
-# ── scaling by rule ─────────────────────────────────────────────────────────────────────────────────────────────────
+# ── scaling by rule
+# ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @plant()
@@ -930,6 +1001,8 @@ def a_rule_ends_routes_during_an_update(put: Put) -> None:
     held = scaling._held
 
     def unaware(policy: Any, wanted: int, lowest: int, now_ms: int, now: Any, memory: Any) -> str:
-        return held(policy, wanted, lowest, now_ms, msgspec.structs.replace(now, updating=False), memory)
+        return held(
+            policy, wanted, lowest, now_ms, msgspec.structs.replace(now, updating=False), memory
+        )
 
     put(scaling, "_held", unaware)

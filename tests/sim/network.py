@@ -1,8 +1,8 @@
 """The simulated NATS server and its links: streams, core messages, and their faults.
 
-The server stores like the in-memory bus does; each process has a link that delays, loses, repeats and shuffles what
-the weather says. The contract of `iris_bus.contract` is kept: appends find out what became of them, readers miss
-nothing, core messages may do anything. Out of scope: who talks.
+The server stores like the in-memory bus does; each process has a link that delays, loses, repeats
+and shuffles what the weather says. The contract of `iris_bus.contract` is kept: appends find out
+what became of them, readers miss nothing, core messages may do anything. Out of scope: who talks.
 """
 
 from __future__ import annotations
@@ -59,7 +59,8 @@ class Weather:
 
     Attributes:
         delay_s, jitter_s: of every message. loss, repeat: chances of core messages and of calls.
-        shuffle_s: how much later one message in five comes. lag_s: how late readers of streams may be.
+        shuffle_s: how much later one message in five comes. lag_s: how late readers of streams may
+            be.
     """
 
     delay_s: float = 0.0005
@@ -90,7 +91,11 @@ class Server:
         self.key_values: dict[str, dict[str, Entry]] = {}
         self.key_revision = 0
         self.streams = {row.name: MemoryStream(row, self._soon) for row in subjects.STREAMS}
-        self._stored = [(pattern.split("."), one) for one in self.streams.values() for pattern in one.row.subjects]
+        self._stored = [
+            (pattern.split("."), one)
+            for one in self.streams.values()
+            for pattern in one.row.subjects
+        ]
         self._stored_first = {tokens[0] for tokens, _ in self._stored}
         self._listening: dict[str, list[Listening]] = {}
         self._wild: dict[str, list[Listening]] = {}
@@ -110,7 +115,7 @@ class Server:
         self.struck: Callable[[str], None] = lambda fault: None
         self.crashed: Callable[[Process], None] = lambda process: None
 
-    # ── time ────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── time ──────────────────────────────────────────────────────────────────────────────────────
 
     def at(self, delay_s: float, call: Callable[[], None]) -> None:
         """Have ``call`` made after ``delay_s``."""
@@ -129,16 +134,20 @@ class Server:
 
     def _soon(self, call: Callable[[], None]) -> None:
         lag_s = self.weather.lag_s
-        self.at(0.0003 + (self.rng.random() * lag_s if lag_s and self.rng.random() < 0.3 else 0.0), call)
+        self.at(
+            0.0003 + (self.rng.random() * lag_s if lag_s and self.rng.random() < 0.3 else 0.0), call
+        )
 
     def count(self, fault: str) -> None:
         self.faults[fault] = self.faults.get(fault, 0) + 1
         self.struck(fault)
 
-    # ── faults ──────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── faults ────────────────────────────────────────────────────────────────────────────────────
 
     def crash(self, seconds: float, lazily_lost: int = 0, settle_s: float = 0.0) -> None:
-        """Gone for a while; of the events, written lazily, so many are lost, as far as they are younger than that."""
+        """Gone for a while; of the events, written lazily, so many are lost, as far as they are
+        younger than that.
+        """
         self.up = False
         events = self.streams[subjects.EVENTS.name]
         for _ in range(lazily_lost):
@@ -153,7 +162,7 @@ class Server:
     def _back(self) -> None:
         self.up = True
 
-    # ── core messages ───────────────────────────────────────────────────────────────────────────────────────────
+    # ── core messages ─────────────────────────────────────────────────────────────────────────────
 
     def inbox(self) -> str:
         self._inboxes += 1
@@ -180,7 +189,9 @@ class Server:
                 del among[listening.pattern]
 
     def _among(self, listening: Listening) -> dict[str, list[Listening]]:
-        return self._wild if "*" in listening.pattern or ">" in listening.pattern else self._listening
+        return (
+            self._wild if "*" in listening.pattern or ">" in listening.pattern else self._listening
+        )
 
     def _hand_out(self, message: Message) -> bool:
         """To everybody who listens and is known to do so; whether there was any."""
@@ -195,7 +206,9 @@ class Server:
         return bool(reached)
 
     def _one_of_each_queue(self, reached: list[Listening]) -> Iterator[Listening]:
-        """Of those in one queue group the server chooses one; it does not know which of them hear it."""
+        """Of those in one queue group the server chooses one; it does not know which of them hear
+        it.
+        """
         groups: dict[str, list[Listening]] = {}
         for each in reached:
             if each.queue:
@@ -204,7 +217,9 @@ class Server:
                 yield each
         yield from map(self.rng.choice, groups.values())
 
-    def store(self, subject: str, data: bytes, headers: Headers, expected: int | None = None) -> int:
+    def store(
+        self, subject: str, data: bytes, headers: Headers, expected: int | None = None
+    ) -> int:
         self.weigh(subject, data)
         stored = self._stream_of(subject)
         assert stored is not None
@@ -268,7 +283,7 @@ class Link:
         server.links.append(self)
         process.on_death.append(self._dead)
 
-    # ── the contract ────────────────────────────────────────────────────────────────────────────────────────────
+    # ── the contract ──────────────────────────────────────────────────────────────────────────────
 
     def journal(self, part_bytes: int = PART_BYTES) -> SimJournal:
         return SimJournal(self, part_bytes)
@@ -285,10 +300,12 @@ class Link:
     async def close(self) -> None:
         self._dead()
 
-    # ── weather ─────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── weather ───────────────────────────────────────────────────────────────────────────────────
 
     def cut(self, seconds: float, told: bool = False) -> None:
-        """Nothing gets through for a while; both ends notice after a moment, or at once when ``told``."""
+        """Nothing gets through for a while; both ends notice after a moment, or at once when
+        ``told``.
+        """
         self._cuts += 1
         cut = self._cuts
         self.up = False
@@ -326,10 +343,12 @@ class Link:
         if self in self.server.links:
             self.server.links.remove(self)
 
-    # ── messages ────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── messages ──────────────────────────────────────────────────────────────────────────────────
 
     def send(self, message: Message) -> None:
-        """On its way to the server, or nowhere. Raises Crash where the weather wants it, ValueError for a huge one."""
+        """On its way to the server, or nowhere. Raises Crash where the weather wants it, ValueError
+        for a huge one.
+        """
         self.server.weigh(message.subject, message.data)
         if not self.process.alive:
             return
@@ -343,7 +362,9 @@ class Link:
         self.server.at(self._delay(), lambda: self._reached(message))
 
     def between_parts(self) -> None:
-        """One part of a commit is stored and the next is not. Raises Crash where the weather wants it."""
+        """One part of a commit is stored and the next is not. Raises Crash where the weather wants
+        it.
+        """
         if self.crash_between_parts and self.process.alive:
             self._crash("killed in the middle of a commit")
 
@@ -354,21 +375,40 @@ class Link:
         raise Crash
 
     def _note_answer(self, message: Message) -> None:
-        """Whoever writes the journal no longer may not answer what it was asked as the leader after that."""
+        """Whoever writes the journal no longer may not answer what it was asked as the leader after
+        that.
+        """
         if message.subject in self._reads:
             self._note_read(codec.unpack(message.data, Answer), self._reads[message.subject])
             return
         waiting = self._asked.get(message.subject)
-        asked_s = waiting.popleft() if waiting else None  # copies of a request are answered in the order they came
+        asked_s = (
+            waiting.popleft() if waiting else None
+        )  # copies of a request are answered in the order they came
         server = self.server
-        deposed = self.process.name.startswith("state") and server.writer not in (None, self.process)
-        if asked_s is not None and deposed and asked_s > server.written_s and not _is_unavailable(message.data):
-            server.lies.append(f"{self.process.name} was deposed, asked at {asked_s:.3f} s, and has answered")
+        deposed = self.process.name.startswith("state") and server.writer not in (
+            None,
+            self.process,
+        )
+        if (
+            asked_s is not None
+            and deposed
+            and asked_s > server.written_s
+            and not _is_unavailable(message.data)
+        ):
+            server.lies.append(
+                f"{self.process.name} was deposed, asked at {asked_s:.3f} s, and has answered"
+            )
 
     def _note_read(self, answer: Answer, at_least: int) -> None:
-        """Whoever follows may answer a read, as of a position that is durable and as far as it was asked for."""
+        """Whoever follows may answer a read, as of a position that is durable and as far as it was
+        asked for.
+        """
         end = self.server.streams[subjects.JOURNAL.name].last
-        if answer.status not in (BEHIND, Code.UNAVAILABLE.value) and not at_least <= answer.position <= end:
+        if (
+            answer.status not in (BEHIND, Code.UNAVAILABLE.value)
+            and not at_least <= answer.position <= end
+        ):
             words = f"a read as of {at_least} at least with the journal as of {answer.position} of {end}"
             self.server.lies.append(f"{self.process.name} has answered {words}")
 
@@ -384,7 +424,9 @@ class Link:
             self.server.route(Message(message.reply, b""))
 
     def deliver(self, message: Message, callback: Callback) -> None:
-        """On its way from the server; a subscriber's messages stay in order unless the weather is wild."""
+        """On its way from the server; a subscriber's messages stay in order unless the weather is
+        wild.
+        """
         rng, weather = self.server.rng, self.server.weather
         if self._is_lost("message lost"):
             return
@@ -393,7 +435,11 @@ class Link:
             self.server.count("message doubled")
             copies = 2
         for _ in range(copies):
-            late = rng.random() * weather.shuffle_s if weather.shuffle_s and rng.random() < 0.2 else 0.0
+            late = (
+                rng.random() * weather.shuffle_s
+                if weather.shuffle_s and rng.random() < 0.2
+                else 0.0
+            )
             if late:
                 self.server.count("message late")
             self.server.at(self._delay() + late, lambda: self._arrived(message, callback))
@@ -410,10 +456,13 @@ class Link:
         weather = self.server.weather
         return weather.delay_s + self.server.rng.random() * weather.jitter_s
 
-    # ── calls of the server ─────────────────────────────────────────────────────────────────────────────────────
+    # ── calls of the server
+    # ─────────────────────────────────────────────────────────────────────────────────────
 
     async def call(self, effect: Callable[[], Any], timeout: float = _ANSWER_S) -> Any:
-        """Have the server do something and hear how it went. Raises Unavailable: it may or may not have been done."""
+        """Have the server do something and hear how it went. Raises Unavailable: it may or may not
+        have been done.
+        """
         if not self.connected:
             raise Unavailable("not connected")
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
@@ -462,7 +511,9 @@ def _settle(future: asyncio.Future[Any], outcome: Any) -> None:
 
 def _fail(future: asyncio.Future[Any], deaf: bool = False) -> None:
     if not future.done():
-        future.set_result(NoResponders("nobody listens") if deaf else Unavailable("the connection is gone"))
+        future.set_result(
+            NoResponders("nobody listens") if deaf else Unavailable("the connection is gone")
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -490,13 +541,17 @@ class SimBus:
         self._link = link
         self.calls: dict[str, asyncio.Future[Any]] = {}
 
-    def publish(self, subject: str, data: bytes, *, reply: str = "", headers: Headers | None = None) -> None:
+    def publish(
+        self, subject: str, data: bytes, *, reply: str = "", headers: Headers | None = None
+    ) -> None:
         self._link.send(Message(subject, data, headers or {}, reply))
 
     async def flush(self) -> None:
         await self._link.call(lambda: None)
 
-    async def request(self, subject: str, data: bytes, *, timeout: float, headers: Headers | None = None) -> Message:
+    async def request(
+        self, subject: str, data: bytes, *, timeout: float, headers: Headers | None = None
+    ) -> Message:
         if not self._link.connected:
             raise Unavailable("not connected")
         inbox = self.new_inbox()
@@ -580,19 +635,29 @@ class SimStreams:
     async def ensure(self) -> None:
         await _persist(lambda: self._link.call(lambda: None))
 
-    async def publish(self, subject: str, data: bytes, *, headers: Headers | None = None, timeout: float = 5.0) -> int:
-        return int(await self._link.call(lambda: self._link.server.store(subject, data, headers or {}), timeout))
+    async def publish(
+        self, subject: str, data: bytes, *, headers: Headers | None = None, timeout: float = 5.0
+    ) -> int:
+        return int(
+            await self._link.call(
+                lambda: self._link.server.store(subject, data, headers or {}), timeout
+            )
+        )
 
     def read(self, stream: str, after: int, *subjects: str) -> SimReader:
         return SimReader(self._link, self._link.server.streams[stream], after, strict=False)
 
     async def last(self, stream: str, *, subject: str = "") -> Message | None:
         stored = self._link.server.streams[stream]
-        found: Message | None = await _persist(lambda: self._link.call(lambda: stored.messages.get(stored.last)))
+        found: Message | None = await _persist(
+            lambda: self._link.call(lambda: stored.messages.get(stored.last))
+        )
         return found
 
     async def end(self, stream: str) -> int:
-        return int(await _persist(lambda: self._link.call(lambda: self._link.server.streams[stream].last)))
+        return int(
+            await _persist(lambda: self._link.call(lambda: self._link.server.streams[stream].last))
+        )
 
     async def trim(self, stream: str, below: int) -> None:
         await self._link.call(lambda: self._link.server.streams[stream].trim(below))
@@ -605,7 +670,9 @@ class SimStreams:
 
 
 def _is_unavailable(data: bytes) -> bool:
-    """Whether an answer says that the command was not looked at, which who was deposed may say as well."""
+    """Whether an answer says that the command was not looked at, which who was deposed may say as
+    well.
+    """
     try:
         return codec.unpack(data, Answer).status == Code.UNAVAILABLE.value
     except codec.Undecodable:
@@ -683,7 +750,10 @@ class SimJournal:
             if self._stored.first > after + 1:
                 raise Gap(f"the journal begins at {self._stored.first}")
             assembler = Assembler()
-            found = (assembler.add(m.sequence, m.data) for m in self._stored.behind(after, self._stored.last))
+            found = (
+                assembler.add(m.sequence, m.data)
+                for m in self._stored.behind(after, self._stored.last)
+            )
             return [entry for entry in found if entry is not None]
 
         return self._entries(await _persist(lambda: self._link.call(entries)))

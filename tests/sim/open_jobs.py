@@ -1,4 +1,6 @@
-"""Open maps in simulated storms: clients add calls, repeat requests, close or die; and what must hold of that."""
+"""Open maps in simulated storms: clients add calls, repeat requests, close or die; and what must
+hold of that.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ def open_maps(rng: random.Random, seconds: float) -> list[tuple[float, object]]:
     """A plan for open maps, in some worlds."""
     if rng.random() >= OPEN:
         return []
-    return [wish for number in range(rng.choice((1, 1, 2))) for wish in _wishes(rng, number, seconds)]
+    return [
+        wish for number in range(rng.choice((1, 1, 2))) for wish in _wishes(rng, number, seconds)
+    ]
 
 
 def _wishes(rng: random.Random, number: int, seconds: float) -> Iterator[tuple[float, object]]:
@@ -81,7 +85,8 @@ def waits_for(request: str) -> str:
 
 
 def violations(commits: Iterable[Commit], promised: Iterable[str]) -> Iterator[str]:
-    """Whatever contradicts that each call is added once, behind those before it, and an open job has not succeeded.
+    """Whatever contradicts that each call is added once, behind those before it, and an open job
+    has not succeeded.
 
     ``promised``: the segments of growth that was answered as accepted.
     """
@@ -90,7 +95,11 @@ def violations(commits: Iterable[Commit], promised: Iterable[str]) -> Iterator[s
     added: set[str] = set()
     for commit in commits:
         for change in commit.changes:
-            if isinstance(change, JobAdmitted) and change.spec.calls is not None and change.spec.grows:
+            if (
+                isinstance(change, JobAdmitted)
+                and change.spec.calls is not None
+                and change.spec.grows
+            ):
                 calls[change.number] = change.spec.calls
                 is_open.add(change.number)
             elif isinstance(change, JobGrown):

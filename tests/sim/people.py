@@ -1,4 +1,5 @@
-"""Simulated users: they submit, cancel and rerun their jobs, and repeat requests until these are answered.
+"""Simulated users: they submit, cancel and rerun their jobs, and repeat requests until these are
+answered.
 
 They remember every promise they were given; the judge holds the cluster to them.
 """
@@ -57,7 +58,14 @@ from tests.sim.open_jobs import waits_for
 from tests.sim.plans import respecified
 
 Command: TypeAlias = (
-    SubmitJob | CancelJob | GrowJob | AmendJob | HoldQueue | RequeueTasks | AdminCommand | DeployCommand
+    SubmitJob
+    | CancelJob
+    | GrowJob
+    | AmendJob
+    | HoldQueue
+    | RequeueTasks
+    | AdminCommand
+    | DeployCommand
 )
 _SUBJECTS: dict[type[Command], str] = {
     SubmitJob: subjects.CMD_SUBMIT,
@@ -76,9 +84,13 @@ _PATIENCE_S = 3.0
 """So long one gateway may take before the other is asked as well."""
 _TRIES = 400
 SETTLED_S = 180.0
-_IN_ITS_WAY = frozenset({"crash_loop", "back_off", "update_failed", "paused", "waiting_for_capacity"})
+_IN_ITS_WAY = frozenset(
+    {"crash_loop", "back_off", "update_failed", "paused", "waiting_for_capacity"}
+)
 _GIVES_UP = 5
-"""Of so many submissions and cancellations one is not sent again after its gateways have given up."""
+"""Of so many submissions and cancellations one is not sent again after its gateways have given
+up.
+"""
 _FORGOTTEN = re.compile(rb"has made job j(\d+), which has ended and is forgotten")
 
 
@@ -87,12 +99,16 @@ class Promises:
     """What people were told.
 
     Attributes:
-        created: job number by request id. keys: the job numbers each idempotency key was answered with.
-        names: the name of each promised job. missed: promised jobs that somebody was told do not exist.
+        created: job number by request id. keys: the job numbers each idempotency key was answered
+            with.
+        names: the name of each promised job. missed: promised jobs that somebody was told do not
+            exist.
         forgotten: jobs that were said to be forgotten, each with the position of that answer.
-        unsettled: deployments that were neither ready nor said why not when nothing was done to the cluster any more.
-        given_up: requests that nobody repeats any more, though they were not answered. unlike: requests that were
-            answered with different jobs. grown: the files of calls that were accepted.
+        unsettled: deployments that were neither ready nor said why not when nothing was done to the
+            cluster any more.
+        given_up: requests that nobody repeats any more, though they were not answered. unlike:
+            requests that were answered with different jobs. grown: the files of calls that were
+                accepted.
     """
 
     created: dict[str, int] = field(default_factory=dict)
@@ -108,7 +124,9 @@ class Promises:
     answered: int = 0
 
     def note(self, request: SubmitJob, answer: Answer) -> None:
-        """An answer names the job that the request has made; who asks again late may hear that it is forgotten."""
+        """An answer names the job that the request has made; who asks again late may hear that it
+        is forgotten.
+        """
         if answer.status in ("created", "replayed"):
             body = codec.from_json(answer.body, dict)
             number, name = int(body["id"][1:]), body["name"]
@@ -124,7 +142,9 @@ class Promises:
             self.keys.setdefault(request.idempotency_key, set()).add(number)
 
     def note_cancelled(self, request: CancelJob, answer: Answer) -> None:
-        """Whoever was promised a job, and cancels it after that, is told that there is none only if it is forgotten."""
+        """Whoever was promised a job, and cancels it after that, is told that there is none only if
+        it is forgotten.
+        """
         number = self.created.get(f"r{request.request_id[1:]}")
         if answer.status == Code.NOT_FOUND and number is not None:
             self.forgotten.append((number, answer.position))
@@ -142,7 +162,9 @@ class People:
         calm_s: after which nothing is done to the cluster any more.
     """
 
-    def __init__(self, link: Link, promises: Promises, plan: list[tuple[float, object]], calm_s: float) -> None:
+    def __init__(
+        self, link: Link, promises: Promises, plan: list[tuple[float, object]], calm_s: float
+    ) -> None:
         self._bus = link.bus
         self._gateways = [Commands(self._bus, new_id=str, now_ms=int) for _ in range(2)]
         self._promises = promises
@@ -164,24 +186,36 @@ class People:
         looking = loop.create_task(self._look())
         asking: dict[str, asyncio.Task[str]] = {}
         drains = (
-            command for _, command in self._plan if isinstance(command, AdminCommand) and command.action == "drain"
+            command
+            for _, command in self._plan
+            if isinstance(command, AdminCommand) and command.action == "drain"
         )
         drained = next(drains, None)
         created = [
-            command for _, command in self._plan if isinstance(command, DeployCommand) and command.action == "create"
+            command
+            for _, command in self._plan
+            if isinstance(command, DeployCommand) and command.action == "create"
         ]
-        held = [command for _, command in self._plan if isinstance(command, AmendJob | HoldQueue) and command.hold]
+        held = [
+            command
+            for _, command in self._plan
+            if isinstance(command, AmendJob | HoldQueue) and command.hold
+        ]
         self._promises.asked += (drained is not None) + len(created) + len(held)
         for at, command in self._plan:
             assert isinstance(command, Command)
             await asyncio.sleep(max(0.0, began + at - loop.time()))
             self._promises.asked += 1
             request = command.request_id
-            before = asking.get(f"r{request[1:]}" if isinstance(command, CancelJob) else waits_for(request))
+            before = asking.get(
+                f"r{request[1:]}" if isinstance(command, CancelJob) else waits_for(request)
+            )
             asking[command.request_id] = loop.create_task(self._ask(command, before))
         await asyncio.gather(*asking.values())
         if drained is not None:  # a late drain may have come after its end
-            await self._ask(msgspec.structs.replace(drained, action="undrain", request_id="undrain-at-last"))
+            await self._ask(
+                msgspec.structs.replace(drained, action="undrain", request_id="undrain-at-last")
+            )
         for command in held:  # a late hold may have come after its release
             release = msgspec.structs.replace(command, request_id=f"{command.request_id}-at-last")
             if isinstance(release, AmendJob):
@@ -190,7 +224,9 @@ class People:
         await asyncio.sleep(max(0.0, began + self._calm_s - loop.time()))
         await asyncio.gather(*(self._settle(command.name) for command in created))
         for command in created:  # a late create may have come after every other word about it
-            delete = msgspec.structs.replace(command, action="delete", spec=None, request_id=f"{command.name}-at-last")
+            delete = msgspec.structs.replace(
+                command, action="delete", spec=None, request_id=f"{command.name}-at-last"
+            )
             while await self._ask(delete) == Code.INTERNAL:  # judging it raised, as a fault wanted
                 self._promises.asked += 1
                 delete = msgspec.structs.replace(delete, request_id=f"{delete.request_id}-again")
@@ -210,7 +246,8 @@ class People:
         self._promises.unsettled.append(f"{name}: {last.decode()}")
 
     async def _ask(self, command: Command, before: asyncio.Task[str] | None = None) -> str:
-        """Until there is an answer; the same request every time. The answer's status, empty for who gives up.
+        """Until there is an answer; the same request every time. The answer's status, empty for who
+        gives up.
 
         ``before``: what the same client has asked for before; it waits for that answer.
         """
@@ -229,7 +266,8 @@ class People:
         return ""
 
     async def _through_gateways(self, command: Command, first: int) -> Answer | None:
-        """Through one gateway, and the other as well when that takes long, while the first goes on repeating it.
+        """Through one gateway, and the other as well when that takes long, while the first goes on
+        repeating it.
 
         None when neither was answered in its time; all answers are noted.
         """
@@ -251,7 +289,9 @@ class People:
         return None
 
     async def _look(self) -> None:
-        """Now and then look after a job that was promised: it must be there for whoever asks after that."""
+        """Now and then look after a job that was promised: it must be there for whoever asks after
+        that.
+        """
         while True:
             await asyncio.sleep(_LOOK_S)
             numbers = list(self._promises.names)
@@ -266,12 +306,18 @@ class People:
                     self._promises.missed.append(number)
 
     async def _read(self, question: bytes) -> Answer:
-        """As a gateway does it: a replica that follows is asked first, and the leader when that is not far enough."""
+        """As a gateway does it: a replica that follows is asked first, and the leader when that is
+        not far enough.
+        """
         with contextlib.suppress(Unavailable):
-            answer = codec.unpack((await self._bus.request(STATE_READ, question, timeout=1.0)).data, Answer)
+            answer = codec.unpack(
+                (await self._bus.request(STATE_READ, question, timeout=1.0)).data, Answer
+            )
             if answer.status != BEHIND:
                 return answer
-        return codec.unpack((await self._bus.request(STATE_QUERY, question, timeout=1.0)).data, Answer)
+        return codec.unpack(
+            (await self._bus.request(STATE_QUERY, question, timeout=1.0)).data, Answer
+        )
 
     def _note(self, command: Command, answer: Answer) -> None:
         self._position = max(self._position, answer.position)
@@ -284,7 +330,9 @@ class People:
 
 
 def _is_settled(body: bytes) -> bool:
-    """Whether a deployment is ready with every route that is wanted, or gone, or tells its owner what is in its way."""
+    """Whether a deployment is ready with every route that is wanted, or gone, or tells its owner
+    what is in its way.
+    """
     seen = codec.from_json(body, dict)
     told = {condition["code"] for condition in seen["conditions"]} & _IN_ITS_WAY
     if seen["status"] in ("destroying", "destroyed"):
@@ -302,7 +350,8 @@ ADMIN = Caller("root", "admin")
 def wishes(
     rng: random.Random, jobs: int, seconds: float, hosts: list[str], *, large: bool
 ) -> list[tuple[float, object]]:
-    """A plan: plain, retrying, nested, coscheduled, timed and hopeless jobs; cancellations; hosts drained and back.
+    """A plan: plain, retrying, nested, coscheduled, timed and hopeless jobs; cancellations; hosts
+    drained and back.
 
     Sometimes in a rush, and, where they are ``large``, of sizes up to every limit.
     """
@@ -320,9 +369,13 @@ def wishes(
         if_exists = rng.choice(("error", "replace", "replace")) if spec.name in names else "error"
         names[spec.name] = at
         key = f"key-{number}" if rng.random() < 0.3 else ""
-        plan.append((at, SubmitJob(spec, USER, f"r{number}", 1, idempotency_key=key, if_exists=if_exists)))
+        plan.append(
+            (at, SubmitJob(spec, USER, f"r{number}", 1, idempotency_key=key, if_exists=if_exists))
+        )
         if key and rng.random() < 0.5:
-            plan.append((at + rng.random() * 5, SubmitJob(spec, USER, f"s{number}", 1, idempotency_key=key)))
+            plan.append(
+                (at + rng.random() * 5, SubmitJob(spec, USER, f"s{number}", 1, idempotency_key=key))
+            )
         if rng.random() < 0.15:
             why = "z" * (SENTENCE if large else 0)
             plan.append((at + rng.random() * 10, CancelJob(spec.name, USER, f"c{number}", 1, why)))
@@ -332,7 +385,9 @@ def wishes(
         plan.append((at, AdminCommand("drain", host, ADMIN, "drain", 1)))
         plan.append((at + 15, AdminCommand("undrain", host, ADMIN, "undrain", 1)))
     if rng.random() < 0.2:
-        plan.append((rng.random() * seconds, AdminCommand("mark_lost", rng.choice(hosts), ADMIN, "lost", 1)))
+        plan.append(
+            (rng.random() * seconds, AdminCommand("mark_lost", rng.choice(hosts), ADMIN, "lost", 1))
+        )
     return sorted(plan, key=lambda each: each[0])
 
 
@@ -341,7 +396,9 @@ GATED = 0.5
 
 
 def gated(rng: random.Random, plan: list[tuple[float, object]]) -> list[tuple[float, object]]:
-    """The same plan, in some worlds with jobs that wait; a repeated submission waits for the same."""
+    """The same plan, in some worlds with jobs that wait; a repeated submission waits for the
+    same.
+    """
     if rng.random() >= GATED:
         return plan
     before: list[str] = []
@@ -360,15 +417,24 @@ def _waiting(rng: random.Random, spec: JobSpec, before: list[str]) -> JobSpec:
     if before and kind < 0.4:
         names = rng.sample(before, min(len(before), rng.choice((1, 1, 2))))
         each = not spec.is_gang and rng.random() < 0.3
-        after = tuple(Dependency(name, rng.choice(("ok", "any", "any", "notok", "start")), each) for name in names)
+        after = tuple(
+            Dependency(name, rng.choice(("ok", "any", "any", "notok", "start")), each)
+            for name in names
+        )
         return msgspec.structs.replace(spec, after=after)
     if kind < 0.55:
         return msgspec.structs.replace(spec, singleton=rng.choice(("k", "l")))
-    return msgspec.structs.replace(spec, not_before=rng.choice(("2s", "9s"))) if kind < 0.65 else spec
+    return (
+        msgspec.structs.replace(spec, not_before=rng.choice(("2s", "9s"))) if kind < 0.65 else spec
+    )
 
 
-def checkpointed(rng: random.Random, plan: list[tuple[float, object]]) -> list[tuple[float, object]]:
-    """The same plan, with jobs that have notices, go on after their time limit, or are protected from preemption."""
+def checkpointed(
+    rng: random.Random, plan: list[tuple[float, object]]
+) -> list[tuple[float, object]]:
+    """The same plan, with jobs that have notices, go on after their time limit, or are protected
+    from preemption.
+    """
     return respecified(plan, lambda spec: _with_checkpoints(rng, spec))
 
 
@@ -385,7 +451,9 @@ def _with_checkpoints(rng: random.Random, spec: JobSpec) -> JobSpec:
 
 
 def requeued(rng: random.Random, plan: list[tuple[float, object]]) -> list[tuple[float, object]]:
-    """The same plan, with requeues of some jobs and of some first tasks; who asks has not always the right moment."""
+    """The same plan, with requeues of some jobs and of some first tasks; who asks has not always
+    the right moment.
+    """
     made = list(plan)
     for at, command in plan:
         if isinstance(command, SubmitJob) and rng.random() < 0.3:
@@ -399,18 +467,29 @@ PROBE = Probe(interval_s=2.0, failures=2, start_timeout_s=8.0, grace_s=4.0)
 
 
 def rollouts(rng: random.Random, seconds: float) -> list[tuple[float, object]]:
-    """A plan for deployments, in some worlds: created, updated to what serves and to what does not, scaled, held.
+    """A plan for deployments, in some worlds: created, updated to what serves and to what does not,
+    scaled, held.
 
-    The command says what a version is: ``good``, ``bad`` (it exits at once) or ``never`` (it never gets healthy).
+    The command says what a version is: ``good``, ``bad`` (it exits at once) or ``never`` (it never
+        gets healthy).
     """
     plan: list[tuple[float, object]] = []
     for number in range(rng.choice((0, 0, 1, 1, 2))):
         name, at = f"serve-{number}", rng.random() * 8
         for turn in range(rng.randint(2, 7)):
-            action = rng.choice(("update", "update", "scale", "rollback", "pause", "resume")) if turn else "create"
+            action = (
+                rng.choice(("update", "update", "scale", "rollback", "pause", "resume"))
+                if turn
+                else "create"
+            )
             spec = _deployment(rng, name) if action in ("create", "update") else None
             request = f"{name}-{turn}"
-            plan.append((at, DeployCommand(action, name, USER, request, 1, spec, replicas=rng.randint(0, 4))))
+            plan.append(
+                (
+                    at,
+                    DeployCommand(action, name, USER, request, 1, spec, replicas=rng.randint(0, 4)),
+                )
+            )
             at += rng.random() * seconds / 5
         if rng.random() < 0.3:
             plan.append((at, DeployCommand("delete", name, USER, f"{name}-delete", 1)))
@@ -444,7 +523,9 @@ def _deployment(rng: random.Random, name: str) -> DeploymentSpec:
 
 
 def _enlarged(rng: random.Random, spec: JobSpec) -> JobSpec:
-    """The same job as large as one may be, in its environment, its command, its constraints, or all of it."""
+    """The same job as large as one may be, in its environment, its command, its constraints, or all
+    of it.
+    """
     env = {"PADDING": "e" * (MAX_ENV_BYTES - 10)}
     command = (*spec.command, "c" * (MAX_COMMAND_BYTES - 100))
     racks = tuple(f"{rack:v>{MAX_TEXT}}" for rack in range(MAX_VALUES - 2))
@@ -473,7 +554,11 @@ def _spec(rng: random.Random, number: int, names: list[str]) -> JobSpec:
             replicas=2,
             resources=ResourceRequest(cpu_millis=rng.choice((1000, 3000))),
             coscheduling=rng.choice(
-                (Coscheduling("rack"), Coscheduling("rack", slices=2), Coscheduling("rack", "leader"))
+                (
+                    Coscheduling("rack"),
+                    Coscheduling("rack", slices=2),
+                    Coscheduling("rack", "leader"),
+                )
             ),
             band=rng.choice(("production", "interactive", "batch")),
             max_retries_failure=rng.choice((0, 1, 3)),

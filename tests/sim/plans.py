@@ -10,7 +10,9 @@ from iris_core.messages.gateway_state import SubmitJob
 from iris_core.spec.jobs import JobSpec
 
 
-def respecified(plan: list[tuple[float, object]], other: Callable[[JobSpec], JobSpec]) -> list[tuple[float, object]]:
+def respecified(
+    plan: list[tuple[float, object]], other: Callable[[JobSpec], JobSpec]
+) -> list[tuple[float, object]]:
     """The same plan with other specifications of jobs; a repeated submission has the same one."""
     chosen: dict[str, JobSpec] = {}
     made: list[tuple[float, object]] = []

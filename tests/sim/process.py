@@ -1,7 +1,9 @@
-"""A simulated process: its own event loop on simulated time, which can be killed or paused between two steps.
+"""A simulated process: its own event loop on simulated time, which can be killed or paused between
+two steps.
 
-A killed process is gone at once: its connection is dead, whatever its coroutines still do while they unwind reaches
-nobody. A frozen one simply gets no turn; what was sent to it waits in its socket. Out of scope: what it does.
+A killed process is gone at once: its connection is dead, whatever its coroutines still do while
+they unwind reaches nobody. A frozen one simply gets no turn; what was sent to it waits in its
+socket. Out of scope: what it does.
 """
 
 from __future__ import annotations
@@ -58,13 +60,21 @@ class SimLoop(asyncio.SelectorEventLoop):
         self.tasks.add(task)
         return task
 
-    def call_soon(self, callback: Callable[..., Any], *args: Any, context: Any = None) -> asyncio.Handle:
+    def call_soon(
+        self, callback: Callable[..., Any], *args: Any, context: Any = None
+    ) -> asyncio.Handle:
         self._woken()
         return super().call_soon(callback, *args, context=context)
 
     def step(self) -> None:
-        """One turn: what is ready and what has come due. As asyncio does it, but nothing comes from outside."""
-        ready, timers, until = self._ready, self._scheduled, self._simulated() + self._clock_resolution
+        """One turn: what is ready and what has come due. As asyncio does it, but nothing comes from
+        outside.
+        """
+        ready, timers, until = (
+            self._ready,
+            self._scheduled,
+            self._simulated() + self._clock_resolution,
+        )
         while timers and (timers[0]._cancelled or timers[0]._when < until):
             timer = heapq.heappop(timers)
             timer._scheduled = False
@@ -135,7 +145,9 @@ class Process:
                 call()
 
     def unwind(self) -> None:
-        """Let every coroutine of a dead process run to its end, cut off from the world, and free its loop."""
+        """Let every coroutine of a dead process run to its end, cut off from the world, and free
+        its loop.
+        """
         self.loop.set_exception_handler(lambda loop, context: None)
         for _ in range(_UNWINDING_STEPS):
             left = [task for task in self.loop.tasks if not task.done()]

@@ -1,6 +1,7 @@
 """Simulated proxies: they report varying load for deployments scaled by rule, with gaps.
 
-Everything about them is drawn from random numbers of their own: a world without such a deployment is as without them.
+Everything about them is drawn from random numbers of their own: a world without such a deployment
+    is as without them.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ def scaled(rng: random.Random, plan: list[tuple[float, object]]) -> list[tuple[f
     """The plan with scaling rules in some of its specifications."""
     if rng.random() > SHARE:
         return plan
-    return [(at, _with_rule(rng, one) if isinstance(one, DeployCommand) else one) for at, one in plan]
+    return [
+        (at, _with_rule(rng, one) if isinstance(one, DeployCommand) else one) for at, one in plan
+    ]
 
 
 def _with_rule(rng: random.Random, command: DeployCommand) -> DeployCommand:
@@ -52,7 +55,9 @@ def names(plan: list[tuple[float, object]]) -> tuple[str, ...]:
     return tuple(sorted({spec.name for spec in specs if spec.scaling is not None}))
 
 
-async def proxy(link: Link, name: str, deployments: tuple[str, ...], seed: int, until_s: float) -> None:
+async def proxy(
+    link: Link, name: str, deployments: tuple[str, ...], seed: int, until_s: float
+) -> None:
     """Report each second, with gaps, until the storm is over; then leave."""
     loop = asyncio.get_running_loop()
     while loop.time() < until_s:

@@ -1,4 +1,6 @@
-"""Judges stops by the journal: who was protected, who was told, and what became of those who ended in time."""
+"""Judges stops by the journal: who was protected, who was told, and what became of those who ended
+in time.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,16 @@ from collections.abc import Iterable
 
 from iris_core.spec.jobs import JobSpec
 from iris_core.states import Cause, KernelStatus, TaskState
-from iris_state.records.changes import Assigned, Closed, Commit, JobAdmitted, JobAmended, Moved, Requeued, Staged
+from iris_state.records.changes import (
+    Assigned,
+    Closed,
+    Commit,
+    JobAdmitted,
+    JobAmended,
+    Moved,
+    Requeued,
+    Staged,
+)
 from iris_state.records.entities import AttemptKey
 from iris_state.records.stops import Noticed, StopOrdered
 from tests.sim.violation import expect
@@ -30,19 +41,28 @@ class _Stops:
             self.specs[change.number] = change.spec
         elif isinstance(change, JobAmended):
             self.specs[change.job] = change.spec
-        elif isinstance(change, Assigned | Staged | StopOrdered | Noticed | Requeued | Moved | Closed):
+        elif isinstance(
+            change, Assigned | Staged | StopOrdered | Noticed | Requeued | Moved | Closed
+        ):
             self._of_attempt(change, (change.job, change.index, change.attempt), at_ms)
 
     def _of_attempt(self, change: object, key: AttemptKey, at_ms: int) -> None:
-        if isinstance(change, Assigned) or (isinstance(change, Staged) and change.status is KernelStatus.RUNNING):
+        if isinstance(change, Assigned) or (
+            isinstance(change, Staged) and change.status is KernelStatus.RUNNING
+        ):
             self.since_ms[key] = at_ms
         elif isinstance(change, StopOrdered):
             expect(self.specs[key[0]].ends_late, f"{change} of a job without notice")
-            expect(key not in self.ordered, f"{key} was told to stop twice: {self.ordered.get(key)} {change}")
+            expect(
+                key not in self.ordered,
+                f"{key} was told to stop twice: {self.ordered.get(key)} {change}",
+            )
             self._preempted(change.cause, key, at_ms)
             self.ordered[key] = change
         elif isinstance(change, Noticed):
-            expect((key, change.notice.reason) not in self.told, f"{key} was noticed twice: {change}")
+            expect(
+                (key, change.notice.reason) not in self.told, f"{key} was noticed twice: {change}"
+            )
             expect(self.specs[key[0]].notice is not None, f"{change} of a job without notice")
             self.told.add((key, change.notice.reason))
         elif isinstance(change, Requeued):
@@ -52,15 +72,26 @@ class _Stops:
 
     def _preempted(self, cause: Cause, key: AttemptKey, at_ms: int) -> None:
         if cause is Cause.PREEMPTED:
-            age_s, protect_s = (at_ms - self.since_ms[key]) / 1000, self.specs[key[0]].protect_s or 0.0
-            expect(age_s >= protect_s, f"{key} was preempted after {age_s} s, and is protected for {protect_s} s")
+            age_s, protect_s = (
+                (at_ms - self.since_ms[key]) / 1000,
+                self.specs[key[0]].protect_s or 0.0,
+            )
+            expect(
+                age_s >= protect_s,
+                f"{key} was preempted after {age_s} s, and is protected for {protect_s} s",
+            )
 
     def _moved(self, moved: Moved, key: AttemptKey, at_ms: int) -> None:
-        """A task leaves an attempt: one that was told to stop by its end, and by exit 0 it succeeds."""
+        """A task leaves an attempt: one that was told to stop by its end, and by exit 0 it
+        succeeds.
+        """
         if key not in self.ordered:
             self._preempted(moved.cause, key, at_ms)
         elif moved.cause in (Cause.EXITED, Cause.PREEMPTED):
-            expect(moved.closed or moved.cause is Cause.PREEMPTED, f"{key} was left before its end is known: {moved}")
+            expect(
+                moved.closed or moved.cause is Cause.PREEMPTED,
+                f"{key} was left before its end is known: {moved}",
+            )
         if key[0] not in self.specs or self.specs[key[0]].notice is None or key in self.requeued:
             return
         ended = moved.ended

@@ -18,7 +18,9 @@ from tests.support.world import ADMIN, World
 
 
 class Asking:
-    """Somebody who submits jobs to a state service that keeps one finished job, and remembers each last answer."""
+    """Somebody who submits jobs to a state service that keeps one finished job, and remembers each
+    last answer.
+    """
 
     def __init__(self) -> None:
         self.world = World(Policy(keep_jobs=1))
@@ -41,7 +43,9 @@ class Asking:
 
     def judge(self) -> None:
         server = Server(random.Random(1))
-        server.journal_of_all_times = [JournalEntry(sequence, data) for sequence, data in self.world.commits]
+        server.journal_of_all_times = [
+            JournalEntry(sequence, data) for sequence, data in self.world.commits
+        ]
         Judge(server)._no_job_is_lost(self.world.machine, self.promises)
 
 
@@ -57,7 +61,9 @@ def test_nobody_may_be_told_that_a_job_is_forgotten_before_it_is():
     asking = Asking()
     asking.world.submit(spec("/a", {}), request="once")
     asking.forget("/a")
-    assert asking.submit("/a", request="once", behind=1) == "conflict"  # of before the commit that forgets it
+    assert (
+        asking.submit("/a", request="once", behind=1) == "conflict"
+    )  # of before the commit that forgets it
     with pytest.raises(Violation, match="j1 was said to be forgotten before it was"):
         asking.judge()
 

@@ -1,7 +1,8 @@
 """One simulated cluster and one schedule of faults: built from a seed, run until idle, then judged.
 
-Two state replicas, a scheduler, hosts in racks, and people. A supervisor starts again whatever dies. While the storm
-lasts everything may be killed, frozen, cut off, and the server with it; then the sky clears, and every job must end.
+Two state replicas, a scheduler, hosts in racks, and people. A supervisor starts again whatever
+dies. While the storm lasts everything may be killed, frozen, cut off, and the server with it; then
+the sky clears, and every job must end.
 """
 
 from __future__ import annotations
@@ -39,7 +40,16 @@ from tests.sim.judge import Judge, Violation
 from tests.sim.levels import levelled
 from tests.sim.network import FAIR, Crash, Link, Server, Weather
 from tests.sim.open_jobs import open_maps
-from tests.sim.people import ADMIN, People, Promises, checkpointed, gated, requeued, rollouts, wishes
+from tests.sim.people import (
+    ADMIN,
+    People,
+    Promises,
+    checkpointed,
+    gated,
+    requeued,
+    rollouts,
+    wishes,
+)
 from tests.sim.process import Process
 
 WALL_MS = 1_700_000_000_000
@@ -119,7 +129,7 @@ class World:
         self.server.crashed = self._buried
         self._build()
 
-    # ── the cluster ─────────────────────────────────────────────────────────────────────────────────────────────
+    # ── the cluster ───────────────────────────────────────────────────────────────────────────────
 
     def _build(self) -> None:
         hosts = [f"w{n}" for n in range(self.rng.choice((3, 4, 5)))]
@@ -129,7 +139,11 @@ class World:
                 host, places, self._fate, self.judge.on_start, self._answers, self.judge.on_term
             )
             self._mains[host] = self._worker
-        self._mains |= {"state-0": self._state, "state-1": self._state, "scheduler": self._scheduler}
+        self._mains |= {
+            "state-0": self._state,
+            "state-1": self._state,
+            "scheduler": self._scheduler,
+        }
         if self.rng.random() < 0.6:
             self._mains["scheduler-2"] = self._scheduler
         self._plan = wishes(self.rng, self.rng.randint(5, 14), STORM_S, hosts, large=self.large)
@@ -145,7 +159,8 @@ class World:
             self._plan = change(random.Random(f"{self.seed}/{name}"), self._plan)
         self._plan += open_maps(random.Random(f"{self.seed}/open"), STORM_S)
         self._plan += proxies.scaled(
-            random.Random(f"{self.seed}/scaling"), rollouts(random.Random(f"{self.seed}/deployments"), STORM_S)
+            random.Random(f"{self.seed}/scaling"),
+            rollouts(random.Random(f"{self.seed}/deployments"), STORM_S),
         )
         self._scaled = proxies.names(self._plan)
         for name in ("proxy-0", "proxy-1") if self._scaled else ():
@@ -171,7 +186,10 @@ class World:
     def _ended(self, process: Process, error: BaseException | None) -> None:
         """A process is gone: the supervisor starts it again, unless what ended it is a finding."""
         if isinstance(error, AssertionError) or _is_bug(error):
-            self.wrong = self.wrong or f"{process.name} at {self.server.now:.3f} s: {type(error).__name__}: {error}"
+            self.wrong = (
+                self.wrong
+                or f"{process.name} at {self.server.now:.3f} s: {type(error).__name__}: {error}"
+            )
             logging.getLogger("sim").error("wrong", exc_info=error)
         self._buried(process)
 
@@ -182,7 +200,9 @@ class World:
             self.server.at(0.3 + away_s + self.rng.random(), lambda: self._again(process.name))
 
     async def _state(self, process: Process, link: Link) -> None:
-        clock = Clock(lambda: int((self.server.now * 1000 + process.jump_ms + WALL_MS) * 1e6), self._steady_ns)
+        clock = Clock(
+            lambda: int((self.server.now * 1000 + process.jump_ms + WALL_MS) * 1e6), self._steady_ns
+        )
         name = f"{process.name}.{self._starts[process.name]}"
         state = StateService(Replica(name, self.policy, link, clock), asyncio.Event())  # type: ignore[arg-type]
         self.states[process.name] = state
@@ -197,7 +217,9 @@ class World:
 
     async def _worker(self, process: Process, link: Link) -> None:
         incarnation = f"{process.name}.{self._starts[process.name]}"
-        worker = self.workers[process.name] = Worker(self.machines[process.name], link, process, incarnation)
+        worker = self.workers[process.name] = Worker(
+            self.machines[process.name], link, process, incarnation
+        )
         await worker.run()
 
     async def _proxy(self, process: Process, link: Link) -> None:
@@ -218,14 +240,22 @@ class World:
         return rng.choice((0.05, 0.5, 3.0, 12.0)), int(rng.random() < 0.25)
 
     def _answers(self, running: Running, now_s: float) -> tuple[int, int]:
-        """One probe a second: it passes after a while, unless the version is ``never``; in the storm some fall ill."""
+        """One probe a second: it passes after a while, unless the version is ``never``; in the
+        storm some fall ill.
+        """
         rng = random.Random(f"{self.seed}/probe/{running.ref.job}/{running.ref.attempt}")
-        ready_s, ill_s, well_s = rng.choice((0.0, 1.0, 4.0)), rng.choice((1e9, 1e9, 6.0, 20.0)), rng.choice((3.0, 30.0))
+        ready_s, ill_s, well_s = (
+            rng.choice((0.0, 1.0, 4.0)),
+            rng.choice((1e9, 1e9, 6.0, 20.0)),
+            rng.choice((3.0, 30.0)),
+        )
         never = running.template.command[1] == "never"
         past = range(int(now_s - running.since_s), -1, -1)
         ill_until_s = min(ill_s + well_s, STORM_S - running.since_s)
         results = [not never and ready_s <= t and not ill_s <= t < ill_until_s for t in past]
-        alike = next((n for n, passed in enumerate(results) if passed is not results[0]), len(results))
+        alike = next(
+            (n for n, passed in enumerate(results) if passed is not results[0]), len(results)
+        )
         return (alike, 0) if results[0] else (0, alike)
 
     def _appended(self, link: Link, sequence: int) -> None:
@@ -242,9 +272,11 @@ class World:
             try:
                 self.judge.on_commit(machine)
             except (IrisError, Violation, LookupError) as error:
-                self.wrong = f"commit {sequence} at {self.server.now:.3f} s: {type(error).__name__}: {error}"
+                self.wrong = (
+                    f"commit {sequence} at {self.server.now:.3f} s: {type(error).__name__}: {error}"
+                )
 
-    # ── time ────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── time ──────────────────────────────────────────────────────────────────────────────────────
 
     def run(self) -> Outcome:
         """The storm, the calm, the verdict."""
@@ -259,7 +291,9 @@ class World:
             deadline = STORM_S + CALM_S
             while not self.wrong:
                 if not self._until(self._is_quiet, deadline):
-                    self.wrong = self.wrong or f"not quiet after {self.server.now:.0f} s: {self._left()}"
+                    self.wrong = (
+                        self.wrong or f"not quiet after {self.server.now:.0f} s: {self._left()}"
+                    )
                     break
                 end = self.server.journal_end
                 self._until(lambda: False, self.server.now + LAST_S)
@@ -338,7 +372,7 @@ class World:
                     best = (due, process)
         return best
 
-    # ── the storm ───────────────────────────────────────────────────────────────────────────────────────────────
+    # ── the storm ─────────────────────────────────────────────────────────────────────────────────
 
     def _plan_faults(self) -> None:
         for _ in range(self.rng.randint(self._storm.least, self._storm.most)):
@@ -358,7 +392,9 @@ class World:
             fault(self)
 
     def victim(self, *kinds: str) -> str:
-        return self.rng.choice([name for name in self._mains if name.startswith(kinds) and name not in self.gone])
+        return self.rng.choice(
+            [name for name in self._mains if name.startswith(kinds) and name not in self.gone]
+        )
 
     @property
     def hosts(self) -> list[str]:
@@ -366,12 +402,16 @@ class World:
         return [name for name in self._mains if name in self.machines and name not in self.gone]
 
     def can_spare(self, host: str) -> bool:
-        """Whether every job can run without it: two hosts in one rack and one in another are enough."""
+        """Whether every job can run without it: two hosts in one rack and one in another are
+        enough.
+        """
         left = [self.machines[name].attributes["rack"] for name in self.hosts if name != host]
         return any(left.count(rack) > 1 for rack in left) and len(set(left)) > 1
 
     def take_away(self, host: str) -> None:
-        """A host is gone and never comes back; now and then somebody says so, and has it forgotten."""
+        """A host is gone and never comes back; now and then somebody says so, and has it
+        forgotten.
+        """
         self.kill(host)
         self.gone.add(host)
         epochs = [state.replica.machine.ledger.epoch for state in self.states.values()]
@@ -379,11 +419,16 @@ class World:
         after_s = self.rng.random() * STORM_S
         for action in ("mark_lost", "forget") if self.rng.random() < 0.5 else ():
             command = AdminCommand(action, host, ADMIN, f"{action}-{host}", 1)
-            self.server.at(after_s, lambda command=command: self.processes["people"].soon(self.people.want, command))
+            self.server.at(
+                after_s,
+                lambda command=command: self.processes["people"].soon(self.people.want, command),
+            )
             after_s += 2.0
 
     def rename(self, host: str, name: str) -> None:
-        """The worker of a machine comes back with another name, and finds what the one before it ran."""
+        """The worker of a machine comes back with another name, and finds what the one before it
+        ran.
+        """
         machine = self.machines.pop(host)
         self.take_away(host)
         machine.name = name
@@ -419,7 +464,11 @@ class World:
 
     def leader(self) -> StateService | None:
         """The replica that leads; a deposed one may not know yet that it does not."""
-        leading = [state for name, state in self.states.items() if self.processes[name].alive and state.leads]
+        leading = [
+            state
+            for name, state in self.states.items()
+            if self.processes[name].alive and state.leads
+        ]
         return max(leading, key=lambda state: state.replica.machine.ledger.epoch, default=None)
 
     def leader_name(self) -> str:
@@ -469,7 +518,9 @@ class World:
             for job in ledger.jobs.values()
             if not job.is_terminal
         ]
-        workers = {worker.id: (worker.state.value, worker.reason) for worker in ledger.workers.values()}
+        workers = {
+            worker.id: (worker.state.value, worker.reason) for worker in ledger.workers.values()
+        }
         reasons = {number: reason.message for number, reason in ledger.reasons.items()}
         held = {name: sorted(p.open) for name, p in ledger.presence.items() if p.open}
         return (
@@ -499,12 +550,16 @@ class _Time:
 
 
 class _SimScheduler(Scheduler):
-    """The scheduler on simulated time; the second of two is slow, so that its plans are of the past."""
+    """The scheduler on simulated time; the second of two is slow, so that its plans are of the
+    past.
+    """
 
     def __init__(self, link: Link, process: Process) -> None:
         self._process = process
         super().__init__(
-            link.bus, SchedulerSettings(answer_timeout_s=2.0, gang_reservation_after_s=20.0), asyncio.Event()
+            link.bus,
+            SchedulerSettings(answer_timeout_s=2.0, gang_reservation_after_s=20.0),
+            asyncio.Event(),
         )  # type: ignore[arg-type]
 
     async def _send(self, decided: Plan) -> PlanTaken | None:
@@ -525,7 +580,9 @@ def _policy(rng: random.Random, *, large: bool) -> Policy:
 
 def _is_bug(error: BaseException | None) -> bool:
     """Whether an exception that ended a process is not one of those a process may end with."""
-    return error is not None and not isinstance(error, Fenced | Full | Gap | Unavailable | TimeoutError | Crash)
+    return error is not None and not isinstance(
+        error, Fenced | Full | Gap | Unavailable | TimeoutError | Crash
+    )
 
 
 def play(seed: int, storm: Storm = EVERYTHING) -> Outcome:

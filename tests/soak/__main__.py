@@ -1,7 +1,8 @@
-"""``python -m tests.soak --seconds 1800``: runs short jobs and maps on a real cluster and reports what grows.
+"""``python -m tests.soak --seconds 1800``: runs short jobs and maps on a real cluster and reports
+what grows.
 
-Everything that is kept for a while is kept for a short while here, so that it is full long before the end. Crowds of
-watchers and uploads come and go meanwhile.
+Everything that is kept for a while is kept for a short while here, so that it is full long before
+the end. Crowds of watchers and uploads come and go meanwhile.
 """
 
 from __future__ import annotations
@@ -56,7 +57,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="make soak")
     parser.add_argument("--seconds", type=float, default=1800)
     parser.add_argument("--rate", type=float, default=15, help="jobs a second")
-    parser.add_argument("--watchers", type=int, default=50, help="that come and go with each sample")
+    parser.add_argument(
+        "--watchers", type=int, default=50, help="that come and go with each sample"
+    )
     options = parser.parse_args()
     print(f"soak for {options.seconds:g} s, {options.rate:g} jobs a second", flush=True)
     with tempfile.TemporaryDirectory(prefix="iris-soak-") as directory:
@@ -79,14 +82,18 @@ def main() -> int:
         rounds, long = rounds_of(cluster)
         stop(cluster)
     print(f"{load.jobs} jobs, {load.jobs / options.seconds:.1f} a second")
-    print(f"{maps.made} maps of {len(SIZES)} calls, {len(maps.wrong)} without all results {maps.wrong[:3]}")
+    print(
+        f"{maps.made} maps of {len(SIZES)} calls, {len(maps.wrong)} without all results {maps.wrong[:3]}"
+    )
     print(f"{rounds} rounds of the state service, {long} of them computed for more than 50 ms")
     warm = after_warm_up(samples)
     if not warm:
         print(f"too short to judge: caches fill during the first third and {WARM_JOBS} jobs")
         return 1
     verdicts = judge(warm)
-    print(f"{warm[-1].jobs - warm[0].jobs} jobs since {warm[0].at:.0f} s, when all was warm: at first, change, allowed")
+    print(
+        f"{warm[-1].jobs - warm[0].jobs} jobs since {warm[0].at:.0f} s, when all was warm: at first, change, allowed"
+    )
     for verdict in verdicts:
         print(verdict.line())
     return int(long > 0 or bool(maps.wrong) or not all(verdict.holds for verdict in verdicts))
@@ -114,7 +121,11 @@ class Load(threading.Thread):
             key = f"soak-{self.jobs}"
             with contextlib.suppress(TryAgain, Unreachable):  # a busy machine: the same key again
                 self._cluster.client.run(
-                    ["sh", "-c", "echo hello"], name=f"/{key}", cpu=0.1, idempotency_key=key, workdir=workdir
+                    ["sh", "-c", "echo hello"],
+                    name=f"/{key}",
+                    cpu=0.1,
+                    idempotency_key=key,
+                    workdir=workdir,
                 )
                 self.jobs += 1
 
@@ -155,7 +166,9 @@ class Maps(threading.Thread):
 
 
 def fill_hosts(cluster: Cluster) -> None:
-    """Each worker keeps the files of 64 ended attempts open for the next ones: have it reach that before it counts."""
+    """Each worker keeps the files of 64 ended attempts open for the next ones: have it reach that
+    before it counts.
+    """
     cluster.client.run(["sleep", "20"], name="/soak-wave", replicas=160, cpu=0.1).wait(600)
 
 
@@ -163,12 +176,19 @@ def crowd(cluster: Cluster, size: int) -> None:
     """Watchers that come, hear one thing, and go; the gateway has noticed when this returns."""
     place = urlsplit(cluster.url)
     with ExitStack() as watchers:
-        made = [watchers.enter_context(socket.create_connection((place.hostname, place.port), 30)) for _ in range(size)]
+        made = [
+            watchers.enter_context(socket.create_connection((place.hostname, place.port), 30))
+            for _ in range(size)
+        ]
         for watcher in made:
             watcher.sendall(_WATCH.format(cluster.token).encode())
         for watcher in made:
             watcher.recv(1 << 12)
-    until(lambda: b"\niris_http_watchers 0.0\n" in exposition(cluster), "every watcher's place is free", 60)
+    until(
+        lambda: b"\niris_http_watchers 0.0\n" in exposition(cluster),
+        "every watcher's place is free",
+        60,
+    )
 
 
 def exposition(cluster: Cluster) -> bytes:
@@ -179,7 +199,9 @@ def rounds_of(cluster: Cluster) -> tuple[int, int]:
     """How many rounds the state service has made, and how many of them were long."""
     [url] = cluster.file["metrics"]["state"]
     text = read(url).decode()
-    made, short = (int(float(text.partition(f"\n{name} ")[2].split()[0])) for name in (ROUNDS, SHORT_ROUNDS))
+    made, short = (
+        int(float(text.partition(f"\n{name} ")[2].split()[0])) for name in (ROUNDS, SHORT_ROUNDS)
+    )
     return made, made - short
 
 
@@ -202,14 +224,20 @@ def figures(cluster: Cluster) -> dict[str, float]:
     found["client memory"] = psutil.Process().memory_info().rss
     for words, directory in (("nats", "nats"), ("workers", "workers"), ("logs", "log")):
         found[f"disk of {words}"] = disk(cluster.data / directory)
-    found["disk of process stores"] = sum(path.stat().st_size for path in cluster.data.glob("workers/*/processes"))
+    found["disk of process stores"] = sum(
+        path.stat().st_size for path in cluster.data.glob("workers/*/processes")
+    )
     found["disk of workers"] -= found["disk of process stores"]
     return found
 
 
 def launchers(cluster: Cluster) -> list[int]:
     """The processes that start tasks, in the order of their workers."""
-    return [pid for number in range(2) for pid in launchers_of(cluster.data / "workers" / f"worker-{number}")]
+    return [
+        pid
+        for number in range(2)
+        for pid in launchers_of(cluster.data / "workers" / f"worker-{number}")
+    ]
 
 
 def disk(directory: Path) -> float:

@@ -16,7 +16,9 @@ WARM = 1 / 3
 """The first share of the samples counts for nothing: caches fill."""
 EVENTS_PER_JOB = 8
 WARM_JOBS = window.KEPT // EVENTS_PER_JOB
-"""Nor do the first so many jobs: the largest thing that the state service keeps of them is its newest events."""
+"""Nor do the first so many jobs: the largest thing that the state service keeps of them is its
+newest events.
+"""
 _LEAST = 10
 
 
@@ -31,9 +33,11 @@ class Sample:
 
 @dataclass(frozen=True)
 class Bound:
-    """How much the fitted line may grow while everything is warm: so much, and so much for each job.
+    """How much the fitted line may grow while everything is warm: so much, and so much for each
+    job.
 
-    ``fills``: as much more as is not full yet when it is warm, of what grows from the start on by ``of_a_job`` each.
+    ``fills``: as much more as is not full yet when it is warm, of what grows from the start on by
+    ``of_a_job`` each.
     """
 
     grows: float
@@ -43,13 +47,21 @@ class Bound:
 
     def of(self, first: int, last: int) -> float:
         """From one number of jobs to another."""
-        return self.grows + self.per_job * (last - first) + max(0.0, self.fills - self.of_a_job * first)
+        return (
+            self.grows
+            + self.per_job * (last - first)
+            + max(0.0, self.fills - self.of_a_job * first)
+        )
 
 
 NATS_BLOCK = 8 * MIB
-"""What the NATS server fills of a stream before it begins another file; it has that one in memory."""
+"""What the NATS server fills of a stream before it begins another file; it has that one in
+memory.
+"""
 JOURNAL_BYTES = 1000
-"""What a short job takes of the journal: 1,012 bytes in four commits. Its first block is full after 8,400 jobs."""
+"""What a short job takes of the journal: 1,012 bytes in four commits. Its first block is full after
+8,400 jobs.
+"""
 ARENAS = 4 * MIB
 """Memory comes from the system in arenas of 1 MiB, and stays while one object lives in them."""
 CALLS = 7
@@ -58,8 +70,9 @@ POOL = min(32, (os.cpu_count() or 1) + 4)
 """Threads that asyncio starts for slow calls, when so many come together."""
 
 BOUNDS: Mapping[str, Bound] = {
-    # In use are the blocks that streams fill (by its heap profile nothing else is more than 1 MB: 18 to 29 MB when all
-    # have been full once), and the collector lets garbage become as much as that.
+    # In use are the blocks that streams fill (by its heap profile nothing else is more than 1 MB:
+    # 18 to 29 MB when all have been full once), and the collector lets garbage become as much as
+    # that.
     "nats-0 memory": Bound(2 * NATS_BLOCK, fills=2 * NATS_BLOCK, of_a_job=2 * JOURNAL_BYTES),
     "worker-0 memory": Bound(ARENAS, seen.TASK_BYTES),
     "worker-1 memory": Bound(ARENAS, seen.TASK_BYTES),
@@ -68,17 +81,20 @@ BOUNDS: Mapping[str, Bound] = {
     "worker-1 descriptors": Bound(3 + CALLS),
     "launcher-0 descriptors": Bound(3 + cgroup.OPEN_FILES),
     "launcher-1 descriptors": Bound(3 + cgroup.OPEN_FILES),
-    "descriptors": Bound(3),  # tasks that run when a worker has none to spare, and requests under way
+    "descriptors": Bound(
+        3
+    ),  # tasks that run when a worker has none to spare, and requests under way
     "threads": Bound(POOL),
-    # A block of the journal that is written and one that is not trimmed yet, and output up to the `logs_bytes` of here.
+    # A block of the journal that is written and one that is not trimmed yet, and output up to the
+    # `logs_bytes` of here.
     "disk of nats": Bound(2 * NATS_BLOCK + 4 * MIB),
     "disk of process stores": Bound(2 * store.COMPACT_BYTES),  # of two workers
     "disk of workers": Bound(MIB / 4),
     "disk of logs": Bound(MIB / 4),
 }
-"""By the last words of a figure's name; each follows from a limit of the product. All that is kept of jobs is full when
-it is warm, so nothing grows with them but what a worker remembers of its last 200,000 tasks, and the journal's first
-block in a run of less than ten minutes."""
+"""By the last words of a figure's name; each follows from a limit of the product. All that is kept
+of jobs is full when it is warm, so nothing grows with them but what a worker remembers of its last
+200,000 tasks, and the journal's first block in a run of less than ten minutes."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +127,9 @@ def judge(samples: Sequence[Sample]) -> list[Verdict]:
 
 
 def _judge(name: str, samples: Sequence[Sample]) -> Verdict:
-    began, ended = fitted((sample.at, sample.figures[name]) for sample in samples if name in sample.figures)
+    began, ended = fitted(
+        (sample.at, sample.figures[name]) for sample in samples if name in sample.figures
+    )
     bound = next(bound for words, bound in BOUNDS.items() if name.endswith(words))
     return Verdict(name, began, ended, bound.of(samples[0].jobs, samples[-1].jobs))
 

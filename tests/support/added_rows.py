@@ -1,7 +1,9 @@
-"""A test resource and a test limit, added as CONTRIBUTING describes, and everything that shows them.
+"""A test resource and a test limit, added as CONTRIBUTING describes, and everything that shows
+them.
 
-Run as a program, in a process of its own: the sources of three modules are read, the lines of `ADDED` inserted, and
-only then is anything else imported. Prints JSON: for each place whether the new name is in it.
+Run as a program, in a process of its own: the sources of three modules are read, the lines of
+`ADDED` inserted, and only then is anything else imported. Prints JSON: for each place whether the
+new name is in it.
 """
 
 from __future__ import annotations
@@ -30,7 +32,10 @@ ADDED = {
         ("    disk: int | str | None\n", "    gpu_memory: int | str | None"),
     ),
     "iris_core.quota": (
-        ('    UserLimit("max_pending_tasks",', '    UserLimit("max_jobs", "jobs", "live jobs; one more is refused"),'),
+        (
+            '        "max_pending_tasks", "pending tasks", "tasks that wait; a job that would pass it is refused"\n    ),',
+            '    UserLimit("max_jobs", "jobs", "live jobs; one more is refused"),',
+        ),
         ("    max_band: int = 1\n", "    max_jobs: int = 0"),
     ),
     "iris_state.decide.quota": (
@@ -71,12 +76,17 @@ def command_line() -> dict[str, bool]:
     from iris_core.spec.resources import ResourceRequest
     from iris_core.views.spec_facts import resource_facts
 
-    found = {name: 2 for limit in QUOTA_LIMITS for name in (limit.name, limit.used)} | {"user": "ann", "max_band": "x"}
+    found = {name: 2 for limit in QUOTA_LIMITS for name in (limit.name, limit.used)} | {
+        "user": "ann",
+        "max_band": "x",
+    }
     return {
         "iris run --help": "--gpu-memory SIZE" in CliRunner().invoke(run, ["--help"]).output,
-        "iris quota set --help": "--max-jobs N" in CliRunner().invoke(quota, ["set", "--help"]).output,
+        "iris quota set --help": "--max-jobs N"
+        in CliRunner().invoke(quota, ["set", "--help"]).output,
         "iris quota show": ("jobs", "2 of 2") in describe(found),
-        "iris show": ("gpu memory", "4GiB") in resource_facts(ResourceRequest(**{RESOURCE: 4 << 30})),
+        "iris show": ("gpu memory", "4GiB")
+        in resource_facts(ResourceRequest(**{RESOURCE: 4 << 30})),
         "iris worker list": "GPU MEMORY" in [column.title for column in COLUMNS],
     }
 
@@ -120,7 +130,8 @@ def services() -> dict[str, bool]:
         "SDK": spec.resources.gpu_memory_bytes == 80 << 30,
         "admission": [mistake.pointer for mistake in wrong] == [f"/resources/{RESOURCE}"],
         "scheduler": story.reasons["/big"].code is ReasonCode("not_enough_gpu_memory"),
-        "worker": total(WorkerSettings(data=".", gpu_memory_bytes=7), Accelerators(), "").values[-1] == 7,
+        "worker": total(WorkerSettings(data=".", gpu_memory_bytes=7), Accelerators(), "").values[-1]
+        == 7,
         "docs/configuration.md": f"| `{RESOURCE}` |" in text and f"| `{LIMIT}` |" in text,
     }
 
@@ -139,7 +150,11 @@ def state() -> dict[str, bool]:
         submit /b user=ann   -> over_quota
     """)
     quota = script.world.query("quota", user="ann")
-    gauges = [sample for family in LedgerCollector(lambda: script.world.machine).collect() for sample in family.samples]
+    gauges = [
+        sample
+        for family in LedgerCollector(lambda: script.world.machine).collect()
+        for sample in family.samples
+    ]
     return {
         "metrics": [s.value for s in gauges if s.labels.get("resource") == RESOURCE] == [5, 0],
         "quota": (quota["max_jobs"], quota["jobs"]) == (1, 1),

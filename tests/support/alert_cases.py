@@ -1,4 +1,6 @@
-"""One case for each alert in which it fires, beside a healthy cluster. Values are promtool's series."""
+"""One case for each alert in which it fires, beside a healthy cluster. Values are promtool's
+series.
+"""
 
 from __future__ import annotations
 
@@ -58,14 +60,22 @@ HEALTHY: dict[str, str] = {
 
 @dataclass(frozen=True)
 class Case:
-    """What differs from the healthy cluster, and the labels the alert then has beside its severity."""
+    """What differs from the healthy cluster, and the labels the alert then has beside its
+    severity.
+    """
 
     differs: dict[str, str]
     labels: dict[str, str] = field(default_factory=dict)
 
 
 def labels_of(process: str, **more: str) -> dict[str, str]:
-    return {**{name: value.strip('"') for name, value in (part.split("=") for part in process.split(", "))}, **more}
+    return {
+        **{
+            name: value.strip('"')
+            for name, value in (part.split("=") for part in process.split(", "))
+        },
+        **more,
+    }
 
 
 CLUSTER = {"cluster": "c"}
@@ -83,25 +93,41 @@ CASES: dict[str, Case] = {
         {f'iris_consumer_pending{{{LEADER}, consumer="events"}}': f"50000{STILL}"},
         labels_of(LEADER, consumer="events"),
     ),
-    "IrisCommitsSlow": Case({f'iris_commit_seconds_bucket{{{LEADER}, le="0.01"}}': f"0{STILL}"}, CLUSTER),
-    "IrisInputSetAside": Case(
-        {f'iris_inputs_set_aside_total{{{LEADER}, kind="command"}}': "_x170 1x10"}, labels_of(LEADER, kind="command")
+    "IrisCommitsSlow": Case(
+        {f'iris_commit_seconds_bucket{{{LEADER}, le="0.01"}}': f"0{STILL}"}, CLUSTER
     ),
-    "IrisSchedulerStale": Case({f"iris_snapshot_age_seconds{{{SCHEDULER}}}": f"-1{STILL}"}, labels_of(SCHEDULER)),
-    "IrisJobsWaitLong": Case({f"iris_oldest_pending_seconds{{{LEADER}}}": f"30000{STILL}"}, CLUSTER),
+    "IrisInputSetAside": Case(
+        {f'iris_inputs_set_aside_total{{{LEADER}, kind="command"}}': "_x170 1x10"},
+        labels_of(LEADER, kind="command"),
+    ),
+    "IrisSchedulerStale": Case(
+        {f"iris_snapshot_age_seconds{{{SCHEDULER}}}": f"-1{STILL}"}, labels_of(SCHEDULER)
+    ),
+    "IrisJobsWaitLong": Case(
+        {f"iris_oldest_pending_seconds{{{LEADER}}}": f"30000{STILL}"}, CLUSTER
+    ),
     "IrisWorkersLost": Case({f'iris_workers{{{LEADER}, state="lost"}}': f"1{STILL}"}, CLUSTER),
-    "IrisWorkersDegraded": Case({f'iris_workers{{{LEADER}, state="degraded"}}': f"1{STILL}"}, CLUSTER),
+    "IrisWorkersDegraded": Case(
+        {f'iris_workers{{{LEADER}, state="degraded"}}': f"1{STILL}"}, CLUSTER
+    ),
     "IrisSlicesBroken": Case(
-        {f'iris_slices{{{LEADER}, variant="v4-16", state="broken"}}': f"1{STILL}"}, {**CLUSTER, "variant": "v4-16"}
+        {f'iris_slices{{{LEADER}, variant="v4-16", state="broken"}}': f"1{STILL}"},
+        {**CLUSTER, "variant": "v4-16"},
     ),
     "IrisHeartbeatsLate": Case(
-        {f'iris_heartbeat_lag_seconds_bucket{{{WORKER}, le="0.1"}}': f"0{STILL}"}, {**CLUSTER, "instance": "w0:9103"}
+        {f'iris_heartbeat_lag_seconds_bucket{{{WORKER}, le="0.1"}}': f"0{STILL}"},
+        {**CLUSTER, "instance": "w0:9103"},
     ),
     "IrisOutputDropped": Case(
-        {f"iris_worker_log_dropped_bytes_total{{{WORKER}}}": f"0{STEADY}"}, {**CLUSTER, "instance": "w0:9103"}
+        {f"iris_worker_log_dropped_bytes_total{{{WORKER}}}": f"0{STEADY}"},
+        {**CLUSTER, "instance": "w0:9103"},
     ),
-    "IrisBusDisconnected": Case({f"iris_bus_connected{{{WORKER}}}": f"0{STILL}"}, labels_of(WORKER)),
-    "IrisBusReconnects": Case({f"iris_bus_reconnects_total{{{WORKER}}}": "0+1x180"}, labels_of(WORKER)),
+    "IrisBusDisconnected": Case(
+        {f"iris_bus_connected{{{WORKER}}}": f"0{STILL}"}, labels_of(WORKER)
+    ),
+    "IrisBusReconnects": Case(
+        {f"iris_bus_reconnects_total{{{WORKER}}}": "0+1x180"}, labels_of(WORKER)
+    ),
     "IrisNatsServerDown": Case(
         {f'iris_nats_server_up{{{LEADER}, server="n1"}}': f"0{STILL}"}, {**CLUSTER, "server": "n1"}
     ),
@@ -110,7 +136,8 @@ CASES: dict[str, Case] = {
         {**CLUSTER, "store": "IRIS_JOURNAL"},
     ),
     "IrisStoreFull": Case(
-        {f'iris_stored_bytes{{{LEADER}, store="IRIS_LOGS"}}': f"96{STILL}"}, {**CLUSTER, "store": "IRIS_LOGS"}
+        {f'iris_stored_bytes{{{LEADER}, store="IRIS_LOGS"}}': f"96{STILL}"},
+        {**CLUSTER, "store": "IRIS_LOGS"},
     ),
     "IrisNatsStorageFull": Case(
         {f'iris_nats_server_storage_bytes{{{LEADER}, server="n0", kind="stored"}}': f"91{STILL}"},
@@ -120,14 +147,26 @@ CASES: dict[str, Case] = {
         {f'iris_nats_server_storage_bytes{{{LEADER}, server="n0", kind="reserved"}}': f"96{STILL}"},
         {**CLUSTER, "server": "n0"},
     ),
-    "IrisDiskFull": Case({f'iris_disk_free_bytes{{{WORKER}, path="/d"}}': f"5{STILL}"}, labels_of(WORKER, path="/d")),
-    "IrisBackupOld": Case({f"iris_last_backup_timestamp_seconds{{{LEADER}}}": f"-200000{STILL}"}, CLUSTER),
+    "IrisDiskFull": Case(
+        {f'iris_disk_free_bytes{{{WORKER}, path="/d"}}': f"5{STILL}"}, labels_of(WORKER, path="/d")
+    ),
+    "IrisBackupOld": Case(
+        {f"iris_last_backup_timestamp_seconds{{{LEADER}}}": f"-200000{STILL}"}, CLUSTER
+    ),
     "IrisCertificateExpires": Case(
-        {f'iris_certificate_expiry_timestamp_seconds{{{GATEWAY}, certificate="/c.pem"}}': f"300000{STILL}"},
+        {
+            f'iris_certificate_expiry_timestamp_seconds{{{GATEWAY}, certificate="/c.pem"}}': f"300000{STILL}"
+        },
         labels_of(GATEWAY, certificate="/c.pem"),
     ),
-    "IrisGatewayErrors": Case({f'iris_http_requests_total{{{GATEWAY}, status="503"}}': f"0{STEADY}"}, CLUSTER),
-    "IrisRoutesUnhealthy": Case({f'iris_deployment_routes{{{LEADER}, state="unhealthy"}}': f"1{STILL}"}, CLUSTER),
-    "IrisProxyErrors": Case({f'iris_proxy_requests_total{{{PROXY}, status="502"}}': f"0{STEADY}"}, CLUSTER),
+    "IrisGatewayErrors": Case(
+        {f'iris_http_requests_total{{{GATEWAY}, status="503"}}': f"0{STEADY}"}, CLUSTER
+    ),
+    "IrisRoutesUnhealthy": Case(
+        {f'iris_deployment_routes{{{LEADER}, state="unhealthy"}}': f"1{STILL}"}, CLUSTER
+    ),
+    "IrisProxyErrors": Case(
+        {f'iris_proxy_requests_total{{{PROXY}, status="502"}}': f"0{STEADY}"}, CLUSTER
+    ),
     "IrisVersionSkew": Case({f'iris_service_info{{{WORKER}, version="2"}}': f"1{STILL}"}, CLUSTER),
 }

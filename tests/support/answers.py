@@ -53,7 +53,9 @@ Answering = Callable[[Asked], Said]
 
 
 class Answers:
-    """The server: ``url``, what it was ``asked``, and ``answer``, which a test may replace at any time."""
+    """The server: ``url``, what it was ``asked``, and ``answer``, which a test may replace at any
+    time.
+    """
 
     def __init__(self, url: str, answer: Answering) -> None:
         self.url = url
@@ -84,7 +86,9 @@ class _Server(ThreadingHTTPServer):
 
 @contextmanager
 def answering(answer: Answering, host: str = "127.0.0.2") -> Iterator[Answers]:
-    """A server for as long as the block lasts, at an address where no cluster of another test is given its port."""
+    """A server for as long as the block lasts, at an address where no cluster of another test is
+    given its port.
+    """
     answers: Answers
 
     class Handler(BaseHTTPRequestHandler):
@@ -93,14 +97,20 @@ def answering(answer: Answering, host: str = "127.0.0.2") -> Iterator[Answers]:
         def respond(self) -> None:
             length = int(self.headers.get("Content-Length") or 0)
             requests = Asked(
-                self.command, self.path, dict(self.headers), self.rfile.read(length), self.client_address[1]
+                self.command,
+                self.path,
+                dict(self.headers),
+                self.rfile.read(length),
+                self.client_address[1],
             )
             answers.requests.append(requests)
             given = answers.answer(requests)
             if given.hang_up:
                 self.close_connection = True
                 return
-            (self.send_response_only if "Date" in given.headers else self.send_response)(given.status)
+            (self.send_response_only if "Date" in given.headers else self.send_response)(
+                given.status
+            )
             for name, value in given.headers.items():
                 self.send_header(name, value)
             if given.headers.get("Content-Type") == "text/event-stream":

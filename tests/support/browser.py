@@ -11,12 +11,18 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-FLAGS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--remote-debugging-pipe")
+FLAGS = (
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-dev-shm-usage",
+    "--remote-debugging-pipe",
+)
 
 
 class Page:
-    """One tab. ``complaints``: what the browser has written to its console, violated policies included. ``asked``: the
-    addresses it has requested.
+    """One tab. ``complaints``: what the browser has written to its console, violated policies
+    included. ``asked``: the addresses it has requested.
     """
 
     def __init__(self, browser: Browser, session: str) -> None:
@@ -40,7 +46,9 @@ class Page:
 
     async def value(self, expression: str) -> Any:
         """What an expression of JavaScript comes to in the page."""
-        found = await self.send("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        found = await self.send(
+            "Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True
+        )
         return found.get("result", {}).get("value")
 
     async def until(self, expression: str, seconds: float = 90.0) -> None:
@@ -63,13 +71,20 @@ class Page:
                 await self.send("DOM.scrollIntoViewIfNeeded", nodeId=found.get("nodeId", 0))
                 box = await self.send("DOM.getBoxModel", nodeId=found.get("nodeId", 0))
         corners = box["model"]["content"]
-        at = {"x": (corners[0] + corners[4]) / 2, "y": (corners[1] + corners[5]) / 2, "button": "left", "clickCount": 1}
+        at = {
+            "x": (corners[0] + corners[4]) / 2,
+            "y": (corners[1] + corners[5]) / 2,
+            "button": "left",
+            "clickCount": 1,
+        }
         for kind in ("mousePressed", "mouseReleased"):
             await self.send("Input.dispatchMouseEvent", type=kind, **at)
 
     async def loaded(self, seconds: float = 90.0) -> None:
         """Wait until the page and its style sheet are there. Raises TimeoutError."""
-        await self.until("location.href !== 'about:blank' && document.readyState === 'complete'", seconds)
+        await self.until(
+            "location.href !== 'about:blank' && document.readyState === 'complete'", seconds
+        )
 
     async def resize(self, width: int, height: int = 900) -> None:
         """Make the window that large, in CSS pixels."""
@@ -78,12 +93,17 @@ class Page:
 
     async def prefer(self, theme: str) -> None:
         """Ask pages for a theme, as the system does: light or dark."""
-        await self.send("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": theme}])
+        await self.send(
+            "Emulation.setEmulatedMedia",
+            features=[{"name": "prefers-color-scheme", "value": theme}],
+        )
 
     async def html(self) -> str:
         """The page as it is; nothing while another is coming in its place."""
         document = await self.send("DOM.getDocument")
-        shown = await self.send("DOM.getOuterHTML", nodeId=document.get("root", {}).get("nodeId", 0))
+        shown = await self.send(
+            "DOM.getOuterHTML", nodeId=document.get("root", {}).get("nodeId", 0)
+        )
         return shown.get("outerHTML", "")
 
     async def shows(self, text: str, seconds: float = 90.0) -> bool:
@@ -121,7 +141,9 @@ class Browser:
         """A tab that shares nothing with others: cookies, storage and caches are its own."""
         context = (await self.send("Target.createBrowserContext"))["browserContextId"]
         target = await self.send("Target.createTarget", url="about:blank", browserContextId=context)
-        attached = await self.send("Target.attachToTarget", targetId=target["targetId"], flatten=True)
+        attached = await self.send(
+            "Target.attachToTarget", targetId=target["targetId"], flatten=True
+        )
         page = self._pages[attached["sessionId"]] = Page(self, attached["sessionId"])
         for domain in ("Page", "DOM", "Log", "Network"):
             await page.send(f"{domain}.enable")
@@ -165,8 +187,12 @@ async def chromium(profile: Path, *flags: str) -> AsyncIterator[Browser]:
     os.close(theirs_out)
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(limit=1 << 24)
-    hearing, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(ours_in, "rb"))
-    transport, protocol = await loop.connect_write_pipe(asyncio.streams.FlowControlMixin, os.fdopen(ours_out, "wb"))
+    hearing, _ = await loop.connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(ours_in, "rb")
+    )
+    transport, protocol = await loop.connect_write_pipe(
+        asyncio.streams.FlowControlMixin, os.fdopen(ours_out, "wb")
+    )
     made = Browser(asyncio.StreamWriter(transport, protocol, None, loop))
     listening = asyncio.create_task(made.listen(reader))
     try:

@@ -1,9 +1,10 @@
 """What each file of tests costs in CPU, against `tests/budgets.toml`: a plugin of pytest.
 
-A file that takes more than one and a half times its budget is named at the end, and fails the run when `IRIS_BUDGETS`
-is `judge` (`make budgets`). CPU time grows when others use the machine, and what waits then polls longer, so nothing is
-judged unless the machine was nearly idle but for the tests. What a process that tests share has used counts in the file
-whose tests ran meanwhile; where the kernel does not list children, it counts in the file after which it is reaped.
+A file that takes more than one and a half times its budget is named at the end, and fails the run
+when `IRIS_BUDGETS` is `judge` (`make budgets`). CPU time grows when others use the machine, and
+what waits then polls longer, so nothing is judged unless the machine was nearly idle but for the
+tests. What a process that tests share has used counts in the file whose tests ran meanwhile; where
+the kernel does not list children, it counts in the file after which it is reaped.
 `.pytest_cache/v/iris/cpu_s` has the figures of the last run, from which budgets are taken.
 """
 
@@ -37,13 +38,17 @@ def exceeded(used: Mapping[str, float], budgets: Mapping[str, float]) -> list[st
 
 
 def own_s() -> float:
-    """CPU time of this process, of all that it has started and waited for, and of those below it that run."""
+    """CPU time of this process, of all that it has started and waited for, and of those below it
+    that run.
+    """
     spent = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(one.ru_utime + one.ru_stime for one in spent) + below_s("self")
 
 
 def below_s(process: str) -> float:
-    """CPU time of the processes that one has started and not waited for, each with those that it has waited for."""
+    """CPU time of the processes that one has started and not waited for, each with those that it
+    has waited for.
+    """
     found = 0.0
     for children in Path(f"/proc/{process}/task").glob("*/children"):
         with contextlib.suppress(OSError):  # it ends meanwhile
@@ -54,7 +59,9 @@ def below_s(process: str) -> float:
 
 
 def machine_s() -> tuple[float, float]:
-    """CPU time of the machine since it started: in use, and in all; zeros where the kernel does not tell."""
+    """CPU time of the machine since it started: in use, and in all; zeros where the kernel does not
+    tell.
+    """
     if not Path("/proc/stat").exists():
         return 0.0, 0.0
     words = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]
@@ -70,9 +77,13 @@ def _account(item: pytest.Item | None) -> str:
 
 
 class Budget:
-    """Measures the tests of this process; in the one that started the others, judges what all have measured."""
+    """Measures the tests of this process; in the one that started the others, judges what all have
+    measured.
+    """
 
-    def __init__(self, config: pytest.Config, budgets: Path = BUDGETS, most_others: float = MOST_OTHERS) -> None:
+    def __init__(
+        self, config: pytest.Config, budgets: Path = BUDGETS, most_others: float = MOST_OTHERS
+    ) -> None:
         self._config = config
         self._budgets = tomllib.loads(budgets.read_text())["cpu_s"]
         self._most_others = most_others
@@ -83,7 +94,9 @@ class Budget:
         self.wrong: list[str] = []
 
     @pytest.hookimpl(hookwrapper=True)
-    def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
+    def pytest_runtest_protocol(
+        self, item: pytest.Item, nextitem: pytest.Item | None
+    ) -> Iterator[None]:
         if self._spent_s is None:
             self._spent_s = own_s()
         yield
@@ -91,7 +104,9 @@ class Budget:
             return
         before_s, self._spent_s = self._spent_s, own_s()
         if account:
-            self._used[account] += max(self._spent_s - before_s, 0.0)  # less: some were left to others
+            self._used[account] += max(
+                self._spent_s - before_s, 0.0
+            )  # less: some were left to others
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: object) -> None:
@@ -102,7 +117,9 @@ class Budget:
             self._config.workeroutput["cpu_s"] = dict(self._used)
             return
         if (cache := getattr(self._config, "cache", None)) is not None and self._used:
-            cache.set("iris/cpu_s", {file: round(used, 1) for file, used in sorted(self._used.items())})
+            cache.set(
+                "iris/cpu_s", {file: round(used, 1) for file, used in sorted(self._used.items())}
+            )
         busy_s, all_s = (now - then for now, then in zip(machine_s(), self._began, strict=True))
         if all_s > 0 and (busy_s - sum(self._used.values())) / all_s <= self._most_others:
             self.wrong = exceeded(self._used, self._budgets)

@@ -1,4 +1,6 @@
-"""Counts the objects that can be reached from given roots, so that a test can name what has grown."""
+"""Counts the objects that can be reached from given roots, so that a test can name what has
+grown.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +20,9 @@ _SEQUENCES = (list, tuple, set, frozenset, deque, SortedList, SortedKeyList)
 def census(apart: Iterable[object] = (), **roots: object) -> Counter[str]:
     """The entries of all containers below these objects, by the path that leads to them.
 
-    Entries of one container share a path, so that what is held for each job counts together. Looked into are our own
-    objects, and whatever stands in a container; the globals of our modules, and what their caches hold, count too.
-    What is ``apart`` is not looked into.
+    Entries of one container share a path, so that what is held for each job counts together. Looked
+    into are our own objects, and whatever stands in a container; the globals of our modules, and
+    what their caches hold, count too. What is ``apart`` is not looked into.
     """
     found: Counter[str] = Counter()
     modules = {name: module for name, module in sys.modules.items() if name.startswith(OURS[0])}
@@ -30,9 +32,15 @@ def census(apart: Iterable[object] = (), **roots: object) -> Counter[str]:
     return found
 
 
-def grown(before: Mapping[str, int], after: Mapping[str, int], by: int) -> dict[str, tuple[int, int]]:
+def grown(
+    before: Mapping[str, int], after: Mapping[str, int], by: int
+) -> dict[str, tuple[int, int]]:
     """What holds so many entries more now: how many it held, and holds."""
-    return {path: (before.get(path, 0), now) for path, now in after.items() if now >= before.get(path, 0) + by}
+    return {
+        path: (before.get(path, 0), now)
+        for path, now in after.items()
+        if now >= before.get(path, 0) + by
+    }
 
 
 def _count(root: object, name: str, found: Counter[str], seen: dict[int, object]) -> None:

@@ -1,4 +1,6 @@
-"""A whole local cluster for a test: real NATS, services and workers, started and stopped by `iris`."""
+"""A whole local cluster for a test: real NATS, services and workers, started and stopped by
+`iris`.
+"""
 
 from __future__ import annotations
 
@@ -82,7 +84,11 @@ class Cluster:
 
     def iris(self, *words: object, timeout: float = 120, **environ: str) -> Ended:
         """Run `iris` to its end."""
-        return iris(*words, timeout=timeout, **{"IRIS_URL": self.url, "IRIS_DATA": str(self.data), **environ})
+        return iris(
+            *words,
+            timeout=timeout,
+            **{"IRIS_URL": self.url, "IRIS_DATA": str(self.data), **environ},
+        )
 
     def submit(self, *command: str, **options: Any) -> Job:
         """Submit through the SDK."""
@@ -94,10 +100,14 @@ class Cluster:
         return min(host.total["cpu_millis"] for host in self.client.workers()) / 1000
 
     def preempt(self, name: str, place: Path) -> None:
-        """Have a more urgent job take all hosts at a time, and end. ``place``: a directory for its file."""
+        """Have a more urgent job take all hosts at a time, and end. ``place``: a directory for its
+        file.
+        """
         hosts, go = len(list(self.client.workers())), place / f"{name}-go"
         command = ["sh", "-c", f"until [ -e {go} ]; do sleep 0.02; done"]
-        urgent = self.client.run(command, name=name, band="production", cpu=self.host_cpu, replicas=hosts)
+        urgent = self.client.run(
+            command, name=name, band="production", cpu=self.host_cpu, replicas=hosts
+        )
         until(lambda: urgent.refresh().task_counts == {"running": hosts}, "it has all hosts", 120)
         go.touch()
         assert urgent.wait(60).state == "succeeded"
@@ -117,19 +127,30 @@ class Cluster:
         raise LookupError(worker)
 
     def kill(self, service: str) -> None:
-        """kill -9 of every process of a service, and wait until it runs again under another number."""
+        """kill -9 of every process of a service, and wait until it runs again under another
+        number.
+        """
         before = self.pids(service)
         for pid in before:
             os.kill(pid, signal.SIGKILL)
-        until(lambda: self.pids(service) and not set(self.pids(service)) & set(before), f"{service} runs again")
+        until(
+            lambda: self.pids(service) and not set(self.pids(service)) & set(before),
+            f"{service} runs again",
+        )
 
     def kill_worker(self, worker: str) -> None:
         """kill -9 of one worker, which stays dead."""
         os.kill(self.pid_of_worker(worker), signal.SIGKILL)
 
     def processes(self) -> list[str]:
-        """Every process on this machine that belongs to the cluster, tasks included, as command lines."""
-        return [" ".join(process.info["cmdline"]) for process in psutil.process_iter(["cmdline"]) if self.owns(process)]
+        """Every process on this machine that belongs to the cluster, tasks included, as command
+        lines.
+        """
+        return [
+            " ".join(process.info["cmdline"])
+            for process in psutil.process_iter(["cmdline"])
+            if self.owns(process)
+        ]
 
     def owns(self, process: psutil.Process) -> bool:
         return owns(self.data, process)
@@ -147,12 +168,16 @@ def owns(data: Path, process: psutil.Process) -> bool:
 def iris(*words: object, timeout: float = 120, **environ: str) -> Ended:
     """Run `iris` to its end; without ``IRIS_URL`` it finds no cluster."""
     forks = words[:1] == ("up",)
-    done = warm.run("iris.cli", [*map(str, words)], {**environment(), **environ}, timeout, forks=forks)
+    done = warm.run(
+        "iris.cli", [*map(str, words)], {**environment(), **environ}, timeout, forks=forks
+    )
     return Ended(done.returncode, done.stdout, done.stderr)
 
 
 def environment() -> dict[str, str]:
-    """This process' own, without what would point at another cluster; a start that fails says so in time."""
+    """This process' own, without what would point at another cluster; a start that fails says so in
+    time.
+    """
     foreign = {key: value for key, value in os.environ.items() if not key.startswith("IRIS_")}
     return {**foreign, "IRIS_CLUSTER_READY_S": "100"}
 
@@ -160,8 +185,8 @@ def environment() -> dict[str, str]:
 def start(data: Path, *options: str, containers: str = "none", fresh: bool = False) -> Cluster:
     """A cluster on ``data``, ready to be used; it ends when this process does, however that ends.
 
-    ``containers`` is the runtime of its workers, which they do not look for. ``fresh``: an interpreter is started for
-    each of its processes, as users do it.
+    ``containers`` is the runtime of its workers, which they do not look for. ``fresh``: an
+    interpreter is started for each of its processes, as users do it.
     """
     data.parent.mkdir(parents=True, exist_ok=True)
     log = data.parent / f"{data.name}-up.log"
@@ -169,11 +194,19 @@ def start(data: Path, *options: str, containers: str = "none", fresh: bool = Fal
     environ = {**environment(), "IRIS_WORKER_CONTAINER_RUNTIME": containers}
     with log.open("wb") as errors:
         if fresh:
-            given: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stderr": errors, "preexec_fn": end_with_parent()}
+            given: dict[str, Any] = {
+                "stdin": subprocess.DEVNULL,
+                "stderr": errors,
+                "preexec_fn": end_with_parent(),
+            }
             up: Up = subprocess.Popen([*IRIS, *words], env=environ, **given)
         else:
             up = warm.start("iris.cli", words, environ, stderr=errors.fileno(), forks=True)
-    until(lambda: b"dashboard" in log.read_bytes() or up.poll() is not None, "the cluster is up", START_S)
+    until(
+        lambda: b"dashboard" in log.read_bytes() or up.poll() is not None,
+        "the cluster is up",
+        START_S,
+    )
     assert up.poll() is None, log.read_text()
     return Cluster(data, up)
 
@@ -195,7 +228,9 @@ def stop(cluster: Cluster) -> None:
 
 
 @contextmanager
-def cluster_on(data: Path, *options: str, containers: str = "none", fresh: bool = False) -> Iterator[Cluster]:
+def cluster_on(
+    data: Path, *options: str, containers: str = "none", fresh: bool = False
+) -> Iterator[Cluster]:
     """A cluster for as long as the block lasts."""
     cluster = start(data, *options, containers=containers, fresh=fresh)
     try:
@@ -219,7 +254,9 @@ def settings(data: Path, text: str) -> tuple[str, str]:
     return "--config", str(path)
 
 
-def until(condition: Callable[[], Any], what: str, seconds: float = 60, look_s: float = _LOOK_S) -> Any:
+def until(
+    condition: Callable[[], Any], what: str, seconds: float = 60, look_s: float = _LOOK_S
+) -> Any:
     """What ``condition`` returns as soon as that is true. Fails when the time is over."""
     deadline = time.monotonic() + seconds
     while True:
@@ -243,23 +280,37 @@ Heard = list[dict[str, Any]]
 
 
 def expect_worker(data: Path, name: str) -> None:
-    """Make the key of a worker that `iris up` does not start; the cluster that starts on ``data`` lets it in."""
+    """Make the key of a worker that `iris up` does not start; the cluster that starts on ``data``
+    lets it in.
+    """
     keys_of(data / "nats").ensure([login("worker", name).label])
 
 
-async def heard(cluster: Cluster, subject: str, play: Callable[[], Any], enough: Callable[[Heard], bool]) -> Heard:
-    """What a plain NATS subscriber hears on ``subject`` while ``play`` runs, until it has heard ``enough``."""
+async def heard(
+    cluster: Cluster, subject: str, play: Callable[[], Any], enough: Callable[[Heard], bool]
+) -> Heard:
+    """What a plain NATS subscriber hears on ``subject`` while ``play`` runs, until it has heard
+    ``enough``.
+    """
     import nats
 
     events: Heard = []
     done = asyncio.Event()
 
     async def hear(message: Any) -> None:
-        events.append({**json.loads(message.data), "subject": message.subject, "headers": dict(message.headers or {})})
+        events.append(
+            {
+                **json.loads(message.data),
+                "subject": message.subject,
+                "headers": dict(message.headers or {}),
+            }
+        )
         if enough(events):
             done.set()
 
-    client = await nats.connect(cluster.nats_url, nkeys_seed=cluster.credentials("observer", OBSERVER).nkey_seed)
+    client = await nats.connect(
+        cluster.nats_url, nkeys_seed=cluster.credentials("observer", OBSERVER).nkey_seed
+    )
     try:
         await client.subscribe(subject, cb=hear)
         await client.flush()

@@ -44,11 +44,18 @@ class Collector:
 
 
 def _span(service: str, span: Any) -> CollectedSpan:
-    attributes = {pair.key: getattr(pair.value, pair.value.WhichOneof("value")) for pair in span.attributes}
+    attributes = {
+        pair.key: getattr(pair.value, pair.value.WhichOneof("value")) for pair in span.attributes
+    }
     ids = (span.trace_id.hex(), span.span_id.hex(), span.parent_span_id.hex())
     times = (span.start_time_unix_nano, span.end_time_unix_nano)
     return CollectedSpan(
-        service, span.name, *ids, *times, attributes, span.status.code == span.status.STATUS_CODE_ERROR
+        service,
+        span.name,
+        *ids,
+        *times,
+        attributes,
+        span.status.code == span.status.STATUS_CODE_ERROR,
     )
 
 

@@ -62,7 +62,9 @@ def flip_before(directory: Path, sequence: int) -> None:
 
 
 def flip_value(directory: Path, bucket: str, at: int = -20) -> None:
-    """In the record of a key-value bucket that holds one value; ``at``: from its end when negative."""
+    """In the record of a key-value bucket that holds one value; ``at``: from its end when
+    negative.
+    """
     [path] = files_of(directory, f"KV_{bucket}")
     flip(path, at % path.stat().st_size)
 
@@ -101,7 +103,9 @@ def remove_index(directory: Path) -> None:
 
 
 def flip_after_crash(directory: Path) -> None:
-    """A server that was killed has left no index; starting, it cuts the file off behind what it cannot read."""
+    """A server that was killed has left no index; starting, it cuts the file off behind what it
+    cannot read.
+    """
     flip_middle(directory)
     remove_index(directory)
 
@@ -127,7 +131,9 @@ def flip_newest_snapshot(directory: Path) -> None:
     flip(path, at + 60)
 
 
-def admin(*words: object, store: Path | None = None, url: str = "", cwd: Path | None = None) -> Ended:
+def admin(
+    *words: object, store: Path | None = None, url: str = "", cwd: Path | None = None
+) -> Ended:
     """Run the program that `iris admin` starts."""
     where = ["--store", str(store)] if store is not None else []
     environ = {**os.environ, "IRIS_NATS_URL": url} if url else os.environ

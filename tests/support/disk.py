@@ -1,8 +1,9 @@
 """Disks for tests: loop-mounted ext4 files that fill up, turn read-only or lose power.
 
-Power loss is ext4's own (`EXT4_IOC_SHUTDOWN` without flushing its journal): from then on the device holds what was
-synced to it, plus what the kernel happened to have written back, and takes no more. Nothing of it is left behind:
-unmounting frees the loop device, and the file lies in the test's directory.
+Power loss is ext4's own (`EXT4_IOC_SHUTDOWN` without flushing its journal): from then on the device
+holds what was synced to it, plus what the kernel happened to have written back, and takes no more.
+Nothing of it is left behind: unmounting frees the loop device, and the file lies in the test's
+    directory.
 """
 
 from __future__ import annotations
@@ -61,15 +62,18 @@ class Disk:
         (self.path / _FILLER).unlink()
 
     def make_read_only(self) -> None:
-        """As ext4 does by itself when it finds an error: files that are open for writing are no exception."""
+        """As ext4 does by itself when it finds an error: files that are open for writing are no
+        exception.
+        """
         device = _run("findmnt", "--noheadings", "--output", "SOURCE", self.path).strip()
         Path("/sys/fs/ext4", Path(device).name, "trigger_fs_error").write_text("told to by a test")
 
     def repair(self) -> None:
         """What an operator does then: unmount, check, mount again.
 
-        A copy of what is on the device: a process with mounts of its own (`ip netns exec`, a container) that started
-        meanwhile holds the old file system, and the kernel would mount that again as it is.
+        A copy of what is on the device: a process with mounts of its own (`ip netns exec`, a
+        container) that started meanwhile holds the old file system, and the kernel would mount that
+        again as it is.
         """
         self.unmount()
         shutil.copyfile(self.image, self.image.with_suffix(".copy")).replace(self.image)
@@ -77,7 +81,9 @@ class Disk:
         _run("mount", "-o", _OPTIONS, self.image, self.path)
 
     def write_back(self) -> None:
-        """Put on the device what the kernel still holds, as it does by itself within half a minute."""
+        """Put on the device what the kernel still holds, as it does by itself within half a
+        minute.
+        """
         _run("sync", "--file-system", self.path)
 
     def lose_power(self) -> None:
@@ -89,10 +95,14 @@ class Disk:
             os.close(root)
 
     def unmount(self) -> None:
-        """Return when it is unmounted; whoever used it may still be about to end. Safe to call twice."""
+        """Return when it is unmounted; whoever used it may still be about to end. Safe to call
+        twice.
+        """
         deadline = time.monotonic() + _BUSY_S
         while os.path.ismount(self.path):
-            tried = subprocess.run(["umount", self.path], capture_output=True, text=True, check=False)
+            tried = subprocess.run(
+                ["umount", self.path], capture_output=True, text=True, check=False
+            )
             if tried.returncode and time.monotonic() > deadline:
                 _run("umount", "--lazy", self.path)
                 raise OSError(f"{tried.stderr.strip()}")
@@ -117,7 +127,9 @@ MakeDisk = Callable[..., Disk]
 
 @pytest.fixture
 def make_disk(tmp_path: Path) -> Iterator[MakeDisk]:
-    """Make disks that are unmounted at the end, whatever happens; skips where none can be mounted."""
+    """Make disks that are unmounted at the end, whatever happens; skips where none can be
+    mounted.
+    """
     if refusal():
         pytest.skip(f"no disk can be mounted here: {refusal()}")
     made: list[Disk] = []
@@ -135,7 +147,9 @@ def make_disk(tmp_path: Path) -> Iterator[MakeDisk]:
 
 
 def _run(*words: object) -> str:
-    done = subprocess.run([str(word) for word in words], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [str(word) for word in words], capture_output=True, text=True, check=False
+    )
     if done.returncode:
         raise OSError(f"{' '.join(map(str, words))}: {done.stderr.strip()}")
     return done.stdout

@@ -33,8 +33,8 @@ class Acknowledged:
 
     Attributes:
         command: what each job runs.
-        tried: every job that was submitted. names: those whose submission was acknowledged. problems: what was said
-            instead.
+        tried: every job that was submitted. names: those whose submission was acknowledged.
+            problems: what was said instead.
     """
 
     cluster: Cluster
@@ -59,10 +59,15 @@ class Acknowledged:
             thread.join(30)
 
     def more(self, count: int) -> None:
-        """Return when so many more have been acknowledged. How long that takes is the disk's affair."""
+        """Return when so many more have been acknowledged. How long that takes is the disk's
+        affair.
+        """
         before = len(self.names)
         for wanted in range(before + 1, before + count + 1):
-            until(lambda wanted=wanted: len(self.names) >= wanted, f"submission {wanted} is acknowledged")
+            until(
+                lambda wanted=wanted: len(self.names) >= wanted,
+                f"submission {wanted} is acknowledged",
+            )
 
     def _submit(self, thread: int) -> None:
         client = Client(self.cluster.url, token=self.cluster.token, timeout_s=15, retry_for_s=0)
@@ -81,7 +86,9 @@ class Acknowledged:
 
 
 def end_at_once(cluster: Cluster) -> None:
-    """Every process of a machine that loses its power; the bus first, and the one that would start it again stands."""
+    """Every process of a machine that loses its power; the bus first, and the one that would start
+    it again stands.
+    """
     stands = [*cluster.pids("supervisor"), cluster.up.pid]
     for pid in stands:
         suspend(pid)
@@ -92,7 +99,8 @@ def end_at_once(cluster: Cluster) -> None:
 def bury(cluster: Cluster) -> None:
     """What `end_at_once` left standing, and whatever else there is."""
     cluster.client.close()
-    cluster.up.kill()  # /proc does not show the words it was started with, so it is not among those that are left
+    # /proc does not show the words it was started with, so it is not among those that are left
+    cluster.up.kill()
 
     def left() -> list[psutil.Process]:
         return [process for process in psutil.process_iter() if cluster.owns(process)]
@@ -129,7 +137,9 @@ async def stored_events(nats_url: str, credentials: Credentials) -> Told:
 
 @dataclass
 class Ear:
-    """A plain subscriber that hears every event told, on a thread of its own, for as long as the block lasts."""
+    """A plain subscriber that hears every event told, on a thread of its own, for as long as the
+    block lasts.
+    """
 
     nats_url: str
     seed: str
@@ -150,7 +160,9 @@ class Ear:
     async def _listen(self) -> None:
         import nats
 
-        client = await nats.connect(self.nats_url, nkeys_seed=self.seed, allow_reconnect=False, error_cb=_ignore)
+        client = await nats.connect(
+            self.nats_url, nkeys_seed=self.seed, allow_reconnect=False, error_cb=_ignore
+        )
         for subject in subjects.EVENTS.subjects:
             await client.subscribe(subject, cb=self._hear)
         await client.flush()

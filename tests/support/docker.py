@@ -21,7 +21,17 @@ from tests.support.cluster import until
 from tests.support.images import PATH, PYTHON, Image, nats_image, python_image
 from tests.support.nats import OPEN, emptied
 
-_NEEDED = ("docker", "docker-compose", "docker-init", "dockerd", "nginx", "nsenter", "prometheus", "unshare", "wget")
+_NEEDED = (
+    "docker",
+    "docker-compose",
+    "docker-init",
+    "dockerd",
+    "nginx",
+    "nsenter",
+    "prometheus",
+    "unshare",
+    "wget",
+)
 _NAMESPACES = (
     "setpriv",
     "--pdeathsig",
@@ -66,7 +76,9 @@ class Docker:
             timeout=within_s,
             check=False,
         )
-        assert done.returncode == 0, f"{words}: {done.stdout.decode()[-3000:]}{done.stderr.decode()[-3000:]}"
+        assert done.returncode == 0, (
+            f"{words}: {done.stdout.decode()[-3000:]}{done.stderr.decode()[-3000:]}"
+        )
         return done.stdout.decode()
 
     def image(self, name: str, files: Image, *changes: str) -> None:
@@ -75,7 +87,9 @@ class Docker:
         self("import", *options, "-", name, given=files.tar(), within_s=120)
 
     def kill(self, container: str) -> None:
-        """End its program from outside, as a crash does: a container that is stopped by command would stay down."""
+        """End its program from outside, as a crash does: a container that is stopped by command
+        would stay down.
+        """
         inside = self("inspect", "--format", "{{.State.Pid}}", container).strip()
         words = ["nsenter", "--target", str(self._pid), "--pid", "--mount", "kill", "-KILL", inside]
         subprocess.run(words, check=True, capture_output=True, timeout=30)
@@ -87,11 +101,16 @@ def refusal() -> str:
     if absent:
         return f"not installed: {', '.join(absent)}"
     tried = subprocess.run([*_NAMESPACES, "true"], capture_output=True, text=True, check=False)
-    return f"a Docker daemon needs root and namespaces: {tried.stderr.strip()}" if tried.returncode else ""
+    return (
+        f"a Docker daemon needs root and namespaces: {tried.stderr.strip()}"
+        if tried.returncode
+        else ""
+    )
 
 
 def _addresses(held: socket.socket) -> list[str]:
-    """Addresses for the networks of one daemon: two that make a network at once might choose the same.
+    """Addresses for the networks of one daemon: two that make a network at once might choose the
+    same.
 
     Args:
         held: a new local socket; while it is open, no other daemon of tests gets them.
@@ -101,23 +120,44 @@ def _addresses(held: socket.socket) -> list[str]:
     for number in range(18, 32):
         with contextlib.suppress(OSError):
             held.bind(f"\0iris-docker-{number}")
-            return [f"base=172.{number}.0.0/16,size=24", f"base=192.168.{16 * (number - 18)}.0/20,size=24"]
+            return [
+                f"base=172.{number}.0.0/16,size=24",
+                f"base=192.168.{16 * (number - 18)}.0/20,size=24",
+            ]
     raise LookupError("14 Docker daemons of tests run on this machine")
 
 
 @contextmanager
 def docker_daemon() -> Iterator[Docker]:
-    """A daemon with directories, socket and networks of its own, which leaves the packet filter as it is.
+    """A daemon with directories, socket and networks of its own, which leaves the packet filter as
+    it is.
 
-    All containers end with it, however it ends: they are in its process namespace. Its mounts are seen by nobody else.
-    Raises DaemonEnded.
+    All containers end with it, however it ends: they are in its process namespace. Its mounts are
+    seen by nobody else. Raises DaemonEnded.
     """
-    with socket.socket(socket.AF_UNIX) as held, tempfile.TemporaryDirectory(prefix="iris-docker-") as directory:
+    with (
+        socket.socket(socket.AF_UNIX) as held,
+        tempfile.TemporaryDirectory(prefix="iris-docker-") as directory,
+    ):
         place = Path(directory)
         words = [
             *(*_NAMESPACES, "docker-init", "-s", "--"),
-            *("dockerd", "--data-root", place / "data", "--exec-root", place / "exec", "--pidfile", place / "pid"),
-            *("--host", f"unix://{place / 'socket'}", "--bridge=none", "--iptables=false", "--ip6tables=false"),
+            *(
+                "dockerd",
+                "--data-root",
+                place / "data",
+                "--exec-root",
+                place / "exec",
+                "--pidfile",
+                place / "pid",
+            ),
+            *(
+                "--host",
+                f"unix://{place / 'socket'}",
+                "--bridge=none",
+                "--iptables=false",
+                "--ip6tables=false",
+            ),
             *(word for pool in _addresses(held) for word in ("--default-address-pool", pool)),
         ]
         with _running(place, list(map(str, words))) as docker:
@@ -130,7 +170,9 @@ def _running(place: Path, words: list[str]) -> Iterator[Docker]:
     with log.open("wb") as output:
         namespaces = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
     try:
-        [first] = until(psutil.Process(namespaces.pid).children, "the namespaces are there", _START_S)
+        [first] = until(
+            psutil.Process(namespaces.pid).children, "the namespaces are there", _START_S
+        )
     except psutil.NoSuchProcess:
         raise DaemonEnded(log.read_text()[-3000:]) from None
     docker = Docker(place / "socket", first.pid)
@@ -138,7 +180,9 @@ def _running(place: Path, words: list[str]) -> Iterator[Docker]:
     def answers() -> bool:
         if namespaces.poll() is not None:
             raise DaemonEnded(log.read_text()[-3000:])
-        asked = subprocess.run(["docker", "info"], env=docker.environ, capture_output=True, check=False)
+        asked = subprocess.run(
+            ["docker", "info"], env=docker.environ, capture_output=True, check=False
+        )
         return asked.returncode == 0 and b"Server Version" in asked.stdout
 
     try:
@@ -168,7 +212,9 @@ def docker() -> Iterator[Docker]:
 
 def testcontainers(module: str) -> Any:
     """A module of `testcontainers`, which only tests with a daemon load."""
-    return pytest.importorskip(f"testcontainers.{module}", reason="`make venv` installs testcontainers")
+    return pytest.importorskip(
+        f"testcontainers.{module}", reason="`make venv` installs testcontainers"
+    )
 
 
 @pytest.fixture(scope="session")
@@ -176,7 +222,9 @@ def nats_container(docker: Docker, tmp_path_factory: pytest.TempPathFactory) -> 
     """The address of a server from an image, with one user who may do everything."""
     config = tmp_path_factory.mktemp("nats-container") / "nats.conf"
     store = "jetstream { store_dir: /data, max_file_store: 1TB }\n"
-    config.write_text(f'listen: "0.0.0.0:4222"\nhttp: "0.0.0.0:8222"\nmax_payload: 8MB\n{store}{OPEN}')
+    config.write_text(
+        f'listen: "0.0.0.0:4222"\nhttp: "0.0.0.0:8222"\nmax_payload: 8MB\n{store}{OPEN}'
+    )
     docker.image(NATS, nats_image(), 'ENTRYPOINT ["nats-server"]')
     with testcontainers("core.network").Network() as network:
         server = testcontainers("community.nats").NatsContainer(NATS, network=network)
@@ -193,7 +241,9 @@ async def container_url(nats_container: str) -> str:
 
 @pytest.fixture(scope="session")
 def base_image(docker: Docker) -> str:
-    """What stands for the image of Python; images that are built on it share the layers of their builds."""
+    """What stands for the image of Python; images that are built on it share the layers of their
+    builds.
+    """
     docker.image(PYTHON, python_image(), PATH)
     return PYTHON
 
@@ -203,5 +253,7 @@ def product_image(base: str) -> Iterator[str]:
     """The name of the product's image, built as deploy/docker/README.md says."""
     build = {"buildargs": {"PYTHON": base}, "network_mode": "none"}
     image = testcontainers("core.image")
-    with image.DockerImage(ROOT, tag="iris:tested", dockerfile_path="deploy/docker/Dockerfile", **build) as built:
+    with image.DockerImage(
+        ROOT, tag="iris:tested", dockerfile_path="deploy/docker/Dockerfile", **build
+    ) as built:
         yield str(built)

@@ -1,9 +1,9 @@
 """What a task may try against its host and its neighbours, and which confinement refuses what.
 
-`docs/security.md` shows the table, and each row is tried on each kind of host. The file is also the program of tasks:
-``escapes.py try FACTS`` prints what was not refused, once the file of facts is there; ``leave FACTS`` leaves it
-descriptors and keys, ``keys`` prints how many of these it finds, and ``listen NAME`` has such a socket. It needs
-nothing but Python's standard library.
+`docs/security.md` shows the table, and each row is tried on each kind of host. The file is also the
+program of tasks: ``escapes.py try FACTS`` prints what was not refused, once the file of facts is
+there; ``leave FACTS`` leaves it descriptors and keys, ``keys`` prints how many of these it finds,
+and ``listen NAME`` has such a socket. It needs nothing but Python's standard library.
 """
 
 from __future__ import annotations
@@ -22,7 +22,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-MODES = ("root with bubblewrap", "root without it", "ordinary user with bubblewrap", "ordinary user without it")
+MODES = (
+    "root with bubblewrap",
+    "root without it",
+    "ordinary user with bubblewrap",
+    "ordinary user without it",
+)
 _SANDBOXED = frozenset({MODES[0], MODES[2]})
 _OTHER_USER = frozenset(MODES[:3])
 _ALL = frozenset(MODES)
@@ -52,7 +57,13 @@ class Escape:
 
     def cell(self, mode: str) -> str:
         """What the table says of a kind of host."""
-        return "no" if mode in self.refused else "no with Linux 6.12" if mode in self.scoped else "**yes**"
+        return (
+            "no"
+            if mode in self.refused
+            else "no with Linux 6.12"
+            if mode in self.scoped
+            else "**yes**"
+        )
 
 
 def reads_environment(facts: Facts) -> None:
@@ -120,7 +131,9 @@ def has_privileges(_: Facts) -> None:
 def inherits(facts: Facts) -> None:
     """A descriptor, or a variable of the worker."""
     held = {int(name) for name in os.listdir("/proc/self/fd")} - {0, 1, 2, *facts["left"]}
-    open_ = [fd for fd in held if os.path.exists(f"/proc/self/fd/{fd}")]  # not that of the listing itself
+    open_ = [
+        fd for fd in held if os.path.exists(f"/proc/self/fd/{fd}")
+    ]  # not that of the listing itself
     assert open_ or facts["secret"] in os.environ
 
 
@@ -185,7 +198,11 @@ ESCAPES = (
     Escape("read the worker's environment or memory", _OTHER_USER, reads_environment, _ALL),
     Escape("read the worker's key, and publish as the worker", _OTHER_USER, read("key")),
     Escape("signal the worker or its launcher", _OTHER_USER, signals_worker),
-    Escape("signal the launcher while it starts what is the task's own", _OTHER_USER, signals_launcher_that_starts),
+    Escape(
+        "signal the launcher while it starts what is the task's own",
+        _OTHER_USER,
+        signals_launcher_that_starts,
+    ),
     Escape("connect to the launcher", _OTHER_USER, connects_to_launcher),
     Escape("signal another task", _OTHER_USER, signals_task),
     Escape("read another task's files", _OTHER_USER, read("file")),
@@ -193,9 +210,18 @@ ESCAPES = (
     Escape("read another task's token", _OTHER_USER, read("token")),
     Escape("write outside its directory and the temporary ones", _OTHER_USER, writes_outside),
     Escape("see what else runs on the host", _SANDBOXED, sees_processes),
-    Escape("use a descriptor of an earlier task on a later one's output, files or token", _ALL, uses_descriptors),
+    Escape(
+        "use a descriptor of an earlier task on a later one's output, files or token",
+        _ALL,
+        uses_descriptors,
+    ),
     Escape("read a key that an earlier task has left in a keyring", _ALL, finds_keys),
-    Escape("connect to another task's socket in the abstract namespace", frozenset(), connects_to_another, _ALL),
+    Escape(
+        "connect to another task's socket in the abstract namespace",
+        frozenset(),
+        connects_to_another,
+        _ALL,
+    ),
     Escape("leave something in the host's `/tmp`", _SANDBOXED, leaves_in_tmp),
     Escape("gain privileges by a program with the setuid bit", _ALL, gains_privileges),
     Escape("use capabilities, or be root", _ALL, has_privileges),
@@ -212,7 +238,8 @@ def table() -> str:
     return "\n".join([*head, *("| " + " | ".join(row) + " |" for row in rows)])
 
 
-# ── the programs of tasks ───────────────────────────────────────────────────────────────────────────────────────────
+# ── the programs of tasks
+# ───────────────────────────────────────────────────────────────────────────────────────────
 
 _ADD_KEY, _KEYCTL = {"x86_64": (248, 250), "aarch64": (217, 219)}[os.uname().machine]
 _SEARCH = 10
@@ -232,7 +259,12 @@ def leave(facts: Path) -> None:
 
 
 def count_keys() -> None:
-    print(sum(_libc.syscall(_KEYCTL, _SEARCH, keyring, b"user", b"left", 0) >= 0 for keyring in _KEYRINGS))
+    print(
+        sum(
+            _libc.syscall(_KEYCTL, _SEARCH, keyring, b"user", b"left", 0) >= 0
+            for keyring in _KEYRINGS
+        )
+    )
 
 
 def listen(name: Path) -> None:
@@ -265,7 +297,12 @@ def try_all(path: Path) -> None:
 
 def main() -> None:
     program, *words = sys.argv[1:]
-    programs: dict[str, Callable[..., None]] = {"try": try_all, "leave": leave, "keys": count_keys, "listen": listen}
+    programs: dict[str, Callable[..., None]] = {
+        "try": try_all,
+        "leave": leave,
+        "keys": count_keys,
+        "listen": listen,
+    }
     programs[program](*map(Path, words))
 
 

@@ -1,7 +1,8 @@
-"""A small cluster in the middle of a day's work: a sweep with failures, gangs, a pipeline, a deployment, a lost host.
+"""A small cluster in the middle of a day's work: a sweep with failures, gangs, a pipeline, a
+deployment, a lost host.
 
-Its records are made by the changes that a real cluster writes, and served to a gateway by the views of the state
-service. The same moment gives the same cluster.
+Its records are made by the changes that a real cluster writes, and served to a gateway by the views
+of the state service. The same moment gives the same cluster.
 """
 
 from __future__ import annotations
@@ -76,7 +77,10 @@ class Story:
         self._steps.append((self.now_ms - round(1000 * ago_s), len(self._steps), change))
 
     def host(self, name: str, total: Amount, **attributes: str | int | float) -> None:
-        self.add(5 * _HOUR_S, c.WorkerRegistered(name, "i", {"zone": "eu-1", **attributes}, total, version="0.1.0"))
+        self.add(
+            5 * _HOUR_S,
+            c.WorkerRegistered(name, "i", {"zone": "eu-1", **attributes}, total, version="0.1.0"),
+        )
 
     def job(self, name: str, ago_s: float, **spec: Any) -> int:
         """Submit a job; its number, which grows with the time."""
@@ -89,8 +93,12 @@ class Story:
         self.add(ago_s, c.JobAdmitted(number, name, made, user, at_ms, at_ms, parent))
         return number
 
-    def run(self, job: int, index: int, host: str, ago_s: float, took_s: float | None, **end: Any) -> None:
-        """One attempt, placed ``ago_s``; ``took_s`` None: it runs. ``attempt``, ``error``: see `_end`."""
+    def run(
+        self, job: int, index: int, host: str, ago_s: float, took_s: float | None, **end: Any
+    ) -> None:
+        """One attempt, placed ``ago_s``; ``took_s`` None: it runs. ``attempt``, ``error``: see
+        `_end`.
+        """
         attempt = end.get("attempt", 0)
         self.add(ago_s, c.Assigned(job, index, attempt, host))
         self.add(ago_s - 0.4, c.Staged(job, index, attempt, KernelStatus.PREPARING))
@@ -99,27 +107,44 @@ class Story:
             self._end(job, index, ago_s - took_s, **end)
 
     def _end(
-        self, job: int, index: int, ago_s: float, *, attempt: int = 0, error: str = "", retried: bool = False
+        self,
+        job: int,
+        index: int,
+        ago_s: float,
+        *,
+        attempt: int = 0,
+        error: str = "",
+        retried: bool = False,
     ) -> None:
         """The end of an attempt; ``error``: the last line it printed to stderr."""
         state = TaskState.FAILED if error else TaskState.SUCCEEDED
         tail = f"step {self.random.randrange(100, 900)}: lr 3.0e-03\nTraceback (most recent call last):\n{error}\n"
         peak = self.random.randrange(900, 3600) << 20
-        ended = Ended(Cause.EXITED, 1 if error else 0, stderr_tail=tail if error else "", peak_rss_bytes=peak)
+        ended = Ended(
+            Cause.EXITED, 1 if error else 0, stderr_tail=tail if error else "", peak_rss_bytes=peak
+        )
         left = TaskState.PENDING if retried else state
         charged = Budget.FAILURE if error else None
-        moved = c.Moved(job, index, attempt, left, state, Cause.EXITED, Initiator.WORKER, True, charged, ended)
+        moved = c.Moved(
+            job, index, attempt, left, state, Cause.EXITED, Initiator.WORKER, True, charged, ended
+        )
         self.add(ago_s, moved)
         if error:
-            self.printed.append((job, index, attempt, "stderr", tail, self.now_ms - round(1000 * ago_s)))
+            self.printed.append(
+                (job, index, attempt, "stderr", tail, self.now_ms - round(1000 * ago_s))
+            )
 
     def print(self, job: int, index: int, lines: str, ago_s: float = 1.0, attempt: int = 0) -> None:
-        self.printed.append((job, index, attempt, "stdout", lines, self.now_ms - round(1000 * ago_s)))
+        self.printed.append(
+            (job, index, attempt, "stdout", lines, self.now_ms - round(1000 * ago_s))
+        )
 
     def applied(self) -> tuple[Ledger, list[Publication]]:
         """The ledger after all changes, and the events of them."""
         ledger, told = Ledger(), list[Publication]()
-        for sequence, (at_ms, _, change) in enumerate(sorted(self._steps, key=lambda step: step[:2]), 1):
+        for sequence, (at_ms, _, change) in enumerate(
+            sorted(self._steps, key=lambda step: step[:2]), 1
+        ):
             ledger.now_ms = at_ms
             apply(ledger, change, at_ms)
             told += events(ledger.facts, sequence)
@@ -157,7 +182,9 @@ async def show_example(iris: House, now_ms: int) -> Ledger:
     for job, index, attempt, stream, text, at_ms in sorted(story.printed, key=lambda one: one[-1]):
         offset = offsets.get((job, index, attempt, stream), 0)
         offsets[job, index, attempt, stream] = offset + len(text.encode())
-        await iris.state.print(job, index, text, attempt=attempt, stream=stream, at_ms=at_ms, offset=offset)
+        await iris.state.print(
+            job, index, text, attempt=attempt, stream=stream, at_ms=at_ms, offset=offset
+        )
     _requests(ledger)
     show(iris, ledger)
     await _describe(iris, now_ms)
@@ -178,7 +205,9 @@ async def _describe(iris: House, now_ms: int) -> None:
     def tell(message: Any) -> None:
         for number, service in enumerate(("state", "scheduler", "gateway", "proxy"), 2):
             replica = ReplicaInfo(False, 3, 41, 0, 7, {}) if service == "state" else None
-            info = ServiceInfo(service, f"{service}2", "0.1.0", "host-b", 4000 + number, began_ms, "", replica)
+            info = ServiceInfo(
+                service, f"{service}2", "0.1.0", "host-b", 4000 + number, began_ms, "", replica
+            )
             bus.publish(message.reply, pack(info))
 
     await bus.subscribe(DESCRIBE, tell)
@@ -189,7 +218,12 @@ def example(now_ms: int) -> Story:
     story = Story(now_ms)
     for name in _SLICES:
         for number in range(4):
-            place = {"tpu-name": name, "tpu-worker-id": number, "tpu-topology": "v5litepod-16", "device-type": "tpu"}
+            place = {
+                "tpu-name": name,
+                "tpu-worker-id": number,
+                "tpu-topology": "v5litepod-16",
+                "device-type": "tpu",
+            }
             story.host(f"{name}-w{number}", _TPU, **place)
     for name in _HOSTS:
         story.host(name, _CPU)
@@ -205,7 +239,10 @@ def example(now_ms: int) -> Story:
     return story
 
 
-_HANDLER = {SessionStatus.SCHEDULED: "ScheduleNewSessions", SessionStatus.RUNNING: "PromoteToRunning"}
+_HANDLER = {
+    SessionStatus.SCHEDULED: "ScheduleNewSessions",
+    SessionStatus.RUNNING: "PromoteToRunning",
+}
 
 
 def _gang_spec() -> dict[str, Any]:
@@ -216,17 +253,37 @@ def _gang_spec() -> dict[str, Any]:
 
 def _gang(story: Story) -> None:
     """Placed on slice-d, whose third host was lost; since then on slice-a."""
-    gang = story.job(GANG, 2700, **_gang_spec(), max_retries_failure=2, labels={"team": "language"}, band="production")
+    gang = story.job(
+        GANG,
+        2700,
+        **_gang_spec(),
+        max_retries_failure=2,
+        labels={"team": "language"},
+        band="production",
+    )
     for index in range(4):
         story.run(gang, index, f"slice-d-w{index}", 2680, None)
         lost = index == 2
         cause = Cause.WORKER_LOST if lost else Cause.COSCHEDULED_RESTART
         shown = TaskState.WORKER_FAILED if lost else TaskState.PREEMPTED
-        words = "its worker was lost" if lost else "started again, because task 2 had a worker failure"
+        words = (
+            "its worker was lost" if lost else "started again, because task 2 had a worker failure"
+        )
         ended = Ended(cause, error=words)
         story.add(
             1490,
-            c.Moved(gang, index, 0, TaskState.PENDING, shown, cause, Initiator.SYSTEM, True, Budget.PREEMPTION, ended),
+            c.Moved(
+                gang,
+                index,
+                0,
+                TaskState.PENDING,
+                shown,
+                cause,
+                Initiator.SYSTEM,
+                True,
+                Budget.PREEMPTION,
+                ended,
+            ),
         )
         story.run(gang, index, f"slice-a-w{index}", 1400 - index, None, attempt=1)
         lines = "".join(
@@ -237,7 +294,10 @@ def _gang(story: Story) -> None:
     for ago_s, status in ((2680, SessionStatus.SCHEDULED), (2676, SessionStatus.RUNNING)):
         story.add(ago_s, c.SessionMoved(gang, status, _HANDLER[status]))
     story.add(
-        1489, c.SessionMoved(gang, SessionStatus.PENDING, "RegressToPending", reason="task 2 had a worker failure")
+        1489,
+        c.SessionMoved(
+            gang, SessionStatus.PENDING, "RegressToPending", reason="task 2 had a worker failure"
+        ),
     )
     for ago_s, status in ((1399, SessionStatus.SCHEDULED), (1394, SessionStatus.RUNNING)):
         story.add(ago_s, c.SessionMoved(gang, status, _HANDLER[status]))
@@ -251,24 +311,39 @@ def _finished(story: Story) -> None:
         ago_s = 3550 - 54 * number + story.random.randrange(30)
         name = f"/{users[number % 4]}/{kinds[number % 3]}-{1200 + number}"
         tasks = story.random.choice((1, 1, 2, 4, 8))
-        job = story.job(name, ago_s, replicas=tasks, resources=ResourceRequest(2000, 4 * _GIB), band="batch")
+        job = story.job(
+            name, ago_s, replicas=tasks, resources=ResourceRequest(2000, 4 * _GIB), band="batch"
+        )
         longest = 0.0
         for index in range(tasks):
             took_s = story.random.uniform(20, 110)
             longest = max(longest, took_s)
             waited_s = story.random.uniform(0.2, 25)
-            error = "FileNotFoundError: /data/shards/0041.tar" if number in (12, 60) and index == 0 else ""
-            story.run(job, index, _HOSTS[(number + index) % 11], ago_s - waited_s, took_s, error=error)
+            error = (
+                "FileNotFoundError: /data/shards/0041.tar"
+                if number in (12, 60) and index == 0
+                else ""
+            )
+            story.run(
+                job, index, _HOSTS[(number + index) % 11], ago_s - waited_s, took_s, error=error
+            )
         failed = number in (12, 60)
         state = JobState.FAILED if failed else JobState.SUCCEEDED
         story.add(ago_s - 5, c.JobMoved(job, JobState.RUNNING))
-        story.add(ago_s - 26 - longest, c.JobMoved(job, state, None, "task 0 failed: exit code 1" if failed else ""))
+        story.add(
+            ago_s - 26 - longest,
+            c.JobMoved(job, state, None, "task 0 failed: exit code 1" if failed else ""),
+        )
 
 
 def _serving(story: Story) -> None:
-    """Three routes that serve, and an update: two routes of its revision failed to start, and one is starting."""
+    """Three routes that serve, and an update: two routes of its revision failed to start, and one
+    is starting.
+    """
     resources = ResourceRequest(4000, 16 * _GIB)
-    template = RouteTemplate(("python", "serve.py", "--model", "chat-3b"), resources=resources, labels={"team": "chat"})
+    template = RouteTemplate(
+        ("python", "serve.py", "--model", "chat-3b"), resources=resources, labels={"team": "chat"}
+    )
     spec = DeploymentSpec(DEPLOYMENT, template, replicas=3, user="mary")
     story.add(3300, c.DeploymentCreated(1, spec, "mary"))
     discovered = []
@@ -278,28 +353,47 @@ def _serving(story: Story) -> None:
         story.run(job, 0, f"cpu-{route:02}", 3294, None)
         address = f"10.0.0.{route}:31000"
         story.add(3290, c.JobMoved(job, JobState.RUNNING))
-        story.add(3289, c.RouteMoved(1, route, RouteStatus.PROVISIONING, "ProvisioningRoute", job=job))
+        story.add(
+            3289, c.RouteMoved(1, route, RouteStatus.PROVISIONING, "ProvisioningRoute", job=job)
+        )
         story.add(3288, c.RouteProbed(1, route, address))
-        story.add(3287, c.RouteMoved(1, route, RouteStatus.HEALTHY, "HealthCheckRoute", passed=True))
+        story.add(
+            3287, c.RouteMoved(1, route, RouteStatus.HEALTHY, "HealthCheckRoute", passed=True)
+        )
         discovered.append(DiscoveredRoute(f"r1-{route}", address))
     story.add(3286, c.RoutesDiscovered(1, 1, tuple(discovered)))
     story.add(3285, c.RolledOut(1, Rollout(stable=1)))
     story.add(3284, c.DeploymentMoved(1, DeploymentLifecycle.READY, "ScalingDeployment"))
     larger = msgspec.structs.replace(template, command=("python", "serve.py", "--model", "chat-7b"))
-    story.add(200, c.DeploymentChanged(1, msgspec.structs.replace(spec, template=larger), 2, by_owner=True))
+    story.add(
+        200,
+        c.DeploymentChanged(1, msgspec.structs.replace(spec, template=larger), 2, by_owner=True),
+    )
     story.add(199, c.DeploymentMoved(1, DeploymentLifecycle.DEPLOYING, "UpdateDeployment"))
     for number, ago_s in ((4, 198), (5, 120), (6, 30)):
         story.add(ago_s, c.RouteCreated(1, number, 2))
         job = story.job(f"/{DEPLOYMENT}/r2-{number}", ago_s - 1, **_route(larger))
         fails = number != 6
-        story.run(job, 0, f"cpu-{number:02}", ago_s - 2, 20 if fails else None, error=NO_MEMORY if fails else "")
+        story.run(
+            job,
+            0,
+            f"cpu-{number:02}",
+            ago_s - 2,
+            20 if fails else None,
+            error=NO_MEMORY if fails else "",
+        )
         story.add(ago_s - 6.5, c.JobMoved(job, JobState.RUNNING))
-        story.add(ago_s - 7, c.RouteMoved(1, number, RouteStatus.PROVISIONING, "ProvisioningRoute", job=job))
+        story.add(
+            ago_s - 7,
+            c.RouteMoved(1, number, RouteStatus.PROVISIONING, "ProvisioningRoute", job=job),
+        )
         if fails:
             reason = "task 0 failed: exit code 1"
             story.add(ago_s - 22.5, c.JobMoved(job, JobState.FAILED, Cause.EXITED, reason))
             gone, gave_up = RouteStatus.FAILED_TO_START, SchedulingResult.GIVE_UP
-            story.add(ago_s - 23, c.RouteMoved(1, number, gone, "ProvisioningRoute", gave_up, reason))
+            story.add(
+                ago_s - 23, c.RouteMoved(1, number, gone, "ProvisioningRoute", gave_up, reason)
+            )
     progress = RolloutProgress(story.now_ms - 199_000, old=3, failed=2)
     story.add(20, c.RolledOut(1, Rollout(stable=1, progress=progress)))
 
@@ -319,14 +413,30 @@ def _requests(ledger: Ledger) -> None:
 
 
 def _route(template: RouteTemplate) -> dict[str, Any]:
-    return {"user": "mary", "command": template.command, "resources": template.resources, "labels": template.labels}
+    return {
+        "user": "mary",
+        "command": template.command,
+        "resources": template.resources,
+        "labels": template.labels,
+    }
 
 
 def _sweep(story: Story) -> None:
     """300 tasks on 36 places; 33 fail, most of them alike, and some are tried twice."""
-    spec: dict[str, Any] = {"replicas": 300, "max_task_failures": 20, "max_retries_failure": 1, "band": "batch"}
+    spec: dict[str, Any] = {
+        "replicas": 300,
+        "max_task_failures": 20,
+        "max_retries_failure": 1,
+        "band": "batch",
+    }
     spec["labels"] = {"team": "vision", "sweep": "lr"}
-    job = story.job(SWEEP, 2400, **spec, resources=ResourceRequest(2000, 4 * _GIB), command=("python", "sweep.py"))
+    job = story.job(
+        SWEEP,
+        2400,
+        **spec,
+        resources=ResourceRequest(2000, 4 * _GIB),
+        command=("python", "sweep.py"),
+    )
     free = [(place / 9 - 2396.0, place) for place in range(36)]
     heapify(free)
     bad = set(story.random.sample(range(300), 33))
@@ -335,7 +445,11 @@ def _sweep(story: Story) -> None:
         began, place = free[0]
         host, ago_s = _HOSTS[place % 11], -began
         took_s = story.random.uniform(90, 330)
-        error = (NAN.format(story.random.randrange(200, 900)) if index % 7 else MEMORY) if index in bad else ""
+        error = (
+            (NAN.format(story.random.randrange(200, 900)) if index % 7 else MEMORY)
+            if index in bad
+            else ""
+        )
         retried = bool(error) or index % 41 == 5
         if retried:
             first_s = story.random.uniform(30, 80)
@@ -349,7 +463,8 @@ def _sweep(story: Story) -> None:
         last = min(last, ago_s - took_s)
     story.add(2390, c.JobMoved(job, JobState.RUNNING))
     story.add(
-        max(1.0, last - 1), c.JobMoved(job, JobState.FAILED, Cause.EXITED, f"task {min(bad)} failed: exit code 1")
+        max(1.0, last - 1),
+        c.JobMoved(job, JobState.FAILED, Cause.EXITED, f"task {min(bad)} failed: exit code 1"),
     )
 
 
@@ -358,7 +473,9 @@ def _pipeline(story: Story) -> None:
     parent = story.job(PIPELINE, 620, command=("python", "nightly.py"), labels={"team": "data"})
     story.run(parent, 0, "cpu-07", 618, None)
     story.add(613, c.JobMoved(parent, JobState.RUNNING))
-    tokenize = story.job(f"{PIPELINE}/tokenize", 600, replicas=8, resources=ResourceRequest(4000, 8 * _GIB))
+    tokenize = story.job(
+        f"{PIPELINE}/tokenize", 600, replicas=8, resources=ResourceRequest(4000, 8 * _GIB)
+    )
     for index in range(8):
         story.run(tokenize, index, _HOSTS[index], 599, 100 + 9 * index)
     story.add(590, c.JobMoved(tokenize, JobState.RUNNING))
@@ -369,7 +486,9 @@ def _pipeline(story: Story) -> None:
     for ago_s, status in ((420, SessionStatus.SCHEDULED), (415, SessionStatus.RUNNING)):
         story.add(ago_s, c.SessionMoved(train, status, _HANDLER[status]))
     story.add(414, c.JobMoved(train, JobState.RUNNING))
-    evaluate = story.job(f"{PIPELINE}/train/evaluate", 300, replicas=2, resources=ResourceRequest(4000, 8 * _GIB))
+    evaluate = story.job(
+        f"{PIPELINE}/train/evaluate", 300, replicas=2, resources=ResourceRequest(4000, 8 * _GIB)
+    )
     for index in range(2):
         story.run(evaluate, index, _HOSTS[8 + index], 298, None if index else 120)
     story.add(290, c.JobMoved(evaluate, JobState.RUNNING))
@@ -378,12 +497,16 @@ def _pipeline(story: Story) -> None:
 def _newest(story: Story) -> None:
     """What runs now and what waits, and why."""
     device = Device("tpu", "v5litepod-16", 4)
-    probe = story.job("/mia/probe", 540, replicas=2, resources=ResourceRequest(8000, 16 * _GIB, 0, device))
+    probe = story.job(
+        "/mia/probe", 540, replicas=2, resources=ResourceRequest(8000, 16 * _GIB, 0, device)
+    )
     for index in range(2):
         story.run(probe, index, f"slice-c-w{index}", 538, None)
     story.add(530, c.JobMoved(probe, JobState.RUNNING))
     story.job(WAITING, 480, **_gang_spec(), labels={"team": "vision"})
-    augment = story.job("/mia/augment", 330, replicas=120, resources=ResourceRequest(8000, 8 * _GIB), band="batch")
+    augment = story.job(
+        "/mia/augment", 330, replicas=120, resources=ResourceRequest(8000, 8 * _GIB), band="batch"
+    )
     for index in range(70):
         begun_s = 328 - 12 * (index // 6) - index % 6
         story.run(augment, index, _HOSTS[index % 11], begun_s, 120 if index < 46 else None)
@@ -393,7 +516,25 @@ def _newest(story: Story) -> None:
         story.run(cancelled, index, _HOSTS[index], 279, None)
         ended = Ended(Cause.CANCELLED, signal=15)
         killed = TaskState.KILLED
-        story.add(200, c.Moved(cancelled, index, 0, killed, killed, Cause.CANCELLED, Initiator.USER, True, ended=ended))
+        story.add(
+            200,
+            c.Moved(
+                cancelled,
+                index,
+                0,
+                killed,
+                killed,
+                Cause.CANCELLED,
+                Initiator.USER,
+                True,
+                ended=ended,
+            ),
+        )
     story.add(275, c.JobMoved(cancelled, JobState.RUNNING))
-    story.add(200, c.JobMoved(cancelled, JobState.KILLED, Cause.CANCELLED, "cancelled by ken: wrong shards"))
-    story.job("/ken/tokenize", 160, replicas=24, resources=ResourceRequest(4000, 8 * _GIB), band="batch")
+    story.add(
+        200,
+        c.JobMoved(cancelled, JobState.KILLED, Cause.CANCELLED, "cancelled by ken: wrong shards"),
+    )
+    story.job(
+        "/ken/tokenize", 160, replicas=24, resources=ResourceRequest(4000, 8 * _GIB), band="batch"
+    )

@@ -1,11 +1,12 @@
 """Breadth-first search over every way in which a session of two kernels can progress.
 
-A world is the machine, two hosts with room for one kernel each, and the orders under way to them. In each state every
-action is tried: an order is taken, or lost, or taken with its answer lost; a kernel is prepared, runs, exits well or
-badly, cannot be brought up; a stop takes effect; a host heartbeats, restarts with or without its processes, is given up
-for lost while they live on; the job is cancelled; the scheduler plans; the clock passes what is due, timeout included.
-With nothing forgiven the whole space has 32,360 states, at most 19 actions from the beginning; a limit of 40,000 looks
-into all of them in a minute. Out of scope: what must hold in each state (the test says it).
+A world is the machine, two hosts with room for one kernel each, and the orders under way to them.
+In each state every action is tried: an order is taken, or lost, or taken with its answer lost; a
+kernel is prepared, runs, exits well or badly, cannot be brought up; a stop takes effect; a host
+heartbeats, restarts with or without its processes, is given up for lost while they live on; the job
+is cancelled; the scheduler plans; the clock passes what is due, timeout included. With nothing
+forgiven the whole space has 32,360 states, at most 19 actions from the beginning; a limit of 40,000
+looks into all of them in a minute. Out of scope: what must hold in each state (the test says it).
 """
 
 from __future__ import annotations
@@ -21,7 +22,14 @@ from iris_core import codec, subjects
 from iris_core.messages.gateway_state import AdminCommand, CancelJob, SubmitJob
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.scheduler_state import FullSnapshot
-from iris_core.messages.state_worker import Ended, HeartbeatMessage, Order, Register, Stage, WorkerReport
+from iris_core.messages.state_worker import (
+    Ended,
+    HeartbeatMessage,
+    Order,
+    Register,
+    Stage,
+    WorkerReport,
+)
 from iris_core.spec.jobs import Coscheduling, JobSpec
 from iris_core.spec.resources import Amount
 from iris_core.states import Cause, KernelStatus, SessionStatus, WorkerState
@@ -36,7 +44,9 @@ K = KernelStatus
 Action = tuple[str, ...]
 Path = tuple[Action, ...]
 HOSTS = ("a", "b")
-UNFAIR = frozenset({"cancel", "lost", "drop", "lose answer", "exit 1", "infra", "vanish", "restart"})
+UNFAIR = frozenset(
+    {"cancel", "lost", "drop", "lose answer", "exit 1", "infra", "vanish", "restart"}
+)
 """What the world does to a session; without any more of it, every session must come to an end."""
 
 
@@ -74,14 +84,19 @@ class Cell:
             self._register(name)
         self._command(subjects.CMD_SUBMIT, SubmitJob(spec, ADMIN, "submit", self.now_ms))
 
-    # ── what can happen ─────────────────────────────────────────────────────────────────────────────────────────
+    # ── what can happen
+    # ─────────────────────────────────────────────────────────────────────────────────────────
 
     def actions(self) -> Iterator[Action]:
         """Everything that can happen now."""
         job = self.machine.ledger.jobs[1]
         if not job.is_terminal:
             yield ("cancel",)
-        if job.session is not None and job.session.status is SessionStatus.PENDING and not job.is_terminal:
+        if (
+            job.session is not None
+            and job.session.status is SessionStatus.PENDING
+            and not job.is_terminal
+        ):
             yield ("plan",)
         if self._due() is not None:
             yield ("clock",)
@@ -106,14 +121,22 @@ class Cell:
             yield from self._of_kernel(name, host, ref, stage)
 
     def _has_news(self, name: str, host: Host) -> bool:
-        """Whether a heartbeat would say anything that the ledger does not know, or ask for anything."""
+        """Whether a heartbeat would say anything that the ledger does not know, or ask for
+        anything.
+        """
         ledger = self.machine.ledger
         if ledger.workers[name].state is WorkerState.LOST:
             return True
-        held = {AttemptRef(*key): attempt.status for key, attempt in ledger.presence[name].open.items()}
-        return held != host.stages or bool(host.ends) or any(s is K.TERMINATING for s in held.values())
+        held = {
+            AttemptRef(*key): attempt.status for key, attempt in ledger.presence[name].open.items()
+        }
+        return (
+            held != host.stages or bool(host.ends) or any(s is K.TERMINATING for s in held.values())
+        )
 
-    def _of_kernel(self, name: str, host: Host, ref: AttemptRef, stage: KernelStatus) -> Iterator[Action]:
+    def _of_kernel(
+        self, name: str, host: Host, ref: AttemptRef, stage: KernelStatus
+    ) -> Iterator[Action]:
         which = (name, f"{ref.index}.{ref.attempt}")
         if ref in host.stopping:
             yield ("stop", *which)
@@ -128,7 +151,7 @@ class Cell:
             yield ("exit 0", *which)
             yield ("exit 1", *which)
 
-    # ── doing it ────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── doing it ──────────────────────────────────────────────────────────────────────────────────
 
     def do(self, action: Action) -> None:
         """Let one of the actions happen."""
@@ -148,7 +171,11 @@ class Cell:
         order = host.orders.pop(0)
         expired = 0 < order.expires_ms < self.now_ms
         if what != "drop":
-            self._execute(name, host, msgspec.structs.replace(order, prepare=(), start=()) if expired else order)
+            self._execute(
+                name,
+                host,
+                msgspec.structs.replace(order, prepare=(), start=()) if expired else order,
+            )
         error = "" if what == "take" and not expired else "no answer"
         if order.prepare or order.start or error:
             self._step(DeliveryResult(name, order, error, monotonic_ms=self.now_ms))
@@ -172,7 +199,10 @@ class Cell:
 
     def _tell_ends(self, name: str, host: Host) -> None:
         if host.ends:
-            self._say(name, *(Stage(ref, K.TERMINATED, self.now_ms, ended) for ref, ended in host.ends.items()))
+            self._say(
+                name,
+                *(Stage(ref, K.TERMINATED, self.now_ms, ended) for ref, ended in host.ends.items()),
+            )
             host.ends = {}
 
     def _kernel(self, what: str, name: str, ref: AttemptRef) -> None:
@@ -202,12 +232,18 @@ class Cell:
         host.beats += 1
         stages = tuple(Stage(ref, stage, self.now_ms) for ref, stage in host.stages.items())
         now_ms, incarnation = self.now_ms, str(host.incarnation)
-        heartbeat = HeartbeatMessage(name, incarnation, host.beats, now_ms, stages, monotonic_ms=now_ms)
+        heartbeat = HeartbeatMessage(
+            name, incarnation, host.beats, now_ms, stages, monotonic_ms=now_ms
+        )
         self._step(Heartbeat(subjects.heartbeat(name), codec.pack(heartbeat)))
 
     def _lost(self, name: str) -> None:
-        self.hosts[name].forsaken.update(AttemptRef(*key) for key in self.machine.ledger.presence[name].open)
-        self._command(subjects.CMD_ADMIN, AdminCommand("mark_lost", name, ADMIN, self._fresh(), self.now_ms))
+        self.hosts[name].forsaken.update(
+            AttemptRef(*key) for key in self.machine.ledger.presence[name].open
+        )
+        self._command(
+            subjects.CMD_ADMIN, AdminCommand("mark_lost", name, ADMIN, self._fresh(), self.now_ms)
+        )
 
     def _vanish(self, name: str) -> None:
         """The host restarts and has lost its processes."""
@@ -232,7 +268,9 @@ class Cell:
         self._step(Request(subjects.STATE_PLAN, codec.pack(first_fit.plan(snapshot)), "plan"))
 
     def _clock(self) -> None:
-        """Let the next thing come due, and nobody be lost by it: hosts heartbeat whenever they like."""
+        """Let the next thing come due, and nobody be lost by it: hosts heartbeat whenever they
+        like.
+        """
         due = self._due()
         assert due is not None
         self.now_ms = max(due, self.now_ms)
@@ -244,7 +282,9 @@ class Cell:
 
     def _due(self) -> int | None:
         """When the service would wake up by itself, or somebody is let back onto a host, ms."""
-        kept_off = [until for hosts in self.machine.ledger.avoided.values() for until in hosts.values()]
+        kept_off = [
+            until for hosts in self.machine.ledger.avoided.values() for until in hosts.values()
+        ]
         dues = [due for due in (self.machine.next_due(), *kept_off) if due is not None]
         return min((due for due in dues if due > self.now_ms), default=self.machine.next_due())
 
@@ -252,7 +292,9 @@ class Cell:
         host = self.hosts[name]
         self.now_ms += 1
         stages = tuple(Stage(ref, stage, self.now_ms) for ref, stage in host.stages.items())
-        start = Register(name, str(host.incarnation), {"rack": "r"}, Amount(1000), self.now_ms, stages)
+        start = Register(
+            name, str(host.incarnation), {"rack": "r"}, Amount(1000), self.now_ms, stages
+        )
         self._step(Request(subjects.report(name), self._report(name, register=start), "r"))
 
     def _say(self, name: str, *stages: Stage) -> None:
@@ -278,7 +320,8 @@ class Cell:
             if one.order not in host.orders:
                 host.orders.append(one.order)
 
-    # ── what a state is ─────────────────────────────────────────────────────────────────────────────────────────
+    # ── what a state is
+    # ─────────────────────────────────────────────────────────────────────────────────────────
 
     def key(self) -> object:
         """Everything that decides what can happen, without times."""
@@ -287,7 +330,9 @@ class Cell:
         return (
             job.state,
             tuple(_task(task) for task in job.tasks),
-            (job.session.status, tuple(sorted(job.session.tries.items()))) if job.session is not None else None,
+            (job.session.status, tuple(sorted(job.session.tries.items())))
+            if job.session is not None
+            else None,
             tuple(_host(host) for host in self.hosts.values()),
             tuple(worker.state for worker in machine.ledger.workers.values()),
             tuple(sorted(key for key, _ in machine.round.deliveries.again.items())),
@@ -321,7 +366,13 @@ def _host(host: Host) -> tuple[object, ...]:
         tuple(sorted(host.may_start)),
         tuple(sorted(host.stopping)),
         tuple(
-            (o.prepare, o.start, tuple(s.ref for s in o.stop), o.register, o.incarnation == str(host.incarnation))
+            (
+                o.prepare,
+                o.start,
+                tuple(s.ref for s in o.stop),
+                o.register,
+                o.incarnation == str(host.incarnation),
+            )
             for o in host.orders
         ),
     )
@@ -329,7 +380,9 @@ def _host(host: Host) -> tuple[object, ...]:
 
 @dataclass
 class Space:
-    """What was found: each state's path, the states each leads to and by which action, and which are over."""
+    """What was found: each state's path, the states each leads to and by which action, and which
+    are over.
+    """
 
     paths: list[Path] = field(default_factory=list)
     edges: list[dict[Action, int]] = field(default_factory=list)
@@ -338,11 +391,21 @@ class Space:
 
 
 def gang(**options: object) -> JobSpec:
-    return JobSpec(name="/g", command=("true",), replicas=2, coscheduling=Coscheduling("rack"), **options)  # type: ignore[arg-type]
+    return JobSpec(
+        name="/g", command=("true",), replicas=2, coscheduling=Coscheduling("rack"), **options
+    )  # type: ignore[arg-type]
 
 
-def explore(spec: JobSpec, policy: Policy, inspect: Callable[[Cell, Path], None], limit: int, root: Path = ()) -> Space:
-    """Every state within ``limit`` states looked into, nearest to the root first; ``inspect`` is asked in each."""
+def explore(
+    spec: JobSpec,
+    policy: Policy,
+    inspect: Callable[[Cell, Path], None],
+    limit: int,
+    root: Path = (),
+) -> Space:
+    """Every state within ``limit`` states looked into, nearest to the root first; ``inspect`` is
+    asked in each.
+    """
     space = Space()
     known: dict[object, int] = {}
     frozen: deque[tuple[int, list[Action], bytes]] = deque()

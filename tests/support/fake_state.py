@@ -1,6 +1,8 @@
-"""A minimal state service for tests of the gateway: real messages on a real or in-memory bus, no rules.
+"""A minimal state service for tests of the gateway: real messages on a real or in-memory bus, no
+rules.
 
-It keeps jobs in a dict, answers commands and queries, and tells events and output when a test says so.
+It keeps jobs in a dict, answers commands and queries, and tells events and output when a test says
+so.
 """
 
 from __future__ import annotations
@@ -75,7 +77,9 @@ class FakeState:
         self._subscriptions = [
             await self.bus.subscribe(subjects.STATE_COMMAND, self.on_command),
             await self.bus.subscribe(subjects.STATE_QUERY, self.on_query),
-            await self.bus.subscribe(subjects.STATE_PING, lambda m: self.bus.publish(m.reply, pack(Ping("fake")))),
+            await self.bus.subscribe(
+                subjects.STATE_PING, lambda m: self.bus.publish(m.reply, pack(Ping("fake")))
+            ),
             await self.bus.subscribe(subjects.SCHEDULER_PLAN, self.on_plan),
             await self.bus.subscribe(subjects.DESCRIBE, self.on_describe),
         ]
@@ -100,7 +104,11 @@ class FakeState:
             return self.admit(command)
         if isinstance(command, CancelJob):
             task = self.find_task(command.job)
-            return Answer("accepted", to_json(self.find(task.job))) if task else self.change(command.job, "killed")
+            return (
+                Answer("accepted", to_json(self.find(task.job)))
+                if task
+                else self.change(command.job, "killed")
+            )
         if isinstance(command, AdminCommand):
             return Answer("accepted", to_json({"id": command.target, **command.arguments}))
         if isinstance(command, GrowJob):
@@ -109,17 +117,24 @@ class FakeState:
             return Answer("accepted", to_json({"id": "h1"}))
         if isinstance(command, RequeueTasks):
             task = self.find_task(command.target)
-            return Answer("accepted", to_json(self.find(task.job if task is not None else command.target)))
+            return Answer(
+                "accepted", to_json(self.find(task.job if task is not None else command.target))
+            )
         return Answer("created", to_json(self.find(command.job)))
 
     def admit(self, command: SubmitJob) -> Answer:
         key = f"{command.caller.user} {command.idempotency_key}"
         if command.idempotency_key and key in self.keys:
             return Answer("replayed", to_json(self.jobs[self.keys[key]]))
-        if command.spec.name in self.jobs and self.jobs[command.spec.name].state in ("pending", "running"):
+        if command.spec.name in self.jobs and self.jobs[command.spec.name].state in (
+            "pending",
+            "running",
+        ):
             if command.if_exists == "keep":
                 return Answer("ok", to_json(self.jobs[command.spec.name]))
-            return refusal("conflict", f"{command.spec.name} is {self.jobs[command.spec.name].state}")
+            return refusal(
+                "conflict", f"{command.spec.name} is {self.jobs[command.spec.name].state}"
+            )
         job = self.add(command)
         self.keys[key] = job.name
         return Answer("created", to_json(job))
@@ -148,7 +163,9 @@ class FakeState:
         return job
 
     def find(self, reference: str) -> JobView | None:
-        return self.jobs.get(reference) or next((job for job in self.jobs.values() if job.id == reference), None)
+        return self.jobs.get(reference) or next(
+            (job for job in self.jobs.values() if job.id == reference), None
+        )
 
     def find_task(self, reference: str) -> TaskView | None:
         job = self.find(reference.rpartition("/")[0])
@@ -173,7 +190,10 @@ class FakeState:
             limit = query.arguments.get("limit", DEFAULT_LIMIT)
             return Answer("ok", to_json(Page(items=list(self.jobs.values())[:limit])))
         if query.what == "named_jobs":
-            return Answer("ok", to_json(Page(items=list(filter(None, map(self.find, query.arguments["names"]))))))
+            return Answer(
+                "ok",
+                to_json(Page(items=list(filter(None, map(self.find, query.arguments["names"]))))),
+            )
         if query.what == "job":
             return found(self.find(query.arguments["job"]), query.arguments["job"])
         if query.what == "task":
@@ -181,7 +201,9 @@ class FakeState:
         if query.what == "attempts" and "attempts" not in self.pages:
             number = int(query.arguments.get("cursor", "-1")) + 1
             return Answer("ok", to_json(Page(items=[attempt_of(number)])))
-        return Answer("ok", to_json({"what": query.what, **query.arguments, **self.pages.get(query.what, {})}))
+        return Answer(
+            "ok", to_json({"what": query.what, **query.arguments, **self.pages.get(query.what, {})})
+        )
 
     def on_plan(self, message: Message) -> None:
         self.commands.append(unpack(message.data, PlanRequest))
@@ -190,7 +212,10 @@ class FakeState:
     def on_describe(self, message: Message) -> None:
         replica = ReplicaInfo(True, 3, 41, 0, 7, {"IRIS_JOURNAL": 5 << 20})
         text = "[state]\nread_share = 0.5  # default\n"
-        self.bus.publish(message.reply, pack(ServiceInfo("state", "s1", "0.1.0", "host-a", 7, 1000, text, replica)))
+        self.bus.publish(
+            message.reply,
+            pack(ServiceInfo("state", "s1", "0.1.0", "host-a", 7, 1000, text, replica)),
+        )
 
     async def tell_job(self, name: str, state: str) -> int:
         """Move a job and tell its event; the event's sequence."""
@@ -222,8 +247,12 @@ class FakeState:
     async def print(self, job: int, index: int, text: str, **more: Any) -> int:
         """Store one chunk of output."""
         ref = AttemptRef(job, index, more.pop("attempt", 0))
-        chunk = LogChunk(**{"stream": "stdout", "at_ms": 1000, "offset": 0, "data": text.encode(), **more})
-        return await self.streams.publish(subjects.output("w0", job, index), pack(TaskOutput(ref, (chunk,))))
+        chunk = LogChunk(
+            **{"stream": "stdout", "at_ms": 1000, "offset": 0, "data": text.encode(), **more}
+        )
+        return await self.streams.publish(
+            subjects.output("w0", job, index), pack(TaskOutput(ref, (chunk,)))
+        )
 
 
 def refusal(code: str, detail: str) -> Answer:
@@ -231,7 +260,11 @@ def refusal(code: str, detail: str) -> Answer:
 
 
 def found(view: msgspec.Struct | None, what: str) -> Answer:
-    return Answer("ok", to_json(view)) if view is not None else refusal("not_found", f"there is no {what}")
+    return (
+        Answer("ok", to_json(view))
+        if view is not None
+        else refusal("not_found", f"there is no {what}")
+    )
 
 
 def task_of(job: JobView, index: int) -> TaskView:

@@ -1,6 +1,7 @@
 """A process that simulates many workers: real agents and messages on one connection, no processes.
 
-    python -m tests.support.fake_workers --url nats://127.0.0.1:4222 --count 10000 --heartbeat 5 --cpu-millis 8000
+    python -m tests.support.fake_workers --url nats://127.0.0.1:4222 --count 10000 --heartbeat 5
+    --cpu-millis 8000
 
 It prints `ready` once all are registered, and on TERM how many heartbeats and reports it sent.
 """
@@ -100,13 +101,19 @@ class FakeWorker:
         else:
             self.agent.on_taken(stages, answer, now_ms())
 
-    def _said(self, stages: tuple[Stage, ...] = (), register: Register | None = None) -> WorkerReport:
-        return WorkerReport(self.name, self.agent.incarnation, stages, register, to_ms(time.monotonic()))
+    def _said(
+        self, stages: tuple[Stage, ...] = (), register: Register | None = None
+    ) -> WorkerReport:
+        return WorkerReport(
+            self.name, self.agent.incarnation, stages, register, to_ms(time.monotonic())
+        )
 
     async def _ask(self, report: WorkerReport) -> ReportTaken | None:
         self.reports += 1
         try:
-            answer = await self._bus.request(subjects.report(self.name), codec.pack(report), timeout=30)
+            answer = await self._bus.request(
+                subjects.report(self.name), codec.pack(report), timeout=30
+            )
         except Unavailable:
             await asyncio.sleep(0.2)
             return None
@@ -134,7 +141,8 @@ class FakeWorkers:
         self._beat_s = heartbeat_interval_s
         names = [f"fake-{number:05d}" for number in range(count)]
         self._workers = [
-            FakeWorker(bus, name, heartbeat_interval_s, total, attributes, endless=endless) for name in names
+            FakeWorker(bus, name, heartbeat_interval_s, total, attributes, endless=endless)
+            for name in names
         ]
         self._by_token = {to_token(worker.name): worker for worker in self._workers}
         self.beats = 0
@@ -147,7 +155,9 @@ class FakeWorkers:
         """Listen for orders and register, some at a time."""
         await self._bus.subscribe("iris.worker.*.order", self._on_order)
         for first in range(0, len(self._workers), _AT_ONCE):
-            await asyncio.gather(*(worker.register() for worker in self._workers[first : first + _AT_ONCE]))
+            await asyncio.gather(
+                *(worker.register() for worker in self._workers[first : first + _AT_ONCE])
+            )
 
     def _on_order(self, message: Message) -> None:
         worker = self._by_token.get(message.subject.split(".")[2])
@@ -177,7 +187,12 @@ async def main(argv: list[str]) -> None:
     connection = await connect(options.url, name="fake-workers")
     total = Amount(options.cpu_millis, options.memory_bytes, 1 << 40, 0)
     workers = FakeWorkers(
-        connection.bus, options.count, options.heartbeat, total, {"kind": "fake"}, endless=options.endless
+        connection.bus,
+        options.count,
+        options.heartbeat,
+        total,
+        {"kind": "fake"},
+        endless=options.endless,
     )
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)

@@ -25,7 +25,8 @@ class Member:
     """One service: what it is started with, and its process as of now.
 
     Attributes:
-        port: where it says whether it is ready, the same after a restart; a gateway's is that of its API.
+        port: where it says whether it is ready, the same after a restart; a gateway's is that of
+            its API.
     """
 
     name: str
@@ -38,9 +39,15 @@ class Member:
 
     def start(self) -> None:
         where = "gateway.http" if self.service == "gateway" else "run.metrics"
-        given = [word for each in (*self.settings, f"{where}=127.0.0.1:{self.port}") for word in ("--set", each)]
+        given = [
+            word
+            for each in (*self.settings, f"{where}=127.0.0.1:{self.port}")
+            for word in ("--set", each)
+        ]
         with self.log.open("ab") as log:
-            self.process = warm.start(f"iris_{self.service}", given, self.environ, log.fileno(), log.fileno())
+            self.process = warm.start(
+                f"iris_{self.service}", given, self.environ, log.fileno(), log.fileno()
+            )
 
     def terminate(self) -> int:
         """Tell it to end, and how it ended."""
@@ -94,7 +101,11 @@ class Fleet:
 
     def add_worker(self, name: str, *settings: str) -> Member:
         place = (f"worker.id={name}", f"worker.data={self.root / name}", "worker.address=127.0.0.1")
-        size = ("worker.cpu_millis=4000", "worker.memory_bytes=8589934592", "worker.disk_bytes=8589934592")
+        size = (
+            "worker.cpu_millis=4000",
+            "worker.memory_bytes=8589934592",
+            "worker.disk_bytes=8589934592",
+        )
         unconfined = (f"worker.{key}={value}" for key, value in UNCONFINED.items())
         return self.add("worker", name, *place, *size, *unconfined, *settings)
 

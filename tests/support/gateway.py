@@ -68,9 +68,13 @@ async def house(keyring: Keyring | None = None, **settings: Any) -> AsyncIterato
     gateway.new_id = lambda: f"id{next(numbers)}"
     await gateway.feed.wake()
     await gateway.ends.wake()
-    followed = [one for one in (gateway.discovered, gateway.task_tokens, gateway.issuer) if one is not None]
+    followed = [
+        one for one in (gateway.discovered, gateway.task_tokens, gateway.issuer) if one is not None
+    ]
     following = [asyncio.create_task(one.follow()) for one in followed]
-    transport = httpx.ASGITransport(Middleware(gateway, (*ENDPOINTS, *PAGES)), raise_app_exceptions=False)
+    transport = httpx.ASGITransport(
+        Middleware(gateway, (*ENDPOINTS, *PAGES)), raise_app_exceptions=False
+    )
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as http:
         try:
             yield House(gateway, state, http, memory)

@@ -1,6 +1,8 @@
-"""Invariants between two states of a ledger: the past is unchanged, versions rise, no deadline is missed.
+"""Invariants between two states of a ledger: the past is unchanged, versions rise, no deadline is
+missed.
 
-What must hold at every moment is `iris_state.records.check.records`. Source: docs/design/reliability.md#invariants.
+What must hold at every moment is `iris_state.records.check.records`. Source:
+    docs/design/reliability.md#invariants.
 """
 
 from __future__ import annotations
@@ -28,23 +30,29 @@ def check_timeouts(
     aside: Container[TimerKey] = (),
     ended_before: Container[Key] | None = None,
 ) -> None:
-    """Raises InvariantBroken when a session has outstayed its timeout by more than a tick and nobody acted.
+    """Raises InvariantBroken when a session has outstayed its timeout by more than a tick and
+    nobody acted.
 
     Args:
         aside: timers that were set aside.
-        ended_before: tasks that had ended at the last look, None for all. What is left of a task that ended since then
-            may have been terminating for longer than its timeout: the next round acts.
+        ended_before: tasks that had ended at the last look, None for all. What is left of a task
+            that ended since then may have been terminating for longer than its timeout: the next
+                round acts.
     """
     for status, line in ledger.timeouts.items():
         timeout_ms, owner = policy.timeout_of(status), session_table.OWNER.get(status)
         if timeout_ms is None or owner is None:
             continue
-        late = [key for key in line.over(timeout_ms + tick_ms, now_ms) if (owner.name, key) not in aside]
+        late = [
+            key for key in line.over(timeout_ms + tick_ms, now_ms) if (owner.name, key) not in aside
+        ]
         late = [key for key in late if coordinator.answered(ledger, policy, owner, key, now_ms)]
         if ended_before is not None:
             late = [key for key in late if key in ended_before or not _has_ended(ledger, key)]
         if late:
-            raise InvariantBroken(f"sessions {late} are {status.value} for more than {timeout_ms} ms")
+            raise InvariantBroken(
+                f"sessions {late} are {status.value} for more than {timeout_ms} ms"
+            )
 
 
 def _has_ended(ledger: Ledger, key: Key) -> bool:
@@ -53,7 +61,9 @@ def _has_ended(ledger: Ledger, key: Key) -> bool:
 
 
 class Growth:
-    """Compares a ledger with what it was at the last look: the past stays, versions rise, terminal is terminal."""
+    """Compares a ledger with what it was at the last look: the past stays, versions rise, terminal
+    is terminal.
+    """
 
     def __init__(self) -> None:
         self._jobs: dict[int, tuple[bool, JobState]] = {}
@@ -65,7 +75,9 @@ class Growth:
         self._missed = False
 
     def miss(self) -> None:
-        """There is no look at this state: a job may end in it, and be forgotten before the next look."""
+        """There is no look at this state: a job may end in it, and be forgotten before the next
+        look.
+        """
         self._missed = True
 
     @property
@@ -91,7 +103,10 @@ class Growth:
                 continue
             if ended and job.state is not state:
                 yield f"{job.name} was {state.name} and is {job.state.name}"
-            if sum(entry.attempts for entry in job.history) < self._history[number] and len(job.history) < HISTORY_KEPT:
+            if (
+                sum(entry.attempts for entry in job.history) < self._history[number]
+                and len(job.history) < HISTORY_KEPT
+            ):
                 yield f"{job.name} has lost history"
             if job.session is not None and job.session.version < self._versions[number]:
                 yield f"{job.name} went back to version {job.session.version}"
@@ -113,8 +128,14 @@ class Growth:
         self._missed = False
         self._epoch = ledger.epoch
         self._jobs = {job.number: (job.is_terminal, job.state) for job in ledger.jobs.values()}
-        self._history = {job.number: sum(entry.attempts for entry in job.history) for job in ledger.jobs.values()}
-        self._versions = {job.number: job.session.version for job in ledger.jobs.values() if job.session is not None}
+        self._history = {
+            job.number: sum(entry.attempts for entry in job.history) for job in ledger.jobs.values()
+        }
+        self._versions = {
+            job.number: job.session.version
+            for job in ledger.jobs.values()
+            if job.session is not None
+        }
         self._ended = {}
         self._closed = {}
         for job in ledger.jobs.values():

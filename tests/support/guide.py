@@ -1,4 +1,5 @@
-"""Commands as they stand in a page: its blocks, and the command lines of `iris` in blocks, tables and sentences.
+"""Commands as they stand in a page: its blocks, and the command lines of `iris` in blocks, tables
+and sentences.
 
 A sentence that ends in a colon, as "On m1:", states where the commands of the block below it run.
 """
@@ -47,13 +48,17 @@ def blocks(page: Path) -> list[Block]:
     text = page.read_text(encoding="utf-8")
     found = []
     for match in _BLOCK.finditer(text):
-        said = _WHERE.search(" ".join(text[: match.start()].rpartition("\n\n")[0].rpartition("\n\n")[2].split()))
+        said = _WHERE.search(
+            " ".join(text[: match.start()].rpartition("\n\n")[0].rpartition("\n\n")[2].split())
+        )
         found.append(Block(said[1] if said else "", match[1], match[2] or "", match[3]))
     return found
 
 
 def commands_of(script: str) -> Iterator[list[str]]:
-    """The words after `iris` of each command line in a shell script. Raises ValueError for unbalanced quotes."""
+    """The words after `iris` of each command line in a shell script. Raises ValueError for
+    unbalanced quotes.
+    """
     begun = ""
     for line in _HERE.sub("", script).replace("\\\n", " ").splitlines():
         begun += line
@@ -77,16 +82,22 @@ def _of_line(words: list[str]) -> Iterator[list[str]]:
             continue
         if word.startswith(">") and command and command[-1].isdigit():
             command.pop()
-        called = (at for at, word in enumerate(command) if word == "iris" or word.endswith("/bin/iris"))
-        for at in islice((at for at in called if all(map(_BEFORE.fullmatch, command[at - 1 : at]))), 1):
+        called = (
+            at for at, word in enumerate(command) if word == "iris" or word.endswith("/bin/iris")
+        )
+        for at in islice(
+            (at for at in called if all(map(_BEFORE.fullmatch, command[at - 1 : at]))), 1
+        ):
             yield command[at + 1 :]
         command = []
 
 
 def command_lines(page: Path) -> Iterator[list[str]]:
-    """Every command line of `iris` in a page's blocks and in code of its tables and sentences, without `iris`.
+    """Every command line of `iris` in a page's blocks and in code of its tables and sentences,
+    without `iris`.
 
-    ``[--events]`` in a sentence is optional and ``a|b`` a choice: each choice is a line, with what is optional.
+    ``[--events]`` in a sentence is optional and ``a|b`` a choice: each choice is a line, with what
+    is optional.
     """
     text = page.read_text(encoding="utf-8")
     for block in blocks(page):

@@ -1,7 +1,8 @@
-"""Prints where a test hangs before its time limit ends it, and its process with it: a plugin of pytest.
+"""Prints where a test hangs before its time limit ends it, and its process with it: a plugin of
+pytest.
 
-Not sooner: what reads the stack of a thread that computes may crash the process. The option of pytest for this has one
-time for all tests, also for those with a limit of their own.
+Not sooner: what reads the stack of a thread that computes may crash the process. The option of
+pytest for this has one time for all tests, also for those with a limit of their own.
 """
 
 from __future__ import annotations

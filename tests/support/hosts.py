@@ -53,7 +53,9 @@ def command(process: psutil.Process) -> str:
 
 async def until_gone(mark: str) -> None:
     everything = partial(psutil.process_iter, ["cmdline"])
-    await until(lambda: not any(mark in " ".join(process.info["cmdline"] or []) for process in everything()))
+    await until(
+        lambda: not any(mark in " ".join(process.info["cmdline"] or []) for process in everything())
+    )
 
 
 @asynccontextmanager
@@ -66,11 +68,19 @@ async def worker_of(
     if user is not None:
         data.mkdir()
         os.chown(data, user, user)
-    given = {"run_as": "", "sandbox": "auto", "binds": f"{shown}:ro", "heartbeat_interval_s": 0.2, **settings}
+    given = {
+        "run_as": "",
+        "sandbox": "auto",
+        "binds": f"{shown}:ro",
+        "heartbeat_interval_s": 0.2,
+        **settings,
+    }
     if mode not in SANDBOXED:
         given["bubblewrap"] = "no-such-program"
     async with WorkerProcess(url, data, user=user, **given) as process:
         register = await state.registration()
-        wanted = {MODES[0]: "sandbox", MODES[1]: "users", MODES[2]: "sandbox", MODES[3]: "user"}[mode]
+        wanted = {MODES[0]: "sandbox", MODES[1]: "users", MODES[2]: "sandbox", MODES[3]: "user"}[
+            mode
+        ]
         assert register.attributes["isolation"] == wanted
         yield process

@@ -57,7 +57,9 @@ class House:
     async def deploy(self, action: str, spec: DeploymentSpec) -> Answer:
         """One command about a deployment."""
         request = self.wanting.bus.new_inbox()
-        return await self.ask(subjects.CMD_DEPLOY, DeployCommand(action, spec.name, ANN, request, 1, spec))
+        return await self.ask(
+            subjects.CMD_DEPLOY, DeployCommand(action, spec.name, ANN, request, 1, spec)
+        )
 
     async def snapshot(self) -> str:
         """The name of the newest one, once there is one."""

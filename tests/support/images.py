@@ -1,4 +1,6 @@
-"""Files of container images that are made of programs of this machine, where no registry is reached."""
+"""Files of container images that are made of programs of this machine, where no registry is
+reached.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +23,30 @@ from tests.house.repository import ROOT
 PYTHON = "python:local"
 """The base image of the product's, where no registry is reached."""
 PATH = "ENV PATH=/usr/local/bin:/usr/bin:/bin"
-_SHELL = ("sh", "cat", "chown", "echo", "env", "find", "id", "ls", "mkdir", "rm", "sleep", "touch", "true")
-_NOT_IN_SLIM = ("site-packages", "dist-packages", "test", "config-", "ensurepip", "idlelib", "EXTERNALLY-MANAGED")
+_SHELL = (
+    "sh",
+    "cat",
+    "chown",
+    "echo",
+    "env",
+    "find",
+    "id",
+    "ls",
+    "mkdir",
+    "rm",
+    "sleep",
+    "touch",
+    "true",
+)
+_NOT_IN_SLIM = (
+    "site-packages",
+    "dist-packages",
+    "test",
+    "config-",
+    "ensurepip",
+    "idlelib",
+    "EXTERNALLY-MANAGED",
+)
 
 
 class Image:
@@ -43,7 +67,9 @@ class Image:
     def tree(self, source: Path, target: str = "", without: Iterable[str] = ()) -> None:
         for path in source.rglob("*"):
             inside = path.relative_to(source)
-            if path.is_file() and not any(part.startswith(("__pycache__", *without)) for part in inside.parts):
+            if path.is_file() and not any(
+                part.startswith(("__pycache__", *without)) for part in inside.parts
+            ):
                 self.file(path, str(Path(target or source) / inside))
 
     def programs(self, *names: str) -> None:
@@ -57,10 +83,17 @@ class Image:
         self._texts[path] = text
 
     def libraries(self, of: Sequence[Path]) -> None:
-        """What the loader finds for these programs and libraries, but for what their own wheel holds."""
-        listed = subprocess.run(["ldd", *map(str, of)], capture_output=True, text=True, check=False).stdout
+        """What the loader finds for these programs and libraries, but for what their own wheel
+        holds.
+        """
+        listed = subprocess.run(
+            ["ldd", *map(str, of)], capture_output=True, text=True, check=False
+        ).stdout
         for line in listed.splitlines():
-            path = next((word for word in line.split() if word.startswith("/") and not word.endswith(":")), None)
+            path = next(
+                (word for word in line.split() if word.startswith("/") and not word.endswith(":")),
+                None,
+            )
             if path and not path.startswith(sys.prefix):
                 self.file(Path(path))
 
@@ -93,9 +126,15 @@ def _is_elf(path: Path) -> bool:
 
 
 def python_image() -> Image:
-    """What `python:...-slim` holds, with the interpreter that runs the tests and a pip that knows `wheels` only."""
+    """What `python:...-slim` holds, with the interpreter that runs the tests and a pip that knows
+    `wheels` only.
+    """
     image = Image()
-    stdlib = Path(sysconfig.get_path("stdlib", vars={"base": sys.base_prefix, "installed_base": sys.base_prefix}))
+    stdlib = Path(
+        sysconfig.get_path(
+            "stdlib", vars={"base": sys.base_prefix, "installed_base": sys.base_prefix}
+        )
+    )
     interpreter = Path(getattr(sys, "_base_executable", sys.executable)).resolve()
     image.file(interpreter)
     image.tree(stdlib, without=_NOT_IN_SLIM)
@@ -114,7 +153,9 @@ def python_image() -> Image:
     numpy = importlib.util.find_spec("numpy")
     assert numpy
     assert numpy.origin
-    image.libraries(list(Path(numpy.origin).parent.rglob("*.so")))  # wheels count on the libraries of C++
+    image.libraries(
+        list(Path(numpy.origin).parent.rglob("*.so"))
+    )  # wheels count on the libraries of C++
     return image
 
 
@@ -140,14 +181,26 @@ def prometheus_image() -> Image:
 
 
 def wheels() -> Path:
-    """Everything the Dockerfile installs, by way of whatever pip is configured to use; it is kept for later runs."""
+    """Everything the Dockerfile installs, by way of whatever pip is configured to use; it is kept
+    for later runs.
+    """
     locks = [ROOT / "requirements" / name for name in ("build.lock", "local.lock")]
-    named = hashlib.sha256(b"".join([sys.version.encode(), *(lock.read_bytes() for lock in locks)])).hexdigest()
+    named = hashlib.sha256(
+        b"".join([sys.version.encode(), *(lock.read_bytes() for lock in locks)])
+    ).hexdigest()
     kept = ROOT / ".wheels" / named[:16]
     if not kept.exists():
         kept.parent.mkdir(exist_ok=True)
         with tempfile.TemporaryDirectory(dir=kept.parent) as place:
-            words = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--require-hashes"]
+            words = [
+                sys.executable,
+                "-m",
+                "pip",
+                "download",
+                "--quiet",
+                "--no-deps",
+                "--require-hashes",
+            ]
             for lock in locks:
                 given = ["--dest", f"{place}/wheels", "--requirement", str(lock)]
                 subprocess.run([*words, *given], check=True, timeout=180, capture_output=True)

@@ -1,4 +1,6 @@
-"""The records of a large cluster, made in seconds: 10,000 jobs, 1,000 hosts, one job of 10,000 tasks."""
+"""The records of a large cluster, made in seconds: 10,000 jobs, 1,000 hosts, one job of 10,000
+tasks.
+"""
 
 from __future__ import annotations
 
@@ -29,10 +31,24 @@ BIG = JOBS + 1
 """The number of the job with 10,000 tasks, /sweep/big."""
 TASKS = 10_000
 LARGE_PATHS = (
-    *("/", "/jobs", "/jobs?state=failed", "/jobs?user=user7", "/jobs?label=team%3Dteam3", "/jobs?since=hour"),
+    *(
+        "/",
+        "/jobs",
+        "/jobs?state=failed",
+        "/jobs?user=user7",
+        "/jobs?label=team%3Dteam3",
+        "/jobs?since=hour",
+    ),
     *("/jobs?order=-duration", "/jobs?order=name&user=user7"),
     *(f"/jobs/j{BIG}", f"/jobs/j{BIG}?state=all", "/jobs/j3", f"/tasks/j{BIG}%2F0", "/queue"),
-    *("/workers", "/workers?state=lost", "/workers/slice-000-w1", "/deployments", "/sessions", "/users"),
+    *(
+        "/workers",
+        "/workers?state=lost",
+        "/workers/slice-000-w1",
+        "/deployments",
+        "/sessions",
+        "/users",
+    ),
     *("/events", "/events?kind=task&state=failed", "/system", "/cancel?job=j3&job=j4"),
 )
 """Pages of it."""
@@ -82,14 +98,19 @@ def _host(number: int) -> WorkerRegistered:
     name = _name(number)
     attributes: dict[str, str | int | float] = {"zone": "eu-1"}
     if name.startswith("slice"):
-        attributes |= {"tpu-name": name.rpartition("-")[0], "tpu-worker-id": number % HOSTS_OF_SLICE}
+        attributes |= {
+            "tpu-name": name.rpartition("-")[0],
+            "tpu-worker-id": number % HOSTS_OF_SLICE,
+        }
         attributes |= {"tpu-topology": "v5litepod-16", "device-type": "tpu"}
     return WorkerRegistered(name, "i", attributes, _ROOM)
 
 
 def _job(number: int, at_ms: int) -> list[Change]:
     """Of five jobs two have succeeded, one has failed, one runs, one waits."""
-    resources = ResourceRequest(1000, 1 << 30, 0, Device("tpu", "v5litepod-16", 1) if number % 7 == 0 else None)
+    resources = ResourceRequest(
+        1000, 1 << 30, 0, Device("tpu", "v5litepod-16", 1) if number % 7 == 0 else None
+    )
     spec = JobSpec(
         name=f"/user{number % 40}/train-a-model-{number}",
         command=("python", "train.py", "--seed", str(number)),
@@ -101,7 +122,11 @@ def _job(number: int, at_ms: int) -> list[Change]:
     kind, host = number % 5, _name(number % HOSTS)
     if kind == 4:
         return [admitted]
-    running: list[Change] = [admitted, *_started(number, 0, host), JobMoved(number, JobState.RUNNING)]
+    running: list[Change] = [
+        admitted,
+        *_started(number, 0, host),
+        JobMoved(number, JobState.RUNNING),
+    ]
     if kind == 3:
         return running
     failed = kind == 2
@@ -112,7 +137,11 @@ def _job(number: int, at_ms: int) -> list[Change]:
 
 def _big(at_ms: int) -> list[Change]:
     spec = JobSpec(
-        name="/sweep/big", command=("python", "sweep.py"), replicas=TASKS, user="ada", max_task_failures=TASKS
+        name="/sweep/big",
+        command=("python", "sweep.py"),
+        replicas=TASKS,
+        user="ada",
+        max_task_failures=TASKS,
     )
     changes: list[Change] = [JobAdmitted(BIG, spec.name, spec, spec.user, at_ms, at_ms)]
     for index in range(TASKS):
@@ -131,4 +160,6 @@ def _ended(number: int, index: int, failed: bool) -> Moved:
     state = TaskState.FAILED if failed else TaskState.SUCCEEDED
     tail = _STDERR.format(index) if failed else ""
     ended = Ended(Cause.EXITED, int(failed), stderr_tail=tail)
-    return Moved(number, index, 0, state, state, Cause.EXITED, Initiator.WORKER, closed=True, ended=ended)
+    return Moved(
+        number, index, 0, state, state, Cause.EXITED, Initiator.WORKER, closed=True, ended=ended
+    )

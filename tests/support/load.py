@@ -1,4 +1,6 @@
-"""Constant load on a deployment through the proxy: many connections, most kept alive, some request bodies."""
+"""Constant load on a deployment through the proxy: many connections, most kept alive, some request
+bodies.
+"""
 
 from __future__ import annotations
 
@@ -47,10 +49,14 @@ def load_on(proxy_url: str, name: str) -> Iterator[Load]:
 async def _all(proxy_url: str, name: str, load: Load, enough: threading.Event) -> None:
     address = urlsplit(proxy_url)
     at = (address.hostname or "", address.port or 0)
-    await asyncio.gather(*(_connection(at, name, number, load, enough) for number in range(CONNECTIONS)))
+    await asyncio.gather(
+        *(_connection(at, name, number, load, enough) for number in range(CONNECTIONS))
+    )
 
 
-async def _connection(at: tuple[str, int], name: str, number: int, load: Load, enough: threading.Event) -> None:
+async def _connection(
+    at: tuple[str, int], name: str, number: int, load: Load, enough: threading.Event
+) -> None:
     """One connection; every fourth of them is a new one for each request."""
     talk: Talk | None = None
     for count in itertools.count(number):
@@ -82,5 +88,10 @@ def _request(name: str, count: int, *, close: bool) -> tuple[str, bytes]:
     fields = b"Host: load\r\n" + (b"Connection: close\r\n" if close else b"")
     if count % 3 == 0:
         length = b"Content-Length: %d\r\n\r\n" % len(_BODY)
-        return "POST", b"POST /d/%b/predict HTTP/1.1\r\n%b%b%b" % (name.encode(), fields, length, _BODY)
+        return "POST", b"POST /d/%b/predict HTTP/1.1\r\n%b%b%b" % (
+            name.encode(),
+            fields,
+            length,
+            _BODY,
+        )
     return "GET", b"GET /d/%b/ HTTP/1.1\r\n%b\r\n" % (name.encode(), fields)

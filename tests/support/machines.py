@@ -1,8 +1,9 @@
-"""Machines for a test: each worker in its own network, process and mount namespace, on one switch with NATS.
+"""Machines for a test: each worker in its own network, process and mount namespace, on one switch
+with NATS.
 
-No namespace has a name, so all of it is gone with its processes, however they end. NATS listens on an address of the
-switch, as it does where there are several machines; the other services run beside the test. Addresses are of
-198.18.0.0/15, which is kept for tests of networks (RFC 2544).
+No namespace has a name, so all of it is gone with its processes, however they end. NATS listens on
+an address of the switch, as it does where there are several machines; the other services run beside
+the test. Addresses are of 198.18.0.0/15, which is kept for tests of networks (RFC 2544).
 """
 
 from __future__ import annotations
@@ -44,7 +45,11 @@ def refusal() -> str:
         return f"no {', '.join(missing)} here"
     trial = [*UNSHARE, *OWN, "sh", "-c", _SWITCH]
     tried = subprocess.run(trial, stdin=subprocess.DEVNULL, capture_output=True, check=False)
-    return (tried.stderr.decode().strip().splitlines() or ["no reason given"])[-1] if tried.returncode else ""
+    return (
+        (tried.stderr.decode().strip().splitlines() or ["no reason given"])[-1]
+        if tried.returncode
+        else ""
+    )
 
 
 @dataclass
@@ -54,7 +59,9 @@ class Switch:
     stack: ExitStack
 
     def __post_init__(self) -> None:
-        self._process = ready(self.stack, [*UNSHARE, "sh", "-c", _SWITCH], environment(), subprocess.DEVNULL)
+        self._process = ready(
+            self.stack, [*UNSHARE, "sh", "-c", _SWITCH], environment(), subprocess.DEVNULL
+        )
 
     def join(self) -> None:
         """Plug in this process' own namespace."""
@@ -65,11 +72,15 @@ class Switch:
         _ip("link", "set", here, "up")
 
     def address(self, port: int) -> str:
-        """Of at most 14 in a network that no other switch here uses, unless its process id is 8192 away."""
+        """Of at most 14 in a network that no other switch here uses, unless its process id is 8192
+        away.
+        """
         return str(_NETWORKS[16 * (self._process.pid % 8192) + 1 + port])
 
     def plug(self, port: str, pid: int, device: str = "eth0") -> None:
-        """A cable from a port of the switch to a device in the network namespace of process ``pid``."""
+        """A cable from a port of the switch to a device in the network namespace of process
+        ``pid``.
+        """
         self.ip("link", "add", port, "type", "veth", "peer", "name", device, "netns", str(pid))
         self.ip("link", "set", port, "master", "switch", "up")
 
@@ -136,7 +147,12 @@ class Machines:
 
 @contextmanager
 def machines_on(
-    directory: Path, count: int, config: str = "", *, path: str = "", own_directories: Sequence[str] = ()
+    directory: Path,
+    count: int,
+    config: str = "",
+    *,
+    path: str = "",
+    own_directories: Sequence[str] = (),
 ) -> Iterator[Machines]:
     """A cluster of ``count`` machines for as long as the block lasts.
 
@@ -151,19 +167,32 @@ def machines_on(
         switch = Switch(stack)
         switch.join()
         nats_url = _start_nats(stack, switch, directory / "nats")
-        environ = {**environment(), "IRIS_NATS_URL": nats_url, "IRIS_CONFIG": str(directory / "iris.toml")}
+        environ = {
+            **environment(),
+            "IRIS_NATS_URL": nats_url,
+            "IRIS_CONFIG": str(directory / "iris.toml"),
+        }
         url = _start_services(stack, directory, environ)
-        environ |= {"PATH": f"{path}:{environ['PATH']}".strip(":"), "OWN_DIRECTORIES": " ".join(own_directories)}
+        environ |= {
+            "PATH": f"{path}:{environ['PATH']}".strip(":"),
+            "OWN_DIRECTORIES": " ".join(own_directories),
+        }
         made = [_start_machine(switch, n, directory, environ) for n in range(count)]
         client = stack.enter_context(Client(url))
-        until(lambda: sum(worker.state == "healthy" for worker in client.workers()) == count, "all are there", START_S)
+        until(
+            lambda: sum(worker.state == "healthy" for worker in client.workers()) == count,
+            "all are there",
+            START_S,
+        )
         yield Machines(url, made, client)
 
 
 def _start_nats(stack: ExitStack, switch: Switch, directory: Path) -> str:
     port, http = free_ports(2)
     listen = f'listen: "{switch.address(0)}:{port}"\nhttp: "127.0.0.1:{http}"\nmax_payload: 8MB\n'
-    server = ConfiguredServer(directory, f'{listen}jetstream {{ store_dir: "{directory}/store" }}\n', port, http)
+    server = ConfiguredServer(
+        directory, f'{listen}jetstream {{ store_dir: "{directory}/store" }}\n', port, http
+    )
     server.start()
     stack.callback(server.kill)
     until(server.healthy, "NATS is healthy", START_S)
@@ -173,26 +202,56 @@ def _start_nats(stack: ExitStack, switch: Switch, directory: Path) -> str:
 def _start_services(stack: ExitStack, directory: Path, environ: Mapping[str, str]) -> str:
     """The services that decide, beside this process. Returns where the gateway listens."""
     port_file = directory / "gateway"
-    told = {"gateway": ("--set", "gateway.http=127.0.0.1:0", "--set", f"gateway.port_file={port_file}")}
+    told = {
+        "gateway": ("--set", "gateway.http=127.0.0.1:0", "--set", f"gateway.port_file={port_file}")
+    }
     for service in ("state", "scheduler", "gateway"):
         with (directory / f"{service}.log").open("wb") as log:
             process = subprocess.Popen(
-                ["setpriv", "--pdeathsig", "TERM", *IRIS, "server", service, *told.get(service, ())],
+                [
+                    "setpriv",
+                    "--pdeathsig",
+                    "TERM",
+                    *IRIS,
+                    "server",
+                    service,
+                    *told.get(service, ()),
+                ],
                 env=environ,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
             )
         stack.callback(_end, process)
-    return str(until(lambda: port_file.exists() and port_file.read_text(), "the gateway listens", START_S))
+    return str(
+        until(lambda: port_file.exists() and port_file.read_text(), "the gateway listens", START_S)
+    )
 
 
-def _start_machine(switch: Switch, number: int, directory: Path, environ: Mapping[str, str]) -> Machine:
+def _start_machine(
+    switch: Switch, number: int, directory: Path, environ: Mapping[str, str]
+) -> Machine:
     name = f"machine-{number}"
-    told = {"id": name, "data": directory / name, "cpu_millis": 1000, "attributes": "zone=a", **UNCONFINED}
-    command = [*IRIS, "server", "worker", *(word for key in told for word in ("--set", f"worker.{key}={told[key]}"))]
+    told = {
+        "id": name,
+        "data": directory / name,
+        "cpu_millis": 1000,
+        "attributes": "zone=a",
+        **UNCONFINED,
+    }
+    command = [
+        *IRIS,
+        "server",
+        "worker",
+        *(word for key in told for word in ("--set", f"worker.{key}={told[key]}")),
+    ]
     with (directory / f"{name}.log").open("wb") as log:
-        process = ready(switch.stack, [*UNSHARE, *OWN, "sh", "-c", _MACHINE, "sh", *command], environ, log.fileno())
+        process = ready(
+            switch.stack,
+            [*UNSHARE, *OWN, "sh", "-c", _MACHINE, "sh", *command],
+            environ,
+            log.fileno(),
+        )
     switch.plug(name, process.pid)
     assert process.stdin is not None
     process.stdin.write(f"{switch.address(1 + number)}/28\n".encode())
@@ -205,8 +264,12 @@ def _start_machine(switch: Switch, number: int, directory: Path, environ: Mappin
 def ready(
     stack: ExitStack, command: Sequence[str], environ: Mapping[str, str], errors: int | None
 ) -> subprocess.Popen[bytes]:
-    """A process whose namespaces are made; it is killed at the end, and with it all that runs in them."""
-    process = subprocess.Popen(command, env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors)
+    """A process whose namespaces are made; it is killed at the end, and with it all that runs in
+    them.
+    """
+    process = subprocess.Popen(
+        command, env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors
+    )
     stack.enter_context(process)
     stack.callback(process.kill)
     assert process.stdout is not None

@@ -1,8 +1,10 @@
-"""The bus contract in memory, for tests: one `Memory` is the server, each `connect` a process's connection to it.
+"""The bus contract in memory, for tests: one `Memory` is the server, each `connect` a process's
+connection to it.
 
-Deterministic: no threads, no tasks, no clock of its own. Callbacks run in publishing order, never inside `publish`:
-with a running event loop in its next iteration, without one when `deliver` is called. `away` makes the server
-unreachable and reachable again. Out of scope: what is stored (`memory_store`); faults of a network.
+Deterministic: no threads, no tasks, no clock of its own. Callbacks run in publishing order, never
+inside `publish`: with a running event loop in its next iteration, without one when `deliver` is
+called. `away` makes the server unreachable and reachable again. Out of scope: what is stored
+    (`memory_store`); faults of a network.
 Source: contract.py, under the suite in tests/contract.
 """
 
@@ -59,7 +61,9 @@ class Memory:
         max_payload: bytes of the largest message.
     """
 
-    def __init__(self, table: Sequence[Stream] = subjects.STREAMS, max_payload: int = MESSAGE_BYTES) -> None:
+    def __init__(
+        self, table: Sequence[Stream] = subjects.STREAMS, max_payload: int = MESSAGE_BYTES
+    ) -> None:
         self.max_payload = max_payload
         self.streams = {row.name: MemoryStream(row, self.later) for row in table}
         self.buckets: dict[str, dict[str, tuple[bytes, str]]] = {}
@@ -111,7 +115,9 @@ class Memory:
         return f"_INBOX.{name}.{self._inboxes}"
 
     def route(self, message: Message) -> bool:
-        """Store the message if a stream captures its subject, pass it to subscribers; whether anybody took it."""
+        """Store the message if a stream captures its subject, pass it to subscribers; whether
+        anybody took it.
+        """
         if self.away:
             return False
         self.check_size(message.data)
@@ -121,7 +127,9 @@ class Memory:
                 stored.store(message.subject, message.data, message.headers)
         return self._announce(message) or stored is not None
 
-    def store(self, subject: str, data: bytes, headers: Headers, expected: int | None = None) -> int:
+    def store(
+        self, subject: str, data: bytes, headers: Headers, expected: int | None = None
+    ) -> int:
         """Store one message and acknowledge it. Raises Full, Fenced, NoResponders, ValueError."""
         self.check_size(data)
         stored = self.stream_of(subject)
@@ -165,7 +173,9 @@ class MemoryBus:
         self._name = name
         self._closed = False
 
-    def publish(self, subject: str, data: bytes, *, reply: str = "", headers: Headers | None = None) -> None:
+    def publish(
+        self, subject: str, data: bytes, *, reply: str = "", headers: Headers | None = None
+    ) -> None:
         self._check()
         _check_subject(subject)
         self.memory.route(Message(subject, data, headers or {}, reply))
@@ -176,13 +186,17 @@ class MemoryBus:
             raise Unavailable("the server is away")
         self.memory.deliver()
 
-    async def request(self, subject: str, data: bytes, *, timeout: float, headers: Headers | None = None) -> Message:
+    async def request(
+        self, subject: str, data: bytes, *, timeout: float, headers: Headers | None = None
+    ) -> Message:
         self._check()
         if self.memory.away:
             raise Unavailable("the server is away")
         answer: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
         inbox = self.new_inbox()
-        listening = await self.subscribe(inbox, lambda message: None if answer.done() else answer.set_result(message))
+        listening = await self.subscribe(
+            inbox, lambda message: None if answer.done() else answer.set_result(message)
+        )
         try:
             if not self.memory.route(Message(subject, data, headers or {}, inbox)):
                 raise NoResponders(f"nobody answers on {subject}")

@@ -1,4 +1,5 @@
-"""What `memory` stores: streams with their limits, readers, the journal, the publisher, blobs, values by key.
+"""What `memory` stores: streams with their limits, readers, the journal, the publisher, blobs,
+values by key.
 
 Times are not stored, so nothing expires by age; other limits refuse and delete as the server does.
 Source: contract.py, under the suite in tests/contract.
@@ -49,7 +50,9 @@ class Server(Protocol):
     notes: dict[str, dict[str, str]]
     away: bool
 
-    def store(self, subject: str, data: bytes, headers: Headers, expected: int | None = None) -> int: ...
+    def store(
+        self, subject: str, data: bytes, headers: Headers, expected: int | None = None
+    ) -> int: ...
 
     def later(self, call: Callable[[], None]) -> None: ...
 
@@ -66,8 +69,12 @@ class MemoryStream:
         self.readers: list[MemoryReader] = []
         self._later = later
 
-    def store(self, subject: str, data: bytes, headers: Headers, expected: int | None = None) -> int:
-        """Store one message and return its sequence. Raises Full; Fenced when the end is not ``expected``."""
+    def store(
+        self, subject: str, data: bytes, headers: Headers, expected: int | None = None
+    ) -> int:
+        """Store one message and return its sequence. Raises Full; Fenced when the end is not
+        ``expected``.
+        """
         if expected is not None and expected != self.last:
             raise Fenced(f"{self.row.name} ends at {self.last}, not at {expected}")
         self._make_room(len(data) + len(subject))
@@ -83,11 +90,17 @@ class MemoryStream:
             self._later(reader.arrived)
 
     def behind(self, after: int, limit: int, *subjects: str) -> list[Message]:
-        """Up to ``limit`` messages with a sequence above ``after``, on any of these subjects; none: on all."""
+        """Up to ``limit`` messages with a sequence above ``after``, on any of these subjects; none:
+        on all.
+        """
         at = max(after + 1, self.first)
         wanted = [subject.split(".") for subject in subjects]
         present = (m for sequence in range(at, self.last + 1) if (m := self.messages.get(sequence)))
-        found = (m for m in present if not wanted or any(matches(one, m.subject.split(".")) for one in wanted))
+        found = (
+            m
+            for m in present
+            if not wanted or any(matches(one, m.subject.split(".")) for one in wanted)
+        )
         return list(islice(found, limit))
 
     def trim(self, below: int) -> None:
@@ -113,7 +126,9 @@ class MemoryStream:
 class MemoryReader:
     """Messages of one stream in order; see the contract."""
 
-    def __init__(self, server: Server, stored: MemoryStream, after: int, *subjects: str, strict: bool) -> None:
+    def __init__(
+        self, server: Server, stored: MemoryStream, after: int, *subjects: str, strict: bool
+    ) -> None:
         self._server = server
         self._stored = stored
         self._subjects = subjects
@@ -130,7 +145,9 @@ class MemoryReader:
         if self._server.away:
             return []
         if self._dense and self._stored.first > self._position + 1:
-            raise Gap(f"{self._stored.row.name} begins at {self._stored.first}, {self._position + 1} is needed")
+            raise Gap(
+                f"{self._stored.row.name} begins at {self._stored.first}, {self._position + 1} is needed"
+            )
         taken = self._stored.behind(self._position, limit, *self._subjects)
         if taken:
             self._position = taken[-1].sequence
@@ -176,12 +193,16 @@ class MemoryStreams:
     async def ensure(self) -> None:
         reach(self._server)
 
-    async def publish(self, subject: str, data: bytes, *, headers: Headers | None = None, timeout: float = 5.0) -> int:
+    async def publish(
+        self, subject: str, data: bytes, *, headers: Headers | None = None, timeout: float = 5.0
+    ) -> int:
         reach(self._server)
         return self._server.store(subject, data, headers or {})
 
     def read(self, stream: str, after: int, *subjects: str) -> MemoryReader:
-        return MemoryReader(self._server, self._server.streams[stream], after, *subjects, strict=False)
+        return MemoryReader(
+            self._server, self._server.streams[stream], after, *subjects, strict=False
+        )
 
     async def last(self, stream: str, *, subject: str = "") -> Message | None:
         reach(self._server)
@@ -352,7 +373,9 @@ class MemoryBlobs:
         self._used = server.used.setdefault(bucket, {})
         self._owners = server.owners.setdefault(bucket, {})
 
-    async def put(self, name: str, data: bytes, *, at_ms: int = 0, owners: Collection[str] = ()) -> None:
+    async def put(
+        self, name: str, data: bytes, *, at_ms: int = 0, owners: Collection[str] = ()
+    ) -> None:
         reach(self._server)
         self._objects.pop(name, None)
         self._objects[name] = (data, digest(data))
@@ -383,7 +406,9 @@ class MemoryBlobs:
             for name, (data, _) in self._objects.items()
         ]
 
-    async def touch(self, name: str, at_ms: int, *, owner: str | None = None, add: str | None = None) -> bool:
+    async def touch(
+        self, name: str, at_ms: int, *, owner: str | None = None, add: str | None = None
+    ) -> bool:
         reach(self._server)
         if name not in self._objects or owner not in (None, *self._owners.get(name, ())):
             return False
@@ -510,7 +535,9 @@ def digest(data: bytes) -> str:
 
 
 def matches(pattern: Sequence[str], tokens: Sequence[str]) -> bool:
-    """Whether a subject's tokens fit a pattern with ``*`` for one token and ``>`` for one or more at the end."""
+    """Whether a subject's tokens fit a pattern with ``*`` for one token and ``>`` for one or more
+    at the end.
+    """
     for at, part in enumerate(pattern):
         if part == ">":
             return len(tokens) > at

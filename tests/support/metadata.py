@@ -1,4 +1,6 @@
-"""The metadata server of a virtual machine of Compute Engine, on loopback; what it says may change."""
+"""The metadata server of a virtual machine of Compute Engine, on loopback; what it says may
+change.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,9 @@ class MetadataServer:
     async def _answer(self, request: web.Request) -> web.Response:
         if request.headers.get("Metadata-Flavor") != "Google":
             return web.Response(status=403)
-        if request.query.get("wait_for_change") == "true" and request.query["last_etag"] == str(self._tag):
+        if request.query.get("wait_for_change") == "true" and request.query["last_etag"] == str(
+            self._tag
+        ):
             await self._changed.wait()
         headers = {"ETag": str(self._tag), "Metadata-Flavor": "Google"}
         return web.json_response(self._instance, headers=headers)

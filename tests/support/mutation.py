@@ -35,7 +35,11 @@ class Mutant:
     @contextlib.contextmanager
     def made(self) -> Iterator[None]:
         """The tables are changed in place, because rows are known by identity."""
-        before = self.where[self.place] if isinstance(self.where, dict) else getattr(self.where, self.place)
+        before = (
+            self.where[self.place]
+            if isinstance(self.where, dict)
+            else getattr(self.where, self.place)
+        )
         self._put(before if self.value is before else self.value)
         try:
             yield
@@ -54,7 +58,9 @@ NAMED_SETS = {value for value in vars(states).values() if isinstance(value, froz
 
 
 def of_rule(rule: Rule[Any, Any], statuses: type[Enum]) -> Iterator[Mutant]:
-    """Every cell of a row: other targets, none where there is one, one where there is none; sources, budgets."""
+    """Every cell of a row: other targets, none where there is one, one where there is none;
+    sources, budgets.
+    """
 
     def mutant(place: str, value: Any, said: str) -> Mutant:
         return Mutant(f"{rule.name}.{place} = {said}", rule.name, rule, place, value)
@@ -62,7 +68,9 @@ def of_rule(rule: Rule[Any, Any], statuses: type[Enum]) -> Iterator[Mutant]:
     for place in CELLS:
         to = getattr(rule, place)
         for other in others(statuses, to.status if to is not None else None):
-            yield mutant(place, replace(to or To(), status=other), f"{other.name}, {to and to.part}")
+            yield mutant(
+                place, replace(to or To(), status=other), f"{other.name}, {to and to.part}"
+            )
             if to is not None and to.part is not None and other is not to.part:
                 yield mutant(place, replace(to, part=other), f"{to.status}, {other.name}")
         if to is not None:
@@ -99,23 +107,32 @@ def of_derivation(row: Derivation[Any, Any]) -> Iterator[Mutant]:
 
 
 def of_condition(condition: Condition[Any]) -> Iterator[tuple[str, tuple[Condition[Any], ...]]]:
-    """A condition gone, of another kind, or over other statuses; a set that has a name is one value."""
+    """A condition gone, of another kind, or over other statuses; a set that has a name is one
+    value.
+    """
     yield " gone", ()
     for match in MatchType:
         if condition.match is not None and match is not condition.match:
             yield f".match = {match.name}", (replace(condition, match=match),)
     if condition.statuses:
         kind = type(next(iter(condition.statuses)))
-        yield ".statuses = all others", (replace(condition, statuses=frozenset(kind) - condition.statuses),)
+        yield (
+            ".statuses = all others",
+            (replace(condition, statuses=frozenset(kind) - condition.statuses),),
+        )
     if len(condition.statuses) > 1 and condition.statuses not in NAMED_SETS:
         for less in without_one(condition.statuses, None):
             yield f".statuses = {names(less)}", (replace(condition, statuses=less),)
 
 
-def of_mapping(name: str, mapping: dict[Any, Any], values: Callable[[Any], Any]) -> Iterator[Mutant]:
+def of_mapping(
+    name: str, mapping: dict[Any, Any], values: Callable[[Any], Any]
+) -> Iterator[Mutant]:
     for key, value in mapping.items():
         for other in values(value):
-            yield Mutant(f"{name}[{key.name}] = {getattr(other, 'name', other)}", name, mapping, key, other)
+            yield Mutant(
+                f"{name}[{key.name}] = {getattr(other, 'name', other)}", name, mapping, key, other
+            )
 
 
 def others(kind: type[Enum], but: Enum | None) -> list[Any]:
@@ -126,7 +143,11 @@ def without_one(members: frozenset[Any], kind: type[Enum] | None) -> Iterator[fr
     """Less each of them; another one instead of the only one."""
     for member in members:
         rest = members - {member}
-        yield rest if rest or kind is None else frozenset({next(other for other in others(kind, member))})
+        yield (
+            rest
+            if rest or kind is None
+            else frozenset({next(other for other in others(kind, member))})
+        )
 
 
 def names(members: frozenset[Any]) -> str:
@@ -137,8 +158,12 @@ class Endless(AssertionError):
     """A changed table goes round and round."""
 
 
-def quickly(monkeypatch: pytest.MonkeyPatch, tell: Callable[[S], World], changes: int) -> Callable[[S], bool]:
-    """Whether a story holds: invariants are asked once at its end, and it may make so many changes."""
+def quickly(
+    monkeypatch: pytest.MonkeyPatch, tell: Callable[[S], World], changes: int
+) -> Callable[[S], bool]:
+    """Whether a story holds: invariants are asked once at its end, and it may make so many
+    changes.
+    """
     check, apply = World.check, Round.apply
     left = [0]
 
@@ -167,9 +192,14 @@ def quickly(monkeypatch: pytest.MonkeyPatch, tell: Callable[[S], World], changes
 
 
 def unnoticed(
-    mutants: Iterable[Mutant], stories: Iterable[S], refused: Callable[[], bool], holds: Callable[[S], bool]
+    mutants: Iterable[Mutant],
+    stories: Iterable[S],
+    refused: Callable[[], bool],
+    holds: Callable[[S], bool],
 ) -> list[str]:
-    """The names of the changes that the guard accepts and no story notices; what noticed one is tried first."""
+    """The names of the changes that the guard accepts and no story notices; what noticed one is
+    tried first.
+    """
     order, found = list(dict.fromkeys(stories)), []
     for mutant in mutants:
         with mutant.made():

@@ -1,4 +1,6 @@
-"""Real NATS servers for tests: one per test process, emptied for each test, or one that the test may kill."""
+"""Real NATS servers for tests: one per test process, emptied for each test, or one that the test
+may kill.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +62,9 @@ async def emptied(url: str) -> str:
     client = await nats.connect(url)
 
     async def request(what: str) -> dict[str, Any]:
-        answer: dict[str, Any] = json.loads((await client.request(f"$JS.API.STREAM.{what}", b"", timeout=30)).data)
+        answer: dict[str, Any] = json.loads(
+            (await client.request(f"$JS.API.STREAM.{what}", b"", timeout=30)).data
+        )
         return answer
 
     try:
@@ -84,7 +88,9 @@ async def connection(nats_url: str) -> AsyncIterator[JetStreamConnection]:
 
 @pytest.fixture
 async def own_nats(tmp_path: Path) -> AsyncIterator[NatsProcess]:
-    """A server of this test's own, started again whenever it has been killed, as the supervisor does it."""
+    """A server of this test's own, started again whenever it has been killed, as the supervisor
+    does it.
+    """
     server = OpenServer(tmp_path / "nats")
     server.start()
     keeping = asyncio.create_task(keep(server))

@@ -20,7 +20,9 @@ _END_S = 60.0
 
 
 class ConfiguredServer:
-    """One `nats-server` on a configuration text that listens on ``port`` and ``http``, named after its directory."""
+    """One `nats-server` on a configuration text that listens on ``port`` and ``http``, named after
+    its directory.
+    """
 
     def __init__(self, directory: Path, config: str, port: int, http: int) -> None:
         self.directory = directory
@@ -34,7 +36,9 @@ class ConfiguredServer:
 
     def start(self) -> None:
         with (self.directory / "nats.log").open("ab") as log:
-            self.process = subprocess.Popen([nats_binary.find(), "-c", self._config], stdout=log, stderr=log)
+            self.process = subprocess.Popen(
+                [nats_binary.find(), "-c", self._config], stdout=log, stderr=log
+            )
 
     def add(self, config: str) -> None:
         """Add lines to its configuration, for its next start."""
@@ -67,13 +71,15 @@ class ConfiguredServer:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that only servers which are told of them get while this process runs: they are bound, and do not listen."""
+    """Ports that only servers which are told of them get while this process runs: they are bound,
+    and do not listen.
+    """
     return [_kept(_bound(0)) for _ in range(count)]
 
 
 def row_of_free_ports(count: int) -> int:
-    """The first of so many `free_ports`, above those of coordinators and below those of connections; a random one,
-    because tests beside this take some too.
+    """The first of so many `free_ports`, above those of coordinators and below those of
+    connections; a random one, because tests beside this take some too.
     """
     every = range(30_000, 32_760, count)
     for first in random.sample(every, len(every)):
@@ -99,7 +105,9 @@ def _bound(port: int) -> socket.socket:
     except OSError:
         bound.close()
         raise
-    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # only now: bind would pass over a reservation
+    bound.setsockopt(
+        socket.SOL_SOCKET, socket.SO_REUSEADDR, 1
+    )  # only now: bind would pass over a reservation
     return bound
 
 
@@ -108,7 +116,9 @@ async def configured_nats(directory: Path, config: str) -> AsyncIterator[Configu
     """A server with ``config`` added to its listeners and store."""
     port, http = free_ports(2)
     listeners = f'listen: "127.0.0.1:{port}"\nhttp: "127.0.0.1:{http}"\nmax_payload: 8MB\n'
-    store = f"jetstream {{ store_dir: {json.dumps(str(directory / 'store'))}, max_file_store: 1TB }}\n"
+    store = (
+        f"jetstream {{ store_dir: {json.dumps(str(directory / 'store'))}, max_file_store: 1TB }}\n"
+    )
     server = ConfiguredServer(directory, listeners + store + config, port, http)
     server.start()
     try:

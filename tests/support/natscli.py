@@ -1,4 +1,5 @@
-"""A stand-in for the one command of the command line of NATS that a page uses, where that is not installed.
+"""A stand-in for the one command of the command line of NATS that a page uses, where that is not
+installed.
 
 Source: the JetStream API ``$JS.API.SERVER.REMOVE`` of the system account.
 """
@@ -17,7 +18,9 @@ async def remove(server: str, seed_file: Path, peer: str) -> str:
     """Tell the servers that one of them does not come back; returns their answer."""
     connection = await nats.connect(server, nkeys_seed_str=seed_file.read_text().strip())
     try:
-        answer = await connection.request("$JS.API.SERVER.REMOVE", json.dumps({"peer": peer}).encode(), timeout=10)
+        answer = await connection.request(
+            "$JS.API.SERVER.REMOVE", json.dumps({"peer": peer}).encode(), timeout=10
+        )
         return answer.data.decode()
     finally:
         await connection.close()

@@ -1,8 +1,10 @@
-"""The machines of a page, on which its commands run as they stand there: addresses, names, users and paths are its own.
+"""The machines of a page, on which its commands run as they stand there: addresses, names, users
+and paths are its own.
 
-A machine is a network, process, mount and host name namespace, in which `/etc` is a copy and `/opt`, `/var/lib`,
-`/var/log` and `/root` are its own. They outlive it, as a disk does. The reader's computer has no processes of its own
-and reaches the machines by stand-ins for `ssh` and `scp`, which enter their namespaces.
+A machine is a network, process, mount and host name namespace, in which `/etc` is a copy and
+`/opt`, `/var/lib`, `/var/log` and `/root` are its own. They outlive it, as a disk does. The
+reader's computer has no processes of its own and reaches the machines by stand-ins for `ssh` and
+`scp`, which enter their namespaces.
 """
 
 from __future__ import annotations
@@ -61,12 +63,16 @@ done
 class Shell:
     """A shell that stays open, on one machine."""
 
-    def __init__(self, stack: ExitStack, command: list[str], log: Path, environ: Mapping[str, str]) -> None:
+    def __init__(
+        self, stack: ExitStack, command: list[str], log: Path, environ: Mapping[str, str]
+    ) -> None:
         self._log = log
         self._scripts = log.with_suffix(".scripts")
         self._scripts.mkdir(exist_ok=True)
         with log.open("ab") as out:
-            self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=out, stderr=out, env=environ)
+            self.process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=out, stderr=out, env=environ
+            )
         stack.enter_context(self.process)
         stack.callback(self.process.kill)
 
@@ -78,7 +84,11 @@ class Shell:
         assert self.process.stdin is not None
         self.process.stdin.write(f"set -e; . {file} < /dev/null; set +e; echo '{done}'\n".encode())
         self.process.stdin.flush()
-        until(lambda: done in self._since(begun) or self.process.poll() is not None, f"done: {script}", seconds)
+        until(
+            lambda: done in self._since(begun) or self.process.poll() is not None,
+            f"done: {script}",
+            seconds,
+        )
         said = self._since(begun)
         assert done in said, f"{script}\nended with {self.process.returncode}:\n{said}"
         return said.replace(f"{done}\n", "")
@@ -130,10 +140,22 @@ class PageMachines:
     def switch_on(self, name: str) -> None:
         """With what is on its disk, and no processes."""
         own = (*(() if name == COMPUTER else OWN), "--mount", "--uts")
-        environ = {**_ENVIRON, "PATH": f"{self.directory / 'bin'}:{_PATH}", "NAME": _host_name(name)} | _places()
+        environ = {
+            **_ENVIRON,
+            "PATH": f"{self.directory / 'bin'}:{_PATH}",
+            "NAME": _host_name(name),
+        } | _places()
         environ["KEPT"] += f" {self.directory}"
         first = ("cat",) if name == COMPUTER else self.first
-        set_up = [*UNSHARE, *own, "sh", "-c", _SET_UP, str(self.directory / _host_name(name)), *first]
+        set_up = [
+            *UNSHARE,
+            *own,
+            "sh",
+            "-c",
+            _SET_UP,
+            str(self.directory / _host_name(name)),
+            *first,
+        ]
         host = ready(self.stack, set_up, environ, None)
         pid = host.pid if name == COMPUTER else psutil.Process(host.pid).children()[0].pid
         (self.directory / "pids" / self.addresses[name]).write_text(f"{pid}")
@@ -142,9 +164,25 @@ class PageMachines:
         assert host.stdin is not None
         host.stdin.write(f"{self.addresses[name]}/24\n".encode())
         host.stdin.flush()
-        enter = ["nsenter", "--target", str(pid), "--net", "--uts", "--mount", "--pid", "sh", "-c", _AT_HOME]
-        self.shells[name] = Shell(self.stack, enter, self.directory / f"{_host_name(name)}.log", environ)
-        until(lambda: self.addresses[name] in self.shells[name].run("ip addr show dev eth0"), "the cable is there")
+        enter = [
+            "nsenter",
+            "--target",
+            str(pid),
+            "--net",
+            "--uts",
+            "--mount",
+            "--pid",
+            "sh",
+            "-c",
+            _AT_HOME,
+        ]
+        self.shells[name] = Shell(
+            self.stack, enter, self.directory / f"{_host_name(name)}.log", environ
+        )
+        until(
+            lambda: self.addresses[name] in self.shells[name].run("ip addr show dev eth0"),
+            "the cable is there",
+        )
 
     def _make_disk(self, name: str) -> None:
         disk = self.directory / _host_name(name) / "disk"
@@ -159,11 +197,19 @@ def _host_name(name: str) -> str:
 
 
 def _places() -> dict[str, str]:
-    """What all machines share with this one, and the directories around it that only their owner may enter."""
+    """What all machines share with this one, and the directories around it that only their owner
+    may enter.
+    """
     kept = [ROOT, Path(sys.prefix), Path(sys.base_prefix)]
     own = {Path("/", place) for place in _OWN}
-    closed = {parent for path in kept for parent in path.parents if not parent.stat().st_mode & 0o001} - own
-    return {"KEPT": " ".join(map(str, kept)), "CLOSED": " ".join(map(str, sorted(closed))), "OWN": " ".join(_OWN)}
+    closed = {
+        parent for path in kept for parent in path.parents if not parent.stat().st_mode & 0o001
+    } - own
+    return {
+        "KEPT": " ".join(map(str, kept)),
+        "CLOSED": " ".join(map(str, sorted(closed))),
+        "OWN": " ".join(_OWN),
+    }
 
 
 @contextmanager

@@ -53,8 +53,19 @@ SESSION = {
     "kernels": [],
 }
 DEAD_LETTER = {"number": 1, "request_id": "r-1", "detail": "<b>KeyError</b>"}
-QUOTA = {"user": "ada", "running_cpu": 500, "running_memory": 0, "running_accelerators": 0, "pending_tasks": 1}
-QUOTA |= {"max_running_cpu": 2000, "max_running_memory": 0, "max_running_accelerators": 0, "max_pending_tasks": 0}
+QUOTA = {
+    "user": "ada",
+    "running_cpu": 500,
+    "running_memory": 0,
+    "running_accelerators": 0,
+    "pending_tasks": 1,
+}
+QUOTA |= {
+    "max_running_cpu": 2000,
+    "max_running_memory": 0,
+    "max_running_accelerators": 0,
+    "max_pending_tasks": 0,
+}
 QUOTA |= {"max_band": "batch"}
 
 
@@ -86,7 +97,11 @@ DEPLOYMENT = {
     "replicas": 3,
     "ready": 2,
     "live": 3,
-    "spec": {"name": "chat", "template": {"command": ["serve", "a b"]}, "scaling": {"minimum": 0, "maximum": 5}},
+    "spec": {
+        "name": "chat",
+        "template": {"command": ["serve", "a b"]},
+        "scaling": {"minimum": 0, "maximum": 5},
+    },
     "revisions": [1, 2],
     "created_at": "2026-01-31T08:00:00Z",
     "since": "2026-01-31T08:00:00Z",
@@ -101,7 +116,12 @@ DEPLOYMENT = {
         "falls_back_from": None,
     },
     "conditions": [{"code": "paused", "message": "one new route serves; it waits to be resumed"}],
-    "scaling": {"load": 24.0, "held": None, "last": "2 -> 3: load of 24", "last_at": "2026-01-31T08:00:00Z"},
+    "scaling": {
+        "load": 24.0,
+        "held": None,
+        "last": "2 -> 3: load of 24",
+        "last_at": "2026-01-31T08:00:00Z",
+    },
     "routes": [ROUTE],
     "requests_per_s": 1234.0,
     "version": 7,
@@ -118,14 +138,24 @@ DECISIONS = [
         "first_at": "2026-01-31T08:00:00Z",
         "last_at": "2026-01-31T08:00:00Z",
     }
-    for entity, handler, reason in (("chat", "ScalingDeployment", ""), ("chat/r1-1", "HealthCheckRoute", "<b>503</b>"))
+    for entity, handler, reason in (
+        ("chat", "ScalingDeployment", ""),
+        ("chat/r1-1", "HealthCheckRoute", "<b>503</b>"),
+    )
 ]
 
 
 AUDITED = {
     "number": 1,
     "at": "2026-01-31T08:00:00Z",
-    "by": {"name": "mia", "user": "mia", "role": "admin", "task": None, "token": "laptop", "address": "10.0.0.3"},
+    "by": {
+        "name": "mia",
+        "user": "mia",
+        "role": "admin",
+        "task": None,
+        "token": "laptop",
+        "address": "10.0.0.3",
+    },
     "action": "cancel",
     "kind": "job",
     "id": "j1",
@@ -138,7 +168,9 @@ AUDITED = {
 USAGE = msgspec.to_builtins(
     UsageView(
         user="ada",
-        total=UsedView(attempts=3, cpu_seconds=7200.0, chip_seconds={"H100": 3600.0}, cpu_used_seconds=1800.0),
+        total=UsedView(
+            attempts=3, cpu_seconds=7200.0, chip_seconds={"H100": 3600.0}, cpu_used_seconds=1800.0
+        ),
         useful=UsedView(attempts=2, cpu_seconds=3600.0, chip_seconds={"H100": 2700.0}),
         lost={"preempted": UsedView(attempts=1, cpu_seconds=3600.0, chip_seconds={"H100": 900.0})},
         running=UsedView(),
@@ -190,14 +222,22 @@ def pages_of(state: FakeState) -> dict[str, dict[str, Any]]:
 async def fill(iris: House, token: str = "") -> None:
     """One job whose first task has failed once on a lost worker, and one of everything."""
     if "/a" not in iris.state.jobs:
-        job = {"name": "/a", "command": ["true"], "replicas": 2, "user": "ada", "env": {"X": "<script>"}}
+        job = {
+            "name": "/a",
+            "command": ["true"],
+            "replicas": 2,
+            "user": "ada",
+            "env": {"X": "<script>"},
+        }
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         await iris.http.post("/v1/jobs", json=job, headers=headers)
     state = iris.state
     first, second = state.tasks["/a/0"], state.tasks["/a/1"]
     first.state, first.attempts = "running", [attempt_of(0, "worker_failed"), attempt_of(1)]
     first.attempts[0].error = "<b>lost</b>"
-    second.pending_reason = Reason(ReasonCode.NOT_ENOUGH_CPU, "asks for 8 cores, the best host has 4 free")
+    second.pending_reason = Reason(
+        ReasonCode.NOT_ENOUGH_CPU, "asks for 8 cores, the best host has 4 free"
+    )
     await state.print(1, 0, "<i>hello</i>\n", attempt=1)
     await state.tell_task("/a/0", "running")
     state.pages = pages_of(state)

@@ -30,7 +30,9 @@ class Prometheus:
         self._url = url
 
     def query(self, query: str) -> list[dict[str, Any]]:
-        """The series of an instant query. Raises AssertionError with Prometheus' own words when it refuses it."""
+        """The series of an instant query. Raises AssertionError with Prometheus' own words when it
+        refuses it.
+        """
         return self._get(f"query?query={urllib.parse.quote(query)}")["result"]
 
     def targets(self) -> dict[str, str]:
@@ -48,7 +50,8 @@ class Prometheus:
 
 @contextmanager
 def prometheus_of(targets: Mapping[str, Sequence[str]], directory: Path) -> Iterator[Prometheus]:
-    """A Prometheus with the rules of deploy/, which scrapes ``targets`` (job: addresses) each second.
+    """A Prometheus with the rules of deploy/, which scrapes ``targets`` (job: addresses) each
+    second.
 
     What has not answered within that time has no series until its next answer.
     """
@@ -57,7 +60,9 @@ def prometheus_of(targets: Mapping[str, Sequence[str]], directory: Path) -> Iter
     (directory / "prometheus.yml").write_text(config)
     shutil.copy(DEPLOYED / "alerts.yml", directory)
     (directory / "targets").mkdir()
-    groups = [{"labels": {"job": job}, "targets": list(addresses)} for job, addresses in targets.items()]
+    groups = [
+        {"labels": {"job": job}, "targets": list(addresses)} for job, addresses in targets.items()
+    ]
     (directory / "targets" / "iris.json").write_text(json.dumps(groups))
     [port] = free_ports(1)
     given = {
@@ -76,7 +81,9 @@ def prometheus_of(targets: Mapping[str, Sequence[str]], directory: Path) -> Iter
     try:
         running = Prometheus(f"http://127.0.0.1:{port}")
         until(lambda: _answers(port, process, log), "Prometheus is ready", _START_S)
-        until(lambda: set(running.targets().values()) == {"up"}, "every target is scraped", _START_S)
+        until(
+            lambda: set(running.targets().values()) == {"up"}, "every target is scraped", _START_S
+        )
         yield running
     finally:
         process.terminate()
@@ -94,7 +101,9 @@ def _answers(port: int, process: subprocess.Popen[bytes], log: Path) -> bool:
 
 def promtool(*words: object) -> subprocess.CompletedProcess[str]:
     """Run it to its end."""
-    return subprocess.run(["promtool", *map(str, words)], capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(
+        ["promtool", *map(str, words)], capture_output=True, text=True, timeout=60, check=False
+    )
 
 
 def has_number(series: list[dict[str, Any]]) -> bool:

@@ -54,7 +54,9 @@ class Talk:
             await self.reader.readexactly(2)
             return b"".join(chunks)
         if b"content-length:" in low:
-            return await self.reader.readexactly(int(low.split(b"content-length:")[1].split(b"\r\n")[0]))
+            return await self.reader.readexactly(
+                int(low.split(b"content-length:")[1].split(b"\r\n")[0])
+            )
         return b""
 
     async def request(self) -> tuple[bytes, bytes]:
@@ -90,7 +92,9 @@ class Route:
         """At a port that nobody else gets while it is stopped."""
         if not self.port:
             [self.port] = free_ports(1)
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port, limit=1 << 20)
+        self._server = await asyncio.start_server(
+            self._serve, "127.0.0.1", self.port, limit=1 << 20
+        )
 
     async def stop(self) -> None:
         assert self._server is not None
@@ -101,7 +105,9 @@ class Route:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
         self._talks.add(writer)
-        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
+        with contextlib.suppress(
+            ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError
+        ):
             await self.answer(Talk(reader, writer))
         self._talks.discard(writer)
         writer.close()
@@ -113,14 +119,18 @@ def saying(body: bytes, status: bytes = b"200 OK", fields: bytes = b"") -> Answe
     async def answer(talk: Talk) -> None:
         while True:
             await talk.request()
-            await talk.send(b"HTTP/1.1 %b\r\n%bContent-Length: %d\r\n\r\n%b" % (status, fields, len(body), body))
+            await talk.send(
+                b"HTTP/1.1 %b\r\n%bContent-Length: %d\r\n\r\n%b" % (status, fields, len(body), body)
+            )
 
     return answer
 
 
 @dataclass
 class Held:
-    """Answers one request of a connection with ``body``, once `go` is set; `reached` is set when one has come."""
+    """Answers one request of a connection with ``body``, once `go` is set; `reached` is set when
+    one has come.
+    """
 
     body: bytes
     reached: asyncio.Event = field(default_factory=asyncio.Event)
@@ -130,7 +140,9 @@ class Held:
         await talk.request()
         self.reached.set()
         await self.go.wait()
-        await talk.send(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(self.body), self.body))
+        await talk.send(
+            b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(self.body), self.body)
+        )
 
 
 class Echo:
@@ -184,7 +196,12 @@ class Front:
         return route
 
     async def publish(
-        self, name: str, *routes: Route | str, reason: str = "", minimum: int | None = None, **policy: object
+        self,
+        name: str,
+        *routes: Route | str,
+        reason: str = "",
+        minimum: int | None = None,
+        **policy: object,
     ) -> None:
         """Write a set, and return when the proxy has taken it up."""
         self._version += 1
@@ -202,7 +219,9 @@ class Front:
 
     async def _put(self, name: str, value: Discovery) -> None:
         revision = self._revisions.get(name, 0)
-        self._revisions[name] = await self._bucket.put(name, codec.to_json(value), expected=revision)
+        self._revisions[name] = await self._bucket.put(
+            name, codec.to_json(value), expected=revision
+        )
 
     async def connect(self) -> Talk:
         return Talk(*await asyncio.open_connection("127.0.0.1", self.port, limit=1 << 20))
@@ -217,16 +236,22 @@ class Front:
         finally:
             await talk.close()
 
-    async def get(self, target: str, fields: bytes = b"", method: bytes = b"GET") -> tuple[bytes, bytes]:
+    async def get(
+        self, target: str, fields: bytes = b"", method: bytes = b"GET"
+    ) -> tuple[bytes, bytes]:
         """Head and body of the answer to a request without a body."""
         close = b"Host: front\r\nConnection: close\r\n"
-        answer = await self.send(b"%b %b HTTP/1.1\r\n%b%b\r\n" % (method, target.encode(), close, fields))
+        answer = await self.send(
+            b"%b %b HTTP/1.1\r\n%b%b\r\n" % (method, target.encode(), close, fields)
+        )
         head, _, body = answer.partition(b"\r\n\r\n")
         return head, body
 
     def metric(self, text: str, name: str) -> float:
         """The sum of a counter over its labels."""
-        return sum(float(line.rpartition(" ")[2]) for line in text.splitlines() if line.startswith(name))
+        return sum(
+            float(line.rpartition(" ")[2]) for line in text.splitlines() if line.startswith(name)
+        )
 
     async def metrics(self) -> str:
         talk = Talk(*await asyncio.open_connection("127.0.0.1", self.metrics_port))
@@ -237,7 +262,9 @@ class Front:
 
     def rss_bytes(self) -> int:
         """Resident memory of the proxy, without pages of files."""
-        resident, shared = map(int, Path(f"/proc/{self.process.pid}/statm").read_text().split()[1:3])
+        resident, shared = map(
+            int, Path(f"/proc/{self.process.pid}/statm").read_text().split()[1:3]
+        )
         return (resident - shared) * os.sysconf("SC_PAGE_SIZE")
 
     async def stop(self) -> None:
@@ -247,22 +274,33 @@ class Front:
 
 
 @asynccontextmanager
-async def front(connection: JetStreamConnection, nats_url: str, root: Path, *settings: str) -> AsyncIterator[Front]:
+async def front(
+    connection: JetStreamConnection, nats_url: str, root: Path, *settings: str
+) -> AsyncIterator[Front]:
     """A proxy of one's own."""
     metrics = row_of_free_ports(_WORKERS)
     port_file, log = root / "proxy.url", root / "proxy.log"
-    given = ("proxy.http=127.0.0.1:0", f"proxy.port_file={port_file}", f"run.metrics=127.0.0.1:{metrics}", *settings)
+    given = (
+        "proxy.http=127.0.0.1:0",
+        f"proxy.port_file={port_file}",
+        f"run.metrics=127.0.0.1:{metrics}",
+        *settings,
+    )
     environ = {key: value for key, value in os.environ.items() if not key.startswith("IRIS_")}
     with log.open("wb") as out:
         words = [word for each in given for word in ("--set", each)]
         number = out.fileno()
-        process = warm.start("iris_proxy", words, environ | {"IRIS_NATS_URL": nats_url}, number, number, forks=True)
+        process = warm.start(
+            "iris_proxy", words, environ | {"IRIS_NATS_URL": nats_url}, number, number, forks=True
+        )
     try:
         async with asyncio.timeout(_READY_S):
             while not port_file.exists():
                 assert process.poll() is None, log.read_text()
                 await asyncio.sleep(_LOOK_S)
-        made = Front(port_file.read_text(), process, connection.key_value(DISCOVERY_BUCKET), metrics)
+        made = Front(
+            port_file.read_text(), process, connection.key_value(DISCOVERY_BUCKET), metrics
+        )
         yield made
         await made.stop()
         if process.poll() is None:

@@ -15,7 +15,9 @@ class Planted(Exception):
 
 @contextmanager
 def raising(machine: Machine, after: int, error: type[Exception] = Planted) -> Iterator[None]:
-    """While this lasts, the change behind the first ``after`` raises when it stands; -1: before anything does."""
+    """While this lasts, the change behind the first ``after`` raises when it stands; -1: before
+    anything does.
+    """
     apply, count = machine.round.apply, 0
 
     def applied(change: Change) -> None:

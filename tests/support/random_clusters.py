@@ -16,10 +16,18 @@ from tests.support.scheduling import tpus, worker
 ZONES = ("eu", "us")
 RACKS = ("r1", "r2")
 USERS = ("ann", "bob")
-GANGS = ("rack:preferred", "rack:preferred zone", "rack zone", "rack zone:preferred", "rack:preferred zone:preferred")
+GANGS = (
+    "rack:preferred",
+    "rack:preferred zone",
+    "rack zone",
+    "rack zone:preferred",
+    "rack:preferred zone:preferred",
+)
 """Levels of the topology, as of `tests.support.scheduling.levels`."""
 
-states = st.sampled_from([WorkerState.HEALTHY] * 6 + [WorkerState.DRAINING, WorkerState.DEGRADED, WorkerState.LOST])
+states = st.sampled_from(
+    [WorkerState.HEALTHY] * 6 + [WorkerState.DRAINING, WorkerState.DEGRADED, WorkerState.LOST]
+)
 
 
 @st.composite
@@ -36,7 +44,10 @@ def a_worker(draw: st.DrawFn, number: int) -> WorkerRow:
         attributes["rack"] = RACKS[number % 2]
     if draw(st.booleans()):
         attributes |= {"tpu-name": f"s{number // 2}", "tpu-worker-id": number % 2}
-        attributes |= {"device-type": "tpu", "device-variant": draw(st.sampled_from(["v4-16", "v5p-16"]))}
+        attributes |= {
+            "device-type": "tpu",
+            "device-variant": draw(st.sampled_from(["v4-16", "v5p-16"])),
+        }
         chips = 4
     else:
         chips = 0
@@ -74,7 +85,15 @@ conditions = st.lists(
 ).map(tuple)
 
 devices: st.SearchStrategy[Device | None] = st.sampled_from(
-    [None, None, None, tpus("v4-16", 1), tpus("v4-16", 4), tpus("auto", 2), tpus(("v4-16", "v5p-16"), 4)]
+    [
+        None,
+        None,
+        None,
+        tpus("v4-16", 1),
+        tpus("v4-16", 4),
+        tpus("auto", 2),
+        tpus(("v4-16", "v5p-16"), 4),
+    ]
 )
 
 
@@ -88,7 +107,9 @@ def a_job(draw: st.DrawFn) -> dict[str, Any]:
         "cpu": draw(st.sampled_from([0, 0.5, 1, 1, 2, 3])),
         "memory": draw(st.integers(0, 2)),
         "device": draw(devices),
-        "band": draw(st.sampled_from(["production", "interactive", "interactive", "batch", "batch"])),
+        "band": draw(
+            st.sampled_from(["production", "interactive", "interactive", "batch", "batch"])
+        ),
         "user": draw(st.sampled_from(USERS)),
         "constraints": draw(conditions),
         "group_by": gang,

@@ -33,7 +33,11 @@ class Replica:
     def __init__(self, process: warm.Fork) -> None:
         self._process = process
         self.pid = process.pid
-        self.kill, self.terminate, self.send_signal = process.kill, process.terminate, process.send_signal
+        self.kill, self.terminate, self.send_signal = (
+            process.kill,
+            process.terminate,
+            process.send_signal,
+        )
 
     @property
     def returncode(self) -> int | None:
@@ -65,7 +69,9 @@ class Replicas:
         given = [word for each in (*self.set, *more) for word in ("--set", each)]
         environ = {**os.environ, "IRIS_NATS_URL": self.nats_url}
         with (self.logs / f"state-{next(self._numbers)}.log").open("wb") as log:
-            self.running.append(Replica(warm.start("iris_state", given, environ, log.fileno(), log.fileno())))
+            self.running.append(
+                Replica(warm.start("iris_state", given, environ, log.fileno(), log.fileno()))
+            )
         return self.running[-1]
 
     def log(self) -> str:
@@ -98,7 +104,9 @@ class Replicas:
     async def followed(self) -> None:
         """Return once a standby asks for its leader, again and again."""
         request = asyncio.Semaphore(0)
-        listening = await self.connection.bus.subscribe(subjects.STATE_PING, lambda _: request.release())
+        listening = await self.connection.bus.subscribe(
+            subjects.STATE_PING, lambda _: request.release()
+        )
         try:
             async with asyncio.timeout(RETRY_FOR_S):
                 for _ in range(_REQUESTS):
@@ -113,7 +121,9 @@ class Replicas:
             return None
         return codec.unpack(answer.data, Ping)
 
-    async def submit(self, name: str, *, replicas: int = 1, key: str = "", request: str = "") -> Answer:
+    async def submit(
+        self, name: str, *, replicas: int = 1, key: str = "", request: str = ""
+    ) -> Answer:
         """Have a job admitted."""
         spec = JobSpec(name=name, command=("true",), replicas=replicas)
         request = request or name
@@ -132,7 +142,10 @@ class Replicas:
             arguments = {"limit": 500, **({"cursor": cursor} if cursor else {})}
             question = codec.pack(Query("jobs", arguments, ANN))
             answer = codec.unpack(
-                (await self.connection.bus.request(subjects.STATE_QUERY, question, timeout=30)).data, Answer
+                (
+                    await self.connection.bus.request(subjects.STATE_QUERY, question, timeout=30)
+                ).data,
+                Answer,
             )
             page = codec.from_json(answer.body, dict)
             found |= {item["name"] for item in page["items"]}
@@ -154,7 +167,9 @@ class Replicas:
 
 
 @asynccontextmanager
-async def replicas(nats_url: str, logs: Path, connection: JetStreamConnection, *given: str) -> AsyncIterator[Replicas]:
+async def replicas(
+    nats_url: str, logs: Path, connection: JetStreamConnection, *given: str
+) -> AsyncIterator[Replicas]:
     """Room for replicas; whatever still runs at the end is killed."""
     made = Replicas(nats_url, logs, connection, given)
     try:

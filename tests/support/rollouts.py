@@ -1,7 +1,8 @@
 """Invariants of deployments after each change: how many routes are held, and how many serve.
 
-What must hold after every commit is `iris_state.records.check.records`. Source: docs/design/serving.md#probes,
-docs/design/serving.md#update; docs/design/semantics.md#deployments-and-routes.
+What must hold after every commit is `iris_state.records.check.records`. Source:
+docs/design/serving.md#probes, docs/design/serving.md#update;
+docs/design/semantics.md#deployments-and-routes.
 """
 
 from __future__ import annotations
@@ -14,7 +15,13 @@ from iris_core.tables import route as route_table
 from iris_state.deployments import rollout
 from iris_state.deployments.records import Deployment, Route
 from iris_state.records.apply import apply
-from iris_state.records.changes import DEPLOYMENT_KINDS, Commit, RouteCreated, RouteMoved, RoutesDiscovered
+from iris_state.records.changes import (
+    DEPLOYMENT_KINDS,
+    Commit,
+    RouteCreated,
+    RouteMoved,
+    RoutesDiscovered,
+)
 from iris_state.records.ledger import Ledger
 
 R = RouteStatus
@@ -23,7 +30,9 @@ STOPPING = "is stopping"
 
 
 class Rollouts:
-    """Follows every change of deployments from the first one on, in a ledger that holds nothing else."""
+    """Follows every change of deployments from the first one on, in a ledger that holds nothing
+    else.
+    """
 
     def __init__(self) -> None:
         self._ledger = Ledger()
@@ -43,7 +52,9 @@ class Rollouts:
                 yield from self._was_discovered(self._ledger.deployments[change.deployment])
 
     def _was_created(self, deployment: Deployment) -> Iterator[str]:
-        """Routes that have not ended count towards the surge, or an update takes twice the room for a while."""
+        """Routes that have not ended count towards the surge, or an update takes twice the room for
+        a while.
+        """
         held, most = deployment.held(), deployment.spec.replicas + _bounds(deployment).surge
         if deployment.status not in deployment_table.LIVE:
             yield f"{deployment.name} is {deployment.status.value} and has created {held[-1].id}"
@@ -51,12 +62,16 @@ class Rollouts:
             yield f"{deployment.name} has created {held[-1].id} and holds {[r.id for r in held]}, at most {most}"
 
     def _moves(self, change: RouteMoved, now_ms: int) -> Iterator[str]:
-        """No route that serves is ended for another revision or count before enough others serve."""
+        """No route that serves is ended for another revision or count before enough others
+        serve.
+        """
         deployment = self._ledger.deployments[change.deployment]
         by_plan = change.handler == route_table.END.name and not change.reason.endswith(STOPPING)
         if not by_plan or deployment.status not in deployment_table.LIVE:
             return
-        serving = {r.number for r in deployment.live() if r.is_available(deployment.min_ready_ms, now_ms)}
+        serving = {
+            r.number for r in deployment.live() if r.is_available(deployment.min_ready_ms, now_ms)
+        }
         least = deployment.spec.replicas - _bounds(deployment).unavailable
         if change.route in serving and len(serving) - 1 < least:
             yield f"{deployment.name} ends route {change.route} of {sorted(serving)} that serve, at least {least} must"

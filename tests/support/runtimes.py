@@ -1,4 +1,6 @@
-"""Container runtimes of the tests' own, with an image of programs of this machine, which need no registry."""
+"""Container runtimes of the tests' own, with an image of programs of this machine, which need no
+registry.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ class OwnRuntime:
     environ: Mapping[str, str]
 
     def __call__(self, *words: str, given: bytes = b"") -> str:
-        """The output of the runtime's command. Raises AssertionError with what it says when it fails."""
+        """The output of the runtime's command. Raises AssertionError with what it says when it
+        fails.
+        """
         done = subprocess.run(
             [self.name, *words],
             env={**os.environ, **self.environ},
@@ -49,7 +53,9 @@ class OwnRuntime:
         return done.stdout.decode()
 
     def containers(self) -> list[str]:
-        """The names of workers' containers, also of those that have ended; other tests may have containers here too."""
+        """The names of workers' containers, also of those that have ended; other tests may have
+        containers here too.
+        """
         return self._names("--all")
 
     def running(self) -> list[str]:
@@ -57,7 +63,9 @@ class OwnRuntime:
         return self._names()
 
     def _names(self, *options: str) -> list[str]:
-        return self("ps", *options, "--filter", f"label={WORKER_LABEL}", "--format", "{{.Names}}").split()
+        return self(
+            "ps", *options, "--filter", f"label={WORKER_LABEL}", "--format", "{{.Names}}"
+        ).split()
 
 
 def tools_image() -> bytes:
@@ -69,16 +77,25 @@ def tools_image() -> bytes:
 
 def _filled(runtime: OwnRuntime) -> OwnRuntime:
     """With the image, whose entrypoint would hide the command."""
-    changes = ("--change", "ENV FROM_IMAGE=yes", "--change", 'ENTRYPOINT ["/bin/echo", "entrypoint"]')
+    changes = (
+        "--change",
+        "ENV FROM_IMAGE=yes",
+        "--change",
+        'ENTRYPOINT ["/bin/echo", "entrypoint"]',
+    )
     runtime("import", *changes, "-", IMAGE, given=tools_image())
     return runtime
 
 
 @contextmanager
 def podman_runtime() -> Iterator[OwnRuntime]:
-    """podman with storage of its own; ``runc`` and ``cgroupfs`` suit hosts with control groups of version 1."""
+    """podman with storage of its own; ``runc`` and ``cgroupfs`` suit hosts with control groups of
+    version 1.
+    """
     place = Path(tempfile.mkdtemp(prefix="iris-podman-"))
-    storage = f'[storage]\ndriver = "vfs"\ngraphroot = "{place / "graph"}"\nrunroot = "{place / "run"}"\n'
+    storage = (
+        f'[storage]\ndriver = "vfs"\ngraphroot = "{place / "graph"}"\nrunroot = "{place / "run"}"\n'
+    )
     files = {"CONTAINERS_CONF": _CONTAINERS, "CONTAINERS_STORAGE_CONF": storage}
     for name, text in files.items():
         (place / name).write_text(text)

@@ -1,6 +1,7 @@
 """Short descriptions of clusters for tests of the scheduler: its input messages and its replies.
 
-A `Story` stands in for the state service: it accepts every plan, ends attempts on request, and numbers its deltas.
+A `Story` stands in for the state service: it accepts every plan, ends attempts on request, and
+    numbers its deltas.
 """
 
 from __future__ import annotations
@@ -34,7 +35,11 @@ from iris_scheduler.plan import Decision, plan
 from iris_scheduler.settings import SchedulerSettings
 
 GIB = 1 << 30
-BANDS = {"production": PriorityBand.PRODUCTION, "interactive": PriorityBand.INTERACTIVE, "batch": PriorityBand.BATCH}
+BANDS = {
+    "production": PriorityBand.PRODUCTION,
+    "interactive": PriorityBand.INTERACTIVE,
+    "batch": PriorityBand.BATCH,
+}
 
 
 def worker(
@@ -49,7 +54,15 @@ def worker(
 ) -> WorkerRow:
     """A host; attributes may be given with ``_`` for ``-``."""
     named = {key.replace("_", "-"): value for key, value in attributes.items()}
-    return WorkerRow(name, state, named, Amount(int(cpu * 1000), memory, 1 << 40, chips), window, attempts, chains=True)
+    return WorkerRow(
+        name,
+        state,
+        named,
+        Amount(int(cpu * 1000), memory, 1 << 40, chips),
+        window,
+        attempts,
+        chains=True,
+    )
 
 
 def tpu(slice_name: str, number: int, variant: str = "v4-16", **more: Any) -> WorkerRow:
@@ -73,7 +86,10 @@ def eq(key: str, value: Attribute) -> Constraint:
 
 def levels(words: str) -> tuple[Level, ...]:
     """``rack:preferred block``, innermost first."""
-    return tuple(Level(key, mode or "required") for key, _, mode in (word.partition(":") for word in words.split()))  # type: ignore[arg-type]
+    return tuple(
+        Level(key, mode or "required")
+        for key, _, mode in (word.partition(":") for word in words.split())
+    )  # type: ignore[arg-type]
 
 
 class Story:
@@ -91,7 +107,8 @@ class Story:
         self.on_delta: Callable[[Delta], None] = lambda _: None
         self.most = PLACED_AT_ONCE
 
-    # ── what the state service tells ────────────────────────────────────────────────────────────────────────────
+    # ── what the state service tells
+    # ────────────────────────────────────────────────────────────────────────────
 
     def tell(self, **changes: Any) -> None:
         """One commit."""
@@ -159,7 +176,11 @@ class Story:
 
     def start(self, name: str, places: dict[int, str], *, building: bool = True) -> None:
         row = self.rows[name]
-        self.tell(opened=tuple(self._hold(row.job, index, host, building) for index, host in places.items()))
+        self.tell(
+            opened=tuple(
+                self._hold(row.job, index, host, building) for index, host in places.items()
+            )
+        )
 
     def _hold(self, job: int, index: int, host: str, building: bool) -> Hold:
         attempt = self.attempts[job, index] = self.attempts.get((job, index), -1) + 1
@@ -169,7 +190,11 @@ class Story:
         """Attempts end; with ``again`` their tasks wait once more."""
         job = self.rows[name].job
         refs = tuple(AttemptRef(job, index, self.attempts[job, index]) for index in indexes)
-        back = tuple(Queued(job, ((index, index + 1),), self.now_ms) for index in indexes) if again else ()
+        back = (
+            tuple(Queued(job, ((index, index + 1),), self.now_ms) for index in indexes)
+            if again
+            else ()
+        )
         self.tell(closed=refs, queued=back)
 
     def stop(self, *refs: AttemptRef) -> None:
@@ -199,18 +224,29 @@ class Story:
     def wait(self, seconds: float) -> None:
         self.now_ms += int(seconds * 1000)
 
-    # ── what the scheduler says ─────────────────────────────────────────────────────────────────────────────────
+    # ── what the scheduler says
+    # ─────────────────────────────────────────────────────────────────────────────────
 
     def look(self, cache: Cache | None = None) -> Decision:
         """What the next cycle would decide; nothing changes."""
-        return plan(self.mirror, self.cache if cache is None else cache, self.now_ms, self.settings, self.most)
+        return plan(
+            self.mirror,
+            self.cache if cache is None else cache,
+            self.now_ms,
+            self.settings,
+            self.most,
+        )
 
     def cycle(self) -> dict[str, str]:
-        """Make a plan and carry it out. Returns the worker of every task placed, in the order of the plan."""
+        """Make a plan and carry it out. Returns the worker of every task placed, in the order of
+        the plan.
+        """
         decision = self.look()
         self.cache.learn(decision.columns, decision.findings, self.mirror.looked())
         self.mirror.changes.fresh |= decision.left
-        self.reasons.update({self.names[update.job]: update.reason for update in decision.plan.reasons})
+        self.reasons.update(
+            {self.names[update.job]: update.reason for update in decision.plan.reasons}
+        )
         self.carry_out(decision.plan)
         return self.places(decision.plan)
 
@@ -221,7 +257,9 @@ class Story:
             for index, number in zip(placement.indexes, placement.workers, strict=True)
         )
         stopping = tuple(self._stopping(ref) for e in made.evictions for ref in e.victims)
-        nominations = tuple(nomination for eviction in made.evictions for nomination in eviction.nominations)
+        nominations = tuple(
+            nomination for eviction in made.evictions for nomination in eviction.nominations
+        )
         if opened or stopping or nominations:
             self.tell(opened=opened, moved=stopping, nominations=nominations)
 
@@ -235,14 +273,20 @@ class Story:
 
     def victims(self, made: Plan) -> list[str]:
         """The tasks a plan evicts."""
-        return [f"{self.names[ref.job]}/{ref.index}" for eviction in made.evictions for ref in eviction.victims]
+        return [
+            f"{self.names[ref.job]}/{ref.index}"
+            for eviction in made.evictions
+            for ref in eviction.victims
+        ]
 
     def evict(self) -> tuple[list[str], tuple[Nomination, ...]]:
         """Make a plan and carry it out. Returns whom it evicts and what it promises."""
         made = self.look().plan
         victims = self.victims(made)
         self.cycle()
-        return victims, tuple(nomination for eviction in made.evictions for nomination in eviction.nominations)
+        return victims, tuple(
+            nomination for eviction in made.evictions for nomination in eviction.nominations
+        )
 
     def refs(self, name: str) -> list[AttemptRef]:
         """The present attempts of a job."""

@@ -1,27 +1,30 @@
 """Stories as text: ``script.play`` executes one line after another and compares the results.
 
-    worker w0 cpu=2 rack=r1              submit /train replicas=2 retries=1 gang=rack cpu=1 user=ann  -> created
-    schedule                             place /train/0 w0  -> placed          place /gang w0 w1
+    worker w0 cpu=2 rack=r1              submit /train replicas=2 retries=1 gang=rack cpu=1 user=ann
+     -> created schedule                             place /train/0 w0  -> placed          place
+     /gang w0 w1
     chain /map/1 /map/2 behind /map/0    /map/1 handed_back
-    /train/0 building|prepared|running   /train/0 exit 3    /train/0 exit 0    /a/0 missing|infra|crashed|timeout
-    /train/0 pulling detail=installing
+    /train/0 building|prepared|running   /train/0 exit 3    /train/0 exit 0    /a/0
+    missing|infra|crashed|timeout /train/0 pulling detail=installing
     /train/0#1 running                   w1 says /train/0 running              /b/0 preempt for /p/0
     cancel /train user=ann               rerun /train --failed                 admin drain w0
-    heartbeat w0 without /train/0             heartbeat w0 unhealthy                     lose w0    restart w0 without
-    /a/0 stop w0    stop w0 gone wait 5      silence 40    takeover 61
+    heartbeat w0 without /train/0             heartbeat w0 unhealthy                     lose w0
+    restart w0 without /a/0 stop w0    stop w0 gone wait 5      silence 40    takeover 61
     orders w0 deaf|listens|held|absent       orders w0 arrive|fail
     quota ann max_pending_tasks=3            policy prepare_tries=0
 
 A task of an earlier run of its name is ``j1/0``.
 
-What follows ``->`` is the outcome: a task's state after a line that names a task, an answer's status, a placement's
-fate. Lines that only look: ``/a/0 -> RUNNING failures=1``, ``job /a -> FAILED cause=failed``, ``session /a -> RUNNING
-tries=PrepareSessions:1``, ``attempt /a/0#1 -> state=failed charged_to=failure open=no``, ``capacity w0 -> cpu=1``,
-``worker? w0 -> lost``, ``events /a/0 -> pending assigned``, ``told w0 -> run:/a/0#0``, ``queue -> /b/0 /a/0``,
-``history /a -> ...``. ``key=~word`` asks whether the word is in the value. Times in seconds, cpu in whole cpus.
+What follows ``->`` is the outcome: a task's state after a line that names a task, an answer's
+status, a placement's fate. Lines that only look: ``/a/0 -> RUNNING failures=1``, ``job /a -> FAILED
+cause=failed``, ``session /a -> RUNNING tries=PrepareSessions:1``, ``attempt /a/0#1 -> state=failed
+charged_to=failure open=no``, ``capacity w0 -> cpu=1``, ``worker? w0 -> lost``, ``events /a/0 ->
+pending assigned``, ``told w0 -> run:/a/0#0``, ``queue -> /b/0 /a/0``, ``history /a -> ...``.
+``key=~word`` asks whether the word is in the value. Times in seconds, cpu in whole cpus.
 
-After every line all invariants hold; after every story replaying the commits makes an equal ledger. A line that fails
-shows the whole story with what came of each line. Out of scope: the machine's world, which is `world`.
+After every line all invariants hold; after every story replaying the commits makes an equal ledger.
+A line that fails shows the whole story with what came of each line. Out of scope: the machine's
+    world, which is `world`.
 """
 
 from __future__ import annotations
@@ -42,7 +45,14 @@ from iris_core import codec
 from iris_core.limits import ATTEMPTS
 from iris_core.messages.gateway_state import Answer, Caller
 from iris_core.messages.message import AttemptRef
-from iris_core.messages.scheduler_state import Eviction, Extension, JobReason, Nomination, Placement, Plan
+from iris_core.messages.scheduler_state import (
+    Eviction,
+    Extension,
+    JobReason,
+    Nomination,
+    Placement,
+    Plan,
+)
 from iris_core.messages.state_worker import Ended, GivenNotice, Stage
 from iris_core.placement.reasons import Reason, ReasonCode
 from iris_core.spec.calls import Calls
@@ -80,13 +90,19 @@ _ENDS = {
     "sigbus": Ended(Cause.EXITED, signal=7, error="signal SIGBUS"),
     "stopped": Ended(Cause.CANCELLED, signal=15),
     "timeout": Ended(Cause.TIMEOUT, signal=9),
-    "handed_back": Ended(Cause.HANDED_BACK, error="not started: the call before it on this worker takes long"),
-    "crashed": Ended(Cause.WORKER_CRASHED, error="exit code unknown: the worker process ended while it ran"),
+    "handed_back": Ended(
+        Cause.HANDED_BACK, error="not started: the call before it on this worker takes long"
+    ),
+    "crashed": Ended(
+        Cause.WORKER_CRASHED, error="exit code unknown: the worker process ended while it ran"
+    ),
 }
 
 
 class Listed(str):
-    """An outcome that is a list: nothing more and nothing less may be in it, ``nothing`` when it is empty."""
+    """An outcome that is a list: nothing more and nothing less may be in it, ``nothing`` when it is
+    empty.
+    """
 
     __slots__ = ()
 
@@ -113,7 +129,9 @@ class Line:
         body, arrow, expected = text.partition("->")
         words = body.split()
         options = dict(word.split("=", 1) for word in words if "=" in word)
-        return cls(text, [w for w in words if "=" not in w], options, expected.strip() if arrow else None)
+        return cls(
+            text, [w for w in words if "=" not in w], options, expected.strip() if arrow else None
+        )
 
 
 class Script:
@@ -142,19 +160,27 @@ class Script:
     def _told(self, text: str, outcome: str) -> str:
         self._broken = True
         played = "\n".join(
-            self._played[:-1] if self._played and self._played[-1].strip().startswith(text) else self._played
+            self._played[:-1]
+            if self._played and self._played[-1].strip().startswith(text)
+            else self._played
         )
         return f"\n{played}\n>>> {text}\n    came out as: {outcome}"
 
     def close(self) -> None:
-        """Replay everything that was committed and compare. Raises AssertionError naming what differs."""
+        """Replay everything that was committed and compare. Raises AssertionError naming what
+        differs.
+        """
         if self._broken:
             return
-        mine, theirs = (picture(m, self.world.now_ms) for m in (self.world.machine, self.world.replayed()))
+        mine, theirs = (
+            picture(m, self.world.now_ms) for m in (self.world.machine, self.world.replayed())
+        )
         for name, value in mine.items():
-            assert theirs[name] == value, f"replay makes other {name}:\n{theirs[name]}\nthan there are:\n{value}"
+            assert theirs[name] == value, (
+                f"replay makes other {name}:\n{theirs[name]}\nthan there are:\n{value}"
+            )
 
-    # ── one line ────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── one line ──────────────────────────────────────────────────────────────────────────────────
 
     def _do(self, line: Line) -> str:
         first = line.words[0]
@@ -181,12 +207,18 @@ class Script:
         what, now = words[0], self.world.now_ms
         if what == "exit":
             code = int(words[1])
-            ended = Ended(Cause.EXITED, exit_code=code, error="" if not code else f"exit code {code}")
+            ended = Ended(
+                Cause.EXITED, exit_code=code, error="" if not code else f"exit code {code}"
+            )
             stage = Stage(ref, KernelStatus.TERMINATED, now, ended)
         elif what == "left":  # after it was told to stop
-            stage = Stage(ref, KernelStatus.TERMINATED, now, Ended(Cause.CANCELLED, exit_code=int(words[1])))
+            stage = Stage(
+                ref, KernelStatus.TERMINATED, now, Ended(Cause.CANCELLED, exit_code=int(words[1]))
+            )
         elif what == "noticed":
-            stage = Stage(ref, KernelStatus.RUNNING, now, notices=(GivenNotice(NoticeReason(words[1]), now),))
+            stage = Stage(
+                ref, KernelStatus.RUNNING, now, notices=(GivenNotice(NoticeReason(words[1]), now),)
+            )
         elif what in _ENDS:
             stage = Stage(ref, KernelStatus.TERMINATED, now, _ENDS[what])
         else:
@@ -204,15 +236,20 @@ class Script:
         worker = attempts[number]["worker"] if number < len(attempts) else ""
         return AttemptRef(int(job["id"][1:]), int(index), number), worker
 
-    # ── people ──────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── people ────────────────────────────────────────────────────────────────────────────────────
 
     def _submit(self, line: Line) -> str:
         options = dict(line.options)
         caller = _caller(options)
-        extra = {"idempotency_key": options.pop("key", ""), "if_exists": options.pop("if_exists", "error")}
+        extra = {
+            "idempotency_key": options.pop("key", ""),
+            "if_exists": options.pop("if_exists", "error"),
+        }
         extra["parent"] = options.pop("parent", "")
         request = options.pop("request", "")
-        return _status(self.world.submit(spec(line.words[1], options), caller, request=request, **extra))
+        return _status(
+            self.world.submit(spec(line.words[1], options), caller, request=request, **extra)
+        )
 
     def _cancel(self, line: Line) -> str:
         options = line.options
@@ -225,11 +262,19 @@ class Script:
         after = tuple(_dependencies(line.options.get("after", ""), each=False))
         caller, tasks = _caller(line.options), line.options.get("tasks", "")
         memory = {"memory_bytes": int(line.options["memory"])} if "memory" in line.options else {}
-        what = {"failed_only": failed, "tasks": tasks, "env": env, "after": after, "resources": memory}
+        what = {
+            "failed_only": failed,
+            "tasks": tasks,
+            "env": env,
+            "after": after,
+            "resources": memory,
+        }
         return _status(self.world.rerun(line.words[1], caller, **what))
 
     def _requeue(self, line: Line) -> str:
-        return _status(self.world.requeue(line.words[1], _caller(line.options), line.options.get("reason", "")))
+        return _status(
+            self.world.requeue(line.words[1], _caller(line.options), line.options.get("reason", ""))
+        )
 
     def _grow(self, line: Line) -> str:
         """``grow /m at=3 calls=2``, ``close /m``."""
@@ -250,9 +295,19 @@ class Script:
 
     def _amend(self, line: Line) -> str:
         """``hold /a reason=x --stop``, ``release /a``, ``release /a --drop-after version=1``."""
-        hold, drop, stop = line.words[0] == "hold", "--drop-after" in line.words, "--stop" in line.words
+        hold, drop, stop = (
+            line.words[0] == "hold",
+            "--drop-after" in line.words,
+            "--stop" in line.words,
+        )
         reason, version = line.options.get("reason", ""), int(line.options.get("version", "0"))
-        fields = {"hold": hold, "reason": reason, "drop_after": drop, "version": version, "stop": stop}
+        fields = {
+            "hold": hold,
+            "reason": reason,
+            "drop_after": drop,
+            "version": version,
+            "stop": stop,
+        }
         return _status(self.world.amend(line.words[1], _caller(line.options), **fields))
 
     def _hold_queue(self, line: Line) -> str:
@@ -263,11 +318,15 @@ class Script:
         return _status(self.world.hold_queue(caller, hold=hold, **options))
 
     def _update(self, line: Line) -> str:
-        """``update /a band=batch timeout_s=60 labels={"team":"x"}``: fields of the specification as JSON."""
+        """``update /a band=batch timeout_s=60 labels={"team":"x"}``: fields of the specification as
+        JSON.
+        """
         options = dict(line.options)
         caller, version = _caller(options), int(options.pop("version", "0"))
         patch = {name: _json(text) for name, text in options.items()}
-        return _status(self.world.amend(line.words[1], caller, version=version, patch=codec.to_json(patch)))
+        return _status(
+            self.world.amend(line.words[1], caller, version=version, patch=codec.to_json(patch))
+        )
 
     def _admin(self, line: Line) -> str:
         return _status(self.world.admin(line.words[1], line.words[2], _caller(line.options)))
@@ -276,7 +335,7 @@ class Script:
         limits = {name: int(value) for name, value in line.options.items()}
         return _status(self.world.admin("set_quota", line.words[1], **limits))
 
-    # ── hosts ───────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── hosts ─────────────────────────────────────────────────────────────────────────────────────
 
     def _worker(self, line: Line) -> str:
         options = dict(line.options)
@@ -292,11 +351,15 @@ class Script:
         return self._host(line.words[1])
 
     def _restart(self, line: Line) -> str:
-        self.world.restart(line.words[1], without=[self._attempt(text)[0] for text in line.words[3:]])
+        self.world.restart(
+            line.words[1], without=[self._attempt(text)[0] for text in line.words[3:]]
+        )
         return self._host(line.words[1])
 
     def _beat(self, line: Line) -> str:
-        without = [self._attempt(text)[0] for text in line.words[3:]] if "without" in line.words else []
+        without = (
+            [self._attempt(text)[0] for text in line.words[3:]] if "without" in line.words else []
+        )
         self.world.heartbeat(line.words[1], healthy="unhealthy" not in line.words, without=without)
         return self._host(line.words[1])
 
@@ -305,7 +368,9 @@ class Script:
         return self._host(line.words[1])
 
     def _leave(self, line: Line) -> str:
-        """``stop w0``: it says that it is stopping, and refuses orders. ``stop w0 gone``: nothing of it is left."""
+        """``stop w0``: it says that it is stopping, and refuses orders. ``stop w0 gone``: nothing
+        of it is left.
+        """
         self.world.leave(line.words[1], line.words[2] if len(line.words) > 2 else "stopping")
         return self._host(line.words[1])
 
@@ -317,7 +382,9 @@ class Script:
         if manner in (LISTENS, DEAF, HELD, ABSENT):
             self.world.hosts[name].manner = manner
         else:
-            self.world.answer_held(name, "" if manner == "arrive" else f"worker {name} does not listen")
+            self.world.answer_held(
+                name, "" if manner == "arrive" else f"worker {name} does not listen"
+            )
         return manner
 
     def _wait(self, line: Line) -> str:
@@ -339,7 +406,7 @@ class Script:
         self.world.machine.policy = self.world.machine.round.policy = self.world.policy
         return "ok"
 
-    # ── the scheduler ───────────────────────────────────────────────────────────────────────────────────────────
+    # ── the scheduler ─────────────────────────────────────────────────────────────────────────────
 
     def _schedule(self, line: Line) -> str:
         taken = self.world.plan(first_fit.plan(self.world.snapshot()))
@@ -357,24 +424,33 @@ class Script:
         job = self._number(name)
         placement = Placement(job, indexes, tuple(range(len(workers))))
         taken = self.world.plan(Plan("story", version, workers, (placement,)))
-        return ("placed" if taken.placed else "") + " ".join(sorted({cause for _, _, cause in taken.refused}))
+        return ("placed" if taken.placed else "") + " ".join(
+            sorted({cause for _, _, cause in taken.refused})
+        )
 
     def _chain(self, line: Line) -> str:
-        """``chain /a/1 /a/2 behind /a/0``: tasks that wait behind an open attempt, on its worker."""
+        """``chain /a/1 /a/2 behind /a/0``: tasks that wait behind an open attempt, on its
+        worker.
+        """
         at = line.words.index("behind")
         ref, worker = self._attempt(line.words[at + 1])
         indexes = tuple(int(text.rpartition("/")[2]) for text in line.words[1:at])
         extension = Extension(ref, line.options.get("on", worker), indexes)
         taken = self.world.plan(Plan("story", self.world.machine.sequence, extensions=(extension,)))
-        return ("placed" if taken.placed else "") + " ".join(sorted({cause for _, _, cause in taken.refused}))
+        return ("placed" if taken.placed else "") + " ".join(
+            sorted({cause for _, _, cause in taken.refused})
+        )
 
     def _preempt(self, line: Line) -> str:
-        """``/b/0 preempt for /p/0``, ``/b/0 preempt /b/1 for /p/0 /p/1``: victims, and who gets their places."""
+        """``/b/0 preempt for /p/0``, ``/b/0 preempt /b/1 for /p/0 /p/1``: victims, and who gets
+        their places.
+        """
         at = line.words.index("for")
         victims = [self._attempt(text) for text in (line.words[0], *line.words[2:at])]
         waiting = [self._attempt(text)[0] for text in line.words[at + 1 :]]
         nominations = tuple(
-            Nomination(ref.job, ref.index, worker) for ref, (_, worker) in zip(waiting, victims, strict=False)
+            Nomination(ref.job, ref.index, worker)
+            for ref, (_, worker) in zip(waiting, victims, strict=False)
         )
         eviction = Eviction(tuple(ref for ref, _ in victims), nominations)
         self.world.plan(Plan("story", self.world.machine.sequence, evictions=(eviction,)))
@@ -383,8 +459,14 @@ class Script:
     def _explain(self, line: Line) -> str:
         """``explain /a not_enough_chips looks=3``: the scheduler says why a job waits."""
         code = ReasonCode(line.words[2])
-        told = JobReason(self._number(line.words[1]), Reason(code, line.options.get("say", code.value)))
-        looks = {name: int(value) for name, value in line.options.items() if name in ("looks", "since_ms")}
+        told = JobReason(
+            self._number(line.words[1]), Reason(code, line.options.get("say", code.value))
+        )
+        looks = {
+            name: int(value)
+            for name, value in line.options.items()
+            if name in ("looks", "since_ms")
+        }
         told = msgspec.structs.replace(told, **looks)
         self.world.plan(Plan("story", self.world.machine.sequence, reasons=(told,)))
         return str(self.world.query("why", job=line.words[1])["pending_reason"]["code"])
@@ -394,7 +476,7 @@ class Script:
         assert job, f"there is no job {name}"
         return int(job["id"][1:])
 
-    # ── looking ─────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── looking ───────────────────────────────────────────────────────────────────────────────────
 
     def _task(self, text: str) -> str:
         match = _TASK.match(text)
@@ -433,7 +515,9 @@ class Script:
 
     def _attempt_view(self, line: Line) -> str:
         ref, _ = self._attempt(line.words[1])
-        view = self.world.query("task", task=line.words[1].partition("#")[0])["attempts"][ref.attempt]
+        view = self.world.query("task", task=line.words[1].partition("#")[0])["attempts"][
+            ref.attempt
+        ]
         shown = {name: _word(value) for name, value in view.items()}
         return " ".join(f"{name}={value}" for name, value in shown.items())
 
@@ -450,7 +534,9 @@ class Script:
 
     def _look_worker(self, line: Line) -> str:
         view = self.world.query("worker", id=line.words[1])
-        return f"{view['state']} tasks={','.join(view['tasks']) or '-'} detail={view['detail'] or '-'}"
+        return (
+            f"{view['state']} tasks={','.join(view['tasks']) or '-'} detail={view['detail'] or '-'}"
+        )
 
     def _events(self, line: Line) -> str:
         """What was told of a task, a job or a session since this was last asked."""
@@ -458,8 +544,13 @@ class Script:
         kind = "task" if _TASK.match(name) else "job"
         if name.startswith("session:"):
             kind, name = "session", f"j{self._number(name.removeprefix('session:'))}"
-        start, self._marks[line.words[1]] = self._marks.get(line.words[1], 0), len(self.world.events)
-        found = (body for subject, body in self.world.events[start:] if subject.startswith(f"{kind}."))
+        start, self._marks[line.words[1]] = (
+            self._marks.get(line.words[1], 0),
+            len(self.world.events),
+        )
+        found = (
+            body for subject, body in self.world.events[start:] if subject.startswith(f"{kind}.")
+        )
         return Listed.of(body["state"] for body in found if body[kind] == name)
 
     def _said(self, line: Line) -> str:
@@ -486,10 +577,14 @@ class Script:
 
     def _queue(self, line: Line) -> str:
         jobs = self.world.ledger.jobs
-        return Listed.of(f"{jobs[number].name}/{index}" for number, index in self.world.ledger.queue)
+        return Listed.of(
+            f"{jobs[number].name}/{index}" for number, index in self.world.ledger.queue
+        )
 
     def _history(self, line: Line) -> str:
-        """``history /a``: one piece per row, ``handler:from>to:result`` with ``x n`` when it happened n times."""
+        """``history /a``: one piece per row, ``handler:from>to:result`` with ``x n`` when it
+        happened n times.
+        """
         rows = self.world.query("history", job=line.words[1], limit=500)["items"]
         said = (
             f"{row['handler']} {row['from']}>{row['to']} {row['result']}"
@@ -507,12 +602,16 @@ class Script:
     def _nominated(self, line: Line) -> str:
         """The places kept, and for whom."""
         names = {row.job: row.name for row in self.world.snapshot().jobs}
-        kept = (f"{p.worker}:{names.get(p.job, p.job)}/{p.index}" for p in self.world.snapshot().nominations)
+        kept = (
+            f"{p.worker}:{names.get(p.job, p.job)}/{p.index}"
+            for p in self.world.snapshot().nominations
+        )
         return Listed.of(sorted(kept))
 
     def _avoided(self, line: Line) -> str:
         kept = (
-            f"{a.worker}:{a.index}:{(a.until_ms - self.world.now_ms) / 1000:g}" for a in self.world.snapshot().avoid
+            f"{a.worker}:{a.index}:{(a.until_ms - self.world.now_ms) / 1000:g}"
+            for a in self.world.snapshot().avoid
         )
         return Listed.of(kept)
 
@@ -593,7 +692,9 @@ def spec(name: str, options: dict[str, str]) -> JobSpec:
         timeout_s=_maybe(words.pop("timeout", None)),
         user=words.pop("for_user", ""),
         array=words.pop("array", ""),
-        on_exit=tuple(read_rule(rule) for rule in words.pop("on_exit").split(";")) if "on_exit" in words else (),
+        on_exit=tuple(read_rule(rule) for rule in words.pop("on_exit").split(";"))
+        if "on_exit" in words
+        else (),
         stop=StopPolicy(grace_s=float(words.pop("grace"))) if "grace" in words else None,
         notice=_notice(words.pop("notice", "")),
         on_timeout=words.pop("on_timeout", "kill"),  # type: ignore[arg-type]
@@ -636,7 +737,9 @@ def _device(words: dict[str, str]) -> Device | None:
         return Device("tpu", words.pop("tpu"), int(words.pop("chips", "4")))
     if "gpu" in words:
         variants = tuple(words.pop("gpu").split(","))
-        return Device("gpu", variants if len(variants) > 1 else variants[0], int(words.pop("chips", "1")))
+        return Device(
+            "gpu", variants if len(variants) > 1 else variants[0], int(words.pop("chips", "1"))
+        )
     return None
 
 
@@ -691,12 +794,15 @@ def _seconds(moment: str | None) -> str:
 
 def _status(answer: Answer) -> str:
     body = msgspec.json.decode(answer.body)
-    words = body.get("detail") or body.get("id") or body.get("user") if isinstance(body, dict) else ""
+    words = (
+        body.get("detail") or body.get("id") or body.get("user") if isinstance(body, dict) else ""
+    )
     return f"{answer.status} {words or ''}"
 
 
 def _agrees(expected: str, outcome: str) -> bool:
-    """Every expected word is in the outcome: first words first, ``key=value`` exactly, ``key=~part`` within.
+    """Every expected word is in the outcome: first words first, ``key=value`` exactly,
+    ``key=~part`` within.
 
     Quoted or several plain words are compared as one text, so that nothing more may have been said.
     """

@@ -1,4 +1,6 @@
-"""What a browser can tell about the page it shows, as expressions of JavaScript: each is empty when all is well."""
+"""What a browser can tell about the page it shows, as expressions of JavaScript: each is empty when
+all is well.
+"""
 
 from __future__ import annotations
 
@@ -85,4 +87,6 @@ WATCH_SHIFTS = """(() => {
 BLOCKING = """performance.getEntriesByType('resource').filter((one) => one.renderBlockingStatus === 'blocking')
     .map((one) => new URL(one.name).pathname)"""
 ELEMENTS = "document.querySelectorAll('*').length"
-"""Files that are loaded before anything is painted, and how much is painted: what the first paint takes depends on."""
+"""Files that are loaded before anything is painted, and how much is painted: what the first paint
+takes depends on.
+"""

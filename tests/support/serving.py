@@ -1,6 +1,8 @@
-"""A state service with deployments: its hosts start routes as ordered and probe them as the story states.
+"""A state service with deployments: its hosts start routes as ordered and probe them as the story
+states.
 
-All inputs go through the machine's public interface, as in `world`. A route is called by its id, ``r1-2``.
+All inputs go through the machine's public interface, as in `world`. A route is called by its id,
+``r1-2``.
 """
 
 from __future__ import annotations
@@ -33,7 +35,10 @@ GIB = 1 << 30
 def template(version: str = "1", probe: Probe | None = None, **fields: Any) -> RouteTemplate:
     resources = ResourceRequest(cpu_millis=1000)
     return RouteTemplate(
-        command=("serve", version), resources=resources, probe=probe or Probe(start_timeout_s=60.0), **fields
+        command=("serve", version),
+        resources=resources,
+        probe=probe or Probe(start_timeout_s=60.0),
+        **fields,
     )
 
 
@@ -48,7 +53,8 @@ class Serving(World):
 
     Attributes:
         failing: routes whose probes fail, by id, and silent: of which nothing is heard.
-        loads: the requests under way at each proxy, which reports them each second. queried: what the query gives.
+        loads: the requests under way at each proxy, which reports them each second. queried: what
+            the query gives.
         broken: versions whose process exits at once, with `exit_code`.
         unready: ids of routes that fail on their ready path.
         faulty: hosts that can start nothing.
@@ -70,14 +76,25 @@ class Serving(World):
         for n in range(hosts):
             self.register(Host(f"w{n}", Amount(room // hosts * 1000, 8 * GIB, 8 * GIB, 4), {}))
 
-    # ── people ──────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── people ────────────────────────────────────────────────────────────────────────────────────
 
-    def deploy(self, action: str, caller: Caller = ANN, name: str = "chat", request: str = "", **fields: Any) -> Answer:
-        message = DeployCommand(action, name, caller, request or self._fresh(), self.now_ms, **fields)
+    def deploy(
+        self,
+        action: str,
+        caller: Caller = ANN,
+        name: str = "chat",
+        request: str = "",
+        **fields: Any,
+    ) -> Answer:
+        message = DeployCommand(
+            action, name, caller, request or self._fresh(), self.now_ms, **fields
+        )
         return self.command(subjects.CMD_DEPLOY, message)
 
     def create(self, replicas: int = 3, **fields: Any) -> dict[str, Any]:
-        answer = self.deploy("create", request=f"create-{self.now_ms}", spec=spec(replicas, **fields))
+        answer = self.deploy(
+            "create", request=f"create-{self.now_ms}", spec=spec(replicas, **fields)
+        )
         assert answer.status == "created", answer
         return json.loads(answer.body)
 
@@ -89,10 +106,12 @@ class Serving(World):
         answer = self.deploy("update", spec=spec(replicas, version, **fields))
         assert answer.status == "accepted", answer
 
-    # ── hosts ───────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── hosts ─────────────────────────────────────────────────────────────────────────────────────
 
     def go(self, seconds: float = 0.0) -> None:
-        """Let time pass, a second at a time, with everything hosts and the scheduler do meanwhile."""
+        """Let time pass, a second at a time, with everything hosts and the scheduler do
+        meanwhile.
+        """
         until = self.now_ms + round(seconds * 1000)
         self._act()
         while self.now_ms < until:
@@ -107,7 +126,9 @@ class Serving(World):
     def report_loads(self) -> None:
         """Each proxy says how many requests are under way, and the leader what the query gave."""
         for proxy, outstanding in self.loads.items():
-            self._report_load(LoadReport(proxy, (DeploymentLoad("chat", outstanding, outstanding),)))
+            self._report_load(
+                LoadReport(proxy, (DeploymentLoad("chat", outstanding, outstanding),))
+            )
         if self.queried is not None:
             self._report_load(LoadReport("", queried=(self.queried,)))
 
@@ -120,7 +141,9 @@ class Serving(World):
         self.step(Load(codec.pack(report)))
 
     def _act(self) -> None:
-        """Place what waits, start what was placed, end what was stopped; until nothing is left to do."""
+        """Place what waits, start what was placed, end what was stopped; until nothing is left to
+        do.
+        """
         for _ in range(20):
             before = self.machine.sequence
             if len(self.ledger.queue):
@@ -157,7 +180,10 @@ class Serving(World):
     def kill(self, route: str) -> None:
         """The process of a route is killed."""
         job = self.ledger.jobs[self.route(route).job]
-        self.ends(AttemptRef(job.number, 0, job.tasks[0].attempts[-1].number), Ended(Cause.EXITED, signal=9))
+        self.ends(
+            AttemptRef(job.number, 0, job.tasks[0].attempts[-1].number),
+            Ended(Cause.EXITED, signal=9),
+        )
 
     def _route_of(self, ref: AttemptRef) -> str:
         found = self.ledger.route_for(ref.job)
@@ -174,10 +200,14 @@ class Serving(World):
             self._failures[route] = self._failures.get(route, 0) + 1 if fails else 0
             address = f"{host.name}:{30_000 + ref.job}"
             passes, failures = (0, self._failures[route]) if fails else (1, 0)
-            found.append(ProbeResult(ref, address, passes, failures, route not in self.unready, detail="no answer"))
+            found.append(
+                ProbeResult(
+                    ref, address, passes, failures, route not in self.unready, detail="no answer"
+                )
+            )
         return tuple(found)
 
-    # ── looking ─────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── looking ───────────────────────────────────────────────────────────────────────────────────
 
     @property
     def record(self) -> Deployment:
@@ -205,12 +235,17 @@ class Serving(World):
 
     def said(self, entity: str) -> list[str]:
         """The states of public events of deployments or routes, in order."""
-        return [subject.rpartition(".")[2] for subject, _ in self.events if subject.startswith(f"{entity}.state.")]
+        return [
+            subject.rpartition(".")[2]
+            for subject, _ in self.events
+            if subject.startswith(f"{entity}.state.")
+        ]
 
-    # ── another leader ──────────────────────────────────────────────────────────────────────────────────────────
+    # ── another leader ────────────────────────────────────────────────────────────────────────────
 
     def take_over(self, *, followed: bool = False) -> None:
-        """This leader is gone; the next one knows the journal, and of that the oldest part from a snapshot.
+        """This leader is gone; the next one knows the journal, and of that the oldest part from a
+        snapshot.
 
         ``followed``: it has heard heartbeats before it leads.
         """

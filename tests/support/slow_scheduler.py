@@ -1,8 +1,10 @@
-"""The reference scheduler: applies the rules task by task and worker by worker, without optimisation.
+"""The reference scheduler: applies the rules task by task and worker by worker, without
+optimisation.
 
 What `plan` places must be exactly what this places. Reservations and eviction are not in it.
 Sources: docs/design/semantics.md#coscheduling, docs/design/semantics.md#order,
-docs/design/semantics.md#constraints-and-resources; the order of workers and groups as the scheduler documents it.
+docs/design/semantics.md#constraints-and-resources; the order of workers and groups as the scheduler
+documents it.
 """
 
 from __future__ import annotations
@@ -22,7 +24,9 @@ from iris_scheduler.settings import SchedulerSettings
 Amounts = list[int]
 NONE = (*astuple(NOTHING), 0)
 Way = tuple[tuple[str, ...], tuple[str, ...]]
-"""The attributes by which workers are grouped, an empty one for any value, and the preferred ones besides."""
+"""The attributes by which workers are grouped, an empty one for any value, and the preferred ones
+besides.
+"""
 LIMITS = ("max_running_cpu", "max_running_memory", "max_running_accelerators")
 
 
@@ -40,8 +44,13 @@ def plus(one: Amounts, other: Amounts, sign: int = 1) -> Amounts:
 
 
 def ways(row: JobRow) -> list[Way]:
-    """How workers may be grouped for a gang: with every level, then without the innermost preferred one, and so on."""
-    device, by = row.resources.device, [(one.key, one.mode) for one in row.levels] or [(row.group_by, "required")]
+    """How workers may be grouped for a gang: with every level, then without the innermost preferred
+    one, and so on.
+    """
+    device, by = (
+        row.resources.device,
+        [(one.key, one.mode) for one in row.levels] or [(row.group_by, "required")],
+    )
     rest = [row.within, "device-variant" if device is not None and len(device.variants) > 1 else ""]
     found, near = [], list[str]()
     while True:
@@ -64,13 +73,18 @@ class SlowScheduler:
         there = [name for name, row in self.workers.items() if row.state is not WorkerState.LOST]
         self.order = sorted(there, key=lambda name: (self.workers[name].total.chips > 0, name))
         self.quotas = {quota.user: quota for quota in snapshot.quotas}
-        self.waiting = {q.job: [i for start, stop in q.ranges for i in range(start, stop)] for q in snapshot.queued}
+        self.waiting = {
+            q.job: [i for start, stop in q.ranges for i in range(start, stop)]
+            for q in snapshot.queued
+        }
         self.free: dict[str, Amounts] = {}
         self.stopping: dict[str, Amounts] = {}
         self.running: dict[str, Amounts] = {}
         self._count_holds(snapshot)
         self.avoids = {(a.job, a.index, a.worker): a.until_ms for a in snapshot.avoid}
-        self.nominations = self._good_promises({(p.job, p.index): p.worker for p in snapshot.nominations})
+        self.nominations = self._good_promises(
+            {(p.job, p.index): p.worker for p in snapshot.nominations}
+        )
         self.placed: dict[tuple[int, int], str] = {}
 
     def _count_holds(self, snapshot: FullSnapshot) -> None:
@@ -89,7 +103,10 @@ class SlowScheduler:
     def plan(self) -> dict[tuple[int, int], str]:
         """The worker of every task that is placed."""
         for band in PriorityBand:
-            jobs = sorted((self.rows[job] for job in self.waiting if self.rows[job].band is band), key=self._key)
+            jobs = sorted(
+                (self.rows[job] for job in self.waiting if self.rows[job].band is band),
+                key=self._key,
+            )
             gangs, singles = [j for j in jobs if j.group_by], [j for j in jobs if not j.group_by]
             later_gangs = [job for job in gangs if not self._gang(job, over_quota=False)]
             later = [job for job in singles if not self._singles(job, over_quota=False)]
@@ -103,10 +120,12 @@ class SlowScheduler:
     def _key(row: JobRow) -> tuple[int, ...]:
         return priority_key(row.band, row.depth, row.root_submitted_ms, row.submitted_ms, row.job)
 
-    # ── promises ────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── promises ──────────────────────────────────────────────────────────────────────────────────
 
     def _good_promises(self, nominations: dict[tuple[int, int], str]) -> dict[tuple[int, int], str]:
-        good = {task: worker for task, worker in nominations.items() if self._may_ever(task, worker)}
+        good = {
+            task: worker for task, worker in nominations.items() if self._may_ever(task, worker)
+        }
         for name in self.workers:
             wanted = list(NONE)
             for (job, _), worker in good.items():
@@ -114,15 +133,23 @@ class SlowScheduler:
                     wanted = plus(wanted, ask_of(self.rows[job]))
             if not fits(wanted, plus(self.free[name], self.stopping[name])):
                 good = {task: worker for task, worker in good.items() if worker != name}
-        broken = {job for job, _ in nominations if self.rows[job].group_by and not self._whole(job, good)}
+        broken = {
+            job for job, _ in nominations if self.rows[job].group_by and not self._whole(job, good)
+        }
         return {task: worker for task, worker in good.items() if task[0] not in broken}
 
     def _may_ever(self, task: tuple[int, int], worker: str) -> bool:
         row = self.workers.get(worker)
-        return row is not None and task[1] in self.waiting.get(task[0], []) and self._takes(self.rows[task[0]], row)
+        return (
+            row is not None
+            and task[1] in self.waiting.get(task[0], [])
+            and self._takes(self.rows[task[0]], row)
+        )
 
     def _whole(self, job: int, good: dict[tuple[int, int], str]) -> bool:
-        """Whether all of a gang has good promises, on workers of one group for each slice, in one domain."""
+        """Whether all of a gang has good promises, on workers of one group for each slice, in one
+        domain.
+        """
         row, indexes = self.rows[job], self.waiting.get(job, [])
         required = ways(row)[-1]
         names = [good[job, index] for index in indexes if (job, index) in good]
@@ -130,10 +157,15 @@ class SlowScheduler:
             return False
         size = len(names) // row.slices
         groups = [
-            {self._group_of(required, name) for name in names[at : at + size]} for at in range(0, len(names), size)
+            {self._group_of(required, name) for name in names[at : at + size]}
+            for at in range(0, len(names), size)
         ]
         values = set().union(*groups)
-        return None not in values and sum(map(len, groups)) == len(values) and len({v[1:] for v in values if v}) == 1
+        return (
+            None not in values
+            and sum(map(len, groups)) == len(values)
+            and len({v[1:] for v in values if v}) == 1
+        )
 
     def _group_of(self, way: Way, name: str) -> tuple[Attribute, ...] | None:
         """The group of a worker and its domain."""
@@ -142,7 +174,9 @@ class SlowScheduler:
         return None if None in values else values
 
     def _room(self, name: str, *, without: tuple[int, int] | None = None) -> Amounts:
-        """What a worker has for somebody to whom nothing is promised there, or for the one promised ``without``."""
+        """What a worker has for somebody to whom nothing is promised there, or for the one promised
+        ``without``.
+        """
         wanted = list(NONE)
         for task, worker in self.nominations.items():
             if worker == name and task != without and self.placed.get(task) != name:
@@ -150,7 +184,7 @@ class SlowScheduler:
         lack = [max(0, w - s) for w, s in zip(wanted, self.stopping[name], strict=True)]
         return plus(self.free[name], list(NONE) if without else lack, -1)
 
-    # ── placing ─────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── placing ───────────────────────────────────────────────────────────────────────────────────
 
     @staticmethod
     def _takes(row: JobRow, worker: WorkerRow) -> bool:
@@ -163,7 +197,9 @@ class SlowScheduler:
         if quota is None:
             return False
         ask, running = ask_of(row), self.running.get(row.user, list(NONE))
-        for limit, dimension in zip((getattr(quota, name) for name in LIMITS), (0, 1, 3), strict=True):
+        for limit, dimension in zip(
+            (getattr(quota, name) for name in LIMITS), (0, 1, 3), strict=True
+        ):
             if limit and ask[dimension] and running[dimension] + tasks * ask[dimension] > limit:
                 return True
         return False
@@ -193,7 +229,11 @@ class SlowScheduler:
         for place, name in enumerate(self.order):
             until_ms = self.avoids.get((row.job, index, name))
             delayed = until_ms is not None and until_ms > self.now_ms
-            if self._takes(row, self.workers[name]) and not delayed and fits(ask_of(row), self._room(name)):
+            if (
+                self._takes(row, self.workers[name])
+                and not delayed
+                and fits(ask_of(row), self._room(name))
+            ):
                 late = until_ms is not None
                 preference = 0 if late else -_rank(row, self.workers[name])
                 candidates.append((late, preference, place, name))
@@ -207,7 +247,10 @@ class SlowScheduler:
             return True
         if (row.job, indexes[0]) in self.nominations:
             places = {index: self.nominations[row.job, index] for index in indexes}
-            if all(fits(ask_of(row), self._room(name, without=(row.job, i))) for i, name in places.items()):
+            if all(
+                fits(ask_of(row), self._room(name, without=(row.job, i)))
+                for i, name in places.items()
+            ):
                 for index, name in places.items():
                     self._put(row, index, name)
                 return True
@@ -219,13 +262,19 @@ class SlowScheduler:
         return True
 
     def _group_for(self, row: JobRow, size: int) -> list[str]:
-        avoided = [(worker, until) for (job, _, worker), until in self.avoids.items() if job == row.job]
+        avoided = [
+            (worker, until) for (job, _, worker), until in self.avoids.items() if job == row.job
+        ]
         delayed = {worker for worker, until_ms in avoided if until_ms > self.now_ms}
         late = {worker for worker, until_ms in avoided if until_ms <= self.now_ms}
-        found = (self._group_of_a_way(row, size // row.slices, way, delayed, late) for way in ways(row))
+        found = (
+            self._group_of_a_way(row, size // row.slices, way, delayed, late) for way in ways(row)
+        )
         return next((names for names in found if names), [])
 
-    def _group_of_a_way(self, row: JobRow, size: int, way: Way, delayed: set[str], late: set[str]) -> list[str]:
+    def _group_of_a_way(
+        self, row: JobRow, size: int, way: Way, delayed: set[str], late: set[str]
+    ) -> list[str]:
         near = way[1]
         groups: dict[tuple[Attribute, ...], list[str]] = {}
         for name in self.order:
@@ -241,18 +290,33 @@ class SlowScheduler:
                 ranks = [_rank(row, self.workers[name]) for name in usable]
                 preference = -(sum(ranks) * 1024 // len(ranks))
                 is_late = any(name in late for name in names)
-                wasteful = not row.resources.amount.chips and any(self.workers[name].total.chips for name in names)
+                wasteful = not row.resources.amount.chips and any(
+                    self.workers[name].total.chips for name in names
+                )
                 order = [(isinstance(one, str), one) for one in value]
-                needed = self._domains(self._nearest(free, size, near), near) if row.slices == 1 else 0
-                found.append(((needed, is_late, preference, wasteful, len(free) - size, order), value[1:], names, free))
+                needed = (
+                    self._domains(self._nearest(free, size, near), near) if row.slices == 1 else 0
+                )
+                found.append(
+                    (
+                        (needed, is_late, preference, wasteful, len(free) - size, order),
+                        value[1:],
+                        names,
+                        free,
+                    )
+                )
         if row.slices == 1:
             if not found:
                 return []
             rank, *_, free = min(found, key=lambda entry: entry[0])
             return self._seats(free, size, near, wasteful=rank[3])
         best: list[Any] = []
-        for domain in sorted({entry[1] for entry in found}, key=lambda one: [(isinstance(v, str), v) for v in one]):
-            here = sorted((entry for entry in found if entry[1] == domain), key=lambda entry: entry[0])
+        for domain in sorted(
+            {entry[1] for entry in found}, key=lambda one: [(isinstance(v, str), v) for v in one]
+        ):
+            here = sorted(
+                (entry for entry in found if entry[1] == domain), key=lambda entry: entry[0]
+            )
             if len(here) >= row.slices:
                 firsts = {min(entry[2], key=self._seat): entry for entry in here}
                 taken = [firsts[name] for name in self._nearest(list(firsts), row.slices, near)]
@@ -263,23 +327,35 @@ class SlowScheduler:
                     sum(r[2] for r in ranks),
                     any(r[3] for r in ranks),
                 )
-                best.append((needed, is_late, preference, wasteful, len(here) - row.slices, ranks, taken))
+                best.append(
+                    (needed, is_late, preference, wasteful, len(here) - row.slices, ranks, taken)
+                )
         if not best:
             return []
         *_, chosen = min(best, key=lambda entry: entry[:6])
         chosen.sort(key=lambda entry: entry[0][5])
-        return [name for rank, *_, free in chosen for name in self._seats(free, size, (), wasteful=rank[3])]
+        return [
+            name
+            for rank, *_, free in chosen
+            for name in self._seats(free, size, (), wasteful=rank[3])
+        ]
 
     def _domain_of(self, name: str, key: str) -> tuple[int, Any, str]:
-        """The domain of a worker on a preferred level, which is one of its own where it has none; in order."""
+        """The domain of a worker on a preferred level, which is one of its own where it has none;
+        in order.
+        """
         value = self.workers[name].attributes.get(key)
-        return (2, "", self.order.index(name)) if value is None else (isinstance(value, str), value, 0)  # type: ignore[return-value]
+        return (
+            (2, "", self.order.index(name)) if value is None else (isinstance(value, str), value, 0)
+        )  # type: ignore[return-value]
 
     def _domains(self, names: list[str], near: tuple[str, ...]) -> int:
         return len({self._domain_of(name, near[0]) for name in names}) if near else 0
 
     def _nearest(self, names: list[str], wanted: int, near: tuple[str, ...]) -> list[str]:
-        """So many of them, in the fewest domains: the largest first, and the last the smallest that is enough."""
+        """So many of them, in the fewest domains: the largest first, and the last the smallest that
+        is enough.
+        """
         if not near:
             return names[:wanted]
         inside: dict[Any, list[str]] = {}
@@ -294,16 +370,23 @@ class SlowScheduler:
                 if enough
                 else min(one for one in inside if len(inside[one]) == most)
             )
-            parts[domain] = self._nearest(here := inside.pop(domain), min(wanted, len(here)), near[1:])
+            parts[domain] = self._nearest(
+                here := inside.pop(domain), min(wanted, len(here)), near[1:]
+            )
             wanted -= len(parts[domain])
         return [name for domain in sorted(parts) for name in parts[domain]]
 
-    def _seats(self, free: list[str], size: int, near: tuple[str, ...], *, wasteful: bool) -> list[str]:
+    def _seats(
+        self, free: list[str], size: int, near: tuple[str, ...], *, wasteful: bool
+    ) -> list[str]:
         free.sort(key=self._seat)
         if wasteful:
             free.sort(key=lambda name: self.workers[name].total.chips > 0)
         chosen = self._nearest(free, size, near)
-        return sorted(chosen, key=lambda name: ([self._domain_of(name, key) for key in near], self._seat(name)))
+        return sorted(
+            chosen,
+            key=lambda name: ([self._domain_of(name, key) for key in near], self._seat(name)),
+        )
 
     def _may(self, row: JobRow, name: str) -> bool:
         return constraints.eligible(row.constraints, row.resources, self.workers[name].attributes)
@@ -315,4 +398,7 @@ class SlowScheduler:
 
 def _rank(row: JobRow, worker: WorkerRow) -> int:
     """How many of the preferred constraints hold."""
-    return sum(constraints.matches(one, worker.attributes) for one in constraints.preferred(row.constraints))
+    return sum(
+        constraints.matches(one, worker.attributes)
+        for one in constraints.preferred(row.constraints)
+    )

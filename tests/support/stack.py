@@ -1,7 +1,7 @@
 """The stack of docker-compose.yml on a daemon that reaches no registry.
 
-Its images are made of programs of this machine, by an override of the same file. Grafana is left out: no part of it is
-here.
+Its images are made of programs of this machine, by an override of the same file. Grafana is left
+out: no part of it is here.
 """
 
 from __future__ import annotations
@@ -43,14 +43,23 @@ class Stack:
         self.docker = docker
         [http, prometheus] = free_ports(2)
         self.url, self.prometheus = f"http://127.0.0.1:{http}", f"http://127.0.0.1:{prometheus}"
-        docker.environ |= {"HTTP": f"127.0.0.1:{http}", "PROMETHEUS": f"127.0.0.1:{prometheus}", "URL": self.url}
-        # What differs from a machine that reaches a registry: the base image, and a build without a network.
+        docker.environ |= {
+            "HTTP": f"127.0.0.1:{http}",
+            "PROMETHEUS": f"127.0.0.1:{prometheus}",
+            "URL": self.url,
+        }
+        # What differs from a machine that reaches a registry: the base image, and a build without a
+        # network.
         override = {"services": {"init": {"build": {"network": "none", "args": {"PYTHON": base}}}}}
         (place / "override.yml").write_text(json.dumps(override))
         self._files = ("--file", ROOT / "docker-compose.yml", "--file", place / "override.yml")
-        yaml = pytest.importorskip("yaml", reason="PyYAML comes with kubernetes-validate; `make venv` installs both")
+        yaml = pytest.importorskip(
+            "yaml", reason="PyYAML comes with kubernetes-validate; `make venv` installs both"
+        )
         self.file: dict[str, Any] = yaml.safe_load(self.compose("config"))
-        self.services = {name for name, service in self.file["services"].items() if "profiles" not in service}
+        self.services = {
+            name for name, service in self.file["services"].items() if "profiles" not in service
+        }
         self.services -= LEFT_OUT
 
     def compose(self, *words: object, within_s: float = 120) -> str:
@@ -63,7 +72,9 @@ class Stack:
 
     def script(self, text: str, within_s: float = 240) -> str:
         """Run lines of a page, in which this stack's command stands for `docker compose`."""
-        return self.docker.run("sh", "-euc", text.replace("docker compose", self.command), within_s=within_s)
+        return self.docker.run(
+            "sh", "-euc", text.replace("docker compose", self.command), within_s=within_s
+        )
 
     def make_images(self) -> None:
         """Those of other programs; Compose builds our own."""
@@ -93,11 +104,19 @@ class Stack:
     def health(self) -> dict[str, str]:
         """What Docker says of each container that runs; it looks each 30 s."""
         ours = f"label=com.docker.compose.project={_PROJECT}"
-        listed = self.docker("ps", "--filter", ours, "--format", '{{.Label "com.docker.compose.service"}} {{.Status}}')
+        listed = self.docker(
+            "ps",
+            "--filter",
+            ours,
+            "--format",
+            '{{.Label "com.docker.compose.service"}} {{.Status}}',
+        )
         return dict(line.split(" ", 1) for line in listed.splitlines())
 
     def wait_ready(self, seconds: float = 120) -> None:
-        """Until every service passes the check of its container, and a NATS server has fetched what it missed."""
+        """Until every service passes the check of its container, and a NATS server has fetched what
+        it missed.
+        """
         for service in sorted(self.services - {"init"}):
             self.until(partial(self._is_ready, service), f"{service} is ready", seconds)
 
@@ -108,15 +127,23 @@ class Stack:
                 raise ValueError(service)
             # As deploy/docker/update.sh asks, which is stricter.
             check = [word.replace("?js-server-only=true", "") for word in check]
-            words = [*check, "/readyz"] if self.file["services"][service]["image"] == "iris:local" else check
+            words = (
+                [*check, "/readyz"]
+                if self.file["services"][service]["image"] == "iris:local"
+                else check
+            )
             self.run_in(service, *words)
         except (AssertionError, subprocess.TimeoutExpired):
             return False
         return True
 
     def metric(self, service: str, name: str) -> float:
-        """The value of a metric without labels; -1 while the service does not answer, or for no service."""
-        address = service and self.inspect(service, "{{range .NetworkSettings.Networks}}{{.IPAddress}}{{end}}")
+        """The value of a metric without labels; -1 while the service does not answer, or for no
+        service.
+        """
+        address = service and self.inspect(
+            service, "{{range .NetworkSettings.Networks}}{{.IPAddress}}{{end}}"
+        )
         try:
             with urllib.request.urlopen(f"http://{address}:9100/metrics", timeout=5) as answer:
                 found = re.search(rf"^{name} (\S+)$", answer.read().decode(), re.MULTILINE)
@@ -137,7 +164,9 @@ class Stack:
     def copies_agree(self) -> bool:
         """Whether all servers have a copy of each stream, with the same last sequence."""
         names = ("nats-1", "nats-2", "nats-3")
-        first, *others = [{one["name"]: one["state"]["last_seq"] for one in self._streams(name)} for name in names]
+        first, *others = [
+            {one["name"]: one["state"]["last_seq"] for one in self._streams(name)} for name in names
+        ]
         return first != {} and all(other == first for other in others)
 
     def _streams(self, server: str) -> list[dict[str, Any]]:

@@ -1,4 +1,6 @@
-"""A state service as a worker sees it: answers reports, receives heartbeats, sends orders, decides nothing."""
+"""A state service as a worker sees it: answers reports, receives heartbeats, sends orders, decides
+nothing.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +67,9 @@ def template(
 ) -> TaskTemplate:
     """What a job runs, with little to say."""
     ask = resources or ResourceRequest(memory_bytes=memory_bytes)
-    work = TaskTemplate(job, name, command, env or {}, replicas, ask, user, bundle, ports, timeout_ms, probe, serves)
+    work = TaskTemplate(
+        job, name, command, env or {}, replicas, ask, user, bundle, ports, timeout_ms, probe, serves
+    )
     return msgspec.structs.replace(
         work,
         settle_ms=settle_ms,
@@ -83,8 +87,8 @@ class FakeState:
 
     Attributes:
         stages: every stage told, in order, repeats included.
-        silent: reports are not answered, and their stages are ``ignored``; a worker that runs nothing and is in doubt
-            of its orders, since it stood still for a while, is confirmed.
+        silent: reports are not answered, and their stages are ``ignored``; a worker that runs
+            nothing and is in doubt of its orders, since it stood still for a while, is confirmed.
         drop: what the next answers say is not this worker's any more.
         retry_for_s: how long `until` waits.
     """
@@ -148,8 +152,8 @@ class FakeState:
         return self.registered[-1].incarnation
 
     async def until(self, true: Callable[[], bool]) -> None:
-        """Wait for something this state service hears of. Raises TimeoutError, with what it has heard, once nothing is
-        heard of any attempt.
+        """Wait for something this state service hears of. Raises TimeoutError, with what it has
+        heard, once nothing is heard of any attempt.
         """
         clock = asyncio.get_running_loop().time
         try:
@@ -162,7 +166,9 @@ class FakeState:
                     self._news.clear()
                     await self._news.wait()
         except TimeoutError:
-            printed = {(str(ref), stream): chunks for (ref, stream), chunks in self._printed.items()}
+            printed = {
+                (str(ref), stream): chunks for (ref, stream), chunks in self._printed.items()
+            }
             raise TimeoutError(
                 f"heard of {len(self.registered)} registrations, {self.stages[-5:]}, {len(self.beats)} heartbeats, "
                 f"the last {self.beats[-1:]}, output {printed}"
@@ -189,7 +195,9 @@ class FakeState:
         timeout: float = 30.0,
         drained: Sequence[AttemptRef] = (),
     ) -> OrderTaken:
-        """Give an order to the last incarnation that registered. Raises Unavailable when it does not answer."""
+        """Give an order to the last incarnation that registered. Raises Unavailable when it does
+        not answer.
+        """
         order = Order(
             self.incarnation,
             epoch,
@@ -204,11 +212,15 @@ class FakeState:
             timeouts=timeouts or {},
             drained=tuple(drained),
         )
-        answer = await self.connection.bus.request(subjects.order(self.worker), codec.pack(order), timeout=timeout)
+        answer = await self.connection.bus.request(
+            subjects.order(self.worker), codec.pack(order), timeout=timeout
+        )
         return codec.unpack(answer.data, OrderTaken)
 
     async def tell(self, templates: Sequence[TaskTemplate] = (), **parts: Any) -> None:
-        """Give an order as often as it takes, as the state service does: a worker in doubt does not take it."""
+        """Give an order as often as it takes, as the state service does: a worker in doubt does not
+        take it.
+        """
         async with asyncio.timeout(RETRY_FOR_S):
             while not (await self.order(templates, **parts)).taken:
                 await asyncio.sleep(0.01)
@@ -232,7 +244,11 @@ class FakeState:
 
     def end_of(self, ref: AttemptRef) -> Ended | None:
         registered = (stage for register in self.registered for stage in register.attempts)
-        found = (stage.ended for stage in (*self.stages, *registered) if stage.ref == ref and stage.ended is not None)
+        found = (
+            stage.ended
+            for stage in (*self.stages, *registered)
+            if stage.ref == ref and stage.ended is not None
+        )
         return next(found, None)
 
     async def ended(self, ref: AttemptRef) -> Ended:

@@ -1,4 +1,6 @@
-"""Replicas of the state service in this process, on an in-memory bus, and a client that reads and writes."""
+"""Replicas of the state service in this process, on an in-memory bus, and a client that reads and
+writes.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,8 @@ class House:
         while True:
             try:
                 return codec.unpack(
-                    (await self.asking.bus.request(subject, codec.pack(message), timeout=30)).data, kind
+                    (await self.asking.bus.request(subject, codec.pack(message), timeout=30)).data,
+                    kind,
                 )
             except NoResponders:
                 await asyncio.sleep(0)

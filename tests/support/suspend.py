@@ -1,5 +1,5 @@
-"""Stops another process, and returns once it stands: on a busy machine its threads run on after the signal, long enough
-to answer.
+"""Stops another process, and returns once it stands: on a busy machine its threads run on after the
+signal, long enough to answer.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ _WITHIN_S = 30.0
 
 
 def suspend(pid: int) -> None:
-    """Send SIGSTOP and wait until no thread of the process runs. Raises ProcessLookupError, TimeoutError."""
+    """Send SIGSTOP and wait until no thread of the process runs. Raises ProcessLookupError,
+    TimeoutError.
+    """
     os.kill(pid, signal.SIGSTOP)
     deadline_s = time.monotonic() + _WITHIN_S
     while not all(_state(thread) in "TtZX" for thread in Path(f"/proc/{pid}/task").iterdir()):
@@ -26,7 +28,9 @@ def suspend(pid: int) -> None:
 
 @contextlib.contextmanager
 def suspended(pids: Iterable[int]) -> Iterator[None]:
-    """These processes stand for as long as the block lasts. Raises ProcessLookupError, TimeoutError."""
+    """These processes stand for as long as the block lasts. Raises ProcessLookupError,
+    TimeoutError.
+    """
     stands: list[int] = []
     try:
         for pid in pids:

@@ -1,11 +1,13 @@
-"""systemd as the first process of a page's machines, which starts units of `/etc/systemd/system` and no others.
+"""systemd as the first process of a page's machines, which starts units of `/etc/systemd/system`
+and no others.
 
-A machine has its own `/run` and `/tmp` then; what machines share stands in that `/tmp` too. Units see the interpreter
-and the packages of the tests, even where they are in somebody's home or below `/tmp`, and nothing else there. A
-machine's control groups are below one of their own, in the hierarchy that systemd keeps for itself and that has no
-limits, so units are tracked by groups as they are on a host. The other hierarchies are those of the host, where systemd
-would delete the empty groups of everybody: one of version 2 is not there, and those with limits are read-only. The
-directory of hierarchies is its own too, because systemd adds some and makes it read-only.
+A machine has its own `/run` and `/tmp` then; what machines share stands in that `/tmp` too. Units
+see the interpreter and the packages of the tests, even where they are in somebody's home or below
+`/tmp`, and nothing else there. A machine's control groups are below one of their own, in the
+hierarchy that systemd keeps for itself and that has no limits, so units are tracked by groups as
+they are on a host. The other hierarchies are those of the host, where systemd would delete the
+empty groups of everybody: one of version 2 is not there, and those with limits are read-only. The
+    directory of hierarchies is its own too, because systemd adds some and makes it read-only.
 """
 
 from __future__ import annotations
@@ -64,12 +66,18 @@ def refusal() -> str:
     """Why systemd cannot be the first process of a machine here; empty when it can."""
     if not _PROGRAM.exists():
         return "systemd is not installed"
-    return "" if os.access(_GROUPS, os.W_OK) else f"{_GROUPS} is no hierarchy of groups that may be written"
+    return (
+        ""
+        if os.access(_GROUPS, os.W_OK)
+        else f"{_GROUPS} is no hierarchy of groups that may be written"
+    )
 
 
 @contextmanager
 def systemd(directory: Path) -> Iterator[tuple[str, ...]]:
-    """What becomes the first process of machines on ``directory``; their groups are gone after the block."""
+    """What becomes the first process of machines on ``directory``; their groups are gone after the
+    block.
+    """
     group = _GROUPS / f"iris-{uuid.uuid4().hex[:12]}"
     (directory / "boot").write_text(_BOOT.format(here=directory, group=group))
     python = f"{ROOT} {sys.prefix} {sys.base_prefix}"

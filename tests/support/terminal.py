@@ -1,4 +1,6 @@
-"""A command of `iris` on a terminal of its own, typed to and read by a test; and a client of a worker's terminals."""
+"""A command of `iris` on a terminal of its own, typed to and read by a test; and a client of a
+worker's terminals.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ M = TypeVar("M")
 class TerminalCommand:
     """One command line, whose standard input, output and error are a terminal that it controls."""
 
-    def __init__(self, environ: Mapping[str, str], *words: str, size: tuple[int, int] = (24, 80)) -> None:
+    def __init__(
+        self, environ: Mapping[str, str], *words: str, size: tuple[int, int] = (24, 80)
+    ) -> None:
         self._here, there = pty.openpty()
         termios.tcsetwinsize(there, size)
         self.process = subprocess.Popen(
@@ -63,7 +67,9 @@ class TerminalCommand:
         termios.tcsetwinsize(self._here, (rows, columns))
 
     def expect(self, text: str, *, keep: bool = False) -> None:
-        """Read until ``text`` was shown since the last call; what follows is for the next one, or all with ``keep``."""
+        """Read until ``text`` was shown since the last call; what follows is for the next one, or
+        all with ``keep``.
+        """
         deadline_s = time.monotonic() + _PATIENCE_S
         while text.encode() not in self.seen:
             left_s = deadline_s - time.monotonic()
@@ -97,7 +103,9 @@ class TerminalCommand:
 
 
 class Attached:
-    """A client of the terminal of a task on worker ``w0``, or of a port of it, without a gateway."""
+    """A client of the terminal of a task on worker ``w0``, or of a port of it, without a
+    gateway.
+    """
 
     def __init__(self, connection: Connection, ref: AttemptRef, port: int = 0) -> None:
         self._port = port
@@ -108,7 +116,9 @@ class Attached:
 
     async def open(self) -> str:
         """Connect; returns why that is refused."""
-        request = StartExecution(self._name, self._ref, "ann", (), terminal=not self._port, port=self._port)
+        request = StartExecution(
+            self._name, self._ref, "ann", (), terminal=not self._port, port=self._port
+        )
         return (await self._ask(request, ExecutionTaken)).error
 
     async def write(self, text: str) -> None:
@@ -124,8 +134,12 @@ class Attached:
                 self._last = output.number
 
     def close(self) -> None:
-        self._connection.bus.publish(subjects.execution("w0"), codec.pack(CloseExecution(self._name)))
+        self._connection.bus.publish(
+            subjects.execution("w0"), codec.pack(CloseExecution(self._name))
+        )
 
     async def _ask(self, request: object, kind: type[M]) -> M:
-        answer = await self._connection.bus.request(subjects.execution("w0"), codec.pack(request), timeout=30)
+        answer = await self._connection.bus.request(
+            subjects.execution("w0"), codec.pack(request), timeout=30
+        )
         return codec.unpack(answer.data, kind)

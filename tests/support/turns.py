@@ -1,4 +1,6 @@
-"""Samples: of many cases alike `make test` runs one in some, others at each commit, and `make soak` all of them."""
+"""Samples: of many cases alike `make test` runs one in some, others at each commit, and `make soak`
+all of them.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,11 @@ from tests.house.repository import ROOT
 def commits() -> int:
     """How many there are, with which samples change; 0 where there is no history."""
     counted = subprocess.run(
-        ["git", "rev-list", "--count", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
+        ["git", "rev-list", "--count", "HEAD"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     return int(counted.stdout or 0)
 
@@ -27,7 +33,9 @@ def marks(place: int, turns: int) -> list[pytest.MarkDecorator]:
 
 
 def in_turns(cases: Iterable[object], turns: int) -> list[object]:
-    """The cases as parameters of a test: one in ``turns`` for `make test`, and all marked for `make soak`."""
+    """The cases as parameters of a test: one in ``turns`` for `make test`, and all marked for `make
+    soak`.
+    """
     return [
         pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=marks(at, turns))
         for at, case in enumerate(cases)
@@ -35,7 +43,9 @@ def in_turns(cases: Iterable[object], turns: int) -> list[object]:
 
 
 def takes_turns(place: int, turns: int = 3) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Marks a test that one commit in ``turns`` runs; others with another ``place`` have the commits between."""
+    """Marks a test that one commit in ``turns`` runs; others with another ``place`` have the
+    commits between.
+    """
 
     def marked(test: Callable[..., Any]) -> Callable[..., Any]:
         return reduce(lambda made, mark: mark(made), marks(place, turns), test)

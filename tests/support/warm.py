@@ -1,8 +1,10 @@
-"""Processes of Python modules without the time of their imports: forked from a process that has imported them.
+"""Processes of Python modules without the time of their imports: forked from a process that has
+imported them.
 
-`run` and `start` do what ``python -m MODULE WORDS`` does, with environment, directory and descriptors of their own.
-`Forking` does so for what such a process starts itself. Tests of the start, or of what is inherited, use `subprocess`.
-There is one server for each process of pytest; it has one thread, and ends with that process.
+`run` and `start` do what ``python -m MODULE WORDS`` does, with environment, directory and
+descriptors of their own. `Forking` does so for what such a process starts itself. Tests of the
+start, or of what is inherited, use `subprocess`. There is one server for each process of pytest; it
+has one thread, and ends with that process.
 """
 
 from __future__ import annotations
@@ -36,7 +38,12 @@ from iris_service.child import end_with_parent
 
 SERVICES = ("state", "scheduler", "gateway", "proxy", "worker")
 PRELOADED = {
-    "iris.cli": ("iris.cli.commands", "iris.cluster.teardown", "iris.doctor.collect", "iris_nats.nats_config"),
+    "iris.cli": (
+        "iris.cli.commands",
+        "iris.cluster.teardown",
+        "iris.doctor.collect",
+        "iris_nats.nats_config",
+    ),
     "iris_state.admin": ("iris_state.admin",),
     "iris.cluster": ("iris.cluster",),
     **{f"iris_{service}": (f"iris_{service}.service",) for service in SERVICES},
@@ -81,7 +88,9 @@ class Fork:
 
     def send_signal(self, number: int) -> None:
         if self.poll() is None:
-            with contextlib.suppress(ProcessLookupError):  # its server tells in a moment that it has ended
+            with contextlib.suppress(
+                ProcessLookupError
+            ):  # its server tells in a moment that it has ended
                 os.kill(self.pid, number)
 
     def terminate(self) -> None:
@@ -102,12 +111,20 @@ def start(
     *,
     forks: bool = False,
 ) -> Fork:
-    """Start a module; it reads nothing, and the files it writes to are descriptors. It ends when this process does.
+    """Start a module; it reads nothing, and the files it writes to are descriptors. It ends when
+    this process does.
 
-    ``pass_fds`` get other numbers. ``forks``: it and what it starts fork the processes of a local cluster.
+    ``pass_fds`` get other numbers. ``forks``: it and what it starts fork the processes of a local
+    cluster.
     """
     request = json.dumps(
-        {"module": module, "words": words, "env": dict(env), "cwd": str(cwd or Path.cwd()), "forks": forks}
+        {
+            "module": module,
+            "words": words,
+            "env": dict(env),
+            "cwd": str(cwd or Path.cwd()),
+            "forks": forks,
+        }
     )
     mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
@@ -155,7 +172,7 @@ def _server() -> socket.socket:
     return mine
 
 
-# ── the server ──────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the server ────────────────────────────────────────────────────────────────────────────────────
 
 
 Running = dict[int, tuple[int, socket.socket]]
@@ -165,7 +182,8 @@ Running = dict[int, tuple[int, socket.socket]]
 def serve(requests: socket.socket) -> None:
     """Fork a process for each request until nobody can send one, and tell how each has ended.
 
-    No signal tells of an end: one that comes as a system call begins would be handled after the next request.
+    No signal tells of an end: one that comes as a system call begins would be handled after the
+        next request.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     running: Running = {}
@@ -223,7 +241,9 @@ def preload(names: Sequence[str]) -> None:
     gc.freeze()  # processes share what they do not change
 
 
-def become(request: dict[str, Any], fds: Sequence[int], requests: socket.socket, running: Running) -> None:
+def become(
+    request: dict[str, Any], fds: Sequence[int], requests: socket.socket, running: Running
+) -> None:
     """Be the process of a request; does not return."""
     requests.close()
     for pidfd, (_, answers) in running.items():
@@ -248,7 +268,9 @@ def handle_no_signals() -> None:
     signal.set_wakeup_fd(-1)
     for number in signal.valid_signals():
         if callable(signal.getsignal(number)):
-            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+            signal.signal(
+                number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
+            )
 
 
 def be(module: str, words: Sequence[str], env: Mapping[str, str]) -> None:
@@ -282,8 +304,8 @@ def code_of(module: str) -> int:
 class Forking(subprocess.Popen[bytes]):
     """Forks the processes of `CLUSTER`, and starts other programs.
 
-    A forked process is in `/proc` as one that was started: its command line, environment, parent, group and descriptors
-    are the same. Where the kernel does not allow that, it is started.
+    A forked process is in `/proc` as one that was started: its command line, environment, parent,
+    group and descriptors are the same. Where the kernel does not allow that, it is started.
     """
 
     def _execute_child(self, *given: Any) -> None:
@@ -324,10 +346,20 @@ def become_child(given: Mapping[str, Any], begun: int) -> None:
         os.setsid()
     elif given["process_group"] >= 0:
         os.setpgid(0, given["process_group"])
-    for descriptor, number in ((given["p2cread"], 0), (given["c2pwrite"], 1), (given["errwrite"], 2)):
+    for descriptor, number in (
+        (given["p2cread"], 0),
+        (given["c2pwrite"], 1),
+        (given["errwrite"], 2),
+    ):
         if descriptor >= 0:
             os.dup2(descriptor, number)
-    for descriptor in {int(name) for name in os.listdir("/proc/self/fd")} - {0, 1, 2, begun, *given["pass_fds"]}:
+    for descriptor in {int(name) for name in os.listdir("/proc/self/fd")} - {
+        0,
+        1,
+        2,
+        begun,
+        *given["pass_fds"],
+    }:
         with contextlib.suppress(OSError):  # that of the listing
             os.close(descriptor)
     for descriptor in given["pass_fds"]:
@@ -343,7 +375,9 @@ def become_child(given: Mapping[str, Any], begun: int) -> None:
 
 def show(arguments: Sequence[str], environment: Sequence[str]) -> bool:
     """Have `/proc` show these of this process; whether it does."""
-    content = [b"".join(os.fsencode(word) + b"\0" for word in words) for words in (arguments, environment)]
+    content = [
+        b"".join(os.fsencode(word) + b"\0" for word in words) for words in (arguments, environment)
+    ]
     memory = mmap.mmap(-1, sum(map(len, content)), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     memory.write(b"".join(content))
     _shown.append(first := ctypes.c_char.from_buffer(memory))
@@ -352,8 +386,12 @@ def show(arguments: Sequence[str], environment: Sequence[str]) -> bool:
     fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
     code, stack, data = fields[23:25], fields[25], fields[42:45]
     kept = [*map(int, (*code, *data)), _LIBC.sbrk(0), int(stack)]
-    layout = struct.pack("=12QIi", *kept, begin, middle, middle, end, 0, 0, -1)  # struct prctl_mm_map, as of Linux 3.18
-    return not _LIBC.prctl(_PR_SET_MM, _PR_SET_MM_MAP, layout, ctypes.c_ulong(len(layout)), ctypes.c_ulong(0))
+    layout = struct.pack(
+        "=12QIi", *kept, begin, middle, middle, end, 0, 0, -1
+    )  # struct prctl_mm_map, as of Linux 3.18
+    return not _LIBC.prctl(
+        _PR_SET_MM, _PR_SET_MM_MAP, layout, ctypes.c_ulong(len(layout)), ctypes.c_ulong(0)
+    )
 
 
 if __name__ == "__main__":

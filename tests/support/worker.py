@@ -19,8 +19,8 @@ from iris_worker.data_directory import data_id
 from tests.support import warm
 
 UNCONFINED = {"sandbox": "off", "run_as": "worker", "container_runtime": "none"}
-"""Settings of a worker of root for tests whose tasks use the test's own directory. Whether podman works takes a quarter
-of a second of CPU to find out, every half a minute.
+"""Settings of a worker of root for tests whose tasks use the test's own directory. Whether podman
+works takes a quarter of a second of CPU to find out, every half a minute.
 """
 END_S = 60
 _SHOW_INTERPRETER = (
@@ -30,24 +30,38 @@ _SHOW_INTERPRETER = (
 
 
 def as_user(user: int | None) -> list[str]:
-    """The words before a command that run it as another user, for whom a way to this interpreter is opened."""
+    """The words before a command that run it as another user, for whom a way to this interpreter is
+    opened.
+    """
     if user is None:
         return []
     change = ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups"]
     closed = [path for path in Path(sys.base_prefix).parents if not path.stat().st_mode & 1]
     if not closed:
         return change
-    return ["unshare", "--mount", "sh", "-c", _SHOW_INTERPRETER, "sh", sys.base_prefix, str(closed[-1]), *change]
+    return [
+        "unshare",
+        "--mount",
+        "sh",
+        "-c",
+        _SHOW_INTERPRETER,
+        "sh",
+        sys.base_prefix,
+        str(closed[-1]),
+        *change,
+    ]
 
 
 class WorkerProcess:
     """``python -m iris_worker`` on a data directory that outlives it.
 
     Args:
-        log: a file for what it says on stderr. user: the id of the user that it runs as; None: this process'.
-        program: its module. fresh: start an interpreter for it, which inherits what this process' children do.
-        settings: keys of the section ``[worker]``; unless they say otherwise, tasks are not confined, and have no
-            images.
+        log: a file for what it says on stderr. user: the id of the user that it runs as; None: this
+            process'.
+        program: its module. fresh: start an interpreter for it, which inherits what this process'
+            children do.
+        settings: keys of the section ``[worker]``; unless they say otherwise, tasks are not
+            confined, and have no images.
     """
 
     def __init__(
@@ -75,10 +89,16 @@ class WorkerProcess:
         given = [word for text in self._args for word in ("--set", text)]
         environ = {key: value for key, value in os.environ.items() if not key.startswith("IRIS_")}
         leak = os.open(os.devnull, os.O_RDONLY)  # what a careless parent leaves open
-        log = os.open(self._log, os.O_WRONLY | os.O_CREAT | os.O_APPEND) if self._log is not None else None
+        log = (
+            os.open(self._log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+            if self._log is not None
+            else None
+        )
         try:
             if self._user is None and not self._fresh:
-                self._process = warm.start(self._program, given, environ, stderr=log or 2, pass_fds=[leak])
+                self._process = warm.start(
+                    self._program, given, environ, stderr=log or 2, pass_fds=[leak]
+                )
             else:
                 command = [*as_user(self._user), sys.executable, "-m", self._program, *given]
                 self._process = subprocess.Popen(command, env=environ, pass_fds=[leak], stderr=log)  # noqa: ASYNC220
@@ -136,13 +156,17 @@ class WorkerProcess:
 
 
 def forget_tokens(data: Path) -> None:
-    """Remove the tokens that a worker on this data directory left when it was killed, as its next start would."""
+    """Remove the tokens that a worker on this data directory left when it was killed, as its next
+    start would.
+    """
     with contextlib.suppress(FileNotFoundError):
         shutil.rmtree(f"/dev/shm/iris-{data_id(data)}")
 
 
 def launchers_of(data: Path) -> list[int]:
-    """The launchers of a data directory. What they start has their command too, until it has become the program."""
+    """The launchers of a data directory. What they start has their command too, until it has become
+    the program.
+    """
     found = {
         process.pid: process.info["ppid"]
         for process in psutil.process_iter(["cmdline", "ppid", "status"])

@@ -1,8 +1,9 @@
 """The state machine without a bus or clock, its hosts, and all invariants after every step.
 
-Everything goes in through the machine's front door as the bytes a service would send, and is read back the same way.
-After each step all invariants are asked; the scheduler's mirror is kept from the deltas and must equal a full
-snapshot. At the end the commits are replayed and must make an equal ledger. Out of scope: any story.
+Everything goes in through the machine's front door as the bytes a service would send, and is read
+back the same way. After each step all invariants are asked; the scheduler's mirror is kept from the
+deltas and must equal a full snapshot. At the end the commits are replayed and must make an equal
+    ledger. Out of scope: any story.
 """
 
 from __future__ import annotations
@@ -61,8 +62,8 @@ START_MS = 1_000_000
 ADMIN = Caller("root", "admin")
 
 LISTENS, DEAF, HELD, ABSENT, CLOSING = "listens", "deaf", "held", "absent", "closing"
-"""What a host does with orders: takes them, never answers, leaves the answer to the story, is not subscribed to them,
-or refuses them because it is stopping."""
+"""What a host does with orders: takes them, never answers, leaves the answer to the story, is not
+subscribed to them, or refuses them because it is stopping."""
 
 
 @dataclass
@@ -92,7 +93,9 @@ class Host:
 
 
 class World:
-    """The machine and its hosts. ``events``, ``orders`` and ``replies`` keep everything that was ever said."""
+    """The machine and its hosts. ``events``, ``orders`` and ``replies`` keep everything that was
+    ever said.
+    """
 
     def __init__(self, policy: Policy | None = None) -> None:
         self.policy = policy or Policy()
@@ -118,7 +121,9 @@ class World:
         self._say_first()
 
     def take_over(self, seconds: float) -> None:
-        """Nobody leads for a while and no host is heard; then another machine leads, which has read the journal."""
+        """Nobody leads for a while and no host is heard; then another machine leads, which has read
+        the journal.
+        """
         self.now_ms += round(seconds * 1000)
         self.machine, self.mirror = self.replayed(), None
         self._lead()
@@ -134,10 +139,12 @@ class World:
     def ledger(self) -> Ledger:
         return self.machine.ledger
 
-    # ── the machine ─────────────────────────────────────────────────────────────────────────────────────────────
+    # ── the machine ───────────────────────────────────────────────────────────────────────────────
 
     def step(self, *inputs: Input) -> Output:
-        """One round, everything it says carried to where it belongs, and every check that it can have broken."""
+        """One round, everything it says carried to where it belongs, and every check that it can
+        have broken.
+        """
         output = self._judge(inputs)
         self.send(output)
         if output.commit is not None or output.of(MirrorDelta) or self.mirror is None:
@@ -166,7 +173,9 @@ class World:
         self.events += [(event.subject, json.loads(event.data)) for event in output.of(Publication)]
         for delta in output.of(MirrorDelta):
             if self.mirror is not None:
-                assert self.mirror.apply(codec.unpack(delta.data, Delta)), "the mirror refused a delta"
+                assert self.mirror.apply(codec.unpack(delta.data, Delta)), (
+                    "the mirror refused a delta"
+                )
         for one in output.of(OrderTo):
             self._deliver(one.worker, one.order)
 
@@ -182,7 +191,9 @@ class World:
         if host.manner == LISTENS:
             host.take(order, self.now_ms)
         fate = Fate.NEVER if host.manner in (ABSENT, CLOSING) else Fate.UNKNOWN
-        self._delivered(name, order, "" if host.manner == LISTENS else f"worker {name} does not listen", fate)
+        self._delivered(
+            name, order, "" if host.manner == LISTENS else f"worker {name} does not listen", fate
+        )
 
     def _delivered(self, name: str, order: Order, error: str, fate: Fate = Fate.UNKNOWN) -> None:
         """As the shell does: what nobody waits for is not told."""
@@ -216,7 +227,9 @@ class World:
             self.step()
 
     def check(self) -> None:
-        """Raises InvariantBroken, or AssertionError when the mirror differs from a full snapshot."""
+        """Raises InvariantBroken, or AssertionError when the mirror differs from a full
+        snapshot.
+        """
         check(self.ledger, self.machine.timers.aside)
         self.check_timeouts()
         self.growth.look(self.ledger)
@@ -224,13 +237,30 @@ class World:
         if self.mirror is None:
             self.mirror = full
         kept, told = self.mirror.snapshot(), full.snapshot()
-        for name in ("version", "jobs", "workers", "quotas", "holds", "queued", "avoid", "nominations"):
+        for name in (
+            "version",
+            "jobs",
+            "workers",
+            "quotas",
+            "holds",
+            "queued",
+            "avoid",
+            "nominations",
+        ):
             mine, theirs = getattr(kept, name), getattr(told, name)
-            if name == "avoid":  # the mirror keeps what has no effect any more: what is over, and of ended tasks
+            if (
+                name == "avoid"
+            ):  # the mirror keeps what has no effect any more: what is over, and of ended tasks
                 kept_off = self.ledger.avoided
-                mine = tuple(a for a in mine if a.until_ms > self.now_ms and (a.job, a.index) in kept_off)
-            elif name == "queued":  # since when is told per task and kept per job, so it may differ for a plain job
-                mine, theirs = ([(tasks.job, tasks.ranges) for tasks in side] for side in (mine, theirs))
+                mine = tuple(
+                    a for a in mine if a.until_ms > self.now_ms and (a.job, a.index) in kept_off
+                )
+            elif (
+                name == "queued"
+            ):  # since when is told per task and kept per job, so it may differ for a plain job
+                mine, theirs = (
+                    [(tasks.job, tasks.ranges) for tasks in side] for side in (mine, theirs)
+                )
             assert mine == theirs, f"the mirror's {name} are {mine}, a full snapshot has {theirs}"
 
     def check_timeouts(self) -> None:
@@ -244,17 +274,21 @@ class World:
             other.replay(sequence, data)
         return other
 
-    # ── people ──────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── people ────────────────────────────────────────────────────────────────────────────────────
 
     def command(self, subject: str, message: Any) -> Answer:
         answer: Answer = self.ask(subject, message, Answer)
         return answer
 
-    def submit(self, spec: JobSpec, caller: Caller = ADMIN, *, request: str = "", **options: Any) -> Answer:
+    def submit(
+        self, spec: JobSpec, caller: Caller = ADMIN, *, request: str = "", **options: Any
+    ) -> Answer:
         message = SubmitJob(spec, caller, request or self._fresh(), self.now_ms, **options)
         return self.command(subjects.CMD_SUBMIT, message)
 
-    def cancel(self, job: str, caller: Caller = ADMIN, reason: str = "", request: str = "") -> Answer:
+    def cancel(
+        self, job: str, caller: Caller = ADMIN, reason: str = "", request: str = ""
+    ) -> Answer:
         message = CancelJob(job, caller, request or self._fresh(), self.now_ms, reason)
         return self.command(subjects.CMD_CANCEL, message)
 
@@ -267,7 +301,9 @@ class World:
         return self.command(subjects.CMD_RERUN, message)
 
     def requeue(self, target: str, caller: Caller = ADMIN, reason: str = "") -> Answer:
-        return self.command(subjects.CMD_REQUEUE, RequeueTasks(target, caller, self._fresh(), self.now_ms, reason))
+        return self.command(
+            subjects.CMD_REQUEUE, RequeueTasks(target, caller, self._fresh(), self.now_ms, reason)
+        )
 
     def grow(self, job: str, caller: Caller = ADMIN, *, request: str = "", **fields: Any) -> Answer:
         """Add calls, one task each, with arguments of their own in one segment."""
@@ -277,10 +313,14 @@ class World:
         return self.command(subjects.CMD_GROW, message)
 
     def amend(self, job: str, caller: Caller = ADMIN, **fields: Any) -> Answer:
-        return self.command(subjects.CMD_AMEND, AmendJob(job, caller, self._fresh(), self.now_ms, **fields))
+        return self.command(
+            subjects.CMD_AMEND, AmendJob(job, caller, self._fresh(), self.now_ms, **fields)
+        )
 
     def hold_queue(self, caller: Caller = ADMIN, **fields: str) -> Answer:
-        return self.command(subjects.CMD_QUEUE, HoldQueue(caller, self._fresh(), self.now_ms, **fields))
+        return self.command(
+            subjects.CMD_QUEUE, HoldQueue(caller, self._fresh(), self.now_ms, **fields)
+        )
 
     def query(self, what: str, **arguments: Any) -> Any:
         """The JSON of a view; None when there is no such thing."""
@@ -306,7 +346,7 @@ class World:
         self._asked += 1
         return f"r{self._asked}"
 
-    # ── hosts ───────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── hosts ─────────────────────────────────────────────────────────────────────────────────────
 
     def register(self, host: Host, *, attempts: Iterable[Stage] = ()) -> ReportTaken:
         self.hosts[host.name] = host
@@ -324,7 +364,9 @@ class World:
         return self._report(host, register=message)
 
     def restart(self, name: str, *, without: Iterable[AttemptRef] = ()) -> ReportTaken:
-        """A host starts again under a new incarnation and has found what it believed in, but for some."""
+        """A host starts again under a new incarnation and has found what it believed in, but for
+        some.
+        """
         host = self.hosts[name]
         host.incarnation = str(int(host.incarnation) + 1)
         for ref in without:
@@ -349,13 +391,17 @@ class World:
         return taken
 
     def leave(self, name: str, how: str, why: str = "") -> ReportTaken:
-        """A worker that was told to end, or whose host is to end, says that it is "stopping", or that it is "gone"."""
+        """A worker that was told to end, or whose host is to end, says that it is "stopping", or
+        that it is "gone".
+        """
         host = self.hosts[name]
         host.manner = CLOSING if how == "stopping" else ABSENT
         host.silent = how == "gone"
         return self._report(host, leaving=how, why=why)
 
-    def heartbeat(self, name: str, *, healthy: bool = True, without: Iterable[AttemptRef] = ()) -> Output:
+    def heartbeat(
+        self, name: str, *, healthy: bool = True, without: Iterable[AttemptRef] = ()
+    ) -> Output:
         host = self.hosts[name]
         host.beats += 1
         unsaid = set(without)
@@ -380,7 +426,7 @@ class World:
         """The newest results of probes on a host; its heartbeat holds them."""
         return ()
 
-    # ── the scheduler ───────────────────────────────────────────────────────────────────────────────────────────
+    # ── the scheduler ─────────────────────────────────────────────────────────────────────────────
 
     def plan(self, plan: Plan) -> PlanTaken:
         taken: PlanTaken = self.ask(subjects.STATE_PLAN, plan, PlanTaken)
@@ -403,7 +449,11 @@ def picture(machine: Machine, now_ms: int) -> dict[str, Any]:
         "quotas": dict(ledger.quotas),
         "deployments": {n: msgspec.to_builtins(one) for n, one in ledger.deployments.items()},
         "routes": dict(ledger.route_of_job),
-        "discovery": (ledger.discovery_version, dict(ledger.deployment_names), list(ledger.destroyed)),
+        "discovery": (
+            ledger.discovery_version,
+            dict(ledger.deployment_names),
+            list(ledger.destroyed),
+        ),
         "idempotency": dict(ledger.idempotency),
         "answers": dict(ledger.answers),
         "names": dict(ledger.names),
@@ -414,5 +464,8 @@ def picture(machine: Machine, now_ms: int) -> dict[str, Any]:
         "alarms": {key: due for key, due in ledger.timers.items() if due > now_ms},
         "lines": {status: list(line.items()) for status, line in ledger.timeouts.items()},
         "kernels": {n: dict(+counts) for n, counts in ledger.kernels.items()},
-        "hosts": {worker: (sorted(p.open), p.committed, p.building) for worker, p in ledger.presence.items()},
+        "hosts": {
+            worker: (sorted(p.open), p.committed, p.building)
+            for worker, p in ledger.presence.items()
+        },
     }

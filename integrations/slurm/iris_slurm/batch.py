@@ -25,7 +25,14 @@ from iris_slurm.translate import SCRIPT, SETTINGS, BatchSettings
 
 PID = ".slurm_pid"
 """The file, in the directory of a task, with the process that takes its signals."""
-FORWARDED = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGCONT)
+FORWARDED = (
+    signal.SIGHUP,
+    signal.SIGINT,
+    signal.SIGTERM,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+    signal.SIGCONT,
+)
 _LOOK_S = 0.05
 
 
@@ -70,12 +77,16 @@ def open_files(settings: BatchSettings) -> tuple[int | None, int | None]:
         return None, None
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | (0 if settings.append else os.O_TRUNC)
     names = [expand(name, os.environ) for name in (settings.output, settings.error) if name]
-    print(f"the output is in {' and '.join(os.path.abspath(name) for name in names)} on {socket.gethostname()}")
+    print(
+        f"the output is in {' and '.join(os.path.abspath(name) for name in names)} on {socket.gethostname()}"
+    )
     found = [os.open(name, flags, 0o666) for name in names]
     return found[0], found[-1]
 
 
-def run(work: Path, settings: BatchSettings, notice: int, output: int | None, error: int | None) -> int:
+def run(
+    work: Path, settings: BatchSettings, notice: int, output: int | None, error: int | None
+) -> int:
     """Run the script in a process group of its own, and pass on signals to it."""
     script = work / SCRIPT
     script.chmod(0o700)
@@ -102,7 +113,9 @@ def run(work: Path, settings: BatchSettings, notice: int, output: int | None, er
         for number in received:  # before there was a script
             send(group, number, alone=settings.alone and number == notice)
         code = process.wait()
-        while signal.SIGTERM in received and has_members(group):  # what it has reached may write a checkpoint yet
+        while signal.SIGTERM in received and has_members(
+            group
+        ):  # what it has reached may write a checkpoint yet
             time.sleep(_LOOK_S)
     return code if code >= 0 else 128 - code
 

@@ -1,6 +1,8 @@
-"""The table of `#SBATCH` lines, options of `sbatch`, and what each becomes; the manual is drawn from it.
+"""The table of `#SBATCH` lines, options of `sbatch`, and what each becomes; the manual is drawn
+from it.
 
-A directive of no row is refused, like those of `REFUSED`. Out of scope: how values are translated (`translate`).
+A directive of no row is refused, like those of `REFUSED`. Out of scope: how values are translated
+    (`translate`).
 """
 
 from __future__ import annotations
@@ -14,30 +16,58 @@ from typing import Never
 from iris_slurm.values import NotHonoured
 
 HONOURED: tuple[tuple[str, str, str], ...] = (
-    ("-J --job-name", "NAME", "`SLURM_JOB_NAME` and what `squeue` shows; the job in Iris is `NAME-` and six letters"),
-    ("-o --output", "PATTERN", "a file on the host of the task, `slurm-%j.out` by default; %A %a %j %J %N %n %t %u %x"),
+    (
+        "-J --job-name",
+        "NAME",
+        "`SLURM_JOB_NAME` and what `squeue` shows; the job in Iris is `NAME-` and six letters",
+    ),
+    (
+        "-o --output",
+        "PATTERN",
+        "a file on the host of the task, `slurm-%j.out` by default; %A %a %j %J %N %n %t %u %x",
+    ),
     ("-e --error", "PATTERN", "likewise; without it the output and the errors are in one file"),
-    ("--open-mode", "append|truncate", "whether a further attempt empties these files: `truncate` by default"),
+    (
+        "--open-mode",
+        "append|truncate",
+        "whether a further attempt empties these files: `truncate` by default",
+    ),
     ("-D --chdir", "DIR", "where the script starts; by default where `sbatch` was run"),
     ("-t --time", "TIME", "`--timeout`, for each task of an array; there is no limit by default"),
     ("-c --cpus-per-task", "N", "`--cpu`, times the tasks on each host"),
     ("-n --ntasks", "N", "the processes that `srun` starts; without `--nodes` all on one host"),
     ("--ntasks-per-node", "N", "those on each host"),
-    ("-N --nodes", "N", "1; with `salloc` a gang of N hosts, on all of which `srun` starts processes"),
+    (
+        "-N --nodes",
+        "N",
+        "1; with `salloc` a gang of N hosts, on all of which `srun` starts processes",
+    ),
     ("--mem", "SIZE", "`--memory` of each host; a bare number is MiB"),
     ("--mem-per-cpu", "SIZE", "the same, times the CPUs on each host"),
     ("--tmp", "SIZE", "`--disk` of each host"),
-    ("--gres", "gpu[:KIND][:N]", "`--gpu` of each host, in capitals as the hosts name them: `H100x8`"),
+    (
+        "--gres",
+        "gpu[:KIND][:N]",
+        "`--gpu` of each host, in capitals as the hosts name them: `H100x8`",
+    ),
     ("-G --gpus", "[KIND:]N", "the same, shared out between the hosts"),
     ("--gpus-per-node", "[KIND:]N", "the same as `--gres`"),
     ("--gpus-per-task", "[KIND:]N", "the same, times the tasks on each host"),
     ("-a --array", "LIST[%N]", "`--array LIST --max-parallel N --keep-going`"),
-    ("-d --dependency", "LIST", "`--after`: `afterok`, `afterany`, `afternotok`, `after`, `aftercorr`; `--singleton`"),
+    (
+        "-d --dependency",
+        "LIST",
+        "`--after`: `afterok`, `afterany`, `afternotok`, `after`, `aftercorr`; `--singleton`",
+    ),
     ("-b --begin", "TIME", "`--not-before`: `now+8hours`, `22:00`, `2026-03-01T22:00:00`"),
     ("-H --hold", "", "`--hold`"),
     ("--requeue", "", "the default: lost hosts and preemptions are retried"),
     ("--no-requeue", "", "`--max-retries-preemption 0`"),
-    ("--signal", "[B:]SIG[@S]", "`--notice SIG@S`, also before a preemption; `--grace` is as long, 30 s at least"),
+    (
+        "--signal",
+        "[B:]SIG[@S]",
+        "`--notice SIG@S`, also before a preemption; `--grace` is as long, 30 s at least",
+    ),
     ("--export", "ALL|NONE|LIST", "the variables that the job gets; all by default, as in Slurm"),
     ("-p --partition", "NAMES", "hosts whose attribute `partition` is one of these"),
     ("-C --constraint", "A&B", "hosts that have the attributes A and B"),
@@ -51,7 +81,11 @@ HONOURED: tuple[tuple[str, str, str], ...] = (
     ("-W --wait", "", "return when the job has ended: 0 when it has succeeded"),
     ("--test-only", "", "`iris plan`: nothing is submitted"),
     ("-Q --quiet", "", "print errors only"),
-    ("--kill-on-invalid-dep", "yes", "always so: a job that waits for what cannot happen is killed"),
+    (
+        "--kill-on-invalid-dep",
+        "yes",
+        "always so: a job that waits for what cannot happen is killed",
+    ),
 )
 HARMLESS: tuple[tuple[str, str, str], ...] = (
     ("--mail-type", "TYPES", "no mail is sent"),
@@ -68,7 +102,10 @@ HARMLESS: tuple[tuple[str, str, str], ...] = (
 """Accepted with a warning: what they ask for is not done, and the job is right without it."""
 REFUSED: tuple[tuple[str, str], ...] = (
     ("--exclusive", "hosts are shared; ask for all cores of a host with --cpus-per-task"),
-    ("-s --oversubscribe", "tasks share hosts, and --cpus-per-task is a share and not a limit: leave it out"),
+    (
+        "-s --oversubscribe",
+        "tasks share hosts, and --cpus-per-task is a share and not a limit: leave it out",
+    ),
     ("-M --clusters", "a context of Iris names another cluster: set IRIS_CONTEXT"),
     ("-L --licenses", "there are no licences"),
     ("--reservation", "there are no reservations"),
@@ -103,7 +140,9 @@ class Parser(argparse.ArgumentParser):
 
 
 def parser(program: str) -> Parser:
-    """Of the options of `sbatch`, which are those of `srun` and `salloc` too, and of the words after them."""
+    """Of the options of `sbatch`, which are those of `srun` and `salloc` too, and of the words
+    after them.
+    """
     found = Parser(program)
     for flags, metavar, _ in (*HONOURED, *HARMLESS):
         if metavar:
@@ -120,7 +159,8 @@ def parser(program: str) -> Parser:
 def options_of(
     program: str, words: Iterable[str], script: Iterable[str] = (), environ: Mapping[str, str] = {}
 ) -> argparse.Namespace:
-    """The options of a command line, of `SBATCH_` variables and of a script, the former before the latter.
+    """The options of a command line, of `SBATCH_` variables and of a script, the former before the
+    latter.
 
     Raises NotHonoured for directives that are not honoured; warns of harmless ones.
     """
@@ -148,13 +188,23 @@ _OTHERWISE = {"timelimit": "time", "mem-per-node": "mem"}
 
 
 def variables(environ: Mapping[str, str]) -> list[str]:
-    """The variables that `sbatch` reads, as options: ``SBATCH_PARTITION=gpu`` is ``--partition=gpu``."""
-    names = {name: name.removeprefix("SBATCH_").lower().replace("_", "-") for name in sorted(environ)}
-    return [f"--{_OTHERWISE.get(to, to)}={environ[name]}" for name, to in names.items() if name.startswith("SBATCH_")]
+    """The variables that `sbatch` reads, as options: ``SBATCH_PARTITION=gpu`` is
+    ``--partition=gpu``.
+    """
+    names = {
+        name: name.removeprefix("SBATCH_").lower().replace("_", "-") for name in sorted(environ)
+    }
+    return [
+        f"--{_OTHERWISE.get(to, to)}={environ[name]}"
+        for name, to in names.items()
+        if name.startswith("SBATCH_")
+    ]
 
 
 def script_lines(script: str) -> list[str]:
-    """The words of its `#SBATCH` lines, which stand before its first command. Raises NotHonoured."""
+    """The words of its `#SBATCH` lines, which stand before its first command. Raises
+    NotHonoured.
+    """
     words: list[str] = []
     for number, line in enumerate(script.splitlines(), 1):
         if line.startswith("#SBATCH"):
@@ -177,7 +227,9 @@ def table_row(flags: str, *rest: str) -> str:
 
 def help_of(program: str) -> str:
     """What a command takes; of those that submit, with what becomes of each option."""
-    lines = [f"{program} of iris-slurm takes a part of the options of Slurm's {program}, and refuses every other one."]
+    lines = [
+        f"{program} of iris-slurm takes a part of the options of Slurm's {program}, and refuses every other one."
+    ]
     if program in SUBMIT:
         width = max(len(flags) + len(metavar) for flags, metavar, _ in HONOURED) + 3
         lines += [f"  {f'{flags} {metavar}':{width}}{note}" for flags, metavar, note in HONOURED]

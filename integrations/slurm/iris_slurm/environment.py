@@ -13,14 +13,21 @@ from iris_slurm.translate import BatchSettings
 
 def hosts_of(environ: Mapping[str, str]) -> list[str]:
     """The addresses of the hosts of a task's job; of a job of one host, its name."""
-    return environ.get("IRIS_GANG_HOSTS", "").split(",") if environ.get("IRIS_GANG_HOSTS") else [socket.gethostname()]
+    return (
+        environ.get("IRIS_GANG_HOSTS", "").split(",")
+        if environ.get("IRIS_GANG_HOSTS")
+        else [socket.gethostname()]
+    )
 
 
 def variables(settings: BatchSettings, job: JobView, environ: Mapping[str, str]) -> dict[str, str]:
     """Those that the script of a task has, whose own variables are ``environ``."""
     number, index = number_of(job), int(environ["IRIS_TASK_INDEX"])
     hosts, attempt = hosts_of(environ), int(environ["IRIS_ATTEMPT"])
-    tasks, cpus = settings.nodes * settings.tasks_per_node, settings.cpus_per_task * settings.tasks_per_node
+    tasks, cpus = (
+        settings.nodes * settings.tasks_per_node,
+        settings.cpus_per_task * settings.tasks_per_node,
+    )
     own = own_number(number, index) if job.spec.array else number
     repeated = f"(x{settings.nodes})" if settings.nodes > 1 else ""
     return {
@@ -42,7 +49,11 @@ def variables(settings: BatchSettings, job: JobView, environ: Mapping[str, str])
         "SLURM_CPUS_PER_TASK": str(settings.cpus_per_task),
         "SLURM_CPUS_ON_NODE": str(cpus),
         "SLURM_JOB_CPUS_PER_NODE": f"{cpus}{repeated}",
-        **({"SLURM_MEM_PER_NODE": str(settings.memory_bytes >> 20)} if settings.memory_bytes else {}),
+        **(
+            {"SLURM_MEM_PER_NODE": str(settings.memory_bytes >> 20)}
+            if settings.memory_bytes
+            else {}
+        ),
         **({"SLURM_GPUS_ON_NODE": str(settings.gpus)} if settings.gpus else {}),
         "SLURM_JOB_NODELIST": ",".join(hosts),
         "SLURM_NODELIST": ",".join(hosts),

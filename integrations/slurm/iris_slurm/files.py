@@ -27,7 +27,9 @@ def check_pattern(option: str, pattern: str) -> None:
     """Refuse letters that have no meaning here."""
     for match in _LETTER.finditer(pattern):
         if match[2] not in (*_VARIABLES, "%"):
-            raise NotHonoured(f"{option}={pattern}: %{match[2]} is not known; use %{' %'.join(_VARIABLES)}")
+            raise NotHonoured(
+                f"{option}={pattern}: %{match[2]} is not known; use %{' %'.join(_VARIABLES)}"
+            )
 
 
 def expand(pattern: str, environ: Mapping[str, str]) -> str:

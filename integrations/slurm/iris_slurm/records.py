@@ -1,4 +1,6 @@
-"""What `squeue`, `sacct` and `scontrol` show: the rows of jobs, and the fields of a row. Pure, but for what is read."""
+"""What `squeue`, `sacct` and `scontrol` show: the rows of jobs, and the fields of a row. Pure, but
+for what is read.
+"""
 
 from __future__ import annotations
 
@@ -36,13 +38,20 @@ CODES = {
     "OUT_OF_MEMORY": "OOM",
 }
 UNFINISHED = ("PENDING", "RUNNING")
-_REASONS = {"dependency": "Dependency", "held": "JobHeldUser", "not_before": "BeginTime", "singleton": "Dependency"}
+_REASONS = {
+    "dependency": "Dependency",
+    "held": "JobHeldUser",
+    "not_before": "BeginTime",
+    "singleton": "Dependency",
+}
 _REASONS |= {"array_limit": "JobArrayTaskLimit"}
 
 
 @dataclass(frozen=True)
 class SlurmRow:
-    """A job, or one of several tasks that are none of a gang. ``index``: None of a job that is one row."""
+    """A job, or one of several tasks that are none of a gang. ``index``: None of a job that is one
+    row.
+    """
 
     job: JobView
     task: TaskView
@@ -55,10 +64,18 @@ class SlurmRow:
     @property
     def state(self) -> str:
         last = self.last
-        found = STATES[self.task.state if self.index is not None or not self.job.coscheduled else self.job.state]
+        found = STATES[
+            self.task.state
+            if self.index is not None or not self.job.coscheduled
+            else self.job.state
+        ]
         if found == "FAILED" and last is not None and last.memory_limit_reached_bytes:
             return "OUT_OF_MEMORY"
-        return "TIMEOUT" if found == "CANCELLED" and last is not None and last.cause == "timeout" else found
+        return (
+            "TIMEOUT"
+            if found == "CANCELLED" and last is not None and last.cause == "timeout"
+            else found
+        )
 
     @property
     def started(self) -> datetime | None:

@@ -1,6 +1,7 @@
 """What `srun` starts in a job: the processes of a step, some on each host.
 
-Started as ``python -m iris_slurm.steps`` on the other hosts, where it reads the step from standard input.
+Started as ``python -m iris_slurm.steps`` on the other hosts, where it reads the step from standard
+input.
 """
 
 from __future__ import annotations
@@ -67,7 +68,9 @@ def run(step: SrunStep) -> int:
     if step.signal:
         signal.signal(step.signal, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # they get it too, and their ends are waited for
-    return next((code if code > 0 else 128 - code for process in found if (code := process.wait())), 0)
+    return next(
+        (code if code > 0 else 128 - code for process in found if (code := process.wait())), 0
+    )
 
 
 def replace(step: SrunStep) -> None:

@@ -1,4 +1,6 @@
-"""Submits what the options of `sbatch` describe: the script and its settings in a bundle, and the job that runs it."""
+"""Submits what the options of `sbatch` describe: the script and its settings in a bundle, and the
+job that runs it.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,14 @@ import msgspec
 from iris import Client, Job
 from iris_core.spec.option_table import JobOptions
 from iris_slurm.commands.program import user
-from iris_slurm.translate import SCRIPT, SETTINGS, BatchSettings, Submitter, job_options, settings_of
+from iris_slurm.translate import (
+    SCRIPT,
+    SETTINGS,
+    BatchSettings,
+    Submitter,
+    job_options,
+    settings_of,
+)
 from iris_slurm.values import NotHonoured
 
 BATCH = (sys.executable, "-m", "iris_slurm.batch")
@@ -24,10 +33,14 @@ BATCH = (sys.executable, "-m", "iris_slurm.batch")
 
 def submitter() -> Submitter:
     """This process."""
-    return Submitter(os.getcwd(), user(), socket.gethostname(), os.environ, datetime.now().astimezone())
+    return Submitter(
+        os.getcwd(), user(), socket.gethostname(), os.environ, datetime.now().astimezone()
+    )
 
 
-def described(given: argparse.Namespace, arguments: Sequence[str]) -> tuple[BatchSettings, JobOptions]:
+def described(
+    given: argparse.Namespace, arguments: Sequence[str]
+) -> tuple[BatchSettings, JobOptions]:
     """``arguments``: the script and those of it. Raises NotHonoured."""
     by = submitter()
     settings = settings_of(given, by, tuple(arguments))

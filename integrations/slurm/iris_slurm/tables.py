@@ -23,7 +23,11 @@ class FieldColumn:
         """Cut or filled to the width."""
         if not self.width:
             return text
-        return text[: self.width].ljust(self.width) if self.left else text[: self.width].rjust(self.width)
+        return (
+            text[: self.width].ljust(self.width)
+            if self.left
+            else text[: self.width].rjust(self.width)
+        )
 
 
 LETTERS = {
@@ -59,7 +63,9 @@ def format_rows(format_: str, rows: Iterable[SlurmRow], *, header: bool) -> list
     """The lines of `squeue` with a format such as ``%.18i %t``. Raises NotHonoured."""
     for match in _LETTER.finditer(format_):
         if match["letter"] not in LETTERS:
-            raise NotHonoured(f"--format={format_}: %{match['letter']} is not known; use %{' %'.join(LETTERS)}")
+            raise NotHonoured(
+                f"--format={format_}: %{match['letter']} is not known; use %{' %'.join(LETTERS)}"
+            )
 
     def line(row: SlurmRow | None) -> str:
         def cell(match: re.Match[str]) -> str:
@@ -82,8 +88,20 @@ def text_of(field: str, title: str, row: SlurmRow | None) -> str:
     return FIELDS[field](row)
 
 
-_TITLES = {"jobid": "JobID", "jobidraw": "JobIDRaw", "jobname": "JobName", "exitcode": "ExitCode", "maxrss": "MaxRSS"}
-_TITLES |= {"nodelist": "NodeList", "alloccpus": "AllocCPUS", "ncpus": "NCPUS", "nnodes": "NNodes", "reqmem": "ReqMem"}
+_TITLES = {
+    "jobid": "JobID",
+    "jobidraw": "JobIDRaw",
+    "jobname": "JobName",
+    "exitcode": "ExitCode",
+    "maxrss": "MaxRSS",
+}
+_TITLES |= {
+    "nodelist": "NodeList",
+    "alloccpus": "AllocCPUS",
+    "ncpus": "NCPUS",
+    "nnodes": "NNodes",
+    "reqmem": "ReqMem",
+}
 _TITLES |= {"reqcpus": "ReqCPUS", "qos": "QOS"}
 
 
@@ -94,7 +112,9 @@ def columns_of(format_: str) -> list[FieldColumn]:
         name, _, width = word.strip().partition("%")
         field = name.lower()
         if field not in FIELDS or not (width or "0").lstrip("-").isdigit():
-            raise NotHonoured(f"--format={format_}: {word} is not known; use {', '.join(sorted(FIELDS))}")
+            raise NotHonoured(
+                f"--format={format_}: {word} is not known; use {', '.join(sorted(FIELDS))}"
+            )
         title = _TITLES.get(field, field.capitalize())
         found.append(FieldColumn(field, title, abs(int(width or 12)), width.startswith("-")))
     return found
@@ -108,7 +128,12 @@ def table(columns: Sequence[FieldColumn], rows: Iterable[SlurmRow], *, header: b
     return [*titles, *lines, *cells]
 
 
-def parsable(columns: Sequence[FieldColumn], rows: Iterable[SlurmRow], *, header: bool, end: str) -> list[str]:
+def parsable(
+    columns: Sequence[FieldColumn], rows: Iterable[SlurmRow], *, header: bool, end: str
+) -> list[str]:
     """The lines of `sacct` with a | between fields; ``end``: behind the last one."""
     titles = ["|".join(column.title for column in columns) + end] if header else []
-    return [*titles, *("|".join(FIELDS[column.field](row) for column in columns) + end for row in rows)]
+    return [
+        *titles,
+        *("|".join(FIELDS[column.field](row) for column in columns) + end for row in rows),
+    ]

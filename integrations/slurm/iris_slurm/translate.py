@@ -1,4 +1,5 @@
-"""Makes the options of a job of Iris, and the file that its tasks read, from the options of `sbatch`. Pure.
+"""Makes the options of a job of Iris, and the file that its tasks read, from the options of
+`sbatch`. Pure.
 
 Raises `NotHonoured`. Out of scope: which options there are (`directives`).
 """
@@ -79,7 +80,9 @@ class Submitter:
     now: datetime
 
 
-def settings_of(given: argparse.Namespace, by: Submitter, arguments: tuple[str, ...]) -> BatchSettings:
+def settings_of(
+    given: argparse.Namespace, by: Submitter, arguments: tuple[str, ...]
+) -> BatchSettings:
     """Raises NotHonoured."""
     for option in ("output", "error"):
         check_pattern(f"--{option}", getattr(given, option) or "")
@@ -113,13 +116,17 @@ def settings_of(given: argparse.Namespace, by: Submitter, arguments: tuple[str, 
 def shape(given: argparse.Namespace) -> tuple[int, int]:
     """The number of hosts, and the tasks on each. Raises NotHonoured."""
     nodes = read_nodes(given.nodes) if given.nodes else 0
-    per_node = read_count("--ntasks-per-node", given.ntasks_per_node) if given.ntasks_per_node else 0
+    per_node = (
+        read_count("--ntasks-per-node", given.ntasks_per_node) if given.ntasks_per_node else 0
+    )
     tasks = read_count("--ntasks", given.ntasks) if given.ntasks else 0
     if not tasks:
         return nodes or 1, per_node or 1
     nodes = nodes or (-(-tasks // per_node) if per_node else 1)
     if tasks % nodes or (per_node and tasks > nodes * per_node):
-        raise NotHonoured(f"--ntasks={tasks}: each of {nodes} hosts has as many tasks; ask for a multiple of {nodes}")
+        raise NotHonoured(
+            f"--ntasks={tasks}: each of {nodes} hosts has as many tasks; ask for a multiple of {nodes}"
+        )
     return nodes, tasks // nodes
 
 
@@ -150,7 +157,14 @@ def gpus(given: argparse.Namespace, nodes: int, per_node: int) -> tuple[str, int
     kind, count = read_gpus(_flag(name), text or "1")
     if name == "gpus" and count % nodes:
         raise NotHonoured(f"--gpus={text}: each of {nodes} hosts has as many")
-    return kind.upper(), count * per_node if name == "gpus_per_task" else count // nodes if name == "gpus" else count
+    return (
+        kind.upper(),
+        count * per_node
+        if name == "gpus_per_task"
+        else count // nodes
+        if name == "gpus"
+        else count,
+    )
 
 
 def _flag(name: str) -> str:
@@ -190,7 +204,12 @@ def job_options(given: argparse.Namespace, settings: BatchSettings, by: Submitte
 def labels(given: argparse.Namespace, settings: BatchSettings) -> dict[str, str]:
     """The labels that say what a job of Iris has no field for."""
     comment = given.comment or ""
-    return {NAME: settings.name, ACCOUNT: settings.account, PARTITION: settings.partition, COMMENT: comment}
+    return {
+        NAME: settings.name,
+        ACCOUNT: settings.account,
+        PARTITION: settings.partition,
+        COMMENT: comment,
+    }
 
 
 def add_tasks(options: JobOptions, given: argparse.Namespace, settings: BatchSettings) -> None:
@@ -203,16 +222,22 @@ def add_tasks(options: JobOptions, given: argparse.Namespace, settings: BatchSet
     if settings.nodes == 1:
         return
     if given.array:
-        raise NotHonoured("--array with --nodes above 1: a gang is no array; submit a job for each value")
+        raise NotHonoured(
+            "--array with --nodes above 1: a gang is no array; submit a job for each value"
+        )
     options["replicas"], options["group_by"] = settings.nodes, "hostname:preferred"
 
 
-def add_gates(options: JobOptions, given: argparse.Namespace, settings: BatchSettings, by: Submitter) -> None:
+def add_gates(
+    options: JobOptions, given: argparse.Namespace, settings: BatchSettings, by: Submitter
+) -> None:
     """What the job waits for, and its band. Raises NotHonoured."""
     if given.begin:
         options["not_before"] = read_begin(given.begin, by.now)
     if given.kill_on_invalid_dep not in (None, "yes"):
-        raise NotHonoured(f"--kill-on-invalid-dep={given.kill_on_invalid_dep}: such a job is always killed")
+        raise NotHonoured(
+            f"--kill-on-invalid-dep={given.kill_on_invalid_dep}: such a job is always killed"
+        )
     if given.dependency:
         options["after"], options["each"], alone = read_dependencies(given.dependency)
         if alone:
@@ -231,12 +256,16 @@ def constraints(given: argparse.Namespace) -> list[str]:
         found.append(f"partition in {given.partition}")
     if given.constraint:
         if re.search(r"[^\w&.:-]", given.constraint):
-            raise NotHonoured(f"--constraint={given.constraint}: only & between attributes; use iris run --constraint")
+            raise NotHonoured(
+                f"--constraint={given.constraint}: only & between attributes; use iris run --constraint"
+            )
         found += given.constraint.split("&")
     hosts = {"nodelist": given.nodelist, "exclude": given.exclude}
     for option, text in hosts.items():
         if text and "[" in text:
-            raise NotHonoured(f"--{option}={text}: write the names of hosts one by one, with commas")
+            raise NotHonoured(
+                f"--{option}={text}: write the names of hosts one by one, with commas"
+            )
     if given.nodelist and "," in given.nodelist:
         raise NotHonoured(f"--nodelist={given.nodelist}: name one host")
     found += [f'hostname="{given.nodelist}"'] if given.nodelist else []
@@ -248,9 +277,15 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
 
 def environment(export: str, environ: Mapping[str, str]) -> dict[str, str]:
-    """The variables that a job gets: all, none, or those that are named; none of another job. Raises NotHonoured."""
+    """The variables that a job gets: all, none, or those that are named; none of another job.
+    Raises NotHonoured.
+    """
     words = export.split(",")
-    everything = {name: text for name, text in environ.items() if _VARIABLE.match(name) and not _FOREIGN.match(name)}
+    everything = {
+        name: text
+        for name, text in environ.items()
+        if _VARIABLE.match(name) and not _FOREIGN.match(name)
+    }
     found = everything if "ALL" in words else {}
     for word in words:
         name, equals, text = word.partition("=")

@@ -1,4 +1,6 @@
-"""Reads the values of Slurm's options: durations, moments, sizes, ranges. Pure; raises `NotHonoured`."""
+"""Reads the values of Slurm's options: durations, moments, sizes, ranges. Pure; raises
+`NotHonoured`.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ _DAYS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400, "week": 604_800
 
 
 def read_minutes(text: str) -> int | None:
-    """Seconds, of ``90``, ``90:00``, ``1:30:00``, ``1-2``, ``1-2:30`` or ``1-2:30:00``; None: no limit."""
+    """Seconds, of ``90``, ``90:00``, ``1:30:00``, ``1-2``, ``1-2:30`` or ``1-2:30:00``; None: no
+    limit.
+    """
     if text.lower() in ("0", "infinite", "unlimited"):
         return None
     if not _CLOCK.match(text):
@@ -54,7 +58,9 @@ def read_nodes(text: str) -> int:
     """A number of hosts: ``2``, or ``2-2``."""
     least, dash, most = text.partition("-")
     if dash and least != most:
-        raise NotHonoured(f"--nodes={text}: a job has a fixed number of hosts; write --nodes={least}")
+        raise NotHonoured(
+            f"--nodes={text}: a job has a fixed number of hosts; write --nodes={least}"
+        )
     return read_count("--nodes", least)
 
 
@@ -73,7 +79,9 @@ def read_begin(text: str, now: datetime) -> str:
     if match := _FROM_NOW.match(text):
         if not match["number"]:
             return ""
-        return (now + timedelta(seconds=int(match["number"]) * _DAYS[match["unit"] or "second"])).isoformat()
+        return (
+            now + timedelta(seconds=int(match["number"]) * _DAYS[match["unit"] or "second"])
+        ).isoformat()
     try:
         if re.fullmatch(r"\d{1,2}:\d{2}(:\d{2})?", text):
             clock = datetime.strptime(text, "%H:%M:%S" if text.count(":") == 2 else "%H:%M").time()  # noqa: DTZ007
@@ -81,7 +89,9 @@ def read_begin(text: str, now: datetime) -> str:
             return (moment if moment > now else moment + timedelta(days=1)).isoformat()
         moment = datetime.fromisoformat(text)
     except ValueError:
-        raise NotHonoured(f"--begin={text}: write now+8hours, 22:00 or 2026-03-01T22:00:00") from None
+        raise NotHonoured(
+            f"--begin={text}: write now+8hours, 22:00 or 2026-03-01T22:00:00"
+        ) from None
     return (moment if moment.tzinfo else moment.replace(tzinfo=now.tzinfo)).isoformat()
 
 
@@ -96,21 +106,33 @@ def read_signal(text: str) -> tuple[str, int, bool]:
     return name.removeprefix("SIG"), int(seconds or 60), alone
 
 
-_WORDS = {"afterok": "ok", "afterany": "any", "afternotok": "notok", "after": "start", "aftercorr": "ok"}
+_WORDS = {
+    "afterok": "ok",
+    "afterany": "any",
+    "afternotok": "notok",
+    "after": "start",
+    "aftercorr": "ok",
+}
 
 
 def read_dependencies(text: str) -> tuple[list[str], bool, bool]:
-    """The jobs of ``afterok:12:13,afterany:14`` as ``j12:ok``, whether each task waits for its counterpart, and whether
-    ``singleton`` is among them.
+    """The jobs of ``afterok:12:13,afterany:14`` as ``j12:ok``, whether each task waits for its
+    counterpart, and whether ``singleton`` is among them.
     """
     if "?" in text:
-        raise NotHonoured(f"--dependency={text}: a job waits for all of them (,), not for one of them (?)")
+        raise NotHonoured(
+            f"--dependency={text}: a job waits for all of them (,), not for one of them (?)"
+        )
     parts = [part.split(":") for part in text.split(",")]
     kinds = {kind for kind, *_ in parts}
     if unknown := kinds - {*_WORDS, "singleton"}:
-        raise NotHonoured(f"--dependency={text}: {min(unknown)} is not known; use {', '.join(_WORDS)}, singleton")
+        raise NotHonoured(
+            f"--dependency={text}: {min(unknown)} is not known; use {', '.join(_WORDS)}, singleton"
+        )
     if "aftercorr" in kinds and kinds - {"aftercorr", "singleton"}:
-        raise NotHonoured(f"--dependency={text}: aftercorr is for all jobs that are waited for, or for none")
+        raise NotHonoured(
+            f"--dependency={text}: aftercorr is for all jobs that are waited for, or for none"
+        )
     jobs = [(kind, job) for kind, *found in parts for job in found]
     if wrong := [job for _, job in jobs if not job.isdigit()]:
         raise NotHonoured(
@@ -118,4 +140,8 @@ def read_dependencies(text: str) -> tuple[list[str], bool, bool]:
         )
     if any(kind != "singleton" and not found for kind, *found in parts):
         raise NotHonoured(f"--dependency={text}: it names no job")
-    return [f"j{job}:{_WORDS[kind]}" for kind, job in jobs], "aftercorr" in kinds, "singleton" in kinds
+    return (
+        [f"j{job}:{_WORDS[kind]}" for kind, job in jobs],
+        "aftercorr" in kinds,
+        "singleton" in kinds,
+    )

@@ -1,13 +1,15 @@
 """The public package: `from iris import Client`.
 
-Public names are loaded on first use (PEP 562), so that `import iris` and `iris --help` take milliseconds.
+Public names are loaded on first use (PEP 562), so that `import iris` and `iris --help` take
+milliseconds.
 """
 
 from importlib import import_module
 
 from iris_core import __version__
 
-TYPE_CHECKING = False  # importing `typing` takes as long as the start of Python, and Ctrl-C would print a traceback
+# importing `typing` takes as long as the start of Python, and Ctrl-C would print a traceback
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from iris.client.async_base import AsyncMapped
     from iris.client.async_client import AsyncClient, AsyncDeployment, AsyncJob

@@ -1,9 +1,11 @@
-"""Lets JAX find the other members of its gang: ``import iris.jax``, then ``jax.distributed.initialize()``.
+"""Lets JAX find the other members of its gang: ``import iris.jax``, then
+``jax.distributed.initialize()``.
 
-JAX takes the coordinator, the number of processes and the rank from the first cluster that it recognises. This module
-adds Iris before the others, since a gang may run inside one of them: on Kubernetes, under Slurm, on TPU VMs. Outside a
-gang it changes nothing. Needs ``jax``, which is not a dependency of Iris; the class is an interface of JAX for clusters
-of others, though in a module with a private name.
+JAX takes the coordinator, the number of processes and the rank from the first cluster that it
+recognises. This module adds Iris before the others, since a gang may run inside one of them: on
+Kubernetes, under Slurm, on TPU VMs. Outside a gang it changes nothing. Needs ``jax``, which is not
+a dependency of Iris; the class is an interface of JAX for clusters of others, though in a module
+with a private name.
 Source: docs/gangs.md.
 """
 

@@ -1,7 +1,8 @@
-"""Lets joblib, and so scikit-learn, call on a cluster: ``import iris.joblib``, then ``joblib.parallel_config("iris")``.
+"""Lets joblib, and so scikit-learn, call on a cluster: ``import iris.joblib``, then
+``joblib.parallel_config("iris")``.
 
-Each batch of joblib, by default one call, is a call of `iris.Executor`. Needs ``joblib``, which is not a dependency of
-Iris, here and on the hosts. Source: docs/howto/functions.md.
+Each batch of joblib, by default one call, is a call of `iris.Executor`. Needs ``joblib``, which is
+not a dependency of Iris, here and on the hosts. Source: docs/howto/functions.md.
 """
 
 from __future__ import annotations
@@ -27,17 +28,21 @@ _FEWEST = 2
 
 
 class IrisBackend(ParallelBackendBase):  # type: ignore[misc]  # without joblib its type is unknown
-    """Calls that joblib makes, as tasks of a cluster. An ``n_jobs`` below zero is the room of the cluster.
+    """Calls that joblib makes, as tasks of a cluster. An ``n_jobs`` below zero is the room of the
+    cluster.
 
     Args:
         nesting_level: given by joblib. client: left out, one of its own, as ``Client()``.
-        options: of the jobs, as of `iris.Executor`; a ``name`` gets the number of the `joblib.Parallel` behind it.
+        options: of the jobs, as of `iris.Executor`; a ``name`` gets the number of the
+            `joblib.Parallel` behind it.
     """
 
     supports_retrieve_callback = True
     default_n_jobs = -1
 
-    def __init__(self, nesting_level: int | None = None, client: Client | None = None, **options: Any) -> None:
+    def __init__(
+        self, nesting_level: int | None = None, client: Client | None = None, **options: Any
+    ) -> None:
         super().__init__(nesting_level=nesting_level)
         self._client = client
         self._options = options
@@ -57,7 +62,9 @@ class IrisBackend(ParallelBackendBase):  # type: ignore[misc]  # without joblib 
             self._open()
         return count
 
-    def submit(self, func: Callable[[], Any], callback: Callable[[Future[Any]], object] | None = None) -> Future[Any]:
+    def submit(
+        self, func: Callable[[], Any], callback: Callable[[Future[Any]], object] | None = None
+    ) -> Future[Any]:
         if self._executor is None:
             raise RuntimeError("no call of joblib is under way")
         future = self._executor.submit(func)

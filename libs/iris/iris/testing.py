@@ -7,8 +7,8 @@
         with LocalCluster(workers=1) as cluster:
             yield cluster
 
-or, with ``pytest_plugins = ["iris.testing"]`` in a conftest, the session's ready-made fixture ``iris_cluster``.
-Needs the extra ``iris-control-plane[local]``. Out of scope: the cluster itself.
+or, with ``pytest_plugins = ["iris.testing"]`` in a conftest, the session's ready-made fixture
+``iris_cluster``. Needs the extra ``iris-control-plane[local]``. Out of scope: the cluster itself.
 """
 
 from collections.abc import Iterator

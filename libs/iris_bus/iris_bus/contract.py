@@ -1,8 +1,10 @@
 """The interfaces of the message bus, implemented by JetStream; the tests have one in memory.
 
-Nothing here depends on NATS. A module that needs the bus takes one of these protocols as an argument; only a
-service's shell awaits them. Absent on purpose: work queues, acknowledgements by consumers, leases.
-Source: docs/ARCHITECTURE.md#storage; docs/design/nats.md#features-used, docs/design/nats.md#nats-py-behaviour.
+Nothing here depends on NATS. A module that needs the bus takes one of these protocols as an
+argument; only a service's shell awaits them. Absent on purpose: work queues, acknowledgements by
+consumers, leases.
+Source: docs/ARCHITECTURE.md#storage; docs/design/nats.md#features-used,
+    docs/design/nats.md#nats-py-behaviour.
 """
 
 from __future__ import annotations
@@ -39,7 +41,9 @@ Callback = Callable[[Message], None]
 
 
 class Unavailable(Exception):
-    """The bus cannot be reached or did not answer in time. It is unknown whether the call took effect."""
+    """The bus cannot be reached or did not answer in time. It is unknown whether the call took
+    effect.
+    """
 
 
 class NoResponders(Unavailable):
@@ -47,7 +51,9 @@ class NoResponders(Unavailable):
 
 
 class Fenced(Exception):
-    """An append expected an earlier end of the stream: there is another writer, and this one must exit."""
+    """An append expected an earlier end of the stream: there is another writer, and this one must
+    exit.
+    """
 
 
 class Full(Exception):
@@ -55,7 +61,8 @@ class Full(Exception):
 
 
 class DamagedCommit(Exception):
-    """A message of the journal differs from what was written: its checksum, its position, or its content.
+    """A message of the journal differs from what was written: its checksum, its position, or its
+    content.
 
     Attributes:
         sequence: of the message in the stream. why: what is wrong with it.
@@ -68,7 +75,9 @@ class DamagedCommit(Exception):
 
 
 class RecordsLost(Exception):
-    """The journal is not the one that the cluster worked with: its streams were lost, or a restore was interrupted."""
+    """The journal is not the one that the cluster worked with: its streams were lost, or a restore
+    was interrupted.
+    """
 
 
 class Subscription(Protocol):
@@ -80,11 +89,13 @@ class Subscription(Protocol):
 class Bus(Protocol):
     """Core messages: not stored, at most once."""
 
-    def publish(self, subject: str, data: bytes, *, reply: str = "", headers: Headers | None = None) -> None:
+    def publish(
+        self, subject: str, data: bytes, *, reply: str = "", headers: Headers | None = None
+    ) -> None:
         """Publish without an acknowledgement; lost while the server is away. Never blocks.
 
-        Raises Unavailable only after the connection is closed for good, ValueError for a subject with spaces or a
-        message that is too big.
+        Raises Unavailable only after the connection is closed for good, ValueError for a subject
+        with spaces or a message that is too big.
         """
         ...
 
@@ -92,14 +103,18 @@ class Bus(Protocol):
         """Return when the server has received everything published so far."""
         ...
 
-    async def request(self, subject: str, data: bytes, *, timeout: float, headers: Headers | None = None) -> Message:
+    async def request(
+        self, subject: str, data: bytes, *, timeout: float, headers: Headers | None = None
+    ) -> Message:
         """Send one request and return its answer.
 
         Raises NoResponders at once without a subscriber, Unavailable after ``timeout`` seconds.
         """
         ...
 
-    async def subscribe(self, subject: str, callback: Callback, *, queue: str = "") -> Subscription: ...
+    async def subscribe(
+        self, subject: str, callback: Callback, *, queue: str = ""
+    ) -> Subscription: ...
 
     def new_inbox(self) -> str:
         """A new subject that only this connection subscribes to."""
@@ -113,9 +128,11 @@ class StoreStanding(msgspec.Struct, frozen=True):
 
     Attributes:
         bytes: what it holds. limit_bytes: the most it may hold, 0: no limit.
-        wanted: copies it should have, by the settings and by its declaration. declared: copies it is declared with.
+        wanted: copies it should have, by the settings and by its declaration. declared: copies it
+            is declared with.
         current: copies that hold everything and answer.
-        servers: whether each server of its cluster answers, by name; empty where the server is not one of a cluster.
+        servers: whether each server of its cluster answers, by name; empty where the server is not
+            one of a cluster.
         notes: its metadata.
     """
 
@@ -129,7 +146,9 @@ class StoreStanding(msgspec.Struct, frozen=True):
 
 
 class ServerStorage(msgspec.Struct, frozen=True):
-    """What one server has stored, has reserved for streams, and may store at most, in bytes; 0: no limit."""
+    """What one server has stored, has reserved for streams, and may store at most, in bytes; 0: no
+    limit.
+    """
 
     stored: int = 0
     reserved: int = 0
@@ -143,15 +162,20 @@ class Streams(Protocol):
         """Declare every stream of the subjects table; idempotent; raises Unavailable."""
         ...
 
-    async def publish(self, subject: str, data: bytes, *, headers: Headers | None = None, timeout: float = 5.0) -> int:
-        """Store one message and return its sequence. Raises Full; Unavailable: it may or may not be stored."""
+    async def publish(
+        self, subject: str, data: bytes, *, headers: Headers | None = None, timeout: float = 5.0
+    ) -> int:
+        """Store one message and return its sequence. Raises Full; Unavailable: it may or may not be
+        stored.
+        """
         ...
 
     def read(self, stream: str, after: int, *subjects: str) -> StoredReader:
         """A gap-checked reader of everything after sequence ``after``, then of new messages.
 
-        ``after`` 0 means from the oldest message that is kept. With ``subjects``, messages on others are left out,
-        so sequences are not consecutive, and trimmed messages are skipped instead of raising Gap.
+        ``after`` 0 means from the oldest message that is kept. With ``subjects``, messages on
+        others are left out, so sequences are not consecutive, and trimmed messages are skipped
+        instead of raising Gap.
         """
         ...
 
@@ -160,7 +184,8 @@ class Streams(Protocol):
         ...
 
     async def next(self, stream: str, after: int, *, subject: str) -> Message | None:
-        """The first stored message on ``subject`` with a sequence above ``after``. Raises Unavailable.
+        """The first stored message on ``subject`` with a sequence above ``after``. Raises
+        Unavailable.
 
         For readers of few large messages, who read one at a time.
         """
@@ -171,7 +196,9 @@ class Streams(Protocol):
         ...
 
     async def end(self, stream: str) -> int:
-        """The last sequence the stream has ever used, 0 when it never held a message. Raises Unavailable."""
+        """The last sequence the stream has ever used, 0 when it never held a message. Raises
+        Unavailable.
+        """
         ...
 
     async def trim(self, stream: str, below: int) -> None:
@@ -191,7 +218,9 @@ class Streams(Protocol):
         ...
 
     async def storage(self) -> Mapping[str, ServerStorage]:
-        """What each server has stored, by its name. Raises Unavailable, also when the accounts do not allow it."""
+        """What each server has stored, by its name. Raises Unavailable, also when the accounts do
+        not allow it.
+        """
         ...
 
 
@@ -199,7 +228,9 @@ class Reader(Protocol):
     """Messages of one stream in order, without gaps or duplicates; continues after reconnects."""
 
     async def batch(self, *, limit: int = 2000, wait: float | None = None) -> Sequence[Message]:
-        """The available messages, at least one; empty only after ``wait`` seconds. Raises Gap when trimmed."""
+        """The available messages, at least one; empty only after ``wait`` seconds. Raises Gap when
+        trimmed.
+        """
         ...
 
     def on_arrival(self, notify: Callable[[], None]) -> None:
@@ -214,13 +245,17 @@ class Reader(Protocol):
 
 
 class StoredReader(Reader, Protocol):
-    """``finished``: whether all has been taken that the server had when it was last heard; one that lags has less."""
+    """``finished``: whether all has been taken that the server had when it was last heard; one that
+    lags has less.
+    """
 
     async def finished(self) -> bool: ...
 
 
 class Gap(Exception):
-    """The stream no longer holds the next sequence of the reader, which must start again from a snapshot."""
+    """The stream no longer holds the next sequence of the reader, which must start again from a
+    snapshot.
+    """
 
 
 class JournalEntry(msgspec.Struct, frozen=True, gc=False):
@@ -231,9 +266,13 @@ class JournalEntry(msgspec.Struct, frozen=True, gc=False):
 
 
 class CommitReader(Protocol):
-    """Commits of the journal in order, as a `Reader` does messages; `take` and `batch` raise DamagedCommit too."""
+    """Commits of the journal in order, as a `Reader` does messages; `take` and `batch` raise
+    DamagedCommit too.
+    """
 
-    async def batch(self, *, limit: int = 2000, wait: float | None = None) -> Sequence[JournalEntry]: ...
+    async def batch(
+        self, *, limit: int = 2000, wait: float | None = None
+    ) -> Sequence[JournalEntry]: ...
 
     def on_arrival(self, notify: Callable[[], None]) -> None: ...
 
@@ -245,27 +284,31 @@ class CommitReader(Protocol):
 class Journal(Protocol):
     """The journal: an append-only log with one writer at a time, fenced by its last sequence.
 
-    A large commit is stored in several messages (see `framing`). If its writer ended between two of them, the commit
-    was never appended: readers skip it, and the next writer appends after it.
+    A large commit is stored in several messages (see `framing`). If its writer ended between two of
+    them, the commit was never appended: readers skip it, and the next writer appends after it.
     """
 
     async def replay(self, after: int) -> AsyncIterator[JournalEntry]:
-        """Every commit after ``after`` up to the end at the time of the call. Raises Gap when trimmed past.
+        """Every commit after ``after`` up to the end at the time of the call. Raises Gap when
+        trimmed past.
 
         The iteration raises DamagedCommit.
         """
         ...
 
     async def append(self, data: bytes, *, expected: int) -> int:
-        """Store one commit if the journal still ends at ``expected``; return its sequence once it is durable.
+        """Store one commit if the journal still ends at ``expected``; return its sequence once it
+        is durable.
 
-        Raises Fenced when another writer has appended, Unavailable when, after reading the tail back, it is still
-        unknown whether it was stored.
+        Raises Fenced when another writer has appended, Unavailable when, after reading the tail
+        back, it is still unknown whether it was stored.
         """
         ...
 
     async def end(self) -> int:
-        """The last sequence, 0 when empty; with an unfinished commit at the end, the sequence before it."""
+        """The last sequence, 0 when empty; with an unfinished commit at the end, the sequence
+        before it.
+        """
         ...
 
     async def tail(self, after: int) -> CommitReader:
@@ -283,10 +326,14 @@ class Publication(msgspec.Struct, frozen=True, gc=False):
 
 
 class EventPublisher(Protocol):
-    """Publishes events in order into their stream, each exactly once; a deposed writer is fenced."""
+    """Publishes events in order into their stream, each exactly once; a deposed writer is
+    fenced.
+    """
 
     async def resume(self) -> str:
-        """The id of the last event in the stream, empty when none; publishing continues after it."""
+        """The id of the last event in the stream, empty when none; publishing continues after
+        it.
+        """
         ...
 
     def publish(self, events: Sequence[Publication]) -> None:
@@ -313,8 +360,8 @@ class EventPublisher(Protocol):
 
 
 class Blob(msgspec.Struct, frozen=True, gc=False):
-    """Metadata of an object: its size in bytes, when it was last marked as in use (ms), a revision that changes with
-    any of it, and who has stored it.
+    """Metadata of an object: its size in bytes, when it was last marked as in use (ms), a revision
+    that changes with any of it, and who has stored it.
     """
 
     name: str
@@ -327,9 +374,11 @@ class Blob(msgspec.Struct, frozen=True, gc=False):
 class Blobs(Protocol):
     """Whole objects with a digest: snapshots and bundles."""
 
-    async def put(self, name: str, data: bytes, *, at_ms: int = 0, owners: Collection[str] = ()) -> None:
-        """Store ``data`` under ``name`` and replace the previous object, whose owners stay. ``at_ms``: the time now, as
-        `listed` returns it. ``owners``: who has stored it.
+    async def put(
+        self, name: str, data: bytes, *, at_ms: int = 0, owners: Collection[str] = ()
+    ) -> None:
+        """Store ``data`` under ``name`` and replace the previous object, whose owners stay.
+        ``at_ms``: the time now, as `listed` returns it. ``owners``: who has stored it.
         """
         ...
 
@@ -345,22 +394,26 @@ class Blobs(Protocol):
         """Every object, unordered."""
         ...
 
-    async def touch(self, name: str, at_ms: int, *, owner: str | None = None, add: str | None = None) -> bool:
-        """Record that an object is in use; False when there is none, or ``owner`` is given and is none of its owners.
-        ``add``: an owner from now on.
+    async def touch(
+        self, name: str, at_ms: int, *, owner: str | None = None, add: str | None = None
+    ) -> bool:
+        """Record that an object is in use; False when there is none, or ``owner`` is given and is
+        none of its owners. ``add``: an owner from now on.
         """
         ...
 
     async def delete(self, name: str) -> None: ...
 
     async def discard(self, blob: Blob) -> bool:
-        """Delete an object as it was listed, unless it was touched or stored again since; whether this call deleted
-        it.
+        """Delete an object as it was listed, unless it was touched or stored again since; whether
+        this call deleted it.
         """
         ...
 
     async def tidy(self, rest_s: float = 3600.0) -> int:
-        """Delete parts of unfinished objects that a call ``rest_s`` seconds ago found too; returns how many objects."""
+        """Delete parts of unfinished objects that a call ``rest_s`` seconds ago found too; returns
+        how many objects.
+        """
         ...
 
 
@@ -382,13 +435,16 @@ def checked_key(key: str) -> str:
 
 
 class KeyValue(Protocol):
-    """A bucket of small values by key; readers watch the whole set. Keys: letters, digits, ``-_=./``."""
+    """A bucket of small values by key; readers watch the whole set. Keys: letters, digits,
+    ``-_=./``.
+    """
 
     async def put(self, key: str, value: bytes, *, expected: int) -> int:
-        """Store a value if the key's revision is still ``expected`` (0: the key does not exist); returns the new
-        revision.
+        """Store a value if the key's revision is still ``expected`` (0: the key does not exist);
+        returns the new revision.
 
-        Raises Fenced when another writer changed the key; Full, Unavailable; ValueError for an invalid key.
+        Raises Fenced when another writer changed the key; Full, Unavailable; ValueError for an
+        invalid key.
         """
         ...
 
@@ -406,13 +462,16 @@ class KeyValue(Protocol):
 
 
 class Watch(Protocol):
-    """The current values of a bucket, returned again after each change; changes in quick succession are merged.
+    """The current values of a bucket, returned again after each change; changes in quick succession
+    are merged.
 
-    The whole set is read again after each reconnection. While the server is away `next` returns nothing.
+    The whole set is read again after each reconnection. While the server is away `next` returns
+    nothing.
     """
 
     async def next(self) -> Mapping[str, Entry]:
-        """The whole set: the first time as soon as it is loaded, later when it differs from the last one.
+        """The whole set: the first time as soon as it is loaded, later when it differs from the
+        last one.
 
         Raises Unavailable once closed.
         """

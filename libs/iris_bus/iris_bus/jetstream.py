@@ -1,11 +1,12 @@
-"""The contract over NATS JetStream: one call connects and returns the connection, which has everything else.
+"""The contract over NATS JetStream: one call connects and returns the connection, which has
+everything else.
 
     connection = await connect(url, name="state", on_lost=service.fail)
     await connection.streams.ensure()
 
-Out of scope: how each interface is implemented (`core`, `streams`, `reader`, `journal`, `publisher`, `blobs`,
-`key_value`), and retries of the process itself. Source: docs/ARCHITECTURE.md#storage;
-docs/design/nats.md#nats-py-behaviour.
+Out of scope: how each interface is implemented (`core`, `streams`, `reader`, `journal`,
+`publisher`, `blobs`, `key_value`), and retries of the process itself. Source:
+docs/ARCHITECTURE.md#storage; docs/design/nats.md#nats-py-behaviour.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ Opening = Callable[[], Awaitable[tuple[Link, Requests]]]
 class JetStreamConnection:
     """A service's connection to the bus."""
 
-    def __init__(self, link: Link, requests: Requests, replicas: int, table: Sequence[Stream], again: Opening) -> None:
+    def __init__(
+        self, link: Link, requests: Requests, replicas: int, table: Sequence[Stream], again: Opening
+    ) -> None:
         api = Api(requests)
         self._link = link
         self._api = api
@@ -80,7 +83,9 @@ class JetStreamConnection:
         return self._link.client.certificate_expiry_s
 
     def on_return(self, callback: Callable[[], None]) -> None:
-        """Call ``callback`` whenever the connection is established again; by then the subscriptions are restored."""
+        """Call ``callback`` whenever the connection is established again; by then the subscriptions
+        are restored.
+        """
         self._link.on_return(callback)
 
     async def close(self) -> None:
@@ -113,17 +118,24 @@ async def connect(
         replicas: how many copies the streams have; 0: 1 on one server, 3 on a cluster.
         table: the streams to declare.
         retry_for_s: seconds to wait for a server before giving up.
-        on_lost: called when the connection is closed for good; the process must end. By default it ends at once.
+        on_lost: called when the connection is closed for good; the process must end. By default it
+            ends at once.
 
     Raises Unavailable when no server answers in time or authentication fails.
     """
-    again = partial(_open, url, name, credentials or Credentials(), retry_for_s, on_lost or _end_process)
+    again = partial(
+        _open, url, name, credentials or Credentials(), retry_for_s, on_lost or _end_process
+    )
     link, requests = await again()
     return JetStreamConnection(link, requests, replicas, table, again)
 
 
 async def _open(
-    url: str, name: str, credentials: Credentials, retry_for_s: float, on_lost: Callable[[Exception], None]
+    url: str,
+    name: str,
+    credentials: Credentials,
+    retry_for_s: float,
+    on_lost: Callable[[Exception], None],
 ) -> tuple[Link, Requests]:
     link = Link(on_lost)
     await link.open([server.strip() for server in url.split(",")], name, credentials, retry_for_s)

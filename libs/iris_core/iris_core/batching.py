@@ -1,8 +1,8 @@
 """Spaces commits, plans and reports, so that under load each of them holds more. Pure.
 
-Each has a fixed cost, so many small ones are expensive. After an idle time a few are sent at once, so a short task on a
-quiet cluster does not wait; later ones are spaced by an interval that grows with the number of open attempts. The
-caller passes the time.
+Each has a fixed cost, so many small ones are expensive. After an idle time a few are sent at once,
+so a short task on a quiet cluster does not wait; later ones are spaced by an interval that grows
+with the number of open attempts. The caller passes the time.
 Source: docs/performance.md; docs/adr/0004-commit-spacing.md.
 """
 

@@ -1,7 +1,8 @@
-"""Encodes and decodes messages: msgpack between services, JSON for clients. One decoder is made per type.
+"""Encodes and decodes messages: msgpack between services, JSON for clients. One decoder is made per
+type.
 
-Raises only `Undecodable`, so that a malformed message is refused and does not end a loop. For a single thread; for
-several threads see `iris.client.decode`.
+Raises only `Undecodable`, so that a malformed message is refused and does not end a loop. For a
+single thread; for several threads see `iris.client.decode`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Checks each status table when it is imported, so that an invalid table never runs.
 
-Every status that is not terminal has an owner and a way out, a terminal one has no way out, and every cell can be
-reached. Out of scope: whether a row is ever the first that matches, which tests check. Source:
-docs/design/semantics.md#rules-and-judgement.
+Every status that is not terminal has an owner and a way out, a terminal one has no way out, and
+every cell can be reached. Out of scope: whether a row is ever the first that matches, which tests
+check. Source: docs/design/semantics.md#rules-and-judgement.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ def guard(
     """Raises TableBroken with everything that is wrong with a table.
 
     Args:
-        ways_out: for each status that is not terminal, the row by which a timeout or the loss of a worker leaves it.
+        ways_out: for each status that is not terminal, the row by which a timeout or the loss of a
+            worker leaves it.
         clocked: the statuses with a timeout; a row can expire from these only.
     """
     statuses, rows = tuple(statuses), tuple(rows)
@@ -46,18 +47,26 @@ def guard(
         raise TableBroken(f"{name}: {'; '.join(wrong)}")
 
 
-def _unowned(statuses: Iterable[Enum], terminal: frozenset[Any], rows: tuple[TableRow, ...]) -> Iterator[str]:
+def _unowned(
+    statuses: Iterable[Enum], terminal: frozenset[Any], rows: tuple[TableRow, ...]
+) -> Iterator[str]:
     for status in statuses:
         if status not in terminal and not any(status in row.sources for row in rows):
             yield f"{status.name} has no owner"
 
 
-def _stuck(statuses: Iterable[Enum], terminal: frozenset[Any], ways_out: Mapping[Any, TableRow]) -> Iterator[str]:
+def _stuck(
+    statuses: Iterable[Enum], terminal: frozenset[Any], ways_out: Mapping[Any, TableRow]
+) -> Iterator[str]:
     for status in statuses:
         if status in terminal:
             continue
         way = ways_out.get(status)
-        if way is None or status not in way.sources or not any(to is not status for to in _targets(way)):
+        if (
+            way is None
+            or status not in way.sources
+            or not any(to is not status for to in _targets(way))
+        ):
             yield f"nothing leads out of {status.name} by the clock or a loss"
 
 

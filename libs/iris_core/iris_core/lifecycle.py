@@ -1,8 +1,10 @@
-"""Rules of status tables, the function that judges an outcome, and the one that derives a whole from its parts.
+"""Rules of status tables, the function that judges an outcome, and the one that derives a whole
+from its parts.
 
-A rule is a row of a table in `iris_core.tables`; nothing outside the tables decides a status. Out of scope: making
-claims (handlers, workers), and applying changes (the ledger). Sources: docs/design/semantics.md#rules-and-judgement,
-docs/design/semantics.md#sessions, docs/design/semantics.md#tasks-and-attempts.
+A rule is a row of a table in `iris_core.tables`; nothing outside the tables decides a status. Out
+of scope: making claims (handlers, workers), and applying changes (the ledger). Sources:
+docs/design/semantics.md#rules-and-judgement, docs/design/semantics.md#sessions,
+docs/design/semantics.md#tasks-and-attempts.
 """
 
 from __future__ import annotations
@@ -43,11 +45,12 @@ class To(Generic[W, P]):
 
 @dataclass(frozen=True)
 class Rule(Generic[W, P]):
-    """One row: the source statuses, and the target for each result. Without a target the status stays and the result is
-    recorded.
+    """One row: the source statuses, and the target for each result. Without a target the status
+    stays and the result is recorded.
 
     Attributes:
-        outcomes: the outcomes that may be claimed; any other claim is ignored. A timeout needs no claim.
+        outcomes: the outcomes that may be claimed; any other claim is ignored. A timeout needs no
+            claim.
         budget: which counter a failure is charged to.
         free_from: statuses from which a failure is charged to the reschedule counter instead.
         free_give_up: the target of such a failure when that counter exceeds its limit.
@@ -82,14 +85,20 @@ class Rule(Generic[W, P]):
 
 
 def judge(
-    outcome: Outcome, *, tries: int = 0, limit: int = 0, in_status_ms: int = 0, timeout_ms: int | None = None
+    outcome: Outcome,
+    *,
+    tries: int = 0,
+    limit: int = 0,
+    in_status_ms: int = 0,
+    timeout_ms: int | None = None,
 ) -> SchedulingResult:
     """The result of one claim: exactly one per entity and round.
 
     Args:
         tries: failures counted so far, this one not included.
         limit: how many failures are retried; 0 gives up at the first, 5 at the sixth.
-        in_status_ms: how long the entity has been in its status, by the time of the message being applied.
+        in_status_ms: how long the entity has been in its status, by the time of the message being
+            applied.
         timeout_ms: how long it may be in that status; it expires when strictly longer. None: never.
 
     Source: docs/design/semantics.md#rules-and-judgement, "The judgement".
@@ -115,14 +124,16 @@ def decide(
     in_status_ms: int = 0,
     timeout_ms: int | None = None,
 ) -> tuple[SchedulingResult, To[W, P] | None]:
-    """The result of a claim about an entity in ``source`` under a row, and the row's target for it; None keeps the
-    status.
+    """The result of a claim about an entity in ``source`` under a row, and the row's target for it;
+    None keeps the status.
 
     Arguments as of `judge`.
     """
     if outcome not in rule.outcomes:
         outcome = Outcome.SKIPPED
-    result = judge(outcome, tries=tries, limit=limit, in_status_ms=in_status_ms, timeout_ms=timeout_ms)
+    result = judge(
+        outcome, tries=tries, limit=limit, in_status_ms=in_status_ms, timeout_ms=timeout_ms
+    )
     return result, rule.target(result, source)
 
 
@@ -131,7 +142,8 @@ class Condition(Generic[P]):
     """A condition on the counts of the parts' statuses, or on a named fact about the whole.
 
     Attributes:
-        match: ALL, ANY or NOT_ANY of the parts are in ``statuses``; a whole without parts matches nothing.
+        match: ALL, ANY or NOT_ANY of the parts are in ``statuses``; a whole without parts matches
+            nothing.
         over: instead of a match: more parts are in ``statuses`` than the limit of this name.
         fact: instead of both: this fact holds.
     """
@@ -142,7 +154,9 @@ class Condition(Generic[P]):
     fact: str = ""
 
     def holds(self, counts: Mapping[P, int], facts: Mapping[str, int]) -> bool:
-        """Whether the condition holds for these counts. ``facts`` maps names to limits and facts."""
+        """Whether the condition holds for these counts. ``facts`` maps names to limits and
+        facts.
+        """
         if self.fact:
             return bool(facts[self.fact])
         inside = 0
@@ -160,8 +174,8 @@ class Condition(Generic[P]):
 
 @dataclass(frozen=True)
 class Derivation(Generic[W, P]):
-    """A row that derives: in any of ``sources`` (empty: any), when one of ``any_of`` holds, the target is
-    ``target``.
+    """A row that derives: in any of ``sources`` (empty: any), when one of ``any_of`` holds, the
+    target is ``target``.
     """
 
     name: str
@@ -196,6 +210,11 @@ def derive(
     return None
 
 
-def by_source(table: Sequence[Derivation[W, P]], statuses: Iterable[W]) -> dict[W, tuple[Derivation[W, P], ...]]:
+def by_source(
+    table: Sequence[Derivation[W, P]], statuses: Iterable[W]
+) -> dict[W, tuple[Derivation[W, P], ...]]:
     """The rows that may match in each status, in the order of the table."""
-    return {status: tuple(row for row in table if not row.sources or status in row.sources) for status in statuses}
+    return {
+        status: tuple(row for row in table if not row.sources or status in row.sources)
+        for status in statuses
+    }

@@ -1,6 +1,7 @@
 """Names are paths: ``/train``, its child ``/train/eval-1``, that job's task ``/train/eval-1/0``.
 
-Pure string rules: validity, ancestry, depth, and the tokens that are allowed in a bus subject or a file name.
+Pure string rules: validity, ancestry, depth, and the tokens that are allowed in a bus subject or a
+    file name.
 Source: docs/design/semantics.md#jobs.
 """
 
@@ -22,7 +23,8 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
 class JobName:
     """The name of a job or of one of its tasks.
 
-    A last component that is all digits names a task of the job before it; so a job's last component never is.
+    A last component that is all digits names a task of the job before it; so a job's last component
+    never is.
     """
 
     parts: tuple[str, ...]
@@ -34,14 +36,18 @@ class JobName:
             raise Refused(Code.INVALID, f"a name starts with '/': {text[:80]!r}")
         parts = tuple(text[1:].split("/"))
         if len(parts) > MAX_LEVELS + 1:
-            raise Refused(Code.INVALID, f"a name has at most {MAX_LEVELS} levels, this one has {len(parts)}")
+            raise Refused(
+                Code.INVALID, f"a name has at most {MAX_LEVELS} levels, this one has {len(parts)}"
+            )
         for part in parts:
             check_component(part)
         name = cls(parts)
         if parts[0].isdigit():
             raise Refused(Code.INVALID, f"a job's name is not all digits: {text[:80]!r}")
         if name.depth > MAX_LEVELS:
-            raise Refused(Code.INVALID, f"a name has at most {MAX_LEVELS} levels, this one has {name.depth}")
+            raise Refused(
+                Code.INVALID, f"a name has at most {MAX_LEVELS} levels, this one has {name.depth}"
+            )
         return name
 
     @classmethod
@@ -84,18 +90,24 @@ class JobName:
 
 
 def check_component(part: str) -> None:
-    """Refuse a component that is empty, too long, or holds anything but letters, digits and ``. _ -``."""
+    """Refuse a component that is empty, too long, or holds anything but letters, digits and ``. _
+    -``.
+    """
     if _COMPONENT.match(part):
         return
     if len(part) > MAX_COMPONENT:
-        raise Refused(Code.INVALID, f"a part of a name has at most {MAX_COMPONENT} characters: {part[:80]!r}")
+        raise Refused(
+            Code.INVALID, f"a part of a name has at most {MAX_COMPONENT} characters: {part[:80]!r}"
+        )
     raise Refused(
-        Code.INVALID, f"a part of a name starts with a letter or digit and holds only those and '._-': {part[:80]!r}"
+        Code.INVALID,
+        f"a part of a name starts with a letter or digit and holds only those and '._-': {part[:80]!r}",
     )
 
 
 def to_token(name: str) -> str:
-    """Escape any text to one subject token: ``[A-Za-z0-9_-]`` stay, every other byte becomes ``=XX``.
+    """Escape any text to one subject token: ``[A-Za-z0-9_-]`` stay, every other byte becomes
+    ``=XX``.
 
     Injective, so two names never share a token; also safe as a file name. Empty text becomes ``=``.
     """

@@ -1,7 +1,8 @@
-"""Limits of users: the tables of limits, and the record of the limits that an operator sets for one user.
+"""Limits of users: the tables of limits, and the record of the limits that an operator sets for one
+user.
 
-A new limit is a row here, a field of its name at the end of `Quota`, and its check. `iris quota`, HTTP, OpenAPI,
-pages, reasons and docs/configuration.md read the tables.
+A new limit is a row here, a field of its name at the end of `Quota`, and its check. `iris quota`,
+HTTP, OpenAPI, pages, reasons and docs/configuration.md read the tables.
 Source: docs/design/semantics.md#order, docs/design/reliability.md#security.
 """
 
@@ -17,11 +18,13 @@ from iris_core.units import BYTES, COUNT, Unit
 
 @dataclass(frozen=True, slots=True)
 class UserLimit:
-    """One limit. 0 is unlimited, except for limits on open streams and uploads, where 0 allows none.
+    """One limit. 0 is unlimited, except for limits on open streams and uploads, where 0 allows
+    none.
 
     Attributes:
         name: the field of `Quota` or the key of ``[gateway]``; in JSON it has the same name.
-        words: the limited quantity, as shown to users. about: the limit as a sentence, and what happens beyond it.
+        words: the limited quantity, as shown to users. about: the limit as a sentence, and what
+            happens beyond it.
         resource: the resource whose sum over the user's open attempts is limited.
     """
 
@@ -57,16 +60,29 @@ QUOTA_LIMITS = (
     _running("max_running_cpu", "cpu_millis"),
     _running("max_running_memory", "memory_bytes"),
     _running("max_running_accelerators", "chips"),
-    UserLimit("max_pending_tasks", "pending tasks", "tasks that wait; a job that would pass it is refused"),
+    UserLimit(
+        "max_pending_tasks", "pending tasks", "tasks that wait; a job that would pass it is refused"
+    ),
 )
-"""The limits that an operator sets for one user with `iris quota set`, besides the best band the user may ask for."""
+"""The limits that an operator sets for one user with `iris quota set`, besides the best band the
+user may ask for.
+"""
 
-RUNNING_LIMITS = tuple((limit, limit.resource) for limit in QUOTA_LIMITS if limit.resource is not None)
+RUNNING_LIMITS = tuple(
+    (limit, limit.resource) for limit in QUOTA_LIMITS if limit.resource is not None
+)
 """The limits on resources, each with its resource."""
 
 GATEWAY_LIMITS = (
-    UserLimit("requests_per_s", "requests a second", "the next is answered 429 with the time to wait"),
-    UserLimit("intake_per_s", "bytes sent a second", "the next is answered 429 with the time to wait", BYTES),
+    UserLimit(
+        "requests_per_s", "requests a second", "the next is answered 429 with the time to wait"
+    ),
+    UserLimit(
+        "intake_per_s",
+        "bytes sent a second",
+        "the next is answered 429 with the time to wait",
+        BYTES,
+    ),
     UserLimit("watchers_per_user", "open streams", "one more is answered 429"),
     UserLimit("uploads_per_user", "uploads at once", "one more is answered 429"),
 )
@@ -74,7 +90,9 @@ GATEWAY_LIMITS = (
 
 
 class Quota(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Limits of one user; 0 is unlimited. ``max_band`` is the best band the user may ask for (1 production)."""
+    """Limits of one user; 0 is unlimited. ``max_band`` is the best band the user may ask for (1
+    production).
+    """
 
     user: str
     max_running_cpu: int = 0
@@ -86,7 +104,10 @@ class Quota(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 def _guard() -> None:
     """Raises ValueError when a row has no field in `Quota`, or a field no row."""
-    has, wants = {*Quota.__struct_fields__} - {"user", "max_band"}, {limit.name for limit in QUOTA_LIMITS}
+    has, wants = (
+        {*Quota.__struct_fields__} - {"user", "max_band"},
+        {limit.name for limit in QUOTA_LIMITS},
+    )
     if has != wants:
         raise ValueError(f"Quota has the limits {has}, the table wants {wants}")
 

@@ -1,4 +1,5 @@
-"""Every status of every entity with its wire value, and named sets of statuses. Nothing here decides.
+"""Every status of every entity with its wire value, and named sets of statuses. Nothing here
+decides.
 
 A wire value is never reused. Sources: docs/design/semantics.md#tasks-and-attempts,
 docs/design/semantics.md#rules-and-judgement, docs/design/semantics.md#sessions,
@@ -122,7 +123,9 @@ class Outcome(StrEnum):
 
 
 class MatchType(Enum):
-    """How many parts must be in a status for a condition to hold (docs/design/semantics.md#sessions)."""
+    """How many parts must be in a status for a condition to hold
+    (docs/design/semantics.md#sessions).
+    """
 
     ALL = "all"
     ANY = "any"
@@ -199,7 +202,9 @@ class Cause(StrEnum):
 
 
 class NoticeReason(StrEnum):
-    """Why an attempt will be stopped: its time limit, its host is drained or taken away, or work of a higher band."""
+    """Why an attempt will be stopped: its time limit, its host is drained or taken away, or work of
+    a higher band.
+    """
 
     TIMEOUT = "timeout"
     DRAIN = "drain"
@@ -211,7 +216,9 @@ T, J, S, K = TaskState, JobState, SessionStatus, KernelStatus
 
 ACTIVE = frozenset({T.ASSIGNED, T.BUILDING, T.RUNNING})
 NON_TERMINAL = ACTIVE | {T.PENDING}
-TERMINAL = frozenset({T.SUCCEEDED, T.FAILED, T.KILLED, T.WORKER_FAILED, T.UNSCHEDULABLE, T.PREEMPTED})
+TERMINAL = frozenset(
+    {T.SUCCEEDED, T.FAILED, T.KILLED, T.WORKER_FAILED, T.UNSCHEDULABLE, T.PREEMPTED}
+)
 FAILURES = frozenset({T.FAILED, T.WORKER_FAILED, T.PREEMPTED})
 
 JOB_TERMINAL = frozenset({J.SUCCEEDED, J.FAILED, J.KILLED, J.WORKER_FAILED, J.UNSCHEDULABLE})

@@ -27,10 +27,12 @@ class Stream:
 
     Attributes:
         subjects: what it captures.
-        fsync: messages are acknowledged only once on disk (False: the content can be rebuilt from the journal).
+        fsync: messages are acknowledged only once on disk (False: the content can be rebuilt from
+            the journal).
         discard_new: a full stream refuses new messages instead of deleting old ones.
         max_age_s, max_bytes: limits; 0 is none.
-        kept_as: the subject its messages are kept under, as a NATS subject mapping; empty: as published.
+        kept_as: the subject its messages are kept under, as a NATS subject mapping; empty: as
+            published.
     """
 
     name: str
@@ -46,7 +48,9 @@ class Stream:
 GIB = 1 << 30
 DAY_S = 86_400
 
-JOURNAL = Stream("IRIS_JOURNAL", ("iris.journal",), "the record: commits, in parts when they are large")
+JOURNAL = Stream(
+    "IRIS_JOURNAL", ("iris.journal",), "the record: commits, in parts when they are large"
+)
 _EVENTS = {
     "task.state.*": "TaskEvent",
     "job.state.*": "JobEvent",
@@ -96,7 +100,9 @@ PART = "Iris-Part"
 """The header of a part of an artifact: its number, from 0."""
 
 RECORDS_LOST = "iris-records-lost"
-"""The metadata of the journal's stream that says why no state service may lead on it; empty or absent: it may."""
+"""The metadata of the journal's stream that says why no state service may lead on it; empty or
+absent: it may.
+"""
 
 JOBS_TOGETHER, TASKS_TOGETHER = 64, 16
 """How many jobs, and tasks of each, share one subject of output; see `log`."""
@@ -106,7 +112,9 @@ BUNDLES_BUCKET = "iris-bundles"
 DISCOVERY_BUCKET = "iris-discovery"
 """The key-value bucket that holds `Discovery` as JSON under each deployment's name."""
 KEYS_BUCKET = "iris-keys"
-"""The key-value bucket of the keys that sign tokens of attempts; only the state service and gateways read it."""
+"""The key-value bucket of the keys that sign tokens of attempts; only the state service and
+gateways read it.
+"""
 STORES = (
     *(stream.name for stream in STREAMS),
     f"OBJ_{SNAPSHOTS_BUCKET}",
@@ -155,7 +163,9 @@ SNAPSHOT_FULL = "iris.snapshot.full"
 SCHEDULER_PLAN = "iris.scheduler.plan"
 INBOXES = ("_INBOX.", "_R_.")
 _LINE_BYTES = 4000
-"""Of both subjects of a message. A line of the protocol has at most 4 KiB, with its verb and sizes."""
+"""Of both subjects of a message. A line of the protocol has at most 4 KiB, with its verb and
+sizes.
+"""
 """Where answers go: of who asks, and where the server itself passes them on to another account."""
 
 SUBJECTS = (
@@ -169,11 +179,20 @@ SUBJECTS = (
     Subject(CMD_QUEUE, MessagePattern.REQUEST, "gateway", "state (leader)", "HoldQueue"),
     Subject(CMD_DEPLOY, MessagePattern.REQUEST, "gateway", "state (leader)", "DeployCommand"),
     Subject(JOURNAL_SUBJECT, MessagePattern.STREAM, "state (leader)", "state (standby)", "Commit"),
-    *(Subject(one, MessagePattern.STREAM, "state (leader)", "anyone", message) for one, message in _EVENTS.items()),
+    *(
+        Subject(one, MessagePattern.STREAM, "state (leader)", "anyone", message)
+        for one, message in _EVENTS.items()
+    ),
     Subject("iris.log.*.*.*", MessagePattern.STREAM, "worker", "gateway", "TaskOutput"),
     Subject("iris.artifact.*.*.*", MessagePattern.STREAM, "worker", "gateway", "bytes of tar.gz"),
     Subject("iris.result.*.*", MessagePattern.STREAM, "worker", "gateway", "CallResults"),
-    Subject(STATE_PING, MessagePattern.REQUEST, "state (standby), gateway, scheduler", "state (leader)", "Ping"),
+    Subject(
+        STATE_PING,
+        MessagePattern.REQUEST,
+        "state (standby), gateway, scheduler",
+        "state (leader)",
+        "Ping",
+    ),
     Subject(STATE_PLAN, MessagePattern.REQUEST, "scheduler", "state (leader)", "Plan"),
     Subject(STATE_QUERY, MessagePattern.REQUEST, "gateway", "state (leader)", "Query"),
     Subject(STATE_READ, MessagePattern.REQUEST, "gateway", "state (standby)", "Query"),
@@ -182,11 +201,19 @@ SUBJECTS = (
     Subject(HEARTBEATS, MessagePattern.CORE, "worker", "state", "HeartbeatMessage"),
     Subject(LOADS, MessagePattern.CORE, "proxy, state (leader)", "state", "LoadReport"),
     Subject("iris.worker.*.order", MessagePattern.REQUEST, "state (leader)", "worker", "Order"),
-    Subject("iris.worker.*.execution", MessagePattern.REQUEST, "gateway", "worker", "ExecutionRequest"),
+    Subject(
+        "iris.worker.*.execution", MessagePattern.REQUEST, "gateway", "worker", "ExecutionRequest"
+    ),
     Subject(SNAPSHOT, MessagePattern.CORE, "state (leader)", "scheduler", "Delta"),
     Subject(SNAPSHOT_FULL, MessagePattern.REQUEST, "scheduler", "state (leader)", "FullSnapshot"),
     Subject(SCHEDULER_PLAN, MessagePattern.REQUEST, "gateway", "scheduler", "PlanRequest"),
-    Subject(DESCRIBE, MessagePattern.REQUEST, "gateway", "state, scheduler, gateway, proxy", "ServiceInfo"),
+    Subject(
+        DESCRIBE,
+        MessagePattern.REQUEST,
+        "gateway",
+        "state, scheduler, gateway, proxy",
+        "ServiceInfo",
+    ),
 )
 
 
@@ -210,7 +237,9 @@ def report(worker: str) -> str:
 
 
 def is_inbox(text: str) -> bool:
-    """Whether an answer may be sent there; a malicious requester could name a subject on which it does harm."""
+    """Whether an answer may be sent there; a malicious requester could name a subject on which it
+    does harm.
+    """
     return text.startswith(INBOXES) and is_plain(text)
 
 
@@ -234,8 +263,8 @@ def is_report(subject: str) -> bool:
 def is_from(subject: str, worker: str) -> bool:
     """Whether a report or heartbeat arrived on the subject of the worker that it names.
 
-    A worker's credentials allow it to publish under its own token only, so this check prevents reports for another
-    worker.
+    A worker's credentials allow it to publish under its own token only, so this check prevents
+    reports for another worker.
     """
     token = subject.split(".", 3)[2]
     if "=" not in token:
@@ -244,12 +273,16 @@ def is_from(subject: str, worker: str) -> bool:
 
 
 def output(worker: str, job: int, index: int) -> str:
-    """Where a worker publishes the output of a task; the stream drops the worker's token and keeps it under `log`."""
+    """Where a worker publishes the output of a task; the stream drops the worker's token and keeps
+    it under `log`.
+    """
     return f"iris.log.{to_token(worker)}.{job // JOBS_TOGETHER}.{index // TASKS_TOGETHER}"
 
 
 def artifact(worker: str, job: int, upload: str) -> str:
-    """Where a worker stores one upload of an output directory: a worker can write under its own token only."""
+    """Where a worker stores one upload of an output directory: a worker can write under its own
+    token only.
+    """
     return f"iris.artifact.{to_token(worker)}.{job}.{upload}"
 
 
@@ -264,7 +297,9 @@ def results(worker: str, job: int) -> str:
 
 
 def sender(subject: str) -> str:
-    """The token of the worker that stored results there: it can on its own subjects only, but for any job."""
+    """The token of the worker that stored results there: it can on its own subjects only, but for
+    any job.
+    """
     return subject.split(".")[2]
 
 
@@ -281,9 +316,9 @@ def restored_output(subject: str) -> str:
 def log(job: int, index: int) -> str:
     """The subject under which the output of a task is stored, shared by 64 jobs with 16 tasks each.
 
-    The server needs memory for each subject of a stream, and reads the messages of one subject without scanning others.
-    Tasks with near numbers print at about the same time, so their messages are stored close together. The message names
-    its task. Source: ADR 18.
+    The server needs memory for each subject of a stream, and reads the messages of one subject
+    without scanning others. Tasks with near numbers print at about the same time, so their messages
+    are stored close together. The message names its task. Source: ADR 18.
     """
     return f"iris.log.{job // JOBS_TOGETHER}.{index // TASKS_TOGETHER}"
 
@@ -295,5 +330,7 @@ def job_logs(job: int) -> str:
 
 @cache
 def event(entity: str, word: str, about: str = "state") -> str:
-    """The subject of an event, e.g. of ``task.state.running`` or ``task.notice.drain``: exactly three tokens."""
+    """The subject of an event, e.g. of ``task.state.running`` or ``task.notice.drain``: exactly
+    three tokens.
+    """
     return f"{entity}.{about}.{word}"

@@ -20,7 +20,8 @@ class Unit:
 
     Attributes:
         metavar: placeholder of an amount in an option's help. example: an amount as users write it.
-        show: formats an amount. word: what it is of, where the amount does not say so, behind a space.
+        show: formats an amount. word: what it is of, where the amount does not say so, behind a
+            space.
     """
 
     metavar: str

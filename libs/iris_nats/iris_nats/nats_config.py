@@ -1,7 +1,9 @@
-"""Writes the configuration of NATS servers for Iris into a directory, and a key for each service, worker and observer.
+"""Writes the configuration of NATS servers for Iris into a directory, and a key for each service,
+worker and observer.
 
-`nats.conf`, or `nats-NAME.conf` for each server of a cluster, is written once and then belongs to the operator;
-`accounts.conf`, which it includes, is written anew each time. Source: docs/access.md#security.
+`nats.conf`, or `nats-NAME.conf` for each server of a cluster, is written once and then belongs to
+the operator; `accounts.conf`, which it includes, is written anew each time. Source:
+docs/access.md#security.
 """
 
 from __future__ import annotations
@@ -40,7 +42,9 @@ _ROUTES_USER = "routes"
 
 @dataclass(frozen=True, slots=True)
 class TlsFiles:
-    """Paths of PEM files on the server's host: its certificate and key, and the clients' authority, if any."""
+    """Paths of PEM files on the server's host: its certificate and key, and the clients' authority,
+    if any.
+    """
 
     cert: str
     key: str
@@ -48,7 +52,11 @@ class TlsFiles:
 
     def block(self, indent: str = "") -> str:
         files = {"cert_file": self.cert, "key_file": self.key, "ca_file": self.ca}
-        lines = ["tls {", *(f"  {key}: {json.dumps(path)}" for key, path in files.items() if path), "}"]
+        lines = [
+            "tls {",
+            *(f"  {key}: {json.dumps(path)}" for key, path in files.items() if path),
+            "}",
+        ]
         return "".join(f"{indent}{line}\n" for line in lines)
 
 
@@ -60,19 +68,24 @@ def write(
     tls: TlsFiles | None,
     servers: Mapping[str, str],
 ) -> list[Path]:
-    """Write all files for the servers and their users; returns those written or changed. Existing keys are kept.
+    """Write all files for the servers and their users; returns those written or changed. Existing
+    keys are kept.
 
     Args:
         workers, observers: names that get a key, besides those that have one already.
         store: directory of a server's streams. tls: None for plain TCP.
-        servers: the servers of a cluster, by name the host where the others reach it; empty for one server.
+        servers: the servers of a cluster, by name the host where the others reach it; empty for one
+            server.
 
     Raises BadKey, OSError.
     """
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     keys = Keys(directory / "keys")
     users = [login(role.name) for role in ROLES if not role.alone]
-    users += [*(login("worker", name) for name in workers), *(login("observer", name) for name in observers)]
+    users += [
+        *(login("worker", name) for name in workers),
+        *(login("observer", name) for name in observers),
+    ]
     labels = [SYSTEM, *(user.label for user in users)]
     made = [keys.path(label) for label in labels if not keys.path(label).exists()]
     made.append(directory / "accounts.conf")
@@ -80,7 +93,9 @@ def write(
     for path, cluster in _clusters(directory, servers, tls).items():
         if not path.exists():
             block = tls.block() if tls else ""
-            text = _SERVER.format(limits=LIMITS, store=json.dumps(store), tls=block, cluster=cluster)
+            text = _SERVER.format(
+                limits=LIMITS, store=json.dumps(store), tls=block, cluster=cluster
+            )
             write_private(path, text)
             made.append(path)
     return made
@@ -95,7 +110,9 @@ def _clusters(directory: Path, servers: Mapping[str, str], tls: TlsFiles | None)
         return {} if any(directory.glob("nats-*.conf")) else {directory / "nats.conf": ""}
     password = _password(directory / "keys" / "routes.password")
     hosts = (f"[{host}]" if ":" in host else host for host in servers.values())
-    routes = ", ".join(json.dumps(f"nats://{_ROUTES_USER}:{password}@{host}:6222") for host in hosts)
+    routes = ", ".join(
+        json.dumps(f"nats://{_ROUTES_USER}:{password}@{host}:6222") for host in hosts
+    )
     block = tls.block("  ") if tls else ""
     return {
         directory / f"nats-{name}.conf": _CLUSTER.format(

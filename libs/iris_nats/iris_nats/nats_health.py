@@ -1,7 +1,9 @@
-"""Checks the health of a NATS server over its system account, so that the server needs no monitoring port.
+"""Checks the health of a NATS server over its system account, so that the server needs no
+monitoring port.
 
 Synchronous, one connection per check, for supervisors without an event loop.
-Source: the NATS client protocol; the system services of nats-server (``$SYS.REQ.SERVER.<id>.HEALTHZ``).
+Source: the NATS client protocol; the system services of nats-server
+    (``$SYS.REQ.SERVER.<id>.HEALTHZ``).
 """
 
 from __future__ import annotations
@@ -20,9 +22,17 @@ _INBOX = "_INBOX.health"
 def trouble(port: int, sign: Sign, timeout_s: float = 2.0) -> str:
     """The error that the server on loopback reports; empty when it is healthy."""
     try:
-        with socket.create_connection(("127.0.0.1", port), timeout_s) as connection, connection.makefile("rb") as lines:
+        with (
+            socket.create_connection(("127.0.0.1", port), timeout_s) as connection,
+            connection.makefile("rb") as lines,
+        ):
             info = json.loads(_line(lines).removeprefix(b"INFO "))
-            hello = {"verbose": False, "pedantic": False, "name": "keeper", **sign(info.get("nonce", ""))}
+            hello = {
+                "verbose": False,
+                "pedantic": False,
+                "name": "keeper",
+                **sign(info.get("nonce", "")),
+            }
             ask = f"PUB $SYS.REQ.SERVER.{info['server_id']}.HEALTHZ {_INBOX} 0"
             said = f"CONNECT {json.dumps(hello)}\r\nSUB {_INBOX} 1\r\n{ask}\r\n\r\n"
             connection.sendall(said.encode())
@@ -53,5 +63,7 @@ def _line(lines: BinaryIO) -> bytes:
 def _error_in(body: bytes) -> str:
     answer: dict[str, Any] = json.loads(body)
     with contextlib.suppress(AttributeError):
-        return str(answer.get("data", {}).get("error") or answer.get("error", {}).get("description") or "")
+        return str(
+            answer.get("data", {}).get("error") or answer.get("error", {}).get("description") or ""
+        )
     return ""

@@ -1,7 +1,8 @@
-"""Runs a local `nats-server` on a private directory, which it locks, with a configuration written before each start.
+"""Runs a local `nats-server` on a private directory, which it locks, with a configuration written
+before each start.
 
-Everything here is synchronous, so that fixtures and scripts can use it. Out of scope: restarts (the supervisor of
-`iris up`). Source: docs/design/nats.md#embedded-server.
+Everything here is synchronous, so that fixtures and scripts can use it. Out of scope: restarts (the
+supervisor of `iris up`). Source: docs/design/nats.md#embedded-server.
 """
 
 from __future__ import annotations
@@ -31,12 +32,16 @@ from iris_service.lock import lock
 
 PAYLOAD_BYTES = 8 << 20
 REBUILT = frozenset(stream.name for stream in STREAMS if not stream.fsync)
-"""Streams that are not synced to disk, because their messages can be made again from the journal."""
+"""Streams that are not synced to disk, because their messages can be made again from the
+journal.
+"""
 _UNRECOVERED = re.compile(r"stream '(?P<account>\S+) > (?P<stream>\S+)' could not be recovered")
 _WRITE_ERROR = "write error"
 _GLANCE_S = 0.25
 _LOOKS = 3
-"""How often in a row a server has to look stuck before it is restarted, or a stream lost before a start gives it up."""
+"""How often in a row a server has to look stuck before it is restarted, or a stream lost before a
+start gives it up.
+"""
 
 LIMITS = f"""\
 max_payload: {PAYLOAD_BYTES}
@@ -45,12 +50,12 @@ max_connections: 65536
 ping_interval: "20s"
 lame_duck_grace_period: "1s"
 """
-"""Of every server for Iris, in its configuration. No client of Iris does anything in the grace period of a server that
-is being stopped; NATS's default is 10 s.
+"""Of every server for Iris, in its configuration. No client of Iris does anything in the grace
+period of a server that is being stopped; NATS's default is 10 s.
 """
 TIMER_SLACK_NS = 200_000
-"""How late the kernel may wake a server. While one of its threads works, another of Go's sleeps 20 us and looks, again
-and again; each time costs as much as many messages.
+"""How late the kernel may wake a server. While one of its threads works, another of Go's sleeps 20
+us and looks, again and again; each time costs as much as many messages.
 """
 _CONFIG = """\
 server_name: "iris-embedded"
@@ -71,15 +76,16 @@ OBSERVER = "local"
 
 
 class NatsProcess(ChildProcess):
-    """A server on ``directory``, which it owns: mode 0700, one lock, a key for each user. Its port is reserved from the
-    first start until this object ends, so that it is free for each restart.
+    """A server on ``directory``, which it owns: mode 0700, one lock, a key for each user. Its port
+    is reserved from the first start until this object ends, so that it is free for each restart.
 
     Args:
         directory: made when missing.
         workers: the names of workers that get a key; those of earlier starts keep theirs.
         program: the `nats-server` to run; empty: the one that is found.
         sync: ``sync_interval`` of the store; "always" is what durability rests on.
-        guarded: refuse to start on a journal with missing messages, because the server would drop more of them.
+        guarded: refuse to start on a journal with missing messages, because the server would drop
+            more of them.
     """
 
     def __init__(
@@ -99,7 +105,9 @@ class NatsProcess(ChildProcess):
         self._program = nats_binary.find(program)
         argv = [str(self._program), "-c", str(self._config)]
         environment = {"GOMEMLIMIT": "2GiB", **os.environ}
-        super().__init__(Program("nats", "nats-server", argv, environment, timer_slack_ns=TIMER_SLACK_NS))
+        super().__init__(
+            Program("nats", "nats-server", argv, environment, timer_slack_ns=TIMER_SLACK_NS)
+        )
         self._guarded = guarded
         self._run = self.directory / "run"
         self._own_log = self.directory / "nats.log"
@@ -117,7 +125,9 @@ class NatsProcess(ChildProcess):
         return f"nats://127.0.0.1:{self.port}"
 
     def credentials(self, role: str, name: str = "") -> Credentials:
-        """The credentials of a service, or of the worker or observer ``name``. Raises KeyError for an unknown role."""
+        """The credentials of a service, or of the worker or observer ``name``. Raises KeyError for
+        an unknown role.
+        """
         return Credentials(str(self.keys.path(login(role, name).label)))
 
     def start(self, timeout: float = 120.0) -> None:
@@ -132,7 +142,9 @@ class NatsProcess(ChildProcess):
                     self.kill()
                     self.spawn(time.monotonic())
                 if time.monotonic() > deadline:
-                    raise StartFailed(f"nats-server did not become ready in {timeout:.0f} s{self._log_tail()}")
+                    raise StartFailed(
+                        f"nats-server did not become ready in {timeout:.0f} s{self._log_tail()}"
+                    )
                 time.sleep(_GLANCE_S if self._doubts else 0.005)
         except BaseException:
             self.stop()
@@ -151,7 +163,8 @@ class NatsProcess(ChildProcess):
         self._render()
 
     def why_restart(self) -> str:
-        """A stream was not recovered, or a write to it failed (a full disk, say) and the disk has space again.
+        """A stream was not recovered, or a write to it failed (a full disk, say) and the disk has
+        space again.
 
         The server refuses such a stream until it is restarted.
         """
@@ -160,7 +173,9 @@ class NatsProcess(ChildProcess):
         return trouble if self._says_again(self._is_unrecovered(trouble) or is_stuck) else ""
 
     def _says_again(self, is_lost: bool) -> bool:
-        """Whether it says so several times in a row: a slow one may, of a stream that it looks after just then."""
+        """Whether it says so several times in a row: a slow one may, of a stream that it looks
+        after just then.
+        """
         self._doubts = self._doubts + 1 if is_lost else 0
         return self._doubts >= _LOOKS
 
@@ -171,19 +186,19 @@ class NatsProcess(ChildProcess):
         return nats_health.trouble(self.port, self._sign)
 
     def _is_unrecovered(self, trouble: str) -> bool:
-        """Of a stream that was there before the start; one that is being made is not recovered either, nor one that
-        was deleted, whose directory has a dot until its files are gone.
+        """Of a stream that was there before the start; one that is being made is not recovered
+        either, nor one that was deleted, whose directory has a dot until its files are gone.
         """
         lost = _UNRECOVERED.search(trouble)
         self._lost = lost["stream"] if lost is not None and lost["stream"] in self._present else ""
         return bool(self._lost)
 
     def _set_aside(self) -> None:
-        """Move the files of an unrecovered stream away if its content can be rebuilt, so that the server starts without
-        it.
+        """Move the files of an unrecovered stream away if its content can be rebuilt, so that the
+        server starts without it.
 
-        An unsynced stream may be unrecoverable after a power loss. The service that declares the streams creates it
-        again.
+        An unsynced stream may be unrecoverable after a power loss. The service that declares the
+        streams creates it again.
         """
         stream, self._lost = self._lost, ""
         if stream in REBUILT:
@@ -213,8 +228,12 @@ class NatsProcess(ChildProcess):
             self._lock = None
 
     def _why_it_ended(self) -> str:
-        """Why it ended while starting. The log lacks what it finds wrong with its configuration; a check says that."""
-        checked = subprocess.run([*self.program.argv, "-t"], capture_output=True, text=True, timeout=20, check=False)
+        """Why it ended while starting. The log lacks what it finds wrong with its configuration; a
+        check says that.
+        """
+        checked = subprocess.run(
+            [*self.program.argv, "-t"], capture_output=True, text=True, timeout=20, check=False
+        )
         if checked.returncode != 0:
             return f"nats-server refuses its configuration: {checked.stderr.strip()}"
         return f"nats-server ended while starting{self._log_tail()}"
@@ -222,7 +241,10 @@ class NatsProcess(ChildProcess):
     def _log_tail(self, lines: int = 5) -> str:
         """The last lines of its log, indented under a heading; empty when there is none."""
         with contextlib.suppress(OSError):
-            return "".join(f"\n  {line}" for line in self._own_log.read_text(errors="replace").splitlines()[-lines:])
+            return "".join(
+                f"\n  {line}"
+                for line in self._own_log.read_text(errors="replace").splitlines()[-lines:]
+            )
         return ""
 
     def _take_lock(self) -> None:

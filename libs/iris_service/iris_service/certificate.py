@@ -1,4 +1,6 @@
-"""The certificate that a listener shows, read again when its files change. Out of scope: TLS towards NATS."""
+"""The certificate that a listener shows, read again when its files change. Out of scope: TLS
+towards NATS.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,8 @@ class Certificate:
             return
         self._seen = seen
         try:
-            self._read()  # files that are being replaced may not belong together yet, and would spoil the context
+            # files that are being replaced may not belong together yet, and would spoil the context
+            self._read()
         except BadSetting as error:
             log.warning("%s; the certificate stays as it was", error)
             return

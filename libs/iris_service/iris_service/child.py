@@ -1,6 +1,8 @@
-"""Starts, watches, restarts (with backoff) and stops a child process, which ends when this process does.
+"""Starts, watches, restarts (with backoff) and stops a child process, which ends when this process
+does.
 
-Synchronous on purpose: the kernel's parent-death signal follows the thread that forked, so one thread forks all.
+Synchronous on purpose: the kernel's parent-death signal follows the thread that forked, so one
+    thread forks all.
 """
 
 from __future__ import annotations
@@ -18,7 +20,9 @@ from pathlib import Path
 
 MISUSED = 2
 DAMAGED = 65
-"""Exit code of a service that found damaged data: a restart does not help, `iris admin repair` does. EX_DATAERR."""
+"""Exit code of a service that found damaged data: a restart does not help, `iris admin repair`
+does. EX_DATAERR.
+"""
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_TIMERSLACK = 29
@@ -43,11 +47,14 @@ class Program:
     """What to run.
 
     Attributes:
-        service: nats, state, scheduler, gateway or worker. name: unique among the programs of one cluster; also the
-            name of its log.
-        kept: whether it is started again when it dies. metrics: the address of its ``/metrics``, empty: not served.
-        stop_s: how long it may take to end after TERM. inherits_output: it writes to this process's output.
-        timer_slack_ns: how late the kernel may wake it after a sleep (Linux only); 0: as this process, usually 50 us.
+        service: nats, state, scheduler, gateway or worker. name: unique among the programs of one
+            cluster; also the name of its log.
+        kept: whether it is started again when it dies. metrics: the address of its ``/metrics``,
+            empty: not served.
+        stop_s: how long it may take to end after TERM. inherits_output: it writes to this process's
+            output.
+        timer_slack_ns: how late the kernel may wake it after a sleep (Linux only); 0: as this
+            process, usually 50 us.
     """
 
     service: str
@@ -80,7 +87,11 @@ class ChildProcess:
     @property
     def pid(self) -> int:
         """0 while it does not run."""
-        return self._process.pid if self._process is not None and self._process.returncode is None else 0
+        return (
+            self._process.pid
+            if self._process is not None and self._process.returncode is None
+            else 0
+        )
 
     def prepare(self) -> None:
         """Called before each start. Raises StartFailed, OSError."""
@@ -90,7 +101,9 @@ class ChildProcess:
         return ""
 
     def spawn(self, now: float) -> None:
-        """Start it in its own process group and append its output to its log. Raises StartFailed, OSError."""
+        """Start it in its own process group and append its output to its log. Raises StartFailed,
+        OSError.
+        """
         self.due, self._started = None, now
         self.prepare()
         self.starts += 1
@@ -107,7 +120,9 @@ class ChildProcess:
             )
 
     def look(self, now: float) -> int | None:
-        """The exit code of a child that has just ended (negative: the signal), returned once; None otherwise."""
+        """The exit code of a child that has just ended (negative: the signal), returned once; None
+        otherwise.
+        """
         _begin_anew(self._log)
         if not self.pid or self._process is None or self._process.poll() is None:
             return None
@@ -116,7 +131,9 @@ class ChildProcess:
         return self._process.returncode
 
     def never_began(self, code: int) -> bool:
-        """Whether exit ``code`` means that the settings or the data did not allow a start, so a restart is useless."""
+        """Whether exit ``code`` means that the settings or the data did not allow a start, so a
+        restart is useless.
+        """
         return code in (MISUSED, DAMAGED) and self.starts == 1
 
     def signal(self, number: signal.Signals) -> None:
@@ -130,7 +147,9 @@ class ChildProcess:
             self._process.wait()
 
     def stop(self, grace_s: float = 15.0) -> None:
-        """Send TERM, then KILL after the grace period; returns when it has ended. Safe to call twice."""
+        """Send TERM, then KILL after the grace period; returns when it has ended. Safe to call
+        twice.
+        """
         if self._process is not None:
             self.signal(signal.SIGTERM)
             self.signal(signal.SIGCONT)  # a stopped process (SIGSTOP) would not handle TERM
@@ -139,7 +158,9 @@ class ChildProcess:
             self.kill()
 
     def plan_restart(self, now: float) -> None:
-        """Restart at once after a steady run; the pause grows each time the process dies soon again."""
+        """Restart at once after a steady run; the pause grows each time the process dies soon
+        again.
+        """
         if now - self._started > _STEADY_S:
             self._pause = _FIRST_PAUSE_S
         self.due = now + self._pause
@@ -147,10 +168,11 @@ class ChildProcess:
 
 
 def end_with_parent(timer_slack_ns: int = 0) -> Callable[[], None]:
-    """What a new child does before exec: have the kernel send it TERM when this process dies, however (Linux only).
+    """What a new child does before exec: have the kernel send it TERM when this process dies,
+    however (Linux only).
 
-    This process may have died already, and its handler of TERM, which is the child's until exec, would drop the signal.
-    ``timer_slack_ns``: see `Program`.
+    This process may have died already, and its handler of TERM, which is the child's until exec,
+    would drop the signal. ``timer_slack_ns``: see `Program`.
     """
     parent = os.getpid()
 
@@ -166,9 +188,11 @@ def end_with_parent(timer_slack_ns: int = 0) -> Callable[[], None]:
 
 
 def _begin_anew(log: Path) -> None:
-    """Rotate a long log: its content becomes the previous log, and the writer continues in the emptied file.
+    """Rotate a long log: its content becomes the previous log, and the writer continues in the
+    emptied file.
 
-    By copying, because the service keeps the file open; a line that is written meanwhile may be lost.
+    By copying, because the service keeps the file open; a line that is written meanwhile may be
+    lost.
     """
     with contextlib.suppress(FileNotFoundError):
         if log.stat().st_size > _LOG_BYTES:

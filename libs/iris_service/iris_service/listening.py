@@ -1,5 +1,5 @@
-"""Reads the address a service listens on from its settings, binds it, and writes it to a file for the supervisor, which
-reserves the ports of its processes.
+"""Reads the address a service listens on from its settings, binds it, and writes it to a file for
+the supervisor, which reserves the ports of its processes.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ def check_url(section: str, key: str, url: str, schemes: Sequence[str] = ("http"
     except ValueError:
         usable = False
     if not usable:
-        raise BadSetting(f"[{section}] {key}: not a URL of {' or '.join(schemes)} with a host: {url!r}")
+        raise BadSetting(
+            f"[{section}] {key}: not a URL of {' or '.join(schemes)} with a host: {url!r}"
+        )
 
 
 def read_networks(section: str, texts: Iterable[str]) -> tuple[Network, ...]:
@@ -53,8 +55,8 @@ def is_within(address: str | None, networks: Sequence[Network]) -> bool:
 
 
 def client_of(peer: str, forwarded_for: str, trusted: Sequence[Network]) -> str:
-    """The client's address: the peer's, or behind trusted proxies the last one in ``X-Forwarded-For`` that is not
-    theirs.
+    """The client's address: the peer's, or behind trusted proxies the last one in
+    ``X-Forwarded-For`` that is not theirs.
     """
     if not (trusted and forwarded_for):
         return peer
@@ -75,7 +77,9 @@ def _read_ip(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
 
 
 def listen(section: str, host: str, port: int, *, shared: bool = False) -> socket.socket:
-    """A bound socket, ``shared`` with other processes of this user. Raises BadSetting when it cannot be opened."""
+    """A bound socket, ``shared`` with other processes of this user. Raises BadSetting when it
+    cannot be opened.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listening = socket.socket(
         family, socket.SOCK_STREAM, socket.IPPROTO_TCP
@@ -87,13 +91,16 @@ def listen(section: str, host: str, port: int, *, shared: bool = False) -> socke
         listening.bind((host, port))
     except OSError as error:
         listening.close()
-        raise BadSetting(f"[{section}] http: {host}:{port} cannot be listened on: {error.strerror}") from error
+        raise BadSetting(
+            f"[{section}] http: {host}:{port} cannot be listened on: {error.strerror}"
+        ) from error
     return listening
 
 
 def reserve(host: str, port: int) -> socket.socket:
-    """A bound socket that does not listen: while it is open, `listen` can have its port (a free one for 0), and the
-    kernel gives it to nobody else, as the port of a new connection neither. Raises OSError when it is taken.
+    """A bound socket that does not listen: while it is open, `listen` can have its port (a free one
+    for 0), and the kernel gives it to nobody else, as the port of a new connection neither. Raises
+    OSError when it is taken.
     """
     reserved = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -101,7 +108,9 @@ def reserve(host: str, port: int) -> socket.socket:
         reserved.bind((host, port))
     except (OSError, OverflowError) as error:
         reserved.close()
-        raise OSError(f"cannot listen on {host}:{port}: {getattr(error, 'strerror', None) or error}") from None
+        raise OSError(
+            f"cannot listen on {host}:{port}: {getattr(error, 'strerror', None) or error}"
+        ) from None
     return reserved
 
 

@@ -12,7 +12,9 @@ class DirectoryInUse(Exception):
 
 
 def lock(directory: Path, refusal: str) -> int:
-    """Hold ``directory``/lock while the returned descriptor is open. Raises DirectoryInUse(``refusal``)."""
+    """Hold ``directory``/lock while the returned descriptor is open. Raises
+    DirectoryInUse(``refusal``).
+    """
     descriptor = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,4 +1,5 @@
-"""Logs: one JSON object per line, or plain text on a terminal; what is passed as ``extra`` becomes a field.
+"""Logs: one JSON object per line, or plain text on a terminal; what is passed as ``extra`` becomes
+a field.
 
     log.info("assigned", extra={"task": "/a/0", "attempt": 1, "worker": "w0"})
 
@@ -20,7 +21,9 @@ _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", 
 
 
 class JsonLines(logging.Formatter):
-    """Time in UTC, level, service, logger, message, the extra fields, and the trace that the line belongs to."""
+    """Time in UTC, level, service, logger, message, the extra fields, and the trace that the line
+    belongs to.
+    """
 
     def __init__(self, service: str) -> None:
         super().__init__()
@@ -28,7 +31,9 @@ class JsonLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, Any] = {
-            "time": datetime.datetime.fromtimestamp(record.created, datetime.UTC).isoformat(timespec="milliseconds"),
+            "time": datetime.datetime.fromtimestamp(record.created, datetime.UTC).isoformat(
+                timespec="milliseconds"
+            ),
             "level": record.levelname.lower(),
             "service": self._service,
             "logger": record.name,
@@ -60,7 +65,9 @@ def extras(record: logging.LogRecord) -> dict[str, Any]:
     return {key: value for key, value in vars(record).items() if key not in _STANDARD}
 
 
-def set_up(service: str, level: str = "info", style: str = "auto", stream: TextIO | None = None) -> None:
+def set_up(
+    service: str, level: str = "info", style: str = "auto", stream: TextIO | None = None
+) -> None:
     """Send every log line of this process to ``stream`` (standard error).
 
     Args:

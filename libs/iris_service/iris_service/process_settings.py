@@ -20,9 +20,11 @@ class NatsSettings(msgspec.Struct, frozen=True):
 
     Attributes:
         url: one server or several separated by commas; may hold user and password.
-        replicas: copies of each stream; 0: 1 on one server, 3 on a cluster. A service never makes them fewer.
+        replicas: copies of each stream; 0: 1 on one server, 3 on a cluster. A service never makes
+            them fewer.
         retry_for_s: how long a start waits for a server.
-        nkey_seed: path of a file with the seed of this process' key; `iris admin nats-config` makes one for each.
+        nkey_seed: path of a file with the seed of this process' key; `iris admin nats-config` makes
+            one for each.
         tls_ca: path of the certificates that sign those of the servers.
         tls_cert: path of this process' certificate.
         tls_key: path of its key.
@@ -78,14 +80,14 @@ class RunSettings(msgspec.Struct, frozen=True):
     Attributes:
         log_level: debug, info, warning or error.
         log_style: json, plain, or auto: plain on a terminal.
-        cluster: the name of the cluster, the same for all its processes; `iris doctor` reports processes of another
-            cluster in the same account of the NATS servers.
-        metrics: host and port of ``/metrics``; port 0 takes a free one; empty serves none. `iris up` counts on
-            from the port, one for each process.
+        cluster: the name of the cluster, the same for all its processes; `iris doctor` reports
+            processes of another cluster in the same account of the NATS servers.
+        metrics: host and port of ``/metrics``; port 0 takes a free one; empty serves none. `iris
+            up` counts on from the port, one for each process.
         otlp_endpoint: base URL of the OTLP collector for spans; no spans when empty.
         drain_s: how long a stopping service may take before it is ended.
-        disks: directories, such as that of a NATS server on this host, whose free space is a metric of this process;
-            a worker adds its own.
+        disks: directories, such as that of a NATS server on this host, whose free space is a metric
+            of this process; a worker adds its own.
         gc: "quiet" collects rarely, for processes that keep millions of records.
     """
 

@@ -8,9 +8,10 @@
     if __name__ == "__main__":
         run_service("state", StateSettings, main)
 
-TERM or INT sets ``stop`` and the main function shuts down in order; a second signal does not wait. An uncaught
-exception in the main function, a task of `Service.spawn` or a callback ends the process with a non-zero code: the
-journal rebuilds its state. Out of scope: what a service does. Source: docs/ARCHITECTURE.md#storage.
+TERM or INT sets ``stop`` and the main function shuts down in order; a second signal does not wait.
+An uncaught exception in the main function, a task of `Service.spawn` or a callback ends the process
+with a non-zero code: the journal rebuilds its state. Out of scope: what a service does. Source:
+docs/ARCHITECTURE.md#storage.
 """
 
 from __future__ import annotations
@@ -80,8 +81,10 @@ class Service(Generic[S]):
         settings: the service's own section.
         stop: set when the process should end; every wait also waits for this.
         started: whether the main function has announced itself; until then a stop cancels it.
-        configuration: all settings with their origins, as text. file: the `iris.toml` that was read; empty: none.
-        replica_info: what the state service adds when this process describes itself; raises Unavailable.
+        configuration: all settings with their origins, as text. file: the `iris.toml` that was
+            read; empty: none.
+        replica_info: what the state service adds when this process describes itself; raises
+            Unavailable.
         tokens: what a gateway adds there.
         disks, certificates: paths that its metrics watch.
         tracer: makes spans when ``run.otlp_endpoint`` is set.
@@ -110,7 +113,9 @@ class Service(Generic[S]):
         self._tasks: set[asyncio.Task[Any]] = set()
 
     async def connect(self) -> JetStreamConnection:
-        """Connect to NATS as the settings say; losing the connection for good ends the process. Raises Unavailable."""
+        """Connect to NATS as the settings say; losing the connection for good ends the process.
+        Raises Unavailable.
+        """
         self._connection = await connect(
             self.nats.url,
             name=str(ClientName(self.name, __version__, self.run.cluster)),
@@ -127,7 +132,12 @@ class Service(Generic[S]):
     def private_paths(self) -> list[str]:
         """The files and directories with the settings and keys of this process."""
         nats = self.nats
-        found = (self.file, nats.nkey_seed, nats.tls_key, os.environ.get("CREDENTIALS_DIRECTORY", ""))
+        found = (
+            self.file,
+            nats.nkey_seed,
+            nats.tls_key,
+            os.environ.get("CREDENTIALS_DIRECTORY", ""),
+        )
         return [os.path.abspath(path) for path in found if path]
 
     def _asked_to_describe(self, message: Message) -> None:
@@ -156,9 +166,11 @@ class Service(Generic[S]):
         paths = self.disks, self.certificates
         registry.register(ServiceCollector(self.name, lambda: self._connection, *paths))
 
-    async def serve_metrics(self, registry: CollectorRegistry, ready: Callable[[], bool] = lambda: True) -> int:
-        """Serve ``/metrics``, ``/healthz`` and ``/readyz`` on the address ``run.metrics``; returns the port, 0 when not
-        served.
+    async def serve_metrics(
+        self, registry: CollectorRegistry, ready: Callable[[], bool] = lambda: True
+    ) -> int:
+        """Serve ``/metrics``, ``/healthz`` and ``/readyz`` on the address ``run.metrics``; returns
+        the port, 0 when not served.
 
         The same answer of ``ready`` goes to systemd. Raises OSError when the address is in use.
         """
@@ -172,7 +184,8 @@ class Service(Generic[S]):
         return self._metrics.port
 
     def announce(self, ready: Callable[[], bool] = lambda: True) -> None:
-        """From now on a stop waits until the main function has drained; before, there is nothing to drain.
+        """From now on a stop waits until the main function has drained; before, there is nothing to
+        drain.
 
         Tells systemd as soon as this process is ready, and then that its loop turns.
         """
@@ -189,8 +202,8 @@ class Service(Generic[S]):
             await asyncio.sleep(self._notifier.interval_s)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Run ``work`` concurrently with the main function. Its exception ends the process; the end of the process
-        cancels it.
+        """Run ``work`` concurrently with the main function. Its exception ends the process; the end
+        of the process cancels it.
         """
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
@@ -235,7 +248,9 @@ class Service(Generic[S]):
         log.info("stopping")
         self._notifier.send(notify.STOPPING)
         self.stop.set()
-        asyncio.get_running_loop().call_later(self.run.drain_s if self.started else 0.0, playing.cancel)
+        asyncio.get_running_loop().call_later(
+            self.run.drain_s if self.started else 0.0, playing.cancel
+        )
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
@@ -257,14 +272,15 @@ def run_service(
     argv: Sequence[str] | None = None,
     flags: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
-    """Run the service ``name`` until it ends, then exit with 0, 1 after a failure, 2 for settings that
-    cannot be used, 65 for stored data that is damaged.
+    """Run the service ``name`` until it ends, then exit with 0, 1 after a failure, 2 for settings
+    that cannot be used, 65 for stored data that is damaged.
 
     Args:
         name: also the service's section in `iris.toml`.
         kind: the struct of that section.
         main: the service; returns when it has drained.
-        argv: ``--config FILE``, ``--set SECTION.KEY=VALUE`` and ``--show-config``; the process's own when None.
+        argv: ``--config FILE``, ``--set SECTION.KEY=VALUE`` and ``--show-config``; the process's
+            own when None.
         flags: keys of the section that have an option of their own, and what they mean.
     """
     options = _options(name, kind, argv, flags)
@@ -330,19 +346,26 @@ def config_path(config: str) -> str:
 
 
 def read_settings(config: str, given: Sequence[str] = ()) -> Settings:
-    """The settings of this process: ``config``, else ``IRIS_CONFIG``, else no file. Raises BadSetting."""
+    """The settings of this process: ``config``, else ``IRIS_CONFIG``, else no file. Raises
+    BadSetting.
+    """
     path = config_path(config)
     return load(Path(path) if path else None, os.environ, given)
 
 
 def show_config(settings: Settings, name: str, kind: type[msgspec.Struct]) -> str:
     """Every setting of a service with its origin, as TOML. Raises BadSetting."""
-    sections: list[tuple[str, type[msgspec.Struct]]] = [(name, kind), ("nats", NatsSettings), ("run", RunSettings)]
+    sections: list[tuple[str, type[msgspec.Struct]]] = [
+        (name, kind),
+        ("nats", NatsSettings),
+        ("run", RunSettings),
+    ]
     return "\n\n".join(settings.show(section, struct) for section, struct in sections)
 
 
 def quiet_gc() -> None:
-    """Collect rarely, and exempt the objects that exist now: scanning millions of live records frees nothing.
+    """Collect rarely, and exempt the objects that exist now: scanning millions of live records
+    frees nothing.
 
     Call it again after a snapshot has been loaded.
     """
@@ -354,8 +377,8 @@ def quiet_gc() -> None:
 def return_freed_blocks() -> None:
     """Have large blocks returned to the system when they are freed.
 
-    The C library's own limits grow with use: it keeps up to 64 MiB by itself, and all freed blocks below one in use.
-    Without `mallopt` nothing is done.
+    The C library's own limits grow with use: it keeps up to 64 MiB by itself, and all freed blocks
+    below one in use. Without `mallopt` nothing is done.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
@@ -370,17 +393,23 @@ def _options(
     meaning = f"Keys of [{name}]: {keys}. What each means: docs/configuration.md; their values: --show-config."
     parser = argparse.ArgumentParser(prog=f"iris server {name}", epilog=meaning)
     parser.add_argument("--config", default="", metavar="FILE", help="an iris.toml")
-    parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="wins over all else")
-    parser.add_argument("--show-config", action="store_true", help="print every setting with its origin, and end")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="wins over all else"
+    )
+    parser.add_argument(
+        "--show-config", action="store_true", help="print every setting with its origin, and end"
+    )
     for key, meaning in flags.items():
         setting = partial("{}.{}={}".format, name, key)
-        parser.add_argument(f"--{key}", dest="set", action="append", type=setting, metavar="N", help=meaning)
+        parser.add_argument(
+            f"--{key}", dest="set", action="append", type=setting, metavar="N", help=meaning
+        )
     return parser.parse_args(argv)
 
 
 def shared(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-    """Work for whoever shields it. When nobody waits for it any more its exception is of no interest; asyncio would
-    report it as one that nobody has caught, which ends a service.
+    """Work for whoever shields it. When nobody waits for it any more its exception is of no
+    interest; asyncio would report it as one that nobody has caught, which ends a service.
     """
     task = asyncio.get_running_loop().create_task(work)
     task.add_done_callback(lambda done: done.cancelled() or done.exception())

@@ -1,9 +1,11 @@
-"""Settings of a service: defaults in a struct, then `iris.toml`, then the environment, then the command line.
+"""Settings of a service: defaults in a struct, then `iris.toml`, then the environment, then the
+command line.
 
-A service declares one msgspec struct per section, every field with a default; a key no struct knows is refused by
-name. `IRIS_STATE_RETRY_FOR_S=5` is the key ``retry_for_s`` of the section ``[state]``. A field that is a struct is a
-table of the section: ``timeout_s`` of ``[worker.check]`` is the key ``check.timeout_s`` of ``[worker]``.
-Out of scope: what the keys mean; where the file is written.
+A service declares one msgspec struct per section, every field with a default; a key no struct knows
+is refused by name. `IRIS_STATE_RETRY_FOR_S=5` is the key ``retry_for_s`` of the section
+``[state]``. A field that is a struct is a table of the section: ``timeout_s`` of ``[worker.check]``
+is the key ``check.timeout_s`` of ``[worker]``. Out of scope: what the keys mean; where the file is
+    written.
 """
 
 from __future__ import annotations
@@ -23,7 +25,9 @@ SECTIONS = ("cluster", "nats", "run", "state", "scheduler", "worker", "gateway",
 """Every section `iris.toml` may have; all services read one file."""
 
 GIVEN_TO_TASKS = frozenset({"IRIS_WORKER_ID", "IRIS_GATEWAY_URL"})
-"""Variables set in every task's environment; they are not mistakes when a service is started inside a task."""
+"""Variables set in every task's environment; they are not mistakes when a service is started inside
+a task.
+"""
 
 _SECRET = re.compile(r"password|secret|token|seed|url$")
 _IN_URL = re.compile(r"(?<=://)[^/@\s]+(?=@)")
@@ -38,12 +42,15 @@ class BadSetting(Exception):
 class Settings:
     """The settings that were given, by section and key, with the origin of each."""
 
-    def __init__(self, chosen: Mapping[str, Mapping[str, tuple[Any, str]]], loose: Mapping[str, str]) -> None:
+    def __init__(
+        self, chosen: Mapping[str, Mapping[str, tuple[Any, str]]], loose: Mapping[str, str]
+    ) -> None:
         self._chosen = chosen
         self._loose = loose
 
     def section(self, name: str, kind: type[S]) -> S:
-        """The section as its struct, whose method ``check_forms``, if it has one, judges forms that its types do not.
+        """The section as its struct, whose method ``check_forms``, if it has one, judges forms that
+        its types do not.
 
         Raises BadSetting for an unknown key, or a value of the wrong kind or form.
         """
@@ -54,7 +61,9 @@ class Settings:
             if key not in fields:
                 raise BadSetting(f"{origin}: [{name}] has no key '{key}'{_meant(key, fields)}")
             table, _, last = key.rpartition(".")
-            (values.setdefault(table, {}) if table else values)[last] = _split(value, fields[key].type)
+            (values.setdefault(table, {}) if table else values)[last] = _split(
+                value, fields[key].type
+            )
         try:
             section = msgspec.convert(values, kind, strict=False)
         except msgspec.ValidationError as error:
@@ -68,7 +77,9 @@ class Settings:
         return section
 
     def text(self, name: str, key: str) -> str:
-        """One key as it was given, empty when it was not; for callers that do not load the section's struct."""
+        """One key as it was given, empty when it was not; for callers that do not load the
+        section's struct.
+        """
         loose = self._loose.get(f"IRIS_{name.upper()}_{key.upper()}", "")
         value, _ = self._chosen.get(name, {}).get(key, (loose, ""))
         return str(value)
@@ -84,7 +95,9 @@ class Settings:
             lines.append(f"{key} = {msgspec.json.encode(value).decode()}  # {origin}")
         return "\n".join(lines)
 
-    def _from_environment(self, name: str, kind: type[msgspec.Struct]) -> dict[str, tuple[Any, str]]:
+    def _from_environment(
+        self, name: str, kind: type[msgspec.Struct]
+    ) -> dict[str, tuple[Any, str]]:
         prefix = f"IRIS_{name.upper()}_"
         known = {key.replace(".", "_"): key for key in keys_of(kind)}
         found = {}
@@ -94,7 +107,9 @@ class Settings:
                 found[known.get(key, key)] = (value, f"environment {variable}")
         return found
 
-    def _explain(self, name: str, chosen: Mapping[str, tuple[Any, str]], error: msgspec.ValidationError) -> str:
+    def _explain(
+        self, name: str, chosen: Mapping[str, tuple[Any, str]], error: msgspec.ValidationError
+    ) -> str:
         at = re.search(r"\$\.([\w.]+)", str(error))
         key = at[1] if at else ""
         origin = chosen[key][1] if key in chosen else "settings"
@@ -119,15 +134,21 @@ def load(file: Path | None, environ: Mapping[str, str], given: Sequence[str] = (
             raise BadSetting(f"{file}: '{name}' stands outside a section")
         given_keys = _flat(values)
         chosen[name] = {
-            key: (value, str(file)) for key, value in given_keys.items() if not _overruled(environ, name, key)
+            key: (value, str(file))
+            for key, value in given_keys.items()
+            if not _overruled(environ, name, key)
         }
     for text in given:
         place, equals, value = text.partition("=")
         name, dot, key = place.partition(".")
         if not (equals and dot and name in SECTIONS):
-            raise BadSetting(f"command line: not SECTION.KEY=VALUE with a section of {', '.join(SECTIONS)}: {text!r}")
+            raise BadSetting(
+                f"command line: not SECTION.KEY=VALUE with a section of {', '.join(SECTIONS)}: {text!r}"
+            )
         chosen.setdefault(name, {})[key] = (value, "command line")
-    return Settings(chosen, {key: value for key, value in environ.items() if key.startswith("IRIS_")})
+    return Settings(
+        chosen, {key: value for key, value in environ.items() if key.startswith("IRIS_")}
+    )
 
 
 def _overruled(environ: Mapping[str, str], name: str, key: str) -> bool:
@@ -148,7 +169,11 @@ def keys_of(kind: type[msgspec.Struct]) -> dict[str, msgspec.structs.FieldInfo]:
 def _flat(values: Mapping[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, value in values.items():
-        found |= {f"{key}.{last}": one for last, one in value.items()} if isinstance(value, dict) else {key: value}
+        found |= (
+            {f"{key}.{last}": one for last, one in value.items()}
+            if isinstance(value, dict)
+            else {key: value}
+        )
     return found
 
 
@@ -161,7 +186,12 @@ def _read(file: Path) -> dict[str, Any]:
 
 def _split(value: Any, kind: Any) -> Any:
     """Split ``a,b`` into a list where a source can only hold text."""
-    if isinstance(value, str) and getattr(kind, "__origin__", kind) in (list, tuple, set, frozenset):
+    if isinstance(value, str) and getattr(kind, "__origin__", kind) in (
+        list,
+        tuple,
+        set,
+        frozenset,
+    ):
         return [part.strip() for part in value.split(",") if part.strip()]
     return value
 

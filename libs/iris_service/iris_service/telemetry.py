@@ -1,7 +1,8 @@
 """Serves a process's ``/metrics`` for Prometheus, ``/healthz`` and ``/readyz``.
 
-The page is made in the service's own loop, so a collector may read the service's records without a lock.
-Out of scope: which metrics there are; the gateway's own HTTP. Source: docs/operating.md#watching.
+The page is made in the service's own loop, so a collector may read the service's records without a
+lock. Out of scope: which metrics there are; the gateway's own HTTP. Source:
+    docs/operating.md#watching.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ def new_registry() -> CollectorRegistry:
     return registry
 
 
-def gauges(name: str, words: str, labels: Sequence[str], values: Mapping[Any, float]) -> GaugeMetricFamily:
+def gauges(
+    name: str, words: str, labels: Sequence[str], values: Mapping[Any, float]
+) -> GaugeMetricFamily:
     """One gauge with several values, each under its label, or the tuple of its labels."""
     found = GaugeMetricFamily(name, words, labels=labels)
     for of, value in values.items():
@@ -58,7 +61,8 @@ class LinkState(Protocol):
 
 
 class ServiceCollector(Collector):
-    """What every process shows of itself: what it is, whether it is connected to NATS, and what may run out.
+    """What every process shows of itself: what it is, whether it is connected to NATS, and what may
+    run out.
 
     Args:
         connection: returns it, None before there is one.
@@ -82,9 +86,13 @@ class ServiceCollector(Collector):
         yield gauges("iris_service_info", words, labels, {(self._service, __version__): 1})
         connection = self._connection()
         connected = connection is not None and connection.connected
-        yield GaugeMetricFamily("iris_bus_connected", "1 while the process is connected to NATS.", value=connected)
+        yield GaugeMetricFamily(
+            "iris_bus_connected", "1 while the process is connected to NATS.", value=connected
+        )
         reconnects = connection.reconnects if connection is not None else 0
-        yield CounterMetricFamily("iris_bus_reconnects", "Connections to NATS after the first.", value=reconnects)
+        yield CounterMetricFamily(
+            "iris_bus_reconnects", "Connections to NATS after the first.", value=reconnects
+        )
         yield from self._free()
         yield self._expiries(connection)
 
@@ -93,8 +101,13 @@ class ServiceCollector(Collector):
         for path in self._disks:
             with contextlib.suppress(OSError):
                 used[path] = shutil.disk_usage(path)
-        free, size = {path: one.free for path, one in used.items()}, {path: one.total for path, one in used.items()}
-        yield gauges("iris_disk_free_bytes", "Free space of the disk of a directory.", ["path"], free)
+        free, size = (
+            {path: one.free for path, one in used.items()},
+            {path: one.total for path, one in used.items()},
+        )
+        yield gauges(
+            "iris_disk_free_bytes", "Free space of the disk of a directory.", ["path"], free
+        )
         yield gauges("iris_disk_size_bytes", "Size of the disk of a directory.", ["path"], size)
 
     def _expiries(self, connection: LinkState | None) -> Metric:
@@ -116,16 +129,22 @@ class MetricsServer:
         ready: whether ``/readyz`` answers 200; ``/healthz`` does while the event loop runs.
     """
 
-    def __init__(self, registry: CollectorRegistry, ready: Callable[[], bool] = lambda: True) -> None:
+    def __init__(
+        self, registry: CollectorRegistry, ready: Callable[[], bool] = lambda: True
+    ) -> None:
         self._registry = registry
         self._ready = ready
         self._server: asyncio.Server | None = None
         self.port = 0
 
     async def start(self, address: str) -> None:
-        """Listen on ``host:port``; port 0 takes a free one, see `port`. Raises OSError, ValueError."""
+        """Listen on ``host:port``; port 0 takes a free one, see `port`. Raises OSError,
+        ValueError.
+        """
         host, _, port = address.rpartition(":")
-        self._server = await asyncio.start_server(self._serve, host.strip("[]") or "127.0.0.1", int(port))
+        self._server = await asyncio.start_server(
+            self._serve, host.strip("[]") or "127.0.0.1", int(port)
+        )
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def close(self) -> None:

@@ -1,11 +1,13 @@
-"""OpenTelemetry spans, recorded only if an OTLP endpoint is set; otherwise trace contexts are passed on unchanged.
+"""OpenTelemetry spans, recorded only if an OTLP endpoint is set; otherwise trace contexts are
+passed on unchanged.
 
     with tracer.span("submit", tracer.context(request.headers), job=name) as traceparent:
         bus.publish(subject, data, headers={"traceparent": traceparent})
     tracer.record("plan", traceparent, began_ms, ended_ms, {"tasks": 12})
 
-A trace context is the value of a W3C ``traceparent`` header; an empty string stands for none. The SDK reads it,
-writes it and samples as ``OTEL_TRACES_SAMPLER`` says. Out of scope: what is worth a span (never a heartbeat).
+A trace context is the value of a W3C ``traceparent`` header; an empty string stands for none. The
+SDK reads it, writes it and samples as ``OTEL_TRACES_SAMPLER`` says. Out of scope: what is worth a
+    span (never a heartbeat).
 Source: docs/operating.md#traces.
 """
 
@@ -63,7 +65,8 @@ class Tracer:
         service: ``service.name`` of every span is ``iris-`` and this.
         endpoint: base URL of an OTLP collector over HTTP; empty for no spans.
 
-    Raises ImportError, naming the extra, when there is an endpoint and the exporter is not installed.
+    Raises ImportError, naming the extra, when there is an endpoint and the exporter is not
+    installed.
     """
 
     def __init__(self, service: str, endpoint: str = "") -> None:
@@ -76,31 +79,44 @@ class Tracer:
 
     @contextmanager
     def span(self, name: str, parent: str = "", **attributes: str | int) -> Iterator[str]:
-        """One span around the block; yields the context to send on. An exception marks the span as failed and is
-        raised.
+        """One span around the block; yields the context to send on. An exception marks the span as
+        failed and is raised.
         """
         if self._provider is None:
             with _entered(parent):
                 yield parent
             return
         tracer = self._provider.get_tracer("iris")
-        with tracer.start_as_current_span(name, context=_context(parent), attributes=dict(attributes)):
+        with tracer.start_as_current_span(
+            name, context=_context(parent), attributes=dict(attributes)
+        ):
             made = _header()
             with _entered(made):
                 yield made
 
     def begin(self, name: str, parent: str, began_ms: float) -> BegunSpan:
-        """Begin a span in the trace of ``parent``; none without a parent. ``began_ms``: since the epoch."""
+        """Begin a span in the trace of ``parent``; none without a parent. ``began_ms``: since the
+        epoch.
+        """
         context = _context(parent) if self._provider is not None and parent else None
         if self._provider is None or not context or not _header(context):
             return BegunSpan(parent)
-        span = self._provider.get_tracer("iris").start_span(name, context, start_time=int(began_ms * 1e6))
+        span = self._provider.get_tracer("iris").start_span(
+            name, context, start_time=int(began_ms * 1e6)
+        )
         return BegunSpan(_header_of(span), span, began_ms)
 
     def record(
-        self, name: str, parent: str, began_ms: float, ended_ms: float, attributes: Mapping[str, str | int]
+        self,
+        name: str,
+        parent: str,
+        began_ms: float,
+        ended_ms: float,
+        attributes: Mapping[str, str | int],
     ) -> str:
-        """Record a finished span in the trace of ``parent`` and return its context; that of ``parent`` without one."""
+        """Record a finished span in the trace of ``parent`` and return its context; that of
+        ``parent`` without one.
+        """
         begun = self.begin(name, parent, began_ms)
         begun.end(ended_ms, attributes)
         return begun.traceparent
@@ -133,7 +149,9 @@ def _provider(service: str, endpoint: str) -> TracerProvider:
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
     except ImportError as error:
-        raise ImportError("an OTLP endpoint is set, and spans need: pip install 'iris-control-plane[otlp]'") from error
+        raise ImportError(
+            "an OTLP endpoint is set, and spans need: pip install 'iris-control-plane[otlp]'"
+        ) from error
     provider = TracerProvider(resource=Resource.create({"service.name": f"iris-{service}"}))
     exporter = OTLPSpanExporter(endpoint=f"{endpoint.rstrip('/')}/v1/traces")
     provider.add_span_processor(BatchSpanProcessor(exporter))
@@ -156,7 +174,9 @@ def _header_of(span: Span) -> str:
 
 
 def _header(context: Context | None = None) -> str:
-    """The header that the SDK writes for a context, the current one by default; empty when it has no span."""
+    """The header that the SDK writes for a context, the current one by default; empty when it has
+    no span.
+    """
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
     headers: dict[str, str] = {}

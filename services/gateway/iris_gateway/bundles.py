@@ -1,9 +1,12 @@
-"""Stores uploaded code as objects named by the SHA-256 of their bytes, so that a repeated upload stores nothing.
+"""Stores uploaded code as objects named by the SHA-256 of their bytes, so that a repeated upload
+stores nothing.
 
-Each object has owners: the users who have sent its bytes, and those for whom an admin has named it. For everybody else
-it does not exist, in every answer. Source: docs/adr/0049-bundles-are-visible-to-their-uploaders.md.
+Each object has owners: the users who have sent its bytes, and those for whom an admin has named it.
+For everybody else it does not exist, in every answer. Source:
+    docs/adr/0049-bundles-are-visible-to-their-uploaders.md.
 
-An upload is first received into an unnamed file; complete uploads are written to the store one after the other. Out of
+An upload is first received into an unnamed file; complete uploads are written to the store one
+after the other. Out of
 scope: the content of a bundle, which the worker validates.
 """
 
@@ -24,7 +27,9 @@ from iris_core.units import counted
 from iris_gateway.http.problem import ProblemResponse
 
 TOUCHED_MS = 600_000
-"""A bundle that was marked as in use is not marked again within this time; bundles are kept for much longer."""
+"""A bundle that was marked as in use is not marked again within this time; bundles are kept for
+much longer.
+"""
 
 BundleUse = tuple[str, str | None, str | None]
 """A digest, the owner who was asked for, and the one who was added."""
@@ -64,20 +69,27 @@ class Bundles:
         self._storing = asyncio.Semaphore(_STORED_AT_ONCE)
 
     async def has(self, caller: Caller, digest: str, owner: str | None = None) -> bool:
-        """Whether the caller may name this bundle: one that the caller owns, an admin any. Raises Problem as `use`.
+        """Whether the caller may name this bundle: one that the caller owns, an admin any. Raises
+        Problem as `use`.
 
         ``owner``: of the job that it is named for, who owns it too once an admin has named it.
         """
         admin = caller.role == "admin"
-        return await self.use(digest, owner=None if admin else caller.user, add=owner if admin else None)
+        return await self.use(
+            digest, owner=None if admin else caller.user, add=owner if admin else None
+        )
 
     async def use(self, digest: str, *, owner: str | None = None, add: str | None = None) -> bool:
-        """Mark a bundle as in use; False when it is not stored, or when ``owner`` is given and does not own it.
+        """Mark a bundle as in use; False when it is not stored, or when ``owner`` is given and does
+        not own it.
 
-        ``add``: owns it from now on. Raises ProblemResponse unavailable, not_found for a malformed digest.
+        ``add``: owns it from now on. Raises ProblemResponse unavailable, not_found for a malformed
+        digest.
         """
         if not _DIGEST.match(digest):
-            raise ProblemResponse("not_found", "a bundle is named by its SHA-256, 64 hexadecimal digits in lower case")
+            raise ProblemResponse(
+                "not_found", "a bundle is named by its SHA-256, 64 hexadecimal digits in lower case"
+            )
         if self.now_ms() - self._touched.get((digest, owner, add), 0) < TOUCHED_MS:
             return True
         try:
@@ -105,7 +117,10 @@ class Bundles:
     @contextmanager
     def _upload(self, user: str) -> Iterator[None]:
         if self.uploads[user] >= self._per_user:
-            raise ProblemResponse("too_many_requests", f"{user} is sending {counted(self._per_user, 'bundle')} already")
+            raise ProblemResponse(
+                "too_many_requests",
+                f"{user} is sending {counted(self._per_user, 'bundle')} already",
+            )
         self.uploads[user] += 1
         try:
             yield
@@ -128,7 +143,9 @@ class Bundles:
         finally:
             self._received -= size
         if whole.hexdigest() != digest:
-            raise ProblemResponse("invalid", f"the digest does not match: these bytes are {whole.hexdigest()}")
+            raise ProblemResponse(
+                "invalid", f"the digest does not match: these bytes are {whole.hexdigest()}"
+            )
 
     async def _store(self, user: str, digest: str, data: bytes) -> None:
         """Store these bytes, or add an owner where they are stored, under the same conditions."""
@@ -145,7 +162,9 @@ class Bundles:
     def _remember(self, use: BundleUse) -> None:
         now_ms = self.now_ms()
         if len(self._touched) >= _REMEMBERED:
-            self._touched = {known: at for known, at in self._touched.items() if now_ms - at < TOUCHED_MS}
+            self._touched = {
+                known: at for known, at in self._touched.items() if now_ms - at < TOUCHED_MS
+            }
         if len(self._touched) < _REMEMBERED:
             self._touched[use] = now_ms
 

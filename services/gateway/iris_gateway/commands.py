@@ -1,8 +1,10 @@
-"""Sends commands to the leader of the state service and repeats each until it is answered or times out.
+"""Sends commands to the leader of the state service and repeats each until it is answered or times
+out.
 
-A command keeps its request id through every try, so it takes effect once: the journal holds its answer beside its
-effect. A bounded number is outstanding; the others wait here and were not sent. Out of scope: what a command means;
-deciding whether it is allowed. Source: docs/adr/0026-one-way-in-for-commands.md.
+A command keeps its request id through every try, so it takes effect once: the journal holds its
+answer beside its effect. A bounded number is outstanding; the others wait here and were not sent.
+Out of scope: what a command means; deciding whether it is allowed. Source:
+    docs/adr/0026-one-way-in-for-commands.md.
 """
 
 from __future__ import annotations
@@ -23,7 +25,9 @@ from iris_gateway.http.problem import ProblemResponse, refused
 from iris_service import tracing
 
 OUTSTANDING = 256
-"""Commands that are sent and not answered, at once: more than rounds need to be full, less than a leader queues."""
+"""Commands that are sent and not answered, at once: more than rounds need to be full, less than a
+leader queues.
+"""
 _FIRST_PAUSE_S = 0.02
 _LONGEST_PAUSE_S = 0.25
 DONE = frozenset({"ok", "created", "replayed", "accepted"})
@@ -32,7 +36,9 @@ UNANSWERED = (
     "Idempotency-Key is safe"
 )
 NO_LEADER = "no replica of the state service leads; the command has had no effect"
-NOT_SENT = "too many commands wait for the state service; this one was not sent and has had no effect"
+NOT_SENT = (
+    "too many commands wait for the state service; this one was not sent and has had no effect"
+)
 
 
 UNSENT = ("", 0)
@@ -44,7 +50,8 @@ class _Request:
     """One command on its way, with the outcome of its tries.
 
     Attributes:
-        unknown: whether some try may have been received and was not answered. refusal: why the last one was refused.
+        unknown: whether some try may have been received and was not answered. refusal: why the last
+            one was refused.
     """
 
     subject: str
@@ -66,10 +73,11 @@ class Commands:
     Args:
         position: receives the journal position of each command.
         retry_for_s: time limit of one command over all tries; then its caller gets a 503.
-        try_timeout_s: time without an answer after which it is sent again; doubles with each try, so that a slow leader
-            has time to answer.
-        outstanding: the largest number of unanswered commands. One that waits to be sent is not sent any more when less
-            than `try_timeout_s` of its time is left: its answer would come too late to be told.
+        try_timeout_s: time without an answer after which it is sent again; doubles with each try,
+            so that a slow leader has time to answer.
+        outstanding: the largest number of unanswered commands. One that waits to be sent is not
+            sent any more when less than `try_timeout_s` of its time is left: its answer would come
+                too late to be told.
         new_id: makes ids that never repeat. now_ms: the time of day.
     """
 
@@ -93,17 +101,20 @@ class Commands:
         self._slots = asyncio.Semaphore(outstanding)
 
     async def ask(self, subject: str, command: UserCommand, *, key: str = "") -> Answer:
-        """Send a command under a request id, with its time and trace context; returns its answer once its effect is
-        durable.
+        """Send a command under a request id, with its time and trace context; returns its answer
+        once its effect is durable.
 
         Args:
-            key: the caller's idempotency key; the same key is the same request. Empty: a new request.
+            key: the caller's idempotency key; the same key is the same request. Empty: a new
+                request.
 
         Raises ProblemResponse: the refusal of the state service, or as `send`.
         """
         traceparent = tracing.current()
         data = pack(self._stamped(command, key or self._new_id(), traceparent))
-        answer = await self.send(subject, data, {tracing.HEADER: traceparent} if traceparent else None)
+        answer = await self.send(
+            subject, data, {tracing.HEADER: traceparent} if traceparent else None
+        )
         self._position.note(answer.position)
         if answer.status not in DONE:
             raise refused(answer.status, answer.body)
@@ -117,13 +128,16 @@ class Commands:
             "submitted_ms": now_ms,
             "traceparent": traceparent,
         }
-        own = {name: value for name, value in of_sender.items() if name in command.__struct_fields__}
+        own = {
+            name: value for name, value in of_sender.items() if name in command.__struct_fields__
+        }
         return msgspec.structs.replace(command, **own)
 
     async def send(self, subject: str, data: bytes, headers: Headers | None = None) -> Answer:
         """Send a packed command; returns the answer, which may be a refusal.
 
-        Raises ProblemResponse when no answer came in time; it states whether the command may have taken effect.
+        Raises ProblemResponse when no answer came in time; it states whether the command may have
+        taken effect.
         """
         request = _Request(subject, data, headers)
         limit_s = asyncio.get_running_loop().time() + self._retry_for_s
@@ -153,7 +167,9 @@ class Commands:
 
     async def _send(self, request: _Request, timeout_s: float) -> Answer:
         """One try. Raises Unavailable, or ProblemResponse for an answer of another release."""
-        reply = await self._bus.request(request.subject, request.data, timeout=timeout_s, headers=request.headers)
+        reply = await self._bus.request(
+            request.subject, request.data, timeout=timeout_s, headers=request.headers
+        )
         try:
             return unpack(reply.data, Answer)
         except Undecodable as error:

@@ -56,10 +56,16 @@ class DiscoveredSets:
         return (self._sets or {}).get(deployment)
 
     async def changed(self, deployment: str, after: int, seconds: float) -> Discovery | None:
-        """One set as soon as its version differs from ``after``; the present one after so many seconds."""
+        """One set as soon as its version differs from ``after``; the present one after so many
+        seconds.
+        """
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                while not self._closed and (found := self.get(deployment)) is not None and found.version == after:
+                while (
+                    not self._closed
+                    and (found := self.get(deployment)) is not None
+                    and found.version == after
+                ):
                     await self._changed.wait()
         return self.get(deployment)
 

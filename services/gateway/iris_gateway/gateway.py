@@ -81,7 +81,9 @@ class Gateway:
 
     @property
     def open(self) -> bool:
-        """Whether authentication is off. An empty token file does not turn it off: it permits nobody."""
+        """Whether authentication is off. An empty token file does not turn it off: it permits
+        nobody.
+        """
         return not self.settings.token_file and not self.keyring.tokens and self.issuer is None
 
     def digest_of_tokens(self) -> str:

@@ -15,7 +15,10 @@ class Metrics:
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         self.registry = registry or CollectorRegistry()
         self.requests = Counter(
-            "iris_http_requests_total", "Requests answered.", ("route", "method", "status"), registry=self.registry
+            "iris_http_requests_total",
+            "Requests answered.",
+            ("route", "method", "status"),
+            registry=self.registry,
         )
         self.seconds = Histogram(
             "iris_http_request_seconds",
@@ -24,9 +27,16 @@ class Metrics:
             buckets=_SECONDS,
             registry=self.registry,
         )
-        self.watchers = Gauge("iris_http_watchers", "Event and log streams that are open.", registry=self.registry)
-        self.refused = Counter("iris_http_problems_total", "Refusals by code.", ("code",), registry=self.registry)
-        self._requests_of, self._seconds_of = cache(self.requests.labels), cache(self.seconds.labels)
+        self.watchers = Gauge(
+            "iris_http_watchers", "Event and log streams that are open.", registry=self.registry
+        )
+        self.refused = Counter(
+            "iris_http_problems_total", "Refusals by code.", ("code",), registry=self.registry
+        )
+        self._requests_of, self._seconds_of = (
+            cache(self.requests.labels),
+            cache(self.seconds.labels),
+        )
 
     def answered(self, route: str, method: str, status: int, seconds: float) -> None:
         """Count one request."""

@@ -1,6 +1,8 @@
-"""Asks all processes of the cluster who they are, and remembers those that have stopped answering for a while.
+"""Asks all processes of the cluster who they are, and remembers those that have stopped answering
+for a while.
 
-Workers are not asked: the state service knows them. Out of scope: how a process answers (`iris_service.run`).
+Workers are not asked: the state service knows them. Out of scope: how a process answers
+    (`iris_service.run`).
 """
 
 from __future__ import annotations
@@ -35,11 +37,16 @@ class Processes:
     Args:
         clock: monotonic seconds.
         wait_s: how long answers are waited for, because how many will come is not known.
-        last_answer_s: how long a leader of the state service, and those that answered the last time, are waited for.
+        last_answer_s: how long a leader of the state service, and those that answered the last
+            time, are waited for.
     """
 
     def __init__(
-        self, bus: Bus, clock: Callable[[], float], wait_s: float = COLLECT_S, last_answer_s: float = LAST_ANSWER_S
+        self,
+        bus: Bus,
+        clock: Callable[[], float],
+        wait_s: float = COLLECT_S,
+        last_answer_s: float = LAST_ANSWER_S,
     ) -> None:
         self._bus = bus
         self._clock = clock
@@ -54,7 +61,9 @@ class Processes:
         self._asking = asyncio.Lock()
 
     async def all(self) -> list[KnownProcess]:
-        """Processes by service and start. Nobody is asked more often than once a second. Raises Unavailable."""
+        """Processes by service and start. Nobody is asked more often than once a second. Raises
+        Unavailable.
+        """
         async with self._asking:
             if self._clock() - self._asked_s > FRESH_S:
                 await self._ask()
@@ -67,8 +76,12 @@ class Processes:
 
     async def _ask(self) -> None:
         before_s, self._asked_s = self._asked_s, self._clock()
-        self._known = {id_: one for id_, one in self._known.items() if self._asked_s - one[1] < FORGET_S}
-        self._missing = {id_ for id_, (_, answered_s) in self._known.items() if answered_s >= before_s}
+        self._known = {
+            id_: one for id_, one in self._known.items() if self._asked_s - one[1] < FORGET_S
+        }
+        self._missing = {
+            id_ for id_, (_, answered_s) in self._known.items() if answered_s >= before_s
+        }
         self._led = False
         self._complete.clear()
         if not self._inbox:

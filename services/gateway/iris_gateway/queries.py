@@ -1,7 +1,8 @@
 """Reads: one request to the state service, whose JSON is passed on as it is.
 
-Equal reads that wait at the same time are sent once: a read that arrives while an equal one is in flight shares the
-next one, so an answer is never older than its request. Out of scope: the content of views.
+Equal reads that wait at the same time are sent once: a read that arrives while an equal one is in
+flight shares the next one, so an answer is never older than its request. Out of scope: the content
+    of views.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ from iris_service.run import shared
 _FIRST_PAUSE_S = 0.02
 _LONGEST_PAUSE_S = 0.25
 _FOLLOWER_S = 1.0
-"""How long a replica that follows may take at most before the leader is asked; one that has answered lately, twice."""
+"""How long a replica that follows may take at most before the leader is asked; one that has
+answered lately, twice.
+"""
 _ALONE_S = 1.0
 """After no follower has answered, followers are not asked for so many seconds."""
 
@@ -53,7 +56,9 @@ class Queries:
         retry_for_s: how long a read may take, and is retried while there is no leader.
     """
 
-    def __init__(self, bus: Bus, position: Position | None = None, *, retry_for_s: float = 3.0) -> None:
+    def __init__(
+        self, bus: Bus, position: Position | None = None, *, retry_for_s: float = 3.0
+    ) -> None:
         self._bus = bus
         self._position = position or Position()
         self._retry_for_s = retry_for_s
@@ -71,7 +76,9 @@ class Queries:
     async def read(self, query: ViewQuery, caller: Caller, at_least: int = 0) -> Answer:
         """One view as of the caller's position ``at_least``. Raises ProblemResponse as `ask`."""
         known = at_least if at_least > self._position.newest else 0
-        asker = msgspec.structs.replace(caller, token="", address="")  # equal reads of one user are one
+        asker = msgspec.structs.replace(
+            caller, token="", address=""
+        )  # equal reads of one user are one
         question = _Question(pack(Query(view_name(type(query)), arguments_of(query), asker)), known)
         answer = await asyncio.shield(self._shared(question))
         if answer.status != "ok":
@@ -119,21 +126,27 @@ class Queries:
     async def _once(self, question: _Question) -> Answer:
         """One answer. Raises NoResponders, ProblemResponse."""
         query = unpack(question.data, Query)
-        data = pack(msgspec.structs.replace(query, at_least=max(question.at_least, self._position.newest)))
+        data = pack(
+            msgspec.structs.replace(query, at_least=max(question.at_least, self._position.newest))
+        )
         answer = await self._from_follower(data)
         return answer if answer is not None else await self._from_leader(data)
 
     async def _from_follower(self, data: bytes) -> Answer | None:
-        """None without a follower that is recent enough. After none answered, one read a second looks for one, and does
-        not wait: somebody who subscribes to everything would have it wait for an answer that never comes.
+        """None without a follower that is recent enough. After none answered, one read a second
+        looks for one, and does not wait: somebody who subscribes to everything would have it wait
+            for an answer that never comes.
 
-        A follower that is slow has too much to do, and the same load would delay the commits of a leader. So the leader
-        is asked single questions then, and all of them only when no follower has answered lately.
+        A follower that is slow has too much to do, and the same load would delay the commits of a
+        leader. So the leader is asked single questions then, and all of them only when no follower
+        has answered lately.
         """
         clock = asyncio.get_running_loop().time
         if clock() < self._alone_until_s:
             return None
-        if clock() - self._answered_s < self._follower_s:  # its answer will be waited for in any case
+        if (
+            clock() - self._answered_s < self._follower_s
+        ):  # its answer will be waited for in any case
             return await self._ask_follower(data)
         asking = asyncio.create_task(self._ask_follower(data))
         self._asking.add(asking)
@@ -149,7 +162,10 @@ class Queries:
         """An answer that comes too late also shows that a follower is available."""
         clock = asyncio.get_running_loop().time
         try:
-            answer = unpack((await self._bus.request(STATE_READ, data, timeout=2 * self._follower_s)).data, Answer)
+            answer = unpack(
+                (await self._bus.request(STATE_READ, data, timeout=2 * self._follower_s)).data,
+                Answer,
+            )
         except (NoResponders, Undecodable):
             self._has_follower, self._alone_until_s = False, clock() + _ALONE_S
             return None
@@ -167,4 +183,6 @@ class Queries:
         except Unavailable:
             raise ProblemResponse("unavailable", "the state service has not answered") from None
         except Undecodable as error:
-            raise ProblemResponse("internal", f"the state service's answer cannot be read: {error}") from None
+            raise ProblemResponse(
+                "internal", f"the state service's answer cannot be read: {error}"
+            ) from None

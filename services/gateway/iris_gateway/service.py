@@ -1,7 +1,8 @@
 """The gateway's shell: connects, listens, publishes its address, and drains when it is stopped.
 
-Only this module reads the clock; others get `now_ms` and `clock` as arguments. Out of scope: endpoints (`api`),
-handling of every request (`middleware`). Source: docs/ARCHITECTURE.md#modules, docs/ARCHITECTURE.md#storage.
+Only this module reads the clock; others get `now_ms` and `clock` as arguments. Out of scope:
+endpoints (`api`), handling of every request (`middleware`). Source: docs/ARCHITECTURE.md#modules,
+    docs/ARCHITECTURE.md#storage.
 """
 
 from __future__ import annotations
@@ -98,7 +99,11 @@ async def serve(service: Service[GatewaySettings]) -> None:
     service.spawn(shrink_after_bursts(server.connections))
     serving = service.spawn(server.serve([listening]))
     await server.ready.wait()
-    write_port(listening, settings.port_file or os.environ.get("IRIS_PORT_FILE", ""), tls=certificate is not None)
+    write_port(
+        listening,
+        settings.port_file or os.environ.get("IRIS_PORT_FILE", ""),
+        tls=certificate is not None,
+    )
     service.announce()
     await service.stop.wait()
     gateway.closing = True
@@ -113,13 +118,18 @@ async def serve(service: Service[GatewaySettings]) -> None:
 
 
 def assemble(
-    settings: GatewaySettings, connection: JetStreamConnection, keyring: Keyring, tracer: Tracer | None = None
+    settings: GatewaySettings,
+    connection: JetStreamConnection,
+    keyring: Keyring,
+    tracer: Tracer | None = None,
 ) -> Gateway:
     """The parts of a gateway on one connection."""
     bus, streams, position = connection.bus, connection.streams, Position()
     return Gateway(
         bus=bus,
-        commands=Commands(bus, position, new_id=new_id, now_ms=now_ms, retry_for_s=settings.command_timeout_s),
+        commands=Commands(
+            bus, position, new_id=new_id, now_ms=now_ms, retry_for_s=settings.command_timeout_s
+        ),
         queries=Queries(bus, position, retry_for_s=settings.query_timeout_s),
         feed=Feed(streams, position, ring=settings.event_ring),
         ends=Feed(streams, position, *ENDS, ring=settings.event_ring),
@@ -173,11 +183,13 @@ def new_id() -> str:
 
 
 class HttpServer(uvicorn.Server):
-    """uvicorn without its signal handlers; it reports when it listens, and wakes once a second where that wakes ten
-    times, to see whether it should exit.
+    """uvicorn without its signal handlers; it reports when it listens, and wakes once a second
+    where that wakes ten times, to see whether it should exit.
     """
 
-    def __init__(self, gateway: Gateway, settings: GatewaySettings, certificate: Certificate | None = None) -> None:
+    def __init__(
+        self, gateway: Gateway, settings: GatewaySettings, certificate: Certificate | None = None
+    ) -> None:
         self.ready = asyncio.Event()
         self._exit = asyncio.Event()
         self.connections = Connections(

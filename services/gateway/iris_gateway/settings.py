@@ -34,17 +34,19 @@ class GatewaySettings(msgspec.Struct, frozen=True):
 
     Attributes:
         http: `host:port` to listen at; port 0 takes a free one.
-        token_file: file of the callers' tokens; without it the gateway listens on loopback only, and every caller is
-            admin.
-        proxy_url: public address of the proxy of deployments, e.g. ``https://serve.example.org``; requests below
-            ``/d/`` are redirected to it.
-        tls_cert: PEM file of the certificate with its chain, for HTTPS; empty: plain HTTP. A changed file is read again
-            within seconds.
+        token_file: file of the callers' tokens; without it the gateway listens on loopback only,
+            and every caller is admin.
+        proxy_url: public address of the proxy of deployments, e.g. ``https://serve.example.org``;
+            requests below ``/d/`` are redirected to it.
+        tls_cert: PEM file of the certificate with its chain, for HTTPS; empty: plain HTTP. A
+            changed file is read again within seconds.
         tls_key: PEM file of its key.
-        trusted: networks of proxies in front of this gateway, e.g. ``10.0.0.0/8``; the address of a caller in the audit
-            is what their ``X-Forwarded-For`` says.
-        port_file: file to which the address is written once the gateway is ready; also ``IRIS_PORT_FILE``.
-        command_timeout_s: how long a submission may wait for the state service before it is answered 503.
+        trusted: networks of proxies in front of this gateway, e.g. ``10.0.0.0/8``; the address of a
+            caller in the audit is what their ``X-Forwarded-For`` says.
+        port_file: file to which the address is written once the gateway is ready; also
+            ``IRIS_PORT_FILE``.
+        command_timeout_s: how long a submission may wait for the state service before it is
+            answered 503.
         query_timeout_s: how long a read is retried while there is no leader.
         body_bytes: the largest JSON body.
         bundle_bytes: the largest bundle.
@@ -52,8 +54,10 @@ class GatewaySettings(msgspec.Struct, frozen=True):
         uploads_per_user: concurrent uploads of one user.
         head_s: how long a request's head may take.
         body_idle_s: the longest pause in a bundle that is sent.
-        unread_s: how long a client may read nothing of what is sent to it; then its connection is closed.
-        connections_per_address: open connections of one address, 0: unlimited; a proxy counts as one address.
+        unread_s: how long a client may read nothing of what is sent to it; then its connection is
+            closed.
+        connections_per_address: open connections of one address, 0: unlimited; a proxy counts as
+            one address.
         watchers: event and log streams that may be open at a time.
         watchers_per_user: of those, streams of one user.
         requests_per_s: requests of one user per second, 0: unlimited.
@@ -63,14 +67,18 @@ class GatewaySettings(msgspec.Struct, frozen=True):
         event_ring: newest events kept in memory for watchers; as many again of those that end jobs.
         keep_alive_s: silence after which a stream sends a keep-alive.
         drain_s: how long requests in progress may take when the gateway stops.
-        prices: ``cpu=0.04``, ``memory=0.005``, ``H100=2.5``: of an hour of a processor, of a GiB, of a device of that
-            variant, for the cost in `iris usage`; what is not named costs nothing, and without any no cost is shown.
-        oidc_issuer: OpenID Connect issuer whose tokens are accepted; empty: only tokens of the token file.
+        prices: ``cpu=0.04``, ``memory=0.005``, ``H100=2.5``: of an hour of a processor, of a GiB,
+            of a device of that variant, for the cost in `iris usage`; what is not named costs
+            nothing, and without any no cost is shown.
+        oidc_issuer: OpenID Connect issuer whose tokens are accepted; empty: only tokens of the
+            token file.
         oidc_audience: audience that such a token must have.
-        oidc_client: id of a public client of the issuer that may use the device flow, for `iris login`; empty: none.
+        oidc_client: id of a public client of the issuer that may use the device flow, for `iris
+            login`; empty: none.
         oidc_keys: address or file of the issuer's JSON Web Key Set.
         oidc_user_claim: the claim that holds the user's name.
-        oidc_roles_claim: the claim that holds roles, a list or words; ``realm_access.roles`` is one within another.
+        oidc_roles_claim: the claim that holds roles, a list or words; ``realm_access.roles`` is one
+            within another.
         oidc_admin_roles: values of the claim of roles that make a caller an admin.
         oidc_user_roles: roles of users; empty: everybody the issuer knows.
     """
@@ -112,7 +120,9 @@ class GatewaySettings(msgspec.Struct, frozen=True):
     oidc_client: str = ""
 
     def check_forms(self) -> None:
-        """Raises BadSetting for an address, a URL or a network that cannot be one, and for a part of an issuer."""
+        """Raises BadSetting for an address, a URL or a network that cannot be one, and for a part
+        of an issuer.
+        """
         self.address()
         self.issuer()
         try:
@@ -127,13 +137,23 @@ class GatewaySettings(msgspec.Struct, frozen=True):
         """Host and port. Raises BadSetting, also when anyone on the network could act as admin."""
         host, port = read_address("gateway", self.http)
         if not (self.token_file or self.oidc_issuer) and not is_loopback(host):
-            raise BadSetting(f"[gateway] http: {host} is reachable from other hosts, so token_file is required")
+            raise BadSetting(
+                f"[gateway] http: {host} is reachable from other hosts, so token_file is required"
+            )
         return host, port
 
     def issuer(self) -> IssuerSettings | None:
         """The issuer of people's tokens, None when there is none. Raises BadSetting."""
-        needed = {"issuer": self.oidc_issuer, "audience": self.oidc_audience, "keys": self.oidc_keys}
-        others = {"client": self.oidc_client, "admin_roles": self.oidc_admin_roles, "user_roles": self.oidc_user_roles}
+        needed = {
+            "issuer": self.oidc_issuer,
+            "audience": self.oidc_audience,
+            "keys": self.oidc_keys,
+        }
+        others = {
+            "client": self.oidc_client,
+            "admin_roles": self.oidc_admin_roles,
+            "user_roles": self.oidc_user_roles,
+        }
         given = [name for name, value in {**needed, **others}.items() if value]
         if not given:
             return None

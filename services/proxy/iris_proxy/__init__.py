@@ -1,1 +1,3 @@
-"""The reverse proxy in front of deployments: ``/d/<name>/...`` to one of the deployment's routes."""
+"""The reverse proxy in front of deployments: ``/d/<name>/...`` to one of the deployment's
+routes.
+"""

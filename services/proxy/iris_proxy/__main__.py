@@ -4,4 +4,6 @@ from iris_proxy.service import main
 from iris_proxy.settings import ProxySettings
 from iris_service.run import run_service
 
-run_service("proxy", ProxySettings, main, flags={"workers": "processes that serve the address together"})
+run_service(
+    "proxy", ProxySettings, main, flags={"workers": "processes that serve the address together"}
+)

@@ -54,7 +54,9 @@ class Upload:
             raise self._too_long()
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        """The parts of the body. Raises ProxyRefusal when it is too long, too slow, or does not match its framing."""
+        """The parts of the body. Raises ProxyRefusal when it is too long, too slow, or does not
+        match its framing.
+        """
         self.begun = True
         request = self._request
         if request.headers.get("Expect", "").lower() == "100-continue":
@@ -75,7 +77,9 @@ class Upload:
             idle = f"nothing of the body came for {self._policy.idle_s:g} s"
             raise ProxyRefusal("body_timeout", idle, closes=True) from None
         except (web.RequestPayloadError, HttpProcessingError) as error:
-            raise ProxyRefusal("bad_request", f"the body cannot be read: {error}", closes=True) from error
+            raise ProxyRefusal(
+                "bad_request", f"the body cannot be read: {error}", closes=True
+            ) from error
 
     def _too_long(self) -> ProxyRefusal:
         most = f"a request to this deployment may have {self._policy.body_bytes} bytes"
@@ -86,8 +90,8 @@ class Exchange:
     """One request and its answer.
 
     Args:
-        credentials: tokens that are not forwarded unless the deployment asks for them. trusted: whether the client is a
-            trusted proxy. on_ejected: told of a route that is ejected.
+        credentials: tokens that are not forwarded unless the deployment asks for them. trusted:
+            whether the client is a trusted proxy. on_ejected: told of a route that is ejected.
 
     Attributes:
         waited_s: until the head of the route's answer; None without one.
@@ -128,7 +132,11 @@ class Exchange:
             trusted=trusted,
             withheld=_nothing if self._policy.forward_authorization else credentials.accepts,
         )
-        length = request.content_length if self._upload is not None else _length_of_nothing(request.method)
+        length = (
+            request.content_length
+            if self._upload is not None
+            else _length_of_nothing(request.method)
+        )
         self._chunked = self._upload is not None and length is None
         if length is not None:
             self._fields.append(("Content-Length", str(length)))
@@ -136,7 +144,9 @@ class Exchange:
             self._fields += [("Connection", "Upgrade"), ("Upgrade", "websocket")]
 
     async def run(self, budget: RetryBudget, on_retry: Callable[[], None]) -> web.StreamResponse:
-        """Send the request, retry where allowed, and forward the answer. Raises ProxyRefusal without an answer."""
+        """Send the request, retry where allowed, and forward the answer. Raises ProxyRefusal
+        without an answer.
+        """
         if self._upload is not None:
             self._upload.check_length()
         total_s = self._policy.total_s
@@ -147,11 +157,15 @@ class Exchange:
                 return await self._attempts(budget, on_retry)
         except TimeoutError:
             if self._reply is None:
-                raise ProxyRefusal("gateway_timeout", f"there was no answer within {total_s:g} s") from None
+                raise ProxyRefusal(
+                    "gateway_timeout", f"there was no answer within {total_s:g} s"
+                ) from None
             self._cut_off()
             return self._reply
 
-    async def _attempts(self, budget: RetryBudget, on_retry: Callable[[], None]) -> web.StreamResponse:
+    async def _attempts(
+        self, budget: RetryBudget, on_retry: Callable[[], None]
+    ) -> web.StreamResponse:
         budget.request()
         key, tried, fresh = self._key(), list[RouteLoad](), False
         route = await self._balancer.acquire(key)
@@ -210,7 +224,9 @@ class Exchange:
         switched = answer.head.code == 101
         if switched and not self._upgrade:
             raise ProxyRefusal("bad_gateway", "the route switched protocols unasked")
-        early = self._upload is not None and not self._request.content.at_eof()  # what still comes of it is nobody's
+        early = (
+            self._upload is not None and not self._request.content.at_eof()
+        )  # what still comes of it is nobody's
         reply = Reply(self._request, answer.head, closes=early)
         try:
             await reply.begin(self._cookie())
@@ -241,7 +257,9 @@ class Exchange:
         return [("Set-Cookie", f"{AFFINITY_COOKIE}={self._new_cookie}; {scope}")]
 
     def _where_to_retry(self, failure: Failure, budget: RetryBudget) -> Retry:
-        """Where the request is sent again; a refused connection costs the routes nothing and the budget neither."""
+        """Where the request is sent again; a refused connection costs the routes nothing and the
+        budget neither.
+        """
         upload = self._upload
         sent = SentRequest(
             self._request.method,
@@ -259,11 +277,15 @@ class Exchange:
 
     def _refused(self, error: NoAnswer) -> ProxyRefusal:
         """The answer for a request without one, with the reason why no other route gets it."""
-        begun = f"{error}; {_BEGUN}" if self._begun and self._policy.retry == "never" else str(error)
+        begun = (
+            f"{error}; {_BEGUN}" if self._begun and self._policy.retry == "never" else str(error)
+        )
         return ProxyRefusal("gateway_timeout" if error.status == 504 else "bad_gateway", begun)
 
     def _key(self) -> str:
-        """The affinity key of this request, empty for any route. A client without the cookie gets one."""
+        """The affinity key of this request, empty for any route. A client without the cookie gets
+        one.
+        """
         source, _, name = self._policy.affinity.partition(":")
         if source == "header":
             return self._request.headers.get(name, "")

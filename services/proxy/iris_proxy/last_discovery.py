@@ -28,7 +28,9 @@ class LastDiscovery:
         self._path = Path(path) if path else None
 
     def read(self) -> dict[str, Entry] | None:
-        """What was written last, which may be empty; None when there is no file, or one that cannot be used."""
+        """What was written last, which may be empty; None when there is no file, or one that cannot
+        be used.
+        """
         if self._path is None:
             return None
         try:

@@ -1,7 +1,7 @@
 """Listens for clients: aiohttp's low-level server with the limits that it lacks.
 
-aiohttp cancels the handler of a disconnected client. This module adds: a timeout of request heads, and a limit of
-connections are served. Source: docs/design/serving.md#proxy-rules.
+aiohttp cancels the handler of a disconnected client. This module adds: a timeout of request heads,
+and a limit of connections are served. Source: docs/design/serving.md#proxy-rules.
 """
 
 from __future__ import annotations
@@ -55,7 +55,9 @@ class Listener:
         logging.getLogger("aiohttp.server").addFilter(_no_mistake_of_a_client)
         self._server = _Server(self._answer, self._refuse, self._settings)
         loop = asyncio.get_running_loop()
-        self._accepting = await loop.create_server(self._server, sock=listening, ssl=tls, backlog=_BACKLOG)
+        self._accepting = await loop.create_server(
+            self._server, sock=listening, ssl=tls, backlog=_BACKLOG
+        )
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         if getattr(request.protocol, "too_many", False):
@@ -64,7 +66,9 @@ class Listener:
         return await self._handle(request)
 
     async def stop(self) -> None:
-        """Accept no more connections, close idle ones, and let requests under way finish within their time."""
+        """Accept no more connections, close idle ones, and let requests under way finish within
+        their time.
+        """
         if self._accepting is None or self._server is None:
             return
         self._accepting.close()
@@ -76,7 +80,8 @@ class Listener:
 
 
 class ClientConnection(RequestHandler):
-    """A client's connection, closed if its first request head, or one that has begun, takes longer than ``head_s``.
+    """A client's connection, closed if its first request head, or one that has begun, takes longer
+    than ``head_s``.
 
     Attributes:
         too_many: whether it is over the limit of connections.
@@ -163,11 +168,15 @@ def _unreadable(error: HttpProcessingError) -> ProxyRefusal:
     """The refusal of what the parser refuses; further lines of its message show the request."""
     why = error.message.partition("\n")[0].rstrip(":.")
     if isinstance(error, LineTooLong) or why == _TOO_MANY:
-        most = f"a target or a field may have {HEAD_LINE_BYTES} bytes, and a head {HEAD_FIELDS} fields"
+        most = (
+            f"a target or a field may have {HEAD_LINE_BYTES} bytes, and a head {HEAD_FIELDS} fields"
+        )
         return ProxyRefusal("head_too_large", most, closes=True)
     return bad_request(f"the request is not valid HTTP: {clipped(why, _SHOWN)}")
 
 
 def _no_mistake_of_a_client(record: logging.LogRecord) -> bool:
-    """Whether a record is logged: an unparsable request was answered and is not an error of the proxy."""
+    """Whether a record is logged: an unparsable request was answered and is not an error of the
+    proxy.
+    """
     return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))

@@ -19,7 +19,10 @@ class ProxyMetrics:
     def __init__(self) -> None:
         self.registry = new_registry()
         self._requests = Counter(
-            "iris_proxy_requests", "Requests to deployments, by status.", ["status"], registry=self.registry
+            "iris_proxy_requests",
+            "Requests to deployments, by status.",
+            ["status"],
+            registry=self.registry,
         )
         self._seconds = Histogram(
             "iris_proxy_request_seconds",
@@ -39,7 +42,9 @@ class ProxyMetrics:
         counter = self._by_status.get(status)
         if counter is None:
             known = status in _STATUSES or status == CLIENT_LEFT
-            counter = self._by_status[status] = self._requests.labels(str(status) if known else "other")
+            counter = self._by_status[status] = self._requests.labels(
+                str(status) if known else "other"
+            )
         counter.inc()
         self._seconds.observe(seconds)
 

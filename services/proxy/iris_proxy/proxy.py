@@ -36,7 +36,8 @@ class Proxy:
 
     Attributes:
         credentials: tokens that are not forwarded, unless a deployment asks for them.
-        current: whether the discovery has been read from the bus; until then it is that of an earlier process.
+        current: whether the discovery has been read from the bus; until then it is that of an
+            earlier process.
         woken: set when a request waits for the first route of a deployment without routes.
     """
 
@@ -66,14 +67,18 @@ class Proxy:
             except codec.Undecodable as error:
                 log.error("the routes of %s cannot be read: %s", name, error)
         self._seen = values
-        self._pool.keep({route.address for balancer in self._balancers.values() for route in balancer.routes})
+        self._pool.keep(
+            {route.address for balancer in self._balancers.values() for route in balancer.routes}
+        )
 
     def _take_up(self, name: str, discovery: Discovery) -> None:
         if name in self._balancers:
             self._balancers[name].update(discovery)
         else:
             settings = self._settings
-            self._balancers[name] = Balancer(discovery, settings.queue_requests, settings.wake_s, self.woken.set)
+            self._balancers[name] = Balancer(
+                discovery, settings.queue_requests, settings.wake_s, self.woken.set
+            )
 
     def _is_current(self, route: RouteLoad) -> bool:
         return any(route in balancer.routes for balancer in self._balancers.values())
@@ -108,7 +113,8 @@ class Proxy:
                 headers.getall("Transfer-Encoding", ()),
                 tokens=len(headers.getall("Authorization", ())),
                 http_1_1=request.version >= HttpVersion11,
-                head_bytes=len(target) + sum(len(name) + len(value) + 4 for name, value in headers.items()),
+                head_bytes=len(target)
+                + sum(len(name) + len(value) + 4 for name, value in headers.items()),
                 most_bytes=self._settings.head_bytes,
             )
             name, inner = split_target(target)
@@ -136,7 +142,9 @@ class Proxy:
     def _unknown(self, name: str) -> ProxyRefusal:
         if self.current:
             return ProxyRefusal("not_found", f"there is no deployment {name!r}")
-        return ProxyRefusal("no_discovery", f"{name!r} is not among the deployments that this proxy has stored")
+        return ProxyRefusal(
+            "no_discovery", f"{name!r} is not among the deployments that this proxy has stored"
+        )
 
     def close(self) -> None:
         self._ejected.close()
@@ -144,7 +152,9 @@ class Proxy:
 
 
 def refused(request: web.BaseRequest, refusal: ProxyRefusal) -> web.Response:
-    """The response for a refusal: a page for somebody who opened the address in a browser, else JSON."""
+    """The response for a refusal: a page for somebody who opened the address in a browser, else
+    JSON.
+    """
     if request.method == "GET" and "text/html" in request.headers.get("Accept", ""):
         body, headers = refusal.page(), refusal.headers("text/html; charset=utf-8")
     else:

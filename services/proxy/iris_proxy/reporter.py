@@ -1,4 +1,5 @@
-"""Reports the load of deployments with a scaling rule, and requests: every second, and at once when one wakes.
+"""Reports the load of deployments with a scaling rule, and requests: every second, and at once when
+one wakes.
 
 Source: docs/design/serving.md#scale.
 """
@@ -21,7 +22,9 @@ REPORT_S = 1.0
 
 
 class LoadReporter:
-    """The reporter of one proxy process, with its own id: the state service adds up the reports of all processes."""
+    """The reporter of one proxy process, with its own id: the state service adds up the reports of
+    all processes.
+    """
 
     def __init__(self, proxy: Proxy, bus: Bus) -> None:
         self._proxy = proxy
@@ -34,7 +37,9 @@ class LoadReporter:
         while not self._leaving:
             loads, requests = self._proxy.loads(), self._proxy.requests()
             if loads or requests:
-                self._bus.publish(LOADS, codec.pack(LoadReport(self._name, loads, requests=requests)))
+                self._bus.publish(
+                    LOADS, codec.pack(LoadReport(self._name, loads, requests=requests))
+                )
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(REPORT_S):
                     await self._proxy.woken.wait()

@@ -1,4 +1,5 @@
-"""The proxy's shell: follows the discovery, listens, publishes its address, and drains when it stops.
+"""The proxy's shell: follows the discovery, listens, publishes its address, and drains when it
+stops.
 
 Source: docs/design/serving.md#what-to-build, docs/ARCHITECTURE.md#serving.
 """
@@ -63,9 +64,14 @@ async def serve(service: Service[ProxySettings]) -> None:
     known = last.read()
     proxy.update(known or {})
     current = asyncio.Event()
-    service.spawn(follow_discovery(service, proxy, last, current, 0.0 if known is None else math.inf))
+    service.spawn(
+        follow_discovery(service, proxy, last, current, 0.0 if known is None else math.inf)
+    )
     if known is not None:
-        log.info("serving the last discovery until the bus answers", extra={"file": settings.discovery_file})
+        log.info(
+            "serving the last discovery until the bus answers",
+            extra={"file": settings.discovery_file},
+        )
     else:
         await current.wait()
     if settings.token_file:
@@ -74,16 +80,25 @@ async def serve(service: Service[ProxySettings]) -> None:
         service.spawn(certificate.keep_reading())
     await listener.start(listening, certificate.context if certificate is not None else None)
     await service.serve_metrics(proxy.metrics.registry)
-    write_port(listening, settings.port_file or os.environ.get("IRIS_PORT_FILE", ""), tls=certificate is not None)
+    write_port(
+        listening,
+        settings.port_file or os.environ.get("IRIS_PORT_FILE", ""),
+        tls=certificate is not None,
+    )
     await service.stop.wait()
     await listener.stop()
     proxy.close()
 
 
 async def follow_discovery(
-    service: Service[ProxySettings], proxy: Proxy, last: LastDiscovery, current: asyncio.Event, retry_for_s: float
+    service: Service[ProxySettings],
+    proxy: Proxy,
+    last: LastDiscovery,
+    current: asyncio.Event,
+    retry_for_s: float,
 ) -> None:
-    """Apply every change of the discovery and report the load; while the bus is unreachable the last set stays in use.
+    """Apply every change of the discovery and report the load; while the bus is unreachable the
+    last set stays in use.
 
     Args:
         current: set when the discovery has been read from the bus.

@@ -1,4 +1,6 @@
-"""The section ``[proxy]`` of `iris.toml`. What one deployment allows is in its own specification (`ProxyPolicy`)."""
+"""The section ``[proxy]`` of `iris.toml`. What one deployment allows is in its own specification
+(`ProxyPolicy`).
+"""
 
 from __future__ import annotations
 
@@ -16,25 +18,33 @@ class ProxySettings(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         http: `host:port` to listen at; port 0 takes a free one.
-        tls_cert: PEM file of the certificate with its chain, for HTTPS; empty: plain HTTP. A changed file is read again
-            within seconds.
+        tls_cert: PEM file of the certificate with its chain, for HTTPS; empty: plain HTTP. A
+            changed file is read again within seconds.
         tls_key: PEM file of its key.
-        port_file: where the address is written once the proxy is ready; ``IRIS_PORT_FILE`` says the same.
-        discovery_file: where the last discovery is kept, which a proxy that starts while the bus is away serves; empty:
-            nowhere, and it listens once the bus has answered. Several proxies may share it.
+        port_file: where the address is written once the proxy is ready; ``IRIS_PORT_FILE`` says the
+            same.
+        discovery_file: where the last discovery is kept, which a proxy that starts while the bus is
+            away serves; empty: nowhere, and it listens once the bus has answered. Several proxies
+            may share it.
         token_file: the gateway's; a bearer token that is in it is not passed on to a service.
-        oidc_issuer: the gateway's; a token of this issuer for `oidc_audience` is not passed on to a service.
+        oidc_issuer: the gateway's; a token of this issuer for `oidc_audience` is not passed on to a
+            service.
         oidc_audience: the gateway's; a token for a service's own audience is passed on.
-        trusted: networks of proxies in front of this one, whose ``X-Forwarded-*`` is believed, e.g. ``10.0.0.0/8``.
+        trusted: networks of proxies in front of this one, whose ``X-Forwarded-*`` is believed, e.g.
+            ``10.0.0.0/8``.
         head_s: timeout of a request's head.
         idle_s: how long a connection without a request stays open, to clients and to routes.
         head_bytes: size of a request's head.
         max_connections: of clients that each process serves; a request on one more is answered 503.
         queue_requests: of one deployment that may wait for a route with room.
-        wake_s: how long a request may wait for the first route of a deployment that was scaled to none.
-        drain_s: how long requests under way may take when the proxy stops; less than ``[run] drain_s``.
-        workers: processes that serve together; each has its own metrics, on ports counted from ``[run] metrics``.
-        reuse_port: other processes of this user may listen on the same address, and get their share of connections.
+        wake_s: how long a request may wait for the first route of a deployment that was scaled to
+            none.
+        drain_s: how long requests under way may take when the proxy stops; less than ``[run]
+            drain_s``.
+        workers: processes that serve together; each has its own metrics, on ports counted from
+            ``[run] metrics``.
+        reuse_port: other processes of this user may listen on the same address, and get their share
+            of connections.
     """
 
     http: str = "127.0.0.1:8090"
@@ -57,7 +67,9 @@ class ProxySettings(msgspec.Struct, frozen=True, kw_only=True):
     reuse_port: bool = False
 
     def check_forms(self) -> None:
-        """Raises BadSetting for an address or a network that cannot be one, and for a part of an issuer."""
+        """Raises BadSetting for an address or a network that cannot be one, and for a part of an
+        issuer.
+        """
         self.address()
         self.networks()
         given = {"oidc_issuer": self.oidc_issuer, "oidc_audience": self.oidc_audience}

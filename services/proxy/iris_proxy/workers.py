@@ -1,7 +1,7 @@
 """Supervises several proxy processes that listen on one address.
 
-The kernel assigns each connection to one of them (``SO_REUSEPORT``). Each follows the discovery and serves its
-own metrics. See also: `service` is one of them.
+The kernel assigns each connection to one of them (``SO_REUSEPORT``). Each follows the discovery and
+serves its own metrics. See also: `service` is one of them.
 """
 
 from __future__ import annotations
@@ -29,16 +29,25 @@ _LOOK_S = 0.1
 
 
 async def keep(service: Service[ProxySettings]) -> None:
-    """Run the workers until stopped. Raises BadSetting when they cannot start, Unavailable when that may pass."""
-    with listen("proxy", *service.settings.address(), shared=True) as held, tempfile.TemporaryDirectory() as ready:
+    """Run the workers until stopped. Raises BadSetting when they cannot start, Unavailable when
+    that may pass.
+    """
+    with (
+        listen("proxy", *service.settings.address(), shared=True) as held,
+        tempfile.TemporaryDirectory() as ready,
+    ):
         host, port = held.getsockname()[:2]
-        workers = [ChildProcess(program) for program in _programs(service, f"{host}:{port}", Path(ready))]
+        workers = [
+            ChildProcess(program) for program in _programs(service, f"{host}:{port}", Path(ready))
+        ]
         try:
             for worker in workers:
                 worker.spawn(_now())
             await _until_ready(service, workers, Path(ready))
             tls = bool(service.settings.tls_cert)
-            write_port(held, service.settings.port_file or os.environ.get("IRIS_PORT_FILE", ""), tls=tls)
+            write_port(
+                held, service.settings.port_file or os.environ.get("IRIS_PORT_FILE", ""), tls=tls
+            )
             service.announce()
             await _look_after(service, workers)
         finally:
@@ -67,8 +76,12 @@ def _counted(address: str, number: int) -> str:
     return f"{host}:{int(port) and int(port) + number}"
 
 
-async def _until_ready(service: Service[ProxySettings], workers: list[ChildProcess], ready: Path) -> None:
-    """Raises BadSetting when a worker ends for its settings instead, Unavailable when it ends otherwise."""
+async def _until_ready(
+    service: Service[ProxySettings], workers: list[ChildProcess], ready: Path
+) -> None:
+    """Raises BadSetting when a worker ends for its settings instead, Unavailable when it ends
+    otherwise.
+    """
     while not service.stop.is_set() and not _all_ready(workers, ready):
         for worker in workers:
             code = worker.look(_now())

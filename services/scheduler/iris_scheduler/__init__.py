@@ -1,1 +1,3 @@
-"""The scheduler: makes plans from a mirror of the state service's records. It stores nothing durable."""
+"""The scheduler: makes plans from a mirror of the state service's records. It stores nothing
+durable.
+"""

@@ -1,6 +1,8 @@
-"""Results of earlier cycles, cached so that a cycle examines only what may have changed. It decides nothing.
+"""Results of earlier cycles, cached so that a cycle examines only what may have changed. It decides
+nothing.
 
-Clearing the cache changes no placement: the next cycle examines every class and publishes every reason.
+Clearing the cache changes no placement: the next cycle examines every class and publishes every
+    reason.
 """
 
 from __future__ import annotations
@@ -16,7 +18,9 @@ from iris_scheduler.settings import SchedulerSettings
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """Rejections of a job's placements by the state service: how many in a row, why, and when to try again."""
+    """Rejections of a job's placements by the state service: how many in a row, why, and when to
+    try again.
+    """
 
     times: int
     why: str
@@ -36,11 +40,13 @@ class CycleFindings:
     """The results of one cycle.
 
     Attributes:
-        full: classes of which no further task fits anywhere. unschedulable: classes that no eviction would help.
+        full: classes of which no further task fits anywhere. unschedulable: classes that no
+            eviction would help.
         several: those of them that several evictions at once would help.
         classes: reasons published for all jobs of a class. jobs: reasons published for single jobs.
         stuck: workers with an attempt that does not stop in time, which reasons name.
-        reserved: slots reserved for gangs, and for which; ``unschedulable`` is valid for these reservations only.
+        reserved: slots reserved for gangs, and for which; ``unschedulable`` is valid for these
+            reservations only.
     """
 
     full: set[JobClass] = field(default_factory=set)
@@ -81,7 +87,9 @@ class Cache:
         self.jobs.update(findings.jobs)
 
     def refuse(self, job: int, why: str, now_ms: int, settings: SchedulerSettings) -> None:
-        """Pause a job whose placement was rejected, longer each time in a row, and examine every class again."""
+        """Pause a job whose placement was rejected, longer each time in a row, and examine every
+        class again.
+        """
         times = self.backoffs[job].times + 1 if job in self.backoffs else 1
         self.backoffs[job] = Backoff(times, why, now_ms + settings.rejected_backoff_ms(times))
         self.last.full.clear()

@@ -1,4 +1,5 @@
-"""The inputs of one cycle: the records, the cache of earlier cycles, and the time. It decides nothing.
+"""The inputs of one cycle: the records, the cache of earlier cycles, and the time. It decides
+nothing.
 
 Nothing here changes while a plan is made, except the time at which the next one is due.
 """
@@ -15,21 +16,27 @@ class Cycle:
     """The input of one plan.
 
     Attributes:
-        columns: the workers. classes: classes with pending jobs, in the order in which they were first seen.
-        special: pending jobs that are examined task by task: some task is nominated to a worker, excluded from one, or
-            was rejected.
-        stuck: workers with an attempt that was ordered to stop and has not stopped within ``stop_timeout_s``.
+        columns: the workers. classes: classes with pending jobs, in the order in which they were
+            first seen.
+        special: pending jobs that are examined task by task: some task is nominated to a worker,
+            excluded from one, or was rejected.
+        stuck: workers with an attempt that was ordered to stop and has not stopped within
+            ``stop_timeout_s``.
         wake_ms: the earliest time at which the same records would give another plan.
     """
 
-    def __init__(self, mirror: Mirror, cache: Cache, now_ms: int, settings: SchedulerSettings) -> None:
+    def __init__(
+        self, mirror: Mirror, cache: Cache, now_ms: int, settings: SchedulerSettings
+    ) -> None:
         self.mirror = mirror
         self.cache = cache
         self.now_ms = now_ms
         self.settings = settings
         self.columns: Columns = mirror.hosts.columns()
         self.classes = [kind for kind in mirror.classes() if kind.waiting]
-        self.special = frozenset([*mirror.special(), *(job for job in cache.backoffs if mirror.queue.pending(job))])
+        self.special = frozenset(
+            [*mirror.special(), *(job for job in cache.backoffs if mirror.queue.pending(job))]
+        )
         self.stuck = frozenset(mirror.hosts.stuck(now_ms - settings.stop_timeout_ms))
         self.wake_ms: int | None = None
 
@@ -49,11 +56,17 @@ class Cycle:
         return amounts
 
     def delayed(self, job: int, index: int | None = None) -> tuple[int, ...]:
-        """Slots from which one task, or all tasks of a job together, are excluded now, ascending."""
+        """Slots from which one task, or all tasks of a job together, are excluded now,
+        ascending.
+        """
         tasks = self.mirror.avoids.get(job, {})
         chosen = tasks.values() if index is None else [tasks.get(index, {})]
-        workers = {worker for one in chosen for worker, until_ms in one.items() if until_ms > self.now_ms}
-        return tuple(sorted(self.columns.slot[worker] for worker in workers if worker in self.columns.slot))
+        workers = {
+            worker for one in chosen for worker, until_ms in one.items() if until_ms > self.now_ms
+        }
+        return tuple(
+            sorted(self.columns.slot[worker] for worker in workers if worker in self.columns.slot)
+        )
 
     def is_paused(self, job: int) -> bool:
         """Whether the state service rejected this job a moment ago, so that it pauses."""

@@ -1,8 +1,9 @@
 """Invalidates results of earlier cycles, so that only what may have changed is examined again.
 
-Free capacity shrinks by placement and grows only on workers that the mirror reports. So a class that did not fit still
-does not fit unless a grown worker has enough free for it, and a class that no eviction helped is still unschedulable
-unless a worker it may use has grown or other workers are reserved for gangs.
+Free capacity shrinks by placement and grows only on workers that the mirror reports. So a class
+that did not fit still does not fit unless a grown worker has enough free for it, and a class that
+no eviction helped is still unschedulable unless a worker it may use has grown or other workers are
+reserved for gangs.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from iris_scheduler.place.assignments import Given
 
 
 def still_full(cycle: Cycle, room: Room) -> frozenset[JobClass]:
-    """Classes that need not be examined: no further task fits, and none of their gangs is due for a reservation."""
+    """Classes that need not be examined: no further task fits, and none of their gangs is due for a
+    reservation.
+    """
     last = cycle.cache.last
     known = [kind for kind in cycle.classes if kind in last.full]
     if not known or cycle.cache.columns is not cycle.columns or last.stuck != cycle.stuck:
@@ -27,46 +30,62 @@ def still_full(cycle: Cycle, room: Room) -> frozenset[JobClass]:
     return frozenset(
         kind
         for kind in known
-        if not _has_room(cycle, room, kind, grown) and (not kind.is_gang or cycle.may_wait(job_at(kind.waiting[0])))
+        if not _has_room(cycle, room, kind, grown)
+        and (not kind.is_gang or cycle.may_wait(job_at(kind.waiting[0])))
     )
 
 
 def still_unschedulable(cycle: Cycle, reserved: frozenset[tuple[int, int]]) -> set[JobClass]:
-    """Classes for which no eviction need be tried in this cycle; ``reserved``: slots reserved now, and for which
-    gang.
+    """Classes for which no eviction need be tried in this cycle; ``reserved``: slots reserved now,
+    and for which gang.
     """
     last = cycle.cache.last
-    if not last.unschedulable or cycle.cache.columns is not cycle.columns or last.reserved != reserved:
+    if (
+        not last.unschedulable
+        or cycle.cache.columns is not cycle.columns
+        or last.reserved != reserved
+    ):
         return set()
     grown = _grown(cycle)
-    return {kind for kind in last.unschedulable if kind.waiting and not _may_be_helped(cycle, kind, grown)}
+    return {
+        kind
+        for kind in last.unschedulable
+        if kind.waiting and not _may_be_helped(cycle, kind, grown)
+    }
 
 
-def soon_helped(cycle: Cycle, given: Sequence[Given], unschedulable: Iterable[JobClass]) -> set[JobClass]:
+def soon_helped(
+    cycle: Cycle, given: Sequence[Given], unschedulable: Iterable[JobClass]
+) -> set[JobClass]:
     """Classes for which an attempt placed in this cycle may be a useful victim in the next.
 
-    For a gang it may be evicted together with others. A single task evicts only one attempt: a new one frees no more
-    than it took, but that may suffice together with what is stopping on the same worker.
+    For a gang it may be evicted together with others. A single task evicts only one attempt: a new
+    one frees no more than it took, but that may suffice together with what is stopping on the same
+    worker.
     """
     kinds = cycle.mirror.kinds
     lowest = max((kinds[one.job].band for one in given), default=None)
     if lowest is None:
         return set()
-    coming = {cycle.columns.slot[name] for name in cycle.mirror.hosts.ending if name in cycle.columns.slot}
-    beside = max((kinds[one.job].band for one in given if coming.intersection(one.slots)), default=None)
+    coming = {
+        cycle.columns.slot[name] for name in cycle.mirror.hosts.ending if name in cycle.columns.slot
+    }
+    beside = max(
+        (kinds[one.job].band for one in given if coming.intersection(one.slots)), default=None
+    )
     return {kind for kind in unschedulable if (lowest if kind.is_gang else beside or 0) > kind.band}
 
 
 def _may_be_helped(cycle: Cycle, kind: JobClass, grown: Slots) -> bool:
-    """Whether a class may be helped: a single task on a worker it may use; a gang also by a session elsewhere that has
-    ended.
+    """Whether a class may be helped: a single task on a worker it may use; a gang also by a session
+    elsewhere that has ended.
     """
     return bool(len(grown)) if kind.is_gang else bool(cycle.columns.usable(kind).mask[grown].any())
 
 
 def _grown(cycle: Cycle) -> Slots:
-    """Workers that may have more free capacity, and those with nominations, because a nomination may have become
-    invalid.
+    """Workers that may have more free capacity, and those with nominations, because a nomination
+    may have become invalid.
     """
     names = cycle.mirror.hosts.grown | set(cycle.mirror.nominations.values())
     slots = [cycle.columns.slot[name] for name in names if name in cycle.columns.slot]

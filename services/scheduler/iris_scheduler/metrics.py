@@ -19,16 +19,26 @@ class SchedulerMetrics:
     def __init__(self, age_s: Callable[[], float]) -> None:
         self.registry = new_registry()
         self._cycle = Histogram(
-            "iris_scheduler_cycle_seconds", "Time to make one plan.", buckets=SECONDS, registry=self.registry
+            "iris_scheduler_cycle_seconds",
+            "Time to make one plan.",
+            buckets=SECONDS,
+            registry=self.registry,
         )
         assignments = Counter(
-            "iris_scheduler_assignments", "Tasks given a place that was taken.", ["kind"], registry=self.registry
+            "iris_scheduler_assignments",
+            "Tasks given a place that was taken.",
+            ["kind"],
+            registry=self.registry,
         )
         self._tasks, self._gangs = assignments.labels("task"), assignments.labels("gang")
         self._evictions = Counter(
-            "iris_scheduler_evictions", "Attempts asked to make way for a higher band.", registry=self.registry
+            "iris_scheduler_evictions",
+            "Attempts asked to make way for a higher band.",
+            registry=self.registry,
         )
-        age = Gauge("iris_snapshot_age_seconds", "Age of what the scheduler knows.", registry=self.registry)
+        age = Gauge(
+            "iris_snapshot_age_seconds", "Age of what the scheduler knows.", registry=self.registry
+        )
         age.set_function(age_s)
 
     def cycle(self, seconds: float) -> None:

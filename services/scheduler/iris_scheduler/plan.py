@@ -1,8 +1,10 @@
-"""Makes the plan of one cycle: assignments, preemptions, and the reasons why other work is pending. A pure function.
+"""Makes the plan of one cycle: assignments, preemptions, and the reasons why other work is pending.
+A pure function.
 
-The same mirror, cache, time and settings give the same bytes. Bands are handled in order; in each, gangs, then single
-tasks by first fit, then those over quota in the same way; then preemption; then reasons. `Cycle` holds the input of
-all, `Assignments` the result of the two placers, `Preemption` the evictions, `CycleOutcome` the input of reasons.
+The same mirror, cache, time and settings give the same bytes. Bands are handled in order; in each,
+gangs, then single tasks by first fit, then those over quota in the same way; then preemption; then
+reasons. `Cycle` holds the input of all, `Assignments` the result of the two placers, `Preemption`
+the evictions, `CycleOutcome` the input of reasons.
 Source: docs/ARCHITECTURE.md#the-path-of-one-job, step 3; docs/design/semantics.md#order.
 """
 
@@ -39,7 +41,8 @@ class Decision:
     Attributes:
         columns: the workers it is about. gangs, singles: members of gangs and single tasks placed.
         wake_ms: None when nothing changes by waiting.
-        left: jobs whose reasons did not fit into the plan; of a full plan all whose reasons are due.
+        left: jobs whose reasons did not fit into the plan; of a full plan all whose reasons are
+            due.
     """
 
     plan: Plan
@@ -53,19 +56,25 @@ class Decision:
     @property
     def is_empty(self) -> bool:
         """Whether the plan contains nothing."""
-        return not (self.plan.placements or self.plan.evictions or self.plan.reasons or self.plan.extensions)
+        return not (
+            self.plan.placements or self.plan.evictions or self.plan.reasons or self.plan.extensions
+        )
 
 
 def plan(
-    mirror: Mirror, cache: Cache, now_ms: int, settings: SchedulerSettings, most: int = PLACED_AT_ONCE
+    mirror: Mirror,
+    cache: Cache,
+    now_ms: int,
+    settings: SchedulerSettings,
+    most: int = PLACED_AT_ONCE,
 ) -> Decision:
     """Decide one cycle without changing the arguments.
 
     Args:
         cache: results of earlier cycles; an empty cache gives the same placements and evictions.
         now_ms: the time, for delays, timeout and time limits.
-        most: how many tasks a plan places at most, but one job at least. A plan that reaches it ends there: the next
-            cycle, which is due at once, examines the rest.
+        most: how many tasks a plan places at most, but one job at least. A plan that reaches it
+            ends there: the next cycle, which is due at once, examines the rest.
     """
     cycle = Cycle(mirror, cache, now_ms, settings)
     assignments = Assignments(cycle, most)
@@ -73,7 +82,11 @@ def plan(
     gangs, tasks = GangPlacer(cycle, assignments, skipped), TaskPlacer(cycle, assignments, skipped)
     for band in sorted({kind.band for kind in cycle.classes}):
         _place_band(cycle, assignments, band, gangs, tasks)
-    rest = _next_cycle(cycle) if assignments.is_full else _unplaced(cycle, assignments, skipped, gangs, tasks)
+    rest = (
+        _next_cycle(cycle)
+        if assignments.is_full
+        else _unplaced(cycle, assignments, skipped, gangs, tasks)
+    )
     given = assignments.within()
     placed = sum(len(one.indexes) for one in given)
     of_gangs = sum(len(one.indexes) for one in given if mirror.kinds[one.job].is_gang)
@@ -83,7 +96,15 @@ def plan(
         extensions=rest.extensions,
     )
     placed += sum(len(one.indexes) for one in rest.extensions)
-    return Decision(made, rest.findings, cycle.columns, cycle.wake_ms, of_gangs, placed - of_gangs, rest.updates.left)
+    return Decision(
+        made,
+        rest.findings,
+        cycle.columns,
+        cycle.wake_ms,
+        of_gangs,
+        placed - of_gangs,
+        rest.updates.left,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,18 +121,26 @@ def _next_cycle(cycle: Cycle) -> _Rest:
     """The next cycle examines whatever this one did not place."""
     cycle.wake_at(cycle.now_ms)
     changes = cycle.mirror.changes
-    return _Rest(CycleFindings(stuck=cycle.stuck), ReasonUpdate(left=changes.fresh | changes.counted))
+    return _Rest(
+        CycleFindings(stuck=cycle.stuck), ReasonUpdate(left=changes.fresh | changes.counted)
+    )
 
 
 def _unplaced(
-    cycle: Cycle, assignments: Assignments, skipped: frozenset[JobClass], gangs: GangPlacer, tasks: TaskPlacer
+    cycle: Cycle,
+    assignments: Assignments,
+    skipped: frozenset[JobClass],
+    gangs: GangPlacer,
+    tasks: TaskPlacer,
 ) -> _Rest:
     """Preempt for what is not placed, and find why it waits."""
     full = gangs.full | tasks.full
     reserved = frozenset(assignments.reservations.gangs())
     preemption = Preemption(cycle, assignments, still_unschedulable(cycle, reserved))
     preemption.run(full)
-    updates = changed_reasons(CycleOutcome(cycle, assignments, preemption, skipped, full, gangs.apart))
+    updates = changed_reasons(
+        CycleOutcome(cycle, assignments, preemption, skipped, full, gangs.apart)
+    )
     unschedulable = preemption.unschedulable - preemption.claiming - preemption.protected.keys()
     unschedulable -= soon_helped(cycle, assignments.given, unschedulable)
     evictions = _first(preemption.made)
@@ -122,14 +151,22 @@ def _unplaced(
     if is_cut or reserved:  # the next cycle may have more capacity although no worker has grown
         full = set()
     findings = CycleFindings(
-        full, unschedulable, preemption.several, updates.classes, updates.jobs, cycle.stuck, reserved
+        full,
+        unschedulable,
+        preemption.several,
+        updates.classes,
+        updates.jobs,
+        cycle.stuck,
+        reserved,
     )
     extensions = () if is_cut else tuple(ChainPlacer(cycle, assignments).extensions())
     return _Rest(findings, updates, evictions, extensions)
 
 
 def _first(evictions: Sequence[Eviction]) -> tuple[Eviction, ...]:
-    """Evictions of at most `PLACED_AT_ONCE` tasks, at least one; the rest follows in the next cycle."""
+    """Evictions of at most `PLACED_AT_ONCE` tasks, at least one; the rest follows in the next
+    cycle.
+    """
     ends = accumulate(len(one.victims) + len(one.nominations) for one in evictions)
     within = sum(end <= PLACED_AT_ONCE for end in ends)
     return tuple(evictions[: max(1, within)])
@@ -147,7 +184,9 @@ def _place_band(
     _place(later, tasks, assignments, over_quota=True)
 
 
-def _turn(cycle: Cycle, placer: GangPlacer | TaskPlacer, is_meant: Callable[[JobClass], bool]) -> Iterator[int]:
+def _turn(
+    cycle: Cycle, placer: GangPlacer | TaskPlacer, is_meant: Callable[[JobClass], bool]
+) -> Iterator[int]:
     """The jobs of some classes in queue order."""
     mirror = cycle.mirror
     special = [place_of(mirror.jobs[job]) for job in cycle.special if is_meant(mirror.kinds[job])]
@@ -155,7 +194,11 @@ def _turn(cycle: Cycle, placer: GangPlacer | TaskPlacer, is_meant: Callable[[Job
 
 
 def _place(
-    jobs: Iterable[int], placer: GangPlacer | TaskPlacer, assignments: Assignments, *, over_quota: bool
+    jobs: Iterable[int],
+    placer: GangPlacer | TaskPlacer,
+    assignments: Assignments,
+    *,
+    over_quota: bool,
 ) -> list[int]:
     """Place jobs until the plan is full; returns the jobs that yielded to other users, in order."""
     yielded = []
@@ -167,9 +210,14 @@ def _place(
     return yielded
 
 
-def _placements(columns: Columns, given: Sequence[Given]) -> tuple[tuple[str, ...], tuple[Placement, ...]]:
+def _placements(
+    columns: Columns, given: Sequence[Given]
+) -> tuple[tuple[str, ...], tuple[Placement, ...]]:
     """The names of all workers used, and the placements that refer to them by index."""
     used = sorted({slot for one in given for slot in one.slots})
     number = {slot: position for position, slot in enumerate(used)}
-    placements = [Placement(one.job, tuple(one.indexes), tuple([number[slot] for slot in one.slots])) for one in given]
+    placements = [
+        Placement(one.job, tuple(one.indexes), tuple([number[slot] for slot in one.slots]))
+        for one in given
+    ]
     return tuple([columns.names[slot] for slot in used]), tuple(placements)

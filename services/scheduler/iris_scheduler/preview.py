@@ -30,7 +30,8 @@ VICTIMS = 1000
 def preview(
     mirror: Mirror, cache: Cache, request: PlanRequest, now_ms: int, settings: SchedulerSettings
 ) -> PlanPreview:
-    """Predict what would happen to a job if it were submitted now. The mirror is unchanged afterwards.
+    """Predict what would happen to a job if it were submitted now. The mirror is unchanged
+    afterwards.
 
     Raises Invalid for a job that would be refused.
     """
@@ -59,7 +60,9 @@ def _preview_one(
 
 
 def row_of(mirror: Mirror, spec: JobSpec, user: str, now_ms: int) -> JobRow:
-    """The job as the state service would admit it: last in its band, below its parent if the parent exists."""
+    """The job as the state service would admit it: last in its band, below its parent if the parent
+    exists.
+    """
     name = JobName.job(spec.name)
     parent = next((row for row in mirror.jobs.values() if row.name == str(name.parent)), None)
     return JobRow.of(
@@ -74,7 +77,9 @@ def row_of(mirror: Mirror, spec: JobSpec, user: str, now_ms: int) -> JobRow:
 
 
 def could_ever(mirror: Mirror, kind: JobClass) -> bool:
-    """Whether registered workers could hold a task of the class, or one gang, if they were empty and accepted work."""
+    """Whether registered workers could hold a task of the class, or one gang, if they were empty
+    and accepted work.
+    """
     columns = mirror.hosts.columns()
     totals = mirror.hosts.totals()
     totals[WINDOW] = 1
@@ -88,16 +93,28 @@ def could_ever(mirror: Mirror, kind: JobClass) -> bool:
     return bool((groups.in_domains(counts >= kind.size // kind.slices) >= kind.slices).any())
 
 
-def _preview(mirror: Mirror, decision: Decision, row: JobRow, ahead: int, *, possible: bool) -> PlanPreview:
+def _preview(
+    mirror: Mirror, decision: Decision, row: JobRow, ahead: int, *, possible: bool
+) -> PlanPreview:
     placed = [
         (index, decision.plan.workers[worker])
         for placement in decision.plan.placements
         if placement.job == row.job
         for index, worker in zip(placement.indexes, placement.workers, strict=True)
     ]
-    evictions = [e for e in decision.plan.evictions if any(nomination.job == row.job for nomination in e.nominations)]
-    nominated = [one.worker for eviction in evictions for one in eviction.nominations if one.job == row.job]
-    victims = [str(JobName.job(mirror.jobs[v.job].name).task(v.index)) for e in evictions for v in e.victims]
+    evictions = [
+        e
+        for e in decision.plan.evictions
+        if any(nomination.job == row.job for nomination in e.nominations)
+    ]
+    nominated = [
+        one.worker for eviction in evictions for one in eviction.nominations if one.job == row.job
+    ]
+    victims = [
+        str(JobName.job(mirror.jobs[v.job].name).task(v.index))
+        for e in evictions
+        for v in e.victims
+    ]
     starting = min(row.replicas, row.max_parallel or row.replicas)
     return PlanPreview(
         verdict=_verdict(starting, len(placed), len(nominated), possible=possible),
@@ -111,11 +128,15 @@ def _preview(mirror: Mirror, decision: Decision, row: JobRow, ahead: int, *, pos
 
 
 def _levels(mirror: Mirror, row: JobRow, workers: Sequence[str]) -> tuple[tuple[str, int], ...]:
-    """Over how many domains of each level a gang would be; a worker without the attribute is one of its own."""
+    """Over how many domains of each level a gang would be; a worker without the attribute is one of
+    its own.
+    """
     columns = mirror.hosts.columns()
     has = [columns.attributes[columns.slot[worker]] for worker in workers]
     return tuple(
-        (level.key, len({one.get(level.key, number) for number, one in enumerate(has)})) for level in row.levels if has
+        (level.key, len({one.get(level.key, number) for number, one in enumerate(has)}))
+        for level in row.levels
+        if has
     )
 
 

@@ -1,8 +1,9 @@
 """The shell of the scheduler: the only module here that waits, reads the clock, or uses the bus.
 
-It keeps the mirror up to date, plans when a record has changed or when time alone would change the plan, and has one
-plan in flight at a time; later deltas are for the next plan. After any inconsistency it drops its state and requests a
-full snapshot from the state service. Source: docs/ARCHITECTURE.md#storage.
+It keeps the mirror up to date, plans when a record has changed or when time alone would change the
+plan, and has one plan in flight at a time; later deltas are for the next plan. After any
+inconsistency it drops its state and requests a full snapshot from the state service. Source:
+    docs/ARCHITECTURE.md#storage.
 """
 
 from __future__ import annotations
@@ -49,7 +50,11 @@ class Scheduler:
     """
 
     def __init__(
-        self, bus: Bus, settings: SchedulerSettings, stop: asyncio.Event, tracer: Tracer | None = None
+        self,
+        bus: Bus,
+        settings: SchedulerSettings,
+        stop: asyncio.Event,
+        tracer: Tracer | None = None,
     ) -> None:
         self._bus = bus
         self._tracer = tracer or Tracer("scheduler")
@@ -96,7 +101,9 @@ class Scheduler:
         if self._mirror is None:
             self._mirror = await self._fetch_full_snapshot(inbox)
             if self._mirror is not None and len(subscriptions) == 2:
-                subscriptions.append(await self._bus.subscribe(subjects.SCHEDULER_PLAN, self._on_question))
+                subscriptions.append(
+                    await self._bus.subscribe(subjects.SCHEDULER_PLAN, self._on_question)
+                )
             return
         arrived = await self._wait()
         await self._gather()
@@ -110,7 +117,7 @@ class Scheduler:
         self._answer_questions(mirror)
         await self._cycle(mirror)
 
-    # ── messages ────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── messages ──────────────────────────────────────────────────────────────────────────────────
 
     def _on_delta(self, message: Message) -> None:
         self._deltas.append(message.data)
@@ -126,8 +133,8 @@ class Scheduler:
             self._arrived.set()
 
     async def _wait(self) -> bool:
-        """Wait until a message arrives, time changes the plan, or the process should end. False after a long
-        silence.
+        """Wait until a message arrives, time changes the plan, or the process should end. False
+        after a long silence.
         """
         wait_s = self._settings.check_s
         if self._wake_ms is not None:
@@ -151,12 +158,14 @@ class Scheduler:
         return False
 
     def _now_ms(self) -> int:
-        """The state service's time, in which delays and timeouts are measured; this host's clock may differ."""
+        """The state service's time, in which delays and timeouts are measured; this host's clock
+        may differ.
+        """
         return self._steady_ms() + self._ahead_ms
 
     def _set_clock(self, at_ms: int) -> None:
-        """Update the clock from a message with the state service's time; the message with the shortest delay counts
-        most.
+        """Update the clock from a message with the state service's time; the message with the
+        shortest delay counts most.
         """
         self._ahead_ms = max(self._ahead_ms, at_ms - self._steady_ms())
 
@@ -171,7 +180,7 @@ class Scheduler:
         """Seconds since the state service last confirmed the mirror; -1 while there is none."""
         return self._steady_s() - self._confirmed_s if self._mirror else -1.0
 
-    # ── the mirror ──────────────────────────────────────────────────────────────────────────────────────────────
+    # ── the mirror ────────────────────────────────────────────────────────────────────────────────
 
     async def _fetch_full_snapshot(self, inbox: str) -> Mirror | None:
         """Request full snapshots until one arrives. None when the process should end first."""
@@ -191,7 +200,9 @@ class Scheduler:
         return None
 
     async def _ask(self, inbox: str) -> list[FullSnapshot]:
-        """All chunks of one full snapshot; empty when the state service does not answer or complete it in time."""
+        """All chunks of one full snapshot; empty when the state service does not answer or complete
+        it in time.
+        """
         self._chunks = []
         self._bus.publish(subjects.SNAPSHOT_FULL, b"", reply=inbox)
         found: list[FullSnapshot] = []
@@ -210,14 +221,18 @@ class Scheduler:
         return []
 
     async def _is_up_to_date(self, mirror: Mirror, *, silent: bool) -> bool:
-        """After a silence, ask the state service whether a delta was missed; no, if it does not answer.
+        """After a silence, ask the state service whether a delta was missed; no, if it does not
+        answer.
 
-        After a change of leader the mirror is loaded and all reasons are computed again: the last deltas of the old
-        leader may never have become durable, and the new one does not know the published reasons.
+        After a change of leader the mirror is loaded and all reasons are computed again: the last
+        deltas of the old leader may never have become durable, and the new one does not know the
+        published reasons.
         """
         self._checked_s = self._steady_s()
         try:
-            answer = await self._bus.request(subjects.STATE_PING, b"", timeout=self._settings.answer_timeout_s)
+            answer = await self._bus.request(
+                subjects.STATE_PING, b"", timeout=self._settings.answer_timeout_s
+            )
             ping = codec.unpack(answer.data, Ping)
         except (Unavailable, codec.Undecodable):
             return True
@@ -233,8 +248,8 @@ class Scheduler:
         return await self._hear(_OWN_COMMIT_S)
 
     def _follow(self, mirror: Mirror, since: int = -1) -> Mirror | None:
-        """Apply the deltas that have arrived; None when one is missing. Deltas up to ``since`` are in the mirror
-        already, but for drafts of the commit behind it.
+        """Apply the deltas that have arrived; None when one is missing. Deltas up to ``since`` are
+        in the mirror already, but for drafts of the commit behind it.
         """
         deltas, self._deltas = self._deltas, []
         if deltas or since >= 0:
@@ -246,12 +261,15 @@ class Scheduler:
                 log.warning("a delta cannot be read: %s", error)
                 return None
             if (delta.version > since or delta.after == since) and not mirror.apply(delta):
-                log.info("asking for everything", extra={"known": mirror.version, "arrived": delta.version})
+                log.info(
+                    "asking for everything",
+                    extra={"known": mirror.version, "arrived": delta.version},
+                )
                 return None
         self._set_clock(mirror.at_ms)
         return mirror
 
-    # ── a cycle ─────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── a cycle ───────────────────────────────────────────────────────────────────────────────────
 
     async def _cycle(self, mirror: Mirror) -> None:
         """Make one plan and send it; nothing is planned while no task is pending."""
@@ -302,8 +320,14 @@ class Scheduler:
             self._tracer.record("plan", traceparent, began_ms, now_ms, {"tasks": tasks[job]})
 
     def _note(self, mirror: Mirror, decision: Decision, taken: PlanTaken) -> None:
-        """Pause rejected jobs that are still pending; after a second such plan in a row the mirror is reloaded."""
-        refused = {job: why for job, index, why in taken.refused if (job, index) in mirror.queue and why != CHAIN_ENDED}
+        """Pause rejected jobs that are still pending; after a second such plan in a row the mirror
+        is reloaded.
+        """
+        refused = {
+            job: why
+            for job, index, why in taken.refused
+            if (job, index) in mirror.queue and why != CHAIN_ENDED
+        }
         for placement in decision.plan.placements:
             if placement.job not in refused:
                 self._cache.backoffs.pop(placement.job, None)
@@ -323,19 +347,25 @@ class Scheduler:
             self._mirror = None
 
     async def _await_own_commit(self, mirror: Mirror, taken: PlanTaken) -> None:
-        """Wait for the delta of the commit that holds the plan, so that no task is planned twice."""
+        """Wait for the delta of the commit that holds the plan, so that no task is planned
+        twice.
+        """
         self._mirror = self._follow(mirror)
         if not taken.placed:
             return
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_OWN_COMMIT_S):
-                while self._mirror is mirror and mirror.version < taken.version and not self._stop.is_set():
+                while (
+                    self._mirror is mirror
+                    and mirror.version < taken.version
+                    and not self._stop.is_set()
+                ):
                     await self._arrived.wait()
                     self._arrived.clear()
                     self._mirror = self._follow(mirror)
         self._arrived.set()
 
-    # ── requests ────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── requests ──────────────────────────────────────────────────────────────────────────────────
 
     def _answer_questions(self, mirror: Mirror) -> None:
         questions, self._questions = self._questions, []
@@ -350,9 +380,15 @@ class Scheduler:
 
 
 def _whole(found: list[FullSnapshot]) -> list[FullSnapshot]:
-    """The chunks, each once, of the first snapshot that is complete, also when it was requested twice."""
+    """The chunks, each once, of the first snapshot that is complete, also when it was requested
+    twice.
+    """
     for end in (chunk for chunk in found if chunk.last):
-        of_it = {chunk.chunk: chunk for chunk in found if (chunk.version, chunk.at_ms) == (end.version, end.at_ms)}
+        of_it = {
+            chunk.chunk: chunk
+            for chunk in found
+            if (chunk.version, chunk.at_ms) == (end.version, end.at_ms)
+        }
         if len(of_it) == end.chunk + 1:
             return list(of_it.values())
     return []

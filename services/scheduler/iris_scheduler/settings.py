@@ -1,4 +1,6 @@
-"""The settings of the scheduler; each is a key of `[scheduler]`. Defaults: docs/design/semantics.md."""
+"""The settings of the scheduler; each is a key of `[scheduler]`. Defaults:
+docs/design/semantics.md.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +15,17 @@ class SchedulerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     Attributes:
         name: this scheduler's name in its plans.
         gang_reservation_after_s: how long a gang is pending before a group is reserved for it.
-        reason_interval_s: the shortest interval between two published reasons of a large class of pending jobs.
-        rejected_backoff_s: the first pause of a job whose placement the state service rejected; doubles with each
-            rejection in a row.
+        reason_interval_s: the shortest interval between two published reasons of a large class of
+            pending jobs.
+        rejected_backoff_s: the first pause of a job whose placement the state service rejected;
+            doubles with each rejection in a row.
         rejected_backoff_max_s: the longest such pause.
-        stop_timeout_s: how long the capacity of an attempt that was ordered to stop counts as being freed; afterwards
-            tasks that wait for it are planned without it. Must be longer than `stop_grace_s` of `[state]`.
+        stop_timeout_s: how long the capacity of an attempt that was ordered to stop counts as being
+            freed; afterwards tasks that wait for it are planned without it. Must be longer than
+            `stop_grace_s` of `[state]`.
         answer_timeout_s: timeout of requests to the state service.
-        plan_spacing_s: interval between plans when very many attempts are open, so that each plan holds more.
+        plan_spacing_s: interval between plans when very many attempts are open, so that each plan
+            holds more.
         plan_burst: plans that are made without that interval after an idle time.
         check_s: interval between checks with the state service that no delta was missed.
     """
@@ -50,4 +55,7 @@ class SchedulerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
 
     def rejected_backoff_ms(self, times: int) -> int:
         """Backoff in ms after the ``times``-th rejection in a row, counted from 1."""
-        return int(min(self.rejected_backoff_s * 2 ** min(times - 1, 16), self.rejected_backoff_max_s) * 1000)
+        return int(
+            min(self.rejected_backoff_s * 2 ** min(times - 1, 16), self.rejected_backoff_max_s)
+            * 1000
+        )

@@ -1,7 +1,8 @@
 """Chooses the bundles to delete. Pure; `housekeeping` lists and deletes them.
 
-A bundle is kept while a job that has not ended names it, and for a while after its last use; one that no such job names
-is deleted sooner, least recently used first, when all of them together are too large. Source: ADR 21.
+A bundle is kept while a job that has not ended names it, and for a while after its last use; one
+that no such job names is deleted sooner, least recently used first, when all of them together are
+    too large. Source: ADR 21.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ REST_MS = 3_600_000
 
 
 class Uses(msgspec.Struct):
-    """The uses of bundles: digests of jobs that have not ended, and when the last job of each digest ended.
+    """The uses of bundles: digests of jobs that have not ended, and when the last job of each
+    digest ended.
 
     ``outputs``: the jobs with artifacts or results, by number.
     """
@@ -29,7 +31,9 @@ class Uses(msgspec.Struct):
     outputs: set[int] = set()
 
     def keep(self, deployments: Iterable[Deployment]) -> None:
-        """Count every revision of a deployment as a use, because a route may be created from any of them."""
+        """Count every revision of a deployment as a use, because a route may be created from any of
+        them.
+        """
         for deployment in deployments:
             if not deployment.is_terminal:
                 bundles = (revision.template.bundle for revision in deployment.revisions.values())
@@ -46,11 +50,14 @@ class Uses(msgspec.Struct):
                 self.ended_ms[digest] = max(job.finished_ms, self.ended_ms.get(digest, 0))
 
 
-def discardable(blobs: Sequence[Blob], uses: Uses, keep_ms: int, keep_bytes: int, now_ms: int) -> Iterator[Blob]:
+def discardable(
+    blobs: Sequence[Blob], uses: Uses, keep_ms: int, keep_bytes: int, now_ms: int
+) -> Iterator[Blob]:
     """The bundles to delete now, the least recently used first.
 
     Args:
-        keep_ms: how long after its last use a bundle is kept. keep_bytes: total size of all bundles. 0: no limit.
+        keep_ms: how long after its last use a bundle is kept. keep_bytes: total size of all
+            bundles. 0: no limit.
     """
     left = sum(blob.bytes for blob in blobs)
     used = {blob.name: max(blob.used_ms, uses.ended_ms.get(blob.name, 0)) for blob in blobs}

@@ -12,7 +12,9 @@ class Clock:
     """Wall time read once at the start, then advanced by the monotonic clock."""
 
     def __init__(
-        self, wall_ns: Callable[[], int] = time.time_ns, steady_ns: Callable[[], int] = time.monotonic_ns
+        self,
+        wall_ns: Callable[[], int] = time.time_ns,
+        steady_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         self._steady_ns = steady_ns
         _, self._start_ns, self._wall_ns = min(_read(wall_ns, steady_ns) for _ in range(_READINGS))

@@ -1,8 +1,8 @@
-"""Maintains the stores beside the leader's rounds: deletes old bundles, parts of aborted uploads and the
-artifacts of deleted jobs.
+"""Maintains the stores beside the leader's rounds: deletes old bundles, parts of aborted uploads
+and the artifacts of deleted jobs.
 
-Out of scope: which bundles go (`bundles`); what the stores hold (`store_watch`); snapshots and the journal behind them
-(`snapshots.snapshotter`).
+Out of scope: which bundles go (`bundles`); what the stores hold (`store_watch`); snapshots and the
+journal behind them (`snapshots.snapshotter`).
 """
 
 from __future__ import annotations
@@ -52,7 +52,9 @@ class Housekeeper:
         policy, now_ms = self._replica.policy, self._replica.clock.now_ms()
         stored = await self._bundles.listed()
         uses = await self.uses()
-        for blob in discardable(stored, uses, policy.keep_bundles_ms, policy.keep_bundles_bytes, now_ms):
+        for blob in discardable(
+            stored, uses, policy.keep_bundles_ms, policy.keep_bundles_bytes, now_ms
+        ):
             if await self._bundles.discard(blob):
                 log.info("deleted expired bundle %s", blob.name, extra={"bytes": blob.bytes})
         await self._forget(uses)
@@ -60,7 +62,9 @@ class Housekeeper:
             await blobs.tidy()
 
     async def _forget(self, uses: Uses) -> None:
-        """Delete artifacts and results of jobs that were deleted since the last call; those of others expire by age."""
+        """Delete artifacts and results of jobs that were deleted since the last call; those of
+        others expire by age.
+        """
         streams = self._replica.connection.streams
         for number in self._outputs - uses.outputs:
             await streams.drop(subjects.ARTIFACTS.name, subjects.job_artifacts(number))
@@ -68,7 +72,9 @@ class Housekeeper:
         self._outputs = uses.outputs
 
     async def uses(self) -> Uses:
-        """The present uses of bundles. A bundle that a new job names meanwhile was touched for it."""
+        """The present uses of bundles. A bundle that a new job names meanwhile was touched for
+        it.
+        """
         jobs = list(self._replica.machine.ledger.jobs.values())
         uses = Uses(set(), {})
         for start in range(0, len(jobs), _SLICE):

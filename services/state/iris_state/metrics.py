@@ -1,4 +1,5 @@
-"""The state service's numbers for Prometheus: gauges read from the records when scraped, counters as commits pass.
+"""The state service's numbers for Prometheus: gauges read from the records when scraped, counters
+as commits pass.
 
 No ids in labels. The table is docs/metrics.md.
 """
@@ -13,7 +14,12 @@ from itertools import accumulate
 from typing import Any
 
 from msgspec.structs import asdict
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
 from prometheus_client.registry import Collector
 
 from iris_core.placement.reasons import NOT_YET_LOOKED_AT, ReasonCode
@@ -41,7 +47,8 @@ class Standing:
     """What a replica does now.
 
     Attributes:
-        behind: commits of the leader that it has not applied. unpublished: events not yet confirmed by their stream.
+        behind: commits of the leader that it has not applied. unpublished: events not yet confirmed
+            by their stream.
     """
 
     leads: bool = False
@@ -56,23 +63,41 @@ class StateMetrics:
         standing: what the replica does; asked when scraped.
     """
 
-    def __init__(self, machine: Callable[[], Machine], standing: Callable[[], Standing] = Standing) -> None:
+    def __init__(
+        self, machine: Callable[[], Machine], standing: Callable[[], Standing] = Standing
+    ) -> None:
         self.registry = new_registry()
         self.registry.register(LedgerCollector(machine))
         self.registry.register(ReplicaCollector(machine, standing))
-        self._transitions = Counts("iris_task_transitions", "Task state changes.", ["from_state", "to_state"])
-        self._ended = Counts("iris_attempts_ended", "Attempts that ended.", ["state", "cause", "charged_to"])
-        self._handled = Counts("iris_handler_results", "Judgements of handlers.", ["handler", "result"])
-        self._refused = Counts("iris_assignments_refused", "Placements of plans that were not taken.", ["cause"])
+        self._transitions = Counts(
+            "iris_task_transitions", "Task state changes.", ["from_state", "to_state"]
+        )
+        self._ended = Counts(
+            "iris_attempts_ended", "Attempts that ended.", ["state", "cause", "charged_to"]
+        )
+        self._handled = Counts(
+            "iris_handler_results", "Judgements of handlers.", ["handler", "result"]
+        )
+        self._refused = Counts(
+            "iris_assignments_refused", "Placements of plans that were not taken.", ["cause"]
+        )
         self._commit = Durations("iris_commit_seconds", "Time until a commit is durable.")
         self._round = Durations(
-            "iris_round_seconds", "Processor time of one round: judging what came, and answering reads.", ROUNDS
+            "iris_round_seconds",
+            "Processor time of one round: judging what came, and answering reads.",
+            ROUNDS,
         )
-        self._waited = Durations("iris_task_queue_wait_seconds", "How long placed tasks had waited.")
+        self._waited = Durations(
+            "iris_task_queue_wait_seconds", "How long placed tasks had waited."
+        )
         self._ran = Durations("iris_task_run_seconds", "How long attempts that ran had run.")
         self.stores = StoreCollector()
         self.registry.register(self.stores)
-        self.raised = Counts("iris_inputs_set_aside", "Inputs and timers whose handling raised an exception.", ["kind"])
+        self.raised = Counts(
+            "iris_inputs_set_aside",
+            "Inputs and timers whose handling raised an exception.",
+            ["kind"],
+        )
         counts = (self._transitions, self._ended, self._handled, self._refused, self.raised)
         for collector in (*counts, self._commit, self._round, self._waited, self._ran):
             self.registry.register(collector)
@@ -94,7 +119,9 @@ class StateMetrics:
             if isinstance(fact, Fact) and fact.entity == "task" and fact.previous is not None:
                 self._transitions.note(fact.previous, fact.state)
                 if fact.lasted_ms is not None:
-                    (self._waited if fact.state == "assigned" else self._ran).note(fact.lasted_ms / 1000)
+                    (self._waited if fact.state == "assigned" else self._ran).note(
+                        fact.lasted_ms / 1000
+                    )
 
     def _moved(self, change: c.Moved) -> None:
         if change.attempt >= 0:
@@ -107,9 +134,26 @@ class StateMetrics:
     REACTIONS = complete(
         {c.Moved: _moved, c.SessionMoved: _judged, c.Judged: _judged},
         nothing=(
-            *(c.GatesOpened, c.JobAmended, c.Requeued, c.StopOrdered, c.Noticed, c.JobGrown, c.JobClosed),
+            *(
+                c.GatesOpened,
+                c.JobAmended,
+                c.Requeued,
+                c.StopOrdered,
+                c.Noticed,
+                c.JobGrown,
+                c.JobClosed,
+            ),
             *(c.QueueHeld, c.QueueReleased),
-            *(c.JobAdmitted, c.JobMoved, c.JobPruned, c.Assigned, c.Staged, c.Closed, c.Nominated, c.Avoided),
+            *(
+                c.JobAdmitted,
+                c.JobMoved,
+                c.JobPruned,
+                c.Assigned,
+                c.Staged,
+                c.Closed,
+                c.Nominated,
+                c.Avoided,
+            ),
             *(c.WorkerRegistered, c.WorkerMoved, c.WorkerForgotten, c.QuotaSet),
             *(c.Answered, c.Dropped, c.Audited, c.Led),
             *c.DEPLOYMENT_KINDS,
@@ -118,7 +162,9 @@ class StateMetrics:
 
 
 class Counts(Collector):
-    """Counters by label that are cheap to increment: no lock; Prometheus reads the sums at each scrape."""
+    """Counters by label that are cheap to increment: no lock; Prometheus reads the sums at each
+    scrape.
+    """
 
     def __init__(self, name: str, help_text: str, labels: Sequence[str]) -> None:
         self._name = name
@@ -142,7 +188,9 @@ class Counts(Collector):
 
 
 class Durations(Collector):
-    """A histogram of seconds that is cheap to update: one bucket, no lock; cumulative sums are made at each scrape."""
+    """A histogram of seconds that is cheap to update: one bucket, no lock; cumulative sums are made
+    at each scrape.
+    """
 
     def __init__(self, name: str, help_text: str, bounds: Sequence[float] = SECONDS) -> None:
         self._name = name
@@ -170,8 +218,12 @@ class ReplicaCollector(Collector):
 
     def collect(self) -> Iterable[Metric]:
         machine, standing = self._machine(), self._standing()
-        yield GaugeMetricFamily("iris_leader", "1 on the replica that leads, 0 on a standby.", value=standing.leads)
-        yield GaugeMetricFamily("iris_epoch", "Number of the newest change of leader.", value=machine.ledger.epoch)
+        yield GaugeMetricFamily(
+            "iris_leader", "1 on the replica that leads, 0 on a standby.", value=standing.leads
+        )
+        yield GaugeMetricFamily(
+            "iris_epoch", "Number of the newest change of leader.", value=machine.ledger.epoch
+        )
         applied = "Sequence of the newest commit applied on this replica."
         yield GaugeMetricFamily("iris_journal_sequence", applied, value=machine.sequence)
         words = (
@@ -184,7 +236,9 @@ class ReplicaCollector(Collector):
 
 def shape_label(shape: Mapping[str, int]) -> str:
     """What a host has, as the label of a metric: ``cpu=8000,memory=34359738368``."""
-    return ",".join(f"{resource.word}={shape[resource.name]}" for resource in RESOURCES if shape[resource.name])
+    return ",".join(
+        f"{resource.word}={shape[resource.name]}" for resource in RESOURCES if shape[resource.name]
+    )
 
 
 class LedgerCollector(Collector):
@@ -209,7 +263,9 @@ class LedgerCollector(Collector):
     def _kept(self) -> Iterator[Metric]:
         machine = self._machine
         ledger = machine.ledger
-        letters = CounterMetricFamily("iris_dead_letters", "Commands that failed with an internal error.")
+        letters = CounterMetricFamily(
+            "iris_dead_letters", "Commands that failed with an internal error."
+        )
         letters.add_metric([], ledger.totals.dead_letters)
         yield letters
         number = {
@@ -234,13 +290,20 @@ class LedgerCollector(Collector):
             if counts[state]
         }
         yield gauges("iris_tasks", "Tasks by state and band.", ["state", "band"], tasks)
-        jobs = {display_name(state): len(ledger.index.of(("state", state))) for state in JobState if state}
+        jobs = {
+            display_name(state): len(ledger.index.of(("state", state)))
+            for state in JobState
+            if state
+        }
         yield gauges("iris_jobs", "Jobs by state.", ["state"], jobs)
 
     def _waiting(self) -> Iterator[Metric]:
         ledger = self._machine.ledger
         waiting = Tally(
-            {(band, NOT_YET_LOOKED_AT.code): counts[TaskState.PENDING] for band, counts in ledger.tally.items()}
+            {
+                (band, NOT_YET_LOOKED_AT.code): counts[TaskState.PENDING]
+                for band, counts in ledger.tally.items()
+            }
         )
         for (band, code), n in ledger.pending_because.items():
             waiting[band, code] += n
@@ -254,13 +317,21 @@ class LedgerCollector(Collector):
         pending = {(code.value, display_name(band)): n for (band, code), n in (+waiting).items()}
         yield gauges("iris_pending_tasks", "Waiting tasks by reason.", ["reason", "band"], pending)
         numbers = ledger.index.of(WAITING)
-        seconds = (self._machine.last_ms - ledger.jobs[numbers[0]].submitted_ms) / 1000 if numbers else 0.0
-        yield GaugeMetricFamily("iris_oldest_pending_seconds", "Age of the longest waiting job.", value=seconds)
+        seconds = (
+            (self._machine.last_ms - ledger.jobs[numbers[0]].submitted_ms) / 1000
+            if numbers
+            else 0.0
+        )
+        yield GaugeMetricFamily(
+            "iris_oldest_pending_seconds", "Age of the longest waiting job.", value=seconds
+        )
 
     def _gangs(self) -> Iterator[Metric]:
         ledger = self._machine.ledger
         sessions = {status.value.lower(): len(queue) for status, queue in ledger.timeouts.items()}
-        yield gauges("iris_sessions", "Sessions in a status that has a timeout.", ["status"], sessions)
+        yield gauges(
+            "iris_sessions", "Sessions in a status that has a timeout.", ["status"], sessions
+        )
         words = "TPU slices: free as a whole, used by a task, or broken (a host is missing or takes no work)."
         yield gauges("iris_slices", words, ["variant", "state"], slice_states(ledger))
 
@@ -271,11 +342,17 @@ class LedgerCollector(Collector):
         variants.update({one.variant: 0 for one in missing.slices})
         for one in missing.slices:
             variants[one.variant] += one.slices
-        yield gauges("iris_demand_slices", "TPU slices that waiting work lacks.", ["variant"], variants)
-        shapes = Tally(dict.fromkeys((shape_label(asdict(shape.total)) for shape in known_shapes(ledger)), 0))
+        yield gauges(
+            "iris_demand_slices", "TPU slices that waiting work lacks.", ["variant"], variants
+        )
+        shapes = Tally(
+            dict.fromkeys((shape_label(asdict(shape.total)) for shape in known_shapes(ledger)), 0)
+        )
         for host in missing.hosts:
             shapes[shape_label(host.shape)] += host.hosts
-        yield gauges("iris_demand_hosts", "Hosts of a shape that waiting work lacks.", ["shape"], shapes)
+        yield gauges(
+            "iris_demand_hosts", "Hosts of a shape that waiting work lacks.", ["shape"], shapes
+        )
         words = "Waiting tasks that lack slices, hosts, or a kind of host that there is not."
         lacks: Mapping[str, Sequence[Any]] = {
             "slices": missing.slices,
@@ -288,10 +365,20 @@ class LedgerCollector(Collector):
     def _routes(self) -> Iterator[Metric]:
         ledger = self._machine.ledger
         deployments = ledger.deployments.values()
-        states = Tally(route.status.value for deployment in deployments for route in deployment.held())
-        routes = {status.value: states[status.value] for status in RouteStatus if status is not RouteStatus.TERMINATED}
+        states = Tally(
+            route.status.value for deployment in deployments for route in deployment.held()
+        )
+        routes = {
+            status.value: states[status.value]
+            for status in RouteStatus
+            if status is not RouteStatus.TERMINATED
+        }
         yield gauges("iris_deployment_routes", "Routes of deployments by state.", ["state"], routes)
-        wanted = sum(deployment.spec.replicas for deployment in deployments if deployment.status in table.LIVE)
+        wanted = sum(
+            deployment.spec.replicas
+            for deployment in deployments
+            if deployment.status in table.LIVE
+        )
         words = "Routes that deployments are to have, by hand or by their scaling rule."
         yield GaugeMetricFamily("iris_deployment_wanted_routes", words, value=wanted)
         at = ledger.now_ms, ledger.probes.floor_ms

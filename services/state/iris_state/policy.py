@@ -23,7 +23,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Limits and timeouts of the state service. Times in seconds.
 
     Attributes:
-        schedule_tries: failed placements that a session may have; the next one sends its tasks back to PENDING.
+        schedule_tries: failed placements that a session may have; the next one sends its tasks back
+            to PENDING.
         prepare_tries: failed preparations likewise.
         start_tries: failed starts likewise.
         max_reschedules: how often a task may go back to PENDING so; then it is UNSCHEDULABLE.
@@ -33,22 +34,25 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         creating_timeout_s: the same for CREATING.
         terminating_timeout_s: how long a session may be TERMINATING.
         order_timeout_s: how long a worker may take to acknowledge an order.
-        order_retry_s: from a failed delivery to the next; an order that finds no listener on a host with fresh
-            heartbeats is sent again for so long before that.
+        order_retry_s: from a failed delivery to the next; an order that finds no listener on a host
+            with fresh heartbeats is sent again for so long before that.
         heartbeat_interval_s: interval of a worker's heartbeats.
         missed_heartbeats: how many may be missing in a row.
-        worker_grace_s: a worker is LOST after that many heartbeats or after this time without one, whichever is longer.
+        worker_grace_s: a worker is LOST after that many heartbeats or after this time without one,
+            whichever is longer.
         max_building: attempts that may be in BUILDING on one worker at a time.
-        avoid_s: how long a task avoids a worker that failed it the first time; doubles with each time.
+        avoid_s: how long a task avoids a worker that failed it the first time; doubles with each
+            time.
         avoid_longest_s: the longest such time.
-        begin_anew: lead on an empty journal although workers have attempts of jobs that it never knew, and have them
-            stopped; for a cluster whose streams are lost and that has no backup.
+        begin_anew: lead on an empty journal although workers have attempts of jobs that it never
+            knew, and have them stopped; for a cluster whose streams are lost and that has no
+            backup.
         stop_grace_s: between TERM and KILL of an attempt whose job does not say.
         expected_grace_production_s: see `expected_grace_batch_s`.
         expected_grace_interactive_s: see `expected_grace_batch_s`.
-        expected_grace_batch_s: the longest grace period of an attempt of this band that is counted on when it stops:
-            its capacity is expected back then, and work that waits for it is planned elsewhere afterwards. It is not
-            shortened by that.
+        expected_grace_batch_s: the longest grace period of an attempt of this band that is counted
+            on when it stops: its capacity is expected back then, and work that waits for it is
+            planned elsewhere afterwards. It is not shortened by that.
         commit_burst: commits that go at once after a rest, before `commit_spacing_s` holds.
         snapshot_after_s: age of the first change since a snapshot, after which the next is taken.
         max_pending_tasks: pending tasks of a user whose quota sets no limit; 0: unlimited.
@@ -56,36 +60,50 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         keep_deployments: destroyed deployments that are kept for display.
         keep_jobs: number of finished jobs that are kept; 0: unlimited.
         keep_days: days for which finished jobs are kept; 0: unlimited.
-        keep_jobs_bytes: the memory of finished jobs, beyond which the oldest are deleted; 0: unlimited.
+        keep_jobs_bytes: the memory of finished jobs, beyond which the oldest are deleted; 0:
+            unlimited.
         keep_keys_days: days for which the idempotency key of a deleted job is kept.
         keep_keys_bytes: memory of such keys.
-        keep_bundles_days: days since its last use for which a bundle is kept that no live job names.
-        keep_bundles_bytes: size of all bundles beyond which such bundles are deleted sooner; 0: unlimited.
+        keep_bundles_days: days since its last use for which a bundle is kept that no live job
+            names.
+        keep_bundles_bytes: size of all bundles beyond which such bundles are deleted sooner; 0:
+            unlimited.
         keep_answers: number of the newest answers kept, by which a repeated request is recognised.
         keep_answers_bytes: memory of those answers.
         keep_audit_days: days for which the audit keeps a command.
         keep_audit_bytes: memory of the audit.
-        commit_spacing_s: between commits when very many attempts are open; a few commits go at once after a rest.
-        plan_wait_s: how long a commit that adds a few tasks to the queue waits for the plan that places them, which is
-            then part of it; 0: not at all.
-        snapshot_changes: a snapshot is taken after so many changes, more when the last one was large.
-        events_settle_s: how long power loss may still take back an event that was published; what it can be published
-            again from is kept for longer. The server syncs events every 2 minutes.
+        commit_spacing_s: between commits when very many attempts are open; a few commits go at once
+            after a rest.
+        plan_wait_s: how long a commit that adds a few tasks to the queue waits for the plan that
+            places them, which is then part of it; 0: not at all.
+        snapshot_changes: a snapshot is taken after so many changes, more when the last one was
+            large.
+        events_settle_s: how long power loss may still take back an event that was published; what
+            it can be published again from is kept for longer. The server syncs events every 2
+            minutes.
         journal_part_bytes: a commit of more bytes is stored in the journal in several messages.
-        order_expires_s: a host takes no order to begin an attempt that is older; the attempt is then placed elsewhere.
-        task_token_s: how long the token of an attempt is valid; it is renewed several times before, as long as the
-            attempt is open, and refused as soon as it has ended. 0: attempts have none, for gateways that want none.
-        undelivered_limit: orders in a row that do not reach a host, after which it is DEGRADED until one does.
-        forget_workers_after_s: a host that has been LOST for so long, and was not drained, is deleted; 0: never.
-        read_timeout_s: how long a read may wait for its turn; then it is refused and may be tried again.
-        read_share: of the time, for reads while commits are written. The rest belongs to the commits. A replica that
-            follows keeps to it only while the processors of its machine are short.
+        order_expires_s: a host takes no order to begin an attempt that is older; the attempt is
+            then placed elsewhere.
+        task_token_s: how long the token of an attempt is valid; it is renewed several times before,
+            as long as the attempt is open, and refused as soon as it has ended. 0: attempts have
+                none, for gateways that want none.
+        undelivered_limit: orders in a row that do not reach a host, after which it is DEGRADED
+            until one does.
+        forget_workers_after_s: a host that has been LOST for so long, and was not drained, is
+            deleted; 0: never.
+        read_timeout_s: how long a read may wait for its turn; then it is refused and may be tried
+            again.
+        read_share: of the time, for reads while commits are written. The rest belongs to the
+            commits. A replica that follows keeps to it only while the processors of its machine are
+            short.
         poison_window_s: see `poison_workers`.
-        poison_workers: number of different workers that may die, alone or with their processes, within
-            `poison_window_s` of starting a task; then the task is not tried again. 0: it always is.
-        suspect_wait_s: how long a task that may have crashed its worker waits for a worker without other attempts; then
-            it is placed beside others.
-        prometheus: where the queries of scaling rules are asked, as ``http://prometheus:9090``; empty: nowhere.
+        poison_workers: number of different workers that may die, alone or with their processes,
+            within `poison_window_s` of starting a task; then the task is not tried again. 0: it
+            always is.
+        suspect_wait_s: how long a task that may have crashed its worker waits for a worker without
+            other attempts; then it is placed beside others.
+        prometheus: where the queries of scaling rules are asked, as ``http://prometheus:9090``;
+            empty: nowhere.
         prometheus_interval_s: how often each query of a scaling rule is asked.
         prometheus_timeout_s: how long its answer may take.
         ping_interval_s: how often a standby pings the leader.
@@ -195,7 +213,9 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     @property
     def lost_after_ms(self) -> int:
         """A worker without a message for longer than this, by message time, is LOST; ms."""
-        return int(max(self.missed_heartbeats * self.heartbeat_interval_s, self.worker_grace_s) * 1000)
+        return int(
+            max(self.missed_heartbeats * self.heartbeat_interval_s, self.worker_grace_s) * 1000
+        )
 
     @property
     def forget_workers_after_ms(self) -> int:
@@ -215,18 +235,24 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     @property
     def stall_ms(self) -> int:
-        """After a pause of the service itself of longer than this, the silence of workers is disregarded; ms.
+        """After a pause of the service itself of longer than this, the silence of workers is
+        disregarded; ms.
 
-        Longer than a leader waits without an input, or nobody would be LOST where heartbeats are more frequent.
+        Longer than a leader waits without an input, or nobody would be LOST where heartbeats are
+        more frequent.
         """
         return max(self.heartbeat_interval_ms, _LEAST_STALL_MS)
 
     def avoid_ms(self, times: int) -> int:
-        """How long a task avoids a worker that failed it for the ``times``-th time, ms; doubles up to a limit."""
+        """How long a task avoids a worker that failed it for the ``times``-th time, ms; doubles up
+        to a limit.
+        """
         return int(min(self.avoid_s * 2 ** min(times, 16), self.avoid_longest_s) * 1000)
 
     def tries_of(self, handler: str) -> int:
-        """How many failures of one handler a session may have; None for a handler that reports none."""
+        """How many failures of one handler a session may have; None for a handler that reports
+        none.
+        """
         return {
             SCHEDULE.name: self.schedule_tries,
             PREPARE.name: self.prepare_tries,

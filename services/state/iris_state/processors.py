@@ -14,7 +14,9 @@ SHORT = 0.1
 
 
 def times_ns() -> tuple[int, int] | None:
-    """How long the main thread has run and has waited to run since its start, in ns; None where that is not counted."""
+    """How long the main thread has run and has waited to run since its start, in ns; None where
+    that is not counted.
+    """
     with contextlib.suppress(OSError, ValueError):
         ran, waited, _ = map(int, _SCHEDSTAT.read_bytes().split())
         return ran, waited
@@ -29,7 +31,9 @@ class Processors:
         times_ns: how long this thread has run and has waited; None when unknown.
     """
 
-    def __init__(self, clock: Callable[[], float], times_ns: Callable[[], tuple[int, int] | None] = times_ns) -> None:
+    def __init__(
+        self, clock: Callable[[], float], times_ns: Callable[[], tuple[int, int] | None] = times_ns
+    ) -> None:
         self._clock = clock
         self._times_ns = times_ns
         self._before = times_ns()
@@ -37,7 +41,9 @@ class Processors:
         self._short = False
 
     def are_short(self) -> bool:
-        """Whether this process had to wait during the last period; true where that is not counted."""
+        """Whether this process had to wait during the last period; true where that is not
+        counted.
+        """
         if self._clock() >= self._look_again_s:
             self._look_again_s = self._clock() + PERIOD_S
             before, self._before = self._before, self._times_ns()

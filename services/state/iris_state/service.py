@@ -1,4 +1,5 @@
-"""The process of one replica: follows until there is no leader, then leads until stopped or deposed.
+"""The process of one replica: follows until there is no leader, then leads until stopped or
+deposed.
 
 Source: docs/ARCHITECTURE.md#storage.
 """
@@ -12,7 +13,15 @@ import os
 import uuid
 from urllib.parse import urlsplit
 
-from iris_bus.contract import Connection, EventPublisher, Fenced, Full, Gap, RecordsLost, Unavailable
+from iris_bus.contract import (
+    Connection,
+    EventPublisher,
+    Fenced,
+    Full,
+    Gap,
+    RecordsLost,
+    Unavailable,
+)
 from iris_core.messages.processes import ReplicaInfo
 from iris_core.subjects import JOURNAL, RECORDS_LOST, STORES
 from iris_service.run import Service, quiet_gc, return_freed_blocks
@@ -51,7 +60,11 @@ class StateService:
     @property
     def ready(self) -> bool:
         """Whether it leads and answers, or follows closely enough to take over."""
-        return self.leads if self._leader is not None else self._standby is not None and self._standby.ready
+        return (
+            self.leads
+            if self._leader is not None
+            else self._standby is not None and self._standby.ready
+        )
 
     async def info(self) -> ReplicaInfo:
         """What this replica does; the leader adds what each store holds. Raises Unavailable."""
@@ -70,13 +83,15 @@ class StateService:
     def _standing(self) -> Standing:
         return Standing(
             leads=self.leads,
-            behind=self._standby.behind if self._standby is not None and self._leader is None else 0,
+            behind=self._standby.behind
+            if self._standby is not None and self._leader is None
+            else 0,
             unpublished=self._leader.unpublished if self._leader is not None else 0,
         )
 
     async def run(self) -> None:
-        """Run until stopped. Raises Fenced when deposed: the process must end, and restarts as a follower; RecordsLost,
-        DamagedCommit.
+        """Run until stopped. Raises Fenced when deposed: the process must end, and restarts as a
+        follower; RecordsLost, DamagedCommit.
         """
         await self.replica.connection.streams.ensure()
         await self.replica.recover()
@@ -89,7 +104,9 @@ class StateService:
             except RecordsLost as error:
                 if await self.replica.journal.end() > self.replica.machine.sequence:
                     raise Fenced("another replica has written to the journal") from error
-                await self.replica.connection.streams.annotate(JOURNAL.name, RECORDS_LOST, str(error))
+                await self.replica.connection.streams.annotate(
+                    JOURNAL.name, RECORDS_LOST, str(error)
+                )
                 raise
 
     async def _refuse_lost_records(self) -> None:
@@ -108,7 +125,9 @@ class StateService:
             try:
                 await standby.wait()
                 await self._refuse_lost_records()
-                if not self._stop.is_set() and await self.replica.take_over(publisher, standby.epoch):
+                if not self._stop.is_set() and await self.replica.take_over(
+                    publisher, standby.epoch
+                ):
                     return True
             except Gap:
                 await self.replica.recover()
@@ -129,7 +148,9 @@ async def main(service: Service[Policy]) -> None:
     return_freed_blocks()
     connection: Connection = await service.connect()
     name = f"{os.getpid()}-{uuid.uuid4().hex[:8]}"
-    state = StateService(Replica(name, service.settings, connection, Clock()), service.stop, service.tracer)
+    state = StateService(
+        Replica(name, service.settings, connection, Clock()), service.stop, service.tracer
+    )
     service.replica_info = state.info
     service.spawn(Housekeeper(state.replica, lambda: state.leads).run())
     service.spawn(StoreWatch(connection.streams, state.metrics.stores, lambda: state.leads).run())

@@ -1,4 +1,6 @@
-"""What the NATS servers say about the stores, as metrics of the leader. Out of scope: asking them (`store_watch`)."""
+"""What the NATS servers say about the stores, as metrics of the leader. Out of scope: asking them
+(`store_watch`).
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ from iris_core.subjects import JOURNAL
 from iris_service.telemetry import gauges
 
 LAST_BACKUP = "iris-last-backup-ms"
-"""The metadata of the journal's stream under which `iris admin backup` notes when it was done (Unix, ms)."""
+"""The metadata of the journal's stream under which `iris admin backup` notes when it was done
+(Unix, ms).
+"""
 
 
 class StoreCollector(Collector):
@@ -39,7 +43,11 @@ class StoreCollector(Collector):
 
     def _sizes(self) -> Iterator[Metric]:
         stored = {store: standing.bytes for store, standing in self.standings.items()}
-        limits = {store: standing.limit_bytes for store, standing in self.standings.items() if standing.limit_bytes}
+        limits = {
+            store: standing.limit_bytes
+            for store, standing in self.standings.items()
+            if standing.limit_bytes
+        }
         words = "What each stream and bucket holds on the NATS server."
         yield gauges("iris_stored_bytes", words, ["store"], stored)
         words = "The most that each stream may hold, for those with a limit."
@@ -50,7 +58,12 @@ class StoreCollector(Collector):
             "Copies of each stream and bucket: wanted by the settings or its declaration, declared on the servers, "
             "current on a server that answers."
         )
-        return gauges("iris_store_copies", words, ["store", "kind"], _parts(self.standings, "wanted declared current"))
+        return gauges(
+            "iris_store_copies",
+            words,
+            ["store", "kind"],
+            _parts(self.standings, "wanted declared current"),
+        )
 
     def _servers(self) -> Metric:
         words = "1 while a NATS server of the cluster answers the others, else 0; none where there is one server."
@@ -61,13 +74,15 @@ class StoreCollector(Collector):
         return gauges("iris_nats_server_up", words, ["server"], dict(sorted(answers.items())))
 
     def _storage(self) -> Metric:
-        words = (
-            "What each NATS server has stored, has reserved for streams with a limit, and may store (`max_file_store`)."
-        )
+        words = "What each NATS server has stored, has reserved for streams with a limit, and may store (`max_file_store`)."
         found = _parts(dict(sorted(self.storage.items())), "stored reserved limit")
         return gauges("iris_nats_server_storage_bytes", words, ["server", "kind"], found)
 
 
 def _parts(records: Mapping[str, object], kinds: str) -> Mapping[tuple[str, str], int]:
     """Some attributes of each record, by its name and theirs."""
-    return {(name, kind): getattr(record, kind) for name, record in records.items() for kind in kinds.split()}
+    return {
+        (name, kind): getattr(record, kind)
+        for name, record in records.items()
+        for kind in kinds.split()
+    }

@@ -1,4 +1,5 @@
-"""Asks the servers about every stream and bucket at intervals, for metrics: copies, bytes, servers, the last backup.
+"""Asks the servers about every stream and bucket at intervals, for metrics: copies, bytes, servers,
+the last backup.
 
 Out of scope: what is deleted (`housekeeping`).
 """
@@ -25,7 +26,9 @@ class StoreWatch:
         leads: whether it leads.
     """
 
-    def __init__(self, streams: Streams, collector: StoreCollector, leads: Callable[[], bool]) -> None:
+    def __init__(
+        self, streams: Streams, collector: StoreCollector, leads: Callable[[], bool]
+    ) -> None:
         self._streams = streams
         self._collector = collector
         self._leads = leads
@@ -42,7 +45,8 @@ class StoreWatch:
         """Look once. A store of which no server tells has no current copy."""
         before = self._collector.standings
         self._collector.standings = {
-            store: await self._standing(store, before.get(store, StoreStanding())) for store in STORES
+            store: await self._standing(store, before.get(store, StoreStanding()))
+            for store in STORES
         }
         with contextlib.suppress(Unavailable):  # accounts of an earlier release do not let it ask
             self._collector.storage = await self._streams.storage()

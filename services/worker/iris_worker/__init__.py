@@ -1,1 +1,3 @@
-"""The worker: runs the attempts ordered for one host and reports their stages. It decides nothing about tasks."""
+"""The worker: runs the attempts ordered for one host and reports their stages. It decides nothing
+about tasks.
+"""

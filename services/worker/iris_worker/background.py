@@ -33,7 +33,9 @@ class BackgroundTasks:
 
     async def until(self, *events: asyncio.Event) -> None:
         """Wait for one of the events. Raises what a task has raised, now or before."""
-        waiting: list[asyncio.Future[Any]] = [asyncio.ensure_future(event.wait()) for event in events]
+        waiting: list[asyncio.Future[Any]] = [
+            asyncio.ensure_future(event.wait()) for event in events
+        ]
         try:
             await asyncio.wait({*waiting, self._failed}, return_when=asyncio.FIRST_COMPLETED)
         finally:

@@ -7,6 +7,8 @@ MEMORY = "/dev/shm"
 
 
 def data_id(root: Path) -> str:
-    """What tells the worker with this data directory from all others of its host. Raises OSError."""
+    """What tells the worker with this data directory from all others of its host. Raises
+    OSError.
+    """
     found = root.stat()
     return f"{found.st_dev:x}-{found.st_ino:x}"

@@ -1,8 +1,9 @@
 """The environment of a task: variables of Iris, a few of the host, and those of the job. Pure.
 
 ``TRACEPARENT`` is the trace context of the submission, where OpenTelemetry's libraries look for it.
-The worker's own environment is not inherited. For equal names, variables of Iris override the job's, and the job's
-override the host's. Source: docs/sdk.md#variables-of-a-task, docs/design/reliability.md#security.
+The worker's own environment is not inherited. For equal names, variables of Iris override the
+job's, and the job's override the host's. Source: docs/sdk.md#variables-of-a-task,
+docs/design/reliability.md#security.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from iris_core.spec.resources import AUTO, ResourceRequest
 
 _NO_NAME = re.compile(r"[^A-Z0-9]")
 PROBE_VARIABLE = "IRIS_PROBE"
-"""Set for the command of a probe, which otherwise has the environment of its task. A worker that starts kills processes
-that have it: they are probes of the previous worker process.
+"""Set for the command of a probe, which otherwise has the environment of its task. A worker that
+starts kills processes that have it: they are probes of the previous worker process.
 """
 EXEC_VARIABLE = "IRIS_EXEC"
 """The same for what people execute beside a task."""
@@ -30,8 +31,8 @@ NOTICE_VARIABLE = "IRIS_NOTICE_FILE"
 OF_A_JOB = frozenset({"IRIS_JOB", "IRIS_NUM_TASKS", "HOME"})
 """Variables in which the jobs of one user differ, and that Python does not read as it starts."""
 COORDINATOR_PORTS = range(20_000, 30_000)
-"""Above the ports Ray takes for its workers (10002 to 19999), below the ephemeral ports of Linux. A job's tasks must
-agree on one without asking each other."""
+"""Above the ports Ray takes for its workers (10002 to 19999), below the ephemeral ports of Linux. A
+job's tasks must agree on one without asking each other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,11 @@ def common(place: Place, template: TaskTemplate) -> dict[str, str]:
         "IRIS_NUM_TASKS": str(template.replicas),
         "IRIS_WORKER_ID": place.worker,
         "IRIS_GATEWAY_URL": place.gateway_url,
-        **({"IRIS_DEVICE_VARIANT": device.variants[0]} if device is not None and device.variants != (AUTO,) else {}),
+        **(
+            {"IRIS_DEVICE_VARIANT": device.variants[0]}
+            if device is not None and device.variants != (AUTO,)
+            else {}
+        ),
     }
 
 
@@ -77,7 +82,11 @@ def personal(workdir: str, user: str) -> dict[str, str]:
 
 
 def own(
-    shared: Mapping[str, str], ref: AttemptRef, workdir: str, error_file: str, ports: Mapping[str, int]
+    shared: Mapping[str, str],
+    ref: AttemptRef,
+    workdir: str,
+    error_file: str,
+    ports: Mapping[str, int],
 ) -> dict[str, str]:
     """The environment of one attempt on top of `common`'s."""
     env = {
@@ -94,7 +103,9 @@ def own(
 
 
 def token_variables(shared: Mapping[str, str], token: str, file: str) -> dict[str, str]:
-    """The attempt's own token and the file that holds the present one, unless its job brings a token."""
+    """The attempt's own token and the file that holds the present one, unless its job brings a
+    token.
+    """
     if "IRIS_TOKEN" in shared or "IRIS_TOKEN_FILE" in shared:
         return {}
     return {"IRIS_TOKEN": token, "IRIS_TOKEN_FILE": file}
@@ -106,9 +117,14 @@ def virtual(path: str, venv: str) -> dict[str, str]:
 
 
 def of_build(
-    host: Mapping[str, str], home: Mapping[str, str], variables: Mapping[str, str], workdir: str, venv: str
+    host: Mapping[str, str],
+    home: Mapping[str, str],
+    variables: Mapping[str, str],
+    workdir: str,
+    venv: str,
 ) -> dict[str, str]:
-    """The environment of a build. There is no cache of packages: one that all jobs share could be poisoned.
+    """The environment of a build. There is no cache of packages: one that all jobs share could be
+    poisoned.
 
     Args:
         home: as `personal` has it, for a confined build.
@@ -127,9 +143,10 @@ def of_build(
 
 
 def gang_words(gang: Gang, index: int, host_file: str) -> dict[str, str]:
-    """The variables by which gang members find each other: hosts by task index, and the first one's address for Iris,
-    JAX, torch, MPI and libtpu. A member counts as one process; a launcher such as ``torchrun`` sets its own variables
-    for the processes it starts. libtpu counts within a slice, and finds the other slices by variables of its own.
+    """The variables by which gang members find each other: hosts by task index, and the first one's
+    address for Iris, JAX, torch, MPI and libtpu. A member counts as one process; a launcher such as
+    ``torchrun`` sets its own variables for the processes it starts. libtpu counts within a slice,
+    and finds the other slices by variables of its own.
     """
     hosts, size, rank = ",".join(gang.hosts), str(len(gang.hosts)), str(index)
     head, port = gang.hosts[0], str(coordinator_port(gang))
@@ -156,7 +173,9 @@ def gang_words(gang: Gang, index: int, host_file: str) -> dict[str, str]:
 
 
 def slice_words(gang: Gang, number: int) -> dict[str, str]:
-    """The variables by which libtpu joins slices; ``number``: of the slice. Its port is not the one of JAX."""
+    """The variables by which libtpu joins slices; ``number``: of the slice. Its port is not the one
+    of JAX.
+    """
     port = str(megascale_port(gang))
     return {
         "MEGASCALE_NUM_SLICES": str(gang.slices),
@@ -167,20 +186,26 @@ def slice_words(gang: Gang, number: int) -> dict[str, str]:
 
 
 def host_lines(gang: Gang, resources: ResourceRequest) -> str:
-    """A gang's hosts as Open MPI and DeepSpeed read them: a line for each member, with a slot for each accelerator."""
+    """A gang's hosts as Open MPI and DeepSpeed read them: a line for each member, with a slot for
+    each accelerator.
+    """
     slots = resources.device.count if resources.device else 1
     return "".join(f"{host} slots={slots}\n" for host in gang.hosts)
 
 
 def coordinator_port(gang: Gang) -> int:
-    """Spread over the range, so that gangs that share a host seldom meet; every attempt has another."""
+    """Spread over the range, so that gangs that share a host seldom meet; every attempt has
+    another.
+    """
     return COORDINATOR_PORTS[(gang.job * 7919 + gang.attempt * 4099) % len(COORDINATOR_PORTS)]
 
 
 def megascale_port(gang: Gang) -> int:
     """Half the range away from `coordinator_port`, for both are used on the first host."""
     half = len(COORDINATOR_PORTS) // 2
-    return COORDINATOR_PORTS[(coordinator_port(gang) - COORDINATOR_PORTS.start + half) % len(COORDINATOR_PORTS)]
+    return COORDINATOR_PORTS[
+        (coordinator_port(gang) - COORDINATOR_PORTS.start + half) % len(COORDINATOR_PORTS)
+    ]
 
 
 def gang_ports(gang: Gang) -> tuple[int, ...]:

@@ -1,4 +1,6 @@
-"""Watches what changes on the host beside attempts: whether its configuration agrees, and its container runtime."""
+"""Watches what changes on the host beside attempts: whether its configuration agrees, and its
+container runtime.
+"""
 
 from __future__ import annotations
 
@@ -20,15 +22,28 @@ _CONFIGURATION_CHECK_S = 10.0
 
 
 async def warn_of_configuration(
-    settings: WorkerSettings, reporter: Reporter, address: str, nats_url: str, unscoped: str, version: int
+    settings: WorkerSettings,
+    reporter: Reporter,
+    address: str,
+    nats_url: str,
+    unscoped: str,
+    version: int,
 ) -> None:
-    """Tell what of the configuration does not agree with the host, for ever; a gateway may be silent once.
+    """Tell what of the configuration does not agree with the host, for ever; a gateway may be
+    silent once.
 
     Args:
-        address, unscoped: as in `host_warnings.standing`. version: of the control groups of attempts.
+        address, unscoped: as in `host_warnings.standing`. version: of the control groups of
+            attempts.
     """
-    slow_moves = files.slow_moves(access.get("/proc/self/mountinfo"), os.uname().release) if version == 1 else ""
-    standing = dict(host_warnings.standing(settings, address, nats_url, host.machine(), unscoped, slow_moves))
+    slow_moves = (
+        files.slow_moves(access.get("/proc/self/mountinfo"), os.uname().release)
+        if version == 1
+        else ""
+    )
+    standing = dict(
+        host_warnings.standing(settings, address, nats_url, host.machine(), unscoped, slow_moves)
+    )
     before = ""
     while True:
         reporter.warn(standing | ({"gateway_dead": before} if before else {}))
@@ -39,9 +54,14 @@ async def warn_of_configuration(
 
 
 async def follow_runtime(
-    settings: WorkerSettings, containers: Containers, reporter: Reporter, on_change: Callable[[str], None]
+    settings: WorkerSettings,
+    containers: Containers,
+    reporter: Reporter,
+    on_change: Callable[[str], None],
 ) -> None:
-    """Use the container runtime that answers on this host, and tell of each change, unless the settings name one."""
+    """Use the container runtime that answers on this host, and tell of each change, unless the
+    settings name one.
+    """
     if not settings.detect or NEEDS_RUNTIME.key in read_attributes(settings.attributes):
         return
     while True:

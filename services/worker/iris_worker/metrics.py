@@ -15,16 +15,28 @@ class WorkerMetrics:
     def __init__(self, attempts: Callable[[], int]) -> None:
         self.registry = new_registry()
         self._build = Histogram(
-            "iris_build_seconds", "Time of a step before a task.", ["step"], buckets=SECONDS, registry=self.registry
+            "iris_build_seconds",
+            "Time of a step before a task.",
+            ["step"],
+            buckets=SECONDS,
+            registry=self.registry,
         )
         self._lag = Histogram(
-            "iris_heartbeat_lag_seconds", "How late a heartbeat was sent.", buckets=SECONDS, registry=self.registry
+            "iris_heartbeat_lag_seconds",
+            "How late a heartbeat was sent.",
+            buckets=SECONDS,
+            registry=self.registry,
         )
         self._reports = Counter(
-            "iris_worker_reports", "Reports to the state service.", ["result"], registry=self.registry
+            "iris_worker_reports",
+            "Reports to the state service.",
+            ["result"],
+            registry=self.registry,
         )
         self._dropped = Counter(
-            "iris_worker_log_dropped_bytes", "Output of tasks left out of the log.", registry=self.registry
+            "iris_worker_log_dropped_bytes",
+            "Output of tasks left out of the log.",
+            registry=self.registry,
         )
         self._probes = Histogram(
             "iris_route_probe_seconds",
@@ -40,7 +52,9 @@ class WorkerMetrics:
             buckets=SECONDS,
             registry=self.registry,
         )
-        running = Gauge("iris_worker_attempts", "Attempts that are not over.", registry=self.registry)
+        running = Gauge(
+            "iris_worker_attempts", "Attempts that are not over.", registry=self.registry
+        )
         running.set_function(attempts)
         self._spawn = self._build.labels("start")
         self._taken, self._lost = self._reports.labels("taken"), self._reports.labels("unanswered")

@@ -18,7 +18,12 @@ async def recognise(settings: WorkerSettings) -> dict[str, Attribute]:
         return {}
     asked = metadata.ask(metadata.server(settings.metadata_url))
     memory_gib, runtime, instance = await asyncio.gather(
-        asyncio.to_thread(accelerators.gpu_memory_gib), find_runtime(settings.container_runtime), asked
+        asyncio.to_thread(accelerators.gpu_memory_gib),
+        find_runtime(settings.container_runtime),
+        asked,
     )
     found: dict[str, Attribute] = {"gpu-memory-gib": memory_gib, NEEDS_RUNTIME.key: runtime}
-    return {**{key: value for key, value in found.items() if value}, **attributes_of(instance, os.environ)}
+    return {
+        **{key: value for key, value in found.items() if value},
+        **attributes_of(instance, os.environ),
+    }

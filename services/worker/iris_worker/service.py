@@ -1,7 +1,8 @@
-"""The shell of the worker: passes messages to the agent, and the agent's instructions to the executor.
+"""The shell of the worker: passes messages to the agent, and the agent's instructions to the
+executor.
 
-Other parts of the shell wait for other services: reporter (the state service), log shipper (the log stream), fetch
-(bundles). Out of scope: any decision.
+Other parts of the shell wait for other services: reporter (the state service), log shipper (the log
+stream), fetch (bundles). Out of scope: any decision.
 Source: docs/ARCHITECTURE.md#storage, docs/ARCHITECTURE.md#the-path-of-one-job;
 docs/design/semantics.md#constraints-and-resources.
 """
@@ -31,7 +32,15 @@ from iris_worker.agent.agent import Agent
 from iris_worker.agent.heartbeat import HeartbeatSchedule, StallDetector, to_ms
 from iris_worker.agent.host import accelerators, host, metadata
 from iris_worker.agent.instance import Notice
-from iris_worker.agent.instructions import Discard, Instruction, Kill, Notify, Prepare, RenewToken, SetTimeout
+from iris_worker.agent.instructions import (
+    Discard,
+    Instruction,
+    Kill,
+    Notify,
+    Prepare,
+    RenewToken,
+    SetTimeout,
+)
 from iris_worker.agent.reporter import HANDS, Reporter
 from iris_worker.agent.spans import AttemptSpans
 from iris_worker.attempt.artifacts.uploader import Uploader
@@ -94,7 +103,9 @@ class WorkerService:
         self._isolation = isolated or Isolation()
         self.id = host.worker_id(settings)
         self.agent = Agent(uuid.uuid4().hex, settings.max_attempts)
-        self.agent.checks_gangs = bool(settings.check.command) and "before_gang" in settings.check.when
+        self.agent.checks_gangs = (
+            bool(settings.check.command) and "before_gang" in settings.check.when
+        )
         self.metrics = WorkerMetrics(self.agent.running)
         self._bus, self._streams = connection.bus, connection.streams
         self._tracer = tracer or Tracer("worker")
@@ -109,17 +120,30 @@ class WorkerService:
         self._prober = Prober(self._address, self._clock, self.metrics, self.reporter.advance)
         found = accelerators.find()
         attributes = host.attributes(settings, found, recognised)
-        self._about = (attributes, host.total(settings, found, str(attributes.get(DEVICE_VARIANT, ""))))
+        self._about = (
+            attributes,
+            host.total(settings, found, str(attributes.get(DEVICE_VARIANT, ""))),
+        )
         self.agent.room.total = self._about[1]
         slack_s = settings.timeout_slack_s
-        self._timeouts = AttemptTimeouts(self._clock, slack_s, lambda ref: self._do(self.agent.on_timeout(ref)))
+        self._timeouts = AttemptTimeouts(
+            self._clock, slack_s, lambda ref: self._do(self.agent.on_timeout(ref))
+        )
         self._checks = HostChecks(
-            *(settings.check, self.id, self._clock, self._tasks.spawn, lambda: not self.agent.running()),
+            *(
+                settings.check,
+                self.id,
+                self._clock,
+                self._tasks.spawn,
+                lambda: not self.agent.running(),
+            ),
             *(self.reporter.advance, self.metrics.checked),
         )
         self._executor = self._open_executor(found)
         self._shipper = self._open_shipper(connection)
-        self._preparer = Preparer(self._executor, self._open_fetcher(connection), self._open_builder(), self._checks)
+        self._preparer = Preparer(
+            self._executor, self._open_fetcher(connection), self._open_builder(), self._checks
+        )
         self._launching = False
         self._change = asyncio.Event()
         self._noticed = asyncio.Event()
@@ -136,7 +160,13 @@ class WorkerService:
             self._open_uploader(),
             Devices(str(attributes.get(DEVICE_TYPE, "")), total.chips, found),
             Callbacks(
-                *(self.metrics.started, lambda: self._do(()), self._timeouts.begin, self._changed, self._tasks.fail),
+                *(
+                    self.metrics.started,
+                    lambda: self._do(()),
+                    self._timeouts.begin,
+                    self._changed,
+                    self._tasks.fail,
+                ),
                 self.reporter.advance,
             ),
             isolation=self._isolation,
@@ -146,7 +176,11 @@ class WorkerService:
 
     def _open_uploader(self) -> Uploader:
         settings = self.settings
-        limits, timeout_s, at_once = settings.artifact_limits, settings.artifact_timeout_s, settings.artifacts_at_once
+        limits, timeout_s, at_once = (
+            settings.artifact_limits,
+            settings.artifact_timeout_s,
+            settings.artifacts_at_once,
+        )
         return Uploader(self.id, self._streams, limits, timeout_s, at_once, self._tasks.spawn)
 
     def _open_reporter(self) -> Reporter:
@@ -173,43 +207,73 @@ class WorkerService:
 
     def _open_fetcher(self, connection: Connection) -> Fetcher:
         settings, on_error = self.settings, self._executor.starts.not_fetched
-        store = BundleStore(settings.root / "bundles", settings.bundle_limits, settings.bundles_kept)
+        store = BundleStore(
+            settings.root / "bundles", settings.bundle_limits, settings.bundles_kept
+        )
         blobs = connection.blobs(subjects.BUNDLES_BUCKET)
         calls = CallFiles(settings.root / "calls")
-        return Fetcher(blobs, store, calls, settings.bundles_at_once, self._clock, self.metrics, on_error)
+        return Fetcher(
+            blobs, store, calls, settings.bundles_at_once, self._clock, self.metrics, on_error
+        )
 
     def _open_builder(self) -> Builder:
         timeout_s = self.settings.build_timeout_s
-        return Builder(self._executor, self.agent, self._clock, self.metrics, timeout_s, self._changed)
+        return Builder(
+            self._executor, self.agent, self._clock, self.metrics, timeout_s, self._changed
+        )
 
     async def run(self) -> None:
-        """Run until stopped, then stop all attempts. Raises the exception that ended it otherwise."""
+        """Run until stopped, then stop all attempts. Raises the exception that ended it
+        otherwise.
+        """
         self._stall_detector.begin(self._clock.steady_s())
         alive, ended = await self._executor.recover()
         for one in (one for one in alive if one.pid and self._tracer.records):
             self._spans.adopted(one.ref, one.trace, one.task, one.at_ms)
         isolated, cgroup = self._executor.requests.isolated, str(self._executor.cgroups)
         if self.settings.detect:
-            self._about = ({"isolation": isolated.word, "cgroup": cgroup, **self._about[0]}, self._about[1])
+            self._about = (
+                {"isolation": isolated.word, "cgroup": cgroup, **self._about[0]},
+                self._about[1],
+            )
         about = {"worker": self.id, "alive": len(alive), "ended": ended, "cgroup": cgroup}
         log.info("started: %s", isolated.sentence, extra=about)
         orders = await self._bus.subscribe(subjects.order(self.id), self._on_order)
         executor = self._executor
         executions = ExecutionServer(
-            self.settings, executor.attempts, executor.commands, executor.terminals, self._bus, self._tasks.spawn
+            self.settings,
+            executor.attempts,
+            executor.commands,
+            executor.terminals,
+            self._bus,
+            self._tasks.spawn,
         )
         await executions.subscribe(self.id)
         try:
-            heartbeats = self.reporter.heartbeat(self._trouble, self._prober.results, lambda: self._executor.usage)
+            heartbeats = self.reporter.heartbeat(
+                self._trouble, self._prober.results, lambda: self._executor.usage
+            )
             trials = StartTrials(executor, self.settings.failed_starts_retry_s).run()
             for work in (*(self.reporter.report() for _ in range(HANDS)), heartbeats, trials):
                 self._tasks.spawn(work)
-            for work in (self._watch_stalls(), self._shipper.run(), self._prober.run(), self._watch_notices()):
+            for work in (
+                self._watch_stalls(),
+                self._shipper.run(),
+                self._prober.run(),
+                self._watch_notices(),
+            ):
                 self._tasks.spawn(work)
             self._tasks.spawn(self._checks.run())
-            host = (self._address, self._nats_url, isolated.unscoped, self._executor.cgroups.version)
+            host = (
+                self._address,
+                self._nats_url,
+                isolated.unscoped,
+                self._executor.cgroups.version,
+            )
             self._tasks.spawn(warn_of_configuration(self.settings, self.reporter, *host))
-            self._tasks.spawn(follow_runtime(self.settings, executor.containers, self.reporter, self._use_runtime))
+            self._tasks.spawn(
+                follow_runtime(self.settings, executor.containers, self.reporter, self._use_runtime)
+            )
             self._changed()
             await self._tasks.until(self._stop, self._noticed)
             if self._noticed.is_set():
@@ -226,7 +290,7 @@ class WorkerService:
             self._tasks.close()
             self._executor.close()
 
-    # ── orders ──────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── orders ────────────────────────────────────────────────────────────────────────────────────
 
     def _on_order(self, message: Message) -> None:
         try:
@@ -242,7 +306,11 @@ class WorkerService:
         if 0 < epoch < self.agent.epoch:
             self.reporter.repeat()
         if message.reply:
-            waits = taken.taken and not order.is_awaited and not any(one.traceparent for one in order.templates)
+            waits = (
+                taken.taken
+                and not order.is_awaited
+                and not any(one.traceparent for one in order.templates)
+            )
             self.reporter.answer(message.reply, taken, urgent=not waits)
         if taken.taken:
             self._stall_detector.touch(now_s)
@@ -299,21 +367,33 @@ class WorkerService:
             self._do(self.agent.on_unprepared(ask.ref, ended, now_ms))
 
     def _changed(self) -> None:
-        """End of a round: wake the tasks that may have something to send, and begin what has waited for others."""
+        """End of a round: wake the tasks that may have something to send, and begin what has waited
+        for others.
+        """
         if self.agent.has_next:
             self._do(self.agent.begin_waiting(self._clock.wall_ms()))
         self.reporter.wake()
         self._shipper.wake()
         self._change.set()
 
-    # ── reports ─────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── reports ───────────────────────────────────────────────────────────────────────────────────
 
     def _registration(self, stages: tuple[Stage, ...]) -> Register:
         attributes, total = self._about
         incarnation, since_boot_ms = self.agent.incarnation, to_ms(self._clock.steady_s())
         limit = self.settings.max_attempts
         return Register(
-            *(self.id, incarnation, attributes, total, since_boot_ms, stages, self._address, __version__, limit),
+            *(
+                self.id,
+                incarnation,
+                attributes,
+                total,
+                since_boot_ms,
+                stages,
+                self._address,
+                __version__,
+                limit,
+            ),
             *(boot_id(), True, self._trouble()),
         )
 
@@ -329,7 +409,9 @@ class WorkerService:
 
     def _use_runtime(self, found: str) -> None:
         """Register again: the container runtime of this host has come or gone."""
-        others = {name: value for name, value in self._about[0].items() if name != NEEDS_RUNTIME.key}
+        others = {
+            name: value for name, value in self._about[0].items() if name != NEEDS_RUNTIME.key
+        }
         self._about = (others | ({NEEDS_RUNTIME.key: found} if found else {}), self._about[1])
         self.reporter.introduce()
 
@@ -337,7 +419,9 @@ class WorkerService:
         return host.trouble(self.settings.root) or self._executor.trouble() or self._checks.trouble
 
     async def _watch_stalls(self) -> None:
-        """Detect suspensions of this process; record what has happened, and delete discarded directories."""
+        """Detect suspensions of this process; record what has happened, and delete discarded
+        directories.
+        """
         while True:
             if self._stall_detector.tick(self._clock.steady_s()):
                 self.reporter.suspend("this process was stopped for a while")
@@ -350,10 +434,12 @@ class WorkerService:
                 await trash.empty(self._executor.flush_records)
             await asyncio.sleep(_STALL_CHECK_S)
 
-    # ── shutdown ────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── shutdown ──────────────────────────────────────────────────────────────────────────────────
 
     async def _watch_notices(self) -> None:
-        """A notice ends all attempts. When it is withdrawn this process ends; the next one takes work again."""
+        """A notice ends all attempts. When it is withdrawn this process ends; the next one takes
+        work again.
+        """
         url = metadata.server(self.settings.metadata_url)
         if not url:
             return
@@ -367,7 +453,9 @@ class WorkerService:
                 self._noticed.set()
 
     async def _drain(self) -> None:
-        """Stop all attempts, and report their ends if the state service answers; routes leave discovery before."""
+        """Stop all attempts, and report their ends if the state service answers; routes leave
+        discovery before.
+        """
         why, settle_s = self._why(), self.agent.settle_ms() / 1000
         grace_s = self.settings.stop_grace_s
         if self._notice is not None:
@@ -378,24 +466,34 @@ class WorkerService:
             await asyncio.wait({reported}, timeout=_LAST_WORDS_S)
         reason = self._notice.reason if self._notice is not None else NoticeReason.DRAIN
         self._do(self.agent.stop_all(round(grace_s * 1000), self._clock.wall_ms(), why, reason))
-        if not await self._within(settle_s + grace_s + _STALL_CHECK_S, lambda: not self._executor.running):
+        if not await self._within(
+            settle_s + grace_s + _STALL_CHECK_S, lambda: not self._executor.running
+        ):
             self._executor.kill_all()
             await self._within(_LAST_WORDS_S, lambda: not self._executor.running)
         await self._within(_LAST_WORDS_S, lambda: not len(self.agent))
 
     def _why(self) -> str:
         """Why this worker leaves; empty: it was told to stop."""
-        return f"{self._notice.why}, {self._notice.within_s:.0f} s after notice" if self._notice is not None else ""
+        return (
+            f"{self._notice.why}, {self._notice.within_s:.0f} s after notice"
+            if self._notice is not None
+            else ""
+        )
 
     async def _leave(self) -> None:
-        """Report that no attempt of this worker is left, once that is so; otherwise the missed heartbeats show it."""
+        """Report that no attempt of this worker is left, once that is so; otherwise the missed
+        heartbeats show it.
+        """
         if not self._executor.running:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_LAST_WORDS_S):
                     await self.reporter.leave("gone", self._why())
 
     async def _within(self, retry_for_s: float, done: Callable[[], bool]) -> bool:
-        """Wait for a condition that may change at the end of a round; whether it came true in time."""
+        """Wait for a condition that may change at the end of a round; whether it came true in
+        time.
+        """
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(retry_for_s):
                 while not done():
@@ -420,7 +518,14 @@ async def main(service: Service[WorkerSettings], kind: type[WorkerService] = Wor
     connection = await service.connect()
     try:
         worker = kind(
-            *(service.settings, connection, service.nats.url, service.stop, service.tracer, isolated),
+            *(
+                service.settings,
+                connection,
+                service.nats.url,
+                service.stop,
+                service.tracer,
+                isolated,
+            ),
             await recognise(service.settings),
         )
         await service.serve_metrics(worker.metrics.registry, lambda: worker.reporter.settled)

@@ -1,8 +1,9 @@
-"""Finds out whether a host on which starts fail can start processes again. Part of the shell: it waits.
+"""Finds out whether a host on which starts fail can start processes again. Part of the shell: it
+waits.
 
-At intervals a program that does nothing is started as those of tasks are: in a slot, as its user, with its sandbox and
-a control group, while all device files are there. No task is risked for that. Out of scope: which failures are trouble
-(failed_starts).
+At intervals a program that does nothing is started as those of tasks are: in a slot, as its user,
+with its sandbox and a control group, while all device files are there. No task is risked for that.
+Out of scope: which failures are trouble (failed_starts).
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ _JOB = 0
 
 
 class StartTrials:
-    """Those of one worker. ``interval_s``: from the beginning of its trouble to the first, and between them."""
+    """Those of one worker. ``interval_s``: from the beginning of its trouble to the first, and
+    between them.
+    """
 
     def __init__(self, executor: Executor, interval_s: float) -> None:
         self._executor = executor
@@ -52,7 +55,9 @@ class StartTrials:
             executor.finisher.discard(attempt)
             raise
         over: asyncio.Future[Exit] = asyncio.get_running_loop().create_future()
-        executor.build(attempt, request, lambda exit_: None if over.done() else over.set_result(exit_))
+        executor.build(
+            attempt, request, lambda exit_: None if over.done() else over.set_result(exit_)
+        )
         exit_ = await over
         executor.logs.finish(ref, silent=True)
         executor.finisher.discard(attempt)

@@ -1,11 +1,11 @@
 """Runs at each start of Python: moves a service of a chaos cluster into its place first.
 
-A place is a directory below ``CHAOS_PLACES``. A worker's is named like the worker; a service with several replicas
-takes the first that no other replica has. In it may be: ``off``, the host is off, so starting waits; ``netns``, the
-network namespace to enter, and ``boot``, the id of this boot of the host, which a worker asks the kernel for;
-``port``, the proxy to speak to instead of NATS, which learns from ``nats`` on which ports that is.
-``CHAOS_NATS`` is the address of servers to use instead of the embedded one; ``address``, what a worker has in its
-network, where others reach its routes.
+A place is a directory below ``CHAOS_PLACES``. A worker's is named like the worker; a service with
+several replicas takes the first that no other replica has. In it may be: ``off``, the host is off,
+so starting waits; ``netns``, the network namespace to enter, and ``boot``, the id of this boot of
+the host, which a worker asks the kernel for; ``port``, the proxy to speak to instead of NATS, which
+learns from ``nats`` on which ports that is. ``CHAOS_NATS`` is the address of servers to use instead
+of the embedded one; ``address``, what a worker has in its network, where others reach its routes.
 Nothing of Iris is imported here. Out of scope: what is done to a place (`namespaces`, `proxies`).
 """
 
@@ -28,7 +28,9 @@ _HELD: list[int] = []
 def places(root: Path, words: list[str]) -> Iterator[Path]:
     """The places this process may take, best first."""
     services = [
-        word.removeprefix("iris_") for word in words if re.fullmatch(r"iris_(state|scheduler|gateway|proxy)", word)
+        word.removeprefix("iris_")
+        for word in words
+        if re.fullmatch(r"iris_(state|scheduler|gateway|proxy)", word)
     ]
     workers = [word.removeprefix("worker.id=") for word in words if word.startswith("worker.id=")]
     yield from (root / worker for worker in workers)
@@ -58,7 +60,9 @@ def settle(place: Path) -> None:
         sys.argv += ["--set", f"worker.address={(place / 'address').read_text()}"]
     servers = os.environ.get("CHAOS_NATS", os.environ["IRIS_NATS_URL"])
     if (place / "port").exists():
-        (place / "nats").write_text(" ".join(server.rpartition(":")[2] for server in servers.split(",")))
+        (place / "nats").write_text(
+            " ".join(server.rpartition(":")[2] for server in servers.split(","))
+        )
         servers = f"{servers.partition(',')[0].rpartition(':')[0]}:{(place / 'port').read_text()}"
     os.environ["IRIS_NATS_URL"] = servers
 

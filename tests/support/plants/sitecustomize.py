@@ -1,4 +1,5 @@
-"""Runs at each start of Python: makes the services cost more, as VARIABLE says, for tests of the guard.
+"""Runs at each start of Python: makes the services cost more, as VARIABLE says, for tests of the
+guard.
 
 Nothing of Iris is imported here: a module is changed when a service imports it.
 """
@@ -55,7 +56,10 @@ def more_messages(module: ModuleType) -> None:
 
 PLANTS: dict[str, tuple[str, Callable[[ModuleType], None]]] = {
     **{
-        name: ("iris_worker.launcher.processes.runner", lambda module, work=work: before_start(module, work))
+        name: (
+            "iris_worker.launcher.processes.runner",
+            lambda module, work=work: before_start(module, work),
+        )
         for name, work in _BEFORE_START.items()
     },
     "sandboxes": ("iris_worker.launcher.starts.sandbox", new_sandboxes),

@@ -29,7 +29,9 @@ children = [subprocess.Popen([*start, word], stdin=subprocess.PIPE, stdout=subpr
 
 
 def test_the_cpu_of_threads_that_have_ended_is_counted(tmp_path: Path):
-    with subprocess.Popen([sys.executable, "-c", PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
         assert process.stdout is not None
         process.stdout.readline()
         made = Cluster(tmp_path, "", {"state": [psutil.Process(process.pid)]})
@@ -40,7 +42,9 @@ def test_the_cpu_of_threads_that_have_ended_is_counted(tmp_path: Path):
 
 def test_only_the_launcher_of_a_worker_is_accounted_as_one(tmp_path: Path):
     program = f"{PARENT}print('done', flush=True); input(); [child.communicate(b'\\n') for child in children]"
-    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
         assert process.stdout is not None
         process.stdout.readline()
         made = Cluster(tmp_path, "", {"worker": [psutil.Process(process.pid)]})

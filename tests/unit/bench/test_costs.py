@@ -1,4 +1,5 @@
-"""What a task costs in commits, messages and bytes on any machine: these figures grow only on purpose.
+"""What a task costs in commits, messages and bytes on any machine: these figures grow only on
+purpose.
 
 A figure that falls well below its bound is a reason to lower the bound.
 """

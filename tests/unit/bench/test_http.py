@@ -1,4 +1,6 @@
-"""The connection of the benchmarks: what a busy cluster does not answer is asked again, and nothing else."""
+"""The connection of the benchmarks: what a busy cluster does not answer is asked again, and nothing
+else.
+"""
 
 from contextlib import closing
 

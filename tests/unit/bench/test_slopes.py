@@ -3,16 +3,29 @@
 import pytest
 
 from iris_worker.agent import seen
-from tests.soak.slopes import ARENAS, JOURNAL_BYTES, MIB, NATS_BLOCK, WARM_JOBS, Sample, after_warm_up, fitted, judge
+from tests.soak.slopes import (
+    ARENAS,
+    JOURNAL_BYTES,
+    MIB,
+    NATS_BLOCK,
+    WARM_JOBS,
+    Sample,
+    after_warm_up,
+    fitted,
+    judge,
+)
 
 FULL = 2 * NATS_BLOCK // JOURNAL_BYTES
 """Jobs by which the journal has begun another block."""
 
 
 def grows(name: str, by: float, jobs: float = 0, since: int = FULL) -> bool:
-    """Whether a figure that grows by so much while it is warm, ``since`` so many jobs, with noise, is let through."""
+    """Whether a figure that grows by so much while it is warm, ``since`` so many jobs, with noise,
+    is let through.
+    """
     samples = [
-        Sample(at, since + round(jobs * at / 60), {name: 50 * MIB + by * at / 60 + (at % 3) * 1000}) for at in range(61)
+        Sample(at, since + round(jobs * at / 60), {name: 50 * MIB + by * at / 60 + (at % 3) * 1000})
+        for at in range(61)
     ]
     [verdict] = judge(samples)
     return verdict.holds
@@ -24,13 +37,16 @@ def test_a_line_is_fitted():
 
 
 @pytest.mark.parametrize(
-    ("name", "most"), [("x memory", ARENAS), ("nats-0 memory", 2 * NATS_BLOCK), ("disk of workers", MIB / 4)]
+    ("name", "most"),
+    [("x memory", ARENAS), ("nats-0 memory", 2 * NATS_BLOCK), ("disk of workers", MIB / 4)],
 )
 def test_what_grows_more_than_it_may_is_seen(name, most):
     assert (grows(name, most * 0.9), grows(name, most * 1.1)) == (True, False)
 
 
-@pytest.mark.parametrize(("since", "blocks"), [(0, 4), (NATS_BLOCK // JOURNAL_BYTES // 2, 3), (FULL, 2)])
+@pytest.mark.parametrize(
+    ("since", "blocks"), [(0, 4), (NATS_BLOCK // JOURNAL_BYTES // 2, 3), (FULL, 2)]
+)
 def test_the_server_may_fill_the_journals_first_block_and_as_much_garbage(since, blocks):
     most = blocks * NATS_BLOCK
     assert grows("nats-0 memory", most * 0.9, since=since)

@@ -1,4 +1,6 @@
-"""`iris admin token`: a token file that the gateway accepts, and tokens that nobody else can read."""
+"""`iris admin token`: a token file that the gateway accepts, and tokens that nobody else can
+read.
+"""
 
 import json
 import os
@@ -32,7 +34,11 @@ def test_each_token_is_printed_once_and_names_its_user_and_role(token, tmp_path:
     who = [parse_tokens(text).identify(secret, 0) for _, secret, _ in made]
 
     assert [code for code, _, _ in made] == [0, 0, 0]
-    assert [(one.user, one.role) for one in who] == [("ada", "user"), ("root@example.org", "admin"), ("ada", "user")]
+    assert [(one.user, one.role) for one in who] == [
+        ("ada", "user"),
+        ("root@example.org", "admin"),
+        ("ada", "user"),
+    ]
     assert (tmp_path / "tokens").stat().st_mode & 0o777 == 0o600
     assert [secret for _, secret, _ in made if secret in text] == []
 
@@ -40,13 +46,20 @@ def test_each_token_is_printed_once_and_names_its_user_and_role(token, tmp_path:
 def test_lines_written_by_hand_stay(token, tmp_path: Path):
     (tmp_path / "tokens").write_text(f"# people\nbob user {'0' * 64}  # laptop")
     token("ada")
-    assert (tmp_path / "tokens").read_text().startswith(f"# people\nbob user {'0' * 64}  # laptop\nada user ")
+    assert (
+        (tmp_path / "tokens")
+        .read_text()
+        .startswith(f"# people\nbob user {'0' * 64}  # laptop\nada user ")
+    )
 
 
 @pytest.mark.parametrize(
-    ("before", "user", "said"), [("", "a b", "not a user name"), ("bob king\n", "ada", "line 1: expected")]
+    ("before", "user", "said"),
+    [("", "a b", "not a user name"), ("bob king\n", "ada", "line 1: expected")],
 )
-def test_a_file_that_the_gateway_would_refuse_is_not_written(token, tmp_path: Path, before: str, user: str, said: str):
+def test_a_file_that_the_gateway_would_refuse_is_not_written(
+    token, tmp_path: Path, before: str, user: str, said: str
+):
     (tmp_path / "tokens").write_text(before)
     code, out, err = token(user)
     assert (code, out, (tmp_path / "tokens").read_text()) == (2, "", before)
@@ -103,7 +116,11 @@ def test_a_token_ends_when_it_says(token, tmp_path: Path):
     assert accepted(tmp_path, secret, made.expires_ms - 1) == "guest"
     assert accepted(tmp_path, secret, made.expires_ms) == ""
     listed = json.loads(token("ls", "-o", "jsonl")[1])
-    assert (listed["name"], listed["expires_ms"], listed["expired"]) == ("guest", made.expires_ms, False)
+    assert (listed["name"], listed["expires_ms"], listed["expired"]) == (
+        "guest",
+        made.expires_ms,
+        False,
+    )
 
 
 def test_a_token_is_shown_by_its_name(token, tmp_path: Path):
@@ -113,7 +130,9 @@ def test_a_token_is_shown_by_its_name(token, tmp_path: Path):
     facts = f"name     laptop\nuser     ada\nrole     admin\nmade     {show_millis(made)}\nexpires  never"
     assert (code, shown) == (0, facts)
     assert secret not in shown
-    missing = f"error: {tmp_path / 'tokens'} has no token 'phone'; `iris admin token ls` lists them\n"
+    missing = (
+        f"error: {tmp_path / 'tokens'} has no token 'phone'; `iris admin token ls` lists them\n"
+    )
     assert token("show", "phone") == (2, "", missing)
 
 
@@ -128,7 +147,11 @@ def test_admin_uses_the_servers_that_the_given_configuration_names(monkeypatch, 
     monkeypatch.setenv("IRIS_DATA", str(tmp_path))
     monkeypatch.setenv("IRIS_NATS_URL", "")
     monkeypatch.delenv("IRIS_NATS_URL")
-    monkeypatch.setattr(admin, "become", lambda program: begun.append((program[-1], os.environ.get("IRIS_NATS_URL"))))
+    monkeypatch.setattr(
+        admin,
+        "become",
+        lambda program: begun.append((program[-1], os.environ.get("IRIS_NATS_URL"))),
+    )
     config.write_text('[nats]\nurl = "nats://10.0.0.1:4222"\n')
 
     assert main(["admin", "streams", "--config", str(config), "--data", str(tmp_path)]) == 0

@@ -21,7 +21,13 @@ OWN = [CAUSES[0].removeprefix("/night: "), *CAUSES[1:]]
 
 
 def failed(index):
-    task = {"task": f"/night/{index}", "job": "/night", "index": index, "id": f"j8/{index}", "state": "failed"}
+    task = {
+        "task": f"/night/{index}",
+        "job": "/night",
+        "index": index,
+        "id": f"j8/{index}",
+        "state": "failed",
+    }
     counts = {"exit_code": 1, "failure_count": 1, "preemption_count": 0}
     attempt = {"stderr_tail": LAST, "error": "exit code 1", "number": 0}
     nothing = dict.fromkeys(("pending_reason", "worker", "note", "error", "signal"))
@@ -30,14 +36,21 @@ def failed(index):
 
 def sweep(**members):
     error = "task 5 failed: exit code 1"
-    return job_view("/night", "failed", replicas=10, task_counts=COUNTS, error=error, **members) | {"id": "j8"}
+    return job_view("/night", "failed", replicas=10, task_counts=COUNTS, error=error, **members) | {
+        "id": "j8"
+    }
 
 
 def gateway(job):
-    """A cluster with a sweep that has failed, and perhaps a parent of it; ``job`` is what names are answered with."""
+    """A cluster with a sweep that has failed, and perhaps a parent of it; ``job`` is what names are
+    answered with.
+    """
 
     def answer(request):
-        path, ended = request.path, {"job": job["name"], "state": "failed", "previous": "running", "at_ms": 1, "seq": 1}
+        path, ended = (
+            request.path,
+            {"job": job["name"], "state": "failed", "previous": "running", "at_ms": 1, "seq": 1},
+        )
         if "/logs" in path:
             return Said(headers=SSE, body=events(("end", {"state": "failed"})))
         if "/events" in path:
@@ -50,21 +63,37 @@ def gateway(job):
         if "/tree" in path:
             return Said(200, {"job": job, "children": [{"job": sweep(), "children": []}]})
         if "/why" in path:
-            facts = {"job": job["name"], "task": job["name"] + "/5", "state": "failed", "job_state": "failed"}
-            return Said(200, {**facts, "error": job["error"], "replicas": 10, "task_counts": COUNTS})
+            facts = {
+                "job": job["name"],
+                "task": job["name"] + "/5",
+                "state": "failed",
+                "job_state": "failed",
+            }
+            return Said(
+                200, {**facts, "error": job["error"], "replicas": 10, "task_counts": COUNTS}
+            )
         return Said(201 if request.method == "POST" else 200, job)
 
     return answer
 
 
-PARENT = job_view("/pipeline", "failed", children=1, task_counts={"killed": 1}, error="task 0 killed: child failed")
+PARENT = job_view(
+    "/pipeline",
+    "failed",
+    children=1,
+    task_counts={"killed": 1},
+    error="task 0 killed: child failed",
+)
 
 
 @pytest.mark.parametrize(("job", "causes"), [(sweep(), OWN), (PARENT, CAUSES)])
 def test_why_names_the_causes_down_through_child_jobs(iris, job, causes):
     with answering(gateway(job)) as server:
         _, out, _ = iris("why", "--url", server.url, job["name"])
-    assert out.splitlines() == [f"{job['name']} has ended: failed", *(f"  {line}" for line in (job["error"], *causes))]
+    assert out.splitlines() == [
+        f"{job['name']} has ended: failed",
+        *(f"  {line}" for line in (job["error"], *causes)),
+    ]
 
 
 def test_show_names_the_causes(iris):
@@ -88,7 +117,11 @@ def test_the_closing_lines_name_the_causes(iris, words):
 
 @pytest.mark.parametrize(("job", "causes"), [(sweep(), OWN), (PARENT, CAUSES)])
 def test_the_exception_of_a_failed_job_names_the_causes(job, causes):
-    with answering(gateway(job)) as server, Client(server.url) as client, pytest.raises(JobFailed) as raised:
+    with (
+        answering(gateway(job)) as server,
+        Client(server.url) as client,
+        pytest.raises(JobFailed) as raised,
+    ):
         client.job(job["name"]).result()
     assert str(raised.value) == "\n  ".join([f"{job['name']} failed: {job['error']}", *causes])
     assert [(cause.job, cause.count) for cause in raised.value.causes] == [("/night", 6)]

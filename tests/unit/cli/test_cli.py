@@ -35,7 +35,14 @@ TASK = {
 
 def a_run(state, *, log=(), **members):
     """A gateway on which a submitted job comes to its end in ``state``."""
-    ending = {"job": "/train", "state": state, "previous": "running", "cause": None, "at_ms": 1, "seq": 1}
+    ending = {
+        "job": "/train",
+        "state": state,
+        "previous": "running",
+        "cause": None,
+        "at_ms": 1,
+        "seq": 1,
+    }
     first = [job_view()]
 
     def answer(request):
@@ -53,12 +60,21 @@ def a_run(state, *, log=(), **members):
 def line(text, stream="stdout"):
     return (
         "log",
-        {"task": "/train/0", "index": 0, "attempt": 0, "stream": stream, "at": None, "offset": 0, "line": text},
+        {
+            "task": "/train/0",
+            "index": 0,
+            "attempt": 0,
+            "stream": stream,
+            "at": None,
+            "offset": 0,
+            "line": text,
+        },
     )
 
 
 @pytest.mark.parametrize(
-    ("state", "code"), [("succeeded", 0), ("failed", 3), ("unschedulable", 4), ("killed", 5), ("worker_failed", 6)]
+    ("state", "code"),
+    [("succeeded", 0), ("failed", 3), ("unschedulable", 4), ("killed", 5), ("worker_failed", 6)],
 )
 def test_run_ends_as_its_job_ends(iris, state, code):
     with answering(a_run(state)) as server:
@@ -70,7 +86,9 @@ def test_every_end_of_a_job_has_an_exit_code():
 
 
 def test_run_keeps_the_streams_of_output_apart_from_its_own_messages(iris):
-    with answering(a_run("failed", log=[line("hello"), line("oh no", "stderr")], error="exit code 3")) as server:
+    with answering(
+        a_run("failed", log=[line("hello"), line("oh no", "stderr")], error="exit code 3")
+    ) as server:
         _, out, err = iris("run", "--url", server.url, "--name", "train", "--", "true")
 
     assert out == "hello\n"
@@ -86,17 +104,37 @@ def test_run_detached_prints_only_the_name(iris):
 
 
 def test_run_warns_of_an_unschedulable_job_unless_it_is_to_wait(iris):
-    warned = job_view() | {"warnings": ["no registered worker can ever take /train: none of 3 matches; it waits"]}
+    warned = job_view() | {
+        "warnings": ["no registered worker can ever take /train: none of 3 matches; it waits"]
+    }
     with answering(in_turn(Said(201, warned))) as server:
         code, out, err = iris("run", "-d", "--url", server.url, "true")
         assert (code, out) == (0, "/train\n")
-        assert err == "warning: no registered worker can ever take /train: none of 3 matches; it waits\n"
-        assert iris("run", "-d", "--wait-for-capacity", "--url", server.url, "true") == (0, "/train\n", "")
+        assert (
+            err
+            == "warning: no registered worker can ever take /train: none of 3 matches; it waits\n"
+        )
+        assert iris("run", "-d", "--wait-for-capacity", "--url", server.url, "true") == (
+            0,
+            "/train\n",
+            "",
+        )
 
 
 def test_a_rerun_sends_other_variables_and_what_to_wait_for(iris):
     with answering(lambda _: Said(201, job_view())) as server:
-        words = ("-e", "LR=0.01", "--after", "prep:any", "--after", "j3", "--tasks", "3-7", "--memory", "8GiB")
+        words = (
+            "-e",
+            "LR=0.01",
+            "--after",
+            "prep:any",
+            "--after",
+            "j3",
+            "--tasks",
+            "3-7",
+            "--memory",
+            "8GiB",
+        )
         assert iris("rerun", "-d", "--url", server.url, *words, "train")[0] == 0
         assert server.requests[-1].json == {
             "failed_only": False,
@@ -110,7 +148,11 @@ def test_a_rerun_sends_other_variables_and_what_to_wait_for(iris):
 def test_a_rerun_says_what_it_does_not_wait_for(iris):
     dropped = "/train does not wait for /prep, as j3 did: a rerun drops what the job waited for"
     with answering(in_turn(Said(201, job_view() | {"warnings": [dropped]}))) as server:
-        assert iris("rerun", "-d", "--url", server.url, "train") == (0, "/train\n", f"warning: {dropped}\n")
+        assert iris("rerun", "-d", "--url", server.url, "train") == (
+            0,
+            "/train\n",
+            f"warning: {dropped}\n",
+        )
 
 
 @pytest.mark.parametrize(
@@ -118,14 +160,20 @@ def test_a_rerun_says_what_it_does_not_wait_for(iris):
     [
         ({"replicas": 10}, (), True),
         ({"replicas": 10}, ("--max-task-failures", "0"), False),
-        ({"replicas": 10, "spec": {**job_view()["spec"], "max_task_failures": 10}}, ("--keep-going",), False),
+        (
+            {"replicas": 10, "spec": {**job_view()["spec"], "max_task_failures": 10}},
+            ("--keep-going",),
+            False,
+        ),
         ({"replicas": 10, "coscheduled": True}, (), False),
         ({"replicas": 1}, (), False),
     ],
 )
 def test_run_of_several_tasks_says_that_the_first_failure_ends_the_rest(iris, view, words, told):
     with answering(in_turn(Said(201, job_view() | view))) as server:
-        code, out, err = iris("run", "-d", *words, "--replicas", str(view["replicas"]), "--url", server.url, "true")
+        code, out, err = iris(
+            "run", "-d", *words, "--replicas", str(view["replicas"]), "--url", server.url, "true"
+        )
     note = (
         "when one of the 10 tasks has failed, the others are killed; --keep-going lets them end, "
         "--max-task-failures N lets N fail\n"
@@ -135,7 +183,22 @@ def test_run_of_several_tasks_says_that_the_first_failure_ends_the_rest(iris, vi
 
 def test_run_sends_what_was_said(iris):
     with answering(a_run("succeeded")) as server:
-        iris("run", "-d", "--url", server.url, "--name", "a", "--replicas", "3", "-e", "A=1", "--", "sh", "-c", "x")
+        iris(
+            "run",
+            "-d",
+            "--url",
+            server.url,
+            "--name",
+            "a",
+            "--replicas",
+            "3",
+            "-e",
+            "A=1",
+            "--",
+            "sh",
+            "-c",
+            "x",
+        )
 
         body = server.requests[0].json
         assert (body["name"], body["replicas"], body["env"], body["command"]) == (
@@ -148,7 +211,19 @@ def test_run_sends_what_was_said(iris):
 
 def test_an_empty_name_between_commas_is_sent_and_so_refused(iris):
     with answering(a_run("succeeded")) as server:
-        iris("run", "-d", "--url", server.url, "--preload", "json,", "--preload", "a,b", "--", "python", "t.py")
+        iris(
+            "run",
+            "-d",
+            "--url",
+            server.url,
+            "--preload",
+            "json,",
+            "--preload",
+            "a,b",
+            "--",
+            "python",
+            "t.py",
+        )
 
         assert server.requests[0].json["preload"] == ["json", "", "a", "b"]
 
@@ -187,7 +262,13 @@ def test_a_directory_is_sent_once_and_named_by_its_digest(iris, tmp_path):
         for _ in range(2):
             iris("run", "-d", "--url", server.url, "--workdir", tmp_path / "code", "--", "true")
 
-        assert [request.method for request in server.requests] == ["HEAD", "PUT", "POST", "HEAD", "POST"]
+        assert [request.method for request in server.requests] == [
+            "HEAD",
+            "PUT",
+            "POST",
+            "HEAD",
+            "POST",
+        ]
         assert stored == {f"/v1/bundles/{server.requests[-1].json['bundle']}"}
 
 
@@ -211,10 +292,16 @@ def test_every_wrong_field_is_printed_with_its_place_and_hint(iris):
     with answering(in_turn(problem(422, "invalid", "two mistakes", errors=mistakes))) as server:
         _, _, err = iris("run", "--url", server.url, "--", "true")
 
-    assert err.splitlines() == ["error: two mistakes", "  --replicas: 0 is too few (1 to 10000)", "  --name: no spaces"]
+    assert err.splitlines() == [
+        "error: two mistakes",
+        "  --replicas: 0 is too few (1 to 10000)",
+        "  --name: no spaces",
+    ]
 
 
-@pytest.mark.parametrize(("status", "shown"), [(401, True), (409, True), (500, True), (404, False), (413, False)])
+@pytest.mark.parametrize(
+    ("status", "shown"), [(401, True), (409, True), (500, True), (404, False), (413, False)]
+)
 def test_an_involved_problem_names_the_page_of_its_type(iris, status, shown):
     with answering(in_turn(problem(status, "x", "because", type="/problems/x"))) as server:
         _, _, err = iris("show", "--url", server.url, "/train")
@@ -244,10 +331,14 @@ def test_try_again_ends_with_75(iris):
 
 
 def test_plan_tells_over_how_many_workers_tasks_would_be_spread(iris):
-    placements = [{"task": f"/a/{index}", "index": index, "worker": f"w{index % 2}"} for index in range(3)]
+    placements = [
+        {"task": f"/a/{index}", "index": index, "worker": f"w{index % 2}"} for index in range(3)
+    ]
     view = {"verdict": "now", "placements": placements, "victims": [], "reason": None, "ahead": 0}
     with answering(in_turn(Said(200, view))) as server:
-        assert iris("plan", "--replicas", "3", "--url", server.url, "--", "true")[1].splitlines() == [
+        assert iris("plan", "--replicas", "3", "--url", server.url, "--", "true")[
+            1
+        ].splitlines() == [
             "it would start now",
             *("  task 0 on w0", "  task 1 on w1", "  task 2 on w0"),
             "  3 tasks on 2 workers",
@@ -256,16 +347,30 @@ def test_plan_tells_over_how_many_workers_tasks_would_be_spread(iris):
 
 def test_plan_tells_what_each_variant_would_do_alone(iris):
     alone = {"v6e-16": "never", "v5litepod-16": "not_now"}
-    view = {"verdict": "not_now", "placements": [], "victims": [], "reason": None, "ahead": 0, "variants": alone}
+    view = {
+        "verdict": "not_now",
+        "placements": [],
+        "victims": [],
+        "reason": None,
+        "ahead": 0,
+        "variants": alone,
+    }
     with answering(in_turn(Said(200, view))) as server:
-        assert iris("plan", "--tpu", "v6e-16,v5litepod-16", "--url", server.url, "--", "true")[1].splitlines() == [
+        assert iris("plan", "--tpu", "v6e-16,v5litepod-16", "--url", server.url, "--", "true")[
+            1
+        ].splitlines() == [
             "it would wait",
-            *("  with v6e-16 alone: it would never start here", "  with v5litepod-16 alone: it would wait"),
+            *(
+                "  with v6e-16 alone: it would never start here",
+                "  with v5litepod-16 alone: it would wait",
+            ),
         ]
 
 
 def test_plan_tells_the_workers_of_each_slice(iris):
-    placements = [{"task": f"/a/{index}", "index": index, "worker": f"w{index}"} for index in range(4)]
+    placements = [
+        {"task": f"/a/{index}", "index": index, "worker": f"w{index}"} for index in range(4)
+    ]
     view = {"verdict": "now", "placements": placements, "victims": [], "reason": None, "ahead": 0}
     words = ("plan", "--tpu", "v4-16", "--slices", "2")
     with answering(in_turn(Said(200, view))) as server:
@@ -277,7 +382,9 @@ def test_plan_tells_the_workers_of_each_slice(iris):
 
 
 def test_plan_tells_over_how_many_domains_of_each_level_a_gang_would_be(iris):
-    placements = [{"task": f"/a/{index}", "index": index, "worker": f"w{index}"} for index in range(2)]
+    placements = [
+        {"task": f"/a/{index}", "index": index, "worker": f"w{index}"} for index in range(2)
+    ]
     view = {"verdict": "now", "placements": placements, "victims": [], "reason": None, "ahead": 0}
     words = ("plan", "--replicas", "2", "--group-by", "rack:preferred", "--group-by", "block")
     with answering(in_turn(Said(200, view | {"levels": {"rack": 2, "block": 1}}))) as server:
@@ -288,7 +395,9 @@ def test_plan_tells_over_how_many_domains_of_each_level_a_gang_would_be(iris):
         ]
 
 
-@pytest.mark.parametrize(("verdict", "code"), [("now", 0), ("after_preemption", 0), ("not_now", 12), ("never", 13)])
+@pytest.mark.parametrize(
+    ("verdict", "code"), [("now", 0), ("after_preemption", 0), ("not_now", 12), ("never", 13)]
+)
 def test_plan_ends_as_the_verdict_says(iris, verdict, code):
     view = {"verdict": verdict, "placements": [], "victims": [], "reason": None, "ahead": 0}
     with answering(in_turn(Said(200, view))) as server:
@@ -357,7 +466,10 @@ def test_an_order_that_is_none_is_refused_with_those_that_are(iris):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("ls --user nobody --band batch -n 3", "nothing is listed for --user nobody --band batch\n"),
+        (
+            "ls --user nobody --band batch -n 3",
+            "nothing is listed for --user nobody --band batch\n",
+        ),
         ("audit --of nobody -o json", "nothing is listed for --of nobody\n"),
         ("events --type task.notice", "nothing is listed for --type task.notice\n"),
         ("ls --order name", ""),
@@ -372,9 +484,23 @@ def test_an_empty_listing_says_for_what_it_is_empty(iris, words, said):
 @pytest.mark.parametrize(
     "words",
     [
-        *("run --tpu= true", "run --user= true", "run --idempotency-key= true", "deploy list --user=", "--url= ls"),
+        *(
+            "run --tpu= true",
+            "run --user= true",
+            "run --idempotency-key= true",
+            "deploy list --user=",
+            "--url= ls",
+        ),
         *("queue hold --user=", "audit --by=", "run --stop-signal= true"),
-        *("ls --prefix=", "ls --parent=", "quota show", "deploy show", "worker show", "session show", "deploy scale"),
+        *(
+            "ls --prefix=",
+            "ls --parent=",
+            "quota show",
+            "deploy show",
+            "worker show",
+            "session show",
+            "deploy scale",
+        ),
     ],
 )
 def test_an_empty_name_is_refused(iris, words):
@@ -386,8 +512,20 @@ def test_an_empty_name_is_refused(iris, words):
 
 
 def test_a_refused_filter_is_named_by_its_option(iris):
-    mistake = {"pointer": "?name_prefix", "code": "wrong_value", "message": "cannot be '/é'", "hint": "such as /train"}
-    refused = {"type": "", "title": "", "status": 422, "code": "invalid", "detail": "", "errors": [mistake]}
+    mistake = {
+        "pointer": "?name_prefix",
+        "code": "wrong_value",
+        "message": "cannot be '/é'",
+        "hint": "such as /train",
+    }
+    refused = {
+        "type": "",
+        "title": "",
+        "status": 422,
+        "code": "invalid",
+        "detail": "",
+        "errors": [mistake],
+    }
     with answering(in_turn(Said(422, refused))) as server:
         code, _, err = iris("ls", "--prefix", "é", "--url", server.url)
     assert (code, err) == (ExitCode.USAGE, "error: --prefix: cannot be '/é' (such as /train)\n")
@@ -496,7 +634,9 @@ def test_a_context_is_shown_without_its_token(iris):
 def test_a_context_takes_its_token_from_a_file_and_is_removed_with_it(iris, tmp_path):
     (tmp_path / "token").write_text("s3cret\n")
     iris("context", "add", "work", "http://work:1", "--token-file", str(tmp_path / "token"))
-    assert load_contexts(contexts_path()) == Contexts("work", {"work": Context("http://work:1", "s3cret")})
+    assert load_contexts(contexts_path()) == Contexts(
+        "work", {"work": Context("http://work:1", "s3cret")}
+    )
     assert iris("context", "remove", "work")[0] == ExitCode.SUCCEEDED
     assert load_contexts(contexts_path()) == Contexts()
     assert iris("context", "remove", "work")[0] == ExitCode.USAGE
@@ -512,7 +652,9 @@ def test_wait_that_gives_up_says_how_long_it_has_waited_with_progress_too(iris):
         return Said(200, job_view())
 
     with answering(answer) as server:
-        code, _, err = iris("wait", "--url", server.url, "/train", "--timeout", "0.2s", "--progress")
+        code, _, err = iris(
+            "wait", "--url", server.url, "/train", "--timeout", "0.2s", "--progress"
+        )
     assert (code, "after 0.2 s" in err) == (ExitCode.WAIT_TIMEOUT, True)
 
 
@@ -531,15 +673,23 @@ def test_the_output_of_an_attempt_that_no_task_has_made_is_not_found(iris):
 
 
 def test_every_mistake_in_the_options_is_told_on_a_line_of_its_own(iris):
-    code, _, err = iris("run", "--url", "http://127.0.0.1:9", "--cpu", "x", "--memory", "y", "--", "true")
+    code, _, err = iris(
+        "run", "--url", "http://127.0.0.1:9", "--cpu", "x", "--memory", "y", "--", "true"
+    )
     assert (code, err.count("error: ")) == (ExitCode.USAGE, 2)
 
 
 @pytest.mark.parametrize(
     ("line", "mistakes"),
     [
-        ("ls --frob --limit x --state nope", ["No such option '--frob'", "'--limit'", "'nope' is not one of"]),
-        ("show --frob=3 -o nope", ["No such option '--frob'", "'nope' is not one of", "Missing argument 'JOB|TASK'"]),
+        (
+            "ls --frob --limit x --state nope",
+            ["No such option '--frob'", "'--limit'", "'nope' is not one of"],
+        ),
+        (
+            "show --frob=3 -o nope",
+            ["No such option '--frob'", "'nope' is not one of", "Missing argument 'JOB|TASK'"],
+        ),
         ("wait --timeout", ["'--timeout' requires an argument", "Missing argument 'JOB...'"]),
         ("worker drain --frob", ["No such option '--frob'", "Missing argument 'WORKER...'"]),
     ],
@@ -549,13 +699,20 @@ def test_every_mistake_in_a_line_that_cannot_be_read_is_told_at_once(iris, line,
     _, said = err.split("Error: ")
     first, *rest = said.splitlines()
     assert (code, first) == (ExitCode.USAGE, f"{len(mistakes)} mistakes:")
-    assert [words in row for words, row in zip(mistakes, rest, strict=True)] == [True] * len(mistakes)
+    assert [words in row for words, row in zip(mistakes, rest, strict=True)] == [True] * len(
+        mistakes
+    )
 
 
 def test_no_command_tells_one_mistake_after_the_other():
     ctx = click.Context(root)
     commands = [root.get_command(ctx, name) for name in root.list_commands(ctx)]
-    commands += [one for group in commands if isinstance(group, click.Group) for one in group.commands.values()]
+    commands += [
+        one
+        for group in commands
+        if isinstance(group, click.Group)
+        for one in group.commands.values()
+    ]
     assert [one.name for one in commands if not isinstance(one, (CliCommand, CliGroup))] == []
 
 
@@ -570,7 +727,10 @@ def test_a_parent_that_is_not_there_is_refused_with_the_submission(iris):
         code, _, err = iris("run", "-d", "--url", server.url, "--parent", "nope", "true")
     assert (code, "there is no job /nope" in err) == (ExitCode.NOT_FOUND, True)
     sent = [(request.method, request.path) for request in server.requests]
-    looked = [("GET", "/v1/deployments/nope"), ("GET", "/v1/jobs?limit=500")]  # whether it is one, and the nearest name
+    looked = [
+        ("GET", "/v1/deployments/nope"),
+        ("GET", "/v1/jobs?limit=500"),
+    ]  # whether it is one, and the nearest name
     assert sent == [("POST", "/v1/jobs?parent=%2Fnope"), *looked]
 
 
@@ -591,9 +751,17 @@ def well(request):
 
 def test_doctor_says_what_is_wrong_why_it_matters_and_what_to_do(iris):
     code, out, _ = iris("doctor", "--url", "http://127.0.0.1:1")
-    assert (code, "gateway_unreachable: the gateway at http://127.0.0.1:1" in out) == (ExitCode.UNEXPECTED, True)
-    assert [line.split(":")[0] for line in out.splitlines()[-3:-1]] == ["  why it matters", "  what to do"]
-    assert "  see docs/troubleshooting.md#the-command-line-cannot-reach-the-gateway-exit-code-8" in out
+    assert (code, "gateway_unreachable: the gateway at http://127.0.0.1:1" in out) == (
+        ExitCode.UNEXPECTED,
+        True,
+    )
+    assert [line.split(":")[0] for line in out.splitlines()[-3:-1]] == [
+        "  why it matters",
+        "  what to do",
+    ]
+    assert (
+        "  see docs/troubleshooting.md#the-command-line-cannot-reach-the-gateway-exit-code-8" in out
+    )
 
 
 def test_doctor_says_of_a_healthy_cluster_that_nothing_is_wrong(iris):
@@ -605,20 +773,32 @@ def test_doctor_says_of_a_healthy_cluster_that_nothing_is_wrong(iris):
 
 
 def test_doctor_looks_at_what_it_can_without_a_gateway(iris):
-    for options, code in ((), "gateway_unreachable"), (("--nats", "nats://127.0.0.1:1"), "nats_unreachable"):
+    for options, code in (
+        ((), "gateway_unreachable"),
+        (("--nats", "nats://127.0.0.1:1"), "nats_unreachable"),
+    ):
         exit_code, out, _ = iris("doctor", "--json", *options)
-        assert (exit_code, [problem["code"] for problem in json.loads(out)["problems"]]) == (1, [code])
+        assert (exit_code, [problem["code"] for problem in json.loads(out)["problems"]]) == (
+            1,
+            [code],
+        )
 
 
 @pytest.mark.parametrize("ahead_s", [-60, 60])
 def test_doctor_tells_that_the_gateways_clock_is_off(iris, ahead_s):
     def off(request):
-        return replace(well(request), headers={"Date": formatdate(time.time() + ahead_s, usegmt=True)})
+        return replace(
+            well(request), headers={"Date": formatdate(time.time() + ahead_s, usegmt=True)}
+        )
 
     with answering(off) as server:
         code, out, _ = iris("doctor", "--url", server.url, "--json")
     [found] = json.loads(out)["problems"]
-    assert (code, found["code"], "the clock of the gateway is" in found["what"]) == (1, "clock_off", True)
+    assert (code, found["code"], "the clock of the gateway is" in found["what"]) == (
+        1,
+        "clock_off",
+        True,
+    )
 
 
 def test_help_of_a_service_is_its_own_and_names_its_keys():
@@ -646,7 +826,12 @@ def test_a_command_says_why_it_waits_and_ends_when_it_is_told_to(iris):
         code, _, err = iris("--url", server.url, "--retry-for", "2s", "ls")
         at_once = iris("--url", server.url, "--retry-for", "0s", "ls")
     assert code == at_once[0] == ExitCode.TRY_AGAIN
-    assert err.count("waiting: no replica of the state service leads; jobs go on; trying again for up to 2 s") == 1
+    assert (
+        err.count(
+            "waiting: no replica of the state service leads; jobs go on; trying again for up to 2 s"
+        )
+        == 1
+    )
     assert "waiting" not in at_once[2]
 
 

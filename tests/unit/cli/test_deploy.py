@@ -72,7 +72,14 @@ class Gateway:
 
     def __call__(self, asked: Asked) -> Said:
         if asked.path.startswith("/v1/events"):
-            news = {"deployment": "chat", "state": "ready", "previous": None, "revision": 1, "at_ms": 1, "seq": 1}
+            news = {
+                "deployment": "chat",
+                "state": "ready",
+                "previous": None,
+                "revision": 1,
+                "at_ms": 1,
+                "seq": 1,
+            }
             return Said(headers=SSE, body=events(("deployment.state.ready", news)))
         if asked.method != "GET":
             body = asked.json if asked.body else None
@@ -81,12 +88,24 @@ class Gateway:
         if asked.path.startswith("/v1/tasks/j8"):
             return Said(200, {"attempts": [{"stderr_tail": "loading\nCUDA out of memory\n"}]})
         if asked.path.endswith("/why"):
-            row = {"entity": "chat/r1-1", "handler": "RouteEviction", "result": "SUCCESS", "reason": "", "attempts": 2}
+            row = {
+                "entity": "chat/r1-1",
+                "handler": "RouteEviction",
+                "result": "SUCCESS",
+                "reason": "",
+                "attempts": 2,
+            }
             rows = [{**row, "last_at": AT}]
             known = {"scaling": self.seen[0].get("scaling")}
             return Said(
                 200,
-                {"deployment": "chat", **self.seen[0], "conditions": [CRASHES], "routes": [ROUTE], "history": rows}
+                {
+                    "deployment": "chat",
+                    **self.seen[0],
+                    "conditions": [CRASHES],
+                    "routes": [ROUTE],
+                    "history": rows,
+                }
                 | known,
             )
         if asked.path.partition("?")[0] == "/v1/deployments":
@@ -109,8 +128,23 @@ def iris(iris):
 
 def test_create_sends_what_is_said_and_prints_the_name(iris):
     gateway = Gateway()
-    options = ("--replicas", 3, "--port", "http", "--probe-path", "/up", "--cpu", 2, "-e", "A=1", "--user", "ann")
-    code, out, err = iris(gateway, "create", "chat", *options, "--max-surge", "1", "--", "serve", "--fast")
+    options = (
+        "--replicas",
+        3,
+        "--port",
+        "http",
+        "--probe-path",
+        "/up",
+        "--cpu",
+        2,
+        "-e",
+        "A=1",
+        "--user",
+        "ann",
+    )
+    code, out, err = iris(
+        gateway, "create", "chat", *options, "--max-surge", "1", "--", "serve", "--fast"
+    )
     assert (code, out, err) == (0, "chat\n", "chat created\n")
     [(method, path, body, _)] = gateway.changes
     assert (method, path) == ("POST", "/v1/deployments")
@@ -161,7 +195,11 @@ def test_each_change_is_one_request(iris, words, method, body, version):
         (("scale", "chat", 1), "scales to 1 route", "unchanged: that is what it has"),
         (("update", "chat", "--grace", "1m"), "is at revision 1", "unchanged: that is what it has"),
         (("pause", "chat"), "is paused", "is paused already"),
-        (("resume", "chat"), "is resumed", "unchanged: no update is paused, and no start has failed"),
+        (
+            ("resume", "chat"),
+            "is resumed",
+            "unchanged: no update is paused, and no start has failed",
+        ),
     ],
 )
 def test_a_change_to_what_a_deployment_has_is_none(iris, words, changed, same):
@@ -185,14 +223,19 @@ def test_an_update_that_says_nothing_is_refused(iris):
 
 def test_waiting_ends_when_every_route_serves(iris):
     scaling = chat(status="scaling", ready=1)
-    code, _, err = iris(Gateway(scaling, scaling, chat(ready=2), chat()), "scale", "chat", 3, "--wait")
+    code, _, err = iris(
+        Gateway(scaling, scaling, chat(ready=2), chat()), "scale", "chat", 3, "--wait"
+    )
     assert (code, err.splitlines()[-1]) == (0, "chat is ready: 3 of 3 routes serve")
 
 
 @pytest.mark.parametrize(
     ("then", "said"),
     [
-        (chat(status="scaling", ready=0, conditions=[CRASHES]), "6 tries to start a route have failed"),
+        (
+            chat(status="scaling", ready=0, conditions=[CRASHES]),
+            "6 tries to start a route have failed",
+        ),
         (chat(revision=1, conditions=[BACK]), "revision 1 is kept"),
         (chat(status="destroying"), "is being deleted"),
         (chat(id="d2"), "is being deleted"),
@@ -234,14 +277,32 @@ def test_waiting_for_a_gateway_that_is_away_ends_with_how_to_go_on(iris):
 
 
 def test_waiting_tells_each_routes_last_line_and_when_the_update_gives_up(iris):
-    update = {"revision": 2, "new": 1, "available": 0, "old": 3, "paused": False, "waiting_for": None}
+    update = {
+        "revision": 2,
+        "new": 1,
+        "available": 0,
+        "old": 3,
+        "paused": False,
+        "waiting_for": None,
+    }
     update |= {"progress_at": AT, "failed_starts": 1, "failed_starts_allowed": 5, "gives_up_at": AT}
-    dead = {**ROUTE, "id": "r2-4", "job_id": "j8", "status": "failed_to_start", "revision": 2, "detail": "exit code 1"}
-    before = chat(revision=2, update={**update, "failed_starts": 0}, status="deploying", routes=[ROUTE])
+    dead = {
+        **ROUTE,
+        "id": "r2-4",
+        "job_id": "j8",
+        "status": "failed_to_start",
+        "revision": 2,
+        "detail": "exit code 1",
+    }
+    before = chat(
+        revision=2, update={**update, "failed_starts": 0}, status="deploying", routes=[ROUTE]
+    )
     after = {**before, "update": update, "routes": [ROUTE, dead]}
     back = {**after, "revision": 1, "update": None, "conditions": [BACK]}
     had = {**before, "version": 3}
-    code, _, err = iris(Gateway(had, before, before, after, back), "update", "chat", "--wait", "--", "serve", "v2")
+    code, _, err = iris(
+        Gateway(had, before, before, after, back), "update", "chat", "--wait", "--", "serve", "v2"
+    )
     assert code == ExitCode.JOB_FAILED
     assert err.splitlines() == [
         "chat is at revision 2",
@@ -255,7 +316,14 @@ def test_waiting_tells_each_routes_last_line_and_when_the_update_gives_up(iris):
 
 
 def test_show_counts_the_starts_that_failed(iris):
-    update = {"revision": 2, "new": 1, "available": 0, "old": 3, "paused": False, "waiting_for": None}
+    update = {
+        "revision": 2,
+        "new": 1,
+        "available": 0,
+        "old": 3,
+        "paused": False,
+        "waiting_for": None,
+    }
     update |= {"failed_starts": 2, "failed_starts_allowed": 5, "gives_up_at": AT}
     _, out, _ = iris(Gateway(chat(update=update)), "show", "chat")
     wanted = "0 of 1 new routes available, 3 old ones left; 2 starts failed; gives up at"
@@ -264,19 +332,33 @@ def test_show_counts_the_starts_that_failed(iris):
 
 def test_waiting_ends_when_its_time_is_over(iris):
     code, _, err = iris(Gateway(chat(ready=1)), "scale", "chat", 3, "--wait-timeout", "0.1s")
-    assert (code, "chat: 1 of 3 routes serve after 0.1 s (ready); it goes on" in err) == (ExitCode.WAIT_TIMEOUT, True)
+    assert (code, "chat: 1 of 3 routes serve after 0.1 s (ready); it goes on" in err) == (
+        ExitCode.WAIT_TIMEOUT,
+        True,
+    )
 
 
 def test_a_wait_that_is_over_tells_routes_of_other_revisions_apart(iris):
-    routes = [{**ROUTE, "revision": revision, "discovered": revision < 3} for revision in (1, 1, 2, 3)]
+    routes = [
+        {**ROUTE, "revision": revision, "discovered": revision < 3} for revision in (1, 1, 2, 3)
+    ]
     during = chat(status="deploying", revision=2, routes=routes)
-    code, _, err = iris(Gateway(chat(), during), "update", "chat", "--wait-timeout", "0.1s", "--", "serve")
+    code, _, err = iris(
+        Gateway(chat(), during), "update", "chat", "--wait-timeout", "0.1s", "--", "serve"
+    )
     said = "chat: 1 of 3 routes of revision 2 serve, and 2 of other revisions, after 0.1 s (deploying); it goes on"
     assert (code, said in err) == (ExitCode.WAIT_TIMEOUT, True)
 
 
 def test_a_refusal_says_every_mistake(iris):
-    errors = [{"pointer": "/replicas", "code": "out_of_range", "message": "-1 is not between 0 and 1000", "hint": ""}]
+    errors = [
+        {
+            "pointer": "/replicas",
+            "code": "out_of_range",
+            "message": "-1 is not between 0 and 1000",
+            "hint": "",
+        }
+    ]
     gateway = lambda _: problem(422, "invalid", "wrong", errors=errors)  # noqa: E731
     code, _, err = iris(gateway, "create", "chat", "--replicas", "-1", "--", "serve")
     assert (code, "--replicas: -1 is not between 0 and 1000" in err) == (ExitCode.USAGE, True)
@@ -284,7 +366,9 @@ def test_a_refusal_says_every_mistake(iris):
 
 def test_a_change_of_another_version_is_a_conflict(iris):
     gateway = lambda asked: (  # noqa: E731
-        Said(200, chat()) if asked.method == "GET" else problem(412, "precondition_failed", "has been changed since")
+        Said(200, chat())
+        if asked.method == "GET"
+        else problem(412, "precondition_failed", "has been changed since")
     )
     assert iris(gateway, "update", "chat", "--grace", "1m", "--version", 3)[0] == ExitCode.CONFLICT
 
@@ -303,15 +387,26 @@ def test_looks_print_what_a_person_needs(iris):
 
 def test_a_scaling_rule_is_sent_and_shown_with_what_holds_it(iris):
     gateway = Gateway()
-    assert iris(gateway, "update", "chat", "--min", 0, "--max", 6, "--target-outstanding", 5)[0] == 0
+    assert (
+        iris(gateway, "update", "chat", "--min", 0, "--max", 6, "--target-outstanding", 5)[0] == 0
+    )
     assert iris(gateway, "update", "chat", "--no-scaling", "-r", 2)[0] == 0
     assert [body for _, _, body, _ in gateway.changes] == [
         {"scaling": {"minimum": 0, "maximum": 6, "outstanding": 5.0}},
         {"replicas": 2, "scaling": None},
     ]
     last = "scaled 3 -> 5: 24 outstanding, target 5 a route, over 60 s"
-    known = {"load": 12.34, "held": "3 wanted, and 5 were within 300 s", "last": last, "last_at": AT}
-    rule = {"name": "chat", "template": {"command": ["serve"]}, "scaling": {"maximum": 6, "outstanding": 5.0}}
+    known = {
+        "load": 12.34,
+        "held": "3 wanted, and 5 were within 300 s",
+        "last": last,
+        "last_at": AT,
+    }
+    rule = {
+        "name": "chat",
+        "template": {"command": ["serve"]},
+        "scaling": {"maximum": 6, "outstanding": 5.0},
+    }
     scaled = Gateway(chat(spec=rule, scaling=known))
     shown = iris(scaled, "show", "chat")[1]
     assert "1 to 6 routes, 5 outstanding each; 12.3 now" in shown

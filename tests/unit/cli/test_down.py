@@ -1,4 +1,6 @@
-"""What `iris down` kills of a cluster whose processes were killed, here processes that only have the marks of tasks."""
+"""What `iris down` kills of a cluster whose processes were killed, here processes that only have
+the marks of tasks.
+"""
 
 import os
 import signal
@@ -24,7 +26,11 @@ def task():
 
     def start(workdir: Path, *command: str) -> subprocess.Popen[bytes]:
         environ = {**os.environ, "IRIS_WORKDIR": str(workdir)}
-        command = command or (sys.executable, "-c", "import sys; print(flush=True); sys.stdin.read()")
+        command = command or (
+            sys.executable,
+            "-c",
+            "import sys; print(flush=True); sys.stdin.read()",
+        )
         given = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
         started.append(subprocess.Popen(command, env=environ, **given))
         assert started[-1].stdout.readline() == b"\n"
@@ -38,10 +44,15 @@ def task():
 
 def test_down_spares_tasks_of_another_data_directory_inside_its_own(tmp_path: Path, task, capsys):
     own = task(tmp_path / "workers/worker-0/attempts/0/work")
-    others = [task(tmp_path / f"{name}/w/attempts/0/work") for name in ("other", "other/workers", "workers-2")]
+    others = [
+        task(tmp_path / f"{name}/w/attempts/0/work")
+        for name in ("other", "other/workers", "workers-2")
+    ]
     assert tear_down(tmp_path) is ExitCode.SUCCEEDED
     assert [is_alive(process.pid) for process in (own, *others)] == [False, True, True, True]
-    assert capsys.readouterr().err.endswith(f"processes that tasks of {tmp_path} had left, and are ended: 1\n")
+    assert capsys.readouterr().err.endswith(
+        f"processes that tasks of {tmp_path} had left, and are ended: 1\n"
+    )
 
 
 @pytest.mark.parametrize("exists", [True, False])
@@ -49,7 +60,12 @@ def test_down_finds_tasks_by_any_path_to_their_directory(tmp_path: Path, task, e
     (tmp_path / "link").symlink_to(tmp_path / "data")
     if exists:
         (tmp_path / "data/workers/worker-0/attempts/0/work").mkdir(parents=True)
-    for started, stopped in (("link", "data"), ("data", "link"), ("link/../data", "data"), ("data", "link/../data")):
+    for started, stopped in (
+        ("link", "data"),
+        ("data", "link"),
+        ("link/../data", "data"),
+        ("data", "link/../data"),
+    ):
         found = task(tmp_path / started / "workers/worker-0/attempts/0/work")
         assert tear_down(tmp_path / stopped) is ExitCode.SUCCEEDED
         assert not is_alive(found.pid), (started, stopped)
@@ -59,8 +75,14 @@ def test_down_ends_launchers_also_of_an_earlier_version(tmp_path: Path, task, mo
     """One that is alive would record the end of a task that is killed."""
     monkeypatch.setattr(teardown, "_KILL_S", 0.1)
     command = (sys.executable, "-c", "import sys; print(flush=True); sys.stdin.read()")
-    modules = ("iris_worker.launcher.launcher", "iris_worker.process.launcher", "iris_worker.launcher")
-    launchers = [task(tmp_path, *command, module, str(tmp_path / "workers/worker-0")) for module in modules]
+    modules = (
+        "iris_worker.launcher.launcher",
+        "iris_worker.process.launcher",
+        "iris_worker.launcher",
+    )
+    launchers = [
+        task(tmp_path, *command, module, str(tmp_path / "workers/worker-0")) for module in modules
+    ]
     assert tear_down(tmp_path) is ExitCode.SUCCEEDED
     assert [launcher.wait(60) for launcher in launchers[:2]] == [-signal.SIGKILL] * 2
     assert is_alive(launchers[2].pid)
@@ -70,11 +92,16 @@ def test_a_service_belongs_to_its_cluster_by_any_path(tmp_path: Path, task, monk
     (tmp_path / "link").symlink_to(tmp_path / "data")
     monkeypatch.setenv("IRIS_DATA", str(tmp_path / "link"))
     service = task(tmp_path)
-    found = {name: belongs(service.pid, ClusterPaths(tmp_path / name)) for name in ("link", "data", "other", ".")}
+    found = {
+        name: belongs(service.pid, ClusterPaths(tmp_path / name))
+        for name in ("link", "data", "other", ".")
+    }
     assert found == {"link": True, "data": True, "other": False, ".": False}
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root may change the root directory of a process")
+@pytest.mark.skipif(
+    os.geteuid() != 0, reason="only root may change the root directory of a process"
+)
 def test_down_spares_a_container_with_another_directory_of_that_name(tmp_path: Path, task):
     data, root = tmp_path / "data", tmp_path / "root"
     work = data / "workers/worker-0/attempts/0/work"

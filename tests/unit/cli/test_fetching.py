@@ -19,7 +19,9 @@ def artifact(text: str, at: int) -> Said:
     return Said(200, body=packed.getvalue(), headers={"Content-Type": "application/gzip"})
 
 
-def test_files_of_another_job_are_not_replaced_without_a_word(capfd: pytest.CaptureFixture[str], tmp_path: Path):
+def test_files_of_another_job_are_not_replaced_without_a_word(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path
+):
     """The tasks of both arrays have the same indexes: those of the first were gone."""
     texts = {"first": ("one", 1_000_000_000), "second": ("two", 1_000_000_060)}
 
@@ -28,7 +30,12 @@ def test_files_of_another_job_are_not_replaced_without_a_word(capfd: pytest.Capt
         if "/tasks/" in request.path:
             return artifact(*texts[of])
         spec = job_view()["spec"]
-        return Said(200, job_view(id=of, name=f"/{of}", replicas=7, spec={**spec, "replicas": 7, "output": "out"}))
+        return Said(
+            200,
+            job_view(
+                id=of, name=f"/{of}", replicas=7, spec={**spec, "replicas": 7, "output": "out"}
+            ),
+        )
 
     said = []
     with answering(answer) as server:
@@ -40,8 +47,12 @@ def test_files_of_another_job_are_not_replaced_without_a_word(capfd: pytest.Capt
     assert (tmp_path / "6" / "model.pt").read_text() == "two"
 
 
-def test_a_problem_of_several_tasks_is_printed_once(capfd: pytest.CaptureFixture[str], tmp_path: Path):
-    """A restored cluster has no artifacts: 300 tasks printed 600 lines, none of which named a task."""
+def test_a_problem_of_several_tasks_is_printed_once(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path
+):
+    """A restored cluster has no artifacts: 300 tasks printed 600 lines, none of which named a
+    task.
+    """
 
     def answer(request: Asked) -> Said:
         if "/tasks/" not in request.path:
@@ -49,7 +60,9 @@ def test_a_problem_of_several_tasks_is_printed_once(capfd: pytest.CaptureFixture
             return Said(200, job_view(replicas=6, spec={**spec, "replicas": 6, "output": "out"}))
         index = request.path.split("%2F")[-1].partition("/")[0]
         if index in ("1", "3"):
-            return problem(404, "not_found", f"attempt 0 of /train/{index} has no artifact: it was lost")
+            return problem(
+                404, "not_found", f"attempt 0 of /train/{index} has no artifact: it was lost"
+            )
         return problem(410, "gone", "this artifact is kept no longer", type="/problems/gone")
 
     with answering(answer) as server:

@@ -57,12 +57,18 @@ def test_groups_take_the_same_words(iris, words, asked):
 def test_a_name_that_does_not_exist_is_answered_with_the_nearest_one(iris):
     def answer(request):
         if request.path.startswith("/v1/jobs?"):
-            return Said(200, {"items": [job_view("/train"), job_view("/eval")], "next_cursor": None})
+            return Said(
+                200, {"items": [job_view("/train"), job_view("/eval")], "next_cursor": None}
+            )
         return problem(404, "not_found", "there is no job /trian")
 
     with answering(answer) as server:
         code, out, err = iris("show", "--url", server.url, "trian")
-    assert (code, out, err) == (ExitCode.NOT_FOUND, "", "error: there is no job /trian; did you mean /train?\n")
+    assert (code, out, err) == (
+        ExitCode.NOT_FOUND,
+        "",
+        "error: there is no job /trian; did you mean /train?\n",
+    )
 
 
 def test_the_name_of_a_deployment_is_not_answered_with_one_of_its_routes(iris):
@@ -88,7 +94,9 @@ def test_a_command_line_in_one_word_is_refused_with_both_ways_to_write_it(iris):
 def test_a_relative_program_that_is_not_here_is_refused(iris, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     code, _, err = iris("run", *NOWHERE, "./nope.sh", "-x")
-    words = "there is no ./nope.sh here, and a relative path is uploaded only with or below --workdir"
+    words = (
+        "there is no ./nope.sh here, and a relative path is uploaded only with or below --workdir"
+    )
     assert (code, said(err)) == (ExitCode.USAGE, [f"Error: {words}"])
     assert iris("run", *NOWHERE, "--image", "lab/train:1", "./nope.sh")[0] == ExitCode.UNREACHABLE
 
@@ -108,8 +116,13 @@ def test_a_script_that_is_not_here_is_warned_of(iris, tmp_path, monkeypatch):
 
 
 def test_exec_takes_the_only_task_of_a_job(iris):
-    tasks = [{"task": f"/train/{index}", "job": "/train", "index": index, "state": "running"} for index in range(2)]
-    tasks = [{**task, **dict.fromkeys(("pending_reason", "worker")), "attempts": []} for task in tasks]
+    tasks = [
+        {"task": f"/train/{index}", "job": "/train", "index": index, "state": "running"}
+        for index in range(2)
+    ]
+    tasks = [
+        {**task, **dict.fromkeys(("pending_reason", "worker")), "attempts": []} for task in tasks
+    ]
     tasks = [{**task, "failure_count": 0, "preemption_count": 0} for task in tasks]
 
     def answer(of):
@@ -122,7 +135,9 @@ def test_exec_takes_the_only_task_of_a_job(iris):
 
     with answering(answer(tasks[:1])) as server:
         iris("exec", "--url", server.url, "train", "ls")
-        assert [request.path for request in server.requests][-1].startswith("/v1/tasks/%2Ftrain%2F0/")
+        assert [request.path for request in server.requests][-1].startswith(
+            "/v1/tasks/%2Ftrain%2F0/"
+        )
     with answering(answer(tasks)) as server:
         code, _, err = iris("exec", "--url", server.url, "train", "ls")
     assert (code, said(err)) == (

@@ -1,4 +1,6 @@
-"""The end of a job's output: `iris run` prints it to its last line, and says what it does not print."""
+"""The end of a job's output: `iris run` prints it to its last line, and says what it does not
+print.
+"""
 
 import signal
 import threading
@@ -12,13 +14,27 @@ from iris_core.views.events import TaskEvent
 from tests.support.answers import Said, answering, events, in_turn, job_view, problem
 
 SSE = {"Content-Type": "text/event-stream"}
-ENDED = {"job": "/train", "state": "failed", "previous": "running", "cause": None, "at_ms": 1, "seq": 1}
+ENDED = {
+    "job": "/train",
+    "state": "failed",
+    "previous": "running",
+    "cause": None,
+    "at_ms": 1,
+    "seq": 1,
+}
 SUMMARY = "/train submitted\n/train failed: 1 failed\n"
 
 
 def line(number):
     text = f"line {number}"
-    said = {"task": "/train/0", "index": 0, "attempt": 0, "stream": "stdout", "at": None, "offset": number}
+    said = {
+        "task": "/train/0",
+        "index": 0,
+        "attempt": 0,
+        "stream": "stdout",
+        "at": None,
+        "offset": number,
+    }
     return ("log", {**said, "line": text})
 
 
@@ -27,9 +43,25 @@ def end(**members):
 
 
 def test_a_task_that_a_signal_ended_is_said_with_the_signal(capsys):
-    """The event of a release that names none has the cause alone, if that says more than the state."""
-    shared = {"task": "/a/0", "attempt": 0, "job": "/a", "previous": "running", "worker": "w0", "at_ms": 1, "seq": 1}
-    for end in ({"signal": 11}, {}, {"signal": 9, "cause": "worker_lost"}, {"exit_code": 3}, {"signal": 40}):
+    """The event of a release that names none has the cause alone, if that says more than the
+    state.
+    """
+    shared = {
+        "task": "/a/0",
+        "attempt": 0,
+        "job": "/a",
+        "previous": "running",
+        "worker": "w0",
+        "at_ms": 1,
+        "seq": 1,
+    }
+    for end in (
+        {"signal": 11},
+        {},
+        {"signal": 9, "cause": "worker_lost"},
+        {"exit_code": 3},
+        {"signal": 40},
+    ):
         body = {**shared, "state": "failed", "cause": "failed", "exit_code": None, **end}
         print_event_line(from_builtins(body, TaskEvent))
     whys = [line.partition("(")[2] for line in capsys.readouterr().err.splitlines()]
@@ -37,7 +69,8 @@ def test_a_task_that_a_signal_ended_is_said_with_the_signal(capsys):
 
 
 class Ending:
-    """A gateway whose job ends before its output is sent; ``followed`` is set when nobody reads events any more.
+    """A gateway whose job ends before its output is sent; ``followed`` is set when nobody reads
+    events any more.
 
     Attributes:
         follow: answers the request for events.
@@ -80,7 +113,8 @@ def test_lines_begin_with_the_time_when_they_were_written(iris):
 
 
 @pytest.mark.parametrize(
-    ("cause", "code", "words"), [("failed", None, ""), ("failed", 3, " (exit code 3)"), ("timeout", None, " (timeout)")]
+    ("cause", "code", "words"),
+    [("failed", None, ""), ("failed", 3, " (exit code 3)"), ("timeout", None, " (timeout)")],
 )
 def test_a_cause_that_only_repeats_the_state_is_not_printed(capsys, cause, code, words):
     """A task that a signal has killed was "failed (failed)"."""
@@ -131,7 +165,11 @@ def test_a_token_that_expires_while_a_job_is_followed_leaves_the_job(iris):
     gateway.follow = lambda _: problem(401, "unauthenticated", "this token has expired")
     with answering(gateway) as server:
         code, _, err = iris("run", "--url", server.url, "--", "true")
-    assert (code, "come back: iris logs -f j7" in err, "this token has expired" in err) == (9, True, True)
+    assert (code, "come back: iris logs -f j7" in err, "this token has expired" in err) == (
+        9,
+        True,
+        True,
+    )
 
 
 def test_ctrl_c_after_the_end_says_how_to_print_the_lines_left(iris):
@@ -159,7 +197,10 @@ def test_ctrl_c_after_the_end_says_how_to_print_the_lines_left(iris):
         signal.signal(signal.SIGINT, before)
     printed = out.count("\n")  # one, and those between the interrupt and its handling
     assert (code, out) == (3, "".join(f"line {number}\n" for number in range(1, printed + 1)))
-    assert err == f"{SUMMARY}  {1235 - printed:,} lines of output are not shown; print it: iris logs j7\n"
+    assert (
+        err
+        == f"{SUMMARY}  {1235 - printed:,} lines of output are not shown; print it: iris logs j7\n"
+    )
 
 
 def interrupting(answer):
@@ -173,26 +214,34 @@ def interrupting(answer):
 
 
 def test_ctrl_c_before_the_first_line_says_how_to_come_back(iris):
-    """The signal comes while it waits for an answer: while it connects, Python's own code would leave a socket open."""
+    """The signal comes while it waits for an answer: while it connects, Python's own code would
+    leave a socket open.
+    """
     interrupted = Ending(lambda _: Said(headers=SSE, body=events()))
     interrupted.follow = interrupting(Said(headers=SSE, body=events()))
     with answering(interrupted) as server:
         code, out, err = iris("run", "--url", server.url, "--", "true")
     assert (code, out) == (130, "")
-    assert err.startswith("/train submitted\n\ndetached; /train goes on as j7\n  come back: iris logs -f j7 ")
+    assert err.startswith(
+        "/train submitted\n\ndetached; /train goes on as j7\n  come back: iris logs -f j7 "
+    )
 
 
 def test_ctrl_c_before_a_submission_is_answered_says_what_may_be(iris):
     with answering(interrupting(Said(201, job_view()))) as server:
         code, out, err = iris("run", "--url", server.url, "--", "true")
     assert (code, out) == (130, "")
-    assert err == "interrupted before an answer: the job may have been submitted; `iris ls` shows it\n"
+    assert (
+        err == "interrupted before an answer: the job may have been submitted; `iris ls` shows it\n"
+    )
 
 
 def test_output_that_cannot_be_read_is_not_passed_over(iris):
     code, _, err = run(iris, lambda _: problem(410, "gone", "this output has expired"))
     assert code == 3
-    assert err == SUMMARY + ("  the output is not shown to its end: this output has expired; print it: iris logs j7\n")
+    assert err == SUMMARY + (
+        "  the output is not shown to its end: this output has expired; print it: iris logs j7\n"
+    )
 
 
 def test_output_that_has_not_arrived_is_not_passed_over(iris):
@@ -204,14 +253,23 @@ def test_output_that_has_not_arrived_is_not_passed_over(iris):
 def test_a_gateway_that_is_away_is_followed_by_how_to_come_back(iris):
     def running(request):
         hang_up = request.path.endswith("/events")
-        return Said(hang_up=hang_up) if hang_up else Said(201 if request.method == "POST" else 200, job_view())
+        return (
+            Said(hang_up=hang_up)
+            if hang_up
+            else Said(201 if request.method == "POST" else 200, job_view())
+        )
 
     with answering(running) as server:
-        for words in (["run", "--url", server.url, "--", "true"], ["wait", "--url", server.url, "/train"]):
+        for words in (
+            ["run", "--url", server.url, "--", "true"],
+            ["wait", "--url", server.url, "/train"],
+        ):
             code, _, err = iris("--retry-for", "0s", *words)
             assert code == 8
             assert "/train goes on as j7\n  come back: iris logs -f j7 " in err
-            assert err.splitlines()[-1].startswith(f"error: the gateway at {server.url} (from --url) does not answer")
+            assert err.splitlines()[-1].startswith(
+                f"error: the gateway at {server.url} (from --url) does not answer"
+            )
             assert "client.job" not in err
 
 
@@ -227,7 +285,9 @@ def test_output_of_a_gateway_that_goes_away_is_followed_by_how_to_go_on(iris):
 def test_following_output_says_once_that_the_gateway_is_away_and_back(iris):
     refused = problem(503, "unavailable", "the gateway is about to restart")
     refused.headers = {**refused.headers, "Retry-After": "1"}
-    streams = in_turn(Said(headers=SSE, body=events(line(1))), refused, Said(headers=SSE, body=events(end())))
+    streams = in_turn(
+        Said(headers=SSE, body=events(line(1))), refused, Said(headers=SSE, body=events(end()))
+    )
     with answering(streams) as server:
         code, out, err = iris("logs", "-f", "--url", server.url, "/train")
     away = "waiting: the gateway is about to restart; jobs go on; trying again for up to 90 s"

@@ -1,4 +1,6 @@
-"""`iris login` against a gateway and a small issuer: the device flow, and where its token is kept."""
+"""`iris login` against a gateway and a small issuer: the device flow, and where its token is
+kept.
+"""
 
 from pathlib import Path
 from urllib.parse import parse_qs
@@ -10,12 +12,19 @@ from iris.cli.exit_codes import ExitCode
 from iris.client.http.contexts import Context, Contexts, contexts_path, load_contexts
 from tests.support.answers import Asked, Said, answering
 
-CODE = {"device_code": "d1", "user_code": "ABCD-EFGH", "verification_uri": "https://login/device", "expires_in": 600}
+CODE = {
+    "device_code": "d1",
+    "user_code": "ABCD-EFGH",
+    "verification_uri": "https://login/device",
+    "expires_in": 600,
+}
 PENDING = Said(400, {"error": "authorization_pending"})
 
 
 class Issuer:
-    """A gateway and its issuer at one address; ``tokens``: the answers of the token endpoint, in turn."""
+    """A gateway and its issuer at one address; ``tokens``: the answers of the token endpoint, in
+    turn.
+    """
 
     def __init__(self, *tokens: Said, device: bool = True) -> None:
         self.tokens = list(tokens)
@@ -47,12 +56,16 @@ def test_a_person_signs_in_and_the_token_is_kept(capfd: pytest.CaptureFixture[st
     with answering(issuer.answer, "127.0.0.1") as server:
         code = main(["login", "--url", server.url])
         host = server.url.removeprefix("http://")
-        assert load_contexts(contexts_path()) == Contexts(host, {host: Context(server.url, "a.b.c")})
+        assert load_contexts(contexts_path()) == Contexts(
+            host, {host: Context(server.url, "a.b.c")}
+        )
     said = capfd.readouterr()
     assert code == ExitCode.SUCCEEDED
     assert "open https://login/device in a browser and confirm the code ABCD-EFGH" in said.err
     assert "a.b.c" not in said.out + said.err
-    assert [(poll["device_code"], poll["client_id"]) for poll in issuer.polled] == [(["d1"], ["iris-cli"])] * 3
+    assert [(poll["device_code"], poll["client_id"]) for poll in issuer.polled] == [
+        (["d1"], ["iris-cli"])
+    ] * 3
 
 
 def test_the_context_of_that_gateway_gets_the_token():

@@ -8,7 +8,14 @@ import pytest
 
 from iris.cli import main
 from iris.cli.commands.look.events import details, whose
-from iris.cli.commands.look.show import ATTEMPTS, TASKS, outcome, show_original, task_columns, why_pending
+from iris.cli.commands.look.show import (
+    ATTEMPTS,
+    TASKS,
+    outcome,
+    show_original,
+    task_columns,
+    why_pending,
+)
 from iris.cli.commands.look.top import USED
 from iris.cli.commands.look.why import explain_lines
 from iris.cli.commands.operate.quota import describe
@@ -82,7 +89,14 @@ WORKER = {
     "last_heartbeat_at": "2026-01-02T12:03:00Z",
     "detail": "",
 }
-SESSION = {"id": "j7-0", "job": "/train", "status": "pending", "since": None, "tries": {}, "kernels": []}
+SESSION = {
+    "id": "j7-0",
+    "job": "/train",
+    "status": "pending",
+    "since": None,
+    "tries": {},
+    "kernels": [],
+}
 QUOTA = {
     "user": "ann",
     "max_running_cpu": 0,
@@ -99,7 +113,9 @@ QUOTA = {
 
 @pytest.fixture
 def iris(tmp_path, monkeypatch, capfd):
-    """Run one command line against a gateway that holds one of each; its exit code, stdout and stderr."""
+    """Run one command line against a gateway that holds one of each; its exit code, stdout and
+    stderr.
+    """
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     monkeypatch.setenv("TZ", "UTC")
 
@@ -108,7 +124,11 @@ def iris(tmp_path, monkeypatch, capfd):
 
     def answer(request):
         path, _, asked = request.path.partition("?")
-        others = [] if "task=0" in asked.split("&") else [{**SKIPPED, "entity": "j7-1", "reason": "another task's"}]
+        others = (
+            []
+            if "task=0" in asked.split("&")
+            else [{**SKIPPED, "entity": "j7-1", "reason": "another task's"}]
+        )
         views = {
             "history": page(WENT_WELL, SKIPPED, *others),
             "tasks": page(ATTEMPTED),
@@ -116,7 +136,13 @@ def iris(tmp_path, monkeypatch, capfd):
             "tree": Said(200, {"job": job_view(), "children": []}),
             "why": Said(
                 200,
-                {"job": "/train", "task": "/train/0", "state": "failed", "job_state": "running", **RUNNING},
+                {
+                    "job": "/train",
+                    "task": "/train/0",
+                    "state": "failed",
+                    "job_state": "running",
+                    **RUNNING,
+                },
             ),
             "w0": Said(200, WORKER),
             "j7-0": Said(200, SESSION),
@@ -163,8 +189,14 @@ def test_show_leaves_out_what_went_well(iris):
     [
         ({}, ""),
         ({"rerun_of": "j3", "spec": {}}, "j3"),
-        ({"rerun_of": "j3", "spec": {"replicas": 6, "indexes": "1,3,5"}, "replicas": 3}, "j3, tasks 1, 3, 5 of 6"),
-        ({"rerun_of": "j3", "spec": {"replicas": 6, "indexes": "5"}, "replicas": 1}, "j3, task 5 of 6"),
+        (
+            {"rerun_of": "j3", "spec": {"replicas": 6, "indexes": "1,3,5"}, "replicas": 3},
+            "j3, tasks 1, 3, 5 of 6",
+        ),
+        (
+            {"rerun_of": "j3", "spec": {"replicas": 6, "indexes": "5"}, "replicas": 1},
+            "j3, task 5 of 6",
+        ),
     ],
 )
 def test_show_names_the_job_that_a_rerun_repeats(changes, text):
@@ -199,7 +231,13 @@ def test_why_tells_how_much_of_a_running_job_runs_and_since_when(iris):
 
 def test_top_of_a_job_shows_what_its_running_tasks_use(capsys):
     started = datetime.now(UTC) - timedelta(seconds=100)
-    used = {"cpu_ms": 150_000, "rss_bytes": 1 << 30, "peak_rss_bytes": 2 << 30, "read_bytes": 0, "written_bytes": 4096}
+    used = {
+        "cpu_ms": 150_000,
+        "rss_bytes": 1 << 30,
+        "peak_rss_bytes": 2 << 30,
+        "read_bytes": 0,
+        "written_bytes": 4096,
+    }
     attempt = {"index": 3, "worker": "w0", "started_at": started.isoformat(), **used}
     print_table([attempt, {"index": 4, "worker": "w1", "started_at": None}], USED)
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
@@ -212,13 +250,22 @@ def test_top_of_a_job_shows_what_its_running_tasks_use(capsys):
 
 def test_an_attempt_that_was_requeued_is_shown_as_that(capsys):
     attempt = {"state": "failed", "requeued": True}
-    print_table([attempt, {"state": "failed"}], [column for column in ATTEMPTS if column.title == "STATE"])
+    print_table(
+        [attempt, {"state": "failed"}], [column for column in ATTEMPTS if column.title == "STATE"]
+    )
     assert capsys.readouterr().out.split() == ["STATE", "requeued", "failed"]
 
 
 def test_why_suggests_a_memory_request_after_an_oom_kill():
-    short = {"task": "/a/0", "limit_bytes": 512 << 20, "peak_bytes": 511 << 20, "suggested_bytes": 1 << 30}
-    assert explain_lines({"task": "/a/0", "state": "failed", "out_of_memory": short}, of_task=True)[1:] == [
+    short = {
+        "task": "/a/0",
+        "limit_bytes": 512 << 20,
+        "peak_bytes": 511 << 20,
+        "suggested_bytes": 1 << 30,
+    }
+    assert explain_lines({"task": "/a/0", "state": "failed", "out_of_memory": short}, of_task=True)[
+        1:
+    ] == [
         "  /a/0: memory limit 512MiB reached, peak 511MiB",
         "    what to do: request more memory, for example --memory 1GiB",
     ]
@@ -227,7 +274,8 @@ def test_why_suggests_a_memory_request_after_an_oom_kill():
 def test_show_reads_the_whole_history_of_a_job_to_tell_the_newest(capfd):
     """Rows of a job of many tasks are listed by tasks."""
     newest = [
-        {**SKIPPED, "reason": f"the {word} newest", "first_at": "2026-01-03"} for word in ("last but one", "very")
+        {**SKIPPED, "reason": f"the {word} newest", "first_at": "2026-01-03"}
+        for word in ("last but one", "very")
     ]
     pages = {
         "": {"items": [newest[0], *[SKIPPED] * 499], "next_cursor": "more"},
@@ -238,19 +286,33 @@ def test_show_reads_the_whole_history_of_a_job_to_tell_the_newest(capfd):
         path, _, query = request.path.partition("?")
         if path.endswith("/history"):
             return Said(200, pages["more" if "cursor=more" in query else ""])
-        return Said(200, {"items": [], "next_cursor": None} if path.endswith("/tasks") else job_view())
+        return Said(
+            200, {"items": [], "next_cursor": None} if path.endswith("/tasks") else job_view()
+        )
 
     with answering(answer) as server:
         assert main(["show", "/train", "--url", server.url]) == 0
     printed = capfd.readouterr().out
     assert "history, the newest 20 of 501:" in printed
-    assert ["last but one newest" in printed.splitlines()[-2], "very newest" in printed.splitlines()[-1]] == [
+    assert [
+        "last but one newest" in printed.splitlines()[-2],
+        "very newest" in printed.splitlines()[-1],
+    ] == [
         True,
         True,
     ]
 
 
-LISTINGS = ["ls", "events", "queue", "queue --gated", "deploy list", "deploy routes chat", "audit", "session list"]
+LISTINGS = [
+    "ls",
+    "events",
+    "queue",
+    "queue --gated",
+    "deploy list",
+    "deploy routes chat",
+    "audit",
+    "session list",
+]
 
 
 @pytest.mark.parametrize("words", LISTINGS)
@@ -259,7 +321,13 @@ def test_a_listing_says_when_it_is_not_all(words, capfd):
 
     def answer(request):
         most = int(request.path.partition("limit=")[2].partition("&")[0])
-        return Said(200, {"items": [{"id": "7"}] * min(left, most), "next_cursor": "more" if left > most else None})
+        return Said(
+            200,
+            {
+                "items": [{"id": "7"}] * min(left, most),
+                "next_cursor": "more" if left > most else None,
+            },
+        )
 
     with answering(answer) as server:
 
@@ -297,7 +365,12 @@ def test_a_listing_in_json_says_where_it_goes_on(words, capfd):
         assert listed("-n", "3") == (["1", "2", "3"], None)
 
 
-LIMITS = {"requests_per_s": 2000, "intake_per_s": 64 << 20, "watchers_per_user": 7, "uploads_per_user": 4}
+LIMITS = {
+    "requests_per_s": 2000,
+    "intake_per_s": 64 << 20,
+    "watchers_per_user": 7,
+    "uploads_per_user": 4,
+}
 LOOKS = [
     (("show", "/train"), "/train"),
     (("show", "/train/0"), "/train/0"),
@@ -346,21 +419,38 @@ def test_tasks_of_an_array_are_shown_with_their_values(capsys):
 
 def test_events_of_amendments_and_holds_say_what_and_why():
     amended = {"job": "/a", "changes": ["band batch, was interactive", "held"], "by": "mia"}
-    assert (whose(amended), details(amended)) == ("/a", "changes=band batch, was interactive; held  by=mia")
-    held = {"hold": "h1", "user": "mia", "band": "", "label": "a=b", "reason": "data", "worker": None}
+    assert (whose(amended), details(amended)) == (
+        "/a",
+        "changes=band batch, was interactive; held  by=mia",
+    )
+    held = {
+        "hold": "h1",
+        "user": "mia",
+        "band": "",
+        "label": "a=b",
+        "reason": "data",
+        "worker": None,
+    }
     assert (whose(held), details(held)) == ("h1", "user=mia  label=a=b  reason=data")
 
 
 def test_the_event_of_a_notice_says_until_when_the_attempt_runs():
     told = {"task": "/a/0", "attempt": 0, "reason": "drain", "deadline_ms": None}
     assert details(told) == "attempt=0  reason=drain"
-    assert details({**told, "deadline_ms": 1000}) == f"attempt=0  reason=drain  until={show_millis(1000)}"
+    assert (
+        details({**told, "deadline_ms": 1000})
+        == f"attempt=0  reason=drain  until={show_millis(1000)}"
+    )
 
 
 @pytest.mark.parametrize(
     ("task", "end", "why"),
     [
-        ({"state": "killed", "exit_code": None, "signal": 9, "error": "ran too long"}, "signal 9", "ran too long"),
+        (
+            {"state": "killed", "exit_code": None, "signal": 9, "error": "ran too long"},
+            "signal 9",
+            "ran too long",
+        ),
         ({"state": "killed", "cause": "cancelled", "by": {"name": "mia"}}, "", "cancelled by mia"),
         (
             {"state": "killed", "cause": "cancelled", "by": {"name": "mia"}, "error": "too slow"},

@@ -1,4 +1,6 @@
-"""On a narrow terminal each table leaves columns out in its own order and wraps its sentences; texts are whole."""
+"""On a narrow terminal each table leaves columns out in its own order and wraps its sentences;
+texts are whole.
+"""
 
 import click
 import pytest
@@ -73,7 +75,14 @@ QUOTA = {
     "max_band": "batch",
 }
 USED = {**pages.USAGE, "cost": 2.5}
-TOKEN = {"name": "laptop", "user": "ann", "role": "admin", "made_ms": 0, "expires_ms": 0, "expired": True}
+TOKEN = {
+    "name": "laptop",
+    "user": "ann",
+    "role": "admin",
+    "made_ms": 0,
+    "expires_ms": 0,
+    "expired": True,
+}
 CONTEXT = {"name": "work", "url": "https://iris.example.org", "token": True, "current": True}
 USAGE = {"index": 7, "worker": "gpu-0", "started_at": None, "cpu_ms": 4000, "rss_bytes": 1 << 20}
 EVENT = {

@@ -15,7 +15,12 @@ from iris.cli.commands.run.notebook import lacks_jupyter
 
 @pytest.mark.parametrize(
     ("text", "port"),
-    [("80", (None, 80)), ("8080:80", (8080, 80)), ("web", (None, "web")), ("8080:web", (8080, "web"))],
+    [
+        ("80", (None, 80)),
+        ("8080:80", (8080, 80)),
+        ("web", (None, "web")),
+        ("8080:web", (8080, "web")),
+    ],
 )
 def test_a_port_is_a_number_or_a_name_here_and_there(text: str, port: tuple[int | None, int | str]):
     assert read_port(text) == port

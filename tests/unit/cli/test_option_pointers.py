@@ -60,11 +60,27 @@ def test_fields_of_a_deployment_are_named_by_the_options_of_create(pointer, opti
 
 
 def test_a_refusal_names_the_option_that_was_given(iris):
-    mistake = {"pointer": "/scaling/window_s", "message": "5 s is shorter than the cooldown, which is 15 s"}
+    mistake = {
+        "pointer": "/scaling/window_s",
+        "message": "5 s is shorter than the cooldown, which is 15 s",
+    }
     with answering(lambda _: problem(422, "invalid", "one mistake", errors=[mistake])) as server:
-        words = ("--url", server.url, "deploy", "create", "chat", "--scale-window", "5s", "--", "serve")
+        words = (
+            "--url",
+            server.url,
+            "deploy",
+            "create",
+            "chat",
+            "--scale-window",
+            "5s",
+            "--",
+            "serve",
+        )
         _, _, err = iris(*words)
-    assert err.splitlines()[0] == "error: --scale-window: 5 s is shorter than the cooldown, which is 15 s"
+    assert (
+        err.splitlines()[0]
+        == "error: --scale-window: 5 s is shorter than the cooldown, which is 15 s"
+    )
 
 
 @pytest.mark.parametrize("field", ["variant", "count"])

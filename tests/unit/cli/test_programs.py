@@ -38,7 +38,9 @@ def blueprint(**settings):
 
 def said_to(program):
     words = list(program.argv)
-    return dict(words[place + 1].split("=", 1) for place, word in enumerate(words) if word == "--set")
+    return dict(
+        words[place + 1].split("=", 1) for place, word in enumerate(words) if word == "--set"
+    )
 
 
 def test_every_service_runs_once_and_every_host_is_a_worker():
@@ -70,7 +72,11 @@ def test_a_proxy_may_take_as_long_to_end_as_its_requests():
 
 def test_proxies_of_a_cluster_share_one_address():
     made = dataclasses.replace(blueprint(), proxies=2)
-    said = {program.name: said_to(program) for program in made.programs("nats://x") if program.service == "proxy"}
+    said = {
+        program.name: said_to(program)
+        for program in made.programs("nats://x")
+        if program.service == "proxy"
+    }
     shared = {"proxy.http": "127.0.0.1:2", "proxy.workers": "1", "proxy.reuse_port": "True"}
     shared["nats.nkey_seed"] = "/data/nats/keys/proxy.seed"
     shared["proxy.discovery_file"] = "/data/discovery.json"
@@ -105,7 +111,11 @@ def test_the_hosts_of_a_slice_share_its_name_and_are_numbered():
 def test_workers_get_their_resources_and_share_this_hosts_memory():
     given = said_to(blueprint(workers=2, worker_cpu=1.5).programs("nats://x")[-1])
 
-    assert (given["worker.cpu_millis"], given["worker.memory_bytes"], given["worker.chips"]) == ("1500", "4000", "0")
+    assert (given["worker.cpu_millis"], given["worker.memory_bytes"], given["worker.chips"]) == (
+        "1500",
+        "4000",
+        "0",
+    )
     assert given["worker.data"] == "/data/workers/worker-1"
 
 
@@ -118,13 +128,17 @@ def test_hosts_share_the_cores_and_the_memory_of_this_machine():
 
 
 def test_hosts_that_declare_more_than_this_machine_has_are_said():
-    made = dataclasses.replace(blueprint(workers=2, worker_cpu=8, worker_memory=5 << 30), cores=2, memory_bytes=4 << 30)
+    made = dataclasses.replace(
+        blueprint(workers=2, worker_cpu=8, worker_memory=5 << 30), cores=2, memory_bytes=4 << 30
+    )
     assert made.oversubscribed() == [
         "2 hosts of 8 cores on a machine of 2: tasks may get less than they request",
         "2 hosts of 5GiB memory on a machine of 4GiB: tasks may get less than they request",
     ]
     small = dataclasses.replace(blueprint(workers=3), cores=2)
-    assert small.oversubscribed() == ["3 hosts of 1 cores on a machine of 2: tasks may get less than they request"]
+    assert small.oversubscribed() == [
+        "3 hosts of 1 cores on a machine of 2: tasks may get less than they request"
+    ]
 
 
 def test_the_bus_password_is_on_no_command_line():
@@ -136,7 +150,13 @@ def test_the_bus_password_is_on_no_command_line():
 def test_only_a_worker_stays_dead_unless_told_otherwise():
     kept = {program.name: program.kept for program in blueprint(workers=1).programs("")}
 
-    assert kept == {"state": True, "scheduler": True, "proxy": True, "gateway": True, "worker-0": False}
+    assert kept == {
+        "state": True,
+        "scheduler": True,
+        "proxy": True,
+        "gateway": True,
+        "worker-0": False,
+    }
     assert blueprint(workers=1, restart_workers=True).programs("")[-1].kept
 
 
@@ -157,7 +177,9 @@ def drawn(tmp_path: Path, metrics: str, *replicas: str) -> ClusterPrograms:
     config = tmp_path / "iris.toml"
     config.write_text(f'[run]\nlog_level = "debug"\nmetrics = "{metrics}"\n')
     given = {"http": "127.0.0.1:0", "workers": 2, "replicas": replicas}
-    return released(ClusterPaths(tmp_path), StartOptions(data=str(tmp_path), config=str(config), given=given))
+    return released(
+        ClusterPaths(tmp_path), StartOptions(data=str(tmp_path), config=str(config), given=given)
+    )
 
 
 def test_nobody_but_its_gateway_gets_the_port_of_a_cluster(tmp_path: Path):
@@ -174,7 +196,9 @@ def test_nobody_but_its_gateway_gets_the_port_of_a_cluster(tmp_path: Path):
 def test_each_process_has_a_free_port_of_its_own_for_its_metrics(tmp_path: Path):
     programs = drawn(tmp_path, "127.0.0.1:0", "state=2").programs("")
 
-    assert [program.name for program in programs if said_to(program).get("run.metrics") is None] == ["gateway"]
+    assert [
+        program.name for program in programs if said_to(program).get("run.metrics") is None
+    ] == ["gateway"]
     assert len({program.metrics for program in programs}) == 7
     assert all(program.metrics.startswith("http://127.0.0.1:") for program in programs)
 
@@ -189,7 +213,9 @@ def test_without_an_address_for_metrics_only_the_gateway_serves_them(tmp_path: P
 def test_a_port_for_metrics_that_is_taken_or_does_not_exist_is_named(tmp_path: Path):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(OSError, match=f"cannot listen on 127.0.0.1:{port}: Address already in use"):
+        with pytest.raises(
+            OSError, match=f"cannot listen on 127.0.0.1:{port}: Address already in use"
+        ):
             drawn(tmp_path, f"127.0.0.1:{port}")
     with pytest.raises(OSError, match=r"cannot listen on 127\.0\.0\.1:65536"):
         drawn(tmp_path, "127.0.0.1:65535")
@@ -230,12 +256,19 @@ def test_a_cluster_is_not_ready_before_its_proxy_listens():
 @pytest.mark.parametrize("known", [True, False])
 def test_a_gateway_that_refuses_the_clusters_token_is_another_ones(known):
     refusing = in_turn(problem(401, "unauthenticated", "this token is not known here"))
-    with answering(refusing) as server, Client(server.url, token="iris_own", retry_for_s=0.0) as client:
+    with (
+        answering(refusing) as server,
+        Client(server.url, token="iris_own", retry_for_s=0.0) as client,
+    ):
         looks = look_scheduler(known=known), look_workers(1, known=known)
-        assert [look(client) for look in looks] == ["this token is not known here" if known else ""] * 2
+        assert [look(client) for look in looks] == [
+            "this token is not known here" if known else ""
+        ] * 2
 
 
-@pytest.mark.parametrize(("auth", "given"), [(False, "0"), (True, None)], ids=["no gateway asks", "each request"])
+@pytest.mark.parametrize(
+    ("auth", "given"), [(False, "0"), (True, None)], ids=["no gateway asks", "each request"]
+)
 def test_tasks_get_tokens_only_where_the_gateway_wants_them(auth, given):
     made = blueprint(workers=0, auth=auth)
     state = next(program for program in made.programs("nats://x") if program.service == "state")
@@ -245,7 +278,9 @@ def test_tasks_get_tokens_only_where_the_gateway_wants_them(auth, given):
 def test_the_proxy_knows_the_tokens_that_it_keeps_from_services():
     made = dataclasses.replace(blueprint(workers=0), token_file=Path("/data/tokens"))
     said = {program.service: said_to(program) for program in made.programs("nats://x")}
-    assert said["gateway"]["gateway.token_file"] == said["proxy"]["proxy.token_file"] == "/data/tokens"
+    assert (
+        said["gateway"]["gateway.token_file"] == said["proxy"]["proxy.token_file"] == "/data/tokens"
+    )
 
 
 @pytest.mark.parametrize(
@@ -261,14 +296,18 @@ def test_the_proxy_knows_the_tokens_that_it_keeps_from_services():
 )
 def test_a_token_is_made_unless_the_gateway_has_others_or_wants_none(tmp_path, config, given, made):
     (tmp_path / "iris.toml").write_text(config)
-    options = StartOptions(str(tmp_path / "data"), str(tmp_path / "iris.toml"), {**LOOPBACK, **given})
+    options = StartOptions(
+        str(tmp_path / "data"), str(tmp_path / "iris.toml"), {**LOOPBACK, **given}
+    )
     assert (released(ClusterPaths(tmp_path / "data"), options).token_file is not None) is made
 
 
 @pytest.mark.parametrize("key", ["token_file", "oidc_issuer"])
 def test_tokens_that_are_named_and_turned_off_are_refused(tmp_path, key):
     (tmp_path / "iris.toml").write_text(f'[gateway]\n{key} = "x"\n')
-    options = StartOptions(str(tmp_path / "data"), str(tmp_path / "iris.toml"), {**LOOPBACK, "auth": False})
+    options = StartOptions(
+        str(tmp_path / "data"), str(tmp_path / "iris.toml"), {**LOOPBACK, "auth": False}
+    )
     with pytest.raises(InvalidOption, match="--no-auth"):
         released(ClusterPaths(tmp_path / "data"), options)
 
@@ -288,17 +327,23 @@ def test_a_user_without_a_home_is_told_where_the_data_is(monkeypatch: pytest.Mon
 
 def test_the_proxy_withholds_the_tokens_that_the_gateway_accepts(tmp_path):
     config = tmp_path / "iris.toml"
-    issuer = 'oidc_issuer = "https://id.example.org"\noidc_audience = "iris"\noidc_keys = "keys.json"'
-    config.write_text(f'[gateway]\ntoken_file = "tokens"\n{issuer}\n[proxy]\noidc_audience = "other"\n')
-    programs = released(ClusterPaths(tmp_path), StartOptions(str(tmp_path), str(config), LOOPBACK)).programs(
-        "nats://127.0.0.1:1"
+    issuer = (
+        'oidc_issuer = "https://id.example.org"\noidc_audience = "iris"\noidc_keys = "keys.json"'
     )
+    config.write_text(
+        f'[gateway]\ntoken_file = "tokens"\n{issuer}\n[proxy]\noidc_audience = "other"\n'
+    )
+    programs = released(
+        ClusterPaths(tmp_path), StartOptions(str(tmp_path), str(config), LOOPBACK)
+    ).programs("nats://127.0.0.1:1")
     [proxy] = [program.argv for program in programs if program.service == "proxy"]
     given = [word for word in proxy if word.startswith(("proxy.token_file", "proxy.oidc"))]
     assert given == ["proxy.token_file=tokens", "proxy.oidc_issuer=https://id.example.org"]
 
 
-def test_a_start_that_another_has_begun_may_take_as_long_as_that_was_given(tmp_path, monkeypatch, capfd):
+def test_a_start_that_another_has_begun_may_take_as_long_as_that_was_given(
+    tmp_path, monkeypatch, capfd
+):
     with answering(lambda _: problem(503, "unavailable", "the bus is away")) as server:
         running = ClusterFile(server.url, "nats://x", proxy_url="http://127.0.0.1:1", ready_s=0.01)
         monkeypatch.setattr(launch, "find_running", lambda _: running)
@@ -331,6 +376,8 @@ def test_a_start_that_another_has_begun_may_take_as_long_as_that_was_given(tmp_p
 )
 def test_commands_that_would_go_to_another_gateway_are_said(tmp_path, shell, said):
     environ = {"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path), **shell}
-    save_contexts(contexts_path(environ), Contexts("", {"shared": Context("http://iris.example:8080")}))
+    save_contexts(
+        contexts_path(environ), Contexts("", {"shared": Context("http://iris.example:8080")})
+    )
 
     assert elsewhere("http://127.0.0.1:1", Path("/data"), environ) == said

@@ -29,7 +29,9 @@ def test_the_bar_has_no_style_where_colours_are_left_out(colour, styled):
     assert click.unstyle(screen.getvalue()).startswith("[--------------------] 0/1  1 running")
 
 
-@pytest.mark.parametrize(("terminal", "drawn"), [(True, "\r\x1b[K  0 s  starting NATS\r\x1b[K"), (False, "")])
+@pytest.mark.parametrize(
+    ("terminal", "drawn"), [(True, "\r\x1b[K  0 s  starting NATS\r\x1b[K"), (False, "")]
+)
 def test_a_terminal_is_told_what_is_waited_for_and_a_pipe_is_not(terminal, drawn):
     screen = Screen(terminal)
     with StatusLine(screen) as status:

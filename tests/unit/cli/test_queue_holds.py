@@ -15,7 +15,14 @@ HOLD = {
     "band": "batch",
     "label": None,
     "reason": "repairs",
-    "by": {"name": "root", "user": "root", "role": "admin", "token": None, "address": None, "task": None},
+    "by": {
+        "name": "root",
+        "user": "root",
+        "role": "admin",
+        "token": None,
+        "address": None,
+        "task": None,
+    },
     "since": None,
     "jobs": 2,
     "tasks": 5,
@@ -36,21 +43,30 @@ def gateway() -> Iterator[Answers]:
             return Said(200, {"items": [HOLD], "next_cursor": None})
         if asked.path.startswith("/v1/queue/gated"):
             return Said(200, {"items": [gated(n) for n in range(2, 14)], "next_cursor": None})
-        return Said(201, HOLD) if asked.method == "POST" else Said(200, {"items": [], "next_cursor": None})
+        return (
+            Said(201, HOLD)
+            if asked.method == "POST"
+            else Said(200, {"items": [], "next_cursor": None})
+        )
 
     with answering(answer) as answers:
         yield answers
 
 
 def test_a_hold_says_what_it_holds(iris: Any, gateway: Answers) -> None:
-    code, _, err = iris("queue", "hold", "--band", "batch", "--reason", "repairs", "--url", gateway.url)
+    code, _, err = iris(
+        "queue", "hold", "--band", "batch", "--reason", "repairs", "--url", gateway.url
+    )
     assert (code, err) == (0, "held: band batch by root: repairs (2 jobs, 5 pending)\n")
     assert gateway.requests[-1].json == {"band": "batch", "reason": "repairs"}
 
 
 def test_the_queue_tells_what_is_held(iris: Any, gateway: Answers) -> None:
     code, _, err = iris("queue", "--url", gateway.url)
-    assert (code, err.splitlines()[0]) == (0, "held: band batch by root: repairs (2 jobs, 5 pending)")
+    assert (code, err.splitlines()[0]) == (
+        0,
+        "held: band batch by root: repairs (2 jobs, 5 pending)",
+    )
 
 
 def test_the_queue_tells_which_jobs_wait_outside_it(iris: Any, gateway: Answers) -> None:
@@ -58,13 +74,22 @@ def test_the_queue_tells_which_jobs_wait_outside_it(iris: Any, gateway: Answers)
     first, second, *_, last = err.splitlines()[1:]
     assert first == "not in the queue: /b2 (j2, 1 task): waits for /a (j1) to succeed"
     assert second == "not in the queue: /b3 (j3, 2 tasks): waits for /a (j1) to succeed"
-    assert (len(err.splitlines()), last) == (12, "not in the queue: further jobs; list them: iris queue --gated")
-    assert iris("queue", "--gated", "-o", "name", "--url", gateway.url)[1].splitlines()[:2] == ["/b2", "/b3"]
+    assert (len(err.splitlines()), last) == (
+        12,
+        "not in the queue: further jobs; list them: iris queue --gated",
+    )
+    assert iris("queue", "--gated", "-o", "name", "--url", gateway.url)[1].splitlines()[:2] == [
+        "/b2",
+        "/b3",
+    ]
 
 
 def test_a_release_ends_the_hold_of_exactly_its_options(iris: Any, gateway: Answers) -> None:
     assert iris("queue", "release", "--band", "batch", "--url", gateway.url)[0] == 0
-    assert (gateway.requests[-1].method, gateway.requests[-1].path) == ("DELETE", "/v1/queue/holds/h1")
+    assert (gateway.requests[-1].method, gateway.requests[-1].path) == (
+        "DELETE",
+        "/v1/queue/holds/h1",
+    )
     code, _, err = iris("queue", "release", "--user", "mia", "--url", gateway.url)
     assert code == 2
     assert "band batch by root" in err
@@ -90,7 +115,9 @@ def of_job(**changed: Any) -> Callable[[Any], Said]:
         (["release", "/a"], "released", "had no hold of its own"),
     ],
 )
-def test_a_change_to_what_a_job_has_is_none(iris: Any, words: list[str], changed: str, same: str) -> None:
+def test_a_change_to_what_a_job_has_is_none(
+    iris: Any, words: list[str], changed: str, same: str
+) -> None:
     for version, said in ((2, changed), (1, same)):
         with answering(of_job(version=version)) as gateway:
             code, _, err = iris(*words, "--url", gateway.url)
@@ -108,4 +135,7 @@ def test_a_released_job_is_told_what_else_it_waits_for(iris: Any) -> None:
     reason = {"code": "not_before", "message": "not before 2026-11-23 18:28:12 UTC"}
     with answering(of_job(version=2, pending_reason=reason)) as gateway:
         code, _, err = iris("release", "/a", "--url", gateway.url)
-    assert (code, err.strip().endswith("released; it waits: not before 2026-11-23 18:28:12 UTC")) == (0, True)
+    assert (
+        code,
+        err.strip().endswith("released; it waits: not before 2026-11-23 18:28:12 UTC"),
+    ) == (0, True)

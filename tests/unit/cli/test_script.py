@@ -2,7 +2,13 @@ import click
 import pytest
 
 from iris.cli.commands.run.run import run
-from iris.cli.parsing.script import find_script, in_workdir, read_script, to_send, with_uploaded_script
+from iris.cli.parsing.script import (
+    find_script,
+    in_workdir,
+    read_script,
+    to_send,
+    with_uploaded_script,
+)
 
 
 def script(path, text):
@@ -37,9 +43,21 @@ def test_a_binary_has_no_options(tmp_path):
 def test_the_script_is_the_command_or_what_an_interpreter_is_given(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     path = script(tmp_path / "job.py", "")
-    commands = [["./job.py"], ["python3.12", "-u", "job.py"], ["bash", "job.py", "x"], ["cp", "job.py", "x"], []]
+    commands = [
+        ["./job.py"],
+        ["python3.12", "-u", "job.py"],
+        ["bash", "job.py", "x"],
+        ["cp", "job.py", "x"],
+        [],
+    ]
 
-    assert [find_script(command) is not None for command in commands] == [True, True, True, False, False]
+    assert [find_script(command) is not None for command in commands] == [
+        True,
+        True,
+        True,
+        False,
+        False,
+    ]
     assert path.exists()
 
 
@@ -76,7 +94,12 @@ def test_a_script_that_tasks_would_not_find_is_sent_along(tmp_path, monkeypatch)
         found = to_send(command)
         assert found is not None, command
         assert with_uploaded_script(command, found) == sent
-    for command in [("true",), ("/bin/sh", "-c", "x"), ("python", "absent.py"), (str(tmp_path / "plain.sh"),)]:
+    for command in [
+        ("true",),
+        ("/bin/sh", "-c", "x"),
+        ("python", "absent.py"),
+        (str(tmp_path / "plain.sh"),),
+    ]:
         assert to_send(command) is None, command
 
 
@@ -116,7 +139,9 @@ def test_what_of_the_workdir_is_not_sent_is_no_script_of_tasks(tmp_path):
         (str(tmp_path / "local.sh2"),): ("./local.sh2",),
     }
 
-    assert {command: in_workdir(command, tmp_path, (".venv/", "local.sh")) for command in commands} == commands
+    assert {
+        command: in_workdir(command, tmp_path, (".venv/", "local.sh")) for command in commands
+    } == commands
 
 
 def test_the_options_are_those_of_the_script_that_runs_in_the_workdir(tmp_path, monkeypatch):
@@ -124,9 +149,15 @@ def test_the_options_are_those_of_the_script_that_runs_in_the_workdir(tmp_path, 
     script(tmp_path / "proj" / "train.py", "#IRIS --cpu=8\n")
     script(tmp_path / "train.py", "#IRIS --cpu=2\n")
     monkeypatch.chdir(tmp_path)
-    commands = [("train.py",), ("--workdir=proj", "train.py"), ("--workdir", "proj", "--", "python", "train.py")]
+    commands = [
+        ("train.py",),
+        ("--workdir=proj", "train.py"),
+        ("--workdir", "proj", "--", "python", "train.py"),
+    ]
 
-    assert [parsed(*words)["cpu"] for words in [*commands, ("--workdir=proj", "proj/train.py")]] == ["2", "8", "8", "8"]
+    assert [
+        parsed(*words)["cpu"] for words in [*commands, ("--workdir=proj", "proj/train.py")]
+    ] == ["2", "8", "8", "8"]
 
 
 def test_a_program_in_the_command_is_no_script_however_long():

@@ -1,5 +1,6 @@
-"""How long a command line keeps a person waiting: processor time, measured in starts of Python with the libraries every
-command needs, because a busy machine makes both slower alike; and Ctrl-C meanwhile. `make bench` has the seconds."""
+"""How long a command line keeps a person waiting: processor time, measured in starts of Python with
+the libraries every command needs, because a busy machine makes both slower alike; and Ctrl-C
+meanwhile. `make bench` has the seconds."""
 
 from __future__ import annotations
 
@@ -58,5 +59,7 @@ sys.meta_path.insert(0, Interrupt)
 from iris.cli import main
 sys.exit(main(["ls"]))
 """
-    ended = subprocess.run([sys.executable, "-c", interrupted], check=False, capture_output=True, text=True)
+    ended = subprocess.run(
+        [sys.executable, "-c", interrupted], check=False, capture_output=True, text=True
+    )
     assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "")

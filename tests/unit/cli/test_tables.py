@@ -1,4 +1,6 @@
-"""Tables fit the terminal: columns give way in their order, sentences wrap; texts are compared whole."""
+"""Tables fit the terminal: columns give way in their order, sentences wrap; texts are compared
+whole.
+"""
 
 import click
 import pytest
@@ -56,19 +58,31 @@ def test_colours_of_a_text_end_with_it():
 
 @pytest.mark.parametrize(
     ("width", "heading"),
-    [(52, "NAME    BAND           AGE  NOTE"), (51, "NAME      AGE  NOTE"), (38, "NAME    NOTE"), (1, "NAME    NOTE")],
+    [
+        (52, "NAME    BAND           AGE  NOTE"),
+        (51, "NAME      AGE  NOTE"),
+        (38, "NAME    NOTE"),
+        (1, "NAME    NOTE"),
+    ],
 )
 def test_columns_give_way_in_their_order(width, heading):
     assert table_lines(ROWS, COLUMNS, width)[0] == heading
 
 
 def test_every_line_fits_where_it_can():
-    assert all(len(line) <= width for width in range(32, 90) for line in table_lines(ROWS, COLUMNS, width))
+    assert all(
+        len(line) <= width for width in range(32, 90) for line in table_lines(ROWS, COLUMNS, width)
+    )
 
 
 @pytest.mark.parametrize(
     ("words", "asked"),
-    [((), True), (("--routes",), False), (("--prefix", "chat"), False), (("--parent", "chat"), False)],
+    [
+        ((), True),
+        (("--routes",), False),
+        (("--prefix", "chat"), False),
+        (("--parent", "chat"), False),
+    ],
 )
 def test_routes_are_listed_when_they_are_asked_for(iris, words, asked):
     with answering(lambda _: Said(200, {"items": [], "next_cursor": None})) as server:

@@ -41,7 +41,9 @@ def on_a_terminal(*words) -> str:
     ours, theirs = pty.openpty()
     environ = {**os.environ, "PYTHONUTF8": "1"}
     command = [sys.executable, "-m", "iris.cli", *words]
-    with subprocess.Popen(command, stdout=theirs, stderr=theirs, stdin=subprocess.DEVNULL, env=environ) as process:
+    with subprocess.Popen(
+        command, stdout=theirs, stderr=theirs, stdin=subprocess.DEVNULL, env=environ
+    ) as process:
         os.close(theirs)
         pieces = []
         try:
@@ -61,7 +63,10 @@ def test_colours_are_left_out_where_no_color_is_set(monkeypatch):
         return Said(200, {"items": [job_view(state="failed")], "next_cursor": None})
 
     with answering(answer) as server:
-        for words, coloured in ((("ls",), "\033[31mfailed"), (("context", "use", "none"), "\033[31m")):
+        for words, coloured in (
+            (("ls",), "\033[31mfailed"),
+            (("context", "use", "none"), "\033[31m"),
+        ):
             where = ("--url", server.url) if words == ("ls",) else ()
             monkeypatch.delenv("NO_COLOR", raising=False)
             assert coloured in on_a_terminal(*words, *where)
@@ -76,13 +81,32 @@ def test_colours_are_left_out_where_no_color_is_set(monkeypatch):
 def test_output_that_cannot_be_written_is_an_error_and_none_is_not(stdout, code, said):
     page = {"items": [job_view()], "next_cursor": None}
     with answering(lambda _: Said(200, page)) as server:
-        command = ["sh", "-c", f'exec "$@" {stdout}', "sh", sys.executable, "-m", "iris.cli", "ls", "--url", server.url]
+        command = [
+            "sh",
+            "-c",
+            f'exec "$@" {stdout}',
+            "sh",
+            sys.executable,
+            "-m",
+            "iris.cli",
+            "ls",
+            "--url",
+            server.url,
+        ]
         ended = subprocess.run(command, check=False, stderr=subprocess.PIPE, text=True)
     assert (ended.returncode, ended.stderr) == (code, said)
 
 
 def printing(request):
-    line = {"task": "/a/0", "index": 0, "attempt": 0, "stream": "stdout", "at": None, "offset": 0, "line": NASTY}
+    line = {
+        "task": "/a/0",
+        "index": 0,
+        "attempt": 0,
+        "stream": "stdout",
+        "at": None,
+        "offset": 0,
+        "line": NASTY,
+    }
     return Said(headers=SSE, body=events(("log", line), ("end", {"state": "succeeded"})))
 
 
@@ -97,7 +121,9 @@ def test_output_names_and_errors_are_escaped_on_a_terminal():
 def test_raw_and_a_pipe_keep_every_byte():
     with answering(printing) as server:
         words = ("logs", "--url", server.url, "/a/0", "--no-prefix")
-        piped = subprocess.run([sys.executable, "-m", "iris.cli", *words], capture_output=True, check=True)
+        piped = subprocess.run(
+            [sys.executable, "-m", "iris.cli", *words], capture_output=True, check=True
+        )
         assert piped.stdout.decode() == NASTY + "\n"
         assert NASTY in on_a_terminal(*words, "--raw")
 
@@ -105,6 +131,9 @@ def test_raw_and_a_pipe_keep_every_byte():
 def test_words_of_another_host_are_escaped_while_files_are_copied(monkeypatch):
     bytes_written = io.BytesIO()
     monkeypatch.setattr("sys.stderr", Terminal(bytes_written, "utf-8", line_buffering=True))
-    lines = [ExecutionLine(stderr=b"tar: \033c\xc3"), ExecutionLine(stdout=b"data", stderr=b"\xa9\n")]
+    lines = [
+        ExecutionLine(stderr=b"tar: \033c\xc3"),
+        ExecutionLine(stdout=b"data", stderr=b"\xa9\n"),
+    ]
     assert CopiedBytes(lines).read() == b"data"
     assert bytes_written.getvalue().decode() == "tar: \\x1bcé\n"

@@ -8,7 +8,14 @@ import sys
 from tests.support.answers import Said, answering, events, job_view
 
 SSE = {"Content-Type": "text/event-stream"}
-ENDED = {"job": "/train", "state": "succeeded", "previous": "running", "cause": None, "at_ms": 1, "seq": 2}
+ENDED = {
+    "job": "/train",
+    "state": "succeeded",
+    "previous": "running",
+    "cause": None,
+    "at_ms": 1,
+    "seq": 2,
+}
 STARTED = {
     "task": "/train/1",
     "attempt": 0,
@@ -21,7 +28,15 @@ STARTED = {
     "at_ms": 1,
     "seq": 1,
 }
-LINE = {"task": "/train/1", "index": 1, "attempt": 0, "stream": "stdout", "at": None, "offset": 0, "line": "hello"}
+LINE = {
+    "task": "/train/1",
+    "index": 1,
+    "attempt": 0,
+    "stream": "stdout",
+    "at": None,
+    "offset": 0,
+    "line": "hello",
+}
 
 
 def at_a_terminal(*words):

@@ -71,7 +71,11 @@ def test_a_tree_is_drawn_with_its_branches():
 
 
 def test_why_tells_the_reason_and_its_numbers():
-    reason = {"code": "no_match", "message": "none matches", "facts": {"removed_by": {"zone eq eu-1": 7}}}
+    reason = {
+        "code": "no_match",
+        "message": "none matches",
+        "facts": {"removed_by": {"zone eq eu-1": 7}},
+    }
 
     why = {"job": "/a", "job_state": "pending", "pending_tasks": 2, "pending_reason": reason}
 
@@ -84,12 +88,26 @@ def test_why_tells_the_reason_and_its_numbers():
 
 
 def test_why_prints_a_reason_of_a_newer_gateway_without_advice():
-    why = {"job": "/a", "job_state": "pending", "pending_tasks": 2, "pending_reason": {"code": "new", "message": "x"}}
+    why = {
+        "job": "/a",
+        "job_state": "pending",
+        "pending_tasks": 2,
+        "pending_reason": {"code": "new", "message": "x"},
+    }
 
-    assert [click.unstyle(line) for line in explain_lines(why, of_task=False)] == ["/a is pending", "  x  (new)"]
+    assert [click.unstyle(line) for line in explain_lines(why, of_task=False)] == [
+        "/a is pending",
+        "  x  (new)",
+    ]
 
 
-@given(st.lists(st.fixed_dictionaries({"a": st.text("xy", max_size=9), "b": st.text("xy", min_size=1, max_size=9)})))
+@given(
+    st.lists(
+        st.fixed_dictionaries(
+            {"a": st.text("xy", max_size=9), "b": st.text("xy", min_size=1, max_size=9)}
+        )
+    )
+)
 def test_every_column_of_a_table_begins_at_one_place(rows):
     lines: list[str] = []
     columns = (Column("A", lambda row: row["a"]), Column("B", lambda row: row["b"]))
@@ -102,7 +120,12 @@ def test_every_column_of_a_table_begins_at_one_place(rows):
 
 
 WAITS = {"code": "not_enough_cpu", "message": "not enough cpu"}
-INTERRUPTED = {"task": "/a/3", "cause": "preempted", "message": "preempted for /boss", "worker": "w1"}
+INTERRUPTED = {
+    "task": "/a/3",
+    "cause": "preempted",
+    "message": "preempted for /boss",
+    "worker": "w1",
+}
 
 
 def requeued():
@@ -114,14 +137,22 @@ def requeued():
 def test_a_running_job_of_which_nothing_runs_says_so_wherever_it_is_shown():
     job = requeued()
     assert show_note(job) == "0 of 4 now, preempted for /boss 40s ago; not enough cpu"
-    assert click.unstyle(dict(job_facts(job))["state"]) == "running: 0 of 4 now, preempted for /boss 40s ago"
+    assert (
+        click.unstyle(dict(job_facts(job))["state"])
+        == "running: 0 of 4 now, preempted for /boss 40s ago"
+    )
     (line,) = draw({"job": job, "children": []})
     assert line.endswith("0 of 4 now, preempted for /boss 40s ago")
 
 
 def test_why_of_a_preempted_job_tells_of_the_preemption():
     job = requeued()
-    row = {"handler": "PrepareSessions", "result": "EXPIRED", "attempts": 2, "reason": "PREPARING for more than 900 s"}
+    row = {
+        "handler": "PrepareSessions",
+        "result": "EXPIRED",
+        "attempts": 2,
+        "reason": "PREPARING for more than 900 s",
+    }
     found = {
         **job,
         "job": "/a",

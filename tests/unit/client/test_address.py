@@ -21,7 +21,9 @@ def environ(tmp_path):
         "IRIS_URL": "http://url:1",
         "IRIS_GATEWAY_URL": "http://inside:1",
     }
-    save_contexts(contexts_path(environ), Contexts("home", {"home": Context("http://home:1", "secret")}))
+    save_contexts(
+        contexts_path(environ), Contexts("home", {"home": Context("http://home:1", "secret")})
+    )
     layout = ClusterPaths(tmp_path / "data")
     layout.prepare()
     write_cluster(layout, ClusterFile("http://127.0.0.1:9", "nats://x", {"state": [1]}))
@@ -35,7 +37,13 @@ def test_the_first_source_that_says_something_wins(environ):
         environ[name] = "" if name.startswith("IRIS") else environ[name] + "/none"
     found.append(find_gateway(environ=environ).url)
 
-    assert found == ["http://said:1", "http://url:1", "http://inside:1", "http://home:1", "http://127.0.0.1:9"]
+    assert found == [
+        "http://said:1",
+        "http://url:1",
+        "http://inside:1",
+        "http://home:1",
+        "http://127.0.0.1:9",
+    ]
 
 
 def test_a_context_that_is_named_wins_over_the_environment(environ):
@@ -61,7 +69,9 @@ def test_a_context_nobody_knows_is_refused(environ):
         find_gateway(context="nowhere", environ=environ)
 
 
-@pytest.mark.parametrize("url", ["127.0.0.1:8080", "ftp://x", "http://", "http://x:99999", "http://x:y"])
+@pytest.mark.parametrize(
+    "url", ["127.0.0.1:8080", "ftp://x", "http://", "http://x:99999", "http://x:y"]
+)
 def test_what_is_no_address_is_refused(url):
     with pytest.raises(InvalidOption, match=r"http://127\.0\.0\.1:8080"):
         find_gateway(url, environ={})
@@ -82,7 +92,11 @@ def test_a_damaged_file_of_contexts_is_named(tmp_path):
 def test_a_task_reads_its_token_anew_and_a_person_sends_the_one_they_name(tmp_path: Path):
     file = tmp_path / "token"
     file.write_text("iristask_second\n")
-    task = {"IRIS_GATEWAY_URL": "http://gate:8080", "IRIS_TOKEN": "iristask_first", "IRIS_TOKEN_FILE": str(file)}
+    task = {
+        "IRIS_GATEWAY_URL": "http://gate:8080",
+        "IRIS_TOKEN": "iristask_first",
+        "IRIS_TOKEN_FILE": str(file),
+    }
     address = find_gateway(environ=task)
     assert address.bearer() == "iristask_second"
     file.write_text("iristask_third\n")
@@ -114,13 +128,19 @@ def of(paths: ClusterPaths) -> dict[str, str]:
 
 
 def cluster_file(paths: ClusterPaths, supervisor: int) -> ClusterFile:
-    return ClusterFile("http://127.0.0.1:9", "nats://x", {"supervisor": [supervisor]}, token_file=str(paths.token))
+    return ClusterFile(
+        "http://127.0.0.1:9", "nats://x", {"supervisor": [supervisor]}, token_file=str(paths.token)
+    )
 
 
 def test_the_token_of_the_local_cluster_is_found_by_its_address(local: ClusterPaths):
     environ, secret = of(local), read_token(str(local.token))
     assert secret.startswith("iris_")
-    for given in ({}, {"IRIS_URL": "http://127.0.0.1:9"}, {"IRIS_GATEWAY_URL": "http://127.0.0.1:9/"}):
+    for given in (
+        {},
+        {"IRIS_URL": "http://127.0.0.1:9"},
+        {"IRIS_GATEWAY_URL": "http://127.0.0.1:9/"},
+    ):
         assert find_gateway(environ=environ | given).bearer() == secret
     for url in ("http://127.0.0.1:9", "http://localhost:9/"):
         found = find_gateway(url, environ=environ)
@@ -133,20 +153,35 @@ def test_the_token_of_the_local_cluster_is_found_by_its_address(local: ClusterPa
 def test_an_empty_token_is_not_replaced_by_another(local: ClusterPaths, name: str, empty: str):
     environ = of(local) | {name: empty}
     assert find_gateway(environ=environ).bearer() == ""
-    save_contexts(contexts_path(environ), Contexts("work", {"work": Context("http://work:1", "secret")}))
-    assert (find_gateway(environ=environ).url, find_gateway(environ=environ).bearer()) == ("http://work:1", "")
+    save_contexts(
+        contexts_path(environ), Contexts("work", {"work": Context("http://work:1", "secret")})
+    )
+    assert (find_gateway(environ=environ).url, find_gateway(environ=environ).bearer()) == (
+        "http://work:1",
+        "",
+    )
 
 
 def test_the_token_of_the_local_cluster_is_sent_nowhere_else(local: ClusterPaths):
     environ = of(local)
-    for url in ("http://127.0.0.1:90", "http://127.0.0.1", "http://gate:9", "https://127.0.0.1:9", "http://localhost"):
+    for url in (
+        "http://127.0.0.1:90",
+        "http://127.0.0.1",
+        "http://gate:9",
+        "https://127.0.0.1:9",
+        "http://localhost",
+    ):
         assert find_gateway(url, environ=environ).bearer() == ""
 
 
-def test_a_context_of_the_local_cluster_needs_no_token_of_its_own(local: ClusterPaths, tmp_path: Path):
+def test_a_context_of_the_local_cluster_needs_no_token_of_its_own(
+    local: ClusterPaths, tmp_path: Path
+):
     environ = {"IRIS_DATA": str(local.data), "XDG_CONFIG_HOME": str(tmp_path)}
     for token, found in (("", read_token(str(local.token))), ("mine", "mine")):
-        save_contexts(contexts_path(environ), Contexts("here", {"here": Context("http://127.0.0.1:9", token)}))
+        save_contexts(
+            contexts_path(environ), Contexts("here", {"here": Context("http://127.0.0.1:9", token)})
+        )
         assert find_gateway(environ=environ).bearer() == found
 
 
@@ -162,12 +197,16 @@ def test_the_token_of_a_cluster_that_is_not_up_is_sent_nowhere(local: ClusterPat
 
 def test_a_cluster_keeps_its_token_and_the_lines_of_others(local: ClusterPaths):
     secret = local.token.read_text()
-    local.token_file.write_text(local.token_file.read_text() + line_of(token_of("bob", "user", "s-bob")))
+    local.token_file.write_text(
+        local.token_file.read_text() + line_of(token_of("bob", "user", "s-bob"))
+    )
     make_token(local, "ann")
     assert local.token.read_text() == secret
     callers = [token.caller for token in parse_tokens(local.token_file.read_text())]
     assert [(one.user, one.role) for one in callers] == [("ann", "admin"), ("bob", "user")]
-    assert {stat.S_IMODE(path.stat().st_mode) for path in (local.token, local.token_file)} == {0o600}
+    assert {stat.S_IMODE(path.stat().st_mode) for path in (local.token, local.token_file)} == {
+        0o600
+    }
     local.token.unlink()
     make_token(local, "ann")
     assert len(parse_tokens(local.token_file.read_text())) == 3

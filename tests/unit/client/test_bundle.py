@@ -69,7 +69,9 @@ def test_a_link_that_leads_outside_is_refused(tmp_path, target):
 def test_a_pipe_is_refused(tmp_path):
     os.mkfifo(tmp_path / "pipe")
 
-    with pytest.raises(InvalidOption, match=r"neither a file nor a directory .* name it in .irisignore"):
+    with pytest.raises(
+        InvalidOption, match=r"neither a file nor a directory .* name it in .irisignore"
+    ):
         pack(tmp_path)
 
 
@@ -109,23 +111,47 @@ def test_what_ignore_files_name_stays_at_home(tmp_path):
 def test_an_ignore_file_counts_for_its_directory_and_overrides_those_above(tmp_path):
     write(
         tmp_path,
-        {".gitignore": "*.bin\n", "sub/.gitignore": "!a.bin\n/only\n", "sub/a.bin": "", "b.bin": "", "only": ""},
+        {
+            ".gitignore": "*.bin\n",
+            "sub/.gitignore": "!a.bin\n/only\n",
+            "sub/a.bin": "",
+            "b.bin": "",
+            "only": "",
+        },
     )
     write(tmp_path, {"sub/only": "", "sub/deep/only": "", "sub/deep/c.bin": ""})
 
-    assert names(tmp_path)[0] == [".gitignore", "only", "sub/.gitignore", "sub/a.bin", "sub/deep/only"]
+    assert names(tmp_path)[0] == [
+        ".gitignore",
+        "only",
+        "sub/.gitignore",
+        "sub/a.bin",
+        "sub/deep/only",
+    ]
 
 
 def test_a_directory_is_sent_without_what_its_repository_ignores(tmp_path):
-    write(tmp_path, {".git/HEAD": "", ".gitignore": "*.pt\nruns/\n", "proj/a.py": "", "proj/a.pt": ""})
+    write(
+        tmp_path, {".git/HEAD": "", ".gitignore": "*.pt\nruns/\n", "proj/a.py": "", "proj/a.pt": ""}
+    )
     write(tmp_path, {"runs/.gitignore": "x\n", "runs/x": "", "runs/a.pt": ""})
 
     assert names(tmp_path / "proj")[0] == ["a.py"]
-    assert names(tmp_path / "runs")[0] == [".gitignore", "a.pt"], "it was named, so only its own ignore files count"
+    assert names(tmp_path / "runs")[0] == [".gitignore", "a.pt"], (
+        "it was named, so only its own ignore files count"
+    )
 
 
 def test_a_bundle_says_what_it_holds(tmp_path):
-    write(tmp_path, {"big.bin": "x" * 5000, "a.py": "1", ".gitignore": "/o*\n", **{f"o{n}": "" for n in range(7)}})
+    write(
+        tmp_path,
+        {
+            "big.bin": "x" * 5000,
+            "a.py": "1",
+            ".gitignore": "/o*\n",
+            **{f"o{n}": "" for n in range(7)},
+        },
+    )
     bundle = names(tmp_path)[1]
 
     assert str(bundle).startswith("3 files, 4.888KiB (")

@@ -44,9 +44,13 @@ def place(tmp_path):
 def ran(place, function=None, arguments=(), *, env=(), chunked=False, **kwargs):
     """Run a call as a task does: the process, and its result file."""
     if function is not None:
-        (place / ".iris-call/function").write_bytes(pack_function(function, kwargs, chunked=chunked))
+        (place / ".iris-call/function").write_bytes(
+            pack_function(function, kwargs, chunked=chunked)
+        )
         calls = arguments if chunked else [arguments]
-        (place / ".iris-call/items").write_bytes(table(list(pack_arguments(calls, len(calls) if chunked else 1))))
+        (place / ".iris-call/items").write_bytes(
+            table(list(pack_arguments(calls, len(calls) if chunked else 1)))
+        )
     environ = {"PATH": os.environ["PATH"], **dict(env)}
     command = [sys.executable, "-P", "-S", ".iris-call/run.py"]
     process = subprocess.run(command, cwd=place, env=environ, capture_output=True, check=False)
@@ -55,7 +59,9 @@ def ran(place, function=None, arguments=(), *, env=(), chunked=False, **kwargs):
 
 
 @pytest.mark.parametrize(("size", "kind"), [(10, b"v"), (call_runner.SMALL + 1, b"V")])
-def test_a_runner_that_is_told_so_returns_its_result_and_leaves_no_file(place, monkeypatch, size, kind):
+def test_a_runner_that_is_told_so_returns_its_result_and_leaves_no_file(
+    place, monkeypatch, size, kind
+):
     monkeypatch.delenv("IRIS_OUTPUT", raising=False)
     here = place / ".iris-call"
     (here / "items").write_bytes(table(list(pack_arguments([(size,)], 1))))
@@ -87,7 +93,9 @@ def test_a_function_with_what_it_closes_over_needs_no_cloudpickle(place):
         return offset + number if number else recursive(1)
 
     def modules(number):
-        return recursive(number), [m for m in ("cloudpickle", "site", "typing", "traceback") if m in sys.modules]
+        return recursive(number), [
+            m for m in ("cloudpickle", "site", "typing", "traceback") if m in sys.modules
+        ]
 
     assert value(place, modules, 0) == (11, [])
 
@@ -211,7 +219,9 @@ def test_code_of_another_python_is_refused_in_words(place):
     (place / ".iris-call/items").write_bytes(table([pickle.dumps(())]))
 
     found = error_of(ran(place)[1][1:])[1]
-    assert str(found).startswith("the function is code of Python 3.1, and this host runs its tasks by 3.")
+    assert str(found).startswith(
+        "the function is code of Python 3.1, and this host runs its tasks by 3."
+    )
 
 
 def test_a_large_result_is_left_in_the_output_directory(place):

@@ -51,7 +51,9 @@ def test_large_arguments_are_files():
 
 
 def test_a_function_that_cannot_be_pickled_names_the_variable_at_fault():
-    """It said "cannot pickle '_thread.lock' object" of a client that the script had made, and no more."""
+    """It said "cannot pickle '_thread.lock' object" of a client that the script had made, and no
+    more.
+    """
     client, scale = threading.Lock(), 2
 
     def function(x: float) -> float:
@@ -60,7 +62,11 @@ def test_a_function_that_cannot_be_pickled_names_the_variable_at_fault():
 
     with pytest.raises(TypeError) as refused:
         code_of(function, {}, 1)
-    assert refused.value.__notes__ == ["client cannot be pickled, which the function uses: make it in the function"]
+    assert refused.value.__notes__ == [
+        "client cannot be pickled, which the function uses: make it in the function"
+    ]
     with Executor(Client("http://127.0.0.1:1")) as executor, pytest.raises(TypeError) as refused:
         executor.submit(function, 1.0)
-    assert refused.value.__notes__ == ["client cannot be pickled, which the function uses: make it in the function"]
+    assert refused.value.__notes__ == [
+        "client cannot be pickled, which the function uses: make it in the function"
+    ]

@@ -37,10 +37,14 @@ def test_each_form_is_one_operator(text, condition):
 
 
 def test_a_preferred_condition_keeps_its_mode():
-    assert parse_constraint("zone=a", "preferred") == Constraint("zone", Op.EQ, "a", mode="preferred")
+    assert parse_constraint("zone=a", "preferred") == Constraint(
+        "zone", Op.EQ, "a", mode="preferred"
+    )
 
 
-@pytest.mark.parametrize("text", ["", "=", "zone=", "!zone=a", "zone in", "a b", "zone in ,", "-x=1"])
+@pytest.mark.parametrize(
+    "text", ["", "=", "zone=", "!zone=a", "zone in", "a b", "zone in ,", "-x=1"]
+)
 def test_what_has_none_of_the_forms_is_refused(text):
     with pytest.raises(InvalidOption):
         parse_constraint(text)
@@ -51,7 +55,9 @@ def test_a_key_in_capitals_is_refused_and_says_that_keys_are_lower_case():
         parse_constraint("Zone=eu-1")
 
 
-@pytest.mark.parametrize(("text", "shown"), [("zone = = eu", 'zone="= eu"'), ("cores>=>3", 'cores>=">3"')])
+@pytest.mark.parametrize(
+    ("text", "shown"), [("zone = = eu", 'zone="= eu"'), ("cores>=>3", 'cores>=">3"')]
+)
 def test_two_operators_are_refused_with_the_quoted_value(text, shown):
     with pytest.raises(InvalidOption) as refused:
         parse_constraint(text)
@@ -60,9 +66,17 @@ def test_two_operators_are_refused_with_the_quoted_value(text, shown):
 
 KEYS = st.text(string.ascii_lowercase, min_size=1, max_size=8)
 TEXTS = st.text(string.ascii_letters + string.digits + " ._-=<>!'\"", max_size=12)
-VALUES = st.integers(-(10**12), 10**12) | st.floats(-1e6, 1e6).map(lambda value: round(value, 3)) | TEXTS
-SINGLE = st.builds(Constraint, KEYS, st.sampled_from([Op.EQ, Op.NE, Op.GT, Op.GE, Op.LT, Op.LE]), VALUES)
-LISTED = st.builds(lambda key, values: Constraint(key, Op.IN, values=tuple(values)), KEYS, st.lists(VALUES, min_size=1))
+VALUES = (
+    st.integers(-(10**12), 10**12) | st.floats(-1e6, 1e6).map(lambda value: round(value, 3)) | TEXTS
+)
+SINGLE = st.builds(
+    Constraint, KEYS, st.sampled_from([Op.EQ, Op.NE, Op.GT, Op.GE, Op.LT, Op.LE]), VALUES
+)
+LISTED = st.builds(
+    lambda key, values: Constraint(key, Op.IN, values=tuple(values)),
+    KEYS,
+    st.lists(VALUES, min_size=1),
+)
 NAMED = st.builds(Constraint, KEYS, st.sampled_from([Op.EXISTS, Op.NOT_EXISTS]))
 
 

@@ -66,6 +66,8 @@ def test_the_client_decodes_here_only():
         for function in ast.walk(ast.parse(path.read_text()))
         if isinstance(function, ast.FunctionDef)
         for node in ast.walk(function)
-        if isinstance(node, ast.Attribute) and node.attr in own and ast.unparse(node).startswith("msgspec.")
+        if isinstance(node, ast.Attribute)
+        and node.attr in own
+        and ast.unparse(node).startswith("msgspec.")
     ]
     assert strays == []

@@ -64,11 +64,24 @@ def test_a_lost_stream_is_opened_again_behind_the_last_event():
 
 def test_lines_that_come_again_after_a_lost_connection_are_passed_over():
     lines = [
-        ("log", {"task": "/a/0", "index": 0, "attempt": 0, "stream": "stdout", "at": None, "offset": at, "line": text})
+        (
+            "log",
+            {
+                "task": "/a/0",
+                "index": 0,
+                "attempt": 0,
+                "stream": "stdout",
+                "at": None,
+                "offset": at,
+                "line": text,
+            },
+        )
         for at, text in ((0, "one"), (4, "two"), (8, "three"))
     ]
     bodies = in_turn(
-        Said(headers=SSE, body=events(*lines[:2]).replace(b"id: 1\n", b"").replace(b"id: 2\n", b"")),
+        Said(
+            headers=SSE, body=events(*lines[:2]).replace(b"id: 1\n", b"").replace(b"id: 2\n", b"")
+        ),
         Said(headers=SSE, body=events(*lines, ("end", {}))),
     )
     with answering(bodies) as server, Client(server.url) as client:
@@ -76,7 +89,10 @@ def test_lines_that_come_again_after_a_lost_connection_are_passed_over():
 
 
 def test_a_refusal_is_raised_and_not_tried_again():
-    with answering(in_turn(problem(404, "not_found", "no such job"))) as server, stream_of(server.url) as stream:
+    with (
+        answering(in_turn(problem(404, "not_found", "no such job"))) as server,
+        stream_of(server.url) as stream,
+    ):
         with pytest.raises(NotFound):
             next(stream)
 
@@ -84,13 +100,18 @@ def test_a_refusal_is_raised_and_not_tried_again():
 
 
 def test_a_gateway_that_is_about_to_restart_is_asked_again():
-    bodies = in_turn(problem(503, "unavailable", "soon"), Said(headers=SSE, body=events(("job", 1), ("end", {}))))
+    bodies = in_turn(
+        problem(503, "unavailable", "soon"), Said(headers=SSE, body=events(("job", 1), ("end", {})))
+    )
     with answering(bodies) as server, stream_of(server.url) as stream:
         assert [event.data for event in stream] == [b"1"]
 
 
 def test_nobody_there_is_unreachable_at_once():
-    with stream_of("http://127.0.0.1:9") as stream, pytest.raises(Unreachable, match=r"127\.0\.0\.1:9"):
+    with (
+        stream_of("http://127.0.0.1:9") as stream,
+        pytest.raises(Unreachable, match=r"127\.0\.0\.1:9"),
+    ):
         next(stream)
 
 

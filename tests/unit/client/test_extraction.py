@@ -1,4 +1,6 @@
-"""Unpacking what comes from a task: nothing gets out of the directory, whatever the archive says."""
+"""Unpacking what comes from a task: nothing gets out of the directory, whatever the archive
+says.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +16,17 @@ from iris.client.files.extraction import extract
 from iris_core.admission.archive_paths import InvalidArchive
 
 
-def entry(name: str, kind: bytes = tarfile.REGTYPE, data: bytes = b"", target: str = "", mode: int = 0o644):
+def entry(
+    name: str, kind: bytes = tarfile.REGTYPE, data: bytes = b"", target: str = "", mode: int = 0o644
+):
     made = tarfile.TarInfo(name)
-    made.type, made.size, made.linkname, made.mode, made.mtime = kind, len(data), target, mode, 1_000_000_000
+    made.type, made.size, made.linkname, made.mode, made.mtime = (
+        kind,
+        len(data),
+        target,
+        mode,
+        1_000_000_000,
+    )
     return made, data
 
 
@@ -54,7 +64,10 @@ def test_files_come_back_with_times_permissions_and_links(tmp_path, form):
     )
     assert extract(unzipped(given, form), tmp_path) == 4
     assert (tmp_path / "sub/run.sh").read_text() == "#!/bin/sh\n"
-    modes = {name: stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("sub/run.sh", "sub/secret", "empty")}
+    modes = {
+        name: stat.S_IMODE((tmp_path / name).stat().st_mode)
+        for name in ("sub/run.sh", "sub/secret", "empty")
+    }
     assert modes == {"sub/run.sh": 0o755, "sub/secret": 0o600, "empty": 0o700}
     assert (tmp_path / "sub/run.sh").stat().st_mtime == 1_000_000_000
     assert os.readlink(tmp_path / "sub/latest") == "run.sh"
@@ -67,7 +80,9 @@ def test_what_is_there_is_replaced_and_a_link_there_is_not_followed(tmp_path):
     into.mkdir()
     (into / "x").symlink_to(outside)
     (into / "y").write_text("old")
-    extract(packed(entry("x", data=b"new"), entry("y", data=b"new"), entry("y", data=b"newer")), into)
+    extract(
+        packed(entry("x", data=b"new"), entry("y", data=b"new"), entry("y", data=b"newer")), into
+    )
     assert [(into / name).read_text() for name in "xy"] == ["new", "newer"]
     assert outside.read_text() == "mine"
 
@@ -90,7 +105,10 @@ def test_what_is_there_is_replaced_and_a_link_there_is_not_followed(tmp_path):
         pytest.param([entry("there")], id="a file in place of a directory"),
         pytest.param([entry("there/file/x")], id="a file below a file"),
         pytest.param([entry("elsewhere/x")], id="a file behind a link that was there"),
-        pytest.param([entry("elsewhere", tarfile.DIRTYPE)], id="a directory in place of a link that was there"),
+        pytest.param(
+            [entry("elsewhere", tarfile.DIRTYPE)],
+            id="a directory in place of a link that was there",
+        ),
     ],
 )
 def test_nothing_is_written_outside(tmp_path, entries):
@@ -121,7 +139,11 @@ def test_a_wrong_byte_is_an_error(tmp_path):
 
 @pytest.mark.parametrize(
     ("size", "count", "words"),
-    [(64 << 20, 1, "headers of megabytes"), (400_000, 3, "headers of megabytes"), (1, 500, "recursion")],
+    [
+        (64 << 20, 1, "headers of megabytes"),
+        (400_000, 3, "headers of megabytes"),
+        (1, 500, "recursion"),
+    ],
 )
 def test_headers_of_headers_are_an_error(tmp_path, size, count, words):
     """`tarfile` reads the whole of each, and calls itself for the next one."""

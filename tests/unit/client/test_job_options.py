@@ -8,7 +8,15 @@ from iris.client.options.jobs import job_spec
 from iris.client.problems import InvalidOption
 from iris_core.names import JobName
 from iris_core.spec.exit_rules import ExitRule
-from iris_core.spec.jobs import Constraint, Coscheduling, Dependency, JobSpec, Level, NoticePolicy, StopPolicy
+from iris_core.spec.jobs import (
+    Constraint,
+    Coscheduling,
+    Dependency,
+    JobSpec,
+    Level,
+    NoticePolicy,
+    StopPolicy,
+)
 from iris_core.spec.resources import Device, ResourceRequest
 from iris_core.states import ConstraintOp
 
@@ -55,7 +63,9 @@ def test_everything_that_can_be_said_arrives_in_the_specification():
         user="ann",
         env={"A": "1"},
         replicas=3,
-        resources=ResourceRequest(500, 4 << 30, 10**9, Device("gpu", "H100", 8), cpu_limit_millis=1500),
+        resources=ResourceRequest(
+            500, 4 << 30, 10**9, Device("gpu", "H100", 8), cpu_limit_millis=1500
+        ),
         constraints=(
             Constraint("zone", ConstraintOp.EQ, "eu-1"),
             Constraint("fast", ConstraintOp.EXISTS, mode="preferred"),
@@ -78,7 +88,11 @@ def test_everything_that_can_be_said_arrives_in_the_specification():
     [
         ({"tpu": "v5litepod-16", "slices": 4}, 16, Coscheduling("tpu-name", slices=4)),
         ({"tpu": "v5litepod-8", "slices": 2}, 2, Coscheduling("tpu-name", slices=2)),
-        ({"tpu": "v4-16", "slices": 2, "within": "zone"}, 4, Coscheduling("tpu-name", slices=2, within="zone")),
+        (
+            {"tpu": "v4-16", "slices": 2, "within": "zone"},
+            4,
+            Coscheduling("tpu-name", slices=2, within="zone"),
+        ),
         ({"group_by": "rack", "replicas": 6, "slices": 3}, 6, Coscheduling("rack", slices=3)),
     ],
 )
@@ -94,7 +108,10 @@ def test_slices_multiply_the_hosts_of_one(options: Any, replicas: int, coschedul
         (["rack"], "rack"),
         (("rack", "block:preferred"), (Level("rack"), Level("block", "preferred"))),
         ("rack:preferred", (Level("rack", "preferred"),)),
-        ([Level("rack", "preferred"), "zone:required"], (Level("rack", "preferred"), Level("zone"))),
+        (
+            [Level("rack", "preferred"), "zone:required"],
+            (Level("rack", "preferred"), Level("zone")),
+        ),
         (["acme:rack", "x/y"], (Level("acme:rack"), Level("x/y"))),
     ],
 )
@@ -110,7 +127,9 @@ def test_a_level_that_is_mistyped_is_refused(given: Any, why: str):
         job_spec(["true"], {"group_by": given}, OUTSIDE)
 
 
-@pytest.mark.parametrize(("options", "what"), [({"slices": 2}, "slices"), ({"within": "zone"}, "slices within")])
+@pytest.mark.parametrize(
+    ("options", "what"), [({"slices": 2}, "slices"), ({"within": "zone"}, "slices within")]
+)
 def test_only_a_gang_has_slices(options: Any, what: str):
     with pytest.raises(InvalidOption, match=f"only a gang has {what}"):
         job_spec(["true"], options, OUTSIDE)
@@ -129,11 +148,18 @@ def test_a_slice_of_many_hosts_sets_replicas_and_group_by_itself():
 def test_a_slice_of_one_host_is_a_plain_job():
     spec = job_spec(["true"], {"name": "a", "tpu": "v5litepod-8"}, OUTSIDE)
 
-    assert (spec.replicas, spec.coscheduling, spec.resources.device) == (1, None, Device("tpu", "v5litepod-8", 8))
+    assert (spec.replicas, spec.coscheduling, spec.resources.device) == (
+        1,
+        None,
+        Device("tpu", "v5litepod-8", 8),
+    )
 
 
 def test_replicas_that_were_said_are_not_overruled_by_a_slice():
-    assert job_spec(["true"], {"name": "a", "tpu": "v5litepod-16", "replicas": 0}, OUTSIDE).replicas == 0
+    assert (
+        job_spec(["true"], {"name": "a", "tpu": "v5litepod-16", "replicas": 0}, OUTSIDE).replicas
+        == 0
+    )
 
 
 def test_a_value_of_the_wrong_type_is_refused_with_its_place():
@@ -182,8 +208,12 @@ def test_a_nameless_job_of_one_seed_is_worded_the_same_each_time():
 
 
 def test_a_gang_may_succeed_with_its_leader():
-    assert job_spec(["a"], {"group_by": "rack", "success": "leader"}).coscheduling == Coscheduling("rack", "leader")
-    assert job_spec(["a"], {"tpu": "v4-16", "success": "leader"}).coscheduling == Coscheduling("tpu-name", "leader")
+    assert job_spec(["a"], {"group_by": "rack", "success": "leader"}).coscheduling == Coscheduling(
+        "rack", "leader"
+    )
+    assert job_spec(["a"], {"tpu": "v4-16", "success": "leader"}).coscheduling == Coscheduling(
+        "tpu-name", "leader"
+    )
     with pytest.raises(InvalidOption, match="only a gang has a success policy"):
         job_spec(["a"], {"success": "leader"})
 
@@ -219,8 +249,14 @@ def test_keep_going_lets_every_task_fail():
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ({"keep_going": True, "max_task_failures": 2}, "keep_going lets all tasks fail: leave out max_task_failures"),
-        ({"keep_going": True, "group_by": "rack"}, "a gang ends with its first failed task: leave out keep_going"),
+        (
+            {"keep_going": True, "max_task_failures": 2},
+            "keep_going lets all tasks fail: leave out max_task_failures",
+        ),
+        (
+            {"keep_going": True, "group_by": "rack"},
+            "a gang ends with its first failed task: leave out keep_going",
+        ),
     ],
 )
 def test_keep_going_is_refused_where_it_means_nothing(options, why):
@@ -229,7 +265,10 @@ def test_keep_going_is_refused_where_it_means_nothing(options, why):
 
 
 def test_a_job_is_spread_unless_it_packs():
-    assert [job_spec(["a"], options).spread for options in ({}, {"spread": "none"})] == ["hosts", "none"]
+    assert [job_spec(["a"], options).spread for options in ({}, {"spread": "none"})] == [
+        "hosts",
+        "none",
+    ]
     with pytest.raises(InvalidOption, match="spread"):
         job_spec(["a"], {"spread": "racks"})
 
@@ -252,10 +291,19 @@ def test_a_file_has_a_task_for_each_line(tmp_path):
         ({"array": "0-"}, "array: '0-' is neither an index nor a range"),
         ({"array": ""}, "array: '' is neither an index nor a range"),
         ({"array": "0-9%2"}, "array: '0-9%2' has a limit: write array '0-9' with max_parallel 2"),
-        ({"array": "0-3", "replicas": 4}, "array says how many tasks there are: leave out replicas"),
+        (
+            {"array": "0-3", "replicas": 4},
+            "array says how many tasks there are: leave out replicas",
+        ),
         ({"array": "0-3", "each_line": "lines"}, "a task has one value, of array or of each_line"),
-        ({"each_line": "no-such-file"}, "each_line: cannot read no-such-file: No such file or directory"),
-        ({"after": ["prep:never"]}, "'prep:never' is not JOB or JOB:WHEN; WHEN is one of ok, any, notok, start"),
+        (
+            {"each_line": "no-such-file"},
+            "each_line: cannot read no-such-file: No such file or directory",
+        ),
+        (
+            {"after": ["prep:never"]},
+            "'prep:never' is not JOB or JOB:WHEN; WHEN is one of ok, any, notok, start",
+        ),
         ({"after": [":ok"]}, "':ok' is not JOB or JOB:WHEN"),
         ({"after": [7]}, "7 is not a job to wait for"),
         ({"each": True}, "each says how to wait for another job: specify after too"),
@@ -269,7 +317,9 @@ def test_options_without_a_meaning_or_not_together_are_refused(options, words):
 
 
 def test_rules_for_exit_codes_are_read():
-    spec = job_spec(["true"], {"name": "a", "on_exit": ["75,64-78=requeue", "SIGBUS=retry"]}, OUTSIDE)
+    spec = job_spec(
+        ["true"], {"name": "a", "on_exit": ["75,64-78=requeue", "SIGBUS=retry"]}, OUTSIDE
+    )
     assert spec.on_exit == (ExitRule((75, "64-78"), "requeue"), ExitRule(("SIGBUS",), "retry"))
 
 
@@ -280,11 +330,18 @@ def test_a_rule_for_exit_codes_without_an_action_is_refused(rule):
 
 
 def test_a_job_waits_for_others_by_name_or_id():
-    options = {"after": ["prep", "j7:any", "/a/b:start"], "not_before": "8h", "singleton": "k", "hold": True}
+    options = {
+        "after": ["prep", "j7:any", "/a/b:start"],
+        "not_before": "8h",
+        "singleton": "k",
+        "hold": True,
+    }
     spec = job_spec(["true"], {"name": "a", **options}, OUTSIDE)
     assert spec.after == (Dependency("/prep"), Dependency("j7", "any"), Dependency("/a/b", "start"))
     assert (spec.not_before, spec.singleton, spec.hold) == ("8h", "k", True)
-    assert job_spec(["true"], {"after": ["prep"], "each": True}, OUTSIDE).after == (Dependency("/prep", each=True),)
+    assert job_spec(["true"], {"after": ["prep"], "each": True}, OUTSIDE).after == (
+        Dependency("/prep", each=True),
+    )
 
 
 def test_modules_to_preload_are_a_list():
@@ -299,7 +356,9 @@ def test_a_stop_signal_may_be_said_without_sig():
     assert spec.stop == StopPolicy(signal="SIGINT", grace_s=60.0)
 
 
-@pytest.mark.parametrize(("said", "before_s"), [("USR1@90s", 90.0), ("SIGUSR1@1m", 60.0), ("USR1", 60.0)])
+@pytest.mark.parametrize(
+    ("said", "before_s"), [("USR1@90s", 90.0), ("SIGUSR1@1m", 60.0), ("USR1", 60.0)]
+)
 def test_a_notice_is_a_signal_and_a_time(said, before_s):
     spec = job_spec(["true"], {"name": "a", "notice": said}, OUTSIDE)
     assert spec.notice == NoticePolicy(signal="SIGUSR1", before_s=before_s)
@@ -321,11 +380,15 @@ def test_an_amount_or_a_time_that_is_none_is_refused_with_its_option():
     wrong = {"cpu": "-1", "memory": "4x", "timeout": "-5s", "grace": "soon", "cpu_limit": "nan"}
     with pytest.raises(InvalidOption) as refused:
         job_spec(["true"], {"name": "a", **wrong}, OUTSIDE)
-    assert sorted(line.partition(":")[0] for line in str(refused.value).splitlines()) == sorted(wrong)
+    assert sorted(line.partition(":")[0] for line in str(refused.value).splitlines()) == sorted(
+        wrong
+    )
 
 
 @pytest.mark.parametrize("longest", ["5m", "300", "1m"])
 def test_a_longest_pause_below_the_first_one_is_refused_the_default_too(longest: str):
-    with pytest.raises(InvalidOption, match=r"max_backoff: the longest pause, \dm, is shorter than .* 10m;"):
+    with pytest.raises(
+        InvalidOption, match=r"max_backoff: the longest pause, \dm, is shorter than .* 10m;"
+    ):
         job_spec(["true"], {"name": "a", "backoff": "10m", "max_backoff": longest}, {})
     assert job_spec(["true"], {"name": "a", "backoff": "10m"}, {}).backoff_ms(3) == 600_000

@@ -17,7 +17,15 @@ from iris.client.maps.future import CallFuture
 from iris.client.maps.mapping import Mapped
 from iris.client.maps.open_map import OpenMap
 from iris.client.maps.outcomes import payload_of
-from iris.client.problems import ClientError, Conflict, Document, JobEnded, TryAgain, Unreachable, job_ended
+from iris.client.problems import (
+    ClientError,
+    Conflict,
+    Document,
+    JobEnded,
+    TryAgain,
+    Unreachable,
+    job_ended,
+)
 from iris_core.codec import to_json
 from iris_core.spec.calls import Calls
 from iris_core.views.streams import CallResultView, ResultsView
@@ -99,15 +107,20 @@ def test_a_map_that_returns_exceptions_raises_none_of_them(order):
 
 
 @pytest.mark.parametrize(
-    ("state", "apart_s", "lost"), [("failed", 1000.0, False), ("failed", 0.0, True), ("killed", 1000.0, True)]
+    ("state", "apart_s", "lost"),
+    [("failed", 1000.0, False), ("failed", 0.0, True), ("killed", 1000.0, True)],
 )
-def test_what_a_call_raised_may_come_long_after_the_record_of_its_end(monkeypatch, state, apart_s, lost):
+def test_what_a_call_raised_may_come_long_after_the_record_of_its_end(
+    monkeypatch, state, apart_s, lost
+):
     """Two looks that follow each other find the record, and no result."""
     monkeypatch.setattr("iris.client.maps.mapping._LOOK_S", apart_s)
     monkeypatch.setattr("iris.client.maps.mapping.ending_of", lambda *_: ClientError("lost"))
     calls = mapped(1)
     task = SimpleNamespace(index=0, task="/m/0", state=state, attempts=(SimpleNamespace(number=0),))
-    view = SimpleNamespace(spec=SimpleNamespace(calls=SimpleNamespace(count=1)), open=False, task_counts={state: 1})
+    view = SimpleNamespace(
+        spec=SimpleNamespace(calls=SimpleNamespace(count=1)), open=False, task_counts={state: 1}
+    )
     calls._job = SimpleNamespace(refresh=lambda: view, tasks=lambda state: [task])
     calls._look()
     assert not calls[0].done()
@@ -118,12 +131,20 @@ def test_what_a_call_raised_may_come_long_after_the_record_of_its_end(monkeypatc
 def test_a_call_whose_large_exception_is_being_fetched_is_not_lost(monkeypatch):
     monkeypatch.setattr("iris.client.maps.mapping._LOOK_S", 0.0)
     calls = mapped(1)
-    task = SimpleNamespace(index=0, task="/m/0", state="failed", attempts=(SimpleNamespace(number=0),))
-    view = SimpleNamespace(spec=SimpleNamespace(calls=SimpleNamespace(count=1)), open=False, task_counts={"failed": 1})
-    calls._job = SimpleNamespace(id="j1", name="/m", refresh=lambda: view, tasks=lambda state: [task])
+    task = SimpleNamespace(
+        index=0, task="/m/0", state="failed", attempts=(SimpleNamespace(number=0),)
+    )
+    view = SimpleNamespace(
+        spec=SimpleNamespace(calls=SimpleNamespace(count=1)), open=False, task_counts={"failed": 1}
+    )
+    calls._job = SimpleNamespace(
+        id="j1", name="/m", refresh=lambda: view, tasks=lambda state: [task]
+    )
     how = {"cause": "exited", "exit_code": 1, "signal": None, "stored": True}
     large = CallResultView(index=0, attempt=0, kind="error", data="", **how)
-    calls._api = SimpleNamespace(stream=lambda path: nullcontext([SimpleNamespace(data=to_json(ResultsView([large])))]))
+    calls._api = SimpleNamespace(
+        stream=lambda path: nullcontext([SimpleNamespace(data=to_json(ResultsView([large])))])
+    )
 
     def fetch(*_):
         for _ in range(3):
@@ -131,7 +152,9 @@ def test_a_call_whose_large_exception_is_being_fetched_is_not_lost(monkeypatch):
         return pickle.dumps("a")
 
     monkeypatch.setattr("iris.client.maps.mapping.payload_of", fetch)
-    monkeypatch.setattr("iris.client.maps.mapping.outcomes_of", lambda *_: [(None, ValueError("large"))])
+    monkeypatch.setattr(
+        "iris.client.maps.mapping.outcomes_of", lambda *_: [(None, ValueError("large"))]
+    )
     calls._collect()
     with pytest.raises(ValueError, match="large"):
         calls[0].result(0)
@@ -166,7 +189,9 @@ def test_calls_that_two_threads_learn_of_at_a_time_are_adopted_once():
 
     views = [None, None]
     calls = mapped(1)
-    calls._job = SimpleNamespace(refresh=lambda: SimpleNamespace(spec=SimpleNamespace(calls=Added()), open=True))
+    calls._job = SimpleNamespace(
+        refresh=lambda: SimpleNamespace(spec=SimpleNamespace(calls=Added()), open=True)
+    )
     calls._learn()
     assert len(calls) == 2
 
@@ -254,8 +279,13 @@ def test_a_call_that_ends_while_it_is_cancelled_is_not():
 
 
 def test_an_open_map_that_is_closed_while_it_adds_has_each_call_once():
-    """Its process ends; a reader of its results hears of the added call before the answer to the request is here."""
-    closers, view = [], SimpleNamespace(spec=SimpleNamespace(calls=SimpleNamespace(count=2)), open=False)
+    """Its process ends; a reader of its results hears of the added call before the answer to the
+    request is here.
+    """
+    closers, view = (
+        [],
+        SimpleNamespace(spec=SimpleNamespace(calls=SimpleNamespace(count=2)), open=False),
+    )
 
     def post(path, kind, body=None):
         closers.append(threading.Thread(target=opened.close))
@@ -269,12 +299,16 @@ def test_an_open_map_that_is_closed_while_it_adds_has_each_call_once():
         id="j1",
         name="/m",
         refresh=lambda: view,
-        view=SimpleNamespace(spec=SimpleNamespace(calls=SimpleNamespace(count=1, chunksize=1, idle_s=1.0))),
+        view=SimpleNamespace(
+            spec=SimpleNamespace(calls=SimpleNamespace(count=1, chunksize=1, idle_s=1.0))
+        ),
     )
     calls._fed = calls._open = True
     is_closed = threading.Event()
     client = SimpleNamespace(
-        post=post, close_map=lambda job, reason: is_closed.set(), transport=SimpleNamespace(send=lambda request: None)
+        post=post,
+        close_map=lambda job, reason: is_closed.set(),
+        transport=SimpleNamespace(send=lambda request: None),
     )
     opened = OpenMap(client, calls)
     opened.add([b"x"], [CallFuture()])
@@ -290,7 +324,9 @@ def test_an_open_map_that_two_threads_close_is_closed_once():
     calls._job = SimpleNamespace(
         id="j1",
         name="/m",
-        view=SimpleNamespace(spec=SimpleNamespace(calls=SimpleNamespace(count=1, chunksize=1, idle_s=1.0))),
+        view=SimpleNamespace(
+            spec=SimpleNamespace(calls=SimpleNamespace(count=1, chunksize=1, idle_s=1.0))
+        ),
     )
     calls._fed = calls._open = True
     opened = OpenMap(SimpleNamespace(close_map=lambda job, reason: asked.append(reason)), calls)
@@ -315,7 +351,12 @@ def test_an_open_map_that_two_threads_close_is_closed_once():
 
 def test_a_large_result_is_fetched_again_when_its_gateway_restarts(monkeypatch, tmp_path):
     monkeypatch.setattr(outcomes, "_RETRY_S", 0.0)
-    answers = [Unreachable("reset by peer"), TryAgain(503, Document()), Conflict(409, Document()), b"large"]
+    answers = [
+        Unreachable("reset by peer"),
+        TryAgain(503, Document()),
+        Conflict(409, Document()),
+        b"large",
+    ]
     seen = []
 
     def fetch(task, directory, attempt):
@@ -328,7 +369,14 @@ def test_a_large_result_is_fetched_again_when_its_gateway_restarts(monkeypatch, 
 
     api = SimpleNamespace(fetch=fetch, transport=SimpleNamespace(current_timeout_s=60.0))
     result = CallResultView(
-        index=0, attempt=0, kind="value", data="", cause="exited", exit_code=0, signal=None, stored=True
+        index=0,
+        attempt=0,
+        kind="value",
+        data="",
+        cause="exited",
+        exit_code=0,
+        signal=None,
+        stored=True,
     )
     assert payload_of(api, "j1", result) == b"large"
     assert len(set(seen)) == 4
@@ -339,7 +387,11 @@ def test_a_large_result_is_fetched_again_when_its_gateway_restarts(monkeypatch, 
 
 
 @pytest.mark.parametrize(
-    "away", [Unreachable("the gateway does not answer"), TryAgain(503, Document(detail="there is no leader"))]
+    "away",
+    [
+        Unreachable("the gateway does not answer"),
+        TryAgain(503, Document(detail="there is no leader")),
+    ],
 )
 def test_calls_whose_gateway_is_away_say_how_to_come_back(away):
     def refuse(_):
@@ -352,5 +404,8 @@ def test_calls_whose_gateway_is_away_say_how_to_come_back(away):
     for future in calls.futures:
         with pytest.raises(type(away)) as raised:
             future.result(0)
-        assert str(raised.value) == f"{away}; /m goes on: `client.map_of('j7')` resumes it, `iris wait j7` waits for it"
+        assert (
+            str(raised.value)
+            == f"{away}; /m goes on: `client.map_of('j7')` resumes it, `iris wait j7` waits for it"
+        )
         assert raised.value.__cause__ is away

@@ -24,8 +24,14 @@ def refusal(call, *words, **options):
 
 def test_every_method_names_the_nearest_option(client, tmp_path):
     assert refusal(client.run, ["true"], cpus=4, nane="x", workdir=tmp_path) == MISTAKES
-    assert refusal(client.run, ["true"], if_exist="keep") == "run() has no option 'if_exist'; did you mean 'if_exists'?"
-    assert refusal(client.map, len, ["a"], memry="1GiB") == "map() has no option 'memry'; did you mean 'memory'?"
+    assert (
+        refusal(client.run, ["true"], if_exist="keep")
+        == "run() has no option 'if_exist'; did you mean 'if_exists'?"
+    )
+    assert (
+        refusal(client.map, len, ["a"], memry="1GiB")
+        == "map() has no option 'memry'; did you mean 'memory'?"
+    )
     assert refusal(client.spec, ["true"], {"zzz": 1}) == "spec() has no option 'zzz'"
     assert (
         refusal(client.deploy, ["serve"], "chat", probe_pth="/x")
@@ -42,11 +48,16 @@ async def test_the_asynchronous_client_refuses_the_same():
 
 def test_an_update_names_the_nearest_option():
     with (
-        answering(lambda _: Said(200, {**pages.DEPLOYMENT, "available": 2, "version": 4})) as server,
+        answering(
+            lambda _: Said(200, {**pages.DEPLOYMENT, "available": 2, "version": 4})
+        ) as server,
         Client(server.url) as client,
     ):
         chat = client.deployment("chat")
-        assert refusal(chat.update, replicsa=2) == "update() has no option 'replicsa'; did you mean 'replicas'?"
+        assert (
+            refusal(chat.update, replicsa=2)
+            == "update() has no option 'replicsa'; did you mean 'replicas'?"
+        )
         assert [request.method for request in server.requests] == ["GET"]
 
 
@@ -56,13 +67,25 @@ def test_an_update_names_the_nearest_option():
         ({"constraints": "a=b"}, "constraints is a list, not 'a=b'; write constraints=['a=b']"),
         ({"prefer": "fast"}, "prefer is a list, not 'fast'; write prefer=['fast']"),
         ({"ports": "http"}, "ports is a list, not 'http'; write ports=['http']"),
-        ({"constraints": [5]}, "5 is not a constraint; write key=value, key!=value, key, !key, key>=3 or 'key in a,b'"),
-        ({"env": ["A=1"]}, "env is a dictionary, not ['A=1']; write for example env={'KEY': 'value'}"),
-        ({"labels": "a=b"}, "labels is a dictionary, not 'a=b'; write for example labels={'KEY': 'value'}"),
+        (
+            {"constraints": [5]},
+            "5 is not a constraint; write key=value, key!=value, key, !key, key>=3 or 'key in a,b'",
+        ),
+        (
+            {"env": ["A=1"]},
+            "env is a dictionary, not ['A=1']; write for example env={'KEY': 'value'}",
+        ),
+        (
+            {"labels": "a=b"},
+            "labels is a dictionary, not 'a=b'; write for example labels={'KEY': 'value'}",
+        ),
     ],
 )
 def test_an_option_of_the_wrong_shape_is_refused_in_words(client, options, message):
-    for call in (lambda: client.run(["true"], **options), lambda: client.deploy(["true"], "chat", **options)):
+    for call in (
+        lambda: client.run(["true"], **options),
+        lambda: client.deploy(["true"], "chat", **options),
+    ):
         with pytest.raises(InvalidOption) as refused:
             call()
         assert str(refused.value) == message
@@ -76,7 +99,10 @@ def test_an_option_of_the_wrong_shape_is_refused_in_words(client, options, messa
         ({"env": {1: "A"}}, "a key of env must be a string, not a whole number"),
         ({"labels": {"a": None}}, "a value of labels must be a string, not null"),
         ({"band": "x"}, "band cannot be 'x' (one of: production, interactive, batch)"),
-        ({"on_timeout": "stop", "timeout": "1s"}, "on_timeout cannot be 'stop' (one of: kill, requeue)"),
+        (
+            {"on_timeout": "stop", "timeout": "1s"},
+            "on_timeout cannot be 'stop' (one of: kill, requeue)",
+        ),
     ],
 )
 def test_a_value_of_the_wrong_type_or_word_is_refused_in_words(client, options, message):
@@ -120,11 +146,22 @@ def test_a_map_is_of_a_function_and_an_iterable(client):
 
 @pytest.mark.parametrize("name", ["kwargs", "chunksize", "order", "return_exceptions", "lookahead"])
 def test_an_executor_refuses_options_of_a_map_only(client, name):
-    with pytest.raises(InvalidOption, match=f"^an executor takes no {name}: each of its calls is a task$"):
+    with pytest.raises(
+        InvalidOption, match=f"^an executor takes no {name}: each of its calls is a task$"
+    ):
         Executor(client, **{name: 1})
 
 
 def test_an_executor_refuses_what_it_does_not_know_at_once(client):
-    assert refusal(Executor, client, memry="1GiB") == "Executor() has no option 'memry'; did you mean 'memory'?"
-    assert refusal(Executor, client, max_workers=4) == "Executor() has no option 'max_workers'; use 'max_parallel'"
-    assert refusal(Executor, 4) == "client is a Client, not 4; how many calls run at a time is max_parallel="
+    assert (
+        refusal(Executor, client, memry="1GiB")
+        == "Executor() has no option 'memry'; did you mean 'memory'?"
+    )
+    assert (
+        refusal(Executor, client, max_workers=4)
+        == "Executor() has no option 'max_workers'; use 'max_parallel'"
+    )
+    assert (
+        refusal(Executor, 4)
+        == "client is a Client, not 4; how many calls run at a time is max_parallel="
+    )

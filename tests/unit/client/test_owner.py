@@ -33,7 +33,9 @@ def submitted(gateway: Answers, token: str, **options: str) -> tuple[str, str]:
     return sent.get("user", ""), sent["name"]
 
 
-def test_a_job_is_the_tokens_users_however_the_token_was_given(gateway: Answers, monkeypatch: pytest.MonkeyPatch):
+def test_a_job_is_the_tokens_users_however_the_token_was_given(
+    gateway: Answers, monkeypatch: pytest.MonkeyPatch
+):
     assert submitted(gateway, "ann-1", name="a") == ("", "/a")
     assert submitted(gateway, "", name="a") == (getpass.getuser(), "/a")
     assert submitted(gateway, "ann-1", name="a", user="bob") == ("bob", "/a")
@@ -45,14 +47,19 @@ def test_a_deployment_is_the_tokens_users_too(gateway: Answers):
     gateway.answer = lambda _: Said(403, {})
     owners = []
     for token in ("ann-1", ""):
-        with Client(gateway.url, token=token, retry_for_s=0) as client, pytest.raises(Exception, match="403"):
+        with (
+            Client(gateway.url, token=token, retry_for_s=0) as client,
+            pytest.raises(Exception, match="403"),
+        ):
             client.deploy(["serve"], "chat")
         owners.append(gateway.requests[-1].json.get("user", ""))
     assert owners == ["", getpass.getuser()]
 
 
 def test_a_renewed_token_gives_an_idempotency_key_the_same_name(gateway: Answers):
-    first, renewed, other = (submitted(gateway, token, idempotency_key="k") for token in ("ann-1", "ann-2", "bob-1"))
+    first, renewed, other = (
+        submitted(gateway, token, idempotency_key="k") for token in ("ann-1", "ann-2", "bob-1")
+    )
     assert first == renewed
     assert other != first
     assert submitted(gateway, "bob-1", idempotency_key="k", user="ann")[1] == first[1]

@@ -14,7 +14,14 @@ from iris_core.spec.jobs import JobSpec
 from tests.support.answers import Said, answering, events, in_turn, job_view, problem
 
 SSE = {"Content-Type": "text/event-stream"}
-ENDED = {"job": "/train", "state": "succeeded", "previous": "running", "cause": None, "at_ms": 1, "seq": 2}
+ENDED = {
+    "job": "/train",
+    "state": "succeeded",
+    "previous": "running",
+    "cause": None,
+    "at_ms": 1,
+    "seq": 2,
+}
 SPEC = JobSpec(name="/train", command=("true",))
 
 
@@ -37,7 +44,9 @@ def test_not_now_is_sent_again_under_the_same_key():
 
 def test_what_arrived_too_slowly_is_sent_again():
     """An answer to HEAD has no document."""
-    with answering(in_turn(Said(408, b""), problem(408, "timeout", "too slow"), Said(200, []))) as server:
+    with answering(
+        in_turn(Said(408, b""), problem(408, "timeout", "too slow"), Said(200, []))
+    ) as server:
         with Client(server.url) as client:
             client.transport.send(HttpRequest("HEAD", "/v1/bundles/x"))
 
@@ -64,7 +73,10 @@ def test_a_key_of_the_callers_own_is_used():
 
 
 def test_the_timeout_ends_with_the_refusal_itself():
-    with answering(in_turn(problem(503, "unavailable", "soon"))) as server, pytest.raises(TryAgain, match="soon"):
+    with (
+        answering(in_turn(problem(503, "unavailable", "soon"))) as server,
+        pytest.raises(TryAgain, match="soon"),
+    ):
         submit(server, retry_for_s=0.2)
 
 
@@ -117,7 +129,8 @@ def test_a_command_that_may_have_begun_is_not_started_again(given, error):
 
 def test_nobody_there_is_one_plain_sentence():
     with pytest.raises(
-        Unreachable, match=r"^the gateway at http://127\.0\.0\.1:9 .*does not answer: Connection refused$"
+        Unreachable,
+        match=r"^the gateway at http://127\.0\.0\.1:9 .*does not answer: Connection refused$",
     ):
         Client("http://127.0.0.1:9").get("/v1/meta", dict)
 
@@ -155,9 +168,9 @@ def test_all_mistakes_of_a_refused_submission_are_kept():
     with answering(in_turn(given)) as server, pytest.raises(Rejected) as caught:
         submit(server)
 
-    assert [(mistake.pointer, mistake.message, mistake.hint) for mistake in caught.value.mistakes] == [
-        ("/replicas", "0 is too few", "1")
-    ]
+    assert [
+        (mistake.pointer, mistake.message, mistake.hint) for mistake in caught.value.mistakes
+    ] == [("/replicas", "0 is too few", "1")]
 
 
 @pytest.mark.parametrize("body", [b"", b"<html>", b"[]", b"\xff", b'{"detail": 3}'])
@@ -166,7 +179,9 @@ def test_an_answer_that_is_no_problem_document_is_still_a_problem(body):
 
     assert type(problem) is Problem
     assert problem.status == 500
-    assert str(problem).startswith("iris.example.org answered 500, which is not an answer of Iris: ")
+    assert str(problem).startswith(
+        "iris.example.org answered 500, which is not an answer of Iris: "
+    )
 
 
 @pytest.mark.parametrize(
@@ -194,7 +209,11 @@ def test_a_proxys_page_becomes_one_line(status: int, body: bytes, words: str):
     ("given", "gateway", "address"),
     [
         ("/problems/conflict", "http://gateway:8080", "http://gateway:8080/problems/conflict"),
-        ("/problems/conflict", "https://example.org/iris/", "https://example.org/iris/problems/conflict"),
+        (
+            "/problems/conflict",
+            "https://example.org/iris/",
+            "https://example.org/iris/problems/conflict",
+        ),
         ("about:blank", "http://gateway:8080", "about:blank"),
         ("", "http://gateway:8080", ""),
     ],
@@ -206,7 +225,10 @@ def test_the_type_of_a_problem_is_an_address_below_the_gateways(given, gateway, 
 
 
 def test_pages_are_fetched_until_the_limit_is_reached():
-    pages = {None: {"items": [1, 2], "next_cursor": "x"}, "x": {"items": [3, 4], "next_cursor": "y"}}
+    pages = {
+        None: {"items": [1, 2], "next_cursor": "x"},
+        "x": {"items": [3, 4], "next_cursor": "y"},
+    }
 
     def answer(request):
         cursor = request.path.partition("cursor=")[2] or None
@@ -224,11 +246,22 @@ def test_what_was_written_goes_along_with_every_later_read():
         client.job("/train")
         client.job("/train")
 
-        assert [request.headers.get("Iris-Position") for request in server.requests] == [None, "41", "41"]
+        assert [request.headers.get("Iris-Position") for request in server.requests] == [
+            None,
+            "41",
+            "41",
+        ]
 
 
 def test_what_an_event_has_told_is_known_to_later_reads():
-    told = {"job": "/train", "state": "succeeded", "previous": "running", "cause": None, "at_ms": 1, "seq": 57}
+    told = {
+        "job": "/train",
+        "state": "succeeded",
+        "previous": "running",
+        "cause": None,
+        "at_ms": 1,
+        "seq": 57,
+    }
     stream = Said(200, events(("job.state.succeeded", told)), {"Content-Type": "text/event-stream"})
     with answering(in_turn(stream, Said(200, job_view()))) as server, Client(server.url) as client:
         assert next(client.events()).seq == 57
@@ -251,7 +284,10 @@ def saying(client):
 
 
 def test_why_a_request_waits_is_said_once_and_that_it_is_answered():
-    with answering(in_turn(refusing(), refusing(), Said(201, job_view()))) as server, Client(server.url) as client:
+    with (
+        answering(in_turn(refusing(), refusing(), Said(201, job_view()))) as server,
+        Client(server.url) as client,
+    ):
         said = saying(client)
         client.submit(SPEC)
 
@@ -280,7 +316,9 @@ def test_a_wait_of_several_requests_is_said_once():
     assert said == [("no replica of the state service leads", 90), "back"]
 
 
-@pytest.mark.parametrize("wait", [Job.wait, lambda job: list(job.follow()), lambda job: list(job.logs())])
+@pytest.mark.parametrize(
+    "wait", [Job.wait, lambda job: list(job.follow()), lambda job: list(job.logs())]
+)
 def test_a_lost_stream_that_is_not_opened_again_is_said_once(wait):
     """The stream breaks off, the gateway refuses, and sends the end of the job."""
     streams = [events(("job", {})), None, events(("job.state.succeeded", ENDED), ("end", {}))]
@@ -314,7 +352,9 @@ def test_the_error_of_a_wait_for_a_job_says_how_to_return_to_it(wait):
     answers = in_turn(Said(200, job_view()), Said(hang_up=True))
     with answering(answers) as server, Client(server.url, retry_for_s=0.1) as client:
         job = client.job("/train")
-        with pytest.raises(Unreachable, match=r"does not answer.*; /train goes on: `client\.job\('j7'\)`"):
+        with pytest.raises(
+            Unreachable, match=r"does not answer.*; /train goes on: `client\.job\('j7'\)`"
+        ):
             wait(job)
 
 
@@ -342,13 +382,18 @@ def test_a_short_wait_is_not_worth_a_word():
 def test_every_request_names_the_distribution_and_its_release():
     with answering(in_turn(Said(201, job_view()))) as server:
         submit(server)
-        assert [request.headers["User-Agent"] for request in server.requests] == [f"{DISTRIBUTION}/{__version__}"]
+        assert [request.headers["User-Agent"] for request in server.requests] == [
+            f"{DISTRIBUTION}/{__version__}"
+        ]
 
 
 @pytest.mark.parametrize(
-    ("inside", "given", "seconds"), [(True, {}, RETRY_FOR_S), (True, {"retry_for_s": 0.0}, 0.0), (False, {}, 0.0)]
+    ("inside", "given", "seconds"),
+    [(True, {}, RETRY_FOR_S), (True, {"retry_for_s": 0.0}, 0.0), (False, {}, 0.0)],
 )
-def test_a_task_waits_for_its_first_answer_as_long_as_for_others(monkeypatch, inside, given, seconds):
+def test_a_task_waits_for_its_first_answer_as_long_as_for_others(
+    monkeypatch, inside, given, seconds
+):
     monkeypatch.delenv("IRIS_JOB", raising=False)
     if inside:
         monkeypatch.setenv("IRIS_JOB", "/train")

@@ -27,7 +27,9 @@ def test_a_size_is_bytes_whatever_its_unit(text, count):
     assert parse_size(text) == count
 
 
-@pytest.mark.parametrize("text", ["", "GiB", "-1", "4XiB", "4 4", "1e9", "iB", "4i", "nan", "4GiBs"])
+@pytest.mark.parametrize(
+    "text", ["", "GiB", "-1", "4XiB", "4 4", "1e9", "iB", "4i", "nan", "4GiBs"]
+)
 def test_what_is_no_size_is_refused_with_an_example(text):
     with pytest.raises(InvalidOption, match="4GiB"):
         parse_size(text)
@@ -52,7 +54,8 @@ def test_binary_units_are_powers_of_two(count, unit):
 
 
 @pytest.mark.parametrize(
-    ("text", "millis"), [("0.5", 500), ("8", 8000), ("500m", 500), ("0", 0), ("0.001", 1), ("1e1", 10_000)]
+    ("text", "millis"),
+    [("0.5", 500), ("8", 8000), ("500m", 500), ("0", 0), ("0.001", 1), ("1e1", 10_000)],
 )
 def test_cores_are_thousandths(text, millis):
     assert parse_cpu(text) == millis
@@ -115,7 +118,8 @@ def test_a_gpu_is_a_variant_and_a_count(text, device):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "0", "H100x0", "H100x-1", "H100x", "H100x1.5", "H100:0", "-1", "H 100", "8xH100", "٣"]
+    "text",
+    ["", "0", "H100x0", "H100x-1", "H100x", "H100x1.5", "H100:0", "-1", "H 100", "8xH100", "٣"],
 )
 def test_what_is_no_gpu_is_refused_with_an_example(text):
     with pytest.raises(InvalidOption, match="H100x8"):

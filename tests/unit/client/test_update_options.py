@@ -50,7 +50,10 @@ def test_the_sdk_and_the_command_send_the_same_patch(
 ) -> None:
     assert by_sdk(gateway, **options) == patch
     assert by_command(gateway, *words) == patch
-    assert (gateway.requests[-1].method, gateway.requests[-1].path) == ("PATCH", "/v1/jobs/%2Ftrain")
+    assert (gateway.requests[-1].method, gateway.requests[-1].path) == (
+        "PATCH",
+        "/v1/jobs/%2Ftrain",
+    )
 
 
 @pytest.mark.parametrize(

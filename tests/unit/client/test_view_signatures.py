@@ -24,10 +24,18 @@ TYPES = {"string": (str | None, str), "boolean": (bool,)}
 
 
 @pytest.mark.parametrize(("method", "view"), LISTINGS, ids=lambda one: one.__name__)
-def test_a_listing_takes_the_parameters_of_its_view(method: Callable[..., Any], view: type[q.ViewQuery]):
-    wanted = {one.name: one.schema for one in query_parameters(view) if one.field not in q.PageQuery.__struct_fields__}
+def test_a_listing_takes_the_parameters_of_its_view(
+    method: Callable[..., Any], view: type[q.ViewQuery]
+):
+    wanted = {
+        one.name: one.schema
+        for one in query_parameters(view)
+        if one.field not in q.PageQuery.__struct_fields__
+    }
     hints = get_type_hints(method)
-    keywords = {one.name: one for one in inspect.signature(method).parameters.values() if one.name != "self"}
+    keywords = {
+        one.name: one for one in inspect.signature(method).parameters.values() if one.name != "self"
+    }
     assert sorted(keywords) == sorted(wanted)
     for name, schema in wanted.items():
         assert keywords[name].kind is inspect.Parameter.KEYWORD_ONLY

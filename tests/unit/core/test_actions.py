@@ -1,4 +1,6 @@
-"""What the messages of operators and deployments ask for, as this release and the one before write them."""
+"""What the messages of operators and deployments ask for, as this release and the one before write
+them.
+"""
 
 from __future__ import annotations
 
@@ -46,13 +48,27 @@ def test_every_action_on_a_deployment_survives_its_message(kind: type):
     [
         ("explode", {}, "unknown action: explode"),
         ("drain", {"why": "x"}, "drain: object contains unknown field `why`"),
-        ("drain", {"reason": "x" * 1001}, "drain: reason must be a string of at most 1000 characters"),
-        ("set_quota", {"max_pending_tasks": -1}, "set_quota: max_pending_tasks must be a whole number >= 0"),
-        ("set_quota", {"max_band": True}, "set_quota: max_band must be a whole number, not true or false"),
+        (
+            "drain",
+            {"reason": "x" * 1001},
+            "drain: reason must be a string of at most 1000 characters",
+        ),
+        (
+            "set_quota",
+            {"max_pending_tasks": -1},
+            "set_quota: max_pending_tasks must be a whole number >= 0",
+        ),
+        (
+            "set_quota",
+            {"max_band": True},
+            "set_quota: max_band must be a whole number, not true or false",
+        ),
         ("set_quota", {"max_band": 4}, "set_quota: max_band must be a whole number <= 3"),
     ],
 )
-def test_an_invalid_action_is_refused_with_its_argument(action: str, arguments: dict[str, object], words: str):
+def test_an_invalid_action_is_refused_with_its_argument(
+    action: str, arguments: dict[str, object], words: str
+):
     with pytest.raises(Refused) as refused:
         _ = AdminCommand(action, "w0", ROOT, "r", 7, arguments).asked
     assert (refused.value.code, refused.value.detail) == (Code.INVALID, words)

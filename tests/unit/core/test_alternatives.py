@@ -34,7 +34,9 @@ def test_alternatives_that_are_no_alternatives_are_refused(spec: JobSpec, code: 
     assert [mistake.code for mistake in validate_spec(spec)] == [code]
 
 
-@pytest.mark.parametrize("spec", [job("v6e-16", "v5litepod-16"), job("H100", "A100", kind="gpu"), job("v4-16")])
+@pytest.mark.parametrize(
+    "spec", [job("v6e-16", "v5litepod-16"), job("H100", "A100", kind="gpu"), job("v4-16")]
+)
 def test_alternatives_of_one_shape_are_admitted_and_read_back(spec: JobSpec) -> None:
     assert validate_spec(spec) == []
     assert unpack(pack(spec), JobSpec) == spec
@@ -44,7 +46,10 @@ def test_alternatives_of_one_shape_are_admitted_and_read_back(spec: JobSpec) -> 
 @pytest.mark.parametrize("text", ["v6e-16,v5litepod-16"])
 def test_a_tpu_option_names_alternatives(text: str) -> None:
     spec = job_spec(["x"], {"tpu": text, "name": "a"}, {})
-    assert (spec.replicas, spec.resources.device) == (4, Device("tpu", ("v6e-16", "v5litepod-16"), 4))
+    assert (spec.replicas, spec.resources.device) == (
+        4,
+        Device("tpu", ("v6e-16", "v5litepod-16"), 4),
+    )
     assert options_of(spec)["tpu"] == text
 
 

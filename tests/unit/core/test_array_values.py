@@ -19,7 +19,9 @@ from iris_core.spec.array_values import value_of, values_of
 def test_each_line_is_a_value(data: bytes, values: list[str]) -> None:
     assert values_of(data) == values
     assert [value_of(io.BytesIO(data), index) for index in range(len(values))] == values
-    with pytest.raises(ValueError, match=f"it has no line {len(values) + 1}, for task {len(values)}"):
+    with pytest.raises(
+        ValueError, match=f"it has no line {len(values) + 1}, for task {len(values)}"
+    ):
         value_of(io.BytesIO(data), len(values))
 
 

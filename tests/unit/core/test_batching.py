@@ -1,4 +1,6 @@
-"""Batching of commits, plans and reports: none when idle, longer intervals as more attempts are open."""
+"""Batching of commits, plans and reports: none when idle, longer intervals as more attempts are
+open.
+"""
 
 from __future__ import annotations
 

@@ -12,7 +12,9 @@ class Thing(msgspec.Struct):
     number: int
 
 
-@pytest.mark.parametrize("data", [b"", b"{", b'{"number":"x"}', b"[1]", b'{"number":1}}', b"\xff", b"[" * 100_000])
+@pytest.mark.parametrize(
+    "data", [b"", b"{", b'{"number":"x"}', b"[1]", b'{"number":1}}', b"\xff", b"[" * 100_000]
+)
 def test_rubbish_is_refused_in_one_way(data: bytes):
     with pytest.raises(codec.Undecodable):
         codec.from_json(data, Thing)

@@ -58,14 +58,20 @@ def test_in_holds_when_one_of_the_values_is_equal() -> None:
 
 
 @given(st.sampled_from([Op.GT, Op.GE, Op.LT, Op.LE]), attributes, attributes)
-def test_ordering_never_matches_a_string_on_either_side(op: Op, wanted: Attribute, has: Attribute) -> None:
+def test_ordering_never_matches_a_string_on_either_side(
+    op: Op, wanted: Attribute, has: Attribute
+) -> None:
     if isinstance(wanted, str) or isinstance(has, str):
         assert not matches(where("k", op, wanted), {"k": has})
 
 
 @given(attributes, attributes)
-def test_eq_and_ne_are_opposites_where_the_attribute_is_there(wanted: Attribute, has: Attribute) -> None:
-    assert matches(where("k", Op.EQ, wanted), {"k": has}) != matches(where("k", Op.NE, wanted), {"k": has})
+def test_eq_and_ne_are_opposites_where_the_attribute_is_there(
+    wanted: Attribute, has: Attribute
+) -> None:
+    assert matches(where("k", Op.EQ, wanted), {"k": has}) != matches(
+        where("k", Op.NE, wanted), {"k": has}
+    )
 
 
 def test_a_taint_repels_a_job_that_does_not_mention_it() -> None:
@@ -77,8 +83,12 @@ def test_a_job_that_mentions_the_taint_tolerates_it(tolerant: Constraint) -> Non
     assert eligible([tolerant], CPU, {"taint:m": "yes"})
 
 
-@pytest.mark.parametrize(("device", "may"), [(None, False), (Device("gpu"), True), (Device("tpu"), False)])
-def test_a_taint_for_a_device_repels_only_jobs_without_that_device(device: Device | None, may: bool) -> None:
+@pytest.mark.parametrize(
+    ("device", "may"), [(None, False), (Device("gpu"), True), (Device("tpu"), False)]
+)
+def test_a_taint_for_a_device_repels_only_jobs_without_that_device(
+    device: Device | None, may: bool
+) -> None:
     host = {"device-type": "gpu", "taint:gpu": "reserved"}
     assert eligible([], ResourceRequest(device=device), host) is may
     assert not eligible([], ResourceRequest(device=device), {**host, "taint:maintenance": "yes"})
@@ -92,7 +102,9 @@ def test_a_device_job_needs_its_kind_and_its_variant() -> None:
 
 
 def test_any_variant_will_do_for_auto() -> None:
-    assert eligible([], ResourceRequest(device=Device("gpu")), {"device-type": "gpu", "device-variant": "H100"})
+    assert eligible(
+        [], ResourceRequest(device=Device("gpu")), {"device-type": "gpu", "device-variant": "H100"}
+    )
 
 
 def test_a_cpu_job_may_run_anywhere() -> None:
@@ -104,7 +116,7 @@ def test_a_preference_never_filters() -> None:
     assert eligible(prefers, CPU, {"zone": "us"})
 
 
-# ── at submission ───────────────────────────────────────────────────────────────────────────────────────────────
+# ── at submission ─────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize(
@@ -124,12 +136,18 @@ def test_a_preference_never_filters() -> None:
         (where("k", Op.LT, float("nan")), "/constraints/0/value", "not_finite"),
     ],
 )
-def test_a_mistaken_constraint_is_refused_at_its_field(constraint: Constraint, pointer: str, code: str) -> None:
+def test_a_mistaken_constraint_is_refused_at_its_field(
+    constraint: Constraint, pointer: str, code: str
+) -> None:
     assert [(m.pointer, m.code) for m in validate([constraint])] == [(pointer, code)]
 
 
 def test_good_constraints_have_no_mistakes() -> None:
-    good = [where("zone", Op.IN, None, "eu", 1), where("ram", Op.GE, 2.5), where("taint:m", Op.EXISTS)]
+    good = [
+        where("zone", Op.IN, None, "eu", 1),
+        where("ram", Op.GE, 2.5),
+        where("taint:m", Op.EXISTS),
+    ]
     assert validate(good) == []
 
 

@@ -4,7 +4,11 @@ import pytest
 
 from iris_core.spec.exit_rules import ExitAction, ExitRule, action, mistakes, signal_number
 
-RULES = (ExitRule((75, "64-70"), "requeue"), ExitRule(("SIGBUS",), "retry"), ExitRule(("1-255",), "fail"))
+RULES = (
+    ExitRule((75, "64-70"), "requeue"),
+    ExitRule(("SIGBUS",), "retry"),
+    ExitRule(("1-255",), "fail"),
+)
 
 
 @pytest.mark.parametrize(
@@ -20,7 +24,9 @@ RULES = (ExitRule((75, "64-70"), "requeue"), ExitRule(("SIGBUS",), "retry"), Exi
         (None, 9, None),
     ],
 )
-def test_the_first_rule_that_matches_counts(exit_code: int | None, signal: int | None, expected: ExitAction | None):
+def test_the_first_rule_that_matches_counts(
+    exit_code: int | None, signal: int | None, expected: ExitAction | None
+):
     assert action(RULES, exit_code, signal) == expected
 
 

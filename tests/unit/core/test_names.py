@@ -1,4 +1,6 @@
-"""Names are paths. docs/design/semantics.md#jobs, Spiral 1 by name; docs/design/semantics.md#jobs."""
+"""Names are paths. docs/design/semantics.md#jobs, Spiral 1 by name;
+docs/design/semantics.md#jobs.
+"""
 
 from urllib.parse import unquote
 
@@ -10,7 +12,9 @@ from iris_core.errors import Refused
 from iris_core.names import MAX_COMPONENT, MAX_LEVELS, JobName, to_token
 
 components = st.from_regex(r"[A-Za-z][A-Za-z0-9._-]{0,12}", fullmatch=True)
-paths = st.lists(components, min_size=1, max_size=MAX_LEVELS).map(lambda parts: "/" + "/".join(parts))
+paths = st.lists(components, min_size=1, max_size=MAX_LEVELS).map(
+    lambda parts: "/" + "/".join(parts)
+)
 
 
 def test_job_name_depth():

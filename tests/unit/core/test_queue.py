@@ -1,4 +1,6 @@
-"""The order of pending tasks: Progress Guarantee's spiral tests by name, and the queue against a sorted list."""
+"""The order of pending tasks: Progress Guarantee's spiral tests by name, and the queue against a
+sorted list.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,11 @@ from iris_core.placement.priority import PriorityKey, priority_key
 from iris_core.placement.queue import TaskQueue, as_ranges
 from iris_core.states import PriorityBand
 
-INTERACTIVE, PRODUCTION, BATCH = PriorityBand.INTERACTIVE, PriorityBand.PRODUCTION, PriorityBand.BATCH
+INTERACTIVE, PRODUCTION, BATCH = (
+    PriorityBand.INTERACTIVE,
+    PriorityBand.PRODUCTION,
+    PriorityBand.BATCH,
+)
 
 
 def queue_of(*jobs: tuple[int, PriorityKey, int]) -> TaskQueue:
@@ -24,7 +30,11 @@ def queue_of(*jobs: tuple[int, PriorityKey, int]) -> TaskQueue:
 
 
 def key(
-    sequence: int, name: str = "/a", root_ms: int = 0, at_ms: int = 0, band: PriorityBand = INTERACTIVE
+    sequence: int,
+    name: str = "/a",
+    root_ms: int = 0,
+    at_ms: int = 0,
+    band: PriorityBand = INTERACTIVE,
 ) -> PriorityKey:
     return priority_key(band, JobName.from_string(name).depth, root_ms, at_ms, sequence)
 
@@ -46,7 +56,9 @@ def test_deeper_jobs_scheduled_before_shallow() -> None:
 
 
 def test_older_root_tree_preferred_at_same_depth() -> None:
-    queue = queue_of((2, key(2, "/user-b-job", 2000, 2000), 1), (1, key(1, "/user-a-job", 1000, 1000), 1))
+    queue = queue_of(
+        (2, key(2, "/user-b-job", 2000, 2000), 1), (1, key(1, "/user-a-job", 1000, 1000), 1)
+    )
     assert list(queue.jobs()) == [1, 2]
 
 
@@ -60,7 +72,9 @@ def test_child_of_older_tree_beats_root_of_newer_tree() -> None:
 
 
 def test_fifo_within_same_depth_and_tree() -> None:
-    queue = queue_of((2, key(2, "/tree/child-b", 500, 2000), 1), (1, key(1, "/tree/child-a", 500, 1000), 1))
+    queue = queue_of(
+        (2, key(2, "/tree/child-b", 500, 2000), 1), (1, key(1, "/tree/child-a", 500, 1000), 1)
+    )
     assert list(queue.jobs()) == [1, 2]
 
 
@@ -70,7 +84,9 @@ def test_jobs_of_the_same_moment_come_in_the_order_of_admission() -> None:
 
 
 def test_a_higher_band_comes_before_a_deeper_job() -> None:
-    queue = queue_of((1, key(1, "/a/b/c"), 1), (2, key(2, "/p", band=PRODUCTION), 1), (3, key(3, band=BATCH), 1))
+    queue = queue_of(
+        (1, key(1, "/a/b/c"), 1), (2, key(2, "/p", band=PRODUCTION), 1), (3, key(3, band=BATCH), 1)
+    )
     assert list(queue.jobs()) == [2, 1, 3]
 
 

@@ -20,7 +20,10 @@ EXAMPLES = [
         reasons.no_workers({"degraded": 2}, "w0 is degraded: 3 starts in a row failed: no space"),
         "no worker that matches takes work: 2 degraded; w0 is degraded: 3 starts in a row failed: no space",
     ),
-    (reasons.no_workers({"draining": 2, "degraded": 1}), "no worker that matches takes work: 2 draining, 1 degraded"),
+    (
+        reasons.no_workers({"draining": 2, "degraded": 1}),
+        "no worker that matches takes work: 2 draining, 1 degraded",
+    ),
     (
         reasons.no_match(10, {"zone eq eu-1": 7, "device-type eq tpu": 3}),
         "none of 10 workers matches: 'zone eq eu-1' removes 7, 'device-type eq tpu' removes 3",
@@ -45,7 +48,10 @@ EXAMPLES = [
         reasons.not_enough(RESOURCE["chips"], 4, 0, 2, 2, 4),
         "not enough chips: asks for 4, the best worker has 0 free; 2 of 2 matching workers short of it",
     ),
-    (reasons.building_window_full(1), "1 worker with room for it prepare or run as many tasks as they may at once"),
+    (
+        reasons.building_window_full(1),
+        "1 worker with room for it prepare or run as many tasks as they may at once",
+    ),
     (
         reasons.gang_needs_group("tpu-name", 4, "slice-b", 3, 4),
         "needs 4 workers free at once with the same tpu-name; the best group, slice-b, has 3 of 4",
@@ -60,8 +66,14 @@ EXAMPLES = [
     ),
     (reasons.gang_needs_group("", 4, "", 3, 8), "needs 4 workers free at once; 3 of 8 are"),
     (reasons.behind(1), "behind 1 task that came first"),
-    (reasons.waiting_for_victim(["a", "b", "c", "d"]), "waits for preempted work to stop on a, b, c and 1 more"),
-    (reasons.reserved_for_gang("/big", 4), "4 workers with room for it kept for /big, which has waited longer"),
+    (
+        reasons.waiting_for_victim(["a", "b", "c", "d"]),
+        "waits for preempted work to stop on a, b, c and 1 more",
+    ),
+    (
+        reasons.reserved_for_gang("/big", 4),
+        "4 workers with room for it kept for /big, which has waited longer",
+    ),
     (reasons.delayed(5, "it just failed there"), "delayed: it just failed there"),
     (reasons.waits_for_job("/prep (j3)", "ok"), "waits for /prep (j3) to succeed"),
     (
@@ -69,7 +81,10 @@ EXAMPLES = [
         "each task waits for its counterpart in /prep (j3) to end without success",
     ),
     (reasons.not_before(1_000), "not before 1970-01-01 00:00:01 UTC"),
-    (reasons.singleton("nightly", "/a (j1)"), "waits for /a (j1) to end, which has the same singleton key nightly"),
+    (
+        reasons.singleton("nightly", "/a (j1)"),
+        "waits for /a (j1) to end, which has the same singleton key nightly",
+    ),
     (reasons.held("mia", "broken data"), "held by mia: broken data"),
     (reasons.held(""), "held since its submission"),
     (reasons.retry_backoff(2_000), "is tried again at 1970-01-01 00:00:02 UTC"),
@@ -86,7 +101,9 @@ def test_a_reason_reads_as_a_sentence(reason: Reason, words: str) -> None:
 
 
 @pytest.mark.parametrize(("reason", "words"), EXAMPLES)
-def test_a_reason_survives_the_way_to_the_state_service_and_to_people(reason: Reason, words: str) -> None:
+def test_a_reason_survives_the_way_to_the_state_service_and_to_people(
+    reason: Reason, words: str
+) -> None:
     assert unpack(pack(reason), Reason) == reason
     assert words.encode() in to_json(reason)
 

@@ -1,15 +1,27 @@
-"""No field of a specification is without a fact: what a job was given can be read where people look."""
+"""No field of a specification is without a fact: what a job was given can be read where people
+look.
+"""
 
 import msgspec
 import pytest
 
 from iris_core.spec.exit_rules import ExitRule
-from iris_core.spec.jobs import Constraint, Coscheduling, Environment, JobSpec, Level, NoticePolicy, StopPolicy
+from iris_core.spec.jobs import (
+    Constraint,
+    Coscheduling,
+    Environment,
+    JobSpec,
+    Level,
+    NoticePolicy,
+    StopPolicy,
+)
 from iris_core.spec.resources import Device, ResourceRequest
 from iris_core.views.spec_facts import facts_of
 
 OTHERS = {
-    "resources": ResourceRequest(cpu_millis=500, device=Device("tpu", ("v6e-16", "v5litepod-16"), 4)),
+    "resources": ResourceRequest(
+        cpu_millis=500, device=Device("tpu", ("v6e-16", "v5litepod-16"), 4)
+    ),
     "constraints": (Constraint("zone", value="a"), Constraint("zone", value="b", mode="preferred")),
     "coscheduling": Coscheduling("rack", slices=2, within="zone", success="leader"),
     "max_retries_failure": 3,
@@ -36,9 +48,22 @@ OTHERS = {
     "protect_s": 600.0,
 }
 ELSEWHERE = {
-    *("name", "command", "user", "band", "labels", "replicas", "indexes"),  # `job_facts` and the head of the page
+    *(
+        "name",
+        "command",
+        "user",
+        "band",
+        "labels",
+        "replicas",
+        "indexes",
+    ),  # `job_facts` and the head of the page
     *("after", "not_before", "singleton", "hold"),  # gates have rows of their own
-    *("env", "bundle", "calls", "probe"),  # not for reading: long, or made by the client or the deployment
+    *(
+        "env",
+        "bundle",
+        "calls",
+        "probe",
+    ),  # not for reading: long, or made by the client or the deployment
 }
 
 
@@ -48,7 +73,8 @@ def test_each_field_of_a_specification_has_a_fact():
         name
         for name in JobSpec.__struct_fields__
         if name not in ELSEWHERE
-        and set(facts_of(msgspec.structs.replace(plain, **{name: OTHERS[name]}))) == set(facts_of(plain))
+        and set(facts_of(msgspec.structs.replace(plain, **{name: OTHERS[name]})))
+        == set(facts_of(plain))
     }
     assert silent == set()
 
@@ -58,7 +84,10 @@ def test_each_field_of_a_specification_has_a_fact():
     [
         ("resources", [("cpu", "0.5"), ("device", "v6e-16 or v5litepod-16 × 4")]),
         ("constraints", [("hosts", "zone eq a"), ("preferred hosts", "zone eq b")]),
-        ("coscheduling", [("coscheduled", "2 slices by rack within one zone, done when task 0 is")]),
+        (
+            "coscheduling",
+            [("coscheduled", "2 slices by rack within one zone, done when task 0 is")],
+        ),
         ("array", [("array", "0-15:4, 20")]),
         ("max_parallel", [("at a time", "2 tasks")]),
         ("on_exit", [("on exit 75, 64-78", "requeue")]),
@@ -80,7 +109,9 @@ def test_levels_that_are_preferred_are_named_as_such():
     assert facts["coscheduled"] == "by rack (preferred), block"
 
 
-@pytest.mark.parametrize(("longest_s", "words"), [(5.0, "10s"), (10.0, "10s"), (20.0, "10s, doubled up to 20s")])
+@pytest.mark.parametrize(
+    ("longest_s", "words"), [(5.0, "10s"), (10.0, "10s"), (20.0, "10s, doubled up to 20s")]
+)
 def test_a_pause_that_never_grows_is_not_shown_as_doubled(longest_s, words):
     spec = JobSpec(name="/a", command=("true",), backoff_s=10.0, max_backoff_s=longest_s)
     assert dict(facts_of(spec))["backoff"] == words

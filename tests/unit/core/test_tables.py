@@ -1,4 +1,6 @@
-"""The tables of the code equal those of the documents cell by cell; guards; every edge can occur."""
+"""The tables of the code equal those of the documents cell by cell; guards; every edge can
+occur.
+"""
 
 import itertools
 import re
@@ -131,7 +133,11 @@ TS_BUDGETS = """
 
 def cells(text):
     """The rows of a Markdown table without its head, each a list of cells without marks."""
-    rows = [line for line in text.strip().splitlines() if line.startswith("|") and not set(line) <= set("|-")]
+    rows = [
+        line
+        for line in text.strip().splitlines()
+        if line.startswith("|") and not set(line) <= set("|-")
+    ]
     made = [[cell.strip().strip("*`") for cell in row.strip("|").split("|")] for row in rows]
     return [row for row in made if row[0] != "Handler"]
 
@@ -145,10 +151,16 @@ def shown(rule, result):
     return MAINTAIN if to is None or to.status is None else to.status.name
 
 
-RESULTS = (SchedulingResult.SUCCESS, SchedulingResult.NEED_RETRY, SchedulingResult.EXPIRED, SchedulingResult.GIVE_UP)
+RESULTS = (
+    SchedulingResult.SUCCESS,
+    SchedulingResult.NEED_RETRY,
+    SchedulingResult.EXPIRED,
+    SchedulingResult.GIVE_UP,
+)
 
 
-# ── Status Transitions ────────────────────────────────────────────────────────────────────────────────────────────────
+# ── Status Transitions
+# ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_the_handlers_are_those_of_the_document():
@@ -166,7 +178,9 @@ def test_a_handlers_row_is_the_documents(row):
     else:
         assert sources == set(members(row[1]))
     made = [shown(rule, result) for result in RESULTS]
-    if rule is session.TERMINATE:  # that every end is known is a promotion's to say, and no order to stop can fail
+    if (
+        rule is session.TERMINATE
+    ):  # that every end is known is a promotion's to say, and no order to stop can fail
         assert {made[0], made[3]} == {MAINTAIN}
         assert session.PROMOTE_TO_TERMINATED.target.name == row[2]
         made[0], made[3] = row[2], row[5]
@@ -179,7 +193,9 @@ def test_sessions_go_as_the_document_says_and_no_row_says_it_of_kernels():
         if line.startswith("# "):
             rule = line[2:]
         else:
-            result, whole = re.search(r"(\w+)=TransitionStatus\(session=(\w+), kernel=\w+\)", line).groups()
+            result, whole = re.search(
+                r"(\w+)=TransitionStatus\(session=(\w+), kernel=\w+\)", line
+            ).groups()
             found[rule, result] = (whole, None)
     made = {
         (rule.name, result.name.lower()): (to.status.name, to.part)
@@ -209,7 +225,9 @@ def test_each_cell_with_another_owner_is_listed_with_its_reason():
 
 def test_the_promotions_are_those_of_the_document_and_two_more():
     added = {"DetectCancellation", "RegressToPending"}
-    assert {row.name for row in session.PROMOTIONS} == {row[0] for row in cells(ST_PROMOTIONS)} | added
+    assert {row.name for row in session.PROMOTIONS} == {
+        row[0] for row in cells(ST_PROMOTIONS)
+    } | added
 
 
 @pytest.mark.parametrize("row", cells(ST_PROMOTIONS)[:2], ids=lambda row: row[0])
@@ -217,7 +235,9 @@ def test_a_promotions_row_is_the_documents(row):
     (rule,) = [rule for rule in session.PROMOTIONS if rule.name == row[0]]
     ((condition,),) = rule.any_of
     wanted = set(members(row[1]))
-    if rule is session.PROMOTE_TO_PREPARED:  # by then every order has been taken, and so the session is PREPARING
+    if (
+        rule is session.PROMOTE_TO_PREPARED
+    ):  # by then every order has been taken, and so the session is PREPARING
         wanted.remove("SCHEDULED")
     assert {status.name for status in rule.sources} == wanted
     assert {status.name for status in condition.statuses} == set(members(row[2]))
@@ -226,7 +246,9 @@ def test_a_promotions_row_is_the_documents(row):
 
 
 def test_a_session_ends_only_when_no_process_of_it_lives():
-    """Status Transitions's list ends at RUNNING; a kernel that is TERMINATING still has a process."""
+    """Status Transitions's list ends at RUNNING; a kernel that is TERMINATING still has a
+    process.
+    """
     ((condition,),) = session.PROMOTE_TO_TERMINATED.any_of
     assert condition.match is MatchType.NOT_ANY
     assert condition.statuses == frozenset(KernelStatus) - {K.TERMINATED, K.CANCELLED, K.ERROR}
@@ -243,9 +265,16 @@ def test_the_end_of_a_kernel_is_noticed_first_in_every_status():
     assert session.DETECT_TERMINATION.target is S.TERMINATING
     bad, leader, done = session.DETECT_TERMINATION.any_of
     assert (bad[0].fact, leader[0].fact) == ("ended_badly", "leader_done")
-    assert (done[0].match, done[0].statuses) == (MatchType.ALL, frozenset({K.TERMINATED, K.CANCELLED, K.ERROR}))
+    assert (done[0].match, done[0].statuses) == (
+        MatchType.ALL,
+        frozenset({K.TERMINATED, K.CANCELLED, K.ERROR}),
+    )
     order = [row.name for row in session.PROMOTIONS]
-    assert order.index("DetectTermination") < order.index("PromoteToPrepared") < order.index("PromoteToRunning")
+    assert (
+        order.index("DetectTermination")
+        < order.index("PromoteToPrepared")
+        < order.index("PromoteToRunning")
+    )
 
 
 def test_a_session_without_kernels_is_never_promoted():
@@ -275,8 +304,13 @@ def test_the_deployment_and_route_handlers_are_those_of_the_document():
 
 
 def test_an_update_during_an_update_wins_and_a_failed_one_goes_back():
-    """Status Transitions gives DEPLOYING no owner: these rows are those of docs/design/serving.md#update."""
-    made = [(rule.name, {s.name for s in rule.sources}, *map(partial(shown, rule), CLAIMED)) for rule in ADDED]
+    """Status Transitions gives DEPLOYING no owner: these rows are those of
+    docs/design/serving.md#update.
+    """
+    made = [
+        (rule.name, {s.name for s in rule.sources}, *map(partial(shown, rule), CLAIMED))
+        for rule in ADDED
+    ]
     assert made == [
         ("RollingDeployment", {"DEPLOYING"}, "READY", "DEPLOYING"),
         ("UpdateDeployment", {"SCALING", "READY", "DEPLOYING"}, "DEPLOYING", MAINTAIN),
@@ -288,11 +322,13 @@ ADDED = [rule for rule in deployment.TABLE if rule not in deployment.HANDLERS]
 CLAIMED = (SchedulingResult.SUCCESS, SchedulingResult.GIVE_UP)
 
 
-# ── Task States ───────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── Task States ───────────────────────────────────────────────────────────────────────────────────
 
 
 def test_task_states_and_their_wire_values_are_the_documents():
-    assert {row[0]: int(row[1]) for row in cells(TS_STATES)} == {state.name: state.value for state in TaskState}
+    assert {row[0]: int(row[1]) for row in cells(TS_STATES)} == {
+        state.name: state.value for state in TaskState
+    }
 
 
 def test_terminal_and_retriable_states_are_the_documents():
@@ -307,7 +343,8 @@ def test_names_classes_and_colours_are_the_documents():
         made[name] = (css, re.search(r"#\w{6}", colour).group())
     wanted = [state for state in TaskState if state is not T.UNSPECIFIED]
     assert made == {
-        states.display_name(state): (f".{states.css_class(state)}", states.DISPLAY_COLOURS[state]) for state in wanted
+        states.display_name(state): (f".{states.css_class(state)}", states.DISPLAY_COLOURS[state])
+        for state in wanted
     }
 
 
@@ -342,10 +379,12 @@ def test_default_limits_are_the_documents():
     assert made == tuple(int(row[3].split()[0]) for row in cells(TS_BUDGETS))
 
 
-# ── the judgement ───────────────────────────────────────────────────────────────────────────────────────────────
+# ── the judgement ─────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize(("tries", "result"), [(4, SchedulingResult.NEED_RETRY), (5, SchedulingResult.GIVE_UP)])
+@pytest.mark.parametrize(
+    ("tries", "result"), [(4, SchedulingResult.NEED_RETRY), (5, SchedulingResult.GIVE_UP)]
+)
 def test_limit_five_gives_up_at_the_sixth_failure(tries, result):
     assert judge(Outcome.FAILURE, tries=tries, limit=5) is result
 
@@ -355,13 +394,18 @@ def test_limit_zero_gives_up_at_once():
 
 
 def test_failure_and_expiry_together_give_up():
-    assert judge(Outcome.FAILURE, tries=5, limit=5, in_status_ms=11, timeout_ms=10) is SchedulingResult.GIVE_UP
+    assert (
+        judge(Outcome.FAILURE, tries=5, limit=5, in_status_ms=11, timeout_ms=10)
+        is SchedulingResult.GIVE_UP
+    )
 
 
 @pytest.mark.parametrize("outcome", [Outcome.FAILURE, Outcome.SKIPPED])
 def test_a_timeout_expires_strictly_after_it(outcome):
     at = judge(outcome, limit=5, in_status_ms=10, timeout_ms=10)
-    assert at is (SchedulingResult.NEED_RETRY if outcome is Outcome.FAILURE else SchedulingResult.SKIPPED)
+    assert at is (
+        SchedulingResult.NEED_RETRY if outcome is Outcome.FAILURE else SchedulingResult.SKIPPED
+    )
     assert judge(outcome, limit=5, in_status_ms=11, timeout_ms=10) is SchedulingResult.EXPIRED
 
 
@@ -398,11 +442,16 @@ def test_every_result_is_reached_by_some_judgement():
     assert made == set(SchedulingResult)
 
 
-# ── guards ──────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── guards ────────────────────────────────────────────────────────────────────────────────────────
 
 TABLES = {
     "task": (TaskState, states.TERMINAL | {T.UNSPECIFIED}, task.TABLE, task.WAYS_OUT),
-    "session": (SessionStatus, states.SESSION_TERMINAL, (*session.HANDLERS, *session.PROMOTIONS), session.WAYS_OUT),
+    "session": (
+        SessionStatus,
+        states.SESSION_TERMINAL,
+        (*session.HANDLERS, *session.PROMOTIONS),
+        session.WAYS_OUT,
+    ),
     "deployment": (DeploymentLifecycle, deployment.TERMINAL, deployment.TABLE, deployment.WAYS_OUT),
     "route": (RouteStatus, route.TERMINAL, route.TABLE, route.WAYS_OUT),
 }
@@ -427,13 +476,17 @@ def test_every_status_that_is_no_end_can_be_reached_and_every_end_too(name):
     statuses, _, rows, _ = TABLES[name]
     reached = {next(status for status in statuses if status is not T.UNSPECIFIED)}
     if name == "deployment":
-        reached.add(DeploymentLifecycle.CREATED)  # Status Transitions: deprecated, kept for what was stored with it
+        reached.add(
+            DeploymentLifecycle.CREATED
+        )  # Status Transitions: deprecated, kept for what was stored with it
     while True:
         more = {
             to
             for row in rows
             if row.sources & reached
-            for to in ([row.target] if not isinstance(row, Rule) else [t.status for t in row.targets])
+            for to in (
+                [row.target] if not isinstance(row, Rule) else [t.status for t in row.targets]
+            )
             if to is not None
         }
         if more <= reached:
@@ -469,7 +522,10 @@ def test_a_table_that_leaves_an_end_is_not_imported():
 @pytest.mark.parametrize(
     ("rule", "why"),
     [
-        (Rule(name="r", sources=frozenset({S.PENDING}), expired=To(S.RUNNING)), "without a patience"),
+        (
+            Rule(name="r", sources=frozenset({S.PENDING}), expired=To(S.RUNNING)),
+            "without a patience",
+        ),
         (Rule(name="r", sources=frozenset({S.PENDING})), "leads nowhere"),
         (
             Rule(
@@ -482,7 +538,12 @@ def test_a_table_that_leaves_an_end_is_not_imported():
             "costs nothing",
         ),
         (
-            Rule(name="r", sources=frozenset({S.PENDING}), success=To(S.RUNNING), free_from=frozenset({S.CREATING})),
+            Rule(
+                name="r",
+                sources=frozenset({S.PENDING}),
+                success=To(S.RUNNING),
+                free_from=frozenset({S.CREATING}),
+            ),
             "does not start from",
         ),
         (
@@ -490,11 +551,18 @@ def test_a_table_that_leaves_an_end_is_not_imported():
             "target for success, which nobody claims",
         ),
         (
-            Rule(name="r", sources=frozenset({S.PENDING}), outcomes=SUCCEEDS, give_up=To(S.RUNNING)),
+            Rule(
+                name="r", sources=frozenset({S.PENDING}), outcomes=SUCCEEDS, give_up=To(S.RUNNING)
+            ),
             "for failure, which nobody claims",
         ),
         (
-            Rule(name="r", sources=frozenset({S.PENDING}), outcomes=SUCCEEDS, need_retry=To(S.RUNNING)),
+            Rule(
+                name="r",
+                sources=frozenset({S.PENDING}),
+                outcomes=SUCCEEDS,
+                need_retry=To(S.RUNNING),
+            ),
             "for failure, which nobody claims",
         ),
         (
@@ -507,7 +575,10 @@ def test_a_table_that_leaves_an_end_is_not_imported():
             ),
             "only one of them",
         ),
-        (Rule(name="r", sources=frozenset({S.PENDING}), free_give_up=To(S.RUNNING)), "only one of them"),
+        (
+            Rule(name="r", sources=frozenset({S.PENDING}), free_give_up=To(S.RUNNING)),
+            "only one of them",
+        ),
     ],
 )
 def test_a_cell_nothing_can_reach_is_not_imported(rule, why):
@@ -515,7 +586,8 @@ def test_a_cell_nothing_can_reach_is_not_imported(rule, why):
         guard("t", (S.PENDING,), frozenset({S.RUNNING}), [rule], {S.PENDING: rule})
 
 
-# ── every row is the first that matches, for something ──────────────────────────────────────────────────────────
+# ── every row is the first that matches, for something
+# ──────────────────────────────────────────────────────────
 
 
 def combinations(statuses, size):
@@ -525,7 +597,9 @@ def combinations(statuses, size):
 
 def test_every_job_rule_decides_some_job():
     found = {
-        derive(job.TABLE, counts, {"max_task_failures": limit, "started": started, "ends_together": 1}).name
+        derive(
+            job.TABLE, counts, {"max_task_failures": limit, "started": started, "ends_together": 1}
+        ).name
         for size in (1, 2, 3)
         for counts in combinations(set(TaskState) - {T.UNSPECIFIED}, size)
         for limit in range(3)
@@ -539,7 +613,9 @@ def test_every_promotion_decides_some_session():
     for status in SessionStatus:
         for counts in combinations(KernelStatus, 2):
             for bad in (0, 1):
-                row = derive(session.PROMOTIONS, counts, {"ended_badly": bad, "leader_done": 0}, status)
+                row = derive(
+                    session.PROMOTIONS, counts, {"ended_badly": bad, "leader_done": 0}, status
+                )
                 if row is not None:
                     found.add((row.name, status))
     assert found >= {(row.name, status) for row in session.PROMOTIONS for status in row.sources}
@@ -548,14 +624,20 @@ def test_every_promotion_decides_some_session():
 def test_every_job_is_derived_to_something():
     for size in (1, 2, 3):
         for counts in combinations(set(TaskState) - {T.UNSPECIFIED}, size):
-            assert derive(job.TABLE, counts, {"max_task_failures": 0, "started": 0, "ends_together": 0}) is not None
+            assert (
+                derive(
+                    job.TABLE, counts, {"max_task_failures": 0, "started": 0, "ends_together": 0}
+                )
+                is not None
+            )
 
 
 def test_derived_job_states_are_those_of_the_enumeration():
     assert {row.target for row in job.TABLE} == set(JobState) - {JobState.UNSPECIFIED}
 
 
-# ── how a part is shown ─────────────────────────────────────────────────────────────────────────────────────────
+# ── how a part is shown
+# ─────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_every_kernel_status_is_shown_as_a_session_status():
@@ -563,7 +645,11 @@ def test_every_kernel_status_is_shown_as_a_session_status():
 
 
 def test_every_stage_that_a_worker_reports_of_a_live_attempt_has_its_row():
-    assert set(task.STAGES) == set(KernelStatus) - states.KERNEL_TERMINAL - {K.PENDING, K.SCHEDULED, K.TERMINATING}
+    assert set(task.STAGES) == set(KernelStatus) - states.KERNEL_TERMINAL - {
+        K.PENDING,
+        K.SCHEDULED,
+        K.TERMINATING,
+    }
 
 
 def test_match_types_count_as_their_names_say():

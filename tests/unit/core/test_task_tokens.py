@@ -1,4 +1,6 @@
-"""Tokens of attempts: what they say, and when keys come and go. docs/adr/0040-tokens-of-attempts.md."""
+"""Tokens of attempts: what they say, and when keys come and go.
+docs/adr/0040-tokens-of-attempts.md.
+"""
 
 import base64
 
@@ -8,7 +10,14 @@ from hypothesis import strategies as st
 
 from iris_core import codec
 from iris_core.access import task_tokens
-from iris_core.access.task_tokens import LEEWAY_MS, ROTATE_MS, SETTLE_MS, BadTaskToken, SigningKey, TaskClaims
+from iris_core.access.task_tokens import (
+    LEEWAY_MS,
+    ROTATE_MS,
+    SETTLE_MS,
+    BadTaskToken,
+    SigningKey,
+    TaskClaims,
+)
 from iris_core.messages.gateway_state import Caller
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.state_worker import TaskGrant
@@ -20,7 +29,9 @@ KEYS = {"k1": KEY}
 REF = AttemptRef(7, 3, 1)
 
 
-def made(key: SigningKey = KEY, job: int = 7, ref: AttemptRef = REF, expires_ms: int = HOUR_MS) -> str:
+def made(
+    key: SigningKey = KEY, job: int = 7, ref: AttemptRef = REF, expires_ms: int = HOUR_MS
+) -> str:
     return task_tokens.token(task_tokens.grant(key, job, "ann", "w0", expires_ms), ref)
 
 
@@ -70,7 +81,11 @@ def test_a_token_of_a_key_that_is_gone_is_refused():
 
 
 @given(
-    st.one_of(st.text(), st.text().map(TASK_TOKEN.__add__), st.binary().map(base64.urlsafe_b64encode).map(bytes.decode))
+    st.one_of(
+        st.text(),
+        st.text().map(TASK_TOKEN.__add__),
+        st.binary().map(base64.urlsafe_b64encode).map(bytes.decode),
+    )
 )
 def test_whatever_is_sent_as_a_token_is_refused_in_words(text: str):
     for token in (text, TASK_TOKEN + text):
@@ -85,7 +100,9 @@ def test_secrets_are_not_in_what_is_logged():
 
 @given(st.lists(st.integers(0, 3 * ROTATE_MS), max_size=40))
 def test_every_unexpired_token_can_be_verified_after_each_key_rotation(pauses: list[int]):
-    """Gateways have each key a while before it signs, and keep it until what it signed has expired."""
+    """Gateways have each key a while before it signs, and keep it until what it signed has
+    expired.
+    """
     keys: tuple[SigningKey, ...] = ()
     now_ms, signed, seen = 1_000_000, [], {}
     for number, pause_ms in enumerate([*pauses, 0]):
@@ -96,7 +113,9 @@ def test_every_unexpired_token_can_be_verified_after_each_key_rotation(pauses: l
                 assert seen[key.id] <= at_ms - SETTLE_MS or len(seen) == 1
                 signed.append((at_ms + HOUR_MS, key))
         now_ms += min(pause_ms, 600_000) if pause_ms < ROTATE_MS else pause_ms
-        keys = task_tokens.rotated(keys, SigningKey(f"{number:03}", bytes([number]) * 32, now_ms), HOUR_MS)
+        keys = task_tokens.rotated(
+            keys, SigningKey(f"{number:03}", bytes([number]) * 32, now_ms), HOUR_MS
+        )
         for key in keys:
             seen.setdefault(key.id, now_ms)
         known = {key.id for key in keys}

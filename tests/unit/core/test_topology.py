@@ -42,7 +42,12 @@ def test_every_slice_has_as_many_chips_as_its_machines_hold() -> None:
 
 def test_the_table_has_every_variant() -> None:
     families = [name.rpartition("-")[0] for name in TOPOLOGIES]
-    assert {f: families.count(f) for f in set(families)} == {"v4": 10, "v5p": 12, "v5litepod": 9, "v6e": 8}
+    assert {f: families.count(f) for f in set(families)} == {
+        "v4": 10,
+        "v5p": 12,
+        "v5litepod": 9,
+        "v6e": 8,
+    }
 
 
 @pytest.mark.parametrize(
@@ -82,16 +87,36 @@ def test_the_vms_of_every_slice_fill_its_grid() -> None:
         (gang(4, Device("tpu")), "/resources/device/variant", "needs_variant"),
         (gang(4, None, group_by="Rack"), "/coscheduling/group_by", "not_lower_case"),
         (gang(4, None, ()), "/coscheduling/group_by", "number_of_levels"),
-        (gang(4, None, tuple(Level(f"l{n}") for n in range(9))), "/coscheduling/group_by", "number_of_levels"),
-        (gang(4, None, (Level("rack"), Level("Block"))), "/coscheduling/group_by/1/key", "not_lower_case"),
-        (gang(4, None, (Level("rack"), Level("rack", "preferred"))), "/coscheduling/group_by/1/key", "twice"),
+        (
+            gang(4, None, tuple(Level(f"l{n}") for n in range(9))),
+            "/coscheduling/group_by",
+            "number_of_levels",
+        ),
+        (
+            gang(4, None, (Level("rack"), Level("Block"))),
+            "/coscheduling/group_by/1/key",
+            "not_lower_case",
+        ),
+        (
+            gang(4, None, (Level("rack"), Level("rack", "preferred"))),
+            "/coscheduling/group_by/1/key",
+            "twice",
+        ),
         (
             gang(4, None, (Level("rack"), Level("zone")), slices=2, within="zone"),
             "/coscheduling/group_by/1/key",
             "twice",
         ),
-        (gang(4, V5E, (Level("tpu-name", "preferred"),)), "/coscheduling/group_by/0", "tpu_is_innermost"),
-        (gang(4, V5E, (Level("rack"), Level("tpu-name"))), "/coscheduling/group_by/1", "tpu_is_innermost"),
+        (
+            gang(4, V5E, (Level("tpu-name", "preferred"),)),
+            "/coscheduling/group_by/0",
+            "tpu_is_innermost",
+        ),
+        (
+            gang(4, V5E, (Level("rack"), Level("tpu-name"))),
+            "/coscheduling/group_by/1",
+            "tpu_is_innermost",
+        ),
         (
             gang(4, None, (Level("rack", "preferred"),), slices=2),
             "/coscheduling/group_by/0/mode",
@@ -129,7 +154,9 @@ def test_a_gang_that_can_be_has_no_mistakes(spec: JobSpec) -> None:
         ("v9-8", ()),
     ],
 )
-def test_a_task_may_have_the_chips_of_a_smaller_single_vm_slice(variant: str, parts: tuple[int, ...]) -> None:
+def test_a_task_may_have_the_chips_of_a_smaller_single_vm_slice(
+    variant: str, parts: tuple[int, ...]
+) -> None:
     assert parts_of(variant) == parts
 
 
@@ -139,7 +166,11 @@ def test_a_task_may_have_the_chips_of_a_smaller_single_vm_slice(variant: str, pa
         (Device("tpu", "v5litepod-8", 3), "no_such_part", "a task may have 1 or 2 or 4 or 8"),
         (Device("tpu", "v5litepod-16", 1), "no_such_part", "a task may have 4"),
         (Device("tpu", "v4-8", 0), "no_such_part", "a task may have 4"),
-        (Device("tpu", "v4-8", 8), "too_many_chips", "4 chips a task and 1 replica take the whole slice"),
+        (
+            Device("tpu", "v4-8", 8),
+            "too_many_chips",
+            "4 chips a task and 1 replica take the whole slice",
+        ),
         (Device("tpu", "auto", 3), "no_such_part", "a task may have 1 or 2 or 4 or 8"),
         (Device("tpu", "auto", 16), "too_many_chips", ""),
     ],
@@ -151,7 +182,12 @@ def test_a_part_of_a_vm_that_cannot_be_is_refused(device: Device, code: str, hin
 
 @pytest.mark.parametrize(
     "device",
-    [Device("tpu", "v5litepod-8", 2), Device("tpu", "v5litepod-16", 4), Device("tpu"), Device("gpu", "H100", 3)],
+    [
+        Device("tpu", "v5litepod-8", 2),
+        Device("tpu", "v5litepod-16", 4),
+        Device("tpu"),
+        Device("gpu", "H100", 3),
+    ],
 )
 def test_a_device_that_can_be_has_no_mistakes(device: Device) -> None:
     assert validate_device(device) == []

@@ -1,4 +1,6 @@
-"""Each check of `iris doctor`: what it says of a planted problem, and that a healthy cluster has none."""
+"""Each check of `iris doctor`: what it says of a planted problem, and that a healthy cluster has
+none.
+"""
 
 import msgspec
 import pytest
@@ -80,7 +82,10 @@ STATES, SCHEDULER = BUS.processes[:2], BUS.processes[2]
 OTHER = ConnectedProcess("state", "0.1.0", "staging", "IRIS", "10.9.9.9")
 
 PLANTED = [
-    (msgspec.structs.replace(HEALTHY, damage="stored data: commit 7"), {"damaged_data": "stored data: commit 7"}),
+    (
+        msgspec.structs.replace(HEALTHY, damage="stored data: commit 7"),
+        {"damaged_data": "stored data: commit 7"},
+    ),
     (
         ClusterFacts("0.1.0"),
         {
@@ -98,7 +103,9 @@ PLANTED = [
     ),
     (
         gateway(refused="Authentication required"),
-        {"wrong_token": "the gateway at http://gw:8080 requires a token, and none was given: Authentication required"},
+        {
+            "wrong_token": "the gateway at http://gw:8080 requires a token, and none was given: Authentication required"
+        },
     ),
     (
         gateway(tokens={"a (pid 1)": "5e", "b (pid 2)": "7f", "c (pid 3)": "5e"}),
@@ -106,7 +113,9 @@ PLANTED = [
     ),
     (
         gateway(tokens={"a (pid 1)": "5e", "b (pid 2)": NO_TOKEN_FILE}),
-        {"different_tokens": "2 gateways accept different tokens: a (pid 1); b (pid 2) without a token_file"},
+        {
+            "different_tokens": "2 gateways accept different tokens: a (pid 1); b (pid 2) without a token_file"
+        },
     ),
     (gateway(not_ready="no leader"), {"not_ready": "no leader"}),
     (workers(), {"no_healthy_worker": "no worker has registered"}),
@@ -127,14 +136,19 @@ PLANTED = [
     ),
     (workers(W0, WorkerFacts("w1", "lost")), {"worker_lost": "1 of 2 hosts is LOST: w1"}),
     *(
-        (workers(W0, WorkerFacts("w1", "healthy", warnings={code: "words"})), {code: "worker w1: words"})
+        (
+            workers(W0, WorkerFacts("w1", "healthy", warnings={code: "words"})),
+            {code: "worker w1: words"},
+        )
         for code in ("gateway_dead", "overdeclared", "loopback_address", "unscoped_sockets")
     ),
     (
         bus(
             servers=(ServerFacts("n0", "2.15.1", max_bytes=20 << 30),),
             size=1,
-            streams=tuple(StreamFacts(name) for name in STORES if name not in ("IRIS_LOGS", "IRIS_ARTIFACTS")),
+            streams=tuple(
+                StreamFacts(name) for name in STORES if name not in ("IRIS_LOGS", "IRIS_ARTIFACTS")
+            ),
         ),
         {
             "store_too_small": f"NATS server n0 may store {20 << 30} bytes, and streams reserve up to {40 << 30}: "
@@ -142,15 +156,26 @@ PLANTED = [
         },
     ),
     (
-        bus(streams=(msgspec.structs.replace(BUS.streams[0], lost="worker w0 has a job"), *BUS.streams[1:])),
+        bus(
+            streams=(
+                msgspec.structs.replace(BUS.streams[0], lost="worker w0 has a job"),
+                *BUS.streams[1:],
+            )
+        ),
         {"records_lost": "worker w0 has a job"},
     ),
     (
         msgspec.structs.replace(HEALTHY, readable=("/etc/iris/state.seed",)),
         {"readable_keys": "others may read /etc/iris/state.seed"},
     ),
-    (gateway(clock_ahead_s=9), {"clock_off": "the clock of the gateway is 9.0 s ahead of this machine's"}),
-    (server(clock_ahead_s=5.5), {"clock_off": "the clock of NATS server n2 is 5.5 s ahead of this machine's"}),
+    (
+        gateway(clock_ahead_s=9),
+        {"clock_off": "the clock of the gateway is 9.0 s ahead of this machine's"},
+    ),
+    (
+        server(clock_ahead_s=5.5),
+        {"clock_off": "the clock of NATS server n2 is 5.5 s ahead of this machine's"},
+    ),
     (
         workers(W0, WorkerFacts("w1", "healthy", version="0.0.9")),
         {
@@ -164,9 +189,14 @@ PLANTED = [
     ),
     (
         bus(processes=(ConnectedProcess("scheduler", "0.2.0", "iris", "IRIS", "10.0.0.1"),)),
-        {"version_skew": "0.1.0: this command, the gateway, worker w0; 0.2.0: scheduler on 10.0.0.1"},
+        {
+            "version_skew": "0.1.0: this command, the gateway, worker w0; 0.2.0: scheduler on 10.0.0.1"
+        },
     ),
-    (server(version="2.12.3"), {"server_version_skew": "the NATS servers are of 2 versions: 2.12.3, 2.15.1"}),
+    (
+        server(version="2.12.3"),
+        {"server_version_skew": "the NATS servers are of 2 versions: 2.12.3, 2.15.1"},
+    ),
     (
         bus(processes=(*BUS.processes, OTHER)),
         {
@@ -175,16 +205,28 @@ PLANTED = [
         },
     ),
     (
-        bus(processes=(*BUS.processes, ConnectedProcess("worker", "0.1.0", "iris", "worker-w0", "10.9.9.9"))),
+        bus(
+            processes=(
+                *BUS.processes,
+                ConnectedProcess("worker", "0.1.0", "iris", "worker-w0", "10.9.9.9"),
+            )
+        ),
         {"two_clusters": "2 processes are worker w0: on 10.0.0.3, 10.9.9.9"},
     ),
     (
-        bus(streams=(StreamFacts("IRIS_JOURNAL", declared=3, current=2, clustered=True), *BUS.streams[1:])),
+        bus(
+            streams=(
+                StreamFacts("IRIS_JOURNAL", declared=3, current=2, clustered=True),
+                *BUS.streams[1:],
+            )
+        ),
         {"under_replicated": "fewer copies than there should be: IRIS_JOURNAL (2 of 3)"},
     ),
     (
         bus(streams=tuple(StreamFacts(name, clustered=True) for name in STORES[:2])),
-        {"under_replicated": "fewer copies than there should be: IRIS_JOURNAL (1 of 3), IRIS_EVENTS (1 of 3)"},
+        {
+            "under_replicated": "fewer copies than there should be: IRIS_JOURNAL (1 of 3), IRIS_EVENTS (1 of 3)"
+        },
     ),
     (bus(error="no server answered"), {"nats_unreachable": "no server answered"}),
     (bus(refused="not the key in f"), {"key_refused": "not the key in f"}),
@@ -214,7 +256,12 @@ PLANTED = [
         {"no_sync": "NATS server n2 syncs its store to disk every 120 s, not before it confirms"},
     ),
     (
-        bus(streams=(StreamFacts("IRIS_JOURNAL", offline=("n1",)), StreamFacts("IRIS_LOGS", offline=("n1",)))),
+        bus(
+            streams=(
+                StreamFacts("IRIS_JOURNAL", offline=("n1",)),
+                StreamFacts("IRIS_LOGS", offline=("n1",)),
+            )
+        ),
         {"server_down": "n1 of the NATS servers does not answer the others"},
     ),
     (bus(servers=SERVERS[:2]), {"server_down": "1 of 3 NATS servers does not answer"}),
@@ -224,12 +271,26 @@ PLANTED = [
     ),
     (
         msgspec.structs.replace(HEALTHY, gone={"worker-0": 5.0, "w0": -1.0}),
-        {"worker_ended": "worker-0 of `iris up` ended and is not restarted; its log is in /data/log"},
+        {
+            "worker_ended": "worker-0 of `iris up` ended and is not restarted; its log is in /data/log"
+        },
     ),
-    (msgspec.structs.replace(HEALTHY, free_bytes=5 << 20), {"disk_full": "5 MiB are free for /data"}),
-    (server(error="write error: no space"), {"disk_full": "NATS server n2 cannot store: write error: no space"}),
-    (server(stored_bytes=960, max_bytes=1000), {"disk_full": "the store of NATS server n2 holds 960 of 1000 bytes"}),
-    (server(error="not current"), {"server_unhealthy": "NATS server n2 is not healthy: not current"}),
+    (
+        msgspec.structs.replace(HEALTHY, free_bytes=5 << 20),
+        {"disk_full": "5 MiB are free for /data"},
+    ),
+    (
+        server(error="write error: no space"),
+        {"disk_full": "NATS server n2 cannot store: write error: no space"},
+    ),
+    (
+        server(stored_bytes=960, max_bytes=1000),
+        {"disk_full": "the store of NATS server n2 holds 960 of 1000 bytes"},
+    ),
+    (
+        server(error="not current"),
+        {"server_unhealthy": "NATS server n2 is not healthy: not current"},
+    ),
 ]
 
 
@@ -261,13 +322,20 @@ def test_a_late_heartbeat_is_no_wrong_clock():
 
 
 def test_what_is_unknown_is_no_problem_but_is_named():
-    only_gateway, only_bus = msgspec.structs.replace(HEALTHY, bus=None), msgspec.structs.replace(HEALTHY, gateway=None)
+    only_gateway, only_bus = (
+        msgspec.structs.replace(HEALTHY, bus=None),
+        msgspec.structs.replace(HEALTHY, gateway=None),
+    )
     assert problems(only_gateway) == problems(only_bus) == []
-    assert [note.partition(":")[0] for facts in (only_gateway, only_bus) for note in notes(facts)] == [
+    assert [
+        note.partition(":")[0] for facts in (only_gateway, only_bus) for note in notes(facts)
+    ] == [
         "the NATS servers were not checked",
         "no gateway was checked",
     ]
-    facts = bus(keys=(KeyFacts("proxy", unknown="no answer"),), not_asked=("the servers were not asked",))
+    facts = bus(
+        keys=(KeyFacts("proxy", unknown="no answer"),), not_asked=("the servers were not asked",)
+    )
     assert problems(facts) == []
     assert notes(facts) == [
         "the servers were not asked",
@@ -280,7 +348,9 @@ def test_slow_moves_between_control_groups_are_no_problem_but_advice():
     facts = workers(W0, WorkerFacts("w1", "healthy", warnings=warned))
     assert problems(facts) == []
     [note] = notes(facts)
-    assert note.startswith("worker w1: /sys/fs/cgroup/unified is mounted without favordynmods: a task that starts")
+    assert note.startswith(
+        "worker w1: /sys/fs/cgroup/unified is mounted without favordynmods: a task that starts"
+    )
     assert "slower forks and exits of the whole host" in note
 
 
@@ -288,7 +358,9 @@ def test_an_unrestricted_login_lacks_only_what_it_is_denied():
     everything = KeyFacts("proxy", None, None)
     assert problems(bus(keys=(everything,))) == []
     denied = msgspec.structs.replace(everything, denied=("iris.proxy.*",))
-    assert [problem.what for problem in problems(bus(keys=(denied,)))] == ["proxy may not publish to iris.proxy.load"]
+    assert [problem.what for problem in problems(bus(keys=(denied,)))] == [
+        "proxy may not publish to iris.proxy.load"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -313,4 +385,8 @@ def test_one_subject_pattern_covers_another(pattern: str, subject: str, does: bo
 def test_only_names_of_our_connections_name_a_process():
     name = ClientName("state", "0.1.0", "prod")
     assert (str(name), client_name(str(name))) == ("iris-state/0.1.0 (prod)", name)
-    assert [client_name(text) for text in ("", "NATS CLI Version 0.3", "iris-doctor")] == [None, None, None]
+    assert [client_name(text) for text in ("", "NATS CLI Version 0.3", "iris-doctor")] == [
+        None,
+        None,
+        None,
+    ]

@@ -15,6 +15,8 @@ def test_key_files_that_others_may_read_are_found(tmp_path: Path):
     private.write_text("")
     private.chmod(0o644)
     config = tmp_path / "iris.toml"
-    config.write_text(f'[nats]\nnkey_seed = "{keys}/state.seed"\n[gateway]\ntls_key = "{private}"\n')
+    config.write_text(
+        f'[nats]\nnkey_seed = "{keys}/state.seed"\n[gateway]\ntls_key = "{private}"\n'
+    )
     found = readable_by_others(dict.fromkeys(private_files(tmp_path / "none", str(config))))
     assert found == (str(private), str(keys / "gateway.seed"), str(keys / "worker-w0.seed"))

@@ -15,6 +15,8 @@ async def iris() -> AsyncIterator[House]:
 
 @pytest.fixture
 async def impatient() -> AsyncIterator[House]:
-    """One that soon gives up; only for what nobody answers, for a busy machine may be slower than it waits."""
+    """One that soon gives up; only for what nobody answers, for a busy machine may be slower than
+    it waits.
+    """
     async with house(command_timeout_s=0.5, query_timeout_s=0.2) as made:
         yield made

@@ -16,7 +16,9 @@ from tests.support.gateway import House, house, listening
 
 PATH = "/v1/tasks/%2Fa%2F0/artifact"
 ROLES = {"ada": "user", "bob": "user", "root": "admin"}
-TOKENS = "\n".join(f"{user} {role} {sha256(user.encode()).hexdigest()}" for user, role in ROLES.items())
+TOKENS = "\n".join(
+    f"{user} {role} {sha256(user.encode()).hexdigest()}" for user, role in ROLES.items()
+)
 ADA, BOB, ROOT = ({"Authorization": f"Bearer {user}"} for user in ("ada", "bob", "root"))
 
 
@@ -27,11 +29,15 @@ async def iris():
         yield made
 
 
-async def stored(iris: House, *parts: bytes, upload: str = "first", missing: int = 0) -> ArtifactView:
+async def stored(
+    iris: House, *parts: bytes, upload: str = "first", missing: int = 0
+) -> ArtifactView:
     """An artifact of these parts, without the first ``missing`` of them."""
     subject = subjects.artifact("w0", 1, upload)
     for number, part in enumerate(parts[missing:], missing):
-        await iris.memory.connect().streams.publish(subject, part, headers={subjects.PART: str(number)})
+        await iris.memory.connect().streams.publish(
+            subject, part, headers={subjects.PART: str(number)}
+        )
     return ArtifactView(bytes=sum(map(len, parts)), files=len(parts), note=None, upload=upload)
 
 
@@ -39,7 +45,9 @@ def ended(number: int, artifact: ArtifactView | None, *, still_open: bool = Fals
     return msgspec.structs.replace(attempt_of(number, "failed"), open=still_open, artifact=artifact)
 
 
-async def asked(iris: House, *attempts: AttemptView, path: str = PATH, who: dict[str, str] = ADA) -> httpx.Response:
+async def asked(
+    iris: House, *attempts: AttemptView, path: str = PATH, who: dict[str, str] = ADA
+) -> httpx.Response:
     iris.state.tasks["/a/0"].attempts = list(attempts)
     return await iris.http.get(path, headers=who)
 
@@ -58,12 +66,17 @@ async def test_another_attempt_can_be_asked_for_whatever_the_task_shows(iris: Ho
     response = await asked(iris, ended(9, None), path=f"{PATH}?attempt=3")
     assert response.content == b"third"
     query = iris.state.queries[-1]
-    assert (query.what, query.arguments) == ("attempts", {"task": "j1/0", "cursor": "2", "limit": 1})
+    assert (query.what, query.arguments) == (
+        "attempts",
+        {"task": "j1/0", "cursor": "2", "limit": 1},
+    )
 
 
 async def test_only_the_owner_and_admins_may_have_it(iris: House):
     artifact = await stored(iris, b"secret")
-    codes = [(await asked(iris, ended(0, artifact), who=who)).status_code for who in (ADA, BOB, ROOT, {})]
+    codes = [
+        (await asked(iris, ended(0, artifact), who=who)).status_code for who in (ADA, BOB, ROOT, {})
+    ]
     assert codes == [200, 403, 200, 401]
 
 
@@ -83,7 +96,10 @@ async def test_without_one_a_sentence_says_why(iris: House):
         (404, "/a/0 has no attempt yet"),
         (409, "attempt 0 of /a/0 has not ended; its output directory is stored then"),
         (404, "attempt 0 of /a/0 has no artifact: its job has no output directory, or it was lost"),
-        (404, "attempt 1 of /a/0 has no artifact: out is no longer a directory; there is one of attempt 0"),
+        (
+            404,
+            "attempt 1 of /a/0 has no artifact: out is no longer a directory; there is one of attempt 0",
+        ),
     ]
     assert responses[4].status_code == 422
 
@@ -91,7 +107,10 @@ async def test_without_one_a_sentence_says_why(iris: House):
 @pytest.mark.parametrize("missing", [1, 2])
 async def test_what_has_lost_its_beginning_or_all_is_kept_no_longer(iris: House, missing: int):
     response = await asked(iris, ended(0, await stored(iris, b"one", b"two", missing=missing)))
-    assert (response.status_code, response.json()["detail"]) == (410, "this artifact is kept no longer")
+    assert (response.status_code, response.json()["detail"]) == (
+        410,
+        "this artifact is kept no longer",
+    )
 
 
 async def test_what_loses_its_end_meanwhile_is_no_whole_answer(iris: House):

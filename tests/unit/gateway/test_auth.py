@@ -17,7 +17,11 @@ from tests.support.gateway import House, house
 
 TOKENS = "\n".join(
     f"{user} {role} {sha256(secret.encode()).hexdigest()}  # a comment"
-    for user, role, secret in [("ada", "user", "s-ada"), ("root", "admin", "s-root"), ("w0", "worker", "s-w0")]
+    for user, role, secret in [
+        ("ada", "user", "s-ada"),
+        ("root", "admin", "s-root"),
+        ("w0", "worker", "s-w0"),
+    ]
 )
 ADA, ROOT, WORKER = ({"Authorization": f"Bearer s-{who}"} for who in ("ada", "root", "w0"))
 SPEC = {"name": "/a", "command": ["true"]}
@@ -30,16 +34,22 @@ async def iris():
 
 
 @pytest.mark.parametrize(
-    "value", [None, "", "Bearer", "Bearer ", "Bearer wrong", "Basic s-ada", "Bearer s-ada x", "\xff"]
+    "value",
+    [None, "", "Bearer", "Bearer ", "Bearer wrong", "Basic s-ada", "Bearer s-ada x", "\xff"],
 )
 async def test_without_a_known_token_nothing_is_answered(iris: House, value: str | None):
     headers = {} if value is None else {"Authorization": value.encode("latin-1")}
     response = await iris.http.get("/v1/jobs", headers=headers)
-    assert (response.status_code, response.headers["www-authenticate"]) == (401, 'Bearer realm="iris"')
+    assert (response.status_code, response.headers["www-authenticate"]) == (
+        401,
+        'Bearer realm="iris"',
+    )
     assert iris.state.queries == []
 
 
-@pytest.mark.parametrize("path", ["/healthz", "/readyz", "/metrics", "/v1/meta", "/v1/openapi.json"])
+@pytest.mark.parametrize(
+    "path", ["/healthz", "/readyz", "/metrics", "/v1/meta", "/v1/openapi.json"]
+)
 async def test_probes_and_descriptions_need_no_token(iris: House, path: str):
     assert (await iris.http.get(path)).status_code == 200
 
@@ -64,16 +74,24 @@ NAMED = f"ada user {sha256(b's-ada').hexdigest()} name=laptop"
         (("127.0.0.0/8",), "", "127.0.0.1"),
     ],
 )
-async def test_a_command_names_the_token_and_the_address_it_came_from(trusted, forwarded: str, address: str):
+async def test_a_command_names_the_token_and_the_address_it_came_from(
+    trusted, forwarded: str, address: str
+):
     async with house(parse_tokens(NAMED), trusted=trusted) as iris:
         await iris.http.post(
-            "/v1/jobs/j1/cancel", headers={**ADA, "X-Forwarded-For": forwarded, "Idempotency-Key": "k"}
+            "/v1/jobs/j1/cancel",
+            headers={**ADA, "X-Forwarded-For": forwarded, "Idempotency-Key": "k"},
         )
     assert iris.state.commands[0].caller == Caller("ada", "user", token="laptop", address=address)
 
 
 async def test_a_proxy_that_adds_a_field_is_believed_and_not_the_client():
-    sent = [*ADA.items(), ("X-Forwarded-For", "6.6.6.6"), ("X-Forwarded-For", "192.0.2.7"), ("Idempotency-Key", "k")]
+    sent = [
+        *ADA.items(),
+        ("X-Forwarded-For", "6.6.6.6"),
+        ("X-Forwarded-For", "192.0.2.7"),
+        ("Idempotency-Key", "k"),
+    ]
     async with house(parse_tokens(NAMED), trusted=("127.0.0.0/8",)) as iris:
         await iris.http.post("/v1/jobs/j1/cancel", headers=sent)
     assert iris.state.commands[0].caller.address == "192.0.2.7"
@@ -82,7 +100,9 @@ async def test_a_proxy_that_adds_a_field_is_believed_and_not_the_client():
 async def test_without_authentication_a_caller_only_claims_a_name():
     async with house() as iris:
         await iris.http.post("/v1/jobs/j1/cancel", headers={"X-Iris-User": "mia"})
-    assert iris.state.commands[0].caller == Caller("mia", "admin", address="127.0.0.1", claimed=True)
+    assert iris.state.commands[0].caller == Caller(
+        "mia", "admin", address="127.0.0.1", claimed=True
+    )
 
 
 async def test_equal_reads_of_one_user_are_one_whatever_the_token(iris: House):
@@ -91,21 +111,34 @@ async def test_equal_reads_of_one_user_are_one_whatever_the_token(iris: House):
 
 
 async def test_a_host_is_drained_for_a_reason(iris: House):
-    response = await iris.http.post("/v1/workers/w0/drain", json={"reason": "a new disk"}, headers=ROOT)
-    assert (response.status_code, iris.state.commands[0].arguments) == (202, {"reason": "a new disk"})
+    response = await iris.http.post(
+        "/v1/workers/w0/drain", json={"reason": "a new disk"}, headers=ROOT
+    )
+    assert (response.status_code, iris.state.commands[0].arguments) == (
+        202,
+        {"reason": "a new disk"},
+    )
     long = await iris.http.post("/v1/workers/w0/drain", json={"reason": "x" * 1001}, headers=ROOT)
     assert (long.status_code, len(iris.state.commands)) == (422, 1)
 
 
 async def test_the_audit_is_asked_for_as_the_caller(iris: House):
     iris.gateway.now_ms = lambda: 100_000
-    assert (await iris.http.get("/v1/audit?by=mia&of=%2Fa&since=10s", headers=ADA)).status_code == 200
+    assert (
+        await iris.http.get("/v1/audit?by=mia&of=%2Fa&since=10s", headers=ADA)
+    ).status_code == 200
     [query] = iris.state.queries
     assert (query.what, query.caller) == ("audit", Caller("ada", "user"))
-    assert (query.arguments["by"], query.arguments["of"], query.arguments["since_ms"]) == ("mia", "/a", 90_000)
+    assert (query.arguments["by"], query.arguments["of"], query.arguments["since_ms"]) == (
+        "mia",
+        "/a",
+        90_000,
+    )
 
 
-async def test_a_refusal_is_logged_with_who_was_refused(iris: House, caplog: pytest.LogCaptureFixture):
+async def test_a_refusal_is_logged_with_who_was_refused(
+    iris: House, caplog: pytest.LogCaptureFixture
+):
     with caplog.at_level("INFO", "iris_gateway.http.middleware"):
         await iris.http.post("/v1/workers/w0/drain", json={}, headers=ADA)
     name = sha256(b"s-ada").hexdigest()[:8]
@@ -128,7 +161,10 @@ async def test_an_emptied_token_file_permits_nobody(tmp_path):
 
 
 async def test_a_caller_is_told_who_they_are(iris: House):
-    assert (await iris.http.get("/v1/whoami", headers=ADA)).json() == {"user": "ada", "role": "user"}
+    assert (await iris.http.get("/v1/whoami", headers=ADA)).json() == {
+        "user": "ada",
+        "role": "user",
+    }
     assert (await iris.http.get("/v1/whoami")).status_code == 401
 
 
@@ -140,7 +176,11 @@ async def test_nobody_submits_for_another_but_an_admin(iris: House):
 
 
 async def test_operators_doors_open_for_admins_only(iris: House):
-    doors = [("POST", "/v1/workers/w0/drain"), ("POST", "/v1/workers/w0/mark-lost"), ("PUT", "/v1/quotas/ada")]
+    doors = [
+        ("POST", "/v1/workers/w0/drain"),
+        ("POST", "/v1/workers/w0/mark-lost"),
+        ("PUT", "/v1/quotas/ada"),
+    ]
     statuses = [
         (await iris.http.request(method, path, headers=headers, json={})).status_code
         for headers in (ADA, WORKER, ROOT)
@@ -153,7 +193,11 @@ async def test_a_workers_token_reads_and_changes_nothing(iris: House):
     await iris.http.post("/v1/jobs", json=SPEC, headers=ADA)
     statuses = [
         (await iris.http.post(path, json=body, headers=WORKER)).status_code
-        for path, body in (("/v1/jobs", SPEC), ("/v1/jobs/j1/cancel", {}), ("/v1/jobs/j1/rerun", {}))
+        for path, body in (
+            ("/v1/jobs", SPEC),
+            ("/v1/jobs/j1/cancel", {}),
+            ("/v1/jobs/j1/rerun", {}),
+        )
     ]
     assert (statuses, len(iris.state.commands)) == ([403] * 3, 1)
     assert (await iris.http.get("/v1/jobs/j1", headers=WORKER)).status_code == 200
@@ -164,7 +208,9 @@ async def test_only_the_owner_and_admins_read_what_tasks_print(iris: House):
     await iris.http.post("/v1/jobs", json={**SPEC, "name": "/b"}, headers=ADA)
     paths = ("/v1/jobs/%2Fa/logs", "/v1/tasks/%2Fa%2F0/logs", "/v1/jobs/%2Fb/logs")
     statuses = [
-        (await iris.http.get(path, headers=headers)).status_code for headers in (ADA, WORKER, ROOT) for path in paths
+        (await iris.http.get(path, headers=headers)).status_code
+        for headers in (ADA, WORKER, ROOT)
+        for path in paths
     ]
     assert statuses == [403, 403, 200, 403, 403, 403, 200, 200, 200]
 
@@ -173,7 +219,11 @@ async def test_only_the_owner_and_admins_execute_beside_tasks(iris: House):
     await iris.http.post("/v1/jobs", json={**SPEC, "user": "bob"}, headers=ROOT)
     await iris.http.post("/v1/jobs", json={**SPEC, "name": "/b"}, headers=ADA)
     statuses = [
-        (await iris.http.post(f"/v1/tasks/{task}/executions", json={"command": ["true"]}, headers=headers)).status_code
+        (
+            await iris.http.post(
+                f"/v1/tasks/{task}/executions", json={"command": ["true"]}, headers=headers
+            )
+        ).status_code
         for headers in (ADA, WORKER, ROOT)
         for task in ("%2Fa%2F0", "%2Fb%2F0")
     ]
@@ -186,7 +236,14 @@ async def test_the_caller_is_handed_on_with_every_read(iris: House):
 
 
 @pytest.mark.parametrize(
-    "line", ["ada user", "ada king " + "0" * 64, "ada user xyz", "a/b user " + "0" * 64, "ada user 00 extra"]
+    "line",
+    [
+        "ada user",
+        "ada king " + "0" * 64,
+        "ada user xyz",
+        "a/b user " + "0" * 64,
+        "ada user 00 extra",
+    ],
 )
 def test_a_token_file_that_is_not_understood_is_refused(line: str):
     with pytest.raises(BadTokenFile):
@@ -212,8 +269,12 @@ def test_an_address_that_is_none_is_refused(http: str):
 
 
 def test_loopback_has_several_names():
-    assert [is_loopback(name) for name in ("127.0.0.1", "127.9.9.9", "::1", "[::1]", "localhost")] == [True] * 5
-    assert [is_loopback(name) for name in ("127.0.0.1.evil.example", "localhost.evil", "0.0.0.0", "")] == [False] * 4
+    assert [
+        is_loopback(name) for name in ("127.0.0.1", "127.9.9.9", "::1", "[::1]", "localhost")
+    ] == [True] * 5
+    assert [
+        is_loopback(name) for name in ("127.0.0.1.evil.example", "localhost.evil", "0.0.0.0", "")
+    ] == [False] * 4
 
 
 BY_PERSON = {"Sec-Fetch-Site": "none"}
@@ -225,7 +286,11 @@ async def test_a_link_signs_a_browser_in_once(iris: House):
     assert made.status_code == 201
     assert (await iris.http.head(path, headers=BY_PERSON)).status_code == 200
     entered = await iris.http.get(path, headers=BY_PERSON)
-    assert (entered.status_code, entered.headers["location"], entered.cookies[TOKEN_COOKIE]) == (303, "/", "s-ada")
+    assert (entered.status_code, entered.headers["location"], entered.cookies[TOKEN_COOKIE]) == (
+        303,
+        "/",
+        "s-ada",
+    )
     assert (await iris.http.get("/v1/jobs")).status_code == 200
     iris.http.cookies.clear()
     for again in (await iris.http.get(path, headers=BY_PERSON), await iris.http.get(path)):
@@ -234,16 +299,24 @@ async def test_a_link_signs_a_browser_in_once(iris: House):
         assert TOKEN_COOKIE not in again.cookies
 
 
-@pytest.mark.parametrize("headers", [{"Sec-Fetch-Site": "cross-site"}, {"Sec-Fetch-Site": "same-site"}, {}])
-async def test_a_link_from_another_site_signs_in_after_a_question(iris: House, headers: dict[str, str]):
+@pytest.mark.parametrize(
+    "headers", [{"Sec-Fetch-Site": "cross-site"}, {"Sec-Fetch-Site": "same-site"}, {}]
+)
+async def test_a_link_from_another_site_signs_in_after_a_question(
+    iris: House, headers: dict[str, str]
+):
     code = (await iris.http.post("/v1/login-links", headers=ADA)).json()["path"].partition("=")[2]
     asked = await iris.http.get(f"/login?code={code}", headers=headers)
     assert asked.status_code == 200
     assert TOKEN_COOKIE not in asked.cookies
     assert "Sign in as ada</button>" in asked.text
-    crossed = await iris.http.post("/login", data={"code": code}, headers={"Sec-Fetch-Site": "cross-site"})
+    crossed = await iris.http.post(
+        "/login", data={"code": code}, headers={"Sec-Fetch-Site": "cross-site"}
+    )
     assert (crossed.status_code, TOKEN_COOKIE in crossed.cookies) == (403, False)
-    confirmed = await iris.http.post("/login", data={"code": code}, headers={"Sec-Fetch-Site": "same-origin"})
+    confirmed = await iris.http.post(
+        "/login", data={"code": code}, headers={"Sec-Fetch-Site": "same-origin"}
+    )
     assert (confirmed.status_code, confirmed.cookies[TOKEN_COOKIE]) == (303, "s-ada")
     assert (await iris.http.post("/login", data={"code": code})).status_code == 401
 
@@ -272,7 +345,9 @@ async def test_over_tls_the_cookie_is_accepted_from_this_host_only(iris: House):
 
 
 async def test_a_link_is_made_for_those_with_a_token_only(iris: House):
-    assert (await iris.http.post("/v1/login-links", headers={"Idempotency-Key": "k"})).status_code == 401
+    assert (
+        await iris.http.post("/v1/login-links", headers={"Idempotency-Key": "k"})
+    ).status_code == 401
     cookie = {"Cookie": f"{TOKEN_COOKIE}=s-ada", "Content-Type": "application/json"}
     assert (await iris.http.post("/v1/login-links", headers=cookie)).status_code == 401
 
@@ -289,4 +364,8 @@ def test_a_link_expires_and_old_ones_make_room():
     assert links.use("a", 60 * LOGIN_LINK_MINUTES + 1) == ""
     for number in range(MAX_LINKS + 1):
         links.add(f"c{number}", "s-ada", 100.0)
-    assert (links.use("c0", 100.0), links.use("c1", 100.0), links.use("c1", 100.0)) == ("", "s-ada", "")
+    assert (links.use("c0", 100.0), links.use("c1", 100.0), links.use("c1", 100.0)) == (
+        "",
+        "s-ada",
+        "",
+    )

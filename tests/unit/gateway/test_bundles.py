@@ -11,7 +11,9 @@ DIGEST = sha256(DATA).hexdigest()
 
 async def test_a_bundle_is_stored_once(iris: House):
     statuses = [(await iris.http.head(f"/v1/bundles/{DIGEST}")).status_code]
-    statuses += [(await iris.http.put(f"/v1/bundles/{DIGEST}", content=DATA)).status_code for _ in range(2)]
+    statuses += [
+        (await iris.http.put(f"/v1/bundles/{DIGEST}", content=DATA)).status_code for _ in range(2)
+    ]
     statuses.append((await iris.http.head(f"/v1/bundles/{DIGEST}")).status_code)
     assert statuses == [404, 201, 200, 200]
 
@@ -38,7 +40,9 @@ async def test_a_bundle_over_the_limit_is_refused_as_it_comes():
 
 async def test_another_media_type_is_refused(iris: House):
     headers = {"content-type": "application/json"}
-    assert (await iris.http.put(f"/v1/bundles/{DIGEST}", content=DATA, headers=headers)).status_code == 415
+    assert (
+        await iris.http.put(f"/v1/bundles/{DIGEST}", content=DATA, headers=headers)
+    ).status_code == 415
 
 
 async def test_a_job_may_only_name_code_that_is_stored(iris: House):
@@ -58,7 +62,10 @@ async def test_uploads_that_stand_still_keep_nobody_elses_waiting():
     async with house() as iris:
         users = [{"X-Iris-User": f"u{n}"} for n in range(8)]
         slow = [
-            asyncio.create_task(iris.http.put(f"/v1/bundles/{DIGEST}", content=idle(), headers=user)) for user in users
+            asyncio.create_task(
+                iris.http.put(f"/v1/bundles/{DIGEST}", content=idle(), headers=user)
+            )
+            for user in users
         ]
         async with asyncio.timeout(5):
             while sum(iris.gateway.bundles.uploads.values()) < len(users):
@@ -92,7 +99,9 @@ async def test_one_user_sends_only_so_many_bundles_at_once():
             while not iris.gateway.bundles.uploads:
                 await asyncio.sleep(0)
         more = await iris.http.put(f"/v1/bundles/{DIGEST}", content=DATA)
-        other = await iris.http.put(f"/v1/bundles/{DIGEST}", content=DATA, headers={"X-Iris-User": "bob"})
+        other = await iris.http.put(
+            f"/v1/bundles/{DIGEST}", content=DATA, headers={"X-Iris-User": "bob"}
+        )
         still.set()
         await task
     assert (more.status_code, more.headers["retry-after"], other.status_code) == (429, "1", 201)

@@ -1,4 +1,6 @@
-"""A bundle exists for those who have stored it. docs/adr/0049-bundles-are-visible-to-their-uploaders.md."""
+"""A bundle exists for those who have stored it.
+docs/adr/0049-bundles-are-visible-to-their-uploaders.md.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ from tests.support.world import Host, World
 from tests.unit.gateway.test_task_tokens import HOUR_MS, KEY, write_keys
 
 ROLES = {"ann": "user", "bob": "user", "root": "admin"}
-TOKENS = "\n".join(f"{user} {role} {sha256(user.encode()).hexdigest()}" for user, role in ROLES.items())
+TOKENS = "\n".join(
+    f"{user} {role} {sha256(user.encode()).hexdigest()}" for user, role in ROLES.items()
+)
 ANN, BOB, ROOT = ({"Authorization": f"Bearer {user}"} for user in ROLES)
 CODE, NONE = b"ann's code", b"nobody's code"
 STORED, ABSENT = (sha256(data).hexdigest() for data in (CODE, NONE))
@@ -41,20 +45,27 @@ async def iris() -> AsyncIterator[House]:
 
 
 async def put(iris: House, data: bytes, who: dict[str, str], digest: str = "") -> httpx.Response:
-    return await iris.http.put(f"/v1/bundles/{digest or sha256(data).hexdigest()}", content=data, headers=who)
+    return await iris.http.put(
+        f"/v1/bundles/{digest or sha256(data).hexdigest()}", content=data, headers=who
+    )
 
 
 async def head(iris: House, digest: str, who: dict[str, str]) -> int:
     return (await iris.http.head(f"/v1/bundles/{digest}", headers=who)).status_code
 
 
-async def submit(iris: House, digest: str, who: dict[str, str], name: str = "/b", **fields: Any) -> httpx.Response:
+async def submit(
+    iris: House, digest: str, who: dict[str, str], name: str = "/b", **fields: Any
+) -> httpx.Response:
     body = {"name": name, "command": ["true"], "bundle": digest, **fields}
     return await iris.http.post("/v1/jobs", json=body, headers=who)
 
 
 async def owners(iris: House) -> dict[str, tuple[str, ...]]:
-    return {blob.name: blob.owners for blob in await iris.memory.connect().blobs(BUNDLES_BUCKET).listed()}
+    return {
+        blob.name: blob.owners
+        for blob in await iris.memory.connect().blobs(BUNDLES_BUCKET).listed()
+    }
 
 
 async def answers(iris: House, digest: str) -> list[tuple[int, str]]:
@@ -67,18 +78,26 @@ async def answers(iris: House, digest: str) -> list[tuple[int, str]]:
         await iris.http.post("/v1/jobs", json=job, headers=same),
         await iris.http.post("/v1/jobs:plan", json=job, headers=same),
         await iris.http.post("/v1/deployments", json=deployment, headers=same),
-        await iris.http.patch("/v1/deployments/bobs", json={"template": {"bundle": digest}}, headers=same),
-        await iris.http.patch("/v1/deployments/anns", json={"template": {"bundle": digest}}, headers=same),
+        await iris.http.patch(
+            "/v1/deployments/bobs", json={"template": {"bundle": digest}}, headers=same
+        ),
+        await iris.http.patch(
+            "/v1/deployments/anns", json={"template": {"bundle": digest}}, headers=same
+        ),
         await put(iris, b"other bytes", same, digest),
     ]
-    return [(response.status_code, response.text.replace(digest, "DIGEST")) for response in responses]
+    return [
+        (response.status_code, response.text.replace(digest, "DIGEST")) for response in responses
+    ]
 
 
 async def test_somebody_elses_bundle_is_answered_as_one_that_does_not_exist(iris: House):
     world = World()
     look(iris, world)
     for user in ("ann", "bob"):
-        spec = DeploymentSpec(name=f"{user}s", template=RouteTemplate(command=("true",), bundle=OTHER))
+        spec = DeploymentSpec(
+            name=f"{user}s", template=RouteTemplate(command=("true",), bundle=OTHER)
+        )
         command = DeployCommand("create", spec.name, Caller(user), user, world.now_ms, spec)
         assert world.command(CMD_DEPLOY, command).status == "created"
     found = await answers(iris, STORED)
@@ -95,7 +114,9 @@ async def test_the_same_bytes_are_stored_once_and_belong_to_each_who_sends_them(
 
 
 async def test_an_admin_names_any_bundle_and_it_is_the_job_owners_from_then_on(iris: House):
-    assert (await iris.http.post("/v1/jobs:plan", json=spec_of("/b"), headers=ROOT)).status_code == 200
+    assert (
+        await iris.http.post("/v1/jobs:plan", json=spec_of("/b"), headers=ROOT)
+    ).status_code == 200
     assert await head(iris, STORED, BOB) == 404
     assert (await submit(iris, STORED, ROOT, user="bob")).status_code == 201
     assert await head(iris, STORED, BOB) == 200
@@ -144,7 +165,10 @@ async def test_a_task_gives_its_children_its_own_code_whoever_stored_it(iris: Ho
 
 async def test_a_job_is_run_again_with_its_code_whoever_stored_it(iris: House):
     await stored_before(iris)
-    statuses = [(await iris.http.post("/v1/jobs/j1/rerun", headers=who, json={})).status_code for who in (BOB, ROOT)]
+    statuses = [
+        (await iris.http.post("/v1/jobs/j1/rerun", headers=who, json={})).status_code
+        for who in (BOB, ROOT)
+    ]
     assert statuses == [201, 201]
     assert await owners(iris) == {STORED: ("bob",)}
 

@@ -9,7 +9,14 @@ import pytest
 
 from iris_bus.contract import Message, Subscription
 from iris_core.codec import pack, unpack
-from iris_core.messages.gateway_state import SUBJECT_OF, Answer, Caller, CancelJob, SubmitJob, UserCommand
+from iris_core.messages.gateway_state import (
+    SUBJECT_OF,
+    Answer,
+    Caller,
+    CancelJob,
+    SubmitJob,
+    UserCommand,
+)
 from iris_core.spec.jobs import JobSpec
 from iris_core.subjects import CMD_CANCEL, CMD_SUBMIT, STATE_QUERY, is_command
 from iris_core.views.queries import JobsQuery
@@ -105,7 +112,9 @@ async def test_a_slow_leader_is_waited_for_longer_with_each_try():
     memory, slow_s = Memory(), 0.1
     leader = Leader(memory)
     loop = asyncio.get_running_loop()
-    await leader.bus.subscribe(CMD_CANCEL, lambda message: loop.call_later(slow_s, leader.hear, message) and None)
+    await leader.bus.subscribe(
+        CMD_CANCEL, lambda message: loop.call_later(slow_s, leader.hear, message) and None
+    )
     assert (await commands(memory, try_timeout_s=0.02).ask(CMD_CANCEL, CANCEL)).status == "accepted"
 
 

@@ -53,7 +53,12 @@ async def test_tasks_that_end_badly_are_told_of_one_job(iris: House):
 
     feed = iris.gateway.feed
     async with Completion(feed, 1, "/a", "", ask, calls=True) as ending:
-        for task, state in (("/a/0", "succeeded"), ("/b/1", "killed"), ("/a/2", "pending"), ("/a/3", "killed")):
+        for task, state in (
+            ("/a/0", "succeeded"),
+            ("/b/1", "killed"),
+            ("/a/2", "pending"),
+            ("/a/3", "killed"),
+        ):
             await iris.state.tell_task(task, state)
         await ending.arrival.wait()
     assert ending.bad_ends == ["/a/3"]
@@ -71,9 +76,15 @@ async def test_events_of_another_job_of_the_same_name_are_not_its_own(iris: Hous
     feed = iris.gateway.feed
     async with Completion(feed, 1, "/a", "", ask, calls=True) as ending:
         for subject in ("task.state.failed", "job.state.failed"):
-            about = {"job": "/a", "job_id": "j2", "task": "/a/7" if subject.startswith("task") else None}
+            about = {
+                "job": "/a",
+                "job_id": "j2",
+                "task": "/a/7" if subject.startswith("task") else None,
+            }
             await iris.state.streams.publish(subject, to_json(about))
-        await iris.state.streams.publish("task.state.killed", to_json({"job": "/a", "job_id": "j1", "task": "/a/3"}))
+        await iris.state.streams.publish(
+            "task.state.killed", to_json({"job": "/a", "job_id": "j1", "task": "/a/3"})
+        )
         await ending.arrival.wait()
         assert (asked, ending.bad_ends) == (1, ["/a/3"])
         ending.arrival.clear()
@@ -82,7 +93,9 @@ async def test_events_of_another_job_of_the_same_name_are_not_its_own(iris: Hous
     assert (asked, ending.state) == (2, "killed")
 
 
-async def test_an_end_is_noticed_after_the_events_could_not_be_read(iris: House, monkeypatch: pytest.MonkeyPatch):
+async def test_an_end_is_noticed_after_the_events_could_not_be_read(
+    iris: House, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr("iris_gateway.streams.completion._RETRY_S", 0.0)
 
     async def ask() -> str:
@@ -120,7 +133,9 @@ async def test_followers_of_a_job_read_ends_only(iris: House):
 
 
 async def test_an_end_before_a_feed_of_ends_reads_is_asked_for(iris: House):
-    """Others that came before may be none of its subjects: it cannot tell how far it would have to read."""
+    """Others that came before may be none of its subjects: it cannot tell how far it would have to
+    read.
+    """
 
     async def ask() -> str:
         return "succeeded"

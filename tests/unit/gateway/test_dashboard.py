@@ -1,4 +1,6 @@
-"""Dashboard pages: complete without JavaScript, all text escaped, exact badges, not cached by others."""
+"""Dashboard pages: complete without JavaScript, all text escaped, exact badges, not cached by
+others.
+"""
 
 import asyncio
 import html
@@ -54,7 +56,10 @@ async def iris(iris: House) -> House:
 
 async def page(iris: House, path: str) -> str:
     response = await iris.http.get(path)
-    assert (response.status_code, response.headers["content-type"]) == (200, "text/html; charset=utf-8"), response.text
+    assert (response.status_code, response.headers["content-type"]) == (
+        200,
+        "text/html; charset=utf-8",
+    ), response.text
     return response.text
 
 
@@ -74,8 +79,25 @@ async def test_the_first_page_does_not_hold_up_other_requests(iris: House):
     assert first > 2 * later
 
 
-PATHS = ["/", "/jobs", "/jobs/%2Fa", "/tasks/%2Fa%2F0", "/queue", "/workers", "/workers/w%200", "/sessions", "/users"]
-PATHS += ["/deployments", "/deployments/chat", "/problems", "/problems/over_quota", "/system", "/audit"]
+PATHS = [
+    "/",
+    "/jobs",
+    "/jobs/%2Fa",
+    "/tasks/%2Fa%2F0",
+    "/queue",
+    "/workers",
+    "/workers/w%200",
+    "/sessions",
+    "/users",
+]
+PATHS += [
+    "/deployments",
+    "/deployments/chat",
+    "/problems",
+    "/problems/over_quota",
+    "/system",
+    "/audit",
+]
 
 
 @pytest.mark.parametrize("path", [*PATHS, "/events"])
@@ -84,7 +106,9 @@ async def test_every_page_is_whole_and_asks_nobody_else_for_anything(iris: House
     assert text.startswith("<!doctype html>")
     assert text.rstrip().endswith("</html>")
     assert not re.search(r"""(src|href|action)=["'](https?:)?//""", text)
-    assert not re.search(r"<script(?! type=\"module\" src=\"/static/iris.js\")|\son\w+=|\sstyle=|<style", text)
+    assert not re.search(
+        r"<script(?! type=\"module\" src=\"/static/iris.js\")|\son\w+=|\sstyle=|<style", text
+    )
 
 
 async def test_what_people_wrote_is_shown_and_never_run(iris: House):
@@ -105,8 +129,13 @@ async def test_attempts_have_badges_of_their_own_and_worker_failures_are_noted(i
 
 async def test_why_a_task_waits_stands_under_its_badge(iris: House):
     text = await page(iris, "/jobs/%2Fa")
-    badge, reason = '<span class="badge status-pending">pending</span>', "asks for 8 cores, the best host has 4 free"
-    assert re.search(re.escape(badge) + r"\s*<p class=\"reason\"><code>not_enough_cpu</code> " + reason, text)
+    badge, reason = (
+        '<span class="badge status-pending">pending</span>',
+        "asks for 8 cores, the best host has 4 free",
+    )
+    assert re.search(
+        re.escape(badge) + r"\s*<p class=\"reason\"><code>not_enough_cpu</code> " + reason, text
+    )
 
 
 async def test_a_job_that_was_preempted_says_so_on_its_page_and_in_the_list(iris: House):
@@ -114,7 +143,11 @@ async def test_a_job_that_was_preempted_says_so_on_its_page_and_in_the_list(iris
     job.state, job.interrupted = (
         "running",
         InterruptionView(
-            task="/a/1", cause="preempted", message="preempted for /boss", worker="w0", at=job.submitted_at
+            task="/a/1",
+            cause="preempted",
+            message="preempted for /boss",
+            worker="w0",
+            at=job.submitted_at,
         ),
     )
     for path in ("/jobs/%2Fa", "/jobs"):
@@ -140,7 +173,10 @@ async def test_a_job_that_was_killed_at_once_shows_why_and_no_time_axis(iris: Ho
         task.state, task.attempts, task.pending_reason = "killed", [], None
         task.cause, task.by = "cancelled", ActorView(name="mia", user="mia", role="admin")
     text = await page(iris, "/jobs/%2Fa")
-    assert re.findall(r'class="c-end" title="">\s*cancelled <span class="faint">by (\w+)</span>', text) == ["mia"] * 2
+    assert (
+        re.findall(r'class="c-end" title="">\s*cancelled <span class="faint">by (\w+)</span>', text)
+        == ["mia"] * 2
+    )
     assert re.findall(r"<text .*</text>", text) == []
 
 
@@ -156,7 +192,9 @@ async def test_a_job_that_was_killed_at_once_shows_why_and_no_time_axis(iris: Ho
 )
 async def test_a_search_leads_to_what_it_names(iris: House, words: str, path: str):
     if words == "tr":
-        iris.state.scripted |= {what: refusal("not_found", "there is none") for what in ("worker", "deployment")}
+        iris.state.scripted |= {
+            what: refusal("not_found", "there is none") for what in ("worker", "deployment")
+        }
     response = await iris.http.get("/search", params={"q": words})
     assert (response.status_code, response.headers["location"]) == (303, path)
 
@@ -180,7 +218,10 @@ async def test_the_page_of_a_deployment_shows_its_routes_and_its_update(iris: Ho
 async def test_a_deployment_tells_its_history_in_words_oldest_first(iris: House):
     text = await page(iris, "/deployments/chat")
     history = text[text.index('id="history"') :]
-    newest, oldest = 'href="#r1-1">r1-1</a> passes its probe', "chat has the wanted number of routes"
+    newest, oldest = (
+        'href="#r1-1">r1-1</a> passes its probe',
+        "chat has the wanted number of routes",
+    )
     assert history.index(oldest) < history.index(newest)
     assert "What was decided, oldest first" in history
     assert "&lt;b&gt;503&lt;/b&gt;" in history
@@ -194,12 +235,20 @@ async def test_a_deployment_says_that_it_had_further_decisions(iris: House):
     history = (await page(iris, "/deployments/chat")).partition('id="history"')[2]
     assert "The newest 100 of 130 decisions." in history
     assert 'href="/v1/deployments/chat/history?limit=500"' in history
-    assert ("number 29." in history, "number 30." in history, "number 129." in history) == (False, True, True)
+    assert ("number 29." in history, "number 30." in history, "number 129." in history) == (
+        False,
+        True,
+        True,
+    )
 
 
 async def test_a_job_says_that_it_had_further_decisions(iris: House):
     rows = [{**iris.state.pages["deployment_history"]["items"][0], "entity": "j1-0"}] * 100
-    for total, is_least, said in ((100, False, ""), (130, False, "130"), (1300, True, "at least 1,300")):
+    for total, is_least, said in (
+        (100, False, ""),
+        (130, False, "130"),
+        (1300, True, "at least 1,300"),
+    ):
         iris.state.pages["latest_history"] = {"items": rows, "total": total, "is_least": is_least}
         history = (await page(iris, "/jobs/j1")).partition('id="history"')[2]
         assert (f"The newest 100 of {said} decisions." in history) == bool(said)
@@ -217,7 +266,11 @@ async def test_pages_say_how_many_routes_of_a_deployment_serve(iris: House, path
 
 
 def test_every_handler_of_a_session_a_deployment_and_its_routes_has_words():
-    rules = [one for table in (session_table, deployment_table, route_table) for one in vars(table).values()]
+    rules = [
+        one
+        for table in (session_table, deployment_table, route_table)
+        for one in vars(table).values()
+    ]
     names = {rule.name for rule in rules if hasattr(rule, "sources") and not callable(rule)}
     assert names | {AUTOSCALE, AMEND} == DECISIONS.keys()
 
@@ -226,7 +279,13 @@ async def test_requests_errors_and_latency_of_the_last_hour_are_drawn(iris: Hous
     assert "no requests in the last hour" in await page(iris, "/deployments/chat")
     latency = [0] * (len(LATENCY_MS) + 1)
     latency[3], latency[6] = 90, 10
-    row = {"number": int(time.time()) // 60 - 5, "arrived": 100, "answered": 100, "failed": 2, "latency": latency}
+    row = {
+        "number": int(time.time()) // 60 - 5,
+        "arrived": 100,
+        "answered": 100,
+        "failed": 2,
+        "latency": latency,
+    }
     iris.state.pages["deployment_requests"] = {"minutes": [row]}
     text = await page(iris, "/deployments/chat")
     assert "100 answers, 2 errors (2.00%)" in text
@@ -248,20 +307,33 @@ CHANGE, AS_FORM = "/deployments/chat/change", {"Sec-Fetch-Site": "same-origin"}
 async def test_buttons_change_a_deployment_once(
     iris: House, fields: dict[str, str], command: tuple[str, dict[str, int]]
 ):
-    sent = [await iris.http.post(CHANGE, data={**fields, "key": "k1"}, headers=AS_FORM) for _ in range(2)]
-    assert [(one.status_code, one.headers["location"]) for one in sent] == [(303, "/deployments/chat")] * 2
+    sent = [
+        await iris.http.post(CHANGE, data={**fields, "key": "k1"}, headers=AS_FORM)
+        for _ in range(2)
+    ]
+    assert [(one.status_code, one.headers["location"]) for one in sent] == [
+        (303, "/deployments/chat")
+    ] * 2
     first, second = iris.state.commands[-2:]
     assert (first.action, {name: getattr(first, name) for name in command[1]}) == command
     assert first.request_id == second.request_id
 
 
 @pytest.mark.parametrize(
-    "fields", [{"key": "k"}, {"action": "explode"}, {"action": "scale"}, {"action": "scale", "replicas": "-1"}]
+    "fields",
+    [
+        {"key": "k"},
+        {"action": "explode"},
+        {"action": "scale"},
+        {"action": "scale", "replicas": "-1"},
+    ],
 )
 async def test_a_button_without_its_value_changes_nothing(iris: House, fields: dict[str, str]):
     before = len(iris.state.commands)
     assert (await iris.http.post(CHANGE, data=fields, headers=AS_FORM)).status_code == 400
-    assert (await iris.http.post(CHANGE, data={"action": "pause"})).status_code == 403  # no form of ours
+    assert (
+        await iris.http.post(CHANGE, data={"action": "pause"})
+    ).status_code == 403  # no form of ours
     assert len(iris.state.commands) == before
 
 
@@ -273,7 +345,11 @@ async def test_a_deployment_is_updated_by_its_specification(iris: House):
     refused = await iris.http.post("/deployments/chat/update", data=wrong, headers=AS_FORM)
     assert (refused.status_code, "<code>/template/comand</code>" in refused.text) == (422, True)
     assert "comand" in refused.text[refused.text.index("<textarea") :]
-    right = {"specification": '{"template": {"command": ["serve", "v2"]}}', "version": "7", "key": "k"}
+    right = {
+        "specification": '{"template": {"command": ["serve", "v2"]}}',
+        "version": "7",
+        "key": "k",
+    }
     done = await iris.http.post("/deployments/chat/update", data=right, headers=AS_FORM)
     command = iris.state.commands[-1]
     assert (done.status_code, done.headers["location"]) == (303, "/deployments/chat")
@@ -282,7 +358,9 @@ async def test_a_deployment_is_updated_by_its_specification(iris: House):
 
 
 async def test_a_refused_specification_is_shown_again_as_what_it_says(iris: House):
-    """Characters that change the direction of text were shown as `\\x200f`, which JSON does not have."""
+    """Characters that change the direction of text were shown as `\\x200f`, which JSON does not
+    have.
+    """
     wrong = {"replicas": 2, "template": {"comand": ["x"], "env": {"NAME": "\u200f\u05d0"}}}
     sent = {"specification": json.dumps(wrong, ensure_ascii=False), "version": "7"}
     refused = await iris.http.post("/deployments/chat/update", data=sent, headers=AS_FORM)
@@ -331,7 +409,11 @@ async def test_pages_of_deployments_tell_the_rate_of_requests_and_fetch_it_anew(
     assert "1,234/s</td>" in listed
     assert "<dt>requests</dt><dd>1,234/s, over the last 10 s</dd>" in one
     assert "0.5/s</td>" in one
-    assert ['data-every="10"' in text for text in (listed, one, await page(iris, "/jobs"))] == [True, True, False]
+    assert ['data-every="10"' in text for text in (listed, one, await page(iris, "/jobs"))] == [
+        True,
+        True,
+        False,
+    ]
 
 
 async def test_badges_have_the_classes_and_colours_of_the_table_of_states(iris: House):
@@ -341,9 +423,17 @@ async def test_badges_have_the_classes_and_colours_of_the_table_of_states(iris: 
 
 
 def test_every_status_has_the_shape_of_a_kind_or_of_a_task_state():
-    entities: tuple[type[Enum], ...] = (SessionStatus, KernelStatus, DeploymentLifecycle, RouteStatus, WorkerState)
+    entities: tuple[type[Enum], ...] = (
+        SessionStatus,
+        KernelStatus,
+        DeploymentLifecycle,
+        RouteStatus,
+        WorkerState,
+    )
     statuses = {display_name(status) for entity in entities for status in entity}
-    assert statuses - set(map(display_name, TaskState)) == glyphs.KIND_OF.keys() - {"requeued"}  # of an attempt
+    assert statuses - set(map(display_name, TaskState)) == glyphs.KIND_OF.keys() - {
+        "requeued"
+    }  # of an attempt
 
 
 def test_the_design_of_the_pages_lists_every_path():
@@ -364,16 +454,23 @@ async def test_a_page_that_cannot_be_shown_says_so_as_a_page(iris: House, impati
     missing = await iris.http.get("/jobs/%2Fnope")
     await impatient.state.stop()
     away = await impatient.http.get("/jobs")
-    assert [(r.status_code, "<h1>" in r.text) for r in (missing, away)] == [(404, True), (503, True)]
+    assert [(r.status_code, "<h1>" in r.text) for r in (missing, away)] == [
+        (404, True),
+        (503, True),
+    ]
 
 
-@pytest.mark.parametrize("name", ["nope.css", "..%2Fpages.py", "%2e%2e%2f%2e%2e%2fauth.py", "page.html"])
+@pytest.mark.parametrize(
+    "name", ["nope.css", "..%2Fpages.py", "%2e%2e%2f%2e%2e%2fauth.py", "page.html"]
+)
 async def test_only_our_own_files_are_given_out(iris: House, name: str):
     assert (await iris.http.get(f"/static/{name}")).status_code == 404
 
 
 async def test_the_style_sheet_is_loaded_once_a_release(iris: House):
-    link = re.search(r'<link rel="stylesheet" href="(/static/iris.css\?\w+)">', await page(iris, "/"))
+    link = re.search(
+        r'<link rel="stylesheet" href="(/static/iris.css\?\w+)">', await page(iris, "/")
+    )
     assert link is not None
     kept, unnamed = await iris.http.get(link[1]), await iris.http.get("/static/iris.css")
     assert kept.headers["cache-control"] == "max-age=31536000, immutable"
@@ -396,8 +493,17 @@ async def test_with_authentication_a_token_is_asked_for_once_and_only_reads():
         cookie = right.headers["set-cookie"]
         shown = await iris.http.get("/queue")
         changed = await iris.http.post("/v1/jobs", json={"name": "/a", "command": ["true"]})
-        crossed = await iris.http.post("/login", data={"token": "s-ada"}, headers={"Sec-Fetch-Site": "cross-site"})
-    assert [r.status_code for r in (away, wrong, right, shown, changed, crossed)] == [303, 401, 303, 200, 401, 403]
+        crossed = await iris.http.post(
+            "/login", data={"token": "s-ada"}, headers={"Sec-Fetch-Site": "cross-site"}
+        )
+    assert [r.status_code for r in (away, wrong, right, shown, changed, crossed)] == [
+        303,
+        401,
+        303,
+        200,
+        401,
+        403,
+    ]
     assert "HttpOnly" in cookie
     assert "SameSite=strict" in cookie
 
@@ -420,7 +526,9 @@ async def test_a_job_is_cancelled_by_a_form_after_a_page_that_says_what_stops(ir
 
 async def test_chosen_jobs_are_cancelled_at_once_and_each_says_what_became_of_it(iris: House):
     await iris.submit("/b")
-    assert re.search(r'<input type="checkbox" name="job" value="j2" form="chosen"', await page(iris, "/jobs"))
+    assert re.search(
+        r'<input type="checkbox" name="job" value="j2" form="chosen"', await page(iris, "/jobs")
+    )
     asked = await page(iris, "/cancel?job=j1&job=j2&job=j1")
     assert "Cancel 2 jobs?" in asked
     done = await iris.http.post("/cancel", data={"job": ["j1", "j2", "/gone"]}, headers=OWN)
@@ -434,7 +542,10 @@ async def test_too_many_jobs_are_not_cancelled_by_one_form(iris: House):
 
 
 async def test_a_finished_job_is_run_again_once_however_often_a_form_is_sent(iris: House):
-    iris.state.jobs["/a"].state, iris.state.jobs["/a"].task_counts = "failed", {"failed": 1, "succeeded": 1}
+    iris.state.jobs["/a"].state, iris.state.jobs["/a"].task_counts = (
+        "failed",
+        {"failed": 1, "succeeded": 1},
+    )
     text = await page(iris, "/jobs/%2Fa")
     assert "Rerun 1 that did not succeed" in text
     assert "/cancel" not in text
@@ -452,13 +563,19 @@ async def test_a_rerun_that_drops_something_is_a_page_that_says_so(iris: House):
     rerun = {"id": "j8", "name": "/a", "warnings": warnings}
     iris.state.scripted["RerunJob"] = Answer("created", to_json(rerun))
     made = await iris.http.post("/jobs/j1/rerun", data={"key": "k"}, headers=OWN)
-    assert (made.status_code, all(html.escape(text) in made.text for text in warnings)) == (200, True)
+    assert (made.status_code, all(html.escape(text) in made.text for text in warnings)) == (
+        200,
+        True,
+    )
     assert made.text.count('href="/jobs/j8"') == 2
 
 
 async def test_an_attempt_that_was_requeued_is_no_failure(iris: House):
     task = iris.state.tasks["/a/1"]
-    task.attempts = [msgspec.structs.replace(attempt_of(0, "failed"), requeued=True, exit_code=75), attempt_of(1)]
+    task.attempts = [
+        msgspec.structs.replace(attempt_of(0, "failed"), requeued=True, exit_code=75),
+        attempt_of(1),
+    ]
     of_task, of_job = await page(iris, "/tasks/%2Fa%2F1"), await page(iris, "/jobs/j1")
     assert '<span class="badge kind-idle">requeued</span>' in of_task
     assert '<g class="kind-idle past"><title>attempt 0: requeued on' in of_job
@@ -475,7 +592,11 @@ async def test_a_rerun_links_to_the_job_and_the_task_that_it_repeats(iris: House
 async def test_a_refused_action_is_a_page_with_the_reason(iris: House):
     iris.state.scripted["RerunJob"] = refusal("conflict", "/a exists and is running")
     refused = await iris.http.post("/jobs/j1/rerun", data={"key": "k"}, headers=OWN)
-    assert (refused.status_code, "/a exists and is running" in refused.text, "<h1>" in refused.text) == (
+    assert (
+        refused.status_code,
+        "/a exists and is running" in refused.text,
+        "<h1>" in refused.text,
+    ) == (
         409,
         True,
         True,
@@ -494,7 +615,9 @@ async def test_a_refused_action_is_a_page_with_the_reason(iris: House):
         {"Origin": "http://127.0.0.1:9999"},
     ],
 )
-async def test_only_a_page_of_this_gateway_may_send_a_form_that_changes_jobs(iris: House, headers: dict[str, str]):
+async def test_only_a_page_of_this_gateway_may_send_a_form_that_changes_jobs(
+    iris: House, headers: dict[str, str]
+):
     before = len(iris.state.commands)
     for path, form in (("/cancel", {"job": "j1"}), ("/jobs/j1/rerun", {"key": "k"})):
         assert (await iris.http.post(path, data=form, headers=headers)).status_code == 403
@@ -502,13 +625,18 @@ async def test_only_a_page_of_this_gateway_may_send_a_form_that_changes_jobs(iri
 
 
 async def test_a_browser_without_fetch_metadata_proves_its_page_by_the_origin(iris: House):
-    sent = await iris.http.post("/cancel", data={"job": "j1"}, headers={"Origin": "http://127.0.0.1"})
+    sent = await iris.http.post(
+        "/cancel", data={"job": "j1"}, headers={"Origin": "http://127.0.0.1"}
+    )
     assert sent.status_code == 303
     assert (await iris.http.get("/jobs")).headers["referrer-policy"] == "same-origin"
 
 
 async def test_a_form_acts_as_the_user_of_the_cookie_and_a_worker_does_nothing():
-    lines = [f"{user} {role} {sha256(user.encode()).hexdigest()}" for user, role in (("ada", "user"), ("w", "worker"))]
+    lines = [
+        f"{user} {role} {sha256(user.encode()).hexdigest()}"
+        for user, role in (("ada", "user"), ("w", "worker"))
+    ]
     async with house(parse_tokens("\n".join(lines))) as iris:
         await fill(iris, token="ada")
         away = await iris.http.post("/cancel", data={"job": "j1"}, headers=OWN)
@@ -546,8 +674,18 @@ async def test_the_page_of_events_says_what_is_held_and_which_task_was_told_what
             "state": "held",
             "reason": "data",
         },
-        "task.notice.drain": {"task": "/a/0", "state": "running", "reason": "drain", "deadline_ms": None},
-        "task.notice.timeout": {"task": "/b/0", "state": "running", "reason": "timeout", "deadline_ms": 1000},
+        "task.notice.drain": {
+            "task": "/a/0",
+            "state": "running",
+            "reason": "drain",
+            "deadline_ms": None,
+        },
+        "task.notice.timeout": {
+            "task": "/b/0",
+            "state": "running",
+            "reason": "timeout",
+            "deadline_ms": 1000,
+        },
     }.items():
         await iris.state.streams.publish(subject, msgspec.json.encode(body))
     words = " ".join(re.sub("<[^>]*>", " ", await page(iris, "/events")).split())
@@ -558,7 +696,9 @@ async def test_the_page_of_events_says_what_is_held_and_which_task_was_told_what
 
 
 async def test_the_last_lines_of_output_stand_on_the_page_with_stderr_marked(iris: House):
-    await iris.state.print(1, 1, "\x1b[1;31mValueError\x1b[0m: bad\n", stream="stderr", at_ms=3_661_000)
+    await iris.state.print(
+        1, 1, "\x1b[1;31mValueError\x1b[0m: bad\n", stream="stderr", at_ms=3_661_000
+    )
     await iris.state.print(1, 1, "10%\r50%\r100%\r\n", offset=0)
     text = await page(iris, "/jobs/%2Fa")
     err = '<div class="err"><span class="at">01:01:01</span><span class="who">1</span><i>err</i><span>'
@@ -572,9 +712,17 @@ async def test_output_of_one_task_and_attempt_is_chosen_in_the_address(iris: Hou
     await iris.state.print(1, 0, "first try\n")
     whole = await page(iris, "/jobs/%2Fa")
     one = await page(iris, "/jobs/%2Fa?task=0&attempt=1")
-    assert ["other" in whole, "hello" in whole, "other" in one, "hello" in one] == [True, True, False, True]
+    assert ["other" in whole, "hello" in whole, "other" in one, "hello" in one] == [
+        True,
+        True,
+        False,
+        True,
+    ]
     assert 'data-source="/v1/tasks/j1%2F0/logs?attempt=1"' in one
-    latest, first = await page(iris, "/tasks/%2Fa%2F0"), await page(iris, "/tasks/%2Fa%2F0?attempt=0")
+    latest, first = (
+        await page(iris, "/tasks/%2Fa%2F0"),
+        await page(iris, "/tasks/%2Fa%2F0?attempt=0"),
+    )
     assert ["first try" in latest, "first try" in first] == [False, True]
     assert (await iris.http.get("/jobs/%2Fa?task=x")).status_code == 400
 
@@ -632,13 +780,19 @@ async def test_the_page_of_a_task_links_to_its_artifacts_or_says_why_not(iris: H
 
 async def test_a_job_shows_what_it_waits_for_and_what_waits_for_it(iris: House):
     job = iris.state.jobs["/a"]
-    prep, late = (JobLink(id=f"j{n}", name=name, state="pending") for n, name in ((7, "/prep"), (9, "/<late>")))
+    prep, late = (
+        JobLink(id=f"j{n}", name=name, state="pending")
+        for n, name in ((7, "/prep"), (9, "/<late>"))
+    )
     job.gates = [GateView(kind="dependency", opened_at=None, job=prep, when="any", each=True)]
     job.gates += [GateView(kind="held", opened_at=None, by=ActorView(name="mia"))]
     job.waiters = [late]
     text = await page(iris, "/jobs/%2Fa")
     [gates] = re.findall(r'<section class="panel" id="gates">(.*?)</section>', text, re.DOTALL)
-    assert '<a class="name" href="/jobs/j7">/prep</a> <span class="faint">its end, task by task</span>' in gates
+    assert (
+        '<a class="name" href="/jobs/j7">/prep</a> <span class="faint">its end, task by task</span>'
+        in gates
+    )
     assert "held by mia" in gates
     assert '<a class="name" href="/jobs/j9">/&lt;late&gt;</a>' in gates
 
@@ -648,12 +802,28 @@ async def test_a_job_that_waits_or_runs_is_changed_on_its_page(iris: House):
     assert 'action="/jobs/j1/change"' in shown
     first = shown.partition('action="/jobs/j1/change"')[2].partition('name="action"')[2]
     assert first.startswith(' value="update"'), "Enter in a field would send another button"
-    sent = {"action": "update", "version": "3", "band": "batch", "timeout_s": "90.5", "max_parallel": ""}
-    for form in ({"action": "hold"}, {"action": "stop"}, {"action": "release"}, sent, {"action": "requeue"}):
+    sent = {
+        "action": "update",
+        "version": "3",
+        "band": "batch",
+        "timeout_s": "90.5",
+        "max_parallel": "",
+    }
+    for form in (
+        {"action": "hold"},
+        {"action": "stop"},
+        {"action": "release"},
+        sent,
+        {"action": "requeue"},
+    ):
         answer = await iris.http.post("/jobs/j1/change", data={"key": "k", **form}, headers=OWN)
         assert (answer.status_code, answer.headers["location"]) == (303, "/jobs/j1")
     hold, stop, release, update, requeue = iris.state.commands[-5:]
-    assert [(one.hold, one.stop) for one in (hold, stop, release)] == [(True, False), (True, True), (False, False)]
+    assert [(one.hold, one.stop) for one in (hold, stop, release)] == [
+        (True, False),
+        (True, True),
+        (False, False),
+    ]
     assert (update.version, msgspec.json.decode(update.patch)) == (
         3,
         {"band": "batch", "timeout_s": 90.5, "max_parallel": None},
@@ -688,7 +858,11 @@ async def test_what_happens_while_a_page_reads_is_not_in_the_future(iris: House)
         """A worker whose last heartbeat has arrived when it is read."""
 
         def __getitem__(self, key: str) -> Any:
-            return datetime.now(UTC).isoformat() if key == "last_heartbeat_at" else super().__getitem__(key)
+            return (
+                datetime.now(UTC).isoformat()
+                if key == "last_heartbeat_at"
+                else super().__getitem__(key)
+            )
 
     iris.state.pages["worker"] = Beating(iris.state.pages["worker"])
     shown = await page(iris, "/workers/w%200")
@@ -702,7 +876,15 @@ async def test_a_task_without_attempts_says_so(iris: House):
 
 async def test_holds_on_the_queue_are_listed_and_released_on_its_page(iris: House):
     assert "Held parts" not in await page(iris, "/queue")
-    hold = {"id": "h3", "user": "mia", "band": None, "label": "team=a", "reason": "quota talks", "jobs": 2, "tasks": 30}
+    hold = {
+        "id": "h3",
+        "user": "mia",
+        "band": None,
+        "label": "team=a",
+        "reason": "quota talks",
+        "jobs": 2,
+        "tasks": 30,
+    }
     made = {"since": "2026-01-02T03:04:05Z", "by": {"name": "ada", "role": "admin"}}
     iris.state.pages["queue_holds"] = {"items": [{**hold, **made}], "next_cursor": None}
     shown = await page(iris, "/queue")
@@ -716,32 +898,64 @@ async def test_holds_on_the_queue_are_listed_and_released_on_its_page(iris: Hous
 @pytest.mark.parametrize(("hold", "button"), [(None, "release"), ("h3", "hold")])
 async def test_a_page_releases_the_hold_of_its_job_only(iris: House, hold: str | None, button: str):
     iris.state.jobs["/a"].gates = [GateView(kind="held", opened_at=None, hold=hold)]
-    shown = (await page(iris, "/jobs/j1")).partition('action="/jobs/j1/change"')[2].partition("</form>")[0]
+    shown = (
+        (await page(iris, "/jobs/j1"))
+        .partition('action="/jobs/j1/change"')[2]
+        .partition("</form>")[0]
+    )
     assert f'value="{button}"' in shown
     assert f'value="{"hold" if hold is None else "release"}"' not in shown
 
 
 async def test_jobs_that_wait_outside_the_queue_stand_on_its_page(iris: House):
     assert "Not in the queue yet" not in await page(iris, "/queue")
-    row = {"job": "/b", "job_id": "j2", "user": "mia", "band": "batch", "submitted_at": None, "tasks": 3}
+    row = {
+        "job": "/b",
+        "job_id": "j2",
+        "user": "mia",
+        "band": "batch",
+        "submitted_at": None,
+        "tasks": 3,
+    }
     reason = {"code": "dependency", "message": "waits for <a> (j1)", "facts": {}}
-    iris.state.pages["gated_jobs"] = {"items": [{**row, "pending_reason": reason}], "next_cursor": "2"}
+    iris.state.pages["gated_jobs"] = {
+        "items": [{**row, "pending_reason": reason}],
+        "next_cursor": "2",
+    }
     shown = await page(iris, "/queue")
-    assert '<a class="name" href="/jobs/j2">/b</a> <span class="faint">3 tasks of mia</span>' in shown
+    assert (
+        '<a class="name" href="/jobs/j2">/b</a> <span class="faint">3 tasks of mia</span>' in shown
+    )
     assert "waits for &lt;a&gt; (j1)" in shown
     assert "iris queue --gated --all" in shown
 
 
 async def test_characters_that_turn_text_around_are_shown_as_escapes(iris: House):
-    """A reason of another user could make its line, and those after it, look like something else."""
+    """A reason of another user could make its line, and those after it, look like something
+    else.
+    """
     reason = {"code": "held", "message": "held: \u202eecirp\u2069 \u200f\u061c", "facts": {}}
-    row = {"job": "/b", "job_id": "j2", "user": "mia", "band": "batch", "submitted_at": None, "tasks": 3}
-    iris.state.pages["gated_jobs"] = {"items": [{**row, "pending_reason": reason}], "next_cursor": None}
+    row = {
+        "job": "/b",
+        "job_id": "j2",
+        "user": "mia",
+        "band": "batch",
+        "submitted_at": None,
+        "tasks": 3,
+    }
+    iris.state.pages["gated_jobs"] = {
+        "items": [{**row, "pending_reason": reason}],
+        "next_cursor": None,
+    }
     assert "held: \\u202eecirp\\u2069 \\u200f\\u061c" in await page(iris, "/queue")
 
 
-async def test_a_page_is_compiled_once_it_was_rendered(iris: House, monkeypatch: pytest.MonkeyPatch):
-    """Where jinja keeps what it has compiled is its own affair: another release may keep it elsewhere."""
+async def test_a_page_is_compiled_once_it_was_rendered(
+    iris: House, monkeypatch: pytest.MonkeyPatch
+):
+    """Where jinja keeps what it has compiled is its own affair: another release may keep it
+    elsewhere.
+    """
     monkeypatch.setattr(environment(), "cache", None)
     compiled.cache_clear()
     await page(iris, "/queue")

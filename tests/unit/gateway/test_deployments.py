@@ -25,7 +25,14 @@ def shown(version: int = 1, **fields: Any) -> bytes:
     """The deployment as the state service shows it."""
     fields.setdefault("template", RouteTemplate(command=("serve",)))
     spec = DeploymentSpec(name="chat", replicas=3, **fields)
-    numbers = {"revision": 1, "replicas": 3, "ready": 0, "available": 0, "live": 0, "version": version}
+    numbers = {
+        "revision": 1,
+        "replicas": 3,
+        "ready": 0,
+        "available": 0,
+        "live": 0,
+        "version": version,
+    }
     whole = DeploymentView(
         id="d1",
         name="chat",
@@ -76,7 +83,9 @@ async def test_the_same_idempotency_key_is_the_same_request(chat: House):
     ):
         chat.state.commands.clear()
         for key in ("one", "one", "two"):
-            await chat.http.request(method, f"/v1/deployments{path}", json=body, headers={"Idempotency-Key": key})
+            await chat.http.request(
+                method, f"/v1/deployments{path}", json=body, headers={"Idempotency-Key": key}
+            )
         one, again, two = (command.request_id for command in chat.state.commands)
         assert one == again != two
 
@@ -93,9 +102,15 @@ async def test_masked_values_are_kept_by_a_patch_and_refused_in_one(chat: House)
     template = RouteTemplate(command=("serve",), env={"API_TOKEN": "***", "MODE": "x"})
     chat.state.scripted["deployment"] = Answer("ok", shown(7, template=template))
     read = (await chat.http.get("/v1/deployments/chat")).json()["spec"]["template"]
-    answer = await chat.http.patch("/v1/deployments/chat", json={"template": {**read, "command": ["v2"]}})
+    answer = await chat.http.patch(
+        "/v1/deployments/chat", json={"template": {**read, "command": ["v2"]}}
+    )
     [mistake] = answer.json()["errors"]
-    assert (answer.status_code, mistake["pointer"], mistake["code"]) == (422, "/template/env/API_TOKEN", "masked")
+    assert (answer.status_code, mistake["pointer"], mistake["code"]) == (
+        422,
+        "/template/env/API_TOKEN",
+        "masked",
+    )
     assert (await patched(chat, {"template": {"command": ["v2"], "env": {"MODE": "y"}}}))[0] == 200
 
 
@@ -105,7 +120,11 @@ async def test_every_mistake_of_a_deployment_is_listed_at_once(iris: House):
         "replicas": -1,
         "zz": 1,
         "port": "web",
-        "template": {"command": ["a", 7], "env": {"A": 1, "": "x"}, "probe": {"interval_s": 0, "kind": "ping"}},
+        "template": {
+            "command": ["a", 7],
+            "env": {"A": 1, "": "x"},
+            "probe": {"interval_s": 0, "kind": "ping"},
+        },
         "update": {"max_surge": "2x"},
     }
     answer = await iris.http.post("/v1/deployments", json=body)
@@ -160,13 +179,18 @@ async def test_a_patch_becomes_the_command_for_what_it_changes(
         ({"paused": True, "replicas": 3}, [""]),
         ([], [""]),
         ({"replicas": "3"}, ["/replicas"]),
-        ({"replicas": 5000, "template": {"command": [], "x": 1}}, ["/replicas", "/template/command", "/template/x"]),
+        (
+            {"replicas": 5000, "template": {"command": [], "x": 1}},
+            ["/replicas", "/template/command", "/template/x"],
+        ),
         ({"template": {"command": None}}, ["/template/command"]),
         ({"name": "other"}, ["/name"]),
         ({"paused": 1, "port": "web"}, ["/paused", "/port"]),
     ],
 )
-async def test_every_mistake_of_a_patch_is_listed_at_once(chat: House, body: object, pointers: list[str]):
+async def test_every_mistake_of_a_patch_is_listed_at_once(
+    chat: House, body: object, pointers: list[str]
+):
     answer = await chat.http.patch("/v1/deployments/chat", json=body)
     assert sorted(mistake["pointer"] for mistake in answer.json()["errors"]) == pointers
     assert (answer.status_code, chat.state.commands) == (422, [])
@@ -176,10 +200,14 @@ async def test_a_change_is_of_the_version_that_was_shown(chat: House):
     tag = (await chat.http.get("/v1/deployments/chat")).headers["etag"]
     status, command = await patched(chat, {"replicas": 5}, **{"If-Match": tag})
     assert (tag, status, command.version) == ('"7"', 200, 7)
-    chat.state.scripted["DeployCommand"] = refusal("precondition_failed", "chat has been changed since")
+    chat.state.scripted["DeployCommand"] = refusal(
+        "precondition_failed", "chat has been changed since"
+    )
     for method in ("PATCH", "DELETE"):
         body = {"replicas": 5} if method == "PATCH" else None
-        answer = await chat.http.request(method, "/v1/deployments/chat", json=body, headers={"If-Match": tag})
+        answer = await chat.http.request(
+            method, "/v1/deployments/chat", json=body, headers={"If-Match": tag}
+        )
         assert (answer.status_code, answer.json()["detail"]) == (412, "chat has been changed since")
 
 
@@ -198,7 +226,11 @@ async def test_reads_are_those_of_the_state_service(iris: House):
     assert listed == {"what": "deployments", "status": "ready", "user": "ada", "limit": 7}
     for part in ("routes", "history"):
         found = (await iris.http.get(f"/v1/deployments/chat/{part}?limit=5")).json()
-        assert (found["what"], found["deployment"], found["limit"]) == (f"deployment_{part}", "chat", 5)
+        assert (found["what"], found["deployment"], found["limit"]) == (
+            f"deployment_{part}",
+            "chat",
+            5,
+        )
     assert (await iris.http.get("/v1/deployments/chat/why")).json()["what"] == "deployment_why"
     assert (await iris.http.get("/v1/deployments?status=READY")).status_code == 422
 
@@ -214,13 +246,17 @@ async def test_nobody_deploys_for_another_and_a_worker_changes_none():
             ("w0", ("DELETE", "/v1/deployments/chat", None)),
         ):
             method, path, body = ask
-            answer = await iris.http.request(method, path, json=body, headers={"Authorization": f"Bearer {who}"})
+            answer = await iris.http.request(
+                method, path, json=body, headers={"Authorization": f"Bearer {who}"}
+            )
             assert (answer.status_code, iris.state.commands) == (403, [])
 
 
 async def test_events_of_one_deployment_are_its_own_and_its_routes(iris: House):
     for name in ("chat", "other"):
-        its = DeploymentEvent(deployment=name, state="ready", previous="scaling", revision=1, at_ms=1, seq=1)
+        its = DeploymentEvent(
+            deployment=name, state="ready", previous="scaling", revision=1, at_ms=1, seq=1
+        )
         await iris.state.streams.publish(event("deployment", "ready"), to_json(its))
         route = RouteEvent(
             route="r1-1",

@@ -9,7 +9,9 @@ from tests.support.gateway import House
 
 
 def chat(version: int, *ports: int) -> Discovery:
-    return Discovery("chat", version, tuple(DiscoveredRoute(f"r1-{port}", f"10.0.0.1:{port}") for port in ports))
+    return Discovery(
+        "chat", version, tuple(DiscoveredRoute(f"r1-{port}", f"10.0.0.1:{port}") for port in ports)
+    )
 
 
 async def put(iris: House, value: Discovery, expected: int = 0) -> int:
@@ -28,7 +30,8 @@ async def test_prometheus_gets_every_route_as_a_target(iris: House):
     labels = {"__meta_iris_deployment": "chat", "__meta_iris_state": "healthy"}
     assert (answer.status_code, answer.headers["content-type"]) == (200, "application/json")
     assert answer.json() == [
-        {"targets": [f"10.0.0.1:{port}"], "labels": {**labels, "__meta_iris_route": f"r1-{port}"}} for port in (80, 81)
+        {"targets": [f"10.0.0.1:{port}"], "labels": {**labels, "__meta_iris_route": f"r1-{port}"}}
+        for port in (80, 81)
     ]
 
 
@@ -48,7 +51,9 @@ async def test_a_value_that_cannot_be_read_leaves_the_others_alone(iris: House):
 async def test_a_deployments_set_is_answered_now_or_when_it_changes(iris: House):
     revision = await put(iris, chat(1, 80))
     assert (await iris.http.get("/v1/deployments/chat/discovery")).json()["version"] == 1
-    waiting = asyncio.create_task(iris.http.get("/v1/deployments/chat/discovery", params={"after": 1}))
+    waiting = asyncio.create_task(
+        iris.http.get("/v1/deployments/chat/discovery", params={"after": 1})
+    )
     for _ in range(5):
         await asyncio.sleep(0)
     assert not waiting.done()
@@ -63,7 +68,9 @@ async def test_a_deployment_nobody_knows_is_not_found(iris: House):
 
 async def test_who_waits_for_a_change_is_answered_when_the_gateway_stops(iris: House):
     await put(iris, chat(1, 80))
-    waiting = asyncio.create_task(iris.http.get("/v1/deployments/chat/discovery", params={"after": 1}))
+    waiting = asyncio.create_task(
+        iris.http.get("/v1/deployments/chat/discovery", params={"after": 1})
+    )
     for _ in range(5):
         await asyncio.sleep(0)
     assert not waiting.done()

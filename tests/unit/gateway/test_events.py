@@ -81,15 +81,27 @@ async def test_pages_meet_without_a_gap_in_both_directions(iris: House):
 
 
 async def test_few_events_of_a_type_are_found_among_many_others(iris: House):
-    """The server knows where they are; by reading all, a page ended before them. Dense ones are read in parts."""
+    """The server knows where they are; by reading all, a page ended before them. Dense ones are
+    read in parts.
+    """
     stored = iris.memory.streams["IRIS_EVENTS"]
-    for state, count in (("failed", 2), ("running", 30_000), ("killed", 5000), ("running", 30_000), ("failed", 1)):
+    for state, count in (
+        ("failed", 2),
+        ("running", 30_000),
+        ("killed", 5000),
+        ("running", 30_000),
+        ("failed", 1),
+    ):
         for _ in range(count):
             stored.store(f"task.state.{state}", b"{}", {})
     assert await ids(iris, "type=task.state.failed&limit=3") == ["65003", "2", "1"]
     assert await ids(iris, "type=task.state.failed,job&limit=3&order=asc") == ["1", "2", "65003"]
     page = (await iris.http.get("/v1/events?type=task.state.killed&limit=500")).json()
-    assert (page["items"][0]["id"], page["items"][-1]["id"], page["next_cursor"]) == ("35002", "34503", "e34503")
+    assert (page["items"][0]["id"], page["items"][-1]["id"], page["next_cursor"]) == (
+        "35002",
+        "34503",
+        "e34503",
+    )
     assert await ids(iris, "type=task.state.killed&cursor=e30004") == ["30003"]
 
 
@@ -111,14 +123,20 @@ async def test_a_page_of_events_says_that_it_has_not_searched_all(iris: House):
     for _ in range(25_000):
         stored.store("task.state.failed", b'{"worker":"w2"}', {})
     page = (await iris.http.get("/events?kind=task&state=failed&worker=w1")).text
-    assert "None among the newest events that were searched; the next page searches older ones." in page
+    assert (
+        "None among the newest events that were searched; the next page searches older ones."
+        in page
+    )
     assert 'rel="next"' in page
     assert "No such event is kept." not in page
 
 
 def test_the_subjects_of_a_filter_do_not_overlap():
     """The server refuses a consumer of subjects that do."""
-    assert Filter(("task.state", "task.state.failed", "job", "job", "job.state")).subjects == ("task.state.>", "job.>")
+    assert Filter(("task.state", "task.state.failed", "job", "job", "job.state")).subjects == (
+        "task.state.>",
+        "job.>",
+    )
     assert EVERYTHING.subjects == Filter(within="/a", worker="w0").subjects == ()
     assert Filter(deployment="chat").subjects == ("deployment.>", "route.>")
     assert Filter(("job",), deployment="chat").subjects == ("job.>",)
@@ -144,11 +162,16 @@ async def test_the_events_of_a_deployment_that_is_not_there_are_not_found(iris: 
     iris.state.scripted["deployment"] = refusal("not_found", "there is no deployment nope")
     for more in ("", "&follow=true"):
         refused = await iris.http.get(f"/v1/events?deployment=nope{more}")
-        assert (refused.status_code, refused.json()["detail"]) == (404, "there is no deployment nope")
+        assert (refused.status_code, refused.json()["detail"]) == (
+            404,
+            "there is no deployment nope",
+        )
 
 
 def test_events_of_a_run_are_those_of_its_record_and_of_what_was_below_it():
-    """Of three runs of a name, each with a child; the last one is an event of an earlier release, which tells no id."""
+    """Of three runs of a name, each with a child; the last one is an event of an earlier release,
+    which tells no id.
+    """
     bodies = [
         *(f'{{"job":"/a","job_id":"j{number}"}}' for number in (1, 3, 5)),
         *(f'{{"job":"/a/b","job_id":"j{number}"}}' for number in (2, 4, 6)),
@@ -183,10 +206,17 @@ async def test_an_invalid_filter_is_refused(iris: House, query: str):
 
 
 async def test_a_refused_type_names_those_there_are(iris: House):
-    [mistake] = (await iris.http.get("/v1/events?type=task.state,task.state.runing")).json()["errors"]
+    [mistake] = (await iris.http.get("/v1/events?type=task.state,task.state.runing")).json()[
+        "errors"
+    ]
     assert mistake["message"] == "cannot be 'task.state.runing'"
-    assert mistake["hint"].startswith("did you mean task.state.running? one or more of task, job, session,")
-    assert "queue.state, task.notice, job.spec, or of these with a state, as task.state.running" in mistake["hint"]
+    assert mistake["hint"].startswith(
+        "did you mean task.state.running? one or more of task, job, session,"
+    )
+    assert (
+        "queue.state, task.notice, job.spec, or of these with a state, as task.state.running"
+        in mistake["hint"]
+    )
 
 
 async def test_a_page_after_a_position_ends_there_and_is_gone_beyond_the_end(iris: House):
@@ -196,7 +226,9 @@ async def test_a_page_after_a_position_ends_there_and_is_gone_beyond_the_end(iri
     assert await ids(iris, "after=4&order=desc") == ["6", "5"]
     assert await ids(iris, "after=6") == []
     page = (await iris.http.get("/v1/events?after=3&order=desc&limit=2")).json()
-    rest = (await iris.http.get(f"/v1/events?after=3&order=desc&limit=2&cursor={page['next_cursor']}")).json()
+    rest = (
+        await iris.http.get(f"/v1/events?after=3&order=desc&limit=2&cursor={page['next_cursor']}")
+    ).json()
     assert ([item["id"] for item in rest["items"]], rest["next_cursor"]) == (["4"], None)
     for order in ("", "&order=asc", "&order=desc"):
         beyond = await iris.http.get(f"/v1/events?after=7{order}")
@@ -221,7 +253,9 @@ async def test_a_stream_goes_on_behind_the_last_event_seen():
     async with house() as iris, listening(iris) as http:
         for number in range(5):
             await iris.state.tell_job(f"/a{number}", "pending")
-        async with http.stream("GET", "/v1/events", headers={**SSE, "Last-Event-ID": "2"}) as response:
+        async with http.stream(
+            "GET", "/v1/events", headers={**SSE, "Last-Event-ID": "2"}
+        ) as response:
             assert [event["id"] for event in await some(response, 3)] == ["3", "4", "5"]
 
 
@@ -286,7 +320,11 @@ SILENT, EVENTS, LONG = 10, 1000, "a" * 8000  # more than systems buffer for a co
 
 
 async def test_watchers_that_do_not_read_are_cut_off_and_others_miss_nothing():
-    async with house(unread_s=3.0) as iris, listening(iris, unread_s=3.0) as http, AsyncExitStack() as held:
+    async with (
+        house(unread_s=3.0) as iris,
+        listening(iris, unread_s=3.0) as http,
+        AsyncExitStack() as held,
+    ):
         for _ in range(SILENT):
             held.callback((await watching_silently(http)).close)
         await rounds_until(lambda: iris.gateway.watching == SILENT)
@@ -330,17 +368,29 @@ async def test_two_hundred_watchers_each_miss_nothing():
 
 
 async def test_a_draining_gateway_ends_its_streams():
-    async with house() as iris, listening(iris) as http, http.stream("GET", "/v1/events", headers=SSE) as response:
+    async with (
+        house() as iris,
+        listening(iris) as http,
+        http.stream("GET", "/v1/events", headers=SSE) as response,
+    ):
         await iris.gateway.feed.close()
         assert (await response.aread()).startswith(b"retry")
 
 
 async def test_a_stream_ends_before_it_tells_a_revoked_token_more():
-    keyring = parse_tokens(f"ada user {sha256(b's-ada').hexdigest()}\nmia user {sha256(b's-mia').hexdigest()}")
-    async with house(keyring, token_file="tokens") as iris, listening(iris) as http, AsyncExitStack() as stack:
+    keyring = parse_tokens(
+        f"ada user {sha256(b's-ada').hexdigest()}\nmia user {sha256(b's-mia').hexdigest()}"
+    )
+    async with (
+        house(keyring, token_file="tokens") as iris,
+        listening(iris) as http,
+        AsyncExitStack() as stack,
+    ):
         opened = [
             await stack.enter_async_context(
-                http.stream("GET", "/v1/events", headers={**SSE, "Authorization": f"Bearer s-{who}"})
+                http.stream(
+                    "GET", "/v1/events", headers={**SSE, "Authorization": f"Bearer s-{who}"}
+                )
             )
             for who in ("ada", "mia")
         ]
@@ -364,16 +414,22 @@ async def test_one_users_streams_leave_room_for_anothers():
         async with http.stream("GET", "/v1/events", headers=SSE) as response:
             await anext(response.aiter_bytes())
             refused = await http.get("/v1/events", headers=SSE)
-            async with http.stream("GET", "/v1/events", headers={**SSE, "X-Iris-User": "bob"}) as other:
+            async with http.stream(
+                "GET", "/v1/events", headers={**SSE, "X-Iris-User": "bob"}
+            ) as other:
                 assert other.status_code == 200
         await rounds_until(lambda: not iris.gateway.streams)
     assert (refused.status_code, refused.headers["retry-after"]) == (429, "1")
 
 
 async def test_a_stream_counts_from_when_it_is_allowed_to_when_it_is_dropped():
-    """Two that were asked for at a time were both allowed, since each counted once its first byte was sent."""
+    """Two that were asked for at a time were both allowed, since each counted once its first byte
+    was sent.
+    """
     async with house(watchers_per_user=1) as iris:
-        call: Any = SimpleNamespace(gateway=iris.gateway, caller=SimpleNamespace(user="ann"), request=None)
+        call: Any = SimpleNamespace(
+            gateway=iris.gateway, caller=SimpleNamespace(user="ann"), request=None
+        )
         allowed = stream(call, frames(httpx.Response(200)))  # type: ignore[arg-type]
         with pytest.raises(ProblemResponse, match="ann has 1 streams open"):
             stream(call, frames(httpx.Response(200)))  # type: ignore[arg-type]
@@ -418,7 +474,9 @@ async def test_who_comes_while_a_feed_goes_to_rest_is_read_for(monkeypatch: pyte
 
 
 @pytest.mark.parametrize("path", ["/v1/events", "/v1/jobs/a/results", "/changes"])
-async def test_a_stream_of_events_that_cannot_be_read_now_is_refused_for_now(iris: House, path: str):
+async def test_a_stream_of_events_that_cannot_be_read_now_is_refused_for_now(
+    iris: House, path: str
+):
     for feed in (iris.gateway.feed, iris.gateway.ends):
         await feed.close()
     iris.gateway.feed = iris.gateway.ends = Feed(iris.gateway.feed.streams)
@@ -433,7 +491,9 @@ async def test_a_gateway_that_is_about_to_end_opens_no_stream(iris: House):
     response = await iris.http.get("/v1/events", headers={"accept": "text/event-stream"})
     iris.gateway.closing = True
     again = await iris.http.get("/v1/events", headers={"accept": "text/event-stream"})
-    assert [(r.status_code, r.headers["retry-after"]) for r in (response, again)] == [(503, "1")] * 2
+    assert [(r.status_code, r.headers["retry-after"]) for r in (response, again)] == [
+        (503, "1")
+    ] * 2
 
 
 async def test_amendments_holds_and_notices_are_kinds_of_their_own(iris: House):
@@ -445,5 +505,10 @@ async def test_amendments_holds_and_notices_are_kinds_of_their_own(iris: House):
     }
     for subject, body in bodies.items():
         await iris.state.streams.publish(subject, body)
-    for kind, wanted in (("job.spec", ["1"]), ("queue", ["2"]), ("task.notice.drain", ["3"]), ("task", ["4", "3"])):
+    for kind, wanted in (
+        ("job.spec", ["1"]),
+        ("queue", ["2"]),
+        ("task.notice.drain", ["3"]),
+        ("task", ["4", "3"]),
+    ):
         assert await ids(iris, f"type={kind}") == wanted

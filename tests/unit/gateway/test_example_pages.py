@@ -1,4 +1,6 @@
-"""Pages of a cluster in the middle of a day: what has failed comes first, filters, hosts as tiles, events."""
+"""Pages of a cluster in the middle of a day: what has failed comes first, filters, hosts as tiles,
+events.
+"""
 
 from __future__ import annotations
 
@@ -57,14 +59,18 @@ async def test_failures_are_grouped_by_the_line_that_tasks_share(iris: House):
 
 async def test_peak_memory_stands_beside_what_the_job_requests(iris: House):
     assert re.search(
-        r"<dt>peak memory</dt><dd><a [^>]*>[\d.]+[MG]iB</a> of 4GiB asked</dd>", await page(iris, job(SWEEP))
+        r"<dt>peak memory</dt><dd><a [^>]*>[\d.]+[MG]iB</a> of 4GiB asked</dd>",
+        await page(iris, job(SWEEP)),
     )
     assert "peak memory" in await page(iris, f"/tasks/{quote(SWEEP + '/4', safe='')}")
 
 
 async def test_what_a_job_has_used_at_most_is_said_once(iris: House):
     text = await page(iris, job(SWEEP))
-    assert [text.count(words) for words in ("<dt>peak memory</dt>", "<dt>most memory</dt>")] == [1, 0]
+    assert [text.count(words) for words in ("<dt>peak memory</dt>", "<dt>most memory</dt>")] == [
+        1,
+        0,
+    ]
 
 
 async def test_users_have_bars_of_their_limits_and_without_one_of_the_cluster(iris: House):
@@ -75,7 +81,10 @@ async def test_users_have_bars_of_their_limits_and_without_one_of_the_cluster(ir
 
 
 async def test_a_gang_is_shown_as_one_and_a_plain_job_is_not(iris: House):
-    assert ['class="gantt gang"' in await page(iris, job(name)) for name in (GANG, SWEEP)] == [True, False]
+    assert ['class="gantt gang"' in await page(iris, job(name)) for name in (GANG, SWEEP)] == [
+        True,
+        False,
+    ]
 
 
 async def test_a_parent_shows_the_tree_of_its_child_jobs(iris: House):
@@ -87,7 +96,10 @@ async def test_a_parent_shows_the_tree_of_its_child_jobs(iris: House):
 async def test_jobs_are_filtered_by_when_they_were_submitted():
     async with house() as later:
         await show_example(later, time.time_ns() // 1_000_000 - 1_800_000)
-        shown = [await page(later, f"/jobs?name_prefix=/ada/sweep&since={since}") for since in ("hour", "day", "")]
+        shown = [
+            await page(later, f"/jobs?name_prefix=/ada/sweep&since={since}")
+            for since in ("hour", "day", "")
+        ]
         assert [SWEEP in text for text in shown] == [False, True, True]
         assert WAITING in await page(later, "/jobs?since=hour")
         assert '<option value="hour" selected>' in shown[0]
@@ -104,7 +116,10 @@ async def test_jobs_are_sorted_by_column_links_which_keep_the_filters(iris: Hous
     assert link is not None
     by_name = await page(iris, "/jobs?" + link[1].replace("&amp;", "&"))
     assert named(by_name) == sorted(named(text))
-    assert '<th class="c-job" aria-sort="ascending"><a href="?state=failed&amp;user=ada&amp;order=-name">' in by_name
+    assert (
+        '<th class="c-job" aria-sort="ascending"><a href="?state=failed&amp;user=ada&amp;order=-name">'
+        in by_name
+    )
     assert 'href="?user=ada&amp;order=name">All' in by_name
     assert '<option value="name" selected>' in by_name
 
@@ -122,8 +137,13 @@ async def test_sorted_jobs_go_on_to_the_next_page_and_leave_none_out(iris: House
 
 
 async def test_the_way_up_from_a_job_leads_to_its_parent_or_its_siblings(iris: House):
-    assert '<p class="crumb"><a href="/jobs?name_prefix=/ada/">/ada</a>' in await page(iris, job(SWEEP))
-    assert re.search(r'<p class="crumb"><a href="/jobs/j\d+">/lin/nightly', await page(iris, job(f"{PIPELINE}/train")))
+    assert '<p class="crumb"><a href="/jobs?name_prefix=/ada/">/ada</a>' in await page(
+        iris, job(SWEEP)
+    )
+    assert re.search(
+        r'<p class="crumb"><a href="/jobs/j\d+">/lin/nightly',
+        await page(iris, job(f"{PIPELINE}/train")),
+    )
 
 
 async def test_what_a_whole_job_waits_for_is_said_once(iris: House):
@@ -138,7 +158,10 @@ async def test_sessions_are_those_of_gangs(iris: House):
 
 async def test_sessions_say_in_words_why_they_wait_and_why_they_began_again(iris: House):
     text = await page(iris, "/sessions")
-    assert '<p class="reason">slice-b, slice-c and slice-d have hosts in use; it needs 4 free hosts of one' in text
+    assert (
+        '<p class="reason">slice-b, slice-c and slice-d have hosts in use; it needs 4 free hosts of one'
+        in text
+    )
     assert '<p class="reason">began again: task 2 had a worker failure</p>' in text
     history = (await page(iris, job(GANG))).partition('id="history"')[2]
     assert "the gang waits for hosts again" in history
@@ -149,7 +172,9 @@ async def test_a_lost_host_says_what_it_ran_and_what_became_of_it(iris: House):
     text = await page(iris, "/workers/slice-d-w2")
     lost = text[text.index('id="lost"') : text.index('id="tasks"')]
     told = re.sub(r"\s+", " ", re.sub(r"<[^>]*>", "", lost))
-    assert re.search(rf"{GANG}/2 was running until \d+ min ago; now running on slice-a-w2", told), told
+    assert re.search(rf"{GANG}/2 was running until \d+ min ago; now running on slice-a-w2", told), (
+        told
+    )
     assert 'id="lost"' not in await page(iris, "/workers/slice-a-w0")
 
 
@@ -157,7 +182,8 @@ async def test_hosts_are_tiles_and_a_table_by_state(iris: House):
     text = await page(iris, "/workers")
     assert [len(re.findall(rf'<a class="{kind} ', text)) for kind in ("tile", "host")] == [12, 16]
     assert re.search(
-        r'<a class="tile level-0 off draining" href="/workers/cpu-12" title="cpu-12: draining, 0 tasks, 0 % held"', text
+        r'<a class="tile level-0 off draining" href="/workers/cpu-12" title="cpu-12: draining, 0 tasks, 0 % held"',
+        text,
     )
     assert re.search(r'href="\?state=lost#hosts">lost <b>1</b>', text)
     assert rows(await page(iris, "/workers?state=lost")) == ['<tr id="w-slice-d-w2">']
@@ -177,7 +203,11 @@ async def test_a_slice_is_one_shape_whose_hosts_show_held_and_lost(iris: House):
 async def test_usage_of_the_last_hour_is_drawn_for_cluster_and_host(iris: House):
     for path in ("/", "/workers/slice-a-w0"):
         text = await page(iris, path)
-        assert re.findall(r'<svg class="area" role="img" aria-label="(\w+): ', text) == ["cpu", "memory", "chips"]
+        assert re.findall(r'<svg class="area" role="img" aria-label="(\w+): ', text) == [
+            "cpu",
+            "memory",
+            "chips",
+        ]
     assert "0% to 100% held in the last hour" in await page(iris, "/workers/slice-a-w0")
 
 
@@ -209,7 +239,9 @@ async def test_the_queue_tells_what_decides_its_order(iris: House):
 
 async def test_many_jobs_are_looked_up_by_one_question_before_they_are_cancelled(iris: House):
     told = len(iris.state.queries)
-    text = await page(iris, "/cancel?job=/ken/tokenize&job=/hedy/vit-huge&job=/mia/augment&job=/ada/gone")
+    text = await page(
+        iris, "/cancel?job=/ken/tokenize&job=/hedy/vit-huge&job=/mia/augment&job=/ada/gone"
+    )
     assert [query.what for query in iris.state.queries[told:]] == ["named_jobs"]
     assert "Cancel 3 jobs?" in text
     assert "there is no such job" in text

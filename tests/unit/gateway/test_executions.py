@@ -25,7 +25,9 @@ async def test_a_command_that_no_worker_was_asked_for_may_be_started_again(iris:
     assert (refused.json()["retryable"], refused.headers["retry-after"]) == (True, "1")
 
 
-async def test_a_command_that_a_silent_worker_may_have_started_may_not(iris: House, monkeypatch: pytest.MonkeyPatch):
+async def test_a_command_that_a_silent_worker_may_have_started_may_not(
+    iris: House, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr("iris_gateway.api.work.executions._ANSWER_S", 0.1)
     await iris.memory.connect("w0").bus.subscribe(subjects.execution("w0"), lambda message: None)
     refused = await start(iris)
@@ -33,8 +35,14 @@ async def test_a_command_that_a_silent_worker_may_have_started_may_not(iris: Hou
     assert (refused.json()["retryable"], "retry-after" in refused.headers) == (False, False)
 
 
-@pytest.mark.parametrize(("worker", "status"), [("w" * 5000, 404), ("w%0A", 404), ("%F0%9F%92%A9" * 250, 503)])
-async def test_an_execution_of_a_long_name_ends_no_connection(iris: House, worker: str, status: int):
-    """Its worker is part of a subject, and NATS ends the connection of who sends one that is too long."""
+@pytest.mark.parametrize(
+    ("worker", "status"), [("w" * 5000, 404), ("w%0A", 404), ("%F0%9F%92%A9" * 250, 503)]
+)
+async def test_an_execution_of_a_long_name_ends_no_connection(
+    iris: House, worker: str, status: int
+):
+    """Its worker is part of a subject, and NATS ends the connection of who sends one that is too
+    long.
+    """
     answer = await iris.http.post(f"/v1/executions/x.{worker}", json={})
     assert answer.status_code == status

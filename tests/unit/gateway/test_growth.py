@@ -18,7 +18,14 @@ async def test_calls_are_added_once_their_arguments_are_stored(iris: House):
     assert (unstored.status_code, unstored.json()["errors"][0]["pointer"]) == (422, "/segments")
     assert (added.status_code, added.json()["name"]) == (200, "/m")
     command = iris.state.commands[-1]
-    assert (command.job, command.offset, command.segments, command.firsts, command.count, command.close) == (
+    assert (
+        command.job,
+        command.offset,
+        command.segments,
+        command.firsts,
+        command.count,
+        command.close,
+    ) == (
         *("/m", 1, (DIGEST,), (1,), 2),
         False,
     )
@@ -26,9 +33,15 @@ async def test_calls_are_added_once_their_arguments_are_stored(iris: House):
 
 async def test_a_map_is_closed_with_a_reason_and_kept_open_with_nothing(iris: House):
     await iris.submit("/m")
-    answers = [await iris.http.post("/v1/jobs/j1/calls", json=body) for body in ({"close": True, "reason": "x"}, {})]
+    answers = [
+        await iris.http.post("/v1/jobs/j1/calls", json=body)
+        for body in ({"close": True, "reason": "x"}, {})
+    ]
     assert [answer.status_code for answer in answers] == [200, 200]
-    assert [(c.close, c.reason, c.count) for c in iris.state.commands[-2:]] == [(True, "x", 0), (False, "", 0)]
+    assert [(c.close, c.reason, c.count) for c in iris.state.commands[-2:]] == [
+        (True, "x", 0),
+        (False, "", 0),
+    ]
 
 
 async def test_calls_are_added_to_a_map_without_a_first_task(iris: House):

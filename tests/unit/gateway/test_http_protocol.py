@@ -23,7 +23,9 @@ async def gateway(**settings):
 
 
 async def connect(http: httpx.AsyncClient, sent: bytes = b"") -> asyncio.StreamReader:
-    """A connection on which this is there before the gateway accepts it, however busy the host is."""
+    """A connection on which this is there before the gateway accepts it, however busy the host
+    is.
+    """
     there = socket.create_connection((http.base_url.host, http.base_url.port))
     there.sendall(sent)
     reader, writer = await asyncio.open_connection(sock=there)
@@ -52,7 +54,9 @@ REFUSED = b"POST /nothing HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: 1000\r\
 
 
 async def serves(http: httpx.AsyncClient) -> bool:
-    """Whether a request that arrives as a whole is answered, and not turned away before it was read."""
+    """Whether a request that arrives as a whole is answered, and not turned away before it was
+    read.
+    """
     try:
         answer = await ended(await connect(http, HEAD + b"connection: close\r\n\r\n"))
     except ConnectionResetError:
@@ -71,7 +75,9 @@ async def test_a_head_that_does_not_come_is_not_waited_for(sent: bytes):
 async def test_a_connection_on_which_nothing_is_sent_is_closed_and_not_counted():
     async with gateway(head_s=0.2) as http:
         assert await ended(await connect(http)) == b""
-        metrics = await ended(await connect(http, get(HOST, b"Connection: close", target=b"/metrics")))
+        metrics = await ended(
+            await connect(http, get(HOST, b"Connection: close", target=b"/metrics"))
+        )
     assert metrics.startswith(b"HTTP/1.1 200 ")
     assert b'code="timeout"' not in metrics
 
@@ -102,7 +108,9 @@ async def test_a_crowd_of_slow_heads_is_let_go_and_who_speaks_is_answered():
 
 async def test_a_body_may_take_longer_than_a_head():
     async with gateway(head_s=0.05) as http:
-        head = b"PUT /v1/bundles/%b HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: 2\r\n" % (b"0" * 64)
+        head = b"PUT /v1/bundles/%b HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: 2\r\n" % (
+            b"0" * 64
+        )
         upload = await connect(http, head + b"connection: close\r\n\r\nx")
         for _ in range(3):
             assert await ended(await connect(http, HEAD))
@@ -138,7 +146,11 @@ async def test_an_idle_gateway_wakes_once_a_second_and_exits_when_told(iris: Hou
 
 
 def get(*fields: bytes, target: bytes = b"/healthz", version: bytes = b"1.1") -> bytes:
-    return b"GET %b HTTP/%b\r\n%b\r\n" % (target, version, b"".join(b"%b\r\n" % field for field in fields))
+    return b"GET %b HTTP/%b\r\n%b\r\n" % (
+        target,
+        version,
+        b"".join(b"%b\r\n" % field for field in fields),
+    )
 
 
 HOST, CHUNKED = b"Host: 127.0.0.1", b"Transfer-Encoding: chunked"
@@ -151,7 +163,10 @@ UNREADABLE = {
         get(HOST, b"Authorization: a", b"Authorization: b"),
         "it has 2 Authorization fields, at most 1 is allowed",
     ),
-    "two lengths": (get(HOST, b"Content-Length: 1", b"Content-Length: 1"), "Duplicate Content-Length"),
+    "two lengths": (
+        get(HOST, b"Content-Length: 1", b"Content-Length: 1"),
+        "Duplicate Content-Length",
+    ),
     "length and coding": (
         get(HOST, b"Content-Length: 1", CHUNKED),
         "Transfer-Encoding can't be present with Content-Length",
@@ -171,8 +186,12 @@ UNREADABLE = {
 }
 TOO_LARGE = {
     "field x has 17005 bytes, at most 16384 are accepted": get(HOST, b"X: %b" % (b"a" * 17_000)),
-    "the target has 17009 bytes, at most 16384 are accepted": get(HOST, target=b"/healthz?%b" % (b"a" * 17_000)),
-    "the head has 251 fields, at most 200 are accepted": get(HOST, *(b"X%d: a" % number for number in range(250))),
+    "the target has 17009 bytes, at most 16384 are accepted": get(
+        HOST, target=b"/healthz?%b" % (b"a" * 17_000)
+    ),
+    "the head has 251 fields, at most 200 are accepted": get(
+        HOST, *(b"X%d: a" % number for number in range(250))
+    ),
     "the head has 70505 bytes, at most 65536 are accepted": get(
         HOST, *(b"X%d: %b" % (number, b"a" * 1000) for number in range(70))
     ),
@@ -194,7 +213,9 @@ async def problem(http: httpx.AsyncClient, sent: bytes) -> dict[str, object]:
 async def test_a_request_that_could_be_read_in_two_ways_is_malformed():
     async with gateway() as http:
         found = {name: await problem(http, sent) for name, (sent, _) in UNREADABLE.items()}
-    why = {name: f"the request is not valid HTTP: {detail}" for name, (_, detail) in UNREADABLE.items()}
+    why = {
+        name: f"the request is not valid HTTP: {detail}" for name, (_, detail) in UNREADABLE.items()
+    }
     assert {name: document["detail"] for name, document in found.items()} == why
     assert {document["code"] for document in found.values()} == {"malformed"}
 
@@ -217,7 +238,11 @@ async def test_a_head_without_an_end_is_not_kept():
     assert answer.startswith(b"HTTP/1.1 431 ")
 
 
-UPLOAD = b"PUT /v1/bundles/%b HTTP/1.1\r\n%b\r\nConnection: close\r\n%b\r\n\r\n" % (b"0" * 64, HOST, CHUNKED)
+UPLOAD = b"PUT /v1/bundles/%b HTTP/1.1\r\n%b\r\nConnection: close\r\n%b\r\n\r\n" % (
+    b"0" * 64,
+    HOST,
+    CHUNKED,
+)
 
 
 async def test_fields_after_a_body_are_dropped_and_limited():
@@ -249,23 +274,33 @@ def test_what_the_gateway_itself_raises_is_logged_and_not_shown(caplog: pytest.L
 
 async def test_a_large_head_and_one_of_http_1_0_without_host_are_answered():
     async with gateway() as http:
-        large = get(HOST, b"Connection: close", *(b"X%d: %b" % (number, b"a" * 15_000) for number in range(4)))
+        large = get(
+            HOST,
+            b"Connection: close",
+            *(b"X%d: %b" % (number, b"a" * 15_000) for number in range(4)),
+        )
         assert (await ended(await connect(http, large))).startswith(b"HTTP/1.1 200 ")
         assert (await ended(await connect(http, get(version=b"1.0")))).startswith(b"HTTP/1.1 200 ")
 
 
 async def test_what_follows_a_request_is_not_answered_in_its_place():
     async with gateway() as http:
-        assert await ended(await connect(http, get(HOST, target=b"/v1/jobs") + b"\0\r\n\r\n")) == b""
+        assert (
+            await ended(await connect(http, get(HOST, target=b"/v1/jobs") + b"\0\r\n\r\n")) == b""
+        )
         assert 'code="malformed"' not in (await http.get("/metrics")).text
 
 
-async def test_malformed_requests_are_logged_once_with_an_address_and_counted(caplog: pytest.LogCaptureFixture):
+async def test_malformed_requests_are_logged_once_with_an_address_and_counted(
+    caplog: pytest.LogCaptureFixture,
+):
     async with gateway() as http:
         for _ in range(3):
             await problem(http, get())
         metrics = (await http.get("/metrics")).text
-    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == [
+    assert [
+        record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING
+    ] == [
         "a client at 127.0.0.1 was refused: the request is not valid HTTP: it has no field Host "
         "(1 since the last such line)"
     ]
@@ -276,10 +311,15 @@ def test_the_line_after_a_pause_says_how_many_were_refused(caplog: pytest.LogCap
     connections = Connections(head_s=1.0)
     for now_s in (0.0, 1.0, 9.9, 10.0):
         connections.note("10.0.0.1", "no", now_s)
-    assert [record.args for record in caplog.records] == [("10.0.0.1", "no", 1), ("10.0.0.1", "no", 3)]
+    assert [record.args for record in caplog.records] == [
+        ("10.0.0.1", "no", 1),
+        ("10.0.0.1", "no", 3),
+    ]
 
 
-async def test_an_upgrade_that_is_not_supported_is_ignored_and_not_logged(caplog: pytest.LogCaptureFixture):
+async def test_an_upgrade_that_is_not_supported_is_ignored_and_not_logged(
+    caplog: pytest.LogCaptureFixture,
+):
     async with gateway() as http:
         upgrade = get(HOST, b"Connection: upgrade, close", b"Upgrade: websocket")
         assert (await ended(await connect(http, upgrade))).startswith(b"HTTP/1.1 200 ")

@@ -78,7 +78,9 @@ async def test_the_state_service_checks_the_parent_of_a_job(iris: House):
 async def test_a_trace_context_is_passed_on_and_rubbish_is_not(iris: House):
     good = "00-" + "a" * 32 + "-" + "b" * 16 + "-01"
     await iris.http.post("/v1/jobs", json=SPEC, headers={"traceparent": good})
-    await iris.http.post("/v1/jobs", json={**SPEC, "name": "/b"}, headers={"traceparent": "rubbish"})
+    await iris.http.post(
+        "/v1/jobs", json={**SPEC, "name": "/b"}, headers={"traceparent": "rubbish"}
+    )
     assert [command.traceparent for command in iris.state.commands] == [good, ""]
 
 
@@ -95,11 +97,16 @@ async def test_a_child_with_the_name_of_a_resource_is_not_taken_for_it(iris: Hou
 
 async def test_an_unknown_job_is_not_found(iris: House):
     response = await iris.http.get("/v1/jobs/%2Fnope")
-    assert (response.status_code, response.headers["content-type"]) == (404, "application/problem+json")
+    assert (response.status_code, response.headers["content-type"]) == (
+        404,
+        "application/problem+json",
+    )
 
 
 async def test_filters_and_paging_reach_the_state_service_as_they_were_given(iris: House):
-    filters = "state=running&user=ada&band=batch&name_prefix=/a&label=team=vision&parent=/p&order=-tasks"
+    filters = (
+        "state=running&user=ada&band=batch&name_prefix=/a&label=team=vision&parent=/p&order=-tasks"
+    )
     filters += "&without_routes=true"
     await iris.http.get(f"/v1/jobs?{filters}&limit=7&cursor=12")
     assert iris.state.queries[-1].arguments == {
@@ -144,7 +151,10 @@ async def test_one_task_is_cancelled_by_its_name_or_id(iris: House):
     for task in ("%2Ftrain%2F0", "j1%2F0"):
         answer = await iris.http.post(f"/v1/tasks/{task}/cancel", json={"reason": "enough"})
         assert (answer.status_code, answer.json()["id"]) == (202, "j1")
-    assert [(c.job, c.reason) for c in iris.state.commands[-2:]] == [("/train/0", "enough"), ("j1/0", "enough")]
+    assert [(c.job, c.reason) for c in iris.state.commands[-2:]] == [
+        ("/train/0", "enough"),
+        ("j1/0", "enough"),
+    ]
 
 
 async def test_rerun_makes_a_job_and_says_where(iris: House):
@@ -155,7 +165,11 @@ async def test_rerun_makes_a_job_and_says_where(iris: House):
     assert (response.status_code, response.headers["location"]) == (201, "/v1/jobs/j1")
     command = iris.state.commands[-1]
     assert isinstance(command, RerunJob)
-    assert (command.failed_only, command.env, command.after) == (True, {"LR": "0.01"}, (Dependency("/prep", "any"),))
+    assert (command.failed_only, command.env, command.after) == (
+        True,
+        {"LR": "0.01"},
+        (Dependency("/prep", "any"),),
+    )
     assert (command.tasks, command.resources) == ("3-7", {"memory_bytes": 8 << 30})
 
 
@@ -178,7 +192,9 @@ async def test_a_repeated_rerun_with_one_key_is_one_request(iris: House):
 async def test_a_key_used_for_another_body_makes_another_request_id(
     iris: House, method: str, path: str, body: dict[str, object], other: dict[str, object]
 ):
-    """The state service refuses the second id, because it knows its key: tests/unit/state/deployments."""
+    """The state service refuses the second id, because it knows its key:
+    tests/unit/state/deployments.
+    """
     await iris.submit("/train")
     for sent in (body, body, other):
         await iris.http.request(method, path, json=sent, headers={"Idempotency-Key": "k"})
@@ -189,7 +205,13 @@ async def test_a_key_used_for_another_body_makes_another_request_id(
 
 async def test_refusals_of_the_state_service_keep_their_text_and_get_a_status(impatient: House):
     """It repeats a command that is refused as unavailable until its time is over."""
-    wanted = {"parent_ended": 409, "over_quota": 429, "forbidden": 403, "unavailable": 503, "invalid": 422}
+    wanted = {
+        "parent_ended": 409,
+        "over_quota": 429,
+        "forbidden": 403,
+        "unavailable": 503,
+        "invalid": 422,
+    }
     got = {}
     for code in wanted:
         impatient.state.scripted["SubmitJob"] = refusal(code, f"because of {code}")
@@ -207,7 +229,9 @@ async def test_an_answer_that_makes_no_sense_is_an_error_without_a_traceback(iri
 
 
 async def test_a_plan_asks_the_scheduler_and_creates_nothing(iris: House):
-    iris.state.preview = PlanPreview("not_now", (), ("/b/0",), Reason(ReasonCode.BEHIND, "behind 2 tasks"), 2)
+    iris.state.preview = PlanPreview(
+        "not_now", (), ("/b/0",), Reason(ReasonCode.BEHIND, "behind 2 tasks"), 2
+    )
     response = await iris.http.post("/v1/jobs:plan", json=SPEC)
     assert response.json() == {
         "verdict": "not_now",
@@ -223,7 +247,9 @@ async def test_a_plan_asks_the_scheduler_and_creates_nothing(iris: House):
 
 async def test_a_plan_of_a_job_that_would_wait_says_for_what(iris: House):
     iris.state.preview = PlanPreview("now", ((0, "w0"),))
-    iris.state.scripted["closed_gate"] = Answer("ok", b'{"reason": {"code": "held", "message": "held"}}')
+    iris.state.scripted["closed_gate"] = Answer(
+        "ok", b'{"reason": {"code": "held", "message": "held"}}'
+    )
     response = await iris.http.post("/v1/jobs:plan", json={**SPEC, "hold": True})
     assert (response.json()["verdict"], response.json()["reason"]["code"]) == ("not_now", "held")
 
@@ -232,7 +258,11 @@ async def test_mistakes_in_what_a_job_waits_for_are_all_told(iris: House):
     gates = {"after": [{"job": "", "when": "ok"}], "not_before": "soon", "singleton": "a b"}
     response = await iris.http.post("/v1/jobs", json={**SPEC, **gates})
     assert response.status_code == 422
-    assert [one["pointer"] for one in response.json()["errors"]] == ["/after/0/job", "/not_before", "/singleton"]
+    assert [one["pointer"] for one in response.json()["errors"]] == [
+        "/after/0/job",
+        "/not_before",
+        "/singleton",
+    ]
     assert iris.state.commands == []
 
 
@@ -245,7 +275,9 @@ async def test_draining_a_worker_is_an_operators_command(iris: House):
 
 
 async def test_a_quota_is_set_with_the_bands_wire_value(iris: House):
-    response = await iris.http.put("/v1/quotas/ada", json={"max_running_cpu": 8000, "max_band": "batch"})
+    response = await iris.http.put(
+        "/v1/quotas/ada", json={"max_running_cpu": 8000, "max_band": "batch"}
+    )
     assert response.status_code == 200
     unlimited = {limit.name: 0 for limit in QUOTA_LIMITS}
     assert iris.state.commands[-1].arguments == unlimited | {"max_running_cpu": 8000, "max_band": 3}
@@ -253,7 +285,10 @@ async def test_a_quota_is_set_with_the_bands_wire_value(iris: House):
 
 async def test_a_quota_below_nothing_is_refused_with_its_field(iris: House):
     response = await iris.http.put("/v1/quotas/ada", json={"max_running_cpu": -1, "x": 1})
-    assert [mistake["pointer"] for mistake in response.json()["errors"]] == ["/max_running_cpu", "/x"]
+    assert [mistake["pointer"] for mistake in response.json()["errors"]] == [
+        "/max_running_cpu",
+        "/x",
+    ]
 
 
 async def test_a_quota_beyond_what_can_be_stored_is_refused_in_units_of_people(iris: House):
@@ -295,7 +330,9 @@ async def test_every_view_is_asked_for_by_its_name(iris: House):
 
 async def test_a_job_is_held_and_released_by_a_patch(iris: House):
     await iris.submit("/train")
-    held = await iris.http.patch("/v1/jobs/j1", json={"hold": True, "reason": "data"}, headers={"If-Match": '"1"'})
+    held = await iris.http.patch(
+        "/v1/jobs/j1", json={"hold": True, "reason": "data"}, headers={"If-Match": '"1"'}
+    )
     assert (held.status_code, held.headers["etag"]) == (200, '"1"')
     await iris.http.patch("/v1/jobs/j1", json={"hold": False, "after": []})
     hold, release = (command for command in iris.state.commands if isinstance(command, AmendJob))
@@ -314,14 +351,21 @@ async def test_a_job_and_a_task_are_requeued(iris: House):
     await iris.submit("/train")
     job = await iris.http.post("/v1/jobs/j1/requeue", json={"reason": "a new disk"})
     task = await iris.http.post("/v1/tasks/j1%2F0/requeue", json={})
-    asked = [(one.target, one.reason) for one in iris.state.commands if isinstance(one, RequeueTasks)]
+    asked = [
+        (one.target, one.reason) for one in iris.state.commands if isinstance(one, RequeueTasks)
+    ]
     assert asked == [("j1", "a new disk"), ("j1/0", "")]
     assert (job.status_code, task.status_code, task.json()["name"]) == (202, 202, "/train")
 
 
 async def test_fields_of_a_job_are_changed_by_a_patch(iris: House):
     await iris.submit("/train")
-    patch = {"band": "batch", "timeout_s": None, "max_parallel": 2, "labels": {"team": "vision", "old": None}}
+    patch = {
+        "band": "batch",
+        "timeout_s": None,
+        "max_parallel": 2,
+        "labels": {"team": "vision", "old": None},
+    }
     changed = await iris.http.patch("/v1/jobs/j1", json=patch, headers={"If-Match": '"3"'})
     command = next(command for command in iris.state.commands if isinstance(command, AmendJob))
     assert (changed.status_code, command.version, command.hold) == (200, 3, None)
@@ -333,10 +377,17 @@ async def test_a_patch_that_holds_may_stop_what_runs(iris: House):
     held = await iris.http.patch("/v1/jobs/j1", json={"hold": True, "stop": True})
     alone = await iris.http.patch("/v1/jobs/j1", json={"stop": True})
     command = next(command for command in iris.state.commands if isinstance(command, AmendJob))
-    assert (held.status_code, alone.status_code, command.stop, command.patch) == (200, 422, True, b"")
+    assert (held.status_code, alone.status_code, command.stop, command.patch) == (
+        200,
+        422,
+        True,
+        b"",
+    )
 
 
-@pytest.mark.parametrize("field", ["command", "resources", "replicas", "coscheduling", "env", "bundle"])
+@pytest.mark.parametrize(
+    "field", ["command", "resources", "replicas", "coscheduling", "env", "bundle"]
+)
 async def test_a_field_that_stays_is_refused_with_the_way_to_another(iris: House, field: str):
     refused = await iris.http.patch("/v1/jobs/j1", json={field: 1, "band": "best"})
     mistakes = {one["pointer"]: one for one in refused.json()["errors"]}
@@ -350,7 +401,11 @@ async def test_a_part_of_the_queue_is_held_and_released(iris: House):
     held = await iris.http.post("/v1/queue/holds", json={"band": "batch", "reason": "repairs"})
     released = await iris.http.delete("/v1/queue/holds/h1")
     wrong = await iris.http.post("/v1/queue/holds", json={"band": "best"})
-    asked = [(one.band, one.reason, one.hold) for one in iris.state.commands if isinstance(one, HoldQueue)]
+    asked = [
+        (one.band, one.reason, one.hold)
+        for one in iris.state.commands
+        if isinstance(one, HoldQueue)
+    ]
     assert asked == [("batch", "repairs", ""), ("", "", "h1")]
     assert (held.status_code, released.status_code, wrong.status_code) == (201, 200, 422)
 
@@ -366,6 +421,9 @@ async def test_a_wrong_word_is_refused_with_those_that_are_known(iris: House):
     refused = await iris.http.post("/v1/jobs", json=body)
     assert {one["pointer"]: (one["message"], one["hint"]) for one in refused.json()["errors"]} == {
         "/spread": ("cannot be 'q'", "one of: hosts, none"),
-        "/constraints/0/op": ("cannot be 'like'", "one of: eq, ne, exists, not_exists, gt, ge, lt, le, in"),
+        "/constraints/0/op": (
+            "cannot be 'like'",
+            "one of: eq, ne, exists, not_exists, gt, ge, lt, le, in",
+        ),
         "/on_exit/0/do": ("cannot be 'again'", "one of: retry, requeue, fail"),
     }

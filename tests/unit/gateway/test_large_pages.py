@@ -1,4 +1,6 @@
-"""Every page of a large cluster is made within its budget of CPU, and none grows with the number of records."""
+"""Every page of a large cluster is made within its budget of CPU, and none grows with the number of
+records.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ from tests.support.large import LARGE_PATHS, large, show
 pytestmark = pytest.mark.soak  # making the records takes longer than all other tests of pages
 
 ROUNDS = 100
-"""Of the floor in Python, in whose CPU a page is made at most: 0.15 s. The slowest page takes 0.6 of it."""
+"""Of the floor in Python, in whose CPU a page is made at most: 0.15 s. The slowest page takes 0.6
+of it.
+"""
 BYTES = 400_000
 EVENTS = 25_000
 
@@ -32,7 +36,9 @@ async def iris(ledger) -> AsyncIterator[House]:
     async with house() as made:
         show(made, ledger)
         for number in range(EVENTS):
-            told = JobEvent(job=f"/x{number}", state="running", previous=None, cause=None, at_ms=1, seq=1)
+            told = JobEvent(
+                job=f"/x{number}", state="running", previous=None, cause=None, at_ms=1, seq=1
+            )
             await made.state.streams.publish(event("job", "running"), to_json(told))
         yield made
 

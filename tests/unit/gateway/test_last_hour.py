@@ -16,7 +16,11 @@ def charts(*samples: tuple[int, int]) -> dict[str, Chart]:
     """Of a host with 4 chips, from samples of so many chips held since so many minutes ago."""
     nothing = {resource.name: 0 for resource in RESOURCES}
     rows = [
-        {"number": MINUTE - ago, "committed": {**nothing, "chips": held}, "capacity": {**nothing, "chips": 4}}
+        {
+            "number": MINUTE - ago,
+            "committed": {**nothing, "chips": held},
+            "capacity": {**nothing, "chips": 4},
+        }
         for ago, held in samples
     ]
     return held_over_time(rows, NOW)

@@ -1,4 +1,6 @@
-"""Open pages hear that something has changed, and fetch what has: shared renders, and only the parts that differ."""
+"""Open pages hear that something has changed, and fetch what has: shared renders, and only the
+parts that differ.
+"""
 
 from __future__ import annotations
 
@@ -101,7 +103,10 @@ async def test_nobody_waits_for_a_turn_at_a_gateway_that_stops():
 
 async def test_a_page_is_told_of_changes_at_most_once_a_second(iris: House):
     clock = asyncio.get_running_loop().time
-    async with listening(iris) as http, http.stream("GET", "/changes", params={"within": "/a"}) as stream:
+    async with (
+        listening(iris) as http,
+        http.stream("GET", "/changes", params={"within": "/a"}) as stream,
+    ):
         lines = (line async for line in stream.aiter_lines() if line)
         assert await anext(lines) == "retry: 1000"
         began = clock()
@@ -136,7 +141,9 @@ async def test_a_page_is_not_told_of_what_it_shows(iris: House):
     async with listening(iris) as http:
         made = re.search(r'data-at="(\d+)"', (await http.get("/jobs/%2Fa")).text)
         assert made is not None
-        async with http.stream("GET", "/changes", params={"within": "/a", "after": made[1]}) as stream:
+        async with http.stream(
+            "GET", "/changes", params={"within": "/a", "after": made[1]}
+        ) as stream:
             lines = (line async for line in stream.aiter_lines())
             assert [await anext(lines), await anext(lines)] == ["retry: 1000", ""]
             next_line = asyncio.create_task(anext(lines))

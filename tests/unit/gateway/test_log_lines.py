@@ -18,7 +18,11 @@ def chunks_of(text: bytes, cuts: list[int]) -> list[LogChunk]:
 
 def lines_of(chunks: list[LogChunk], first: int = 1) -> list[tuple[int, bytes]]:
     splitter = Splitter()
-    lines = [line for number, chunk in enumerate(chunks, first) for line in splitter.feed(SOURCE, chunk, number)]
+    lines = [
+        line
+        for number, chunk in enumerate(chunks, first)
+        for line in splitter.feed(SOURCE, chunk, number)
+    ]
     return [(line.offset, line.data) for line in [*lines, *splitter.rest()]]
 
 
@@ -33,11 +37,16 @@ def test_however_output_is_cut_its_lines_are_the_same(text: bytes, where: list[i
 
 @given(texts, cuts)
 def test_a_lines_offset_is_its_place_in_the_output(text: bytes, where: list[int]):
-    assert all(text[offset : offset + len(data)] == data for offset, data in lines_of(chunks_of(text, where)))
+    assert all(
+        text[offset : offset + len(data)] == data
+        for offset, data in lines_of(chunks_of(text, where))
+    )
 
 
 @given(texts, cuts, st.integers(0, 8))
-def test_resuming_behind_a_safe_place_misses_no_line(text: bytes, where: list[int], broke_after: int):
+def test_resuming_behind_a_safe_place_misses_no_line(
+    text: bytes, where: list[int], broke_after: int
+):
     chunks = chunks_of(text, where)
     splitter, seen, safe = Splitter(), [], 0
     for number, chunk in enumerate(chunks[:broke_after], 1):
@@ -72,11 +81,15 @@ def test_a_line_without_end_is_let_out_when_it_is_longer_than_anyone_reads():
 
 
 def test_the_last_line_needs_no_end():
-    assert [line.text for line in Splitter().feed(SOURCE, LogChunk("stdout", 1, 0, b"end", 0, True))] == ["end"]
+    assert [
+        line.text for line in Splitter().feed(SOURCE, LogChunk("stdout", 1, 0, b"end", 0, True))
+    ] == ["end"]
 
 
 def test_a_carriage_return_before_the_end_is_no_part_of_the_line():
-    assert [line.text for line in Splitter().feed(SOURCE, LogChunk("stdout", 1, 0, b"a\r\n"))] == ["a"]
+    assert [line.text for line in Splitter().feed(SOURCE, LogChunk("stdout", 1, 0, b"a\r\n"))] == [
+        "a"
+    ]
 
 
 def test_after_a_hole_the_line_that_was_open_is_not_joined_to_what_follows():

@@ -42,15 +42,25 @@ async def test_a_tasks_output_is_that_of_its_last_attempt_in_whole_lines(printed
 
 async def test_one_attempt_all_attempts_and_one_stream_can_be_asked_for(printed: House):
     assert await text(printed, "/v1/tasks/j1%2F0/logs?attempt=0") == "first\n"
-    assert await text(printed, "/v1/tasks/j1%2F0/logs?attempt=all&stream=stdout") == "first\none\ntwo\nend\n"
+    assert (
+        await text(printed, "/v1/tasks/j1%2F0/logs?attempt=all&stream=stdout")
+        == "first\none\ntwo\nend\n"
+    )
 
 
 @pytest.mark.parametrize("at_ms", [2**62, -1])
 async def test_output_of_no_time_that_there_is_is_left_out(printed: House, at_ms: int):
-    """A worker may label what it likes as a task's output; its page and its lines could not be read any more."""
+    """A worker may label what it likes as a task's output; its page and its lines could not be read
+    any more.
+    """
     await printed.state.print(1, 0, "labelled\n", attempt=1, at_ms=at_ms, offset=9)
     lines = await text(printed, "/v1/tasks/j1%2F0/logs?format=jsonl")
-    assert [json.loads(line)["line"] for line in lines.splitlines()] == ["one", "oops", "two", "end"]
+    assert [json.loads(line)["line"] for line in lines.splitlines()] == [
+        "one",
+        "oops",
+        "two",
+        "end",
+    ]
 
 
 async def test_the_last_lines_only(printed: House):
@@ -120,7 +130,9 @@ async def test_output_that_is_not_utf8_is_passed_on_as_text_and_worded_as_json(i
     await iris.submit("/a")
     await iris.state.print(1, 0, "", data=b"\xff\xfe\n")
     assert (await iris.http.get("/v1/tasks/j1%2F0/logs")).content == b"\xff\xfe\n"
-    assert (await iris.http.get("/v1/tasks/j1%2F0/logs?format=jsonl")).json()["line"] == "\ufffd\ufffd"
+    assert (await iris.http.get("/v1/tasks/j1%2F0/logs?format=jsonl")).json()[
+        "line"
+    ] == "\ufffd\ufffd"
 
 
 async def test_a_task_that_printed_nothing_has_no_output(iris: House):
@@ -129,9 +141,17 @@ async def test_a_task_that_printed_nothing_has_no_output(iris: House):
 
 
 async def test_unknown_tasks_and_invalid_options_are_refused(printed: House):
-    paths = ["/v1/tasks/%2Fa%2F9/logs", "/v1/tasks/j1%2F0/logs?attempt=-1", "/v1/jobs/j1/logs?attempt=last"]
+    paths = [
+        "/v1/tasks/%2Fa%2F9/logs",
+        "/v1/tasks/j1%2F0/logs?attempt=-1",
+        "/v1/jobs/j1/logs?attempt=last",
+    ]
     paths += ["/v1/tasks/j1%2F0/logs?attempt=0.5", "/v1/tasks/j1%2F0/logs?attempt=allx"]
-    paths += ["/v1/jobs/j1/logs?tail=x", "/v1/jobs/j1/logs?since=yesterday", "/v1/jobs/j1/logs?stream=stdin"]
+    paths += [
+        "/v1/jobs/j1/logs?tail=x",
+        "/v1/jobs/j1/logs?since=yesterday",
+        "/v1/jobs/j1/logs?stream=stdin",
+    ]
     assert [(await printed.http.get(path)).status_code for path in paths] == [404] + [422] * 7
 
 
@@ -139,7 +159,11 @@ async def test_an_attempt_that_never_was_is_not_an_empty_one(printed: House):
     response = await printed.http.get("/v1/tasks/j1%2F0/logs?attempt=7")
     assert (response.status_code, response.json()["code"]) == (404, "not_found")
     assert response.json()["detail"] == "/a/0 has no attempt 7; its last one is 1"
-    assert (await printed.http.get("/v1/tasks/j1%2F1/logs?attempt=0")).json()["detail"].endswith("it has none yet")
+    assert (
+        (await printed.http.get("/v1/tasks/j1%2F1/logs?attempt=0"))
+        .json()["detail"]
+        .endswith("it has none yet")
+    )
 
 
 async def test_following_a_task_ends_with_its_last_line():
@@ -178,17 +202,24 @@ async def test_a_followed_job_ends_with_an_event_that_says_how():
     async with house() as iris, listening(iris) as http:
         await iris.submit("/a", replicas=2)
         headers = {"accept": "text/event-stream"}
-        async with http.stream("GET", "/v1/jobs/%2Fa/logs?follow=true", headers=headers) as response:
+        async with http.stream(
+            "GET", "/v1/jobs/%2Fa/logs?follow=true", headers=headers
+        ) as response:
             await iris.state.print(1, 1, "x\n", final=True)
             await iris.state.tell_job("/a", "failed")
             async with asyncio.timeout(60):
                 body = (await response.aread()).decode()
     events = [event for event in body.split("\n\n") if event and not event.startswith(":")]
-    assert [event.partition("data: ")[0] for event in events] == ["id: 1\nevent: log\n", "id: 1\nevent: end\n"]
+    assert [event.partition("data: ")[0] for event in events] == [
+        "id: 1\nevent: log\n",
+        "id: 1\nevent: end\n",
+    ]
     assert events[-1].endswith('{"state":"failed"}')
 
 
-async def test_a_follower_reads_on_while_lines_arrive_after_the_end(monkeypatch: pytest.MonkeyPatch):
+async def test_a_follower_reads_on_while_lines_arrive_after_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+):
     """Each silence is shorter than the limit, all of them together are not."""
     monkeypatch.setattr("iris_gateway.streams.logs._SILENT_S", 1.0)
     async with house() as iris, listening(iris) as http:
@@ -201,7 +232,9 @@ async def test_a_follower_reads_on_while_lines_arrive_after_the_end(monkeypatch:
             seen = [await anext(pieces)]
             while clock() < began + 1.2:
                 count += 1
-                await iris.state.print(1, 0, f"{count}\n", offset=len("".join(seen)) - 3 * count, final=False)
+                await iris.state.print(
+                    1, 0, f"{count}\n", offset=len("".join(seen)) - 3 * count, final=False
+                )
                 seen.append(await anext(pieces))
             await iris.state.print(1, 0, "last\n", offset=1_000_000, final=True)
             seen += [piece async for piece in pieces]
@@ -223,7 +256,9 @@ async def test_a_gateway_that_ends_does_not_say_that_the_job_has():
     async with house() as iris, listening(iris) as http:
         await iris.submit("/a")
         headers = {"accept": "text/event-stream"}
-        async with http.stream("GET", "/v1/jobs/%2Fa/logs?follow=true", headers=headers) as response:
+        async with http.stream(
+            "GET", "/v1/jobs/%2Fa/logs?follow=true", headers=headers
+        ) as response:
             pieces = response.aiter_text()
             await iris.state.print(1, 0, "one\ntw")
             seen = [await anext(pieces)]
@@ -238,7 +273,11 @@ async def test_a_gateway_that_ends_does_not_say_that_the_job_has():
 async def test_a_stream_of_lines_is_taken_up_where_its_reader_says(printed: House):
     headers = {"accept": "text/event-stream", "last-event-id": "3"}
     body = (await printed.http.get("/v1/tasks/j1%2F0/logs?attempt=1", headers=headers)).text
-    lines = [json.loads(line[6:])["line"] for line in body.splitlines() if line.startswith('data: {"task"')]
+    lines = [
+        json.loads(line[6:])["line"]
+        for line in body.splitlines()
+        if line.startswith('data: {"task"')
+    ]
     assert lines == ["oops", "o", "end"]
 
 
@@ -347,7 +386,10 @@ async def test_followed_output_that_stops_early_ends_with_an_error():
         await iris.submit("/a")
         await iris.state.print(1, 0, "one\n")
         lose(iris, 2)
-        ends = (iris.state.print(1, 0, "two\n", offset=4, final=True), iris.state.tell_job("/a", "failed"))
+        ends = (
+            iris.state.print(1, 0, "two\n", offset=4, final=True),
+            iris.state.tell_job("/a", "failed"),
+        )
         seen = await read_broken(http, "/v1/jobs/j1/logs?follow=true", after="0| one\n", acts=ends)
     assert seen == f"0| one\n{NOTICE}"
 
@@ -357,4 +399,8 @@ async def test_a_page_shows_the_readable_lines_and_that_there_may_be_more(iris: 
     lost = await iris.state.print(1, 0, "lost\n", offset=100)
     lose(iris, lost)
     page = (await iris.http.get("/jobs/%2Fa")).text
-    assert ("hello" in page, "lost\n" in page, "the output may be incomplete" in page) == (True, False, True)
+    assert ("hello" in page, "lost\n" in page, "the output may be incomplete" in page) == (
+        True,
+        False,
+        True,
+    )

@@ -23,7 +23,9 @@ async def test_paths_and_methods_that_are_made_up_make_no_series_of_their_own(ir
     for count in (100, 400):
         for _ in range(count):
             made_up = "".join(chance.choice(LETTERS) for _ in range(chance.randrange(1, 30)))
-            prefix = chance.choice(("/", "/v1/", "/v1/jobs/", "/v1/tasks/", "/v1/deployments/", "/d/", "/jobs/"))
+            prefix = chance.choice(
+                ("/", "/v1/", "/v1/jobs/", "/v1/tasks/", "/v1/deployments/", "/d/", "/jobs/")
+            )
             method = chance.choice(("GET", "HEAD", "BREW", f"X{made_up[:5].strip('/%~.') or 'Y'}"))
             await iris.http.request(method, f"http://gateway{prefix}{made_up}")
         sizes.append(series((await iris.http.get("/metrics")).text))

@@ -27,7 +27,11 @@ def test_a_tasks_name_survives_the_url(name: str, index: int):
 
 
 def test_a_name_without_its_leading_slash_is_a_root_jobs():
-    assert (job_reference("llama"), job_reference("llama/eval"), job_reference("j7")) == ("/llama", "/llama/eval", "j7")
+    assert (job_reference("llama"), job_reference("llama/eval"), job_reference("j7")) == (
+        "/llama",
+        "/llama/eval",
+        "j7",
+    )
     assert task_reference("llama/0") == "/llama/0"
 
 
@@ -56,12 +60,16 @@ def test_what_nobody_reads_is_refused_by_name(given_: dict[str, str]):
     if given_:
         with pytest.raises(ProblemResponse) as raised:
             read_query(DemandQuery, given_.items())
-        assert {mistake.pointer for mistake in raised.value.errors} == {f"?{name}" for name in given_}
+        assert {mistake.pointer for mistake in raised.value.errors} == {
+            f"?{name}" for name in given_
+        }
     else:
         assert read_query(DemandQuery, given_.items()) == DemandQuery()
 
 
-@pytest.mark.parametrize(("text", "ms"), [("90s", 10_000), ("1m", 40_000), ("1970-01-01T00:00:01+00:00", 1000)])
+@pytest.mark.parametrize(
+    ("text", "ms"), [("90s", 10_000), ("1m", 40_000), ("1970-01-01T00:00:01+00:00", 1000)]
+)
 def test_a_moment_is_a_time_or_a_period_before_now(text: str, ms: int):
     assert read_query(AuditQuery, [("since", text)], now_ms=100_000).since_ms == ms
 
@@ -69,9 +77,31 @@ def test_a_moment_is_a_time_or_a_period_before_now(text: str, ms: int):
 @pytest.mark.parametrize(
     "query",
     [
-        *("limit=0", "limit=501", "limit=-1", "limit=1e2", "limit=", "cursor=a b", "cursor=" + "a" * 1025),
-        *("state=gone", "state=", "user=", "user=" + "u" * 129, "band=best", "name_prefix=train", "name_prefix=/a%0A"),
-        *("label=team", "label=a=" + "b" * 511, "order=age", "without_routes=maybe", "state=failed&state=failed"),
+        *(
+            "limit=0",
+            "limit=501",
+            "limit=-1",
+            "limit=1e2",
+            "limit=",
+            "cursor=a b",
+            "cursor=" + "a" * 1025,
+        ),
+        *(
+            "state=gone",
+            "state=",
+            "user=",
+            "user=" + "u" * 129,
+            "band=best",
+            "name_prefix=train",
+            "name_prefix=/a%0A",
+        ),
+        *(
+            "label=team",
+            "label=a=" + "b" * 511,
+            "order=age",
+            "without_routes=maybe",
+            "state=failed&state=failed",
+        ),
         *("since_ms=1", "names=/a", "job=/a"),
     ],
 )
@@ -85,12 +115,19 @@ def test_a_parameter_out_of_its_limits_is_a_mistake(query: str):
 def test_every_mistake_in_a_query_is_told_at_once():
     with pytest.raises(ProblemResponse) as raised:
         read_query(JobsQuery, [("limit", "0"), ("state", "gone"), ("colour", "red")])
-    assert {one.code for one in raised.value.errors} == {"out_of_range", "wrong_value", "unknown_parameter"}
+    assert {one.code for one in raised.value.errors} == {
+        "out_of_range",
+        "wrong_value",
+        "unknown_parameter",
+    }
 
 
 def test_a_query_sends_what_differs_from_its_defaults():
     query = read_query(JobsQuery, [("without_routes", ""), ("parent", "train"), ("limit", "100")])
-    assert (view_name(JobsQuery), arguments_of(query)) == ("jobs", {"without_routes": True, "parent": "/train"})
+    assert (view_name(JobsQuery), arguments_of(query)) == (
+        "jobs",
+        {"without_routes": True, "parent": "/train"},
+    )
 
 
 def test_a_task_where_a_job_is_wanted_is_said_to_be_one():

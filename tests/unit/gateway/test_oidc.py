@@ -1,4 +1,6 @@
-"""People who come with a token of an OpenID Connect issuer. docs/adr/0041-people-may-come-from-an-issuer.md."""
+"""People who come with a token of an OpenID Connect issuer.
+docs/adr/0041-people-may-come-from-an-issuer.md.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ class KeyServer:
     """An issuer's key set on loopback, and how often it was read."""
 
     url: str
-    keys: list[dict[str, Any]] = field(default_factory=lambda: [jwk("r1", RSA, alg="RS256"), jwk("e1", EC)])
+    keys: list[dict[str, Any]] = field(
+        default_factory=lambda: [jwk("r1", RSA, alg="RS256"), jwk("e1", EC)]
+    )
     reads: int = 0
 
     async def answer(self, request: web.Request) -> web.Response:
@@ -58,7 +62,9 @@ class Story:
     server: KeyServer
 
     async def asks(self, token: str, path: str = "/v1/jobs", **headers: str) -> tuple[int, str]:
-        response = await self.iris.http.get(path, headers={"Authorization": f"Bearer {token}", **headers})
+        response = await self.iris.http.get(
+            path, headers={"Authorization": f"Bearer {token}", **headers}
+        )
         return response.status_code, "" if response.is_success else response.json()["detail"]
 
     async def callers(self, token: str) -> list[Caller]:
@@ -81,7 +87,10 @@ def token(key: Any = RSA, kid: str | None = "r1", alg: str = "RS256", **fields: 
 
 def by_hand(header: dict[str, Any], secret: bytes = b"", **fields: Any) -> str:
     """What an attacker writes: signed as HS256, or not at all."""
-    parts = (base64.urlsafe_b64encode(json.dumps(part).encode()).rstrip(b"=") for part in (header, claims(**fields)))
+    parts = (
+        base64.urlsafe_b64encode(json.dumps(part).encode()).rstrip(b"=")
+        for part in (header, claims(**fields))
+    )
     text = b".".join(parts)
     signature = hmac.digest(secret, text, "sha256") if secret else b""
     return (text + b"." + base64.urlsafe_b64encode(signature).rstrip(b"=")).decode()
@@ -161,7 +170,9 @@ async def test_what_is_wrong_with_a_token_is_said_and_nothing_answered(
 async def test_a_public_key_is_no_secret_and_no_signature_is_none(story: Story):
     """The attacks of RFC 8725, 2.1."""
     public = RSA.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
-    story.server.keys.append({"kty": "oct", "kid": "h1", "k": base64.urlsafe_b64encode(b"k" * 32).decode()})
+    story.server.keys.append(
+        {"kty": "oct", "kid": "h1", "k": base64.urlsafe_b64encode(b"k" * 32).decode()}
+    )
     for forged in (
         by_hand({"alg": "HS256", "kid": "r1"}, public),
         by_hand({"alg": "HS256", "kid": "r1"}, json.dumps(jwk("r1", RSA)).encode()),
@@ -180,7 +191,15 @@ def test_only_public_keys_for_signatures_are_used():
     secret = {"kty": "oct", "kid": "h1", "k": "AAAA"}
     found = oidc.read_key_set(
         json.dumps(
-            {"keys": [jwk("r1", RSA), jwk("enc", OTHER_RSA, use="enc"), jwk("", EC), secret, jwk("e1", EC)]}
+            {
+                "keys": [
+                    jwk("r1", RSA),
+                    jwk("enc", OTHER_RSA, use="enc"),
+                    jwk("", EC),
+                    secret,
+                    jwk("e1", EC),
+                ]
+            }
         ).encode()
     )
     assert found.keys() == {"r1", "e1"}
@@ -195,7 +214,10 @@ ANY_TEXT = ("kid",)
 EDWARDS = {"kty": "OKP", "kid": "o", "crv": "Ed25519", "x": "AA"}
 ODD_MEMBERS = [
     {**key, name: odd}
-    for key, names in ((GOOD, ("kty", "kid", "use", "alg", "n", "e")), (jwk("e1", EC), ("x", "y", "crv")))
+    for key, names in (
+        (GOOD, ("kty", "kid", "use", "alg", "n", "e")),
+        (jwk("e1", EC), ("x", "y", "crv")),
+    )
     for name in names
     for odd in ODD
     if not (name in ANY_TEXT and isinstance(odd, str))
@@ -206,7 +228,17 @@ ODD_KEYS = (b"[]", b"7", b"null", b'"text"', b"{}", b"[7]", b"[null]", b"[[]]", 
 @pytest.mark.parametrize(
     "document",
     [
-        *(b"", b"{}", b"[]", b"null", b"<html>", b"\xff", DEEP, b'{"keys": %b' % DEEP, b'{"other": %b' % DEEP),
+        *(
+            b"",
+            b"{}",
+            b"[]",
+            b"null",
+            b"<html>",
+            b"\xff",
+            DEEP,
+            b'{"keys": %b' % DEEP,
+            b'{"other": %b' % DEEP,
+        ),
         *(b'{"keys": %b}' % keys for keys in ODD_KEYS),
         *(json.dumps({"keys": [key]}).encode() for key in (*ODD_MEMBERS, EDWARDS)),
     ],
@@ -217,12 +249,25 @@ def test_a_key_set_of_odd_types_or_depth_is_refused(document: bytes):
 
 
 def test_one_odd_key_does_not_cost_the_others():
-    odd = [{**GOOD, "kid": "x", "n": "!!"}, {"kty": "oct", "kid": "h"}, {**GOOD, "kid": "d", "key_ops": {"a": [[]]}}]
-    assert oidc.read_key_set(json.dumps({"keys": [*odd, GOOD], "more": {}}).encode()).keys() == {"r1", "d"}
+    odd = [
+        {**GOOD, "kid": "x", "n": "!!"},
+        {"kty": "oct", "kid": "h"},
+        {**GOOD, "kid": "d", "key_ops": {"a": [[]]}},
+    ]
+    assert oidc.read_key_set(json.dumps({"keys": [*odd, GOOD], "more": {}}).encode()).keys() == {
+        "r1",
+        "d",
+    }
 
 
 async def test_a_token_whose_head_is_deep_or_odd_is_401(story: Story):
-    for head in (DEEP[:20_000], b"7", b'{"alg": [], "kid": {}}', b'{"alg": "RS256", "kid": 7}', b"\xff"):
+    for head in (
+        DEEP[:20_000],
+        b"7",
+        b'{"alg": [], "kid": {}}',
+        b'{"alg": "RS256", "kid": 7}',
+        b"\xff",
+    ):
         forged = f"{base64.urlsafe_b64encode(head).decode().rstrip('=')}.e30.AA"
         assert (await story.asks(forged))[0] == 401
 
@@ -245,7 +290,9 @@ async def test_a_changed_issuer_key_is_read_again_and_not_for_every_token(
     assert story.server.reads == reads + 1
 
 
-async def test_keys_that_are_known_stay_while_the_issuer_is_away(story: Story, monkeypatch: pytest.MonkeyPatch):
+async def test_keys_that_are_known_stay_while_the_issuer_is_away(
+    story: Story, monkeypatch: pytest.MonkeyPatch
+):
     async def away() -> bytes:
         raise OSError("no route to host")
 
@@ -268,7 +315,9 @@ async def test_keys_may_be_in_a_file_and_a_person_is_named_by_another_claim(tmp_
         assert (await story.asks("s-root"))[0] == 401
 
 
-async def test_with_an_issuer_alone_nobody_is_let_in_without_a_token(story: Story, server: KeyServer):
+async def test_with_an_issuer_alone_nobody_is_let_in_without_a_token(
+    story: Story, server: KeyServer
+):
     async with house(**terms(server.url)) as iris:
         for headers in ({}, {"X-Iris-User": "root"}):
             assert (await iris.http.get("/v1/jobs", headers=headers)).status_code == 401
@@ -290,7 +339,11 @@ async def test_a_stream_ends_before_it_tells_an_expired_token_more(story: Story)
     """Whoever had been removed at the issuer read on for as long as the stream was kept open."""
     now_ms, now_s, late_ms = story.iris.gateway.now_ms, int(time.time()), 0
     story.iris.gateway.now_ms = lambda: now_ms() + late_ms
-    async with listening(story.iris) as http, follow(http, now_s + 600) as short, follow(http, now_s + 86_400) as long:
+    async with (
+        listening(story.iris) as http,
+        follow(http, now_s + 600) as short,
+        follow(http, now_s + 86_400) as long,
+    ):
         late_ms = (600 + oidc.LEEWAY_S + 1) * 1000
         await story.iris.state.tell_job("/a", "running")
         async with asyncio.timeout(60):
@@ -307,15 +360,20 @@ async def until_first(lines: AsyncIterator[str], word: str) -> AsyncIterator[str
 
 async def test_a_page_is_signed_in_to_with_a_token_of_the_issuer(story: Story):
     made = token()
-    response = await story.iris.http.post("/login", data={"token": made}, headers={"Sec-Fetch-Site": "same-origin"})
+    response = await story.iris.http.post(
+        "/login", data={"token": made}, headers={"Sec-Fetch-Site": "same-origin"}
+    )
     assert (response.status_code, response.cookies[TOKEN_COOKIE]) == (303, made)
     assert (await story.iris.http.get("/v1/jobs")).status_code == 200
 
 
-async def test_a_refusal_names_the_person_in_the_log(story: Story, caplog: pytest.LogCaptureFixture):
+async def test_a_refusal_names_the_person_in_the_log(
+    story: Story, caplog: pytest.LogCaptureFixture
+):
     with caplog.at_level("INFO"):
         response = await story.iris.http.post(
-            "/v1/workers/w0/drain", headers={"Authorization": f"Bearer {token()}", "Content-Type": "application/json"}
+            "/v1/workers/w0/drain",
+            headers={"Authorization": f"Bearer {token()}", "Content-Type": "application/json"},
         )
     assert response.status_code == 403
     [line] = [record.getMessage() for record in caplog.records if "refused" in record.getMessage()]
@@ -329,7 +387,11 @@ async def test_a_refusal_names_the_person_in_the_log(story: Story, caplog: pytes
         {"oidc_issuer": ISSUER},
         {"oidc_keys": "/keys.json"},
         {"oidc_issuer": ISSUER, "oidc_audience": AUDIENCE},
-        {"oidc_issuer": ISSUER, "oidc_audience": AUDIENCE, "oidc_keys": "http://login.example.org/keys"},
+        {
+            "oidc_issuer": ISSUER,
+            "oidc_audience": AUDIENCE,
+            "oidc_keys": "http://login.example.org/keys",
+        },
         {"oidc_admin_roles": ("ops",)},
     ],
 )

@@ -39,7 +39,11 @@ def test_every_endpoint_is_described_with_its_path_parameters():
 
 
 def test_operations_have_names_of_their_own():
-    names = [operation["operationId"] for methods in DOCUMENT["paths"].values() for operation in methods.values()]
+    names = [
+        operation["operationId"]
+        for methods in DOCUMENT["paths"].values()
+        for operation in methods.values()
+    ]
     assert len(names) == len(set(names))
 
 
@@ -66,7 +70,9 @@ def test_every_promised_path_is_there():
 
 async def test_meta_shows_every_state_with_its_wire_value_and_colour(iris: House):
     words = (await iris.http.get("/v1/meta")).json()["enums"]["task_states"]
-    assert {word["name"].upper(): word["value"] for word in words} == {state.name: state.value for state in TaskState}
+    assert {word["name"].upper(): word["value"] for word in words} == {
+        state.name: state.value for state in TaskState
+    }
     preempted = next(word for word in words if word["name"] == "preempted")
     assert preempted == {
         "name": "preempted",
@@ -80,11 +86,16 @@ async def test_meta_shows_every_state_with_its_wire_value_and_colour(iris: House
 async def test_every_vocabulary_says_what_has_no_way_out(iris: House):
     """Session, kernel, deployment and route statuses; workers always have one."""
     enums = (await iris.http.get("/v1/meta")).json()["enums"]
-    ends = {kind: {word["name"] for word in words if word["terminal"]} for kind, words in enums.items()}
+    ends = {
+        kind: {word["name"] for word in words if word["terminal"]} for kind, words in enums.items()
+    }
 
     assert ends["session_statuses"] == {"terminated", "cancelled"}
     assert ends["kernel_statuses"] == {"terminated", "cancelled", "error"}
-    assert (ends["deployment_lifecycles"], ends["route_statuses"]) == ({"destroyed"}, {"terminated"})
+    assert (ends["deployment_lifecycles"], ends["route_statuses"]) == (
+        {"destroyed"},
+        {"terminated"},
+    )
     assert ends["worker_states"] == set()
 
 
@@ -94,7 +105,9 @@ async def test_the_document_forbids_empty_parameters(iris: House):
         (verb, one["name"]): one["schema"]["minLength"]
         for verb in ("get", "post")
         for one in listing[verb]["parameters"]
-        if one["in"] == "query" and one["schema"]["type"] == "string" and "enum" not in one["schema"]
+        if one["in"] == "query"
+        and one["schema"]["type"] == "string"
+        and "enum" not in one["schema"]
     }
     assert lengths[("get", "parent")] == lengths[("post", "parent")] == 1
     assert 0 not in lengths.values()
@@ -102,7 +115,9 @@ async def test_the_document_forbids_empty_parameters(iris: House):
     assert (refused.status_code, refused.json()["errors"][0]["pointer"]) == (422, "?parent")
 
 
-@pytest.mark.parametrize("given", ["", "QQ==", "QR==", "AAA=", "AAAA", "QQ", "A===", "====", "Q Q=", "-_--"])
+@pytest.mark.parametrize(
+    "given", ["", "QQ==", "QR==", "AAA=", "AAAA", "QQ", "A===", "====", "Q Q=", "-_--"]
+)
 def test_the_pattern_of_bytes_is_that_of_the_decoder(given: str):
     try:
         msgspec.convert({"data": given}, ExecutionInput)

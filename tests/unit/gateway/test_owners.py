@@ -1,4 +1,6 @@
-"""Who may read what of a record: its owner, whoever has its name by now. docs/design/semantics.md#rights-and-names."""
+"""Who may read what of a record: its owner, whoever has its name by now.
+docs/design/semantics.md#rights-and-names.
+"""
 
 from __future__ import annotations
 
@@ -28,9 +30,13 @@ from tests.unit.gateway.test_task_tokens import HOUR_MS, KEY, write_keys
 
 ANN, BOB = Caller("ann"), Caller("bob")
 ROLES = {"ann": "user", "bob": "user", "root": "admin", "w": "worker"}
-TOKENS = "\n".join(f"{user} {role} {sha256(user.encode()).hexdigest()}" for user, role in ROLES.items())
+TOKENS = "\n".join(
+    f"{user} {role} {sha256(user.encode()).hexdigest()}" for user, role in ROLES.items()
+)
 SECRETS = ("plain-env", "printed-to-stderr", "printed-line", "artifact-bytes", "c0de" * 16)
-"""What only the owner and admins may read: a variable, the end of an attempt, output, an artifact, a digest."""
+"""What only the owner and admins may read: a variable, the end of an attempt, output, an artifact,
+a digest.
+"""
 ENV, TAIL, LINE, PART, DIGEST = SECRETS
 OF_JOBS = ("{job}", "{task}", "{index}")
 READS = [
@@ -54,7 +60,9 @@ def by_id(path: str) -> str:
 
 @pytest.fixture
 def world() -> World:
-    """A job of ann has failed: one of its tasks has printed something and ended, the other one is being stopped."""
+    """A job of ann has failed: one of its tasks has printed something and ended, the other one is
+    being stopped.
+    """
     world = World()
     spec = JobSpec(name="/train", command=("true",), replicas=2, env={"MODE": ENV}, bundle=DIGEST)
     world.submit(spec, ANN)
@@ -62,7 +70,9 @@ def world() -> World:
     world.plan(first_fit.plan(world.snapshot()))
     for status in (KernelStatus.PREPARING, KernelStatus.RUNNING):
         world.say("w0", *(Stage(AttemptRef(1, index, 0), status, world.now_ms) for index in (0, 1)))
-    ended = Ended(Cause.EXITED, exit_code=3, stderr_tail=TAIL, artifact=Artifact("u1", len(PART), 1))
+    ended = Ended(
+        Cause.EXITED, exit_code=3, stderr_tail=TAIL, artifact=Artifact("u1", len(PART), 1)
+    )
     world.say("w0", Stage(AttemptRef(1, 0, 0), KernelStatus.TERMINATED, world.now_ms, ended))
     return world
 
@@ -75,7 +85,9 @@ async def iris(world: World) -> AsyncIterator[House]:
         made.state.look = lambda query: unpack(answer(world.ledger, query, 1), Answer)
         await made.state.print(1, 0, f"{LINE}\n")
         subject = subjects.artifact("w0", 1, "u1")
-        await made.memory.connect().streams.publish(subject, PART.encode(), headers={subjects.PART: "0"})
+        await made.memory.connect().streams.publish(
+            subject, PART.encode(), headers={subjects.PART: "0"}
+        )
         yield made
 
 
@@ -89,9 +101,15 @@ async def tell_events(iris: House, world: World) -> None:
 def callers(iris: House) -> dict[str, dict[str, str]]:
     """The headers of every kind of caller; the attempt is of the owner's job."""
     grant = task_tokens.grant(KEY, 1, "ann", "w0", iris.gateway.now_ms() + HOUR_MS)
-    tokens = {**{user: user for user in ROLES}, "attempt": task_tokens.token(grant, AttemptRef(1, 1, 0))}
+    tokens = {
+        **{user: user for user in ROLES},
+        "attempt": task_tokens.token(grant, AttemptRef(1, 1, 0)),
+    }
     same = {"X-Request-Id": "same"}
-    return {"": same, **{name: {**same, "Authorization": f"Bearer {token}"} for name, token in tokens.items()}}
+    return {
+        "": same,
+        **{name: {**same, "Authorization": f"Bearer {token}"} for name, token in tokens.items()},
+    }
 
 
 async def read_all(iris: House, path: str) -> dict[str, tuple[int, str]]:
@@ -107,7 +125,10 @@ async def read_all(iris: House, path: str) -> dict[str, tuple[int, str]]:
 async def test_a_read_by_id_does_not_ask_who_has_the_name(iris: House, world: World, path: str):
     await tell_events(iris, world)
     before = await read_all(iris, path)
-    assert world.submit(JobSpec(name="/train", command=("false",), env={"MODE": "other"}), BOB).status == "created"
+    assert (
+        world.submit(JobSpec(name="/train", command=("false",), env={"MODE": "other"}), BOB).status
+        == "created"
+    )
     await tell_events(iris, world)
     assert await read_all(iris, path) == before
     assert before["ann"][0] == before["root"][0] == 200
@@ -127,7 +148,10 @@ async def test_the_owner_reads_everything_of_an_old_record(iris: House, world: W
 
 
 async def test_the_overview_shows_the_last_stderr_line_to_its_owner(iris: House, world: World):
-    pages = {name: (await iris.http.get("/", headers=headers)).text for name, headers in callers(iris).items()}
+    pages = {
+        name: (await iris.http.get("/", headers=headers)).text
+        for name, headers in callers(iris).items()
+    }
     assert [name for name, page in pages.items() if TAIL in page] == ["ann", "root"]
 
 
@@ -138,14 +162,18 @@ async def test_the_overview_leaves_out_a_job_whose_name_has_run_again(iris: Hous
 
 
 @pytest.mark.parametrize(
-    ("kind", "body"), [("executions", {"command": ["id"]}), ("terminal", {}), ("tunnels", {"port": 8888})]
+    ("kind", "body"),
+    [("executions", {"command": ["id"]}), ("terminal", {}), ("tunnels", {"port": 8888})],
 )
 async def test_who_has_the_name_now_executes_nothing_beside_the_old_task(
     iris: House, world: World, kind: str, body: dict[str, object]
 ):
     world.submit(JobSpec(name="/train", command=("false",)), BOB)
     path = f"/v1/tasks/j1%2F1/{kind}"
-    sent = {name: await iris.http.post(path, json=body, headers=who) for name, who in callers(iris).items()}
+    sent = {
+        name: await iris.http.post(path, json=body, headers=who)
+        for name, who in callers(iris).items()
+    }
     codes = {name: response.status_code for name, response in sent.items()}
     assert codes == {"": 401, "ann": 409, "bob": 403, "root": 409, "w": 403, "attempt": 403}
     assert "/train belongs to ann" in sent["bob"].json()["detail"]
@@ -161,7 +189,10 @@ async def test_pages_of_an_old_record_link_to_its_own_tasks(iris: House, world: 
         assert set(links) <= {"j1", "j2"}
         assert TAIL in page
         assert LINE in page
-    assert 'It was run again as <a href="/jobs/j2">j2</a>' in (await iris.http.get("/jobs/j1", headers=root)).text
+    assert (
+        'It was run again as <a href="/jobs/j2">j2</a>'
+        in (await iris.http.get("/jobs/j1", headers=root)).text
+    )
 
 
 async def test_a_kept_job_of_somebody_else_is_shown_without_its_secrets(world: World):

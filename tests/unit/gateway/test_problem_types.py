@@ -53,12 +53,17 @@ async def test_who_is_not_signed_in_can_read_what_every_type_means():
     async with house(parse_tokens("ada user " + "0" * 64)) as iris:
         refused = (await iris.http.get("/v1/jobs")).json()
         assert refused["type"] == uri_of("unauthenticated")
-        assert [(await iris.http.get(uri_of(code))).status_code for code in PROBLEM_TYPES] == [200] * len(PROBLEM_TYPES)
+        assert [(await iris.http.get(uri_of(code))).status_code for code in PROBLEM_TYPES] == [
+            200
+        ] * len(PROBLEM_TYPES)
         text = (await iris.http.get("/problems")).text
         assert [code for code, row in PROBLEM_TYPES.items() if row.title not in text] == []
 
 
 async def test_a_type_that_does_not_exist_is_not_found(iris: House):
     refused = await iris.http.get("/problems/nope")
-    assert (refused.status_code, refused.headers["content-type"]) == (404, "text/html; charset=utf-8")
+    assert (refused.status_code, refused.headers["content-type"]) == (
+        404,
+        "text/html; charset=utf-8",
+    )
     assert "/problems lists them" in refused.text

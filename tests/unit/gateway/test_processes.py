@@ -1,4 +1,6 @@
-"""Which processes a gateway knows: those that answer, and for a while those that have stopped answering."""
+"""Which processes a gateway knows: those that answer, and for a while those that have stopped
+answering.
+"""
 
 import asyncio
 
@@ -52,7 +54,9 @@ async def test_a_leader_that_is_slow_to_answer_is_waited_for():
     leader = ServiceInfo("state", "s1", "0.1.0", "host", 1, 1, replica=ReplicaInfo(leads=True))
 
     def answer(message: Message) -> None:
-        asyncio.get_running_loop().call_later(0.1, lambda: answering.publish(message.reply, pack(leader)))
+        asyncio.get_running_loop().call_later(
+            0.1, lambda: answering.publish(message.reply, pack(leader))
+        )
 
     await answering.subscribe(DESCRIBE, answer)
     processes = Processes(asking, asyncio.get_running_loop().time, wait_s=0.01, last_answer_s=10.0)
@@ -64,14 +68,18 @@ async def test_the_processes_are_listed_with_what_a_gateway_says_of_its_tokens(i
     told = ServiceInfo("gateway", "g1", "0.1.0", "host-b", 9, 1000, tokens="5e")
     await bus.subscribe(DESCRIBE, lambda message: bus.publish(message.reply, pack(told)))
     found = (await iris.http.get("/v1/processes")).json()["items"]
-    assert [(one["service"], one["host"], one["pid"], one["silent_s"], one["tokens"]) for one in found] == [
+    assert [
+        (one["service"], one["host"], one["pid"], one["silent_s"], one["tokens"]) for one in found
+    ] == [
         ("gateway", "host-b", 9, 0.0, "5e"),
         ("state", "host-a", 7, 0.0, ""),
     ]
 
 
 @pytest.mark.parametrize(("text", "same"), [(f"# all\n{BO}{ADA}", True), (ADA, False), ("", False)])
-async def test_what_a_gateway_says_of_its_tokens_is_the_same_for_the_same_tokens(tmp_path, text: str, same: bool):
+async def test_what_a_gateway_says_of_its_tokens_is_the_same_for_the_same_tokens(
+    tmp_path, text: str, same: bool
+):
     said = []
     for number, lines in enumerate((ADA + BO, text)):
         file = tmp_path / f"tokens{number}"

@@ -62,6 +62,8 @@ async def test_who_has_sent_too_many_bytes_waits_and_reads_on():
     async with house(intake_per_s=100, intake_burst=1000) as iris:
         big = await iris.submit("/a", env={"A": "x" * 5000})
         more, read = await iris.submit("/b"), await iris.http.get("/v1/jobs")
-        other = await iris.http.post("/v1/jobs", json={"name": "/c", "command": ["true"]}, headers={"X-Iris-User": "b"})
+        other = await iris.http.post(
+            "/v1/jobs", json={"name": "/c", "command": ["true"]}, headers={"X-Iris-User": "b"}
+        )
     assert [answer.status_code for answer in (big, more, read, other)] == [201, 429, 200, 201]
     assert int(more.headers["retry-after"]) > 30

@@ -1,4 +1,6 @@
-"""Routing of reads: to a follower that is recent enough, else to the leader; answers state their position."""
+"""Routing of reads: to a follower that is recent enough, else to the leader; answers state their
+position.
+"""
 
 import asyncio
 
@@ -31,7 +33,9 @@ class Follower:
         query = unpack(message.data, Query)
         self.asked.append(query)
         known = query.at_least <= self.position
-        answer = Answer("ok", to_json({"by": "follower"}), self.position) if known else Answer(BEHIND)
+        answer = (
+            Answer("ok", to_json({"by": "follower"}), self.position) if known else Answer(BEHIND)
+        )
         if self.held is not None:
             self.held.append((message.reply, pack(answer)))
         else:
@@ -50,7 +54,9 @@ async def follower(iris: House) -> Follower:
     return made
 
 
-async def test_a_follower_is_asked_before_the_leader_and_tells_its_position(iris: House, follower: Follower):
+async def test_a_follower_is_asked_before_the_leader_and_tells_its_position(
+    iris: House, follower: Follower
+):
     response = await iris.http.get("/v1/overview")
     assert (response.json(), response.headers["iris-position"]) == ({"by": "follower"}, "10")
     assert iris.state.queries == []
@@ -63,14 +69,18 @@ async def test_a_read_after_a_write_sees_the_write(iris: House, follower: Follow
     assert (written.headers["iris-position"], follower.asked[-1].at_least) == ("9", 9)
 
 
-async def test_the_leader_answers_what_a_follower_does_not_know_yet(iris: House, follower: Follower):
+async def test_the_leader_answers_what_a_follower_does_not_know_yet(
+    iris: House, follower: Follower
+):
     iris.state.scripted["overview"] = Answer("ok", to_json({"by": "leader"}), 12)
     response = await iris.http.get("/v1/overview", headers={"Iris-Position": "12"})
     assert (follower.asked[-1].at_least, response.json()) == (12, {"by": "leader"})
     assert response.headers["iris-position"] == "12"
 
 
-async def test_what_one_caller_claims_to_know_is_not_asked_of_others(iris: House, follower: Follower):
+async def test_what_one_caller_claims_to_know_is_not_asked_of_others(
+    iris: House, follower: Follower
+):
     for claimed in ("999999999999999999", "9" * 40, "-1", "x"):
         await iris.http.get("/v1/overview", headers={"Iris-Position": claimed})
     response = await iris.http.get("/v1/overview")
@@ -78,7 +88,9 @@ async def test_what_one_caller_claims_to_know_is_not_asked_of_others(iris: House
 
 
 async def test_an_event_that_was_told_is_known_to_reads_behind_it(iris: House, follower: Follower):
-    told = await iris.state.streams.publish("job.state.running", b"{}", headers={"Nats-Msg-Id": "8.0"})
+    told = await iris.state.streams.publish(
+        "job.state.running", b"{}", headers={"Nats-Msg-Id": "8.0"}
+    )
     await rounds_until(lambda: iris.gateway.feed.newest == told)
     await iris.http.get("/v1/overview")
     assert follower.asked[-1].at_least == 8
@@ -112,7 +124,9 @@ async def test_who_hears_everything_and_answers_nothing_delays_one_read_only(iri
     raise AssertionError("each read that looks for a follower waits for it")
 
 
-async def test_a_slow_follower_is_waited_for_and_the_leader_is_left_alone(iris: House, follower: Follower):
+async def test_a_slow_follower_is_waited_for_and_the_leader_is_left_alone(
+    iris: House, follower: Follower
+):
     await iris.http.get("/v1/overview")
     follower.held = []
     asyncio.get_running_loop().call_later(1.2, follower.release)
@@ -136,7 +150,9 @@ async def test_nobody_at_all_is_said_to_be_unavailable(impatient: House):
     await impatient.state.stop()
     response = await impatient.http.get("/v1/overview")
     assert (response.status_code, "iris-position" in response.headers) == (503, False)
-    assert ProblemResponse("unavailable", "").headers["retry-after"] == response.headers["retry-after"]
+    assert (
+        ProblemResponse("unavailable", "").headers["retry-after"] == response.headers["retry-after"]
+    )
 
 
 async def test_the_home_page_asks_for_its_views_at_the_same_time(iris: House, follower: Follower):

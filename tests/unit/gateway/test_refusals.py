@@ -1,4 +1,6 @@
-"""Invalid input of every kind gets a problem that names the error, stores nothing, and causes no traceback."""
+"""Invalid input of every kind gets a problem that names the error, stores nothing, and causes no
+traceback.
+"""
 
 import asyncio
 import json
@@ -27,8 +29,22 @@ async def pointers(iris: House, body: object) -> list[str]:
 
 
 async def test_every_mistake_is_listed_at_once(iris: House):
-    body = {"name": "..", "command": "x", "replicas": 0, "zz": 1, "env": {"a/b": 1}, "ports": ["web", 7]}
-    assert sorted(await pointers(iris, body)) == ["/command", "/env/a~1b", "/name", "/ports/1", "/replicas", "/zz"]
+    body = {
+        "name": "..",
+        "command": "x",
+        "replicas": 0,
+        "zz": 1,
+        "env": {"a/b": 1},
+        "ports": ["web", 7],
+    }
+    assert sorted(await pointers(iris, body)) == [
+        "/command",
+        "/env/a~1b",
+        "/name",
+        "/ports/1",
+        "/replicas",
+        "/zz",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -53,8 +69,16 @@ async def test_every_mistake_is_listed_at_once(iris: House):
         ("coscheduling", {"group_by": 3}, "/coscheduling/group_by"),
         ("coscheduling", {"group_by": []}, "/coscheduling/group_by"),
         ("coscheduling", {"group_by": ["rack"]}, "/coscheduling/group_by/0"),
-        ("coscheduling", {"group_by": [{"key": "rack", "mode": "near"}]}, "/coscheduling/group_by/0/mode"),
-        ("coscheduling", {"group_by": [{"key": "rack"}, {"key": "rack"}]}, "/coscheduling/group_by/1/key"),
+        (
+            "coscheduling",
+            {"group_by": [{"key": "rack", "mode": "near"}]},
+            "/coscheduling/group_by/0/mode",
+        ),
+        (
+            "coscheduling",
+            {"group_by": [{"key": "rack"}, {"key": "rack"}]},
+            "/coscheduling/group_by/1/key",
+        ),
         ("coscheduling", {"group_by": "rack", "success": "most"}, "/coscheduling/success"),
         ("bundle", "../../etc/passwd", "/bundle"),
         ("name", "/a/../b", "/name"),
@@ -80,22 +104,33 @@ async def test_a_body_that_is_no_object_is_refused_as_a_whole(iris: House, body:
 
 
 @pytest.mark.parametrize(
-    "body", [b"", b"{", b'{"name"', b"\xff", b'{"a":NaN}', b'{"name":"\\ud800"}', b"{}{}", b"[" * 100_000]
+    "body",
+    [b"", b"{", b'{"name"', b"\xff", b'{"a":NaN}', b'{"name":"\\ud800"}', b"{}{}", b"[" * 100_000],
 )
 async def test_what_is_not_json_is_refused_saying_where_it_stops(iris: House, body: bytes):
     response = await iris.http.post("/v1/jobs", content=body, headers=JSON)
-    assert (response.status_code, response.json()["code"], iris.state.commands) == (400, "malformed", [])
+    assert (response.status_code, response.json()["code"], iris.state.commands) == (
+        400,
+        "malformed",
+        [],
+    )
 
 
-@pytest.mark.parametrize("kind", ["", "text/plain", "application/x-www-form-urlencoded", "application/jsonp"])
+@pytest.mark.parametrize(
+    "kind", ["", "text/plain", "application/x-www-form-urlencoded", "application/jsonp"]
+)
 async def test_another_media_type_is_refused(iris: House, kind: str):
-    response = await iris.http.post("/v1/jobs", content=json.dumps(GOOD), headers={"content-type": kind})
+    response = await iris.http.post(
+        "/v1/jobs", content=json.dumps(GOOD), headers={"content-type": kind}
+    )
     assert (response.status_code, iris.state.commands) == (415, [])
 
 
 async def test_json_may_name_its_character_set(iris: House):
     headers = {"content-type": "Application/JSON; charset=utf-8"}
-    assert (await iris.http.post("/v1/jobs", content=json.dumps(GOOD), headers=headers)).status_code == 201
+    assert (
+        await iris.http.post("/v1/jobs", content=json.dumps(GOOD), headers=headers)
+    ).status_code == 201
 
 
 async def test_a_body_over_the_limit_is_refused_also_without_its_length(iris: House):
@@ -105,7 +140,8 @@ async def test_a_body_over_the_limit_is_refused_also_without_its_length(iris: Ho
 
     big = json.dumps({**GOOD, "env": {"A": "x" * (10 << 20)}})
     statuses = [
-        (await iris.http.post("/v1/jobs", content=content, headers=JSON)).status_code for content in (big, endless())
+        (await iris.http.post("/v1/jobs", content=content, headers=JSON)).status_code
+        for content in (big, endless())
     ]
     assert (statuses, iris.state.commands) == ([413, 413], [])
 
@@ -197,10 +233,15 @@ async def test_without_a_server_everything_is_to_be_tried_again(impatient: House
 
 async def test_a_request_that_ends_with_its_gateway_is_to_be_tried_again(iris: House):
     await iris.state.stop()
-    server, socket = HttpServer(iris.gateway, GatewaySettings(drain_s=1)), listen("gateway", "127.0.0.1", 0)
+    server, socket = (
+        HttpServer(iris.gateway, GatewaySettings(drain_s=1)),
+        listen("gateway", "127.0.0.1", 0),
+    )
     serving = asyncio.create_task(server.serve([socket]))
     await server.ready.wait()
-    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{socket.getsockname()[1]}", timeout=60) as http:
+    async with httpx.AsyncClient(
+        base_url=f"http://127.0.0.1:{socket.getsockname()[1]}", timeout=60
+    ) as http:
         asking = asyncio.create_task(http.get("/v1/jobs"))
         while not server.server_state.tasks:
             await asyncio.sleep(0)
@@ -232,11 +273,15 @@ async def test_pages_of_another_site_change_nothing_while_authentication_is_off(
     ],
 )
 async def test_pages_of_other_sites_change_nothing(iris: House, headers: dict[str, str]):
-    crossed = await iris.http.post("/v1/jobs/j1/cancel", headers={"Content-Type": "application/json", **headers})
+    crossed = await iris.http.post(
+        "/v1/jobs/j1/cancel", headers={"Content-Type": "application/json", **headers}
+    )
     assert (crossed.status_code, iris.state.commands) == (403, [])
 
 
-@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; a=b", ""])
+@pytest.mark.parametrize(
+    "kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; a=b", ""]
+)
 async def test_what_a_form_can_send_changes_nothing(iris: House, kind: str):
     crossed = await iris.http.post("/v1/jobs/j1/cancel", headers={"Content-Type": kind})
     assert (crossed.status_code, iris.state.commands) == (415, [])
@@ -258,7 +303,10 @@ async def test_figures_count_by_route_and_never_by_name(iris: House):
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(body=st.binary(max_size=300), path=st.sampled_from(["/v1/jobs", "/v1/jobs:plan", "/v1/jobs/j1/cancel"]))
+@given(
+    body=st.binary(max_size=300),
+    path=st.sampled_from(["/v1/jobs", "/v1/jobs:plan", "/v1/jobs/j1/cancel"]),
+)
 def test_no_bytes_at_all_make_the_gateway_fail(body: bytes, path: str):
     async def send() -> int:
         async with house() as iris:
@@ -268,11 +316,27 @@ def test_no_bytes_at_all_make_the_gateway_fail(body: bytes, path: str):
 
 
 json_values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=8),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=8),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3)
+    ),
     max_leaves=8,
 )
-FIELDS = ["name", "command", "env", "replicas", "resources", "constraints", "coscheduling", "timeout_s", "labels"]
+FIELDS = [
+    "name",
+    "command",
+    "env",
+    "replicas",
+    "resources",
+    "constraints",
+    "coscheduling",
+    "timeout_s",
+    "labels",
+]
 
 
 @settings(max_examples=80, deadline=None)

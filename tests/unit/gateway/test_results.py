@@ -53,7 +53,10 @@ async def test_results_of_a_map_submitted_just_now_are_followed_without_a_read()
 async def test_results_of_a_map_submitted_just_now_are_for_its_owner():
     async with house(parse_tokens(TOKENS)) as iris:
         results = await mapped(iris.http)
-        assert [(await iris.http.get(results, headers=BOB)).status_code for _ in range(2)] == [403, 403]
+        assert [(await iris.http.get(results, headers=BOB)).status_code for _ in range(2)] == [
+            403,
+            403,
+        ]
 
 
 async def test_results_of_a_map_deleted_since_its_submission_are_not_found():
@@ -104,7 +107,9 @@ async def test_maps_submitted_one_after_another_share_a_reader_of_results():
             stored = [await store(iris.state.streams, 2), await store(iris.state.streams, 2)]
             while await anext(lines) != f"id: {stored[-1]}":
                 pass
-            await rounds_until(lambda: readers(iris.memory) == 1)  # that of the map before is closed meanwhile
+            await rounds_until(
+                lambda: readers(iris.memory) == 1
+            )  # that of the map before is closed meanwhile
             await iris.state.tell_job("/n", "succeeded")
             assert [line async for line in lines if line.startswith("event: ")][-1] == "event: end"
 
@@ -115,11 +120,15 @@ async def test_results_from_before_their_follower_and_behind_a_break_are_read():
         results = await mapped(http, "/n")
         first, second = [await store(iris.state.streams, 2) for _ in range(2)]
         for after, wanted in ((0, first), (first, second)):
-            async with http.stream("GET", results, headers={**ANN, "Last-Event-ID": str(after)}) as response:
+            async with http.stream(
+                "GET", results, headers={**ANN, "Last-Event-ID": str(after)}
+            ) as response:
                 assert await anext(ids_of(response)) == wanted
 
 
-async def test_a_follower_that_takes_no_results_is_cut_off_and_continues(monkeypatch: pytest.MonkeyPatch):
+async def test_a_follower_that_takes_no_results_is_cut_off_and_continues(
+    monkeypatch: pytest.MonkeyPatch,
+):
     monkeypatch.setattr(result_streams, "INBOX_BYTES", 100)
     async with house(parse_tokens(TOKENS)) as iris, listening(iris) as http:
         await until_end(iris, http, await mapped(http))
@@ -137,7 +146,10 @@ async def test_results_of_a_worker_that_ran_no_call_are_refused(caplog: pytest.L
     """Whoever has the key of a worker could otherwise have any client unpickle anything."""
     async with house(parse_tokens(TOKENS)) as iris, listening(iris) as http:
         results = await mapped(http)
-        forged, own = await store(iris.state.streams, 1, worker="w1"), await store(iris.state.streams, 1)
+        forged, own = (
+            await store(iris.state.streams, 1, worker="w1"),
+            await store(iris.state.streams, 1),
+        )
         more = [await store(iris.state.streams, 1, worker=worker) for worker in ("w1", "w0")]
         await iris.state.tell_job("/m", "succeeded")
         async with http.stream("GET", results, headers=ANN) as response:
@@ -148,7 +160,9 @@ async def test_results_of_a_worker_that_ran_no_call_are_refused(caplog: pytest.L
 
 
 async def test_a_result_waits_until_its_attempt_is_known(monkeypatch: pytest.MonkeyPatch):
-    """A follower of the state service may be behind; and nothing is passed on of an attempt that there never was."""
+    """A follower of the state service may be behind; and nothing is passed on of an attempt that
+    there never was.
+    """
     monkeypatch.setattr(result_endpoint, "_LOOK_AGAIN_S", 0.001)
     async with house(parse_tokens(TOKENS)) as iris, listening(iris) as http:
         results = await mapped(http)
@@ -157,7 +171,9 @@ async def test_a_result_waits_until_its_attempt_is_known(monkeypatch: pytest.Mon
         async with http.stream("GET", results, headers=ANN) as response:
             ids = ids_of(response)
             waiting = asyncio.ensure_future(anext(ids))
-            await rounds_until(lambda: [query.what for query in iris.state.queries].count("attempts") > 2)
+            await rounds_until(
+                lambda: [query.what for query in iris.state.queries].count("attempts") > 2
+            )
             del iris.state.pages["attempts"]
             assert await waiting == stored
         iris.state.pages["attempts"] = {"items": []}

@@ -30,7 +30,11 @@ def test_a_number_out_of_range_is_refused_by_its_key(given: str) -> None:
         load(None, {}, [f"gateway.{given}"]).section("gateway", GatewaySettings)
 
 
-@pytest.mark.parametrize("given", ["requests_per_s=0", "intake_per_s=0", "connections_per_address=0", "drain_s=0"])
+@pytest.mark.parametrize(
+    "given", ["requests_per_s=0", "intake_per_s=0", "connections_per_address=0", "drain_s=0"]
+)
 def test_zero_is_a_value_where_it_means_unlimited_or_at_once(given: str) -> None:
     key = given.partition("=")[0]
-    assert getattr(load(None, {}, [f"gateway.{given}"]).section("gateway", GatewaySettings), key) == 0
+    assert (
+        getattr(load(None, {}, [f"gateway.{given}"]).section("gateway", GatewaySettings), key) == 0
+    )

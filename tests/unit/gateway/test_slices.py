@@ -1,4 +1,6 @@
-"""Slices as shapes: each host in its place of the topology, planes of a cuboid beside each other."""
+"""Slices as shapes: each host in its place of the topology, planes of a cuboid beside each
+other.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,9 @@ from typing import Any
 from iris_gateway.dashboard.drawings.slices import SliceShape, shape_of
 
 
-def host(number: int, state: str = "healthy", held: int = 0, total: int = 4, **attributes: Any) -> dict[str, Any]:
+def host(
+    number: int, state: str = "healthy", held: int = 0, total: int = 4, **attributes: Any
+) -> dict[str, Any]:
     return {
         "id": f"<h>{number}",
         "state": state,
@@ -64,9 +68,18 @@ def test_a_slice_of_no_known_topology_is_nearly_square():
 
 
 def test_chips_are_filled_as_they_are_held_and_many_of_them_in_proportion():
-    made = shape("v5litepod-16", host(0, held=1), host(1, held=3), host(2, held=5, total=16), host(3, total=0))
+    made = shape(
+        "v5litepod-16",
+        host(0, held=1),
+        host(1, held=3),
+        host(2, held=5, total=16),
+        host(3, total=0),
+    )
     assert classes(made) == [["of-4 on-1", "of-4 on-3", "of-8 on-3", "of-0 on-0"]]
 
 
 def test_names_of_hosts_are_escaped():
-    assert "&lt;h&gt;0: healthy, 1 task, 4 of 4 chips held" in shape("v5litepod-4", host(0, held=4)).planes[0]
+    assert (
+        "&lt;h&gt;0: healthy, 1 task, 4 of 4 chips held"
+        in shape("v5litepod-4", host(0, held=4)).planes[0]
+    )

@@ -9,7 +9,15 @@ import pytest
 from iris.cli.commands.run.run import read_options, run
 from iris.client.options.jobs import job_spec
 from iris_core.spec.exit_rules import ExitRule
-from iris_core.spec.jobs import Constraint, Coscheduling, Environment, JobSpec, Level, NoticePolicy, StopPolicy
+from iris_core.spec.jobs import (
+    Constraint,
+    Coscheduling,
+    Environment,
+    JobSpec,
+    Level,
+    NoticePolicy,
+    StopPolicy,
+)
 from iris_core.spec.resources import Device, ResourceRequest
 from iris_core.states import ConstraintOp
 from iris_gateway.dashboard.snippets import cli_of, options_of, sdk_of
@@ -128,7 +136,11 @@ def test_the_command_line_makes_the_same_job(spec: JobSpec):
 
 @pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.name)
 def test_the_program_makes_the_same_job(spec: JobSpec):
-    (call,) = (node for node in ast.walk(ast.parse(sdk_of(spec))) if isinstance(node, ast.Call) and node.args)
+    (call,) = (
+        node
+        for node in ast.walk(ast.parse(sdk_of(spec)))
+        if isinstance(node, ast.Call) and node.args
+    )
     options: Any = {word.arg: ast.literal_eval(word.value) for word in call.keywords}
     assert job_spec(ast.literal_eval(call.args[0]), options, {}) == spec
 

@@ -29,7 +29,9 @@ REF = AttemptRef(7, 0, 0)
 TASK = Caller("ada", "task", REF, "w0")
 
 SUBTREE, ANYBODY, REFUSED = "its own subtree", "anybody", "refused"
-"""The decision about a path: the state service judges which job it is, it needs no token, or a task's is refused."""
+"""The decision about a path: the state service judges which job it is, it needs no token, or a
+task's is refused.
+"""
 DECISIONS = {
     ("POST", "/v1/jobs"): SUBTREE,
     ("GET", "/v1/jobs"): REFUSED,
@@ -141,7 +143,9 @@ DECISIONS = {
 }
 
 
-def made(key: SigningKey = KEY, ref: AttemptRef = REF, life_ms: int = HOUR_MS, now_ms: int = 0) -> str:
+def made(
+    key: SigningKey = KEY, ref: AttemptRef = REF, life_ms: int = HOUR_MS, now_ms: int = 0
+) -> str:
     return task_tokens.token(task_tokens.grant(key, ref.job, "ada", "w0", now_ms + life_ms), ref)
 
 
@@ -173,15 +177,30 @@ def test_every_path_has_a_decision_about_tokens_of_tasks():
     }
 
 
-@pytest.mark.parametrize("endpoint", [*ENDPOINTS, *PAGES], ids=lambda one: f"{one.method} {one.path}")
+@pytest.mark.parametrize(
+    "endpoint", [*ENDPOINTS, *PAGES], ids=lambda one: f"{one.method} {one.path}"
+)
 async def test_a_tasks_token_is_refused_wherever_that_is_decided(iris: House, endpoint: Endpoint):
     decision = DECISIONS[endpoint.method, endpoint.path]
     path = endpoint.path
-    for name in ("job", "task", "worker", "session", "user", "deployment", "sha256", "file", "problem"):
+    for name in (
+        "job",
+        "task",
+        "worker",
+        "session",
+        "user",
+        "deployment",
+        "sha256",
+        "file",
+        "problem",
+    ):
         path = path.replace(f"{{{name}}}", "j7%2F0" if name == "task" else "j7")
     headers = bearer(iris)
     if endpoint.page and endpoint.method == "POST":
-        headers |= {"Sec-Fetch-Site": "same-origin", "Content-Type": "application/x-www-form-urlencoded"}
+        headers |= {
+            "Sec-Fetch-Site": "same-origin",
+            "Content-Type": "application/x-www-form-urlencoded",
+        }
     response = await iris.http.request(endpoint.method, path, headers=headers)
     if decision is REFUSED:
         assert response.status_code == 403
@@ -189,14 +208,20 @@ async def test_a_tasks_token_is_refused_wherever_that_is_decided(iris: House, en
         assert (iris.state.commands, iris.state.queries) == ([], [])
     else:
         assert response.status_code not in (401, 403) or endpoint.path == "/login"
-    assert {command.caller for command in iris.state.commands} <= {replace(TASK, address="127.0.0.1")}
+    assert {command.caller for command in iris.state.commands} <= {
+        replace(TASK, address="127.0.0.1")
+    }
     assert {query.caller for query in iris.state.queries} <= {TASK}
 
 
 async def test_a_submission_with_a_tasks_token_tells_which_attempt_it_is_of(iris: House):
-    response = await iris.http.post("/v1/jobs", json={"name": "/a/b", "command": ["true"]}, headers=bearer(iris))
+    response = await iris.http.post(
+        "/v1/jobs", json={"name": "/a/b", "command": ["true"]}, headers=bearer(iris)
+    )
     assert response.status_code == 201
-    assert [command.caller for command in iris.state.commands] == [replace(TASK, address="127.0.0.1")]
+    assert [command.caller for command in iris.state.commands] == [
+        replace(TASK, address="127.0.0.1")
+    ]
     assert iris.state.commands[0].spec.user == "ada"
 
 
@@ -211,7 +236,9 @@ async def test_results_of_a_map_submitted_just_now_are_read_for_a_task(iris: Hou
     made_map = await iris.http.post("/v1/jobs", json={**MAP, "user": "ada"}, headers=root)
     iris.state.scripted["job"] = refusal("forbidden", "it is not in its own subtree")
     async with asyncio.timeout(20):  # a stream of results has no end
-        response = await iris.http.get(f"{made_map.headers['location']}/results", headers=bearer(iris))
+        response = await iris.http.get(
+            f"{made_map.headers['location']}/results", headers=bearer(iris)
+        )
     assert response.status_code == 403
     assert [query.caller for query in iris.state.queries] == [TASK]
 
@@ -231,7 +258,10 @@ async def test_expired_and_foreign_tokens_are_refused_in_words(iris: House):
         ({"key": SigningKey("k1", b"x" * 32, 0)}, "invalid task token"),
     ):
         response = await iris.http.get("/v1/jobs/j7", headers=bearer(iris, **said))
-        assert (response.status_code, response.headers["www-authenticate"]) == (401, 'Bearer realm="iris"')
+        assert (response.status_code, response.headers["www-authenticate"]) == (
+            401,
+            'Bearer realm="iris"',
+        )
         assert words in response.json()["detail"]
     assert iris.state.queries == []
 
@@ -239,9 +269,14 @@ async def test_expired_and_foreign_tokens_are_refused_in_words(iris: House):
 async def test_keys_that_rotate_are_followed(iris: House):
     await write_keys(iris, KEY, NEXT)
     for key in (KEY, NEXT):
-        assert (await iris.http.get("/v1/jobs/j7", headers=bearer(iris, key=key))).status_code == 404
+        assert (
+            await iris.http.get("/v1/jobs/j7", headers=bearer(iris, key=key))
+        ).status_code == 404
     await write_keys(iris, NEXT)
-    statuses = [(await iris.http.get("/v1/jobs/j7", headers=bearer(iris, key=key))).status_code for key in (KEY, NEXT)]
+    statuses = [
+        (await iris.http.get("/v1/jobs/j7", headers=bearer(iris, key=key))).status_code
+        for key in (KEY, NEXT)
+    ]
     assert statuses == [401, 404]
 
 

@@ -14,8 +14,14 @@ RED = '<span class="sgr-1">{}</span>'
     [
         ("plain & <b>", "plain &amp; &lt;b&gt;"),
         ("\x1b[31mred\x1b[0m ink", RED.format("red") + " ink"),
-        ("\x1b[91;1mboth\x1b[22mone", '<span class="sgr-1 sgr-bold">both</span>' + RED.format("one")),
-        ("\x1b[31mover\ntwo lines\x1b[39m.", RED.format("over") + "\n" + RED.format("two lines") + "."),
+        (
+            "\x1b[91;1mboth\x1b[22mone",
+            '<span class="sgr-1 sgr-bold">both</span>' + RED.format("one"),
+        ),
+        (
+            "\x1b[31mover\ntwo lines\x1b[39m.",
+            RED.format("over") + "\n" + RED.format("two lines") + ".",
+        ),
         ("10%\r\x1b[31m100%\x1b[m\r", RED.format("100%")),
         ("\x1b[38;5;196mof 256", RED.format("of 256")),
         ("\x1b[38;2;200;10;10mof all", RED.format("of all")),

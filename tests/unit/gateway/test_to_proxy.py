@@ -12,7 +12,10 @@ from tests.support.gateway import house
 async def test_a_request_to_a_deployment_is_redirected_with_its_raw_target(method: str):
     async with house(proxy_url="http://127.0.0.1:2/") as made:
         answer = await made.http.request(method, "http://127.0.0.1/d/chat/a%2Fb/..%2f?q=%20x&y")
-    assert (answer.status_code, answer.headers["location"]) == (307, "http://127.0.0.1:2/d/chat/a%2Fb/..%2f?q=%20x&y")
+    assert (answer.status_code, answer.headers["location"]) == (
+        307,
+        "http://127.0.0.1:2/d/chat/a%2Fb/..%2f?q=%20x&y",
+    )
 
 
 async def test_nobody_is_asked_who_calls_a_deployment():

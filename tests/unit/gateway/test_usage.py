@@ -34,7 +34,11 @@ async def test_usage_is_asked_for_as_the_caller(iris: House):
     await iris.http.get("/v1/usage?by=day&label=project%3Dvision&since=10s")
     [query] = iris.state.queries
     assert query.what == "usage"
-    assert [query.arguments[name] for name in ("by", "label", "since_ms")] == ["day", "project=vision", 90_000]
+    assert [query.arguments[name] for name in ("by", "label", "since_ms")] == [
+        "day",
+        "project=vision",
+        90_000,
+    ]
     assert (await iris.http.get("/v1/usage?by=month")).status_code == 422
 
 
@@ -43,12 +47,22 @@ async def test_a_csv_has_every_page_or_one_that_is_limited(iris: House):
     one = await iris.http.get("/v1/usage?limit=5", headers={"Accept": "text/csv"})
     assert one.headers["content-type"].startswith("text/csv")
     [row] = csv.DictReader(io.StringIO(one.text))
-    assert (row["user"], row["total_cpu_seconds"], row["total_chip_seconds"]) == ("ada", "7200.0", "H100=3600")
-    assert (row["lost_by_cause"], row["lost_chip_seconds"], row["cost"]) == ("preempted=3600", "H100=900", "")
+    assert (row["user"], row["total_cpu_seconds"], row["total_chip_seconds"]) == (
+        "ada",
+        "7200.0",
+        "H100=3600",
+    )
+    assert (row["lost_by_cause"], row["lost_chip_seconds"], row["cost"]) == (
+        "preempted=3600",
+        "H100=900",
+        "",
+    )
 
 
 def test_what_the_cluster_lost_costs_nothing():
-    billed = UsedView(cpu_seconds=3600, memory_gib_seconds=7200, chip_seconds={"H100": 1800, "A100": 99})
+    billed = UsedView(
+        cpu_seconds=3600, memory_gib_seconds=7200, chip_seconds={"H100": 1800, "A100": 99}
+    )
     assert Prices(PRICES).cost(billed) == 2.5
     assert Prices(()).cost(billed) is None
 

@@ -49,16 +49,23 @@ POLICY = Policy(
 
 
 class Services:
-    """All of them in this process, two replicas of the state service among them, on a bus in memory."""
+    """All of them in this process, two replicas of the state service among them, on a bus in
+    memory.
+    """
 
     def __init__(self, directory: Path) -> None:
         self.memory = Memory()
         self.stop = asyncio.Event()
         self.states = [
-            StateService(Replica(name, POLICY, self._connect(), Clock()), self.stop) for name in ("one", "two")
+            StateService(Replica(name, POLICY, self._connect(), Clock()), self.stop)
+            for name in ("one", "two")
         ]
-        self.scheduler = Scheduler(self._connect().bus, SchedulerSettings(plan_spacing_s=0), self.stop)
-        settings = WorkerSettings(id="w0", data=str(directory), detect=False, report_gap_s=0, heartbeat_interval_s=0.2)
+        self.scheduler = Scheduler(
+            self._connect().bus, SchedulerSettings(plan_spacing_s=0), self.stop
+        )
+        settings = WorkerSettings(
+            id="w0", data=str(directory), detect=False, report_gap_s=0, heartbeat_interval_s=0.2
+        )
         self.worker = NoopWorker(settings, self._connect(), "", self.stop)
         self.worker.agent._seen = SeenAttempts(KEPT)
         self.gateway = assemble(GatewaySettings(event_ring=KEPT), self._connect(), Keyring())
@@ -99,7 +106,9 @@ async def services(directory: Path) -> AsyncIterator[tuple[Services, httpx.Async
         parts = (made.states[1], made.scheduler, made.worker)
         running += [asyncio.create_task(part.run()) for part in parts]
         transport = httpx.ASGITransport(cast(Any, Middleware(made.gateway, ENDPOINTS)))
-        http = await stack.enter_async_context(httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1"))
+        http = await stack.enter_async_context(
+            httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1")
+        )
         yield made, http
         await made.gateway.feed.close()
         await made.gateway.ends.close()
@@ -113,7 +122,9 @@ async def until(condition: Any) -> None:
 
 
 async def run(made: Services, http: httpx.AsyncClient, numbers: range) -> None:
-    """Jobs that have nothing in common: users, names, keys, labels and what they ask for are their own."""
+    """Jobs that have nothing in common: users, names, keys, labels and what they ask for are their
+    own.
+    """
     for number in numbers:
         body = {
             "name": f"/job-{number:04}",
@@ -141,4 +152,6 @@ async def test_what_is_over_leaves_nothing_behind(tmp_path: Path, monkeypatch: p
         before = made.census()
         await run(made, http, range(JOBS, 3 * JOBS))
         found = grown(before, made.census(), by=JOBS)
-        assert {path: sizes for path, sizes in found.items() if ".usage." not in path} == {}  # kept for 400 days
+        assert {
+            path: sizes for path, sizes in found.items() if ".usage." not in path
+        } == {}  # kept for 400 days

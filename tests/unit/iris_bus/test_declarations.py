@@ -12,7 +12,9 @@ EVENTS = config_of(subjects.EVENTS, 3, clustered=True)
 DAY_NS = subjects.DAY_S * 10**9
 
 
-@pytest.mark.parametrize(("replicas", "clustered", "number"), [(0, False, 1), (0, True, 3), (1, True, 1), (5, True, 5)])
+@pytest.mark.parametrize(
+    ("replicas", "clustered", "number"), [(0, False, 1), (0, True, 3), (1, True, 1), (5, True, 5)]
+)
 def test_a_new_cluster_has_as_many_replicas_as_its_servers_allow(replicas, clustered, number):
     assert copies(replicas, clustered=clustered) == number
 
@@ -38,7 +40,8 @@ def test_what_is_safer_than_the_settings_say_stays_until_it_is_applied(key, safe
 
 
 @pytest.mark.parametrize(
-    ("key", "less_safe"), [("num_replicas", 1), ("max_age", DAY_NS), ("max_bytes", 1), ("discard", "old")]
+    ("key", "less_safe"),
+    [("num_replicas", 1), ("max_age", DAY_NS), ("max_bytes", 1), ("discard", "old")],
 )
 def test_what_is_less_safe_than_the_settings_say_is_raised_at_once(key, less_safe):
     wanted = WANTED if key == "discard" else EVENTS
@@ -55,7 +58,9 @@ def test_a_stream_that_is_not_synced_has_one_copy_for_good_and_says_so():
 
 
 def test_events_are_not_synced_on_a_single_server_only():
-    assert [config_of(subjects.EVENTS, 1, clustered=on).get("persist_mode") for on in (False, True)] == ["async", None]
+    assert [
+        config_of(subjects.EVENTS, 1, clustered=on).get("persist_mode") for on in (False, True)
+    ] == ["async", None]
 
 
 def test_a_difference_is_said_in_the_units_of_the_settings():
@@ -69,7 +74,11 @@ def info(*peers: Peer, leader: str = "n0", name: str = "iris", replicas: int = 3
 
 
 def test_a_copy_counts_while_its_server_answers_and_it_holds_everything():
-    current, behind, silent = Peer("n1", current=True), Peer("n2"), Peer("n2", current=True, active=6 * 10**9)
+    current, behind, silent = (
+        Peer("n1", current=True),
+        Peer("n2"),
+        Peer("n2", current=True, active=6 * 10**9),
+    )
     assert [standing_of(info(current, other), 3).current for other in (behind, silent)] == [2, 2]
     assert standing_of(info(current, silent), 3).servers == {"n0": True, "n1": True, "n2": False}
     assert standing_of(info(current, behind, leader=""), 3).current == 1  # an election
@@ -77,6 +86,8 @@ def test_a_copy_counts_while_its_server_answers_and_it_holds_everything():
 
 def test_more_copies_than_the_settings_say_are_wanted_too():
     assert standing_of(info(Peer("n1", current=True), Peer("n2", current=True)), 1).wanted == 3
-    alone = StoreStanding(7, wanted=3, declared=1, current=1, servers={"n0": True}, notes={"k": "v"})
+    alone = StoreStanding(
+        7, wanted=3, declared=1, current=1, servers={"n0": True}, notes={"k": "v"}
+    )
     assert standing_of(info(replicas=1), 3) == alone
     assert standing_of(info(leader="", name="", replicas=1), 1).current == 1

@@ -10,15 +10,24 @@ from iris_bus.journal.framing import HEADER_BYTES, VERSION, Assembler, count, sp
 
 def assembled(messages: list[bytes], after: int = 0) -> list[JournalEntry]:
     assembler = Assembler()
-    found = (assembler.add(sequence, message) for sequence, message in enumerate(messages, after + 1))
+    found = (
+        assembler.add(sequence, message) for sequence, message in enumerate(messages, after + 1)
+    )
     return [entry for entry in found if entry is not None]
 
 
 @given(st.lists(st.binary(max_size=100)), st.integers(1, 40))
-def test_commits_of_every_size_come_back_in_order_each_at_its_last_part(commits: list[bytes], part_bytes: int):
+def test_commits_of_every_size_come_back_in_order_each_at_its_last_part(
+    commits: list[bytes], part_bytes: int
+):
     messages = [message for commit in commits for message in split(commit, part_bytes)]
-    ends = [sum(count(len(commit), part_bytes) for commit in commits[: at + 1]) for at in range(len(commits))]
-    assert assembled(messages) == [JournalEntry(end, commit) for end, commit in zip(ends, commits, strict=True)]
+    ends = [
+        sum(count(len(commit), part_bytes) for commit in commits[: at + 1])
+        for at in range(len(commits))
+    ]
+    assert assembled(messages) == [
+        JournalEntry(end, commit) for end, commit in zip(ends, commits, strict=True)
+    ]
     assert all(len(message) <= HEADER_BYTES + part_bytes for message in messages)
 
 
@@ -35,7 +44,9 @@ def test_a_flipped_bit_is_found_wherever_it_is(commit: bytes, part_bytes: int, d
 
 
 @given(st.binary(min_size=2, max_size=60), st.data())
-def test_a_commit_that_was_not_finished_is_dropped_when_the_next_begins(commit: bytes, data: st.DataObject):
+def test_a_commit_that_was_not_finished_is_dropped_when_the_next_begins(
+    commit: bytes, data: st.DataObject
+):
     messages = list(split(commit, 1))
     begun = data.draw(st.integers(1, len(messages) - 1))
     assert assembled([*messages[:begun], *split(b"next", 10)]) == [JournalEntry(begun + 1, b"next")]
@@ -44,7 +55,9 @@ def test_a_commit_that_was_not_finished_is_dropped_when_the_next_begins(commit: 
 @pytest.mark.parametrize("order", [(1,), (0, 2), (0, 1, 1), (0, 1, 2, 1)])
 def test_parts_in_another_order_are_damage(order: tuple[int, ...]):
     messages = list(split(b"abc", 1))
-    with pytest.raises(DamagedCommit, match=f"damaged at {len(order)}: part {order[-1] + 1} of 3 stands behind"):
+    with pytest.raises(
+        DamagedCommit, match=f"damaged at {len(order)}: part {order[-1] + 1} of 3 stands behind"
+    ):
         assembled([messages[part] for part in order])
 
 

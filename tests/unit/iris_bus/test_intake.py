@@ -1,4 +1,6 @@
-"""The NATS parser delivers each message once and whole however the bytes are split, and passes on all other lines."""
+"""The NATS parser delivers each message once and whole however the bytes are split, and passes on
+all other lines.
+"""
 
 import asyncio
 
@@ -33,7 +35,9 @@ def read(pieces):
     return seen
 
 
-BODIES = st.one_of(st.binary(max_size=40), st.binary(min_size=1, max_size=9).map(lambda b: b * 30_000))
+BODIES = st.one_of(
+    st.binary(max_size=40), st.binary(min_size=1, max_size=9).map(lambda b: b * 30_000)
+)
 MESSAGES = st.builds(
     lambda number, reply, body: (
         b"MSG a.b %d%b %d\r\n%b\r\n" % (number, b" r.1" if reply else b"", len(body), body),
@@ -54,7 +58,9 @@ HEADED = st.builds(
     st.binary(max_size=30).map(lambda b: b"NATS/1.0\r\n" + b + b"\r\n\r\n"),
     BODIES,
 )
-LINES = st.sampled_from([b"PING\r\n", b"PONG\r\n", b"-ERR 'no'\r\n", b'INFO {"a": "MSG b 1 3"}\r\n', b"+OK\r\n"])
+LINES = st.sampled_from(
+    [b"PING\r\n", b"PONG\r\n", b"-ERR 'no'\r\n", b'INFO {"a": "MSG b 1 3"}\r\n', b"+OK\r\n"]
+)
 SAID = st.lists(st.one_of(MESSAGES, HEADED, LINES.map(lambda line: (line, line))), max_size=8)
 
 
@@ -75,7 +81,9 @@ def test_byte_by_byte_is_no_different():
     ]
 
 
-@pytest.mark.parametrize("line", [b"MSG\r\n", b"MSG a one 3\r\nabc\r\n", b"MSG a 1 many\r\nabc\r\n", b"x" * 9000])
+@pytest.mark.parametrize(
+    "line", [b"MSG\r\n", b"MSG a one 3\r\nabc\r\n", b"MSG a 1 many\r\nabc\r\n", b"x" * 9000]
+)
 def test_what_is_no_protocol_ends_the_connection(line):
     with pytest.raises(Garbled):
         read([line])

@@ -1,4 +1,6 @@
-"""Features that only the in-memory bus has: running without a loop, outages and full streams on demand."""
+"""Features that only the in-memory bus has: running without a loop, outages and full streams on
+demand.
+"""
 
 import dataclasses
 

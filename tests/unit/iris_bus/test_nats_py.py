@@ -33,7 +33,9 @@ def test_a_method_that_is_replaced_or_relied_on_is_unchanged(name):
 
 
 def test_a_release_of_nats_py_that_nobody_has_looked_at_is_not_installed():
-    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
+        "optional-dependencies"
+    ]
     needed = {one for extra in extras.values() for one in extra if one.startswith("nats-py")}
     series = ".".join(version("nats-py").split(".")[:2])
     assert needed == {f"nats-py>={series},<{series[0]}.{int(series[2:]) + 1}"}

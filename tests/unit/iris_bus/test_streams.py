@@ -19,17 +19,30 @@ def test_64_jobs_share_a_subject_and_16_tasks_of_each():
 
 
 def test_how_long_events_and_output_are_kept_is_what_the_settings_say():
-    chosen = ("nats.events_days=0.5", "nats.events_bytes=4194304", "nats.logs_days=2", "nats.logs_bytes=8388608")
+    chosen = (
+        "nats.events_days=0.5",
+        "nats.events_bytes=4194304",
+        "nats.logs_days=2",
+        "nats.logs_bytes=8388608",
+    )
     table = load(None, {}, chosen).section("nats", NatsSettings).streams()
     limits = {stream.name: config_of(stream, 1) for stream in table}
 
     assert NatsSettings().streams() == subjects.STREAMS
-    assert [limits["IRIS_EVENTS"][key] for key in ("max_age", "max_bytes")] == [43_200 * 10**9, 4 << 20]
-    assert [limits["IRIS_LOGS"][key] for key in ("max_age", "max_bytes")] == [172_800 * 10**9, 8 << 20]
+    assert [limits["IRIS_EVENTS"][key] for key in ("max_age", "max_bytes")] == [
+        43_200 * 10**9,
+        4 << 20,
+    ]
+    assert [limits["IRIS_LOGS"][key] for key in ("max_age", "max_bytes")] == [
+        172_800 * 10**9,
+        8 << 20,
+    ]
     assert limits["IRIS_JOURNAL"] == config_of(subjects.JOURNAL, 1)
 
 
-@pytest.mark.parametrize("chosen", ["events_days=0", "events_bytes=-1", "logs_days=0", "logs_bytes=1000"])
+@pytest.mark.parametrize(
+    "chosen", ["events_days=0", "events_bytes=-1", "logs_days=0", "logs_bytes=1000"]
+)
 def test_a_limit_that_would_be_none_or_hold_no_event_is_refused(chosen: str):
     with pytest.raises(BadSetting, match=chosen.partition("=")[0]):
         load(None, {}, (f"nats.{chosen}",)).section("nats", NatsSettings)

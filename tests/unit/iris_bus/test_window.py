@@ -1,4 +1,6 @@
-"""Each event is published once and in order, despite losses, refusals, duplicates and other publishers."""
+"""Each event is published once and in order, despite losses, refusals, duplicates and other
+publishers.
+"""
 
 import pytest
 from hypothesis import given, settings
@@ -100,7 +102,13 @@ def test_no_more_is_under_way_than_the_window_holds():
     window.start(5, "5-0")
     window.add(tellings(6, 30))
     sent = [window.next(4) for _ in range(5)]
-    assert [(after, len(events)) for after, events in sent] == [(5, 4), (9, 4), (13, 2), (15, 0), (15, 0)]
+    assert [(after, len(events)) for after, events in sent] == [
+        (5, 4),
+        (9, 4),
+        (13, 2),
+        (15, 0),
+        (15, 0),
+    ]
     window.confirm(9)
     assert (window.next(100)[0], window.last_published, window.backlog) == (15, "9-0", 21)
 

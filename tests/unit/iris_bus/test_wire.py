@@ -9,7 +9,10 @@ from iris_bus.contract import Publication
 
 
 def test_each_message_names_the_one_before_and_the_last_asks_for_an_answer():
-    events = [Publication("task.state.a", b"one", "7-0", {"Iris-Task": "/a/0"}), Publication("job.state.b", b"", "7-1")]
+    events = [
+        Publication("task.state.a", b"one", "7-0", {"Iris-Task": "/a/0"}),
+        Publication("job.state.b", b"", "7-1"),
+    ]
     first = b"NATS/1.0\r\nNats-Expected-Last-Sequence: 41\r\nNats-Msg-Id: 7-0\r\nIris-Task: /a/0\r\n\r\n"
     second = b"NATS/1.0\r\nNats-Expected-Last-Sequence: 42\r\nNats-Msg-Id: 7-1\r\n\r\n"
     assert wire.chained(events, 41, "inbox.1") == (
@@ -18,13 +21,25 @@ def test_each_message_names_the_one_before_and_the_last_asks_for_an_answer():
     )
 
 
-NAMES = st.text(st.characters(min_codepoint=33, max_codepoint=0x2FF, exclude_characters=":"), min_size=1, max_size=9)
+NAMES = st.text(
+    st.characters(min_codepoint=33, max_codepoint=0x2FF, exclude_characters=":"),
+    min_size=1,
+    max_size=9,
+)
 VALUES = st.text(st.characters(min_codepoint=32, exclude_categories=["Cs"]), max_size=9)
 
 
-@given(st.lists(st.tuples(st.binary(max_size=40), st.dictionaries(NAMES, VALUES, max_size=3)), min_size=1, max_size=5))
+@given(
+    st.lists(
+        st.tuples(st.binary(max_size=40), st.dictionaries(NAMES, VALUES, max_size=3)),
+        min_size=1,
+        max_size=5,
+    )
+)
 def test_lengths_are_right_for_any_text(rows):
-    events = [Publication("a.b.c", data, f"{n}-0", headers) for n, (data, headers) in enumerate(rows)]
+    events = [
+        Publication("a.b.c", data, f"{n}-0", headers) for n, (data, headers) in enumerate(rows)
+    ]
     rest, found = wire.chained(events, 0, "r"), []
     while rest:
         line, _, rest = rest.partition(b"\r\n")
@@ -52,7 +67,9 @@ def test_what_would_break_a_line_is_refused(event):
 def test_a_message_is_one_line_and_its_body():
     assert wire.one("a.b", b"hi") == b"PUB a.b 2\r\nhi\r\n"
     assert wire.one("a.b", b"", "r") == b"PUB a.b r 0\r\n\r\n"
-    assert wire.one("a", b"hi", "r", {"K": "v"}) == b"HPUB a r 18 20\r\nNATS/1.0\r\nK: v\r\n\r\nhi\r\n"
+    assert (
+        wire.one("a", b"hi", "r", {"K": "v"}) == b"HPUB a r 18 20\r\nNATS/1.0\r\nK: v\r\n\r\nhi\r\n"
+    )
 
 
 @pytest.mark.parametrize(

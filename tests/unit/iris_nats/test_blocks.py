@@ -25,7 +25,10 @@ def body(sequence: int) -> bytes:
 
 
 DELETED = struct.pack("<IQQH", 30, 1 << 62, 0, 0) + b"checksum"
-FILES = [b"".join(record(s, body(s)) for s in (1, 2, 3)), b"".join(record(s, body(s)) for s in (4, 5))]
+FILES = [
+    b"".join(record(s, body(s)) for s in (1, 2, 3)),
+    b"".join(record(s, body(s)) for s in (4, 5)),
+]
 
 
 def test_every_message_of_every_file_is_found():

@@ -17,7 +17,9 @@ def child_of(tmp_path):
 
     def make(code, *, kept=True, timer_slack_ns=0):
         argv = [sys.executable, "-c", code]
-        program = Program("state", "state", argv, dict(os.environ), kept, timer_slack_ns=timer_slack_ns)
+        program = Program(
+            "state", "state", argv, dict(os.environ), kept, timer_slack_ns=timer_slack_ns
+        )
         made.append(ChildProcess(program, tmp_path))
         return made[-1]
 

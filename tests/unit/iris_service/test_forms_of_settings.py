@@ -1,4 +1,6 @@
-"""Forms of addresses, URLs and paths are judged where settings are read: by a start and by ``--show-config``."""
+"""Forms of addresses, URLs and paths are judged where settings are read: by a start and by
+``--show-config``.
+"""
 
 from __future__ import annotations
 
@@ -74,7 +76,9 @@ def test_a_form_is_accepted_whatever_this_machine_has(given: str) -> None:
         ("proxy.oidc_audience=iris", "oidc_issuer"),
     ],
 )
-def test_a_part_of_an_issuer_is_refused_by_the_key_that_is_missing(given: str, missing: str) -> None:
+def test_a_part_of_an_issuer_is_refused_by_the_key_that_is_missing(
+    given: str, missing: str
+) -> None:
     section = given.partition(".")[0]
     with pytest.raises(BadSetting, match=rf"^\[{section}\] {missing}: Expected a value"):
         load(None, {}, [given]).show(section, KINDS[section])

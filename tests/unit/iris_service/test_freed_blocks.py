@@ -20,7 +20,11 @@ print((most - resident()) >> 20)
 
 def freed(*words: str) -> int:
     """MiB that a process returns of 76 that it frees below a block that it keeps."""
-    return int(subprocess.run([sys.executable, "-c", CHILD, *words], capture_output=True, check=True).stdout)
+    return int(
+        subprocess.run(
+            [sys.executable, "-c", CHILD, *words], capture_output=True, check=True
+        ).stdout
+    )
 
 
 def test_large_blocks_return_to_the_system():

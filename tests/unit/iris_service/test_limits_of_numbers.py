@@ -1,4 +1,6 @@
-"""Numbers that a service cannot work with are refused at its start; 0 is taken where it has a meaning."""
+"""Numbers that a service cannot work with are refused at its start; 0 is taken where it has a
+meaning.
+"""
 
 from __future__ import annotations
 

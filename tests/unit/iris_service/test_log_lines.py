@@ -27,7 +27,9 @@ def lines():
 
 def test_a_line_is_one_json_object_with_what_was_passed_as_extra(lines):
     stream = lines("json")
-    logging.getLogger("iris_state.service").info("assigned %s", "it", extra={"task": "/a/0", "attempt": 1})
+    logging.getLogger("iris_state.service").info(
+        "assigned %s", "it", extra={"task": "/a/0", "attempt": 1}
+    )
     line = json.loads(stream.getvalue())
     assert line.pop("time").endswith("+00:00")
     assert line == {

@@ -10,7 +10,11 @@ from iris_service.notify import READY, Notifier
 def test_a_process_tells_its_socket_and_keeps_it_from_its_children(tmp_path: Path):
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
         listening.bind(str(tmp_path / "notify"))
-        environ = {"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "60000000", "PATH": "/bin"}
+        environ = {
+            "NOTIFY_SOCKET": str(tmp_path / "notify"),
+            "WATCHDOG_USEC": "60000000",
+            "PATH": "/bin",
+        }
         notifier = Notifier(environ)
         notifier.send(READY)
         assert listening.recv(100) == READY
@@ -33,5 +37,9 @@ def test_without_systemd_nobody_is_told():
 
 
 def test_the_watchdog_of_another_process_is_left_alone(tmp_path: Path):
-    other = {"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "1000", "WATCHDOG_PID": "1"}
+    other = {
+        "NOTIFY_SOCKET": str(tmp_path / "notify"),
+        "WATCHDOG_USEC": "1000",
+        "WATCHDOG_PID": "1",
+    }
     assert Notifier(other).interval_s == 0

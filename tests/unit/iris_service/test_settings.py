@@ -39,14 +39,18 @@ def test_without_any_source_the_defaults_stand():
 
 def test_the_command_line_wins_over_the_environment_and_that_over_the_file(tmp_path):
     file = toml(tmp_path, "[state]\nretry_for_s = 1\nkeep_jobs = 1\nloud = true\n")
-    settings = load(file, {"IRIS_STATE_RETRY_FOR_S": "2", "IRIS_STATE_KEEP_JOBS": "2"}, ["state.keep_jobs=3"]).section(
-        "state", StateSettings
-    )
+    settings = load(
+        file, {"IRIS_STATE_RETRY_FOR_S": "2", "IRIS_STATE_KEEP_JOBS": "2"}, ["state.keep_jobs=3"]
+    ).section("state", StateSettings)
     assert (settings.retry_for_s, settings.keep_jobs, settings.loud) == (2.0, 3, True)
 
 
 def test_text_becomes_what_the_key_needs():
-    environ = {"IRIS_STATE_LOUD": "true", "IRIS_STATE_HANDLERS": "place, start", "IRIS_STATE_KEEP_JOBS": "7"}
+    environ = {
+        "IRIS_STATE_LOUD": "true",
+        "IRIS_STATE_HANDLERS": "place, start",
+        "IRIS_STATE_KEEP_JOBS": "7",
+    }
     settings = load(None, environ).section("state", StateSettings)
     assert settings == StateSettings(loud=True, handlers=("place", "start"), keep_jobs=7)
 
@@ -64,9 +68,24 @@ def test_text_becomes_what_the_key_needs():
         ("x = 1", {}, [], "iris.toml: there is no section"),
         ("state = 1", {}, [], "'state' stands outside a section"),
         ("[state", {}, [], "iris.toml: "),
-        ("", {"IRIS_STATE_KEEP": "1"}, [], r"environment IRIS_STATE_KEEP: \[state\] has no key 'keep'"),
-        ("", {"IRIS_STATE_KEEP_JOBS": "many"}, [], r"environment IRIS_STATE_KEEP_JOBS: \[state\] keep_jobs: "),
-        ("[state]\nretry_for_s = 0", {}, [], r"iris.toml: \[state\] retry_for_s: Expected `float` > 0"),
+        (
+            "",
+            {"IRIS_STATE_KEEP": "1"},
+            [],
+            r"environment IRIS_STATE_KEEP: \[state\] has no key 'keep'",
+        ),
+        (
+            "",
+            {"IRIS_STATE_KEEP_JOBS": "many"},
+            [],
+            r"environment IRIS_STATE_KEEP_JOBS: \[state\] keep_jobs: ",
+        ),
+        (
+            "[state]\nretry_for_s = 0",
+            {},
+            [],
+            r"iris.toml: \[state\] retry_for_s: Expected `float` > 0",
+        ),
         ("", {}, ["keep_jobs=1"], r"command line: not SECTION.KEY=VALUE"),
         ("", {}, ["state.nothing=1"], r"command line: \[state\] has no key 'nothing'"),
     ],
@@ -123,9 +142,14 @@ def test_a_password_inside_a_url_is_hidden():
 
 
 def test_a_table_of_a_section_is_read_from_every_source(tmp_path):
-    file = toml(tmp_path, '[worker]\nid = "w0"\n[worker.check]\ncommand = ["sh", "-c", "a, b"]\ntimeout_s = 1\n')
+    file = toml(
+        tmp_path,
+        '[worker]\nid = "w0"\n[worker.check]\ncommand = ["sh", "-c", "a, b"]\ntimeout_s = 1\n',
+    )
     settings = load(file, {})
-    assert settings.section("worker", WorkerSettings) == WorkerSettings("w0", Check(("sh", "-c", "a, b"), 1.0))
+    assert settings.section("worker", WorkerSettings) == WorkerSettings(
+        "w0", Check(("sh", "-c", "a, b"), 1.0)
+    )
     given = load(file, {"IRIS_WORKER_CHECK_TIMEOUT_S": "2"}, ["worker.check.command=true"])
     assert given.section("worker", WorkerSettings) == WorkerSettings("w0", Check(("true",), 2.0))
     assert given.show("worker", WorkerSettings).split("\n") == [
@@ -139,7 +163,10 @@ def test_a_table_of_a_section_is_read_from_every_source(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("timeot_s = 1", r"iris.toml: \[worker\] has no key 'check.timeot_s'; did you mean 'check.timeout_s'"),
+        (
+            "timeot_s = 1",
+            r"iris.toml: \[worker\] has no key 'check.timeot_s'; did you mean 'check.timeout_s'",
+        ),
         ("timeout_s = 0", r"iris.toml: \[worker\] check.timeout_s: Expected `float` > 0"),
         ("timeout_s = inf", r"iris.toml: \[worker\] check.timeout_s: Expected a finite number"),
     ],

@@ -27,7 +27,9 @@ async def test_the_metrics_page_is_what_prometheus_reads(served):
     client, _ = served
     page = await client.get("/metrics")
     values = {
-        sample.name: sample.value for family in text_string_to_metric_families(page.text) for sample in family.samples
+        sample.name: sample.value
+        for family in text_string_to_metric_families(page.text)
+        for sample in family.samples
     }
     assert (page.status_code, values["iris_things_total"]) == (200, 3.0)
     assert values["process_resident_memory_bytes"] > 0
@@ -43,7 +45,10 @@ async def test_ready_follows_the_service_and_health_does_not(served):
 
 async def test_other_paths_and_methods_are_refused(served):
     client, _ = served
-    assert ((await client.get("/etc")).status_code, (await client.post("/metrics")).status_code) == (404, 405)
+    assert (
+        (await client.get("/etc")).status_code,
+        (await client.post("/metrics")).status_code,
+    ) == (404, 405)
 
 
 class Connected:

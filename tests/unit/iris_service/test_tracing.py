@@ -37,7 +37,12 @@ def test_a_span_continues_the_trace_it_came_with(collected):
         assert traceparent == tracing.current()
     tracer.close()
     [span] = collected.spans
-    assert (span.service, span.name, span.attributes, span.failed) == ("iris-state", "submit", {"job": "/a"}, False)
+    assert (span.service, span.name, span.attributes, span.failed) == (
+        "iris-state",
+        "submit",
+        {"job": "/a"},
+        False,
+    )
     assert (span.trace_id, span.parent_id) == (GIVEN[3:35], GIVEN[36:52])
     assert traceparent == f"00-{span.trace_id}-{span.span_id}-01"
     assert collected.paths == ["/v1/traces"]
@@ -48,7 +53,9 @@ def test_a_span_without_a_parent_begins_a_trace(collected):
     with tracer.span("submit") as traceparent:
         pass
     tracer.close()
-    assert [(span.trace_id, span.parent_id) for span in collected.spans] == [(tracing.trace_id(traceparent), "")]
+    assert [(span.trace_id, span.parent_id) for span in collected.spans] == [
+        (tracing.trace_id(traceparent), "")
+    ]
 
 
 def test_an_exception_marks_the_span_and_goes_on(collected):
@@ -67,7 +74,9 @@ def test_what_is_over_is_recorded_with_its_times_in_a_trace_that_exists(collecte
     tracer.record("malformed", "rubbish", 1000.0, 2000.0, {})
     tracer.record("not sampled", UNSAMPLED, 1000.0, 2000.0, {})
     tracer.close()
-    assert [(s.name, s.parent_id, s.began_ns, s.ended_ns, s.attributes) for s in collected.spans] == [
+    assert [
+        (s.name, s.parent_id, s.began_ns, s.ended_ns, s.attributes) for s in collected.spans
+    ] == [
         ("run", GIVEN[36:52], 1_000_000_000, 2_000_500_000, {"exit_code": 3}),
         ("back", GIVEN[36:52], 1_000_000_000, 1_000_000_000, {}),
     ]
@@ -82,8 +91,15 @@ def test_a_record_below_a_span_names_it_as_its_parent(collected):
     assert tracer.record("malformed", "rubbish", 1000.0, 1100.0, {}) == "rubbish"
     tracer.close()
     start, order = collected.spans
-    assert (order.parent_id, order.began_ns, order.ended_ns) == (GIVEN[36:52], 1_000_000_000, 1_300_000_000)
-    assert (order.attributes, begun.traceparent) == ({"tasks": 2}, f"{GIVEN[:36]}{order.span_id}-01")
+    assert (order.parent_id, order.began_ns, order.ended_ns) == (
+        GIVEN[36:52],
+        1_000_000_000,
+        1_300_000_000,
+    )
+    assert (order.attributes, begun.traceparent) == (
+        {"tasks": 2},
+        f"{GIVEN[:36]}{order.span_id}-01",
+    )
     assert (start.parent_id, below) == (order.span_id, f"{GIVEN[:36]}{start.span_id}-01")
 
 

@@ -14,7 +14,9 @@ from iris_proxy.routes.balancer import Balancer
 
 def found(*ids: str, reason: str = "", **policy: object) -> Discovery:
     routes = tuple(DiscoveredRoute(each, f"{each}:80") for each in ids)
-    return Discovery("chat", 1, routes, reason, ProxyPolicy(**{"max_outstanding": 1, "queue_s": 30.0, **policy}))
+    return Discovery(
+        "chat", 1, routes, reason, ProxyPolicy(**{"max_outstanding": 1, "queue_s": 30.0, **policy})
+    )
 
 
 def balancer(*ids: str, queue_requests: int = 2, **said: object) -> Balancer:

@@ -7,7 +7,10 @@ from iris_proxy.routes.choice import RouteLoad, choose, eligible, merged
 
 
 def routes(*outstanding: int) -> list[RouteLoad]:
-    return [RouteLoad(f"r{n}", f"10.0.0.{n}:80", outstanding=count) for n, count in enumerate(outstanding)]
+    return [
+        RouteLoad(f"r{n}", f"10.0.0.{n}:80", outstanding=count)
+        for n, count in enumerate(outstanding)
+    ]
 
 
 def first(_: int) -> int:
@@ -37,7 +40,9 @@ def test_a_key_belongs_to_one_route_and_few_keys_move_when_a_route_leaves():
     before = {key: choose(four, 10, first, key).id for key in keys}
     after = {key: choose(four[:3], 10, last, key).id for key in keys}
     assert all(200 < count < 300 for count in Counter(before.values()).values())
-    assert {key for key in keys if before[key] != after[key]} == {key for key in keys if before[key] == "r3"}
+    assert {key for key in keys if before[key] != after[key]} == {
+        key for key in keys if before[key] == "r3"
+    }
 
 
 def test_a_key_moves_while_its_route_has_much_more_than_the_others():
@@ -75,7 +80,9 @@ def test_an_ejected_route_gets_requests_only_when_all_are_ejected():
 def test_a_new_set_keeps_the_counts_of_the_routes_that_stay():
     before = routes(4, 2)
     discovery = Discovery(
-        "chat", 2, (DiscoveredRoute("r1", "10.0.0.1:80", "stale"), DiscoveredRoute("r0", "10.0.0.9:80"))
+        "chat",
+        2,
+        (DiscoveredRoute("r1", "10.0.0.1:80", "stale"), DiscoveredRoute("r0", "10.0.0.9:80")),
     )
     after = merged(before, discovery)
     assert [(route.id, route.address, route.outstanding, route.stale) for route in after] == [

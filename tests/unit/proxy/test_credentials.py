@@ -14,7 +14,13 @@ OURS = OwnTokens({digest_of("secret")}, "https://id.example.org", "iris")
 def jwt(**claims: object) -> str:
     parts = ({"alg": "RS256"}, claims)
     return ".".join(
-        [*(base64.urlsafe_b64encode(json.dumps(part).encode()).rstrip(b"=").decode() for part in parts), "s"]
+        [
+            *(
+                base64.urlsafe_b64encode(json.dumps(part).encode()).rstrip(b"=").decode()
+                for part in parts
+            ),
+            "s",
+        ]
     )
 
 
@@ -49,7 +55,9 @@ def test_tokens_that_iris_accepts_are_recognised(authorization: str, accepted: b
 
 def test_without_an_issuer_its_tokens_are_those_of_services():
     nobody = OwnTokens()
-    assert [nobody.accepts(f"Bearer {token}") for token in (jwt(**MINE), "secret", "iristask_x")] == [
+    assert [
+        nobody.accepts(f"Bearer {token}") for token in (jwt(**MINE), "secret", "iristask_x")
+    ] == [
         False,
         False,
         True,

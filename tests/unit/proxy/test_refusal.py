@@ -5,7 +5,13 @@ import json
 
 import pytest
 
-from iris_proxy.http.refusal import REFUSAL_TYPES, ProxyRefusal, check_head, split_target, without_route
+from iris_proxy.http.refusal import (
+    REFUSAL_TYPES,
+    ProxyRefusal,
+    check_head,
+    split_target,
+    without_route,
+)
 from tests.house.repository import sources
 
 GOOD = {"tokens": 1, "http_1_1": True, "head_bytes": 100, "most_bytes": 1000}
@@ -50,7 +56,16 @@ def test_an_ambiguous_or_too_large_head_closes_the_connection(
     target: str, hosts: int, codings: list[str], changes: dict[str, object], status: int
 ):
     with pytest.raises(ProxyRefusal) as refusal:
-        check_head(**{"method": "GET", "target": target, "hosts": hosts, "codings": codings, **GOOD, **changes})
+        check_head(
+            **{
+                "method": "GET",
+                "target": target,
+                "hosts": hosts,
+                "codings": codings,
+                **GOOD,
+                **changes,
+            }
+        )
     assert (refusal.value.status, refusal.value.closes) == (status, True)
 
 
@@ -74,7 +89,10 @@ def test_a_deployment_without_a_route_says_why_and_when_to_come_back():
 
 @pytest.mark.parametrize("reason", ["", "a reason of a newer release"])
 def test_a_deployment_without_a_route_or_reason_has_no_healthy_route(reason: str):
-    assert (without_route("chat", reason).code, without_route("chat", reason).status) == ("no_healthy_route", 503)
+    assert (without_route("chat", reason).code, without_route("chat", reason).status) == (
+        "no_healthy_route",
+        503,
+    )
 
 
 def test_every_refusal_of_the_proxy_is_a_row_of_the_table():

@@ -21,7 +21,9 @@ def test_an_unopened_connection_is_tried_elsewhere_for_any_method(method: str):
 
 def test_a_read_on_an_idle_connection_is_repeated_at_the_same_address():
     again = {method: where(Failure.REUSED_CLOSED, method) for method in ALL}
-    assert again == {method: Retry.SAME_ROUTE if method in SAFE else Retry.NOWHERE for method in ALL}
+    assert again == {
+        method: Retry.SAME_ROUTE if method in SAFE else Retry.NOWHERE for method in ALL
+    }
     assert where(Failure.REUSED_CLOSED, "GET", has_body=True) is Retry.NOWHERE
     for failure in Failure:
         assert where(failure, "GET", retries=1, begun=True) is Retry.NOWHERE
@@ -36,7 +38,9 @@ def test_idempotent_requests_without_a_body_go_to_another_route():
     begun = {"idempotent": True, "retries": 1, "begun": True}
     for failure in (Failure.NEW_CLOSED, Failure.REUSED_CLOSED, Failure.NOT_CONNECTED):
         again = {method: where(failure, method, **begun) for method in ALL}
-        assert again == {method: Retry.OTHER_ROUTE if method in IDEMPOTENT else Retry.NOWHERE for method in ALL}
+        assert again == {
+            method: Retry.OTHER_ROUTE if method in IDEMPOTENT else Retry.NOWHERE for method in ALL
+        }
         assert where(failure, "PUT", **begun, has_body=True) is Retry.NOWHERE
     assert where(Failure.BROKEN, "GET", **begun) is Retry.NOWHERE
     assert where(Failure.REUSED_CLOSED, "GET", idempotent=True) is Retry.SAME_ROUTE

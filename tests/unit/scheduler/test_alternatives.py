@@ -59,15 +59,27 @@ def test_the_reason_counts_free_workers_of_each_variant() -> None:
     story.running("/b", ["s2-0", "s2-1"], cpu=4)
     story.gang("/train", 2, device=EITHER)
     story.cycle()
-    assert story.reasons["/train"].facts["variants"] == {"v4-16": {"free": 1, "of": 2}, "v5p-16": {"free": 0, "of": 2}}
-    assert story.reasons["/train"].message.endswith("workers free by variant: v4-16 1 of 2, v5p-16 0 of 2")
+    assert story.reasons["/train"].facts["variants"] == {
+        "v4-16": {"free": 1, "of": 2},
+        "v5p-16": {"free": 0, "of": 2},
+    }
+    assert story.reasons["/train"].message.endswith(
+        "workers free by variant: v4-16 1 of 2, v5p-16 0 of 2"
+    )
 
 
 def test_a_dry_run_answers_for_each_variant() -> None:
     story = Story(*slices(s1="v4-16"))
     resources = ResourceRequest(1000, 0, 0, EITHER)
     spec = JobSpec(
-        name="/a", command=("x",), replicas=2, resources=resources, coscheduling=Coscheduling("tpu-name"), user="ann"
+        name="/a",
+        command=("x",),
+        replicas=2,
+        resources=resources,
+        coscheduling=Coscheduling("tpu-name"),
+        user="ann",
     )
-    found = preview(story.mirror, story.cache, PlanRequest(spec, Caller("ann"), 0), story.now_ms, story.settings)
+    found = preview(
+        story.mirror, story.cache, PlanRequest(spec, Caller("ann"), 0), story.now_ms, story.settings
+    )
     assert (found.verdict, found.variants) == ("now", (("v4-16", "now"), ("v5p-16", "never")))

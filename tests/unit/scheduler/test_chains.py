@@ -1,4 +1,6 @@
-"""Tasks of a job with short attempts wait behind those that run; nothing else waits longer for that."""
+"""Tasks of a job with short attempts wait behind those that run; nothing else waits longer for
+that.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,12 @@ from tests.support.scheduling import Story, eq, worker
 class Calls(Story):
     """A cluster whose jobs are maps of short calls."""
 
-    def mapped(self, name: str, replicas: int, running: int, *, ms: int = 10, **options: object) -> int:
-        """A map of which so many calls run, and others have ended after that time; returns its job's number."""
+    def mapped(
+        self, name: str, replicas: int, running: int, *, ms: int = 10, **options: object
+    ) -> int:
+        """A map of which so many calls run, and others have ended after that time; returns its
+        job's number.
+        """
         row = self.submit(name, replicas, **options)  # type: ignore[arg-type]
         row = self.rows[name] = msgspec.structs.replace(row, chained=True)
         self.tell(jobs=(row,), ran=(Ran(row.job, SEEN, SEEN * ms),))
@@ -32,7 +38,9 @@ class Calls(Story):
         """Carry the extensions of the next plan out."""
         found = self.look().plan.extensions
         holds = [
-            msgspec.structs.replace(self._hold(one.chain.job, index, one.worker, False), chain=one.chain)
+            msgspec.structs.replace(
+                self._hold(one.chain.job, index, one.worker, False), chain=one.chain
+            )
             for one in found
             for index in one.indexes
         ]
@@ -86,7 +94,10 @@ def test_nothing_waits_behind_an_attempt_that_has_taken_long(calls):
 def test_room_is_used_first_and_what_starts_there_gets_as_many_behind_it(calls):
     calls.mapped("/a", 12, running=1)
     made = calls.look().plan
-    assert (made.placements[0].indexes, [one.indexes for one in made.extensions]) == ((1,), [(2, 3, 4, 5, 6)])
+    assert (made.placements[0].indexes, [one.indexes for one in made.extensions]) == (
+        (1,),
+        [(2, 3, 4, 5, 6)],
+    )
 
 
 def test_nothing_waits_on_a_worker_with_room(calls):
@@ -135,7 +146,11 @@ def test_a_chain_counts_once_until_its_last_attempt_has_ended(calls):
     calls.stop(AttemptRef(job, 1, 0))
     assert (host.used[0], host.stopping[0]) == (1000, 0)
     calls.end("/a", 1, 4, 5)
-    assert (host.used, host.chains, calls.mirror.chains) == ([0] * len(host.used), {}, {job: calls.mirror.chains[job]})
+    assert (host.used, host.chains, calls.mirror.chains) == (
+        [0] * len(host.used),
+        {},
+        {job: calls.mirror.chains[job]},
+    )
     assert calls.mirror.usage.of("ann")[0] == 0
 
 

@@ -1,4 +1,6 @@
-"""A job that is changed while it waits or runs: the mirror moves it, and the next cycle plans with what it is now."""
+"""A job that is changed while it waits or runs: the mirror moves it, and the next cycle plans with
+what it is now.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +14,18 @@ from tests.support.scheduling import Story, worker
 
 
 def change(story: Story, name: str, waiting: int, **fields: Any) -> None:
-    """A commit with an amendment of a job of which the first ``waiting`` tasks wait, or the others."""
+    """A commit with an amendment of a job of which the first ``waiting`` tasks wait, or the
+    others.
+    """
     row = story.rows[name] = msgspec.structs.replace(story.rows[name], **fields)
     ranges = story.mirror.queue.ranges(row.job)
     assert sum(stop - start for start, stop in ranges) == waiting
     queued = (Queued(row.job, ranges, row.submitted_ms),) if ranges else ()
-    story.tell(jobs=(row,), unqueued=(Queued(row.job, ((0, row.replicas),), row.submitted_ms),), queued=queued)
+    story.tell(
+        jobs=(row,),
+        unqueued=(Queued(row.job, ((0, row.replicas),), row.submitted_ms),),
+        queued=queued,
+    )
 
 
 def test_a_raised_band_goes_first_and_preempts() -> None:
@@ -35,7 +43,11 @@ def test_a_task_whose_band_is_lowered_becomes_a_victim() -> None:
     story.submit("/a", band="production")
     assert story.evict()[0] == []
     change(story, "/busy", 0, band=PriorityBand.BATCH)
-    assert story.mirror.held == {PriorityBand.PRODUCTION: 0, PriorityBand.INTERACTIVE: 0, PriorityBand.BATCH: 1}
+    assert story.mirror.held == {
+        PriorityBand.PRODUCTION: 0,
+        PriorityBand.INTERACTIVE: 0,
+        PriorityBand.BATCH: 1,
+    }
     assert story.evict()[0] == ["/busy/0"]
 
 

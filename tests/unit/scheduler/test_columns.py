@@ -14,11 +14,15 @@ from tests.support.scheduling import eq, worker
 
 
 def kind(*constraints: Constraint) -> JobClass:
-    return JobClass(ClassKey(PriorityBand.BATCH, ResourceRequest(cpu_millis=1), constraints, "", 0, None))
+    return JobClass(
+        ClassKey(PriorityBand.BATCH, ResourceRequest(cpu_millis=1), constraints, "", 0, None)
+    )
 
 
 @pytest.mark.parametrize("hosts", [1, 100])
-def test_jobs_with_constraints_of_their_own_do_not_add_up(hosts: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_jobs_with_constraints_of_their_own_do_not_add_up(
+    hosts: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "_MANY", 100)
     monkeypatch.setattr(module, "_BYTES", 50_000)
     columns = Columns({f"w{number}": worker(f"w{number}") for number in range(hosts)})
@@ -30,7 +34,9 @@ def test_jobs_with_constraints_of_their_own_do_not_add_up(hosts: int, monkeypatc
         assert columns.kept <= most + 5  # what the last class has added
 
 
-def test_what_the_classes_there_are_may_use_outlives_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_classes_there_are_may_use_outlives_the_rest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(module, "_MANY", 10)
     columns = Columns({"a": worker("a")})
     stays = kind(Constraint("key", ConstraintOp.NOT_EXISTS))

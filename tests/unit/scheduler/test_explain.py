@@ -27,15 +27,22 @@ def test_no_workers() -> None:
 def test_no_worker_takes_work() -> None:
     story = Story(worker("a", state=WorkerState.DRAINING), worker("b", state=WorkerState.DEGRADED))
     story.submit("/job")
-    assert reason(story, "/job") == (ReasonCode.NO_WORKERS, {"by_state": {"degraded": 1, "draining": 1}})
+    assert reason(story, "/job") == (
+        ReasonCode.NO_WORKERS,
+        {"by_state": {"degraded": 1, "draining": 1}},
+    )
 
 
 def test_a_degraded_worker_is_named_with_its_reason() -> None:
-    one = structs.replace(worker("b", state=WorkerState.DEGRADED), reason="3 starts in a row failed: no space")
+    one = structs.replace(
+        worker("b", state=WorkerState.DEGRADED), reason="3 starts in a row failed: no space"
+    )
     story = Story(worker("a", state=WorkerState.DRAINING), one)
     story.submit("/job")
     story.cycle()
-    assert story.reasons["/job"].message.endswith(": 1 degraded, 1 draining; b is degraded: " + one.reason)
+    assert story.reasons["/job"].message.endswith(
+        ": 1 degraded, 1 draining; b is degraded: " + one.reason
+    )
 
 
 def test_lost_workers_are_counted_when_there_are_no_others() -> None:
@@ -71,12 +78,19 @@ def test_a_job_with_an_image_waits_for_a_host_with_a_container_runtime() -> None
 
 def test_not_enough_of_what_fewest_workers_have() -> None:
     story = Story(
-        worker("a", cpu=8, memory=1 * GIB), worker("b", cpu=1, memory=8 * GIB), worker("c", cpu=2, memory=8 * GIB)
+        worker("a", cpu=8, memory=1 * GIB),
+        worker("b", cpu=1, memory=8 * GIB),
+        worker("c", cpu=2, memory=8 * GIB),
     )
     story.submit("/job", cpu=4, memory=4 * GIB)
     code, facts = reason(story, "/job")
     assert code is ReasonCode.NOT_ENOUGH_CPU
-    assert (facts["asked"], facts["best_free"], facts["workers_short"], facts["workers"]) == (4000, 8000, 2, 3)
+    assert (facts["asked"], facts["best_free"], facts["workers_short"], facts["workers"]) == (
+        4000,
+        8000,
+        2,
+        3,
+    )
 
 
 def test_a_task_larger_than_every_worker_is_told_that_it_never_fits() -> None:
@@ -152,7 +166,9 @@ def test_a_delay_is_told_with_its_end() -> None:
 
 
 def test_a_place_kept_for_a_gang_is_named() -> None:
-    story = Story(tpu("s1", 0), tpu("s1", 1), settings=SchedulerSettings(gang_reservation_after_s=0))
+    story = Story(
+        tpu("s1", 0), tpu("s1", 1), settings=SchedulerSettings(gang_reservation_after_s=0)
+    )
     story.running("/busy", "s1-0", cpu=4)
     story.gang("/gang", 2)
     story.wait(1)
@@ -227,7 +243,11 @@ def test_holders_and_lost_hosts_of_the_best_group_are_named() -> None:
     story.gang("/gang", 4)
     code, facts = reason(story, "/gang")
     assert code is ReasonCode.GANG_NEEDS_GROUP
-    assert facts["held"] == {"slice-0-3": "lost", "slice-0-0": "held by /other", "slice-0-1": "held by /other"}
+    assert facts["held"] == {
+        "slice-0-3": "lost",
+        "slice-0-0": "held by /other",
+        "slice-0-1": "held by /other",
+    }
     assert story.reasons["/gang"].message.endswith(
         "the best group, slice-0, has 1 of 3: slice-0-3 lost; slice-0-0, slice-0-1 held by /other"
     )

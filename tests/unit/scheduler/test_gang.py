@@ -39,7 +39,11 @@ def test_tasks_meet_workers_by_numeric_worker_id() -> None:
 
 
 def test_a_worker_without_a_number_comes_last() -> None:
-    rack = [worker("x", rack="r"), worker("y", rack="r", tpu_worker_id="1"), worker("z", rack="r", tpu_worker_id="?")]
+    rack = [
+        worker("x", rack="r"),
+        worker("y", rack="r", tpu_worker_id="1"),
+        worker("z", rack="r", tpu_worker_id="?"),
+    ]
     story = Story(*rack)
     story.submit("/gang", 3, group_by="rack")
     assert list(story.cycle().values()) == ["y", "x", "z"]
@@ -47,7 +51,9 @@ def test_a_worker_without_a_number_comes_last() -> None:
 
 def test_the_group_with_the_fewest_spare_hosts_is_taken() -> None:
     racks = [
-        worker(f"{rack}{number}", rack=rack) for rack, size in (("a", 4), ("b", 2), ("c", 3)) for number in range(size)
+        worker(f"{rack}{number}", rack=rack)
+        for rack, size in (("a", 4), ("b", 2), ("c", 3))
+        for number in range(size)
     ]
     story = Story(*racks)
     story.submit("/pair", 2, group_by="rack")
@@ -81,7 +87,9 @@ def test_equal_groups_are_taken_by_name() -> None:
 
 def test_a_group_that_shrank_meanwhile_becomes_the_better_choice() -> None:
     sizes = (("a", 5), ("b", 6))
-    story = Story(*(worker(f"{rack}{n}", cpu=1, rack=rack) for rack, size in sizes for n in range(size)))
+    story = Story(
+        *(worker(f"{rack}{n}", cpu=1, rack=rack) for rack, size in sizes for n in range(size))
+    )
     story.submit("/pair-1", 2, group_by="rack", at_ms=1)
     story.submit("/four", 4, group_by="rack", at_ms=2, constraints=(eq("rack", "b"),))
     story.submit("/pair-2", 2, group_by="rack", at_ms=3)
@@ -138,7 +146,7 @@ def test_a_slice_to_avoid_is_taken_last_once_the_delay_is_over() -> None:
     assert list(story.cycle().values()) == ["s2-0", "s2-1"]
 
 
-# ── timeout ────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── timeout ───────────────────────────────────────────────────────────────────────────────────────
 
 
 def blocked() -> Story:
@@ -228,7 +236,13 @@ def test_a_group_that_another_gang_has_just_taken_for_a_short_time_is_kept() -> 
 
 def test_the_preferred_group_with_the_fewest_spare_hosts_is_taken() -> None:
     sizes = (("a", 4, "eu"), ("b", 3, "eu"), ("c", 2, "us"))
-    story = Story(*(worker(f"{rack}{n}", rack=rack, zone=zone) for rack, size, zone in sizes for n in range(size)))
+    story = Story(
+        *(
+            worker(f"{rack}{n}", rack=rack, zone=zone)
+            for rack, size, zone in sizes
+            for n in range(size)
+        )
+    )
     prefer = Constraint("rack", ConstraintOp.IN, None, ("a", "b"), mode="preferred")
     story.submit("/pair", 2, group_by="rack", constraints=(prefer,))
     assert list(story.cycle().values()) == ["b0", "b1"]
@@ -240,5 +254,8 @@ def test_a_lost_host_makes_its_group_no_less_preferred() -> None:
     rows = [worker(name, rack=rack, zone=zone) for name, rack, zone in hosts]
     story = Story(*rows, worker("a2", rack="a", zone="us", state=WorkerState.LOST))
     pair = story.submit("/pair", 2, group_by="rack", constraints=(near,)).job
-    assert SlowScheduler(story.mirror.snapshot(), story.now_ms).plan() == {(pair, 0): "a0", (pair, 1): "a1"}
+    assert SlowScheduler(story.mirror.snapshot(), story.now_ms).plan() == {
+        (pair, 0): "a0",
+        (pair, 1): "a1",
+    }
     assert story.cycle() == {"/pair/0": "a0", "/pair/1": "a1"}

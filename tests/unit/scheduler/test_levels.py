@@ -1,4 +1,6 @@
-"""Gangs by levels of the topology: one domain of each required level, as few as possible of each preferred one."""
+"""Gangs by levels of the topology: one domain of each required level, as few as possible of each
+preferred one.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,11 @@ from tests.support.scheduling import Story, worker
 
 def racks(block: str, **sizes: int) -> list[WorkerRow]:
     """Hosts of one block: so many of each rack."""
-    return [worker(f"{rack}-{n}", cpu=1, rack=rack, block=block) for rack, size in sizes.items() for n in range(size)]
+    return [
+        worker(f"{rack}-{n}", cpu=1, rack=rack, block=block)
+        for rack, size in sizes.items()
+        for n in range(size)
+    ]
 
 
 def taken(placed: dict[str, str]) -> dict[str, int]:
@@ -52,7 +58,10 @@ def test_a_gang_waits_while_no_domain_of_a_required_level_has_room() -> None:
     assert story.cycle() == {}
     reason = story.reasons["/gang"]
     assert reason.code is ReasonCode.GANG_NEEDS_GROUP
-    assert reason.message == "needs 6 workers free at once with the same block; the best group, b1, has 5 of 5"
+    assert (
+        reason.message
+        == "needs 6 workers free at once with the same block; the best group, b1, has 5 of 5"
+    )
 
 
 def test_the_reason_names_the_level_without_room_and_what_is_free_outside() -> None:
@@ -82,7 +91,11 @@ def test_hosts_without_a_preferred_level_are_each_alone() -> None:
 
 
 def test_two_required_levels_are_both_kept() -> None:
-    story = Story(worker("a", rack="r1", power="p1"), worker("b", rack="r1", power="p2"), worker("c", power="p1"))
+    story = Story(
+        worker("a", rack="r1", power="p1"),
+        worker("b", rack="r1", power="p2"),
+        worker("c", power="p1"),
+    )
     story.submit("/gang", 2, group_by="rack power")
     assert story.cycle() == {}
     story.worker(worker("c", rack="r1", power="p1"))
@@ -113,7 +126,9 @@ def test_slices_keep_to_one_block_when_it_is_required() -> None:
     story = Story(*racks("b1", r1=2), *racks("b2", r2=2))
     story.submit("/train", 4, group_by="rack block", slices=2)
     assert story.cycle() == {}
-    assert story.reasons["/train"].message.startswith("1 of 2 slices free in block b1, which has most")
+    assert story.reasons["/train"].message.startswith(
+        "1 of 2 slices free in block b1, which has most"
+    )
 
 
 def test_of_equal_evictions_the_one_in_a_preferred_rack_is_made() -> None:
@@ -145,7 +160,9 @@ def test_a_gang_that_only_prefers_preempts_across_blocks() -> None:
     assert len(story.cycle()) == 3
 
 
-@pytest.mark.parametrize("group_by", ["rack:preferred", "rack:preferred block:preferred", "rack:preferred block"])
+@pytest.mark.parametrize(
+    "group_by", ["rack:preferred", "rack:preferred block:preferred", "rack:preferred block"]
+)
 def test_hosts_are_reserved_across_racks_for_a_gang_that_starves(group_by: str) -> None:
     story = Story(*racks("b1", r1=2, r2=2), settings=SchedulerSettings(gang_reservation_after_s=10))
     for host in ("r1-0", "r2-0"):
@@ -154,7 +171,9 @@ def test_hosts_are_reserved_across_racks_for_a_gang_that_starves(group_by: str) 
     story.cycle()
     story.wait(11)
     story.submit("/small", 4, band="batch")
-    assert list(story.cycle().values()).count("r1-1") + list(story.cycle().values()).count("r2-1") == 0
+    assert (
+        list(story.cycle().values()).count("r1-1") + list(story.cycle().values()).count("r2-1") == 0
+    )
     story.end("/first-r1-0", 0)
     assert set(story.cycle()) == {"/gang/0", "/gang/1", "/gang/2"}
 

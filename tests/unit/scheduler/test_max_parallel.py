@@ -1,4 +1,6 @@
-"""A job with ``max_parallel`` has at most so many open attempts; its place in the queue and those of others stay."""
+"""A job with ``max_parallel`` has at most so many open attempts; its place in the queue and those
+of others stay.
+"""
 
 from __future__ import annotations
 
@@ -104,7 +106,9 @@ def test_the_reason_is_the_limit_and_then_what_is_short() -> None:
     story.submit("/array", 4, max_parallel=2)
     story.cycle()
     assert story.reasons["/array"].code is ReasonCode.ARRAY_LIMIT
-    assert story.reasons["/array"].message == "its job runs at most 2 tasks at a time (max_parallel)"
+    assert (
+        story.reasons["/array"].message == "its job runs at most 2 tasks at a time (max_parallel)"
+    )
     story.running("/other", "w", at_ms=0)
     story.end("/array", 1)
     story.cycle()

@@ -35,7 +35,9 @@ def test_a_commit_of_which_a_draft_was_missed_does_not_follow() -> None:
 
 def test_a_delta_about_a_job_nobody_told_of_does_not_follow() -> None:
     mirror = Story(worker("a")).mirror
-    assert not mirror.apply(Delta(1, 5, opened=(Hold(AttemptRef(9, 0, 0), "a", True, False, 5),), after=0))
+    assert not mirror.apply(
+        Delta(1, 5, opened=(Hold(AttemptRef(9, 0, 0), "a", True, False, 5),), after=0)
+    )
     assert not mirror.apply(Delta(1, 5, queued=(Queued(9, ((0, 1),), 5),), after=0))
 
 

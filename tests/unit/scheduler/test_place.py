@@ -1,4 +1,6 @@
-"""Placement of single tasks: first fit in queue order, and each criterion that ranks two workers."""
+"""Placement of single tasks: first fit in queue order, and each criterion that ranks two
+workers.
+"""
 
 from __future__ import annotations
 
@@ -118,7 +120,9 @@ def test_a_taint_keeps_others_away() -> None:
 
 def test_preferences_rank_and_do_not_rule_out() -> None:
     story = Story(worker("a", cpu=1, zone="us"), worker("b", cpu=1, zone="eu"))
-    story.submit("/job", 2, constraints=(Constraint("zone", ConstraintOp.EQ, "eu", mode="preferred"),))
+    story.submit(
+        "/job", 2, constraints=(Constraint("zone", ConstraintOp.EQ, "eu", mode="preferred"),)
+    )
     assert story.cycle() == {"/job/0": "b", "/job/1": "a"}
 
 
@@ -126,7 +130,11 @@ def test_a_worker_brings_up_only_so_many_tasks_at_once() -> None:
     story = Story(worker("a", cpu=100, window=2), worker("b", cpu=100, window=1))
     story.submit("/job", 5)
     assert story.cycle() == {"/job/0": "a", "/job/1": "a", "/job/2": "b"}
-    story.tell(moved=tuple(story.held(ref).__class__(ref, "a", False, False, 0) for ref in story.refs("/job")[:2]))
+    story.tell(
+        moved=tuple(
+            story.held(ref).__class__(ref, "a", False, False, 0) for ref in story.refs("/job")[:2]
+        )
+    )
     assert story.cycle() == {"/job/3": "a", "/job/4": "a"}
 
 
@@ -182,7 +190,9 @@ def test_suspects_are_placed_alone_and_nothing_beside_them() -> None:
     for index in (0, 1):
         story.avoid("/suspect", index, OCCUPIED, for_s=300)
     story.submit("/other", 4)
-    assert story.cycle() == {"/suspect/0": "b", "/suspect/1": "c"} | {f"/other/{index}": "a" for index in range(3)}
+    assert story.cycle() == {"/suspect/0": "b", "/suspect/1": "c"} | {
+        f"/other/{index}": "a" for index in range(3)
+    }
 
 
 def test_a_suspect_waits_for_an_empty_worker_and_says_so() -> None:
@@ -201,7 +211,9 @@ def test_nothing_is_placed_beside_an_attempt_that_is_to_be_alone() -> None:
     story = Story(worker("a", cpu=4))
     story.running("/suspect", "a")
     [ref] = story.refs("/suspect")
-    story.tell(moved=(Hold(ref, "a", building=False, stopping=False, since_ms=story.now_ms, alone=True),))
+    story.tell(
+        moved=(Hold(ref, "a", building=False, stopping=False, since_ms=story.now_ms, alone=True),)
+    )
     story.submit("/next")
     assert story.cycle() == {}
     story.tell(moved=(Hold(ref, "a", building=False, stopping=False, since_ms=story.now_ms),))

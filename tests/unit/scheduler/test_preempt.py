@@ -1,4 +1,6 @@
-"""Preemption: the cheapest sufficient victims, whole gangs only, never without effect, and the place is reserved."""
+"""Preemption: the cheapest sufficient victims, whole gangs only, never without effect, and the
+place is reserved.
+"""
 
 from __future__ import annotations
 
@@ -200,7 +202,7 @@ def test_a_promise_that_was_given_back_frees_the_place() -> None:
     assert story.cycle() == {"/low/0": "a"}
 
 
-# ── gangs ───────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── gangs ─────────────────────────────────────────────────────────────────────────────────────────
 
 
 def two_slices() -> Story:
@@ -245,7 +247,9 @@ def test_a_gang_spares_whoever_is_not_in_its_way() -> None:
 
 
 def test_a_session_that_reaches_beyond_the_group_is_left_alone() -> None:
-    story = Story(*(worker(f"{rack}{n}", cpu=1, rack=rack, row="1") for rack in "ab" for n in range(2)))
+    story = Story(
+        *(worker(f"{rack}{n}", cpu=1, rack=rack, row="1") for rack in "ab" for n in range(2))
+    )
     story.running("/wide", ["a0", "a1", "b0", "b1"], band="batch", group_by="row")
     story.submit("/high", 2, band="production", group_by="rack")
     assert story.evict() == ([], ())
@@ -295,7 +299,9 @@ def test_an_unhelped_task_is_helped_once_there_is_a_little_more_room() -> None:
 
 
 def test_a_gang_is_helped_by_the_end_of_a_later_placement() -> None:
-    """In its first cycle what runs was not enough, and what took the rest of the room could not be stopped yet."""
+    """In its first cycle what runs was not enough, and what took the rest of the room could not be
+    stopped yet.
+    """
     story = Story(worker("a", cpu=3, rack="r"))
     story.running("/there", "a", cpu=1)
     story.submit("/high", cpu=3, band="production", group_by="rack")
@@ -315,7 +321,9 @@ def test_a_gang_is_helped_once_a_session_has_nobody_left_beyond_its_group() -> N
 
 
 def kept_for_another() -> Story:
-    """Hosts are kept for a gang that half of them would not be enough for; a lower band runs on the other half."""
+    """Hosts are kept for a gang that half of them would not be enough for; a lower band runs on the
+    other half.
+    """
     rack = [worker(name, cpu=1, rack="r") for name in ("a", "b")]
     story = Story(*rack, settings=SchedulerSettings(gang_reservation_after_s=10))
     story.running("/low", "a")
@@ -342,8 +350,14 @@ def test_a_task_preempts_where_a_host_is_kept_for_nobody_any_more() -> None:
 
 
 def kept_for_a_lower_band() -> Story:
-    """Two racks of two hosts; one host of each is busy. The rack that is free first is kept for a gang."""
-    hosts = [worker(f"{rack}{number}", cpu=4, rack=rack, number=number) for rack in "xy" for number in (0, 1)]
+    """Two racks of two hosts; one host of each is busy. The rack that is free first is kept for a
+    gang.
+    """
+    hosts = [
+        worker(f"{rack}{number}", cpu=4, rack=rack, number=number)
+        for rack in "xy"
+        for number in (0, 1)
+    ]
     story = Story(*hosts, settings=SchedulerSettings(gang_reservation_after_s=10))
     story.running("/brief", "x0", cpu=4, timeout_s=1000)
     story.running("/lengthy", "y0", cpu=4, timeout_s=2000)
@@ -365,7 +379,9 @@ def test_a_task_of_a_higher_band_preempts_where_a_host_is_kept_for_a_gang() -> N
 
 def test_a_gang_of_a_higher_band_preempts_where_hosts_are_kept_for_a_gang() -> None:
     story = kept_for_a_lower_band()
-    story.submit("/high", 2, cpu=4, band="production", group_by="rack", constraints=(eq("rack", "x"),))
+    story.submit(
+        "/high", 2, cpu=4, band="production", group_by="rack", constraints=(eq("rack", "x"),)
+    )
     victims, nominations = story.evict()
     assert (victims, places(nominations)) == (["/brief/0"], [(0, "x0"), (1, "x1")])
 
@@ -379,7 +395,9 @@ def test_a_gang_displaced_by_a_higher_band_has_another_group_kept_at_once() -> N
 
 
 def gang_with_promises() -> Story:
-    """A gang is promised a free VM and one whose task is being stopped; a single task has been passed over."""
+    """A gang is promised a free VM and one whose task is being stopped; a single task has been
+    passed over.
+    """
     story = Story(tpu("s1", 0, cpu=4), tpu("s1", 1, cpu=4))
     story.running("/low", "s1-1", cpu=4, band="batch")
     story.gang("/high", 2, band="production")
@@ -411,7 +429,9 @@ def test_promises_of_a_gang_expire_when_its_hosts_are_in_two_groups() -> None:
 def test_promises_of_a_gang_expire_when_its_hosts_are_in_no_group() -> None:
     story = gang_with_promises()
     for number in (0, 1):
-        story.worker(worker(f"s1-{number}", cpu=4, chips=4, device_type="tpu", device_variant="v4-16"))
+        story.worker(
+            worker(f"s1-{number}", cpu=4, chips=4, device_type="tpu", device_variant="v4-16")
+        )
     story.end("/low", 0)
     assert story.cycle() == {"/late/0": "s1-0"}
 
@@ -439,7 +459,8 @@ def test_a_promise_holds_when_nothing_helps_the_rest_of_the_job() -> None:
     assert story.evict()[0] == ["/low/0"]
 
 
-# ── places that do not come ─────────────────────────────────────────────────────────────────────────────────────
+# ── places that do not come
+# ─────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_task_that_failed_to_start_preempts_on_another_worker_at_once() -> None:

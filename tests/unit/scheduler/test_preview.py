@@ -18,9 +18,13 @@ from iris_scheduler.preview import preview
 from tests.support.scheduling import Story, eq, tpu, tpus, worker
 
 
-def ask(story: Story, name: str = "/what-if", cpu: float = 1, device: Device | None = None, **spec: Any) -> PlanPreview:
+def ask(
+    story: Story, name: str = "/what-if", cpu: float = 1, device: Device | None = None, **spec: Any
+) -> PlanPreview:
     resources = ResourceRequest(int(cpu * 1000), device=device)
-    request = PlanRequest(JobSpec(name=name, command=("true",), resources=resources, **spec), Caller("ann"), 0)
+    request = PlanRequest(
+        JobSpec(name=name, command=("true",), resources=resources, **spec), Caller("ann"), 0
+    )
     return preview(story.mirror, story.cache, request, story.now_ms, story.settings)
 
 

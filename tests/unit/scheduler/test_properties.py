@@ -1,4 +1,6 @@
-"""Properties on small clusters: the plan equals that of the reference scheduler and breaks no rule."""
+"""Properties on small clusters: the plan equals that of the reference scheduler and breaks no
+rule.
+"""
 
 from __future__ import annotations
 
@@ -33,12 +35,16 @@ PATIENT = SchedulerSettings(gang_reservation_after_s=1e9)
 
 
 class ClusterLife(RuleBasedStateMachine):
-    """A cluster to which things happen, with a scheduler that is asked before anything is carried out."""
+    """A cluster to which things happen, with a scheduler that is asked before anything is carried
+    out.
+    """
 
     policy = PATIENT
 
     @initialize(rows=workers(), early=jobs, late=jobs)
-    def begin(self, rows: list[WorkerRow], early: list[dict[str, Any]], late: list[dict[str, Any]]) -> None:
+    def begin(
+        self, rows: list[WorkerRow], early: list[dict[str, Any]], late: list[dict[str, Any]]
+    ) -> None:
         self.story = Story(*rows, settings=self.policy)
         self.count = 0
         self.cancelled: set[int] = set()
@@ -47,7 +53,7 @@ class ClusterLife(RuleBasedStateMachine):
         self.story.wait(1)
         self.submit(late)
 
-    # ── what happens ────────────────────────────────────────────────────────────────────────────────────────────
+    # ── what happens ──────────────────────────────────────────────────────────────────────────────
 
     @rule(new=jobs)
     def submit(self, new: list[dict[str, Any]]) -> None:
@@ -61,7 +67,9 @@ class ClusterLife(RuleBasedStateMachine):
     def change_worker(self, number: int, data: st.DataObject) -> None:
         row = data.draw(a_worker(number))
         if row.state is WorkerState.LOST:
-            here = [hold.ref for hold, _ in self.story.mirror.hosts.holds() if hold.worker == row.worker]
+            here = [
+                hold.ref for hold, _ in self.story.mirror.hosts.holds() if hold.worker == row.worker
+            ]
             self._end(here, again=True)
         self.story.worker(row)
 
@@ -80,7 +88,9 @@ class ClusterLife(RuleBasedStateMachine):
         self._end(refs, again=again)
 
     def _end(self, refs: list[AttemptRef], *, again: bool) -> None:
-        """Attempts end; a gang's members wait again together or never, as the state service sees to."""
+        """Attempts end; a gang's members wait again together or never, as the state service sees
+        to.
+        """
         for ref in refs:
             row = self.story.mirror.jobs[ref.job]
             alone = not row.group_by or row.replicas == 1
@@ -130,7 +140,13 @@ class ClusterLife(RuleBasedStateMachine):
         self.count += 1
         before = self.story.mirror.snapshot()
         assume(not validate_spec(_request(name, options).spec))
-        said = preview(self.story.mirror, self.story.cache, _request(name, options), self.story.now_ms, self.policy)
+        said = preview(
+            self.story.mirror,
+            self.story.cache,
+            _request(name, options),
+            self.story.now_ms,
+            self.policy,
+        )
         assert self.story.mirror.snapshot() == before
         row = self.story.submit(name, **options)
         made = self.story.look().plan
@@ -142,10 +158,16 @@ class ClusterLife(RuleBasedStateMachine):
                 for index, number in zip(placement.indexes, placement.workers, strict=True)
             )
         )
-        for_it = [e for e in made.evictions if any(nomination.job == row.job for nomination in e.nominations)]
+        for_it = [
+            e
+            for e in made.evictions
+            if any(nomination.job == row.job for nomination in e.nominations)
+        ]
         names = [f"{self.story.names[ref.job]}/{ref.index}" for e in for_it for ref in e.victims]
         assert said.victims == tuple(names)
-        assert said.reason == next((update.reason for update in made.reasons if update.job == row.job), None)
+        assert said.reason == next(
+            (update.reason for update in made.reasons if update.job == row.job), None
+        )
 
     @rule()
     def two_cycles(self) -> None:
@@ -156,7 +178,9 @@ class ClusterLife(RuleBasedStateMachine):
     @precondition(lambda self: self._open())
     @rule(data=st.data())
     def all_of_a_worker_runs(self, data: st.DataObject) -> None:
-        name = data.draw(st.sampled_from(sorted({self.story.held(ref).worker for ref in self._open()})))
+        name = data.draw(
+            st.sampled_from(sorted({self.story.held(ref).worker for ref in self._open()}))
+        )
         here = [self.story.held(ref) for ref in self._open()]
         here = [hold for hold in here if hold.worker == name]
         self.story.tell(moved=tuple(msgspec.structs.replace(hold, building=False) for hold in here))
@@ -170,7 +194,8 @@ class ClusterLife(RuleBasedStateMachine):
     def _open(self) -> list[AttemptRef]:
         return sorted(hold.ref for hold, _ in self.story.mirror.hosts.holds())
 
-    # ── what must always be true ────────────────────────────────────────────────────────────────────────────────
+    # ── what must always be true
+    # ────────────────────────────────────────────────────────────────────────────────
 
     @invariant()
     def a_mirror_made_anew_knows_the_same(self) -> None:
@@ -226,7 +251,9 @@ class ClusterLife(RuleBasedStateMachine):
         update = {update.job for update in decision.plan.reasons} | story.cache.jobs.keys()
         placed = Counter(p.job for p in decision.plan.placements for _ in p.indexes)
         assert {
-            job for job in story.mirror.queue.jobs() if len(story.mirror.queue.pending(job)) > placed[job]
+            job
+            for job in story.mirror.queue.jobs()
+            if len(story.mirror.queue.pending(job)) > placed[job]
         } <= update
 
 
@@ -258,7 +285,9 @@ def _request(name: str, job: dict[str, Any]) -> PlanRequest:
         replicas=job["replicas"],
         resources=ResourceRequest(int(job["cpu"] * 1000), job["memory"], 0, job["device"]),
         constraints=job["constraints"],
-        coscheduling=Coscheduling(levels(job["group_by"]), slices=job["slices"], within=job["within"])
+        coscheduling=Coscheduling(
+            levels(job["group_by"]), slices=job["slices"], within=job["within"]
+        )
         if job["group_by"]
         else None,
         band=job["band"],
@@ -312,7 +341,10 @@ class Judge:
             size, by = row.replicas // row.slices, row.levels or (Level(row.group_by),)
             required = [level.key for level in by if level.mode == "required"]
             if required:
-                groups = [{has[required[0]] for has in attributes[at : at + size]} for at in range(0, len(names), size)]
+                groups = [
+                    {has[required[0]] for has in attributes[at : at + size]}
+                    for at in range(0, len(names), size)
+                ]
                 assert all(len(group) == 1 for group in groups)
                 assert len(set().union(*groups)) == row.slices
             assert all(len({has[key] for has in attributes}) == 1 for key in required[1:])
@@ -330,15 +362,21 @@ class Judge:
             victims = [self.holds[ref] for ref in eviction.victims]
             assert not gone & set(eviction.victims)
             gone |= set(eviction.victims)
-            assert all(self.slow.rows[v.ref.job].band > row.band and not v.stopping for v in victims)
+            assert all(
+                self.slow.rows[v.ref.job].band > row.band and not v.stopping for v in victims
+            )
             if row.group_by:
                 self._whole_sessions(victims)
             else:
                 assert len(victims) == 1
                 assert not self.slow.rows[victims[0].ref.job].group_by
             for spared in self._units(victims):
-                fits_without = self._fits_without(row, eviction.nominations, victims, spared, future)
-                assert not fits_without or self._is_counted_on(future, patient, row, eviction.nominations)
+                fits_without = self._fits_without(
+                    row, eviction.nominations, victims, spared, future
+                )
+                assert not fits_without or self._is_counted_on(
+                    future, patient, row, eviction.nominations
+                )
             for victim in victims:
                 future[victim.worker] = plus(future[victim.worker], self._frees(victim))
             for nomination in eviction.nominations:
@@ -346,8 +384,12 @@ class Judge:
                 future[nomination.worker] = plus(future[nomination.worker], ask_of(row), -1)
 
     def _future(self) -> dict[str, list[int]]:
-        """What will be free once what stops has stopped, promises are kept and the plan is carried out."""
-        future = {name: plus(free, self.slow.stopping[name]) for name, free in self.slow.free.items()}
+        """What will be free once what stops has stopped, promises are kept and the plan is carried
+        out.
+        """
+        future = {
+            name: plus(free, self.slow.stopping[name]) for name, free in self.slow.free.items()
+        }
         for row, _, name in self.placed:
             future[name] = plus(future[name], ask_of(row), -1)
         taken = {(row.job, index) for row, index, _ in self.placed}
@@ -357,15 +399,33 @@ class Judge:
         return future
 
     def _patient(self) -> set[int]:
-        """Jobs with tasks that get nothing in this plan: they may wait for what comes free without an eviction."""
+        """Jobs with tasks that get nothing in this plan: they may wait for what comes free without
+        an eviction.
+        """
         served = {(row.job, index) for row, index, _ in self.placed} | self.slow.nominations.keys()
-        served |= {(nomination.job, nomination.index) for e in self.plan.evictions for nomination in e.nominations}
-        return {job for job, waiting in self.slow.waiting.items() if {(job, index) for index in waiting} - served}
+        served |= {
+            (nomination.job, nomination.index)
+            for e in self.plan.evictions
+            for nomination in e.nominations
+        }
+        return {
+            job
+            for job, waiting in self.slow.waiting.items()
+            if {(job, index) for index in waiting} - served
+        }
 
-    def _is_counted_on(self, future: dict[str, list[int]], patient: set[int], row: Any, nominations: Any) -> bool:
-        """Whether somebody else, of no lower band, may take the room that will be there without this eviction."""
+    def _is_counted_on(
+        self, future: dict[str, list[int]], patient: set[int], row: Any, nominations: Any
+    ) -> bool:
+        """Whether somebody else, of no lower band, may take the room that will be there without
+        this eviction.
+        """
         others = [self.slow.rows[job] for job in patient if self.slow.rows[job].band <= row.band]
-        return any(fits(ask_of(other), future[nomination.worker]) for other in others for nomination in nominations)
+        return any(
+            fits(ask_of(other), future[nomination.worker])
+            for other in others
+            for nomination in nominations
+        )
 
     def _frees(self, victim: Hold) -> list[int]:
         return [*ask_of(self.slow.rows[victim.ref.job])[:4], int(victim.building)]
@@ -380,13 +440,22 @@ class Judge:
 
     def _whole_sessions(self, victims: list[Hold]) -> None:
         for job in {v.ref.job for v in victims if self.slow.rows[v.ref.job].group_by}:
-            members = {ref for ref, hold in self.holds.items() if ref.job == job and not hold.stopping}
+            members = {
+                ref for ref, hold in self.holds.items() if ref.job == job and not hold.stopping
+            }
             assert members <= {victim.ref for victim in victims}
 
     def _fits_without(
-        self, row: Any, nominations: Any, victims: list[Hold], spared: list[Hold], future: dict[str, list[int]]
+        self,
+        row: Any,
+        nominations: Any,
+        victims: list[Hold],
+        spared: list[Hold],
+        future: dict[str, list[int]],
     ) -> bool:
-        """Whether the promised tasks would have had their places even if some victims had been left alone."""
+        """Whether the promised tasks would have had their places even if some victims had been left
+        alone.
+        """
         room = dict(future)
         for victim in victims:
             if victim not in spared:
@@ -395,8 +464,12 @@ class Judge:
 
 
 LIVES = settings.default.max_examples if settings.default else 100
-PatientClusterLife.TestCase.settings = settings(max_examples=LIVES // 4, stateful_step_count=16, deadline=None)
-ImpatientClusterLife.TestCase.settings = settings(max_examples=LIVES // 8, stateful_step_count=16, deadline=None)
+PatientClusterLife.TestCase.settings = settings(
+    max_examples=LIVES // 4, stateful_step_count=16, deadline=None
+)
+ImpatientClusterLife.TestCase.settings = settings(
+    max_examples=LIVES // 8, stateful_step_count=16, deadline=None
+)
 TestPatientClusterLife = PatientClusterLife.TestCase
 TestImpatientClusterLife = ImpatientClusterLife.TestCase
 

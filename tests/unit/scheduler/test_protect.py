@@ -73,4 +73,7 @@ def test_a_gang_waits_for_the_last_of_its_protected_victims() -> None:
     story.running("/second", "s-1", band="batch", protect_s=60)
     story.gang("/high", 2, band="production", device=None, cpu=4)
     story.cycle()
-    assert story.reasons["/high"].facts == {"jobs": ["/first", "/second"], "until_ms": story.now_ms + 60_000}
+    assert story.reasons["/high"].facts == {
+        "jobs": ["/first", "/second"],
+        "until_ms": story.now_ms + 60_000,
+    }

@@ -1,4 +1,6 @@
-"""The scheduler's shell on an in-memory bus: it loads a snapshot, follows deltas, plans once, and recovers."""
+"""The scheduler's shell on an in-memory bus: it loads a snapshot, follows deltas, plans once, and
+recovers.
+"""
 
 from __future__ import annotations
 
@@ -58,8 +60,17 @@ class StatePart:
         self.snapshots += 1
         whole = self.story.mirror.snapshot()
         parts = [
-            FullSnapshot(whole.version, whole.at_ms, whole.jobs, whole.workers, whole.quotas, last=self.chunks == 1),
-            FullSnapshot(whole.version, whole.at_ms, holds=whole.holds, queued=whole.queued, chunk=1),
+            FullSnapshot(
+                whole.version,
+                whole.at_ms,
+                whole.jobs,
+                whole.workers,
+                whole.quotas,
+                last=self.chunks == 1,
+            ),
+            FullSnapshot(
+                whole.version, whole.at_ms, holds=whole.holds, queued=whole.queued, chunk=1
+            ),
         ]
         for part in parts if self.chunks > 1 else [whole]:
             self.bus.publish(message.reply, codec.pack(part))
@@ -72,14 +83,20 @@ class StatePart:
         if self.mute:
             return
         cause = self.refuse(made)
-        refused = [(p.job, index, cause) for p in made.placements for index in p.indexes] if cause else []
+        refused = (
+            [(p.job, index, cause) for p in made.placements for index in p.indexes] if cause else []
+        )
         if not cause:
             self.story.carry_out(made)
         placed = sum(len(p.indexes) for p in made.placements) - len(refused)
-        self.bus.publish(message.reply, codec.pack(PlanTaken(self.story.mirror.version, placed, tuple(refused))))
+        self.bus.publish(
+            message.reply, codec.pack(PlanTaken(self.story.mirror.version, placed, tuple(refused)))
+        )
 
     def _ping(self, message: Message) -> None:
-        self.bus.publish(message.reply, codec.pack(Ping("me", self.epoch, self.story.mirror.version)))
+        self.bus.publish(
+            message.reply, codec.pack(Ping("me", self.epoch, self.story.mirror.version))
+        )
 
     async def until(self, condition: Callable[[], bool]) -> None:
         async with asyncio.timeout(60):
@@ -161,11 +178,15 @@ async def test_a_gap_in_the_deltas_makes_it_ask_for_everything(stage: Stage) -> 
 async def test_a_draft_right_behind_a_full_snapshot_is_planned(stage: Stage) -> None:
     story, bus = stage.state.story, stage.state.bus
     drafts: list[Delta] = []
-    story.on_delta = lambda delta: drafts.append(msgspec.structs.replace(delta, version=delta.after))
+    story.on_delta = lambda delta: drafts.append(
+        msgspec.structs.replace(delta, version=delta.after)
+    )
     story.submit("/drafted")
 
     def full(message: Message) -> None:
-        bus.publish(message.reply, codec.pack(FullSnapshot(drafts[0].version, 1, workers=(worker("a", 4),))))
+        bus.publish(
+            message.reply, codec.pack(FullSnapshot(drafts[0].version, 1, workers=(worker("a", 4),)))
+        )
         bus.publish(subjects.SNAPSHOT, codec.pack(drafts[0]))
 
     await bus.subscribe(subjects.SNAPSHOT_FULL, full)
@@ -200,7 +221,9 @@ async def test_a_state_service_that_begins_anew_makes_it_ask_for_everything(stag
     await stage.state.until(lambda: stage.state.snapshots == 2)
 
 
-async def test_a_plan_without_an_answer_is_forgotten_and_everything_asked_again(stage: Stage) -> None:
+async def test_a_plan_without_an_answer_is_forgotten_and_everything_asked_again(
+    stage: Stage,
+) -> None:
     stage.state.mute = True
     await stage.state.start()
     stage.state.story.submit("/one")

@@ -1,4 +1,6 @@
-"""Gangs of several slices: a group for each slice, all slices or none, in one domain when they ask for one."""
+"""Gangs of several slices: a group for each slice, all slices or none, in one domain when they ask
+for one.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,12 @@ def train(story: Story, slices: int = 2, name: str = "/train", **options: object
 def test_each_slice_of_tasks_has_a_slice_of_its_own() -> None:
     story = Story(*pods("s1", "s2", "s3"))
     train(story)
-    assert story.cycle() == {"/train/0": "s1-0", "/train/1": "s1-1", "/train/2": "s2-0", "/train/3": "s2-1"}
+    assert story.cycle() == {
+        "/train/0": "s1-0",
+        "/train/1": "s1-1",
+        "/train/2": "s2-0",
+        "/train/3": "s2-1",
+    }
 
 
 def test_a_group_with_room_for_two_slices_holds_one() -> None:
@@ -71,7 +78,9 @@ def test_the_reason_counts_slices_and_names_who_holds_the_nearest() -> None:
     story.cycle()
     reason = story.reasons["/train"]
     assert reason.code is ReasonCode.GANG_NEEDS_GROUP
-    assert reason.message.startswith("2 of 4 slices free; a slice is 2 workers free at once with the same tpu-name")
+    assert reason.message.startswith(
+        "2 of 4 slices free; a slice is 2 workers free at once with the same tpu-name"
+    )
     assert reason.facts["free"] == 2
     assert reason.facts["slices"] == 4
     assert reason.facts["held"] == {

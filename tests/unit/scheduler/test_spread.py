@@ -1,4 +1,6 @@
-"""What can replace each other is spread: routes over hosts, racks and slices, the tasks of a plain job softly."""
+"""What can replace each other is spread: routes over hosts, racks and slices, the tasks of a plain
+job softly.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ def hosts(placed: dict[str, str]) -> list[int]:
 
 
 @pytest.mark.parametrize(("spread", "counts"), [(TASKS, [2, 2, 2]), ("", [4, 2])])
-def test_tasks_of_a_job_are_spread_over_hosts_unless_it_packs(spread: str, counts: list[int]) -> None:
+def test_tasks_of_a_job_are_spread_over_hosts_unless_it_packs(
+    spread: str, counts: list[int]
+) -> None:
     story = Story(*(worker(name, cpu=4) for name in "abc"))
     story.submit("/sweep", 6, spread=spread)
     assert hosts(story.cycle()) == counts
@@ -111,8 +115,12 @@ def test_the_same_snapshot_gives_the_same_plan() -> None:
 @pytest.mark.parametrize(("spread", "used"), [("hosts", 3), ("none", 1)])
 def test_a_dry_run_tells_how_tasks_would_be_spread(spread: str, used: int) -> None:
     story = Story(*(worker(name, cpu=4) for name in "abc"))
-    spec = JobSpec(name="/a", command=("true",), replicas=3, resources=ResourceRequest(1000), spread=spread)  # type: ignore[arg-type]
-    found = preview(story.mirror, story.cache, PlanRequest(spec, Caller("ann"), 0), story.now_ms, story.settings)
+    spec = JobSpec(
+        name="/a", command=("true",), replicas=3, resources=ResourceRequest(1000), spread=spread
+    )  # type: ignore[arg-type]
+    found = preview(
+        story.mirror, story.cache, PlanRequest(spec, Caller("ann"), 0), story.now_ms, story.settings
+    )
     assert len({host for _, host in found.placements}) == used
 
 
@@ -126,5 +134,7 @@ def test_the_spread_key_of_a_specification() -> None:
 
 def test_a_preferred_host_is_filled_first() -> None:
     story = Story(worker("a", cpu=4, zone="x"), worker("b", cpu=4, zone="y"))
-    story.submit("/sweep", 4, spread=TASKS, constraints=(Constraint("zone", value="y", mode="preferred"),))
+    story.submit(
+        "/sweep", 4, spread=TASKS, constraints=(Constraint("zone", value="y", mode="preferred"),)
+    )
     assert set(story.cycle().values()) == {"b"}

@@ -1,4 +1,6 @@
-"""`#SBATCH` lines: what each becomes, and that no other one is ignored. docs/howto/slurm-commands.md#directives."""
+"""`#SBATCH` lines: what each becomes, and that no other one is ignored.
+docs/howto/slurm-commands.md#directives.
+"""
 
 from __future__ import annotations
 
@@ -33,15 +35,29 @@ def submitted(*words: str, script: str = "", environ: dict[str, str] | None = No
     ("words", "expected"),
     [
         ("-J train", {"name": "train", "labels": {"job-name": "train"}}),
-        ("", {"name": "job.sh", "output": "slurm-%j.out", "chdir": "/work/ada", "env": {"PATH": "/bin"}}),
-        ("-o a-%j.log -e b.log --open-mode=append", {"output": "a-%j.log", "error": "b.log", "append": True}),
+        (
+            "",
+            {
+                "name": "job.sh",
+                "output": "slurm-%j.out",
+                "chdir": "/work/ada",
+                "env": {"PATH": "/bin"},
+            },
+        ),
+        (
+            "-o a-%j.log -e b.log --open-mode=append",
+            {"output": "a-%j.log", "error": "b.log", "append": True},
+        ),
         ("-D /data", {"chdir": "/data", "submit_dir": "/work/ada"}),
         ("-t 90", {"timeout_s": 5400}),
         ("--time=1:30:05", {"timeout_s": 5405}),
         ("--time=2-1", {"timeout_s": 176_400}),
         ("--time=0", {"timeout_s": None}),
         ("-c 4 -n 2", {"cpu_millis": 8000, "tasks_per_node": 2, "nodes": 1}),
-        ("-N2 --ntasks-per-node=3", {"replicas": 2, "cpu_millis": 3000, "group_by": "hostname:preferred"}),
+        (
+            "-N2 --ntasks-per-node=3",
+            {"replicas": 2, "cpu_millis": 3000, "group_by": "hostname:preferred"},
+        ),
         ("-n 8 --ntasks-per-node=4", {"replicas": 2, "cpu_millis": 4000}),
         ("--mem=500", {"memory_bytes": 500 * MIB}),
         ("--mem=4GB", {"memory_bytes": 4096 * MIB}),
@@ -50,9 +66,15 @@ def submitted(*words: str, script: str = "", environ: dict[str, str] | None = No
         ("--gres=gpu:h100:8", {"variant": "H100", "count": 8}),
         ("--gpus-per-task=2 -n 2", {"variant": "auto", "count": 4}),
         ("-G a100:4 -N 2", {"variant": "A100", "count": 2}),
-        ("-a 0-9:3%2", {"array": "0-9:3", "replicas": 4, "max_parallel": 2, "max_task_failures": 4}),
+        (
+            "-a 0-9:3%2",
+            {"array": "0-9:3", "replicas": 4, "max_parallel": 2, "max_task_failures": 4},
+        ),
         ("-a 3,5", {"array": "3,5", "output": "slurm-%A_%a.out"}),
-        ("-d afterok:12:13,afternotok:14", {"after": [("j12", "ok"), ("j13", "ok"), ("j14", "notok")]}),
+        (
+            "-d afterok:12:13,afternotok:14",
+            {"after": [("j12", "ok"), ("j13", "ok"), ("j14", "notok")]},
+        ),
         ("-d after:12,afterany:13", {"after": [("j12", "start"), ("j13", "any")]}),
         ("-d aftercorr:12", {"each": [True]}),
         ("-d singleton -J nightly", {"singleton": "nightly"}),
@@ -63,25 +85,43 @@ def submitted(*words: str, script: str = "", environ: dict[str, str] | None = No
         ("--no-requeue", {"max_retries_preemption": 0}),
         ("--no-requeue --requeue", {"max_retries_preemption": 100}),
         ("-D src", {"chdir": "/work/ada/src"}),
-        ("--signal=USR1@90 -t 5", {"notice": {"before_s": 90.0}, "stop": {"grace_s": 90.0}, "alone": False}),
-        ("--signal=B:SIGUSR2 -t 5", {"notice": {"signal": "SIGUSR2"}, "stop": {"grace_s": 60.0}, "alone": True}),
+        (
+            "--signal=USR1@90 -t 5",
+            {"notice": {"before_s": 90.0}, "stop": {"grace_s": 90.0}, "alone": False},
+        ),
+        (
+            "--signal=B:SIGUSR2 -t 5",
+            {"notice": {"signal": "SIGUSR2"}, "stop": {"grace_s": 60.0}, "alone": True},
+        ),
         ("--export=NONE", {"env": {}}),
         ("-p gpu,long", {"constraints": [("partition", ("gpu", "long"))]}),
         ("-C zen4&nvme", {"constraints": [("zen4", ()), ("nvme", ())]}),
-        ("-w n1 -x n2,n3", {"constraints": [("hostname", "n1"), ("hostname", "n2"), ("hostname", "n3")]}),
+        (
+            "-w n1 -x n2,n3",
+            {"constraints": [("hostname", "n1"), ("hostname", "n2"), ("hostname", "n3")]},
+        ),
         ("-q high", {"band": "production"}),
-        ("-A lab --comment=first", {"labels": {"project": "lab", "comment": "first", "job-name": "job.sh"}}),
+        (
+            "-A lab --comment=first",
+            {"labels": {"project": "lab", "comment": "first", "job-name": "job.sh"}},
+        ),
     ],
 )
 def test_a_directive_becomes(words: str, expected: dict):
     found = submitted(*words.split())
-    found |= found["resources"] | (found["resources"].get("device") or {}) | (found["coscheduling"] or {})
+    found |= (
+        found["resources"]
+        | (found["resources"].get("device") or {})
+        | (found["coscheduling"] or {})
+    )
     found["group_by"] = (found["coscheduling"] or {}).get("group_by")
     if found["group_by"] is not None:
         found["group_by"] = ":".join(found["group_by"][0].values())
     found["each"] = [one.get("each", False) for one in found["after"]]
     found["after"] = [(one["job"], one.get("when", "ok")) for one in found["after"]]
-    found["constraints"] = [(one["key"], one.get("value") or one.get("values", ())) for one in found["constraints"]]
+    found["constraints"] = [
+        (one["key"], one.get("value") or one.get("values", ())) for one in found["constraints"]
+    ]
     for name, value in expected.items():
         if name in ("notice", "stop"):
             assert value.items() <= {"signal": "SIGUSR1", **found[name]}.items()
@@ -149,7 +189,12 @@ hostname
 def test_options_win_over_variables_and_these_over_the_script():
     variables = {"SBATCH_PARTITION": "b", "SBATCH_TIMELIMIT": "20"}
     found = submitted("-p", "c", script=SCRIPT, environ=variables)
-    assert (found["partition"], found["timeout_s"], found["name"], found["cpus_per_task"]) == ("c", 1200, "my job", 2)
+    assert (found["partition"], found["timeout_s"], found["name"], found["cpus_per_task"]) == (
+        "c",
+        1200,
+        "my job",
+        2,
+    )
 
 
 def test_a_mistake_in_a_line_of_a_script_is_refused():
@@ -160,7 +205,13 @@ def test_a_mistake_in_a_line_of_a_script_is_refused():
 
 
 def test_variables_of_other_jobs_are_not_passed_on():
-    environ = {"A": "1", "B": "2", "IRIS_TOKEN": "x", "SLURM_JOB_ID": "7", "BASH_FUNC_module%%": "() {}"}
+    environ = {
+        "A": "1",
+        "B": "2",
+        "IRIS_TOKEN": "x",
+        "SLURM_JOB_ID": "7",
+        "BASH_FUNC_module%%": "() {}",
+    }
     assert environment("ALL", environ) == {"A": "1", "B": "2"}
     assert environment("ALL,C=3", environ) == {"A": "1", "B": "2", "C": "3"}
     assert environment("B,D", environ) == {"B": "2"}
@@ -192,7 +243,9 @@ def test_each_command_of_the_package_is_there():
 
 
 @pytest.mark.parametrize(("program", "lists"), [("sbatch", True), ("squeue", False)])
-def test_the_help_needs_no_cluster_and_lists_what_is_honoured(program, lists, capsys, monkeypatch, tmp_path):
+def test_the_help_needs_no_cluster_and_lists_what_is_honoured(
+    program, lists, capsys, monkeypatch, tmp_path
+):
     monkeypatch.setenv("IRIS_DATA", str(tmp_path))
     assert run(program, lambda client, words: 1, ["--help"]) == 0
     shown = capsys.readouterr().out

@@ -1,4 +1,6 @@
-"""Numbers of jobs, names of files and lists of hosts. docs/howto/slurm-commands.md#numbers-and-names."""
+"""Numbers of jobs, names of files and lists of hosts.
+docs/howto/slurm-commands.md#numbers-and-names.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,12 @@ def test_each_task_of_an_array_has_a_number_of_its_own():
         "12",
         "9",
     )
-    assert [found[f"SLURM_ARRAY_TASK_{name}"] for name in ("COUNT", "MIN", "MAX", "STEP")] == ["3", "3", "9", "3"]
+    assert [found[f"SLURM_ARRAY_TASK_{name}"] for name in ("COUNT", "MIN", "MAX", "STEP")] == [
+        "3",
+        "3",
+        "9",
+        "3",
+    ]
     names = ("%A_%4a", "%j", "%x.%u-%N", "100%%", "%n%t")
     assert [expand(name, {**found, "SLURMD_NODENAME": "n1"}) for name in names] == [
         "12_0009",
@@ -76,7 +83,11 @@ def test_each_task_of_an_array_has_a_number_of_its_own():
 
 def test_a_job_of_one_task_has_no_variables_of_an_array():
     found = variables(SETTINGS, job(), {**TASK, "IRIS_TASK_INDEX": "0", "IRIS_ATTEMPT": "2"})
-    assert (found["SLURM_JOB_ID"], found["SLURM_NTASKS"], found["SLURM_CPUS_ON_NODE"]) == ("12", "2", "6")
+    assert (found["SLURM_JOB_ID"], found["SLURM_NTASKS"], found["SLURM_CPUS_ON_NODE"]) == (
+        "12",
+        "2",
+        "6",
+    )
     assert found["SLURM_RESTART_COUNT"] == "2"
     assert not [name for name in found if "ARRAY" in name]
     assert expand("%A_%a", found) == "12_4294967294"
@@ -84,7 +95,9 @@ def test_a_job_of_one_task_has_no_variables_of_an_array():
 
 def test_a_gang_lists_its_hosts():
     found = variables(
-        BatchSettings(name="a", chdir="/", user="ada", nodes=2), job(), {**TASK, "IRIS_GANG_HOSTS": "n1,n2"}
+        BatchSettings(name="a", chdir="/", user="ada", nodes=2),
+        job(),
+        {**TASK, "IRIS_GANG_HOSTS": "n1,n2"},
     )
     assert (found["SLURM_JOB_NODELIST"], found["SLURM_TASKS_PER_NODE"]) == ("n1,n2", "1(x2)")
 

@@ -19,10 +19,24 @@ AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
 def row(state: str = "succeeded", index: int | None = None, **attempt: Any) -> SlurmRow:
     array = "" if index is None else "3-5"
     spec = JobSpec(name="/a-1", command=("true",), labels={"job-name": "train"}, array=array)
-    facts = {"id": "j12", "name": "/a-1", "state": state, "user": "ada", "band": "batch", "replicas": 3, "spec": spec}
-    job = SimpleNamespace(**facts, submitted_at=AT, finished_at=AT, coscheduled=False, pending_reason=None)
-    nothing = dict.fromkeys(("exit_code", "signal", "cause", "peak_rss_bytes", "memory_limit_reached_bytes"))
-    last = SimpleNamespace(**{**nothing, "worker": "n1", "started_at": AT, "finished_at": AT, **attempt})
+    facts = {
+        "id": "j12",
+        "name": "/a-1",
+        "state": state,
+        "user": "ada",
+        "band": "batch",
+        "replicas": 3,
+        "spec": spec,
+    }
+    job = SimpleNamespace(
+        **facts, submitted_at=AT, finished_at=AT, coscheduled=False, pending_reason=None
+    )
+    nothing = dict.fromkeys(
+        ("exit_code", "signal", "cause", "peak_rss_bytes", "memory_limit_reached_bytes")
+    )
+    last = SimpleNamespace(
+        **{**nothing, "worker": "n1", "started_at": AT, "finished_at": AT, **attempt}
+    )
     reason = SimpleNamespace(code="array_limit") if state == "pending" else None
     attempts = [] if state == "pending" else [last]
     task = SimpleNamespace(index=index or 0, state=state, attempts=attempts, pending_reason=reason)

@@ -6,7 +6,11 @@ import pytest
 
 from iris_state.admin.archive import BadArchive, Item, Writer, read
 
-ITEMS = [Item("about", "", b"{}"), Item("snapshot", "s", b"x" * 30, {"a": "b"}, 7), Item("bundle", "b", b"")]
+ITEMS = [
+    Item("about", "", b"{}"),
+    Item("snapshot", "s", b"x" * 30, {"a": "b"}, 7),
+    Item("bundle", "b", b""),
+]
 
 
 def written(path: Path) -> bytes:

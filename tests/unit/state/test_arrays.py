@@ -1,4 +1,5 @@
-"""Arrays: values by position, and a limit of open attempts that the state service keeps whatever a plan says.
+"""Arrays: values by position, and a limit of open attempts that the state service keeps whatever a
+plan says.
 
 docs/design/semantics.md#jobs, docs/design/semantics.md#order.
 """

@@ -1,4 +1,6 @@
-"""Who did it: every command's caller is in the records, the events, the audit, and in what a restore brings back."""
+"""Who did it: every command's caller is in the records, the events, the audit, and in what a
+restore brings back.
+"""
 
 import json
 
@@ -19,7 +21,14 @@ from tests.support.world import Host, World
 MIA = Caller("mia", "admin", token="laptop", address="10.0.0.3")
 ANN = Caller("ann", "user", token="ci", address="10.0.0.4")
 BOB = Caller("bob", "user", token="home", address="10.0.0.5")
-WHOLE = {"name": "mia", "user": "mia", "role": "admin", "task": None, "token": "laptop", "address": "10.0.0.3"}
+WHOLE = {
+    "name": "mia",
+    "user": "mia",
+    "role": "admin",
+    "task": None,
+    "token": "laptop",
+    "address": "10.0.0.3",
+}
 PUBLIC = {**WHOLE, "token": None, "address": None}
 
 
@@ -40,11 +49,16 @@ def as_(world: World, caller: Caller) -> World:
 def rows(world: World, **arguments: object) -> list[str]:
     """``who did kind name: detail`` of each entry, newest first."""
     items = world.query("audit", **arguments)["items"]
-    return [f"{row['by']['name']} {row['action']} {row['kind']} {row['name']}: {row['detail']}" for row in items]
+    return [
+        f"{row['by']['name']} {row['action']} {row['kind']} {row['name']}: {row['detail']}"
+        for row in items
+    ]
 
 
 def deploy(world: World, action: str, caller: Caller, **fields: object) -> str:
-    command = DeployCommand(action, "chat", caller, f"{action}{world.now_ms}", world.now_ms, **fields)
+    command = DeployCommand(
+        action, "chat", caller, f"{action}{world.now_ms}", world.now_ms, **fields
+    )
     return world.command(subjects.CMD_DEPLOY, command).status
 
 
@@ -55,12 +69,17 @@ def test_a_job_names_who_submitted_and_who_killed_it(world):
     assert job["error"] == why["error"] == "task 0 killed by mia: it burns"
     assert (job["submitted_by"]["name"], job["ended_by"]) == ("ann", WHOLE)
     assert task["by"] == task["attempts"][0]["by"] == why["by"] == WHOLE
-    assert [row["by"]["name"] for row in world.query("history", job="/a")["items"] if row["by"]] == ["mia", "mia"]
+    assert [
+        row["by"]["name"] for row in world.query("history", job="/a")["items"] if row["by"]
+    ] == ["mia", "mia"]
 
 
 def test_events_name_who_caused_them_and_no_others(world):
     world.cancel("/a", MIA)
-    named = [(subject.partition("iris.event.")[2] or subject, event.get("by")) for subject, event in world.events]
+    named = [
+        (subject.partition("iris.event.")[2] or subject, event.get("by"))
+        for subject, event in world.events
+    ]
     assert {by for subject, by in named if subject.endswith("killed")} == {"mia"}
     assert {by for subject, by in named if subject.endswith("pending")} == {"ann"}
     assert {by for subject, by in named if subject.endswith("assigned")} == {None}
@@ -74,7 +93,10 @@ def test_each_command_is_in_the_audit_once(world):
     world.cancel("/a", ANN, "enough", request="r")
     world.rerun("/a", ANN)
     world.cancel("/a", ANN)
-    changes = {"env": {"LR": "0.01", "HF_TOKEN": "hf_geheim"}, "resources": {"memory_bytes": 8 << 30}}
+    changes = {
+        "env": {"LR": "0.01", "HF_TOKEN": "hf_geheim"},
+        "resources": {"memory_bytes": 8 << 30},
+    }
     world.rerun("j1", ANN, failed_only=True, tasks="1", **changes)
     world.admin("mark_lost", "w0", MIA)
     assert rows(world) == [
@@ -168,13 +190,25 @@ def test_an_attempt_says_who_gave_its_host_up(world):
     world.admin("mark_lost", "w0", MIA, reason="on fire")
     [attempt] = world.query("task", task="/a/0")["attempts"]
     assert (attempt["cause"], attempt["by"]) == ("worker_lost", WHOLE)
-    assert [row["by"]["name"] for row in world.query("history", job="/a")["items"] if row["by"]] == ["mia"]
+    assert [
+        row["by"]["name"] for row in world.query("history", job="/a")["items"] if row["by"]
+    ] == ["mia"]
 
 
 def test_the_history_of_a_deployment_says_who_changed_it():
     world, template = World(), RouteTemplate(command=("serve",), ports=("http",))
-    assert deploy(world, "create", ANN, spec=DeploymentSpec(name="chat", template=template, replicas=2)) == "created"
-    for action, fields in (("scale", {"replicas": 3}), ("pause", {}), ("resume", {}), ("delete", {})):
+    assert (
+        deploy(
+            world, "create", ANN, spec=DeploymentSpec(name="chat", template=template, replicas=2)
+        )
+        == "created"
+    )
+    for action, fields in (
+        ("scale", {"replicas": 3}),
+        ("pause", {}),
+        ("resume", {}),
+        ("delete", {}),
+    ):
         assert deploy(world, action, MIA, **fields) == "accepted"
     history = world.query("deployment_history", deployment="chat")["items"]
     told = [(row["handler"], row["reason"]) for row in history if row["by"] == WHOLE]
@@ -203,7 +237,12 @@ def test_the_audit_says_to_what_a_deployment_was_set():
 
 
 def test_the_audit_has_limits_in_the_units_in_which_they_are_set(world):
-    limits = {"max_band": 3, "max_pending_tasks": 7, "max_running_cpu": 500, "max_running_memory": 4 << 30}
+    limits = {
+        "max_band": 3,
+        "max_pending_tasks": 7,
+        "max_running_cpu": 500,
+        "max_running_memory": 4 << 30,
+    }
     world.admin("set_quota", "ann", MIA, **limits)
     told = "max_band batch, max_pending_tasks 7, max_running_cpu 0.5, max_running_memory 4GiB"
     assert rows(world, of="ann")[0] == f"mia set_quota user ann: {told}"

@@ -20,7 +20,12 @@ DAY_MS = 86_400_000
 NOW = 100 * DAY_MS
 
 
-def gone(*stored: tuple[str, int, int], live: str = "", ended: dict[str, int] | None = None, **limits: int) -> str:
+def gone(
+    *stored: tuple[str, int, int],
+    live: str = "",
+    ended: dict[str, int] | None = None,
+    **limits: int,
+) -> str:
     """Names of what goes, of ``(name, bytes, days since it was used)``."""
     blobs = [Blob(name, size, NOW - age * DAY_MS, 1) for name, size, age in stored]
     uses = Uses(set(live), {name: NOW - age * DAY_MS for name, age in (ended or {}).items()})
@@ -58,7 +63,13 @@ def replica() -> Replica:
 async def test_a_leader_deletes_old_bundles_but_none_that_a_live_job_names(replica: Replica):
     ledger, blobs = replica.machine.ledger, replica.connection.blobs("iris-bundles")
     ended = JobMoved(2, JobState.SUCCEEDED, Cause.EXITED)
-    for change in (HOST, with_bundle(1, "/lives", "a"), with_bundle(2, "/over", "b"), *done(2, 0), ended):
+    for change in (
+        HOST,
+        with_bundle(1, "/lives", "a"),
+        with_bundle(2, "/over", "b"),
+        *done(2, 0),
+        ended,
+    ):
         apply(ledger, change, 1)
     for name in "abc":
         await blobs.put(name, b"code", at_ms=1)
@@ -94,15 +105,22 @@ async def test_the_artifacts_of_a_job_go_with_it(replica: Replica):
     await keeper.look()
     apply(ledger, JobPruned(1), 2)
     await keeper.look()
-    kept = [await streams.next("IRIS_ARTIFACTS", 0, subject=subjects.job_artifacts(number)) for number in (1, 2)]
+    kept = [
+        await streams.next("IRIS_ARTIFACTS", 0, subject=subjects.job_artifacts(number))
+        for number in (1, 2)
+    ]
     assert [found is not None for found in kept] == [False, True]
 
 
 def with_output(number: int, name: str) -> JobAdmitted:
     admitted = job(number, name, 1)
-    return msgspec.structs.replace(admitted, spec=msgspec.structs.replace(admitted.spec, output="out"))
+    return msgspec.structs.replace(
+        admitted, spec=msgspec.structs.replace(admitted.spec, output="out")
+    )
 
 
 def with_bundle(number: int, name: str, digest: str) -> JobAdmitted:
     admitted = job(number, name, 1)
-    return msgspec.structs.replace(admitted, spec=msgspec.structs.replace(admitted.spec, bundle=digest))
+    return msgspec.structs.replace(
+        admitted, spec=msgspec.structs.replace(admitted.spec, bundle=digest)
+    )

@@ -31,7 +31,10 @@ def test_a_cancelled_call_is_stopped_and_the_others_go_on(script: Script) -> Non
         /m/2 exit 0             -> SUCCEEDED
         job /m                  -> KILLED
     """)
-    entries = [(one["action"], one["name"], one["detail"]) for one in script.world.query("audit", limit=10)["items"]]
+    entries = [
+        (one["action"], one["name"], one["detail"])
+        for one in script.world.query("audit", limit=10)["items"]
+    ]
     assert entries[:2] == [("cancel", "/m", "task 3"), ("cancel", "/m", "task 0: wrong")]
 
 
@@ -107,7 +110,9 @@ def test_a_task_cancels_calls_of_its_own_subtree_only(script: Script) -> None:
         /m/0 run
     """)
     token = Caller("mia", "task", AttemptRef(1, 0, 0), "w0")
-    answers = [script.world.cancel(task, token).status for task in ("/m/child/1", "/m/1", "/other/0")]
+    answers = [
+        script.world.cancel(task, token).status for task in ("/m/child/1", "/m/1", "/other/0")
+    ]
     assert answers == ["accepted", "accepted", "forbidden"]
 
 
@@ -121,5 +126,7 @@ def test_a_killed_task_has_the_signal_that_ended_it(script: Script) -> None:
     """)
     assert script.world.query("task", task="/a/0")["signal"] is None
     ended = Ended(Cause.CANCELLED, signal=9)
-    script.world.say("w0", Stage(AttemptRef(1, 0, 0), KernelStatus.TERMINATED, script.world.now_ms, ended))
+    script.world.say(
+        "w0", Stage(AttemptRef(1, 0, 0), KernelStatus.TERMINATED, script.world.now_ms, ended)
+    )
     assert script.world.query("task", task="/a/0")["signal"] == 9

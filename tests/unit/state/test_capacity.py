@@ -1,4 +1,5 @@
-"""An attempt holds its capacity from assignment until its end is known, whatever happens to its task.
+"""An attempt holds its capacity from assignment until its end is known, whatever happens to its
+task.
 
 docs/design/semantics.md#tasks-and-attempts.
 """

@@ -1,4 +1,6 @@
-"""Submitting a job that no host could ever take returns a warning, consistent with the `never` of `plan`."""
+"""Submitting a job that no host could ever take returns a warning, consistent with the `never` of
+`plan`.
+"""
 
 import msgspec
 import pytest
@@ -33,12 +35,20 @@ def warnings(script: Script, line: str) -> list[str]:
         ("submit /j replicas=2 gang=rack cpu=4", "no group by rack has 2 workers"),
         ("submit /j replicas=4 gang=rack slices=2", "no 2 groups by rack have 2 workers each"),
         ("submit /j replicas=2 gang=zone", "none of 3 that match has the attribute zone"),
-        ("submit /j replicas=2 gang=rack slices=2 within=zone", "none of 3 that match has the attribute zone"),
+        (
+            "submit /j replicas=2 gang=rack slices=2 within=zone",
+            "none of 3 that match has the attribute zone",
+        ),
         ("submit /j replicas=2 gang=rack,row", "none of 3 that match has the attribute row"),
-        ("submit /j replicas=4 gang=rack:preferred", "3 workers match and are large enough, and it needs 4 at once"),
+        (
+            "submit /j replicas=4 gang=rack:preferred",
+            "3 workers match and are large enough, and it needs 4 at once",
+        ),
     ],
 )
-def test_a_job_that_no_host_could_ever_take_is_told_so_at_submission(script: Script, line: str, why: str) -> None:
+def test_a_job_that_no_host_could_ever_take_is_told_so_at_submission(
+    script: Script, line: str, why: str
+) -> None:
     script.play(HOSTS)
     (warning,) = warnings(script, line)
     assert warning.startswith("no registered worker can ever take /j: ")

@@ -1,4 +1,6 @@
-"""Tasks that wait behind open attempts of their job, and then run in their place, as the state service records them."""
+"""Tasks that wait behind open attempts of their job, and then run in their place, as the state
+service records them.
+"""
 
 import pytest
 
@@ -53,7 +55,10 @@ def test_what_waits_says_behind_what(script):
 
 
 def test_a_chain_goes_on_when_the_one_it_began_with_has_ended(script):
-    script.play(MAP + "/a/0 running\n /a/0 exit 0 -> SUCCEEDED\n chain /a/3 behind /a/0 -> placed\n /a/3 -> ASSIGNED")
+    script.play(
+        MAP
+        + "/a/0 running\n /a/0 exit 0 -> SUCCEEDED\n chain /a/3 behind /a/0 -> placed\n /a/3 -> ASSIGNED"
+    )
 
 
 def test_nothing_waits_behind_a_chain_that_is_over(script):
@@ -102,12 +107,16 @@ def test_a_victim_takes_its_whole_chain_along_uncharged(script):
 
 def test_what_has_not_started_is_not_charged_when_its_worker_is_lost(script):
     script.play(
-        MAP + "/a/0 running\n lose w0\n /a/1 -> PENDING preemptions=0\n attempt /a/1#0 -> charged_to=reschedule"
+        MAP
+        + "/a/0 running\n lose w0\n /a/1 -> PENDING preemptions=0\n attempt /a/1#0 -> charged_to=reschedule"
     )
 
 
 def test_a_new_leader_orders_what_waits_behind_the_same(script):
-    script.play(MAP + "/a/0 running\n takeover 1\n heartbeat w0\n /a/1 running -> RUNNING\n /a/1 exit 0 -> SUCCEEDED")
+    script.play(
+        MAP
+        + "/a/0 running\n takeover 1\n heartbeat w0\n /a/1 running -> RUNNING\n /a/1 exit 0 -> SUCCEEDED"
+    )
 
 
 def test_what_is_ordered_together_with_the_first_of_its_chain_waits_for_it(script):

@@ -48,9 +48,14 @@ def test_a_success_by_exit_0_after_a_stop_says_that_it_was_told_to_stop(script: 
         /b/0 run
     """)
     notice = GivenNotice(NoticeReason.SPOT, script.world.now_ms, script.world.now_ms + 20_000)
-    script.world.say("w0", Stage(AttemptRef(3, 0, 0), KernelStatus.RUNNING, script.world.now_ms, notices=(notice,)))
+    script.world.say(
+        "w0",
+        Stage(AttemptRef(3, 0, 0), KernelStatus.RUNNING, script.world.now_ms, notices=(notice,)),
+    )
     script.play("/b/0 left 0")
-    script.play("note /b/0 -> ended with 0, which is success, after it was told to stop: its worker is taken away")
+    script.play(
+        "note /b/0 -> ended with 0, which is success, after it was told to stop: its worker is taken away"
+    )
 
 
 @pytest.mark.parametrize("end", ["left 1", "stopped", "infra", "missing"])
@@ -155,7 +160,10 @@ def test_a_preempted_task_that_requeues_itself_does_not_succeed(script: Script) 
         submit /p band=production
         /a/0 preempt for /p/0   -> RUNNING
     """)
-    assert script.world.requeue("/a/0", Caller("mia", "task", AttemptRef(1, 0, 0), "w0")).status == "accepted"
+    assert (
+        script.world.requeue("/a/0", Caller("mia", "task", AttemptRef(1, 0, 0), "w0")).status
+        == "accepted"
+    )
     script.play("""
         requeue /a/0            -> accepted
         /a/0 left 0             -> PENDING preemptions=1 requeues=0
@@ -254,11 +262,15 @@ def test_the_start_order_of_a_gang_has_its_deadline_by_each_hosts_clock(script: 
     at_ms = script.world.now_ms + 30_000
     for host in ("a0", "a1"):
         orders = script.world.hosts[host].orders
-        assert [gang.deadline_ms for order in orders for gang in order.gangs if order.start] == [at_ms]
+        assert [gang.deadline_ms for order in orders for gang in order.gangs if order.start] == [
+            at_ms
+        ]
 
 
 def test_a_drained_host_is_told_until_it_has_given_the_notice(script: Script) -> None:
-    script.play("worker w0 cpu=2\n submit /b\n place /b/0 w0\n /b/0 run\n" + starts("notice=USR1@10", ""))
+    script.play(
+        "worker w0 cpu=2\n submit /b\n place /b/0 w0\n /b/0 run\n" + starts("notice=USR1@10", "")
+    )
     script.play("""
         told w0                 -> run:/b/0#0 run:/a/0#0
         admin drain w0
@@ -332,7 +344,9 @@ def test_a_notice_is_kept_once_and_shown(script: Script) -> None:
 
 
 def test_notices_of_a_host_are_kept_once_at_times_that_there_are(script: Script) -> None:
-    """A host may say anything of its own attempts; a task with a notice of no year could not be read."""
+    """A host may say anything of its own attempts; a task with a notice of no year could not be
+    read.
+    """
     script.play(starts("notice=USR1@10 timeout=60"))
     ref, notice = AttemptRef(1, 0, 0), GivenNotice(NoticeReason.TIMEOUT, 2**62, -(2**62))
     script.world.say("w0", Stage(ref, KernelStatus.RUNNING, 0, notices=(notice,) * 20_000))
@@ -361,8 +375,12 @@ def test_a_scheduler_sees_that_it_stops_and_when_it_should_have(script: Script) 
     assert 59_000 <= hold.stopping_ms - script.world.now_ms <= 60_000
 
 
-@pytest.mark.parametrize(("band", "most_ms"), [("batch", 300_000), ("interactive", 600_000), ("production", 3_600_000)])
-def test_a_scheduler_counts_on_a_grace_period_up_to_a_limit(script: Script, band: str, most_ms: int) -> None:
+@pytest.mark.parametrize(
+    ("band", "most_ms"), [("batch", 300_000), ("interactive", 600_000), ("production", 3_600_000)]
+)
+def test_a_scheduler_counts_on_a_grace_period_up_to_a_limit(
+    script: Script, band: str, most_ms: int
+) -> None:
     script.play(starts(f"grace=3600 band={band}"))
     script.play("cancel /a")
     [hold] = script.world.snapshot().holds
@@ -384,7 +402,9 @@ def test_a_protected_attempt_is_not_preempted(script: Script) -> None:
 
 def test_the_notice_is_told_with_the_task(script: Script) -> None:
     script.play("submit /a notice=USR2@5\n submit /b")
-    assert template(script.world.ledger.jobs[1]).notice == NoticePolicy(signal="SIGUSR2", before_s=5.0)
+    assert template(script.world.ledger.jobs[1]).notice == NoticePolicy(
+        signal="SIGUSR2", before_s=5.0
+    )
     assert template(script.world.ledger.jobs[2]).notice is None
 
 

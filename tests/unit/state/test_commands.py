@@ -46,7 +46,9 @@ def test_a_repetition_changes_nothing_and_is_not_committed():
     machine = Machine(Policy(), "m")
     machine.step([sent(subjects.CMD_SUBMIT, SUBMISSION)], 1_000)
     outputs = [machine.step([sent(subjects.CMD_SUBMIT, SUBMISSION)], 1_000) for _ in range(3)]
-    assert [(output.commit, answers(output)) for output in outputs] == [(None, [("me", "created")])] * 3
+    assert [(output.commit, answers(output)) for output in outputs] == [
+        (None, [("me", "created")])
+    ] * 3
 
 
 def test_every_kind_of_command_can_be_sent():
@@ -65,12 +67,17 @@ def test_every_kind_of_command_can_be_sent():
 
 @pytest.mark.parametrize(
     ("subject", "data"),
-    [(subjects.CMD_SUBMIT, b"\xc1"), ("iris.state.command.nonsense", codec.pack(Query("jobs", {}, ANN)))],
+    [
+        (subjects.CMD_SUBMIT, b"\xc1"),
+        ("iris.state.command.nonsense", codec.pack(Query("jobs", {}, ANN))),
+    ],
 )
 def test_who_sends_what_this_release_cannot_read_is_told_to_try_again(subject: str, data: bytes):
     output = Machine(Policy(), "m").step([Request(subject, data, "me")], 1_000)
     assert (answers(output), output.commit) == ([("me", "unavailable")], None)
-    assert b"this release of the state service cannot read the command" in output.of(ReplyTo)[0].data
+    assert (
+        b"this release of the state service cannot read the command" in output.of(ReplyTo)[0].data
+    )
 
 
 def submission(**fields: object) -> list[object]:
@@ -87,7 +94,10 @@ def answer_to(words: list[object]) -> str:
 
 
 def test_who_asks_for_what_only_a_later_release_knows_is_told_to_try_again():
-    assert answer_to(submission(spec={"name": "/a", "command": ["true"], "colour": "green"})) == "unavailable"
+    assert (
+        answer_to(submission(spec={"name": "/a", "command": ["true"], "colour": "green"}))
+        == "unavailable"
+    )
 
 
 def test_what_a_later_release_adds_at_the_end_is_passed_over():
@@ -96,7 +106,9 @@ def test_what_a_later_release_adds_at_the_end_is_passed_over():
 
 def test_what_an_earlier_release_did_not_have_is_its_default():
     assert answer_to(submission()[:-1]) == "created"
-    assert answer_to(submission()[: SubmitJob.__struct_fields__.index("idempotency_key")]) == "created"
+    assert (
+        answer_to(submission()[: SubmitJob.__struct_fields__.index("idempotency_key")]) == "created"
+    )
 
 
 def test_a_header_that_would_break_its_line_is_refused():

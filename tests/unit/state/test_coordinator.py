@@ -1,4 +1,6 @@
-"""One round of a handler: outcomes are judged, then applied. docs/design/semantics.md#rules-and-judgement."""
+"""One round of a handler: outcomes are judged, then applied.
+docs/design/semantics.md#rules-and-judgement.
+"""
 
 import pytest
 
@@ -136,7 +138,8 @@ def test_a_judgement_of_a_status_the_handler_does_not_answer_for_is_none(script)
     assert list(round_of(script, terminate_sessions, view(script, G), rule=TERMINATE)) == []
 
 
-# ── the handlers themselves: shown entities in, words out ───────────────────────────────────────────────────────
+# ── the handlers themselves: shown entities in, words out
+# ───────────────────────────────────────────────────────
 
 
 def shown(status, **words):
@@ -148,12 +151,20 @@ def shown(status, **words):
     [
         (prepare_sessions, shown(SessionStatus.SCHEDULED), "successes"),
         (prepare_sessions, shown(SessionStatus.SCHEDULED, wanting=(1,)), "skipped"),
-        (prepare_sessions, shown(SessionStatus.SCHEDULED, wanting=(1,), undelivered="deaf"), "failures"),
+        (
+            prepare_sessions,
+            shown(SessionStatus.SCHEDULED, wanting=(1,), undelivered="deaf"),
+            "failures",
+        ),
         (prepare_sessions, shown(SessionStatus.PREPARING), "skipped"),
         (prepare_sessions, shown(SessionStatus.PREPARING, undelivered="deaf"), "failures"),
         (start_sessions, shown(SessionStatus.PREPARED), "successes"),
         (start_sessions, shown(SessionStatus.PREPARED, wanting=(0,)), "skipped"),
-        (start_sessions, shown(SessionStatus.PREPARED, wanting=(0,), undelivered="deaf"), "failures"),
+        (
+            start_sessions,
+            shown(SessionStatus.PREPARED, wanting=(0,), undelivered="deaf"),
+            "failures",
+        ),
         (start_sessions, shown(SessionStatus.CREATING), "skipped"),
         (terminate_sessions, shown(SessionStatus.TERMINATING), "skipped"),
     ],

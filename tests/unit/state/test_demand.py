@@ -43,7 +43,9 @@ def hosts(script) -> list[tuple[int, int]]:
 
 def test_nothing_is_missing_while_nothing_waits(script):
     script.play("worker w0 cpu=8")
-    assert missing(script) == DemandView(slices=[], hosts=[], unsatisfiable=[], not_counted={}, truncated=False)
+    assert missing(script) == DemandView(
+        slices=[], hosts=[], unsatisfiable=[], not_counted={}, truncated=False
+    )
 
 
 def test_a_gang_of_a_slice_that_is_not_there_is_one_slice(script):
@@ -176,7 +178,9 @@ def test_what_no_known_host_could_take_is_named_by_its_constraint(script):
     """)
     found = missing(script)
     assert found.hosts == []
-    assert {tuple(one.constraints): (one.tasks, one.jobs, one.example) for one in found.unsatisfiable} == {
+    assert {
+        tuple(one.constraints): (one.tasks, one.jobs, one.example) for one in found.unsatisfiable
+    } == {
         ("zone eq mars",): (3, 2, "/mars"),
         ("cpu 64 of at most 8",): (1, 1, "/large"),
     }

@@ -1,4 +1,6 @@
-"""A job's state is derived from its tasks by the first rule that matches. docs/design/semantics.md#jobs."""
+"""A job's state is derived from its tasks by the first rule that matches.
+docs/design/semantics.md#jobs.
+"""
 
 
 def test_1_all_succeeded(script):
@@ -51,7 +53,9 @@ def test_2_attempts_that_will_be_retried_are_not_failed_tasks(script):
 
 
 def test_2_comes_before_3_and_4(script):
-    """One task failed, the others wait: over tolerance it is FAILED at once, never UNSCHEDULABLE or KILLED."""
+    """One task failed, the others wait: over tolerance it is FAILED at once, never UNSCHEDULABLE or
+    KILLED.
+    """
     script.play("""
         worker w0
         submit /a replicas=2 scheduling_timeout=10

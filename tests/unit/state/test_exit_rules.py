@@ -1,4 +1,5 @@
-"""What an exit code means is said by the job: retry, requeue with a counter of its own, or no retry at all.
+"""What an exit code means is said by the job: retry, requeue with a counter of its own, or no retry
+at all.
 
 docs/design/semantics.md#tasks-and-attempts.
 """
@@ -156,7 +157,13 @@ def test_a_pause_doubles_with_each_retry_that_a_task_asks_for(script):
 
 def test_a_pause_is_never_longer_than_five_minutes():
     spec = JobSpec(name="/a", command=("x",), backoff_s=10.0)
-    assert [spec.backoff_ms(times) // 1000 for times in (0, 1, 4, 5, 10_000)] == [10, 20, 160, 300, 300]
+    assert [spec.backoff_ms(times) // 1000 for times in (0, 1, 4, 5, 10_000)] == [
+        10,
+        20,
+        160,
+        300,
+        300,
+    ]
 
 
 def test_a_task_that_lost_its_host_does_not_pause(script):

@@ -1,4 +1,6 @@
-"""Exhaustive search over a session of two kernels: orders, reports, losses, restarts, cancels and the clock."""
+"""Exhaustive search over a session of two kernels: orders, reports, losses, restarts, cancels and
+the clock.
+"""
 
 import pytest
 
@@ -10,10 +12,14 @@ from tests.support.growth import check_timeouts
 from tests.support.turns import in_turns
 
 TURNS = 6
-STRICT = Policy(prepare_tries=0, start_tries=0, schedule_tries=0, max_reschedules=0, forget_workers_after_s=0)
+STRICT = Policy(
+    prepare_tries=0, start_tries=0, schedule_tries=0, max_reschedules=0, forget_workers_after_s=0
+)
 """Nothing is forgiven, so the space of states is finite and small."""
 
-FORGIVING = Policy(prepare_tries=1, start_tries=1, schedule_tries=1, max_reschedules=2, forget_workers_after_s=0)
+FORGIVING = Policy(
+    prepare_tries=1, start_tries=1, schedule_tries=1, max_reschedules=2, forget_workers_after_s=0
+)
 
 HARD = gang(max_retries_failure=0, max_retries_preemption=0)
 SOFT = gang(max_retries_failure=1, max_retries_preemption=1)
@@ -39,7 +45,9 @@ SPACES = {
 
 
 def what_must_hold(cell: Cell, path: Path) -> None:
-    """Every invariant; and no place is free while its process lives, unless its worker was given up for lost."""
+    """Every invariant; and no place is free while its process lives, unless its worker was given up
+    for lost.
+    """
     try:
         ledger = cell.machine.ledger
         check(ledger)
@@ -58,7 +66,9 @@ def test_every_way_a_session_can_go(name):
     spec, policy, limit, root = SPACES[name]
     space = explore(spec, policy, what_must_hold, limit, root)
     assert space.over, "some end is within reach"
-    stuck = [" · ".join(" ".join(action) for action in space.paths[number]) for number in endless(space)]
+    stuck = [
+        " · ".join(" ".join(action) for action in space.paths[number]) for number in endless(space)
+    ]
     assert not stuck, f"no way out after {stuck[0]}"
 
 

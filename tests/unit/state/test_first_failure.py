@@ -1,4 +1,6 @@
-"""The first failure ends the rest of a job, and the job's error says so. docs/design/semantics.md#jobs."""
+"""The first failure ends the rest of a job, and the job's error says so.
+docs/design/semantics.md#jobs.
+"""
 
 
 def test_the_error_of_a_job_says_what_ended_the_rest(script):

@@ -50,7 +50,9 @@ async def test_who_has_written_reads_what_it_wrote_from_a_follower(pair: House):
 
 async def test_an_absent_follower_leaves_the_question_to_the_leader(pair: House):
     written = await pair.submit(job("/a"))
-    assert (await pair.ask(subjects.STATE_READ, "job", written.position + 1, job="/a")).status == BEHIND
+    assert (
+        await pair.ask(subjects.STATE_READ, "job", written.position + 1, job="/a")
+    ).status == BEHIND
     leading = await pair.ask(subjects.STATE_QUERY, "job", written.position + 1, job="/a")
     assert (leading.status, leading.position) == ("ok", written.position)
 
@@ -69,14 +71,22 @@ async def test_a_follower_knows_why_jobs_wait_and_what_hosts_say(pair: House):
     await pair.request(subjects.report("w0"), WorkerReport("w0", "i0", register=register), Any)
     await pair.ask(subjects.STATE_READ, "job", written.position, job="/a")  # it follows
     reason = Reason(ReasonCode.NOT_ENOUGH_CPU, "asks for 8 cores")
-    await pair.request(subjects.STATE_PLAN, Plan("s", written.position, reasons=(JobReason(1, reason),)), Any)
+    await pair.request(
+        subjects.STATE_PLAN, Plan("s", written.position, reasons=(JobReason(1, reason),)), Any
+    )
     pair.asking.bus.publish(
-        subjects.heartbeat("w0"), codec.pack(HeartbeatMessage("w0", "i0", 1, 1, detail="the disk is slow"))
+        subjects.heartbeat("w0"),
+        codec.pack(HeartbeatMessage("w0", "i0", 1, 1, detail="the disk is slow")),
     )
     shown, worker = {}, {}
-    while shown.get("pending_reason", {}).get("code") != "not_enough_cpu" or worker.get("detail") != "the disk is slow":
+    while (
+        shown.get("pending_reason", {}).get("code") != "not_enough_cpu"
+        or worker.get("detail") != "the disk is slow"
+    ):
         shown = codec.from_json((await pair.ask(subjects.STATE_READ, "job", job="/a")).body, dict)
-        worker = codec.from_json((await pair.ask(subjects.STATE_READ, "worker", id="w0")).body, dict)
+        worker = codec.from_json(
+            (await pair.ask(subjects.STATE_READ, "worker", id="w0")).body, dict
+        )
 
 
 async def test_a_follower_that_begins_later_learns_why_jobs_wait():
@@ -84,7 +94,9 @@ async def test_a_follower_that_begins_later_learns_why_jobs_wait():
         made.start("one")
         written = await made.submit(job("/a"))
         reason = Reason(ReasonCode.NOT_ENOUGH_CPU, "asks for 8 cores")
-        await made.request(subjects.STATE_PLAN, Plan("s", written.position, reasons=(JobReason(1, reason),)), Any)
+        await made.request(
+            subjects.STATE_PLAN, Plan("s", written.position, reasons=(JobReason(1, reason),)), Any
+        )
         made.start("two")
         shown: dict[str, Any] = {}
         while shown.get("pending_reason", {}).get("code") != "not_enough_cpu":
@@ -95,7 +107,10 @@ async def test_a_follower_that_begins_later_learns_why_jobs_wait():
 
 async def test_a_follower_in_the_way_of_commits_answers_later():
     memory = Memory()
-    replica, asking = Replica("one", Policy(read_share=0.01), memory.connect(), Clock()), memory.connect()
+    replica, asking = (
+        Replica("one", Policy(read_share=0.01), memory.connect(), Clock()),
+        memory.connect(),
+    )
     await replica.connection.streams.ensure()
     woken = asyncio.Event()
     follower = Follower(replica, woken.set, lambda: True)
@@ -105,7 +120,9 @@ async def test_a_follower_in_the_way_of_commits_answers_later():
     for _ in range(2):
         replica.machine.sequence += 1  # somebody writes
         woken.clear()
-        answers.append(asyncio.ensure_future(asking.bus.request(subjects.STATE_READ, query, timeout=10)))
+        answers.append(
+            asyncio.ensure_future(asking.bus.request(subjects.STATE_READ, query, timeout=10))
+        )
         await woken.wait()
         woken.clear()
         more = follower.answer()

@@ -1,7 +1,7 @@
 """The result of a gang does not depend on the order in which the ends of its members are reported.
 
-Of two ends that are no success the first one reported is the culprit, and a leader's exit 0 ends its gang; everything
-else may be told in any order. Source: docs/design/semantics.md#coscheduling.
+Of two ends that are no success the first one reported is the culprit, and a leader's exit 0 ends
+its gang; everything else may be told in any order. Source: docs/design/semantics.md#coscheduling.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ class Reported(World):
 
 
 def live(spec: JobSpec, draws: random.Random, order: random.Random) -> dict[str, Any]:
-    """One life of a gang: ``draws`` says how its members end each time, ``order`` how their reports are shuffled."""
+    """One life of a gang: ``draws`` says how its members end each time, ``order`` how their reports
+    are shuffled.
+    """
     world = Reported()
     for index in range(spec.replicas):
         world.register(Host(f"a{index}", Amount(1000), {"rack": "a"}))
@@ -55,7 +57,9 @@ def live(spec: JobSpec, draws: random.Random, order: random.Random) -> dict[str,
             say(world, ref, KernelStatus.TERMINATED, ends[ref])
     return {
         "job": (job.state, job.cause, job.error),
-        "counted": [(task.failure_count, task.preemption_count, task.reschedules) for task in job.tasks],
+        "counted": [
+            (task.failure_count, task.preemption_count, task.reschedules) for task in job.tasks
+        ],
         "charged": [[attempt.charged_to for attempt in task.attempts] for task in job.tasks],
         "exits": [[attempt.exit_code for attempt in task.attempts] for task in job.tasks],
         "open": [name for name, presence in world.ledger.presence.items() if presence.open],
@@ -116,7 +120,9 @@ def test_a_gang_whose_members_report_start_and_end_together_has_run():
     world = Reported()
     for index in range(2):
         world.register(Host(f"a{index}", Amount(1000), {"rack": "a"}))
-    world.submit(JobSpec(name="/g", command=("true",), replicas=2, coscheduling=Coscheduling("rack")))
+    world.submit(
+        JobSpec(name="/g", command=("true",), replicas=2, coscheduling=Coscheduling("rack"))
+    )
     world.plan(first_fit.plan(world.snapshot()))
     refs = [AttemptRef(1, index, 0) for index in range(2)]
     for ref in refs:

@@ -37,11 +37,13 @@ def gang(**options):
     return f"submit /g replicas=2 gang=rack {words} -> created"
 
 
-# ── validation ──────────────────────────────────────────────────────────────────────────────────────────────────
+# ── validation ────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_slice_job_asks_for_a_tpu(script):
-    script.play("submit /g replicas=2 gang=tpu-name -> invalid ~a job grouped by tpu-name asks for a TPU")
+    script.play(
+        "submit /g replicas=2 gang=tpu-name -> invalid ~a job grouped by tpu-name asks for a TPU"
+    )
 
 
 def test_a_slice_job_has_as_many_replicas_as_its_slice_has_hosts(script):
@@ -55,7 +57,7 @@ def test_other_groups_may_gang_cpu_jobs(script):
     script.play("submit /g replicas=2 gang=rack -> created")
 
 
-# ── placement ───────────────────────────────────────────────────────────────────────────────────────────────────
+# ── placement ─────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_gang_is_placed_whole_or_not_at_all(script):
@@ -103,7 +105,7 @@ def test_members_sit_by_their_worker_number(script):
     """)
 
 
-# ── the barrier ─────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the barrier ───────────────────────────────────────────────────────────────────────────────────
 
 
 def test_members_are_prepared_first_and_start_together(script):
@@ -138,7 +140,8 @@ def test_every_member_is_told_where_the_others_are(script):
     assert order.templates[0].name == "/g"
 
 
-# ── one member ends ─────────────────────────────────────────────────────────────────────────────────────────────
+# ── one member ends
+# ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_terminal_failure_ends_the_siblings(script):
@@ -302,7 +305,9 @@ def test_a_member_that_exits_0_waits_for_the_others_to_succeed_together(script):
         events /g/0             -> succeeded
         events session:/g       -> ~running terminating terminated
     """)
-    ends = [body["seq"] for subject, body in script.world.events if subject == "task.state.succeeded"]
+    ends = [
+        body["seq"] for subject, body in script.world.events if subject == "task.state.succeeded"
+    ]
     assert ends == ends[:1] * 2
 
 
@@ -451,7 +456,8 @@ def test_preempting_what_is_left_of_a_gang_starts_it_again_whole(script):
     """)
 
 
-# ── the leader's success ────────────────────────────────────────────────────────────────────────────────────────
+# ── the leader's success
+# ────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_gang_succeeds_with_its_leader(script):
@@ -669,5 +675,9 @@ def test_a_sibling_that_ended_with_the_others_has_no_retry(script):
     script.play(RACK + gang() + RUNNING + "\n /g/0 exit 9 -> FAILED")
     culprit, sibling = script.world.query("tasks", job="/g")["items"]
     assert (culprit["no_retry"], culprit["failure_count"]) == (False, 1)
-    assert (sibling["no_retry"], sibling["failure_count"], sibling["preemption_count"]) == (True, 0, 0)
+    assert (sibling["no_retry"], sibling["failure_count"], sibling["preemption_count"]) == (
+        True,
+        0,
+        0,
+    )
     assert sibling["error"] == "ended because task 0 failed: exit code 9"

@@ -1,4 +1,6 @@
-"""What keeps tasks out of the queue, and when they enter it: dependencies, times, singletons, holds."""
+"""What keeps tasks out of the queue, and when they enter it: dependencies, times, singletons,
+holds.
+"""
 
 from __future__ import annotations
 
@@ -371,7 +373,9 @@ def test_one_end_opens_many_gates_in_rounds_of_a_bounded_size() -> None:
     world.check = lambda: None  # type: ignore[method-assign]  # it makes a round of its own
     world.submit(JobSpec(name="/prep", command=("true",)))
     for number in range(GATES_AT_ONCE + 3):
-        world.submit(JobSpec(name=f"/w{number}", command=("true",), after=(Dependency("/prep", "any"),)))
+        world.submit(
+            JobSpec(name=f"/w{number}", command=("true",), after=(Dependency("/prep", "any"),))
+        )
     world.cancel("/prep")
     assert len(world.ledger.queue) == GATES_AT_ONCE
     assert world.machine.next_due() == world.now_ms
@@ -385,7 +389,9 @@ def test_a_chain_of_a_thousand_jobs_ends_with_its_first_one() -> None:
     world.check = lambda: None  # type: ignore[method-assign]  # all invariants, of a thousand jobs a thousand times
     world.submit(JobSpec(name="/c0", command=("true",)))
     for number in range(1, 1000):
-        world.submit(JobSpec(name=f"/c{number}", command=("true",), after=(Dependency(f"/c{number - 1}"),)))
+        world.submit(
+            JobSpec(name=f"/c{number}", command=("true",), after=(Dependency(f"/c{number - 1}"),))
+        )
     world.cancel("/c0")
     while world.machine.next_due() is not None:
         world.step()
@@ -406,7 +412,12 @@ def test_a_view_shows_both_sides_of_a_dependency(script: Script) -> None:
     prep, evaluation = (script.world.query("job", job=name) for name in ("/prep", "/eval"))
     assert prep["waiters"] == [{"id": "j2", "name": "/eval", "state": "pending"}]
     wait, hold = evaluation["gates"]
-    assert (wait["kind"], wait["job"]["name"], wait["when"], wait["opened_at"]) == ("dependency", "/prep", "any", None)
+    assert (wait["kind"], wait["job"]["name"], wait["when"], wait["opened_at"]) == (
+        "dependency",
+        "/prep",
+        "any",
+        None,
+    )
     assert (hold["kind"], hold["by"]["name"]) == ("held", "mia")
 
 
@@ -534,7 +545,9 @@ def test_one_of_two_gates_for_the_same_job_opens_alone(script: Script) -> None:
 
 
 def test_jobs_outside_the_queue_are_listed_with_what_they_wait_for(script: Script) -> None:
-    """`iris queue` showed none of them: whoever looked for a job that waits found neither it nor why."""
+    """`iris queue` showed none of them: whoever looked for a job that waits found neither it nor
+    why.
+    """
     script.play("""
         worker w0
         submit /a
@@ -544,19 +557,26 @@ def test_jobs_outside_the_queue_are_listed_with_what_they_wait_for(script: Scrip
         submit /e after=/a each=yes
     """)
     rows = script.world.query("gated_jobs")["items"]
-    assert [(row["job"], row["job_id"], row["tasks"], row["pending_reason"]["code"]) for row in rows] == [
+    assert [
+        (row["job"], row["job_id"], row["tasks"], row["pending_reason"]["code"]) for row in rows
+    ] == [
         ("/b", "j2", 3, "dependency"),
         ("/c", "j3", 1, "held"),
         ("/e", "j5", 1, "dependency"),
     ]
     page = script.world.query("gated_jobs", limit=2)
     rest = script.world.query("gated_jobs", limit=2, cursor=page["next_cursor"])
-    assert ([row["job"] for row in page["items"]], [row["job"] for row in rest["items"]]) == (["/b", "/c"], ["/e"])
+    assert ([row["job"] for row in page["items"]], [row["job"] for row in rest["items"]]) == (
+        ["/b", "/c"],
+        ["/e"],
+    )
     script.play("release /c")
     assert [row["job"] for row in script.world.query("gated_jobs")["items"]] == ["/b", "/e"]
 
 
-def test_jobs_that_run_take_no_place_in_pages_of_those_outside_the_queue(script: Script, monkeypatch) -> None:
+def test_jobs_that_run_take_no_place_in_pages_of_those_outside_the_queue(
+    script: Script, monkeypatch
+) -> None:
     monkeypatch.setattr("iris_state.views.pages.SCANNED", 2)
     script.play(
         "worker w0 cpu=8\n"
@@ -578,7 +598,10 @@ def test_what_waits_for_the_end_of_an_attempt_or_run_is_listed_too(script: Scrip
     """)
     (row,) = script.world.query("gated_jobs")["items"]
     assert (row["job"], row["tasks"]) == ("/a", 1)
-    assert row["pending_reason"]["message"] == "waits until its last attempt is known to have stopped on w0"
+    assert (
+        row["pending_reason"]["message"]
+        == "waits until its last attempt is known to have stopped on w0"
+    )
     script.play("cancel /a")
     script.play("submit /a")
     (row,) = script.world.query("gated_jobs")["items"]

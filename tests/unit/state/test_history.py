@@ -26,7 +26,9 @@ class Unchecked(World):
 
 
 def large_job(tasks, attempts=1):
-    """A job whose tasks have failed so often, all of them each time before the first begins again."""
+    """A job whose tasks have failed so often, all of them each time before the first begins
+    again.
+    """
     world = Unchecked(Policy(max_building=tasks))
     world.register(Host("w0", Amount(1000 * tasks), {}))
     spec = JobSpec(name="/a", command=("false",), replicas=tasks, max_retries_failure=attempts)
@@ -34,7 +36,9 @@ def large_job(tasks, attempts=1):
     for number in range(attempts):
         world.now_ms += 1000
         indexes = tuple(range(tasks))
-        world.plan(Plan("s", world.machine.sequence, ("w0",), (Placement(1, indexes, (0,) * tasks),)))
+        world.plan(
+            Plan("s", world.machine.sequence, ("w0",), (Placement(1, indexes, (0,) * tasks),))
+        )
         for status, ended in ENDS:
             world.now_ms += 1000
             refs = (AttemptRef(1, index, number) for index in indexes)
@@ -119,7 +123,10 @@ def test_pages_of_any_size_tell_each_session_what_one_page_tells(tasks, attempts
         assert of_each_session(found) == of_each_session(whole)
         assert len(found) == len(whole)
         for index in range(tasks):
-            assert rows(world, task=f"/a/{index}", limit=limit) == of_each_session(whole)[f"j1-{index}"]
+            assert (
+                rows(world, task=f"/a/{index}", limit=limit)
+                == of_each_session(whole)[f"j1-{index}"]
+            )
 
 
 @pytest.mark.parametrize(("tasks", "attempts"), [(1, 20), (7, 3), (3, 7)])
@@ -128,7 +135,9 @@ def test_the_latest_rows_are_the_newest_of_all_of_them(tasks, attempts):
     whole = rows(world, limit=500)
     for count in (1, 10, 500):
         found = world.query("latest_history", job="/a", count=count)
-        assert [row["first_at"] for row in found["items"]] == [row["first_at"] for row in whole[-count:]]
+        assert [row["first_at"] for row in found["items"]] == [
+            row["first_at"] for row in whole[-count:]
+        ]
         assert all(row in whole for row in found["items"])
         assert (found["total"], found["is_least"]) == (len(whole), False)
 
@@ -181,4 +190,7 @@ def test_a_cursor_that_no_page_gave_is_refused(script):
     script.play("submit /a")
     for cursor in ("x", "1-2", "1-2-3-4", "1--2", "-1-2-3"):
         assert script.world.query("history", job="/a", cursor=cursor) is None
-    assert script.world.query("history", job="/a", cursor="99999-0-0") == {"items": [], "next_cursor": None}
+    assert script.world.query("history", job="/a", cursor="99999-0-0") == {
+        "items": [],
+        "next_cursor": None,
+    }

@@ -35,7 +35,11 @@ def test_a_preempted_job_says_for_whom(script: Script) -> None:
     )
     assert found["at"] is not None
     why = script.world.query("why", job="/train")
-    assert (why["interrupted"], why["replicas"], why["task_counts"]) == (found, 4, job["task_counts"])
+    assert (why["interrupted"], why["replicas"], why["task_counts"]) == (
+        found,
+        4,
+        job["task_counts"],
+    )
     assert script.world.query("jobs")["items"][1]["interrupted"] == found
     assert script.world.query("why", task="/train/0")["interrupted"] is None
 

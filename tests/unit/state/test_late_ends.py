@@ -1,4 +1,5 @@
-"""What a host has carried out is not done again because its order timed out: its host is heard first.
+"""What a host has carried out is not done again because its order timed out: its host is heard
+first.
 
 docs/design/reliability.md#promises, P2.
 """

@@ -47,7 +47,9 @@ async def test_commands_over_the_limit_are_refused_and_the_others_carried_out(
     assert len(house.state.replica.machine.ledger.jobs) == 1 + len(created)
 
 
-async def test_commands_that_wait_are_bounded_by_bytes_as_well(house: House, monkeypatch: pytest.MonkeyPatch):
+async def test_commands_that_wait_are_bounded_by_bytes_as_well(
+    house: House, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr(leader, "WAITING_BYTES", 1000)
     house.lead()
     await house.submit("/first")
@@ -56,8 +58,12 @@ async def test_commands_that_wait_are_bounded_by_bytes_as_well(house: House, mon
     assert (await house.submit("/last")).status == "created"
 
 
-@pytest.mark.parametrize("subject", [subjects.CMD_CANCEL, subjects.STATE_QUERY, subjects.SNAPSHOT_FULL])
-async def test_a_request_without_a_reply_subject_gets_no_answer_and_harms_nobody(house: House, subject: str):
+@pytest.mark.parametrize(
+    "subject", [subjects.CMD_CANCEL, subjects.STATE_QUERY, subjects.SNAPSHOT_FULL]
+)
+async def test_a_request_without_a_reply_subject_gets_no_answer_and_harms_nobody(
+    house: House, subject: str
+):
     house.lead()
     await house.submit("/a")
     cancel = codec.pack(CancelJob("/a", ANN, "c1", 1))
@@ -67,7 +73,9 @@ async def test_a_request_without_a_reply_subject_gets_no_answer_and_harms_nobody
 
 
 @pytest.mark.parametrize(("replicas", "again"), [(1, True), (10_000, False)])
-async def test_a_large_snapshot_is_not_taken_as_often_as_a_small_one(house: House, replicas: int, again: bool):
+async def test_a_large_snapshot_is_not_taken_as_often_as_a_small_one(
+    house: House, replicas: int, again: bool
+):
     house.lead()
     for number in range(POLICY.snapshot_changes):
         await house.submit(f"/a{number}", replicas)
@@ -83,11 +91,14 @@ async def test_one_whom_another_has_followed_orders_nobody_to_do_anything():
     async with asyncio.timeout(60):
         await house.submit("/a")
         ordered: list[bytes] = []
-        await house.wanting.bus.subscribe(subjects.order("w0"), lambda message: ordered.append(message.data))
+        await house.wanting.bus.subscribe(
+            subjects.order("w0"), lambda message: ordered.append(message.data)
+        )
         journal = house.wanting.journal()
         await journal.append(b"what another leader has written", expected=await journal.end())
         house.wanting.bus.publish(
-            subjects.heartbeat("w0"), codec.pack(HeartbeatMessage("w0", "a start nobody has heard of", 1, 1))
+            subjects.heartbeat("w0"),
+            codec.pack(HeartbeatMessage("w0", "a start nobody has heard of", 1, 1)),
         )
         with pytest.raises(Fenced):
             await house.running
@@ -95,15 +106,23 @@ async def test_one_whom_another_has_followed_orders_nobody_to_do_anything():
 
 
 async def test_nothing_is_answered_on_a_subject_that_is_no_inbox():
-    """Whoever asks would choose what the state service publishes where, and it may publish anywhere."""
+    """Whoever asks would choose what the state service publishes where, and it may publish
+    anywhere.
+    """
     house = House(Memory())
     house.lead()
     async with asyncio.timeout(60):
         await house.submit("/a")
         bus, heard = house.wanting.bus, list[Message]()
-        report = codec.pack(WorkerReport("w0", "1", register=Register("w0", "1", {}, Amount(1000), 1)))
+        report = codec.pack(
+            WorkerReport("w0", "1", register=Register("w0", "1", {}, Amount(1000), 1))
+        )
         query = codec.pack(Query("job", {"job": "/a"}, Caller("ann")))
-        asked = ((subjects.report("w0"), report), (subjects.STATE_QUERY, query), (subjects.STATE_PING, b""))
+        asked = (
+            (subjects.report("w0"), report),
+            (subjects.STATE_QUERY, query),
+            (subjects.STATE_PING, b""),
+        )
         await bus.subscribe(subjects.order("w1"), heard.append)
         for subject, data in asked:
             bus.publish(subject, data, reply=subjects.order("w1"))
@@ -161,7 +180,9 @@ async def test_hosts_that_are_gone_for_good_are_not_kept_in_mind(house: House):
 
 async def _registered(house: House) -> None:
     """A host with room, and nothing else."""
-    report = codec.pack(WorkerReport("w0", "1", register=Register("w0", "1", {}, Amount(4000, 1 << 30), 1)))
+    report = codec.pack(
+        WorkerReport("w0", "1", register=Register("w0", "1", {}, Amount(4000, 1 << 30), 1))
+    )
     with contextlib.suppress(NoResponders):
         await house.wanting.bus.request(subjects.report("w0"), report, timeout=10)
 
@@ -188,14 +209,19 @@ async def test_the_plan_of_a_new_task_is_part_of_its_commit():
                 bus.publish(subjects.STATE_PLAN, codec.pack(_plan_for(delta)), reply=inbox)
 
         before = house.state.replica.machine.sequence
-        await bus.subscribe(inbox, lambda message: answer.set_result(codec.unpack(message.data, PlanTaken)))
+        await bus.subscribe(
+            inbox, lambda message: answer.set_result(codec.unpack(message.data, PlanTaken))
+        )
         await bus.subscribe(subjects.SNAPSHOT, plan)
         submitted = await house.submit("/a")
         taken = await answer
         assert (submitted.position, taken.version, taken.placed) == (before + 1, before + 1, 1)
         while len(deltas) < 2:
             await asyncio.sleep(0)
-        assert [(one.version - before, one.after - before, one.drafts) for one in deltas[:2]] == [(0, 0, 0), (1, 0, 1)]
+        assert [(one.version - before, one.after - before, one.drafts) for one in deltas[:2]] == [
+            (0, 0, 0),
+            (1, 0, 1),
+        ]
         assert [(len(one.queued), len(one.opened)) for one in deltas[:2]] == [(1, 0), (0, 1)]
         await house.end()
         jobs = house.state.replica.machine.ledger.jobs

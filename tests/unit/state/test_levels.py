@@ -1,4 +1,5 @@
-"""Gangs by levels of the topology: what a plan must keep to, what schedulers are told, what a task shows.
+"""Gangs by levels of the topology: what a plan must keep to, what schedulers are told, what a task
+shows.
 
 docs/design/semantics.md#coscheduling.
 """
@@ -49,7 +50,9 @@ def test_a_gang_is_within_one_domain_of_each_required_level(script, gang, hosts,
     ],
 )
 def test_slices_are_apart_on_the_innermost_level_only(script, gang, hosts, verdict):
-    script.play(f"{HOSTS}\n submit /g replicas=2 slices=2 gang={gang}\n place /g {hosts} -> {verdict}")
+    script.play(
+        f"{HOSTS}\n submit /g replicas=2 slices=2 gang={gang}\n place /g {hosts} -> {verdict}"
+    )
 
 
 def test_levels_that_make_no_sense_are_refused(script):
@@ -63,7 +66,9 @@ def test_levels_that_make_no_sense_are_refused(script):
 
 
 def test_each_member_shows_where_it_is_on_each_level(script):
-    script.play(f"{HOSTS}\n submit /g replicas=2 gang=rack:preferred,block:preferred\n place /g a2 c0 -> placed")
+    script.play(
+        f"{HOSTS}\n submit /g replicas=2 gang=rack:preferred,block:preferred\n place /g a2 c0 -> placed"
+    )
     ledger = script.world.machine.ledger
     job = next(iter(ledger.jobs.values()))
     assert [task_view(ledger, job, index).levels for index in range(2)] == [

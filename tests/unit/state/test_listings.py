@@ -86,17 +86,28 @@ def items(world, what, **arguments):
 
 def slow_look(world, wanted):
     """The ids of all jobs that have what is asked for, newest first, looked up one by one."""
-    every = [world.query("job", job=f"j{number}") for number in range(world.ledger.next_number - 1, 0, -1)]
-    parents = {name: world.query("job", job=name)["id"] for name in ("/a", "/c") if world.query("job", job=name)}
+    every = [
+        world.query("job", job=f"j{number}")
+        for number in range(world.ledger.next_number - 1, 0, -1)
+    ]
+    parents = {
+        name: world.query("job", job=name)["id"]
+        for name in ("/a", "/c")
+        if world.query("job", job=name)
+    }
     fits = {
         "user": lambda job, value: job["user"] == value,
         "band": lambda job, value: job["band"] == value,
         "state": lambda job, value: job["state"] == value,
         "label": lambda job, value: value in [f"{k}={v}" for k, v in job["spec"]["labels"].items()],
-        "parent": lambda job, value: f"j{world.ledger.find_job(job['id']).parent}" == parents.get(value),
+        "parent": lambda job, value: (
+            f"j{world.ledger.find_job(job['id']).parent}" == parents.get(value)
+        ),
         "name_prefix": lambda job, value: job["name"].startswith(value),
     }
-    return [job["id"] for job in every if all(fits[name](job, value) for name, value in wanted.items())]
+    return [
+        job["id"] for job in every if all(fits[name](job, value) for name, value in wanted.items())
+    ]
 
 
 @settings(max_examples=60, deadline=None)
@@ -117,7 +128,9 @@ def test_every_filter_lists_what_a_slow_look_at_everything_finds(submitted, want
 
 @settings(max_examples=40, deadline=None)
 @given(submissions, submissions, st.sampled_from(USERS), st.integers(1, 4))
-def test_a_listing_neither_misses_nor_doubles_what_was_there_throughout(before, meanwhile, user, scanned):
+def test_a_listing_neither_misses_nor_doubles_what_was_there_throughout(
+    before, meanwhile, user, scanned
+):
     world = World()
     for each in before:
         submit(world, *each)
@@ -158,7 +171,9 @@ def test_every_order_lists_each_job_that_matches_once(submitted, wanted, order, 
     key, oldest_first = COLUMNS[order.removeprefix("-")], slow_look(world, wanted)[::-1]
     expected = sorted((world.query("job", job=job) for job in oldest_first), key=key)
     found = items(world, "jobs", order=order, limit=limit, **wanted)
-    assert [job["id"] for job in found] == [job["id"] for job in (expected[::-1] if order[0] == "-" else expected)]
+    assert [job["id"] for job in found] == [
+        job["id"] for job in (expected[::-1] if order[0] == "-" else expected)
+    ]
 
 
 def test_jobs_that_go_on_running_are_listed_once_by_their_duration(script):
@@ -169,7 +184,12 @@ def test_jobs_that_go_on_running_are_listed_once_by_their_duration(script):
     first = script.world.query("jobs", order="duration", limit=2)
     script.play("wait 60")
     rest = script.world.query("jobs", order="duration", limit=2, cursor=first["next_cursor"])
-    assert [job["name"] for job in (*first["items"], *rest["items"])] == ["/waits", "/c", "/b", "/a"]
+    assert [job["name"] for job in (*first["items"], *rest["items"])] == [
+        "/waits",
+        "/c",
+        "/b",
+        "/a",
+    ]
 
 
 def test_an_unknown_order_and_the_cursor_of_another_one_are_refused(script):
@@ -200,7 +220,9 @@ def test_a_page_that_finds_nothing_says_where_the_next_one_begins(script):
     with pages_that_look_at(3):
         empty = script.world.query("jobs", user="ann", band="batch")
         assert (empty["items"], empty["next_cursor"] is not None) == ([], True)
-        assert [job["name"] for job in items(script.world, "jobs", user="ann", band="batch")] == ["/a"]
+        assert [job["name"] for job in items(script.world, "jobs", user="ann", band="batch")] == [
+            "/a"
+        ]
 
 
 def test_sessions_of_jobs_that_are_over_are_passed_over_a_job_at_a_time(script):
@@ -237,7 +259,9 @@ def test_pages_end_before_they_exceed_their_bytes(monkeypatch):
         world.submit(JobSpec(name=f"/long-{number}", command=("true",)), Caller("ann"))
     monkeypatch.setattr(pages, "PAGE_BYTES", 2000)
     found = list(pages_of(world, "jobs"))
-    assert [job["name"] for page in found for job in page["items"]] == [f"/long-{n}" for n in reversed(range(12))]
+    assert [job["name"] for page in found for job in page["items"]] == [
+        f"/long-{n}" for n in reversed(range(12))
+    ]
     assert len(found) > 5
 
 
@@ -250,7 +274,9 @@ def much_tried():
     ended = Ended(Cause.EXITED, exit_code=1, stderr_tail="\x1b" * 4096)
     for number in range(700):
         world.plan(Plan("s", world.machine.sequence, ("w0",), (Placement(1, (0,), (0,)),)))
-        world.say("w0", Stage(AttemptRef(1, 0, number), KernelStatus.TERMINATED, world.now_ms, ended))
+        world.say(
+            "w0", Stage(AttemptRef(1, 0, number), KernelStatus.TERMINATED, world.now_ms, ended)
+        )
     check(world.ledger)
     return world
 
@@ -258,7 +284,9 @@ def much_tried():
 def test_a_task_with_many_attempts_shows_the_newest_and_their_number(much_tried):
     task = much_tried.query("task", task="/a/0")
     assert task["attempt_count"] == 700
-    assert [attempt["number"] for attempt in task["attempts"]] == list(range(700))[-len(task["attempts"]) :]
+    assert [attempt["number"] for attempt in task["attempts"]] == list(range(700))[
+        -len(task["attempts"]) :
+    ]
     assert 1 < len(task["attempts"]) < 700
 
 
@@ -300,6 +328,8 @@ def test_users_and_quotas_are_listed_in_pages(script):
         schedule
     """)
     script.world.admin("set_quota", "zoë", max_running_cpu=8000)
-    held = [(quota["user"], quota["running_cpu"]) for quota in items(script.world, "users", limit=1)]
+    held = [
+        (quota["user"], quota["running_cpu"]) for quota in items(script.world, "users", limit=1)
+    ]
     assert held == [("ann", 0), ("zoë", 1000)]
     assert [quota["user"] for quota in items(script.world, "quotas", limit=1)] == ["zoë"]

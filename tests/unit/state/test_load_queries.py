@@ -57,7 +57,12 @@ async def test_each_query_is_asked_as_it_is_and_its_value_reported():
 @pytest.mark.parametrize(
     ("said", "error"),
     [
-        (Said(400, {"status": "error", "errorType": "bad_data", "error": "parse error at char 3"}), "parse error at"),
+        (
+            Said(
+                400, {"status": "error", "errorType": "bad_data", "error": "parse error at char 3"}
+            ),
+            "parse error at",
+        ),
         (Said(503, b"<html>"), "Prometheus answered 503, which cannot be read"),
         (Said(302, {}, {"Location": "http://127.0.0.1:1/"}), "Prometheus answered 302"),
         (Said(200, {"data": {"resultType": "matrix", "result": []}}), "no scalar or vector"),
@@ -83,7 +88,9 @@ async def test_a_late_answer_is_an_error_and_the_next_query_is_sent():
         return vector("1")
 
     with answering(never) as prometheus:
-        policy = Policy(prometheus=prometheus.url, prometheus_interval_s=0.1, prometheus_timeout_s=0.05)
+        policy = Policy(
+            prometheus=prometheus.url, prometheus_interval_s=0.1, prometheus_timeout_s=0.05
+        )
         [found] = await asked(policy, {"chat": "q"})
         done.set()
     assert found.error == "Prometheus did not answer within 0.05 s"
@@ -95,7 +102,9 @@ async def test_without_an_address_the_owner_is_told():
 
 
 async def test_nobody_listens_there():
-    [found] = await asked(Policy(prometheus="http://127.0.0.1:1", prometheus_interval_s=0.1), {"chat": "q"})
+    [found] = await asked(
+        Policy(prometheus="http://127.0.0.1:1", prometheus_interval_s=0.1), {"chat": "q"}
+    )
     assert "127.0.0.1:1" in found.error
 
 

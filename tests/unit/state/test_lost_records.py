@@ -49,14 +49,18 @@ def test_attempts_of_unknown_jobs_are_judged_by_the_journals_age(before: str, re
         with pytest.raises(RecordsLost, match="worker w0 has task 0 of job j9"):
             script.world.register(Host("w0", Amount(1000), {}), attempts=[OLD])
     else:
-        assert script.world.register(Host("w0", Amount(1000), {}), attempts=[OLD]).drop == (OLD.ref,)
+        assert script.world.register(Host("w0", Amount(1000), {}), attempts=[OLD]).drop == (
+            OLD.ref,
+        )
 
 
 def test_what_a_worker_has_of_known_jobs_is_no_loss():
     script = Script()
     script.play("submit /a")
     known = stage(AttemptRef(1, 0, 7), KernelStatus.RUNNING, 1)
-    assert script.world.register(Host("w0", Amount(1000), {}), attempts=[known]).drop == (known.ref,)
+    assert script.world.register(Host("w0", Amount(1000), {}), attempts=[known]).drop == (
+        known.ref,
+    )
 
 
 def test_told_to_begin_anew_it_has_workers_stop_what_they_run():
@@ -73,7 +77,9 @@ async def test_no_replica_leads_after_one_has_found_the_records_lost(how: str):
         await first.submit("/submitted-before-a-worker-was-heard")
         bus = first.wanting.bus
         if how == "heartbeat":
-            bus.publish(subjects.heartbeat("w0"), codec.pack(HeartbeatMessage("w0", "1", 1, 1, (OLD,))))
+            bus.publish(
+                subjects.heartbeat("w0"), codec.pack(HeartbeatMessage("w0", "1", 1, 1, (OLD,)))
+            )
         else:
             register = Register("w0", "1", {}, Amount(1000), 1, (OLD,))
             report = codec.pack(WorkerReport("w0", "1", register=register))

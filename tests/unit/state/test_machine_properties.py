@@ -1,4 +1,6 @@
-"""For any inputs in any order every invariant holds after each of them, and replay gives the same ledger."""
+"""For any inputs in any order every invariant holds after each of them, and replay gives the same
+ledger.
+"""
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -42,7 +44,9 @@ specs = st.builds(
     command=st.just(("true",)),
     replicas=st.integers(1, 3),
     resources=st.builds(ResourceRequest, st.sampled_from([0, 500, 1000, 2000])),
-    coscheduling=st.sampled_from([None, Coscheduling("rack"), Coscheduling("rack", "leader"), Coscheduling("nowhere")]),
+    coscheduling=st.sampled_from(
+        [None, Coscheduling("rack"), Coscheduling("rack", "leader"), Coscheduling("nowhere")]
+    ),
     band=st.sampled_from(["production", "interactive", "batch"]),
     max_retries_failure=st.integers(0, 2),
     max_retries_preemption=st.integers(0, 2),
@@ -53,23 +57,34 @@ specs = st.builds(
 
 
 class AnythingGoes(RuleBasedStateMachine):
-    """Hosts, schedulers and people who say what they like; the world checks everything after each word."""
+    """Hosts, schedulers and people who say what they like; the world checks everything after each
+    word.
+    """
 
     @initialize()
     def begin(self):
-        policy = Policy(max_reschedules=2, prepare_tries=1, start_tries=1, schedule_tries=2, begin_anew=True)
+        policy = Policy(
+            max_reschedules=2, prepare_tries=1, start_tries=1, schedule_tries=2, begin_anew=True
+        )
         self.world = World(policy)
         for name in HOSTS:
             self.world.register(Host(name, Amount(2000), {"rack": name[0]}))
 
     def teardown(self):
         if hasattr(self, "world"):
-            mine, theirs = (picture(m, self.world.now_ms) for m in (self.world.machine, self.world.replayed()))
+            mine, theirs = (
+                picture(m, self.world.now_ms) for m in (self.world.machine, self.world.replayed())
+            )
             assert mine == theirs
 
-    # ── people ──────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── people ────────────────────────────────────────────────────────────────────────────────────
 
-    @rule(spec=specs, caller=callers, if_exists=st.sampled_from(["error", "keep", "replace"]), keyed=st.booleans())
+    @rule(
+        spec=specs,
+        caller=callers,
+        if_exists=st.sampled_from(["error", "keep", "replace"]),
+        keyed=st.booleans(),
+    )
     def submit(self, spec, caller, if_exists, keyed):
         self.world.submit(spec, caller, if_exists=if_exists, idempotency_key="k" if keyed else "")
 
@@ -89,7 +104,7 @@ class AnythingGoes(RuleBasedStateMachine):
     def limit(self, user, pending, band):
         self.world.admin("set_quota", user, max_pending_tasks=pending, max_band=band)
 
-    # ── the scheduler ───────────────────────────────────────────────────────────────────────────────────────────
+    # ── the scheduler ─────────────────────────────────────────────────────────────────────────────
 
     @rule()
     def schedule(self):
@@ -115,7 +130,9 @@ class AnythingGoes(RuleBasedStateMachine):
         running = [AttemptRef(*key) for p in self.world.ledger.presence.values() for key in p.open]
         waiting = [AttemptRef(*key, 0) for key in self.world.ledger.queue]
         if running and waiting:
-            victims = data.draw(st.lists(st.sampled_from(running), min_size=1, max_size=2, unique=True))
+            victims = data.draw(
+                st.lists(st.sampled_from(running), min_size=1, max_size=2, unique=True)
+            )
             ref, host = data.draw(st.sampled_from(waiting)), data.draw(hosts)
             eviction = Eviction(tuple(victims), (Nomination(ref.job, ref.index, host),))
             self.world.plan(Plan("keen", 0, evictions=(eviction,)))
@@ -124,14 +141,16 @@ class AnythingGoes(RuleBasedStateMachine):
     def explain(self, job, looks):
         self.world.plan(Plan("s", 0, reasons=(JobReason(job, NOT_YET_LOOKED_AT, looks),)))
 
-    # ── hosts ───────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── hosts ─────────────────────────────────────────────────────────────────────────────────────
 
     def believed(self, host):
         return list(self.world.hosts[host].believes)
 
     @rule(host=hosts, data=st.data(), status=stages)
     def get_on(self, host, data, status):
-        """A host says where something it has been given stands; never backwards, as no host would."""
+        """A host says where something it has been given stands; never backwards, as no host
+        would.
+        """
         if self.believed(host):
             ref = data.draw(st.sampled_from(self.believed(host)))
             self.world.say(host, Stage(ref, status, self.world.now_ms))
@@ -144,18 +163,28 @@ class AnythingGoes(RuleBasedStateMachine):
 
     @rule(host=hosts, ref=refs, status=stages, ended=st.none() | ends)
     def say_anything(self, host, ref, status, ended):
-        self.world._report(self.world.hosts[host], stages=(Stage(ref, status, self.world.now_ms, ended),))
+        self.world._report(
+            self.world.hosts[host], stages=(Stage(ref, status, self.world.now_ms, ended),)
+        )
 
     @rule(host=hosts, data=st.data())
     def heartbeat(self, host, data):
-        without = data.draw(st.lists(st.sampled_from(self.believed(host)), unique=True)) if self.believed(host) else []
+        without = (
+            data.draw(st.lists(st.sampled_from(self.believed(host)), unique=True))
+            if self.believed(host)
+            else []
+        )
         for ref in without:
             self.world.hosts[host].believes.pop(ref)
         self.world.heartbeat(host, healthy=data.draw(st.booleans()))
 
     @rule(host=hosts, data=st.data())
     def restart(self, host, data):
-        lost = data.draw(st.lists(st.sampled_from(self.believed(host)), unique=True)) if self.believed(host) else []
+        lost = (
+            data.draw(st.lists(st.sampled_from(self.believed(host)), unique=True))
+            if self.believed(host)
+            else []
+        )
         self.world.restart(host, without=lost)
 
     @rule(host=hosts, manner=st.sampled_from([LISTENS, DEAF, HELD]))
@@ -166,7 +195,8 @@ class AnythingGoes(RuleBasedStateMachine):
     def answer(self, host, error):
         self.world.answer_held(host, error)
 
-    # ── the clock and the leader ────────────────────────────────────────────────────────────────────────────────
+    # ── the clock and the leader
+    # ────────────────────────────────────────────────────────────────────────────────
 
     @rule(seconds=st.sampled_from([0.5, 3, 12, 40, 70]), heartbeat=st.booleans())
     def wait(self, seconds, heartbeat):
@@ -188,6 +218,10 @@ AnythingGoes.TestCase.settings = settings(
     max_examples=25,
     stateful_step_count=40,
     deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
+    suppress_health_check=[
+        HealthCheck.too_slow,
+        HealthCheck.filter_too_much,
+        HealthCheck.data_too_large,
+    ],
 )
 TestAnythingGoes = AnythingGoes.TestCase

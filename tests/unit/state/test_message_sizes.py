@@ -38,7 +38,14 @@ from iris_core.messages.state_worker import (
     WorkerReport,
 )
 from iris_core.placement.reasons import Reason, ReasonCode
-from iris_core.spec.jobs import MAX_COMMAND_BYTES, MAX_ENV_BYTES, MAX_TEXT, MAX_VALUES, Constraint, JobSpec
+from iris_core.spec.jobs import (
+    MAX_COMMAND_BYTES,
+    MAX_ENV_BYTES,
+    MAX_TEXT,
+    MAX_VALUES,
+    Constraint,
+    JobSpec,
+)
 from iris_core.spec.resources import Amount, ResourceRequest
 from iris_core.states import Cause, ConstraintOp, KernelStatus
 from iris_scheduler.cache import Cache
@@ -71,8 +78,12 @@ class Weighed(World):
         super().__init__()
 
     def send(self, output: Output) -> None:
-        sizes = [len(one.data) for kind in (ReplyTo, MirrorDelta, Publication) for one in output.of(kind)]
-        sizes += [len(codec.pack(part)) for one in output.of(OrderTo) for part in orders.parts(one.order)]
+        sizes = [
+            len(one.data) for kind in (ReplyTo, MirrorDelta, Publication) for one in output.of(kind)
+        ]
+        sizes += [
+            len(codec.pack(part)) for one in output.of(OrderTo) for part in orders.parts(one.order)
+        ]
         commit = output.commit or b""
         sizes += [len(part) for part in framing.split(commit, self.policy.journal_part_bytes)]
         self.largest = max(self.largest, *sizes)
@@ -83,13 +94,17 @@ class Weighed(World):
 
 
 def job(number: int, size: int, *, replicas: int = 1, where: int = 0) -> JobSpec:
-    """About so many bytes, or as many as there may be, in its environment, its command, its constraints, or all."""
+    """About so many bytes, or as many as there may be, in its environment, its command, its
+    constraints, or all.
+    """
     values = tuple(f"{v:v>{MAX_TEXT}}" for v in range(min(MAX_VALUES - 1, size // MAX_TEXT)))
     near = Constraint("zone", ConstraintOp.IN, values=("eu", *values))
     env = {"A": "e" * min(size, MAX_ENV_BYTES - 3)} if where in (0, 3) else {}
     command = ("work", "c" * min(size, MAX_COMMAND_BYTES - 20)) if where in (1, 3) else ("work",)
     constraints = (near,) * 2 if where in (2, 3) else ()
-    return JobSpec(name=f"/a{number}", command=command, env=env, constraints=constraints, replicas=replicas)
+    return JobSpec(
+        name=f"/a{number}", command=command, env=env, constraints=constraints, replicas=replicas
+    )
 
 
 def host(number: int) -> Host:
@@ -119,13 +134,18 @@ def test_no_message_is_larger_than_one_may_be(walk: list[tuple]):
         if what == "submit":
             size, replicas, where = given_
             submitted += 1
-            assert world.submit(job(submitted, size, replicas=replicas, where=where)).status == "created"
+            assert (
+                world.submit(job(submitted, size, replicas=replicas, where=where)).status
+                == "created"
+            )
         elif what == "place":
             whole = Mirror.of(everything(world.machine)).snapshot()
             world.plan(first_fit.plan(whole))
         elif what == "cancel":
             number, size = given_
-            answer = world.cancel(f"/a{number}", reason="r" * size if size < 1 << 30 else "r" * SENTENCE)
+            answer = world.cancel(
+                f"/a{number}", reason="r" * size if size < 1 << 30 else "r" * SENTENCE
+            )
             assert answer.status in ("accepted", "not_found", "invalid")
         else:
             say_ends(world, given_[0])
@@ -166,7 +186,9 @@ def test_many_small_waiting_jobs_are_sent_in_chunks_and_explained_in_plans():
     near = (Constraint("zone", ConstraintOp.IN, values=("x" * 90, "y" * 90)),)
     for first in range(0, count, 4000):
         wishes = [
-            SubmitJob(JobSpec(name=f"/a{n}", command=("true",), constraints=near), ADMIN, f"r{n}", NOW_MS)
+            SubmitJob(
+                JobSpec(name=f"/a{n}", command=("true",), constraints=near), ADMIN, f"r{n}", NOW_MS
+            )
             for n in range(first, first + 4000)
         ]
         output = machine.step(
@@ -205,18 +227,31 @@ def test_a_delta_that_is_too_large_follows_nothing():
 
 @given(st.lists(st.tuples(st.integers(1, 9), st.integers(0, 3), SIZES), max_size=30), st.booleans())
 @settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
-def test_an_order_in_parts_says_what_the_whole_order_says(request: list[tuple[int, int, int]], register: bool):
+def test_an_order_in_parts_says_what_the_whole_order_says(
+    request: list[tuple[int, int, int]], register: bool
+):
     refs: dict[str, list[AttemptRef]] = {"run": [], "prepare": [], "start": [], "stop": []}
     for index, (number, kind, _) in enumerate(request):
         refs[list(refs)[kind]].append(AttemptRef(number, index, 0))
     sizes = {number: size for number, _, size in request}
     templates = tuple(
-        TaskTemplate(n, f"/a{n}", ("work",), {"A": "x" * min(size, MAX_ENV_BYTES)}, 1, ResourceRequest())
+        TaskTemplate(
+            n, f"/a{n}", ("work",), {"A": "x" * min(size, MAX_ENV_BYTES)}, 1, ResourceRequest()
+        )
         for n, size in sizes.items()
     )
-    gangs = tuple(Gang(n, ("host",) * min(size // 100, 10_000)) for n, size in sizes.items() if n % 2)
+    gangs = tuple(
+        Gang(n, ("host",) * min(size // 100, 10_000)) for n, size in sizes.items() if n % 2
+    )
     stops = tuple(map(Stop, refs.pop("stop")))
-    order = Order("i", 1, templates, **{name: tuple(found) for name, found in refs.items()}, stop=stops, gangs=gangs)
+    order = Order(
+        "i",
+        1,
+        templates,
+        **{name: tuple(found) for name, found in refs.items()},
+        stop=stops,
+        gangs=gangs,
+    )
     order = msgspec.structs.replace(order, register=register)
     parts = list(orders.parts(order))
     for name in ("run", "prepare", "start", "stop"):
@@ -240,7 +275,9 @@ def test_a_job_that_is_too_large_is_refused_with_its_size_and_the_limit():
 def test_a_job_of_very_many_mistakes_is_refused_with_the_first_of_them():
     near = tuple(Constraint(f"ZONE-{n}") for n in range(64))
     env = {f"{n}": "x" for n in range(1000)}
-    assert len(validate_spec(JobSpec(name="/a", command=("true",), env=env, constraints=near))) == 100
+    assert (
+        len(validate_spec(JobSpec(name="/a", command=("true",), env=env, constraints=near))) == 100
+    )
 
 
 @pytest.mark.parametrize("what", ["cancel", "drain", "target"])
@@ -254,12 +291,17 @@ def test_a_reason_is_a_sentence(what: str):
         "target": lambda: world.admin("set_quota", "u" * (SENTENCE + 1)),
     }[what]()
     assert answer.status == "invalid"
-    assert f"{SENTENCE} characters" in answer.body.decode() or f"the limit is {SENTENCE}" in answer.body.decode()
+    assert (
+        f"{SENTENCE} characters" in answer.body.decode()
+        or f"the limit is {SENTENCE}" in answer.body.decode()
+    )
 
 
 def test_a_host_that_says_too_much_of_itself_is_not_registered():
     world = World()
-    register = Register("w0", "1", {f"a{n}": "x" * 1000 for n in range(100)}, Amount(), world.now_ms)
+    register = Register(
+        "w0", "1", {f"a{n}": "x" * 1000 for n in range(100)}, Amount(), world.now_ms
+    )
     report = codec.pack(WorkerReport("w0", "1", register=register))
     assert not world.step(Request(subjects.report("w0"), report, "r")).of(ReplyTo)
     assert world.register(host(0)) == ReportTaken()
@@ -267,7 +309,9 @@ def test_a_host_that_says_too_much_of_itself_is_not_registered():
 
 def test_the_heartbeat_of_a_host_fits_whatever_it_is_ordered_to_run():
     agent = Agent("i" * 32)
-    words = Ended(Cause.EXITED, 255, None, "\N{GRINNING FACE}" * SENTENCE, "t" * TAIL, 1 << 50, 1 << 50)
+    words = Ended(
+        Cause.EXITED, 255, None, "\N{GRINNING FACE}" * SENTENCE, "t" * TAIL, 1 << 50, 1 << 50
+    )
     large = 1 << 40
     template = TaskTemplate(large, "/a", ("true",), {}, 1, ResourceRequest(), bundle="b")
     for first in range(0, 4 * ATTEMPTS, 1000):
@@ -283,7 +327,9 @@ def test_the_heartbeat_of_a_host_fits_whatever_it_is_ordered_to_run():
         agent.on_ended(held.ref, words, NOW_MS)
     stages = agent.attempts()
     assert (len(agent), len(stages)) == (ATTEMPTS, 6 * ATTEMPTS)
-    heartbeat, _ = HeartbeatSchedule("w" * 255, agent.incarnation, 5.0).heartbeat(stages, 1e9, NOW_MS, "d" * SENTENCE)
+    heartbeat, _ = HeartbeatSchedule("w" * 255, agent.incarnation, 5.0).heartbeat(
+        stages, 1e9, NOW_MS, "d" * SENTENCE
+    )
     assert len(codec.pack(heartbeat)) + 2 * WORKER_BYTES <= MESSAGE_BYTES
 
 
@@ -321,10 +367,14 @@ async def test_reasons_of_many_plans_are_sent_in_messages_that_fit():
         await house.submit("/a")
         bus = house.wanting.bus
         await bus.subscribe(subjects.STATE_REASONS, hear)
-        reasons = tuple(JobReason(1, Reason(ReasonCode.NO_MATCH, "x" * SENTENCE)) for _ in range(500))
+        reasons = tuple(
+            JobReason(1, Reason(ReasonCode.NO_MATCH, "x" * SENTENCE)) for _ in range(500)
+        )
         plan_of = Plan("scheduler", 1, reasons=reasons)
         assert len(codec.pack(plan_of)) < REASONS_BYTES
-        taken = [bus.request(subjects.STATE_PLAN, codec.pack(plan_of), timeout=20) for _ in range(12)]
+        taken = [
+            bus.request(subjects.STATE_PLAN, codec.pack(plan_of), timeout=20) for _ in range(12)
+        ]
         await asyncio.gather(*taken)
         while sum(len(each.reasons) for each in told) < 12 * len(reasons):
             await asyncio.sleep(0)

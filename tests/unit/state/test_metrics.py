@@ -21,7 +21,10 @@ from iris_state.policy import Policy
 def scraped(metrics: StateMetrics) -> dict[str, float]:
     """Every sample by its name and labels."""
     lines = generate_latest(metrics.registry).decode().splitlines()
-    return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))}
+    return {
+        name: float(value)
+        for name, value in (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
+    }
 
 
 def request(subject: str, message: object) -> Request:
@@ -45,7 +48,10 @@ def test_one_task_is_seen_on_its_whole_way() -> None:
         (1000, request(subjects.CMD_SUBMIT, job)),
         (
             3000,
-            request(subjects.STATE_PLAN, Plan("s", 4, ("w0",), (Placement(1, (0,), (0,)), Placement(1, (0,), (0,))))),
+            request(
+                subjects.STATE_PLAN,
+                Plan("s", 4, ("w0",), (Placement(1, (0,), (0,)), Placement(1, (0,), (0,)))),
+            ),
         ),
         (3000, request(subjects.report("w0"), WorkerReport("w0", "i0", (running,)))),
         (8000, request(subjects.report("w0"), WorkerReport("w0", "i0", (ended,)))),
@@ -58,9 +64,15 @@ def test_one_task_is_seen_on_its_whole_way() -> None:
     assert seen['iris_task_transitions_total{from_state="running",to_state="succeeded"}'] == 1
     assert seen['iris_attempts_ended_total{cause="exited",charged_to="",state="succeeded"}'] == 1
     assert seen['iris_assignments_refused_total{cause="not_pending"}'] == 1
-    assert (seen["iris_task_queue_wait_seconds_count"], seen["iris_task_queue_wait_seconds_sum"]) == (1, 2)
+    assert (
+        seen["iris_task_queue_wait_seconds_count"],
+        seen["iris_task_queue_wait_seconds_sum"],
+    ) == (1, 2)
     assert (seen["iris_task_run_seconds_count"], seen["iris_task_run_seconds_sum"]) == (1, 5)
-    assert (seen['iris_task_run_seconds_bucket{le="3.0"}'], seen['iris_task_run_seconds_bucket{le="10.0"}']) == (0, 1)
+    assert (
+        seen['iris_task_run_seconds_bucket{le="3.0"}'],
+        seen['iris_task_run_seconds_bucket{le="10.0"}'],
+    ) == (0, 1)
     assert seen['iris_jobs{state="succeeded"}'] == 1
     assert seen["iris_commit_seconds_count"] == len(rounds)
 
@@ -75,7 +87,10 @@ def test_what_is_kept_for_a_while_is_counted_and_weighed(script) -> None:
         wait 1
     """)
     seen = scraped(StateMetrics(lambda: script.world.machine))
-    kept = {kind: seen[f'iris_kept{{kind="{kind}"}}'] for kind in ("finished_jobs", "spent_keys", "answers")}
+    kept = {
+        kind: seen[f'iris_kept{{kind="{kind}"}}']
+        for kind in ("finished_jobs", "spent_keys", "answers")
+    }
     assert kept == {"finished_jobs": 1, "spent_keys": 1, "answers": 4}
     assert all(seen[f'iris_kept_bytes{{kind="{kind}"}}'] > 100 * n for kind, n in kept.items())
 
@@ -172,10 +187,17 @@ def test_the_leader_and_a_standby_say_which_they_are(script) -> None:
     machine = script.world.machine
     leading = scraped(StateMetrics(lambda: machine, lambda: Standing(leads=True, unpublished=7)))
     following = scraped(StateMetrics(lambda: machine, lambda: Standing(behind=5)))
-    names = ("iris_leader", 'iris_consumer_pending{consumer="journal"}', 'iris_consumer_pending{consumer="events"}')
+    names = (
+        "iris_leader",
+        'iris_consumer_pending{consumer="journal"}',
+        'iris_consumer_pending{consumer="events"}',
+    )
     assert [leading[name] for name in names] == [1, 0, 7]
     assert [following[name] for name in names] == [0, 5, 0]
-    assert (leading["iris_epoch"], leading["iris_journal_sequence"]) == (machine.ledger.epoch, machine.sequence)
+    assert (leading["iris_epoch"], leading["iris_journal_sequence"]) == (
+        machine.ledger.epoch,
+        machine.sequence,
+    )
 
 
 def test_slices_are_counted_as_wholes(script) -> None:

@@ -1,10 +1,11 @@
 """Changing any cell of the status tables makes `guard` refuse the table or a story fail.
 
-Each story is one way through the task, job and session tables, told by what a user sees. A cell that can be set to
-something else without any story noticing is named. `make test` changes one row in `TURNS`, others at each commit, and
-`make soak` all. The tables of deployments and routes have stories of their own, in `deployments`. Source:
-docs/design/semantics.md#rules-and-judgement, docs/design/semantics.md#tasks-and-attempts,
-docs/design/semantics.md#jobs, docs/design/semantics.md#sessions, docs/design/semantics.md#coscheduling.
+Each story is one way through the task, job and session tables, told by what a user sees. A cell
+that can be set to something else without any story noticing is named. `make test` changes one row
+in `TURNS`, others at each commit, and `make soak` all. The tables of deployments and routes have
+stories of their own, in `deployments`. Source: docs/design/semantics.md#rules-and-judgement,
+docs/design/semantics.md#tasks-and-attempts, docs/design/semantics.md#jobs,
+docs/design/semantics.md#sessions, docs/design/semantics.md#coscheduling.
 """
 
 from __future__ import annotations
@@ -17,14 +18,22 @@ from iris_core import states
 from iris_core.guard import TableBroken, guard
 from iris_core.states import Budget, SessionStatus, TaskState
 from iris_core.tables import job, route, session, task
-from tests.support.mutation import Mutant, of_derivation, of_mapping, of_rule, others, quickly, unnoticed
+from tests.support.mutation import (
+    Mutant,
+    of_derivation,
+    of_mapping,
+    of_rule,
+    others,
+    quickly,
+    unnoticed,
+)
 from tests.support.script import Script
 from tests.support.turns import in_turns
 from tests.support.world import World
 
 TURNS = 3
 
-# ── stories ─────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── stories ───────────────────────────────────────────────────────────────────────────────────────
 
 STRAIGHT = """
     worker w0
@@ -125,25 +134,53 @@ STORIES: dict[str, tuple[str, ...]] = {
     ),
     "succeed": (three() + each("@ exit 0 -> SUCCEEDED\n attempt @#0 -> state=succeeded", 0, 1, 2),),
     "fail": (
-        three() + each("@ exit 1 -> FAILED failures=1\n attempt @#0 -> state=failed charged_to=failure", 0, 1, 2),
+        three()
+        + each(
+            "@ exit 1 -> FAILED failures=1\n attempt @#0 -> state=failed charged_to=failure",
+            0,
+            1,
+            2,
+        ),
         three("retries=1")
-        + each("@ exit 1 -> PENDING failures=1 preemptions=0\n attempt @#0 -> state=failed", 0, 1, 2)
+        + each(
+            "@ exit 1 -> PENDING failures=1 preemptions=0\n attempt @#0 -> state=failed", 0, 1, 2
+        )
         + "job /a -> RUNNING",
     ),
     "requeue": (
         three("on_exit=3=requeue requeues=1")
-        + each("@ exit 3 -> PENDING failures=0 requeues=1\n attempt @#0 -> state=failed charged_to=requeue", 0, 1, 2),
+        + each(
+            "@ exit 3 -> PENDING failures=0 requeues=1\n attempt @#0 -> state=failed charged_to=requeue",
+            0,
+            1,
+            2,
+        ),
         three("on_exit=3=requeue requeues=0 retries=5")
-        + each("@ exit 3 -> FAILED failures=0 requeues=1 no_retry=yes\n attempt @#0 -> state=failed", 0, 1, 2),
+        + each(
+            "@ exit 3 -> FAILED failures=0 requeues=1 no_retry=yes\n attempt @#0 -> state=failed",
+            0,
+            1,
+            2,
+        ),
     ),
     "fail_for_good": (
         three("on_exit=3=fail retries=5")
-        + each("@ exit 3 -> FAILED failures=0 no_retry=yes\n attempt @#0 -> state=failed charged_to=-", 0, 1, 2),
+        + each(
+            "@ exit 3 -> FAILED failures=0 no_retry=yes\n attempt @#0 -> state=failed charged_to=-",
+            0,
+            1,
+            2,
+        ),
     ),
     "requeue_on_command": (
         three("requeues=1")
         + "requeue /a -> accepted\n"
-        + each("@ -> PENDING failures=0 requeues=1\n attempt @#0 -> state=killed charged_to=requeue", 0, 1, 2),
+        + each(
+            "@ -> PENDING failures=0 requeues=1\n attempt @#0 -> state=killed charged_to=requeue",
+            0,
+            1,
+            2,
+        ),
         three("requeues=0 retries=5")
         + each("requeue @ -> accepted\n @ -> FAILED failures=0 requeues=1 no_retry=yes", 0, 1, 2)
         + each("attempt @#0 -> state=killed charged_to=requeue", 0, 1, 2),
@@ -151,7 +188,9 @@ STORIES: dict[str, tuple[str, ...]] = {
     "stop_for_hold": (
         three("requeues=0")
         + "hold /a --stop -> accepted\n"
-        + each("@ -> PENDING failures=0 requeues=0\n attempt @#0 -> state=killed charged_to=-", 0, 1, 2),
+        + each(
+            "@ -> PENDING failures=0 requeues=0\n attempt @#0 -> state=killed charged_to=-", 0, 1, 2
+        ),
     ),
     "hand_back": (
         three("map=yes").replace("replicas=3", "replicas=4")
@@ -162,10 +201,18 @@ STORIES: dict[str, tuple[str, ...]] = {
     ),
     "requeue_on_timeout": (
         three("on_timeout=requeue timeout=99 requeues=1")
-        + each("@ timeout -> PENDING failures=0 requeues=1\n attempt @#0 -> state=killed charged_to=requeue", 0, 1, 2),
+        + each(
+            "@ timeout -> PENDING failures=0 requeues=1\n attempt @#0 -> state=killed charged_to=requeue",
+            0,
+            1,
+            2,
+        ),
         *(
             three("on_timeout=requeue timeout=99 requeues=0")
-            + each("@ timeout -> KILLED failures=0 requeues=1\n attempt @#0 -> state=killed charged_to=requeue", index)
+            + each(
+                "@ timeout -> KILLED failures=0 requeues=1\n attempt @#0 -> state=killed charged_to=requeue",
+                index,
+            )
             for index in (0, 1, 2)
         ),
     ),
@@ -196,10 +243,19 @@ STORIES: dict[str, tuple[str, ...]] = {
     ),
     "lose": (
         three()
-        + each("@ missing -> PENDING preemptions=0\n attempt @#0 -> state=worker_failed charged_to=reschedule", 0)
-        + each("@ missing -> PENDING preemptions=1\n attempt @#0 -> state=worker_failed charged_to=preemption", 1, 2),
+        + each(
+            "@ missing -> PENDING preemptions=0\n attempt @#0 -> state=worker_failed charged_to=reschedule",
+            0,
+        )
+        + each(
+            "@ missing -> PENDING preemptions=1\n attempt @#0 -> state=worker_failed charged_to=preemption",
+            1,
+            2,
+        ),
         three("preemptions=0")
-        + each("@ missing -> WORKER_FAILED preemptions=1\n attempt @#0 -> state=worker_failed", 1, 2),
+        + each(
+            "@ missing -> WORKER_FAILED preemptions=1\n attempt @#0 -> state=worker_failed", 1, 2
+        ),
         three()
         + "policy max_reschedules=0\n"
         + each("@ missing -> UNSCHEDULABLE preemptions=0\n attempt @#0 -> state=worker_failed", 0)
@@ -208,7 +264,12 @@ STORIES: dict[str, tuple[str, ...]] = {
     "lose_beside": (
         three("preemptions=0")
         + "restart w0 without /a/0 /a/1 /a/2\n"
-        + each("@ -> PENDING preemptions=0\n attempt @#0 -> state=worker_failed charged_to=reschedule", 0, 1, 2),
+        + each(
+            "@ -> PENDING preemptions=0\n attempt @#0 -> state=worker_failed charged_to=reschedule",
+            0,
+            1,
+            2,
+        ),
         three("preemptions=0")
         + "policy max_reschedules=0\n restart w0 without /a/0 /a/1 /a/2\n"
         + each("@ -> WORKER_FAILED preemptions=0\n attempt @#0 -> state=worker_failed", 0, 1, 2),
@@ -334,7 +395,13 @@ STORIES: dict[str, tuple[str, ...]] = {
     "end_with_sibling": (
         four()
         + "/g/0 exit 1 -> FAILED\n session /g -> TERMINATING\n"
-        + each("@ -> WORKER_FAILED\n attempt @#0 -> state=worker_failed cause=coscheduled_sibling", 1, 2, 3, job="/g")
+        + each(
+            "@ -> WORKER_FAILED\n attempt @#0 -> state=worker_failed cause=coscheduled_sibling",
+            1,
+            2,
+            3,
+            job="/g",
+        )
         + "job /g -> FAILED",
         rack(S.RUNNING, "preemptions=1")
         + """
@@ -351,7 +418,13 @@ STORIES: dict[str, tuple[str, ...]] = {
     "restart_with_sibling": (
         four("retries=1")
         + "/g/0 exit 1 -> PENDING failures=1\n session /g -> PENDING\n"
-        + each("@ -> PENDING\n attempt @#0 -> state=worker_failed cause=coscheduled_restart", 1, 2, 3, job="/g")
+        + each(
+            "@ -> PENDING\n attempt @#0 -> state=worker_failed cause=coscheduled_restart",
+            1,
+            2,
+            3,
+            job="/g",
+        )
         + "job /g -> RUNNING",
     ),
     "kill": (
@@ -372,7 +445,9 @@ STORIES: dict[str, tuple[str, ...]] = {
         session /a/2    -> TERMINATED
         """,
     ),
-    "expire": ("submit /a scheduling_timeout=10\n wait 11\n /a/0 -> UNSCHEDULABLE\n session /a/0 -> CANCELLED",),
+    "expire": (
+        "submit /a scheduling_timeout=10\n wait 11\n /a/0 -> UNSCHEDULABLE\n session /a/0 -> CANCELLED",
+    ),
     "ScheduleNewSessions": (
         """
         submit /g replicas=2 gang=rack scheduling_timeout=10
@@ -482,17 +557,22 @@ STORIES: dict[str, tuple[str, ...]] = {
         for status in (S.SCHEDULED, S.PREPARING, S.PREPARED, S.CREATING, S.RUNNING)
     ),
     "PromoteToPrepared": (
-        rack(S.PREPARING) + "/g/0 prepared\n session /g -> PREPARING\n orders a0 held\n /g/1 prepared\n"
+        rack(S.PREPARING)
+        + "/g/0 prepared\n session /g -> PREPARING\n orders a0 held\n /g/1 prepared\n"
         "session /g -> PREPARED",
     ),
     "PromoteToRunning": (
-        rack(S.CREATING) + "/g/0 running\n session /g -> CREATING\n /g/1 running\n session /g -> RUNNING",
+        rack(S.CREATING)
+        + "/g/0 running\n session /g -> CREATING\n /g/1 running\n session /g -> RUNNING",
     ),
     "PromoteToTerminated": (
         rack(S.RUNNING) + "cancel /g\n /g/0 stopped\n session /g -> TERMINATING\n /g/1 stopped\n"
         "session /g -> TERMINATED\n history /g -> ~PromoteToTerminated terminating>terminated SUCCESS",
     ),
-    "all_succeeded": (three() + "/a/0 exit 0\n job /a -> RUNNING\n /a/1 exit 0\n /a/2 exit 0\n job /a -> SUCCEEDED",),
+    "all_succeeded": (
+        three()
+        + "/a/0 exit 0\n job /a -> RUNNING\n /a/1 exit 0\n /a/2 exit 0\n job /a -> SUCCEEDED",
+    ),
     "too_many_failed": (
         """
         worker w0 cpu=4
@@ -574,7 +654,9 @@ STORIES: dict[str, tuple[str, ...]] = {
         "worker w0\n submit /a preemptions=0\n schedule\n /a/0 running\n /a/0 missing\n session /a/0 -> TERMINATED",
     ),
 }
-"""Stories by the row they are about first; a change that its own stories miss is tried on all the others."""
+"""Stories by the row they are about first; a change that its own stories miss is tried on all the
+others.
+"""
 STORIES["complete"] = STORIES["stop_for_leader"]
 
 SAME: dict[str, str] = {
@@ -583,15 +665,21 @@ SAME: dict[str, str] = {
 """Changes that are none, with the reason."""
 
 
-# ── changes ─────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── changes ───────────────────────────────────────────────────────────────────────────────────────
 
 
 MUTANTS: dict[str, list[Mutant]] = {
     **{rule.name: list(of_rule(rule, TaskState)) for rule in task.TABLE},
     **{rule.name: list(of_rule(rule, SessionStatus)) for rule in session.HANDLERS},
     **{row.name: list(of_derivation(row)) for row in (*session.PROMOTIONS, *job.TABLE)},
-    "STAGES": list(of_mapping("STAGES", task.STAGES, lambda row: [r for r in (task.BUILD, task.RUN) if r is not row])),
-    "SINGLE": list(of_mapping("SINGLE", session.SINGLE, lambda status: others(SessionStatus, status))),
+    "STAGES": list(
+        of_mapping(
+            "STAGES", task.STAGES, lambda row: [r for r in (task.BUILD, task.RUN) if r is not row]
+        )
+    ),
+    "SINGLE": list(
+        of_mapping("SINGLE", session.SINGLE, lambda status: others(SessionStatus, status))
+    ),
     "BUDGET_OF_STATE": list(
         of_mapping(
             "BUDGET_OF_STATE",
@@ -602,7 +690,7 @@ MUTANTS: dict[str, list[Mutant]] = {
 }
 
 
-# ── who notices ─────────────────────────────────────────────────────────────────────────────────────────────────
+# ── who notices ───────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.fixture
@@ -622,7 +710,14 @@ def refused() -> bool:
     try:
         guard("task", others(TaskState, None), states.TERMINAL, task.TABLE, task.WAYS_OUT)
         rows = (*session.HANDLERS, *session.PROMOTIONS)
-        guard("session", SessionStatus, states.SESSION_TERMINAL, rows, session.WAYS_OUT, clocked=session.CLOCKED)
+        guard(
+            "session",
+            SessionStatus,
+            states.SESSION_TERMINAL,
+            rows,
+            session.WAYS_OUT,
+            clocked=session.CLOCKED,
+        )
     except TableBroken:
         return True
     return False

@@ -1,4 +1,6 @@
-"""Names of jobs and idempotency keys: what is valid, and what a repeated one does. docs/design/semantics.md#jobs."""
+"""Names of jobs and idempotency keys: what is valid, and what a repeated one does.
+docs/design/semantics.md#jobs.
+"""
 
 import json
 
@@ -48,7 +50,9 @@ def test_keep_says_that_the_live_one_was_submitted_before():
     answers = [world.submit(spec, if_exists="keep") for spec in (first, other)]
     made, kept = (json.loads(answer.body)["warnings"] for answer in answers)
     assert not any("submitted before" in warning for warning in made)
-    assert kept == ["/a (j1) was submitted before; it goes on as it is, and nothing of this request is applied"]
+    assert kept == [
+        "/a (j1) was submitted before; it goes on as it is, and nothing of this request is applied"
+    ]
 
 
 def test_replace_cancels_the_live_one_first(script):
@@ -229,7 +233,9 @@ def test_a_refusal_is_answered_the_same(script):
     """)
 
 
-@pytest.mark.parametrize(("replicas", "outcome"), [(0, "invalid"), (1, "created"), (MAX_REPLICAS, "created")])
+@pytest.mark.parametrize(
+    ("replicas", "outcome"), [(0, "invalid"), (1, "created"), (MAX_REPLICAS, "created")]
+)
 def test_replicas_are_bounded(script, replicas, outcome):
     script.play(f"submit /a replicas={replicas} -> {outcome}")
 
@@ -238,7 +244,9 @@ def test_ten_thousand_and_one_replicas_are_refused(script):
     script.play("submit /a replicas=10001 -> invalid ~10001 is not between 1 and 10000")
 
 
-@pytest.mark.parametrize("name", ["a", "/", "/a/", "/a//b", "/-a", "/a/7", "/a b", "/" + "x" * 64, "/a" * 17, "/../a"])
+@pytest.mark.parametrize(
+    "name", ["a", "/", "/a/", "/a//b", "/-a", "/a/7", "/a b", "/" + "x" * 64, "/a" * 17, "/../a"]
+)
 def test_what_is_no_name_is_refused(script, name):
 
     answer = script.world.submit(JobSpec(name=name, command=("true",)))
@@ -264,7 +272,9 @@ def test_a_job_under_a_job_that_ended_is_refused(script):
 
 
 def test_a_job_under_a_parent_that_is_named_and_not_known_is_refused(script):
-    """Its name alone may lead below a job that is forgotten; whoever names the parent wants it to be there."""
+    """Its name alone may lead below a job that is forgotten; whoever names the parent wants it to
+    be there.
+    """
     script.play("""
         submit /a/b parent=/a       -> not_found ~there is no job /a
         submit /a/b                 -> created j1
@@ -276,7 +286,9 @@ def test_a_job_under_a_parent_that_is_named_and_not_known_is_refused(script):
 
 
 def test_a_child_of_nobody_is_its_parents_owners(script):
-    """Inside a task nobody says who he is: without authentication such a caller is anonymous and may do anything."""
+    """Inside a task nobody says who he is: without authentication such a caller is anonymous and
+    may do anything.
+    """
     script.play("""
         submit /a user=ann
         submit /a/b user=anonymous role=admin key=k     -> created j2
@@ -316,7 +328,8 @@ def test_rerun_submits_again_what_ended(script):
     """)
 
 
-# ── Progress Guarantee, Spiral 2 and "Test Plan": by name ─────────────────────────────────────────────────────────────
+# ── Progress Guarantee, Spiral 2 and "Test Plan": by name
+# ─────────────────────────────────────────────────────────────
 
 
 def test_child_job_inherits_root_submitted_at(script):

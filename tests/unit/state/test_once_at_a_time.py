@@ -1,4 +1,6 @@
-"""A task runs at most once at a time: a retry waits until the previous attempt has ended or its host is given up."""
+"""A task runs at most once at a time: a retry waits until the previous attempt has ended or its
+host is given up.
+"""
 
 from iris_core import codec, subjects
 from iris_core.messages.message import AttemptRef
@@ -92,12 +94,20 @@ def test_a_host_is_not_told_to_run_what_it_has_just_said_it_does_not_know():
     anew = Register("a0", "another start", {}, Amount(1000), world.now_ms + 1)
     request = [
         Request(subjects.STATE_PLAN, codec.pack(placed), "p"),
-        Request(subjects.report("a0"), codec.pack(WorkerReport("a0", "another start", register=anew)), "r"),
+        Request(
+            subjects.report("a0"),
+            codec.pack(WorkerReport("a0", "another start", register=anew)),
+            "r",
+        ),
     ]
     output = world.machine.step(request, world.now_ms)
     [task] = world.ledger.jobs[1].tasks
     assert (task.state, len(task.attempts)) == (TaskState.PENDING, 1)
-    ordered = [ref for one in output.of(OrderTo) for ref in (*one.order.run, *one.order.prepare, *one.order.start)]
+    ordered = [
+        ref
+        for one in output.of(OrderTo)
+        for ref in (*one.order.run, *one.order.prepare, *one.order.start)
+    ]
     assert AttemptRef(1, 0, 0) not in ordered
 
 
@@ -116,12 +126,21 @@ def test_each_task_says_why_it_waits_itself(script: Script):
         /low/0 preempt for /high/0
         explain /low behind
     """)
-    for task, code in [("/low/0", "delayed"), ("/low/1", None), ("/low/2", "behind"), ("/high/0", "not_yet_looked_at")]:
+    for task, code in [
+        ("/low/0", "delayed"),
+        ("/low/1", None),
+        ("/low/2", "behind"),
+        ("/high/0", "not_yet_looked_at"),
+    ]:
         reason = script.world.query("why", task=task)["pending_reason"]
         assert (reason and reason["code"]) == code, task
     assert script.world.query("why", job="/low")["task"] == "/low/2"
     shown = script.world.query("tasks", job="/low")["items"]
-    assert [task["pending_reason"] and task["pending_reason"]["code"] for task in shown] == ["delayed", None, "behind"]
+    assert [task["pending_reason"] and task["pending_reason"]["code"] for task in shown] == [
+        "delayed",
+        None,
+        "behind",
+    ]
 
 
 def test_a_job_whose_only_waiting_task_is_ending_names_that_task(script: Script):
@@ -153,7 +172,10 @@ def test_a_new_run_waits_until_the_one_it_replaces_has_stopped_everywhere(script
     script.play(REPLACED)
     script.play("place /a/0 w1          -> not_pending")
     reason = script.world.query("why", job="/a")["pending_reason"]
-    assert (reason["code"], reason["message"]) == ("delayed", "waits for the earlier run of its name to end on w0")
+    assert (reason["code"], reason["message"]) == (
+        "delayed",
+        "waits for the earlier run of its name to end on w0",
+    )
     assert queue(script.world.ledger) == queue(restored(script.world.machine).ledger) == []
     script.play("""
         j1/0 stopped

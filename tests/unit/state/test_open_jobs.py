@@ -79,7 +79,10 @@ def test_without_a_request_of_its_client_it_is_closed_and_says_so(script: Script
     """)
     job, why = script.world.query("job", job="/m"), script.world.query("why", job="/m")
     assert (job["open"], job["note"]) == (True, why["job_note"])
-    assert why["job_note"] == "open; waits for further calls, at most 600 s after the last request of its client"
+    assert (
+        why["job_note"]
+        == "open; waits for further calls, at most 600 s after the last request of its client"
+    )
     script.play("""
         wait 250
         job /m                  -> SUCCEEDED
@@ -256,6 +259,8 @@ def test_an_idempotent_submission_differs_by_more_than_growth(script: Script) ->
     """)
     made = spec("/m", {"map": "yes", "open": "600"})
     assert made.calls is not None
-    other = msgspec.structs.replace(made, calls=msgspec.structs.replace(made.calls, function="9" * 64))
+    other = msgspec.structs.replace(
+        made, calls=msgspec.structs.replace(made.calls, function="9" * 64)
+    )
     assert script.world.submit(other, idempotency_key="k").status == "idempotency_mismatch"
     assert targets.known_job(script.world.ledger, "/m").spec.replicas == 2

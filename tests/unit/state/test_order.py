@@ -147,7 +147,10 @@ def test_priority_queue_with_many_tasks():
     from iris_core.placement.queue import TaskQueue
     from iris_core.states import PriorityBand
 
-    keys = {n: priority_key(PriorityBand.INTERACTIVE, n % 7, n * 7919 % 1000, n, n) for n in range(10_000)}
+    keys = {
+        n: priority_key(PriorityBand.INTERACTIVE, n % 7, n * 7919 % 1000, n, n)
+        for n in range(10_000)
+    }
     began = time.process_time()
     queue = TaskQueue()
     for number, key in keys.items():

@@ -20,7 +20,9 @@ ORDER = Order(incarnation="1", epoch=1)
 
 
 class Sent:
-    """One order to w0, on its way since it found no listener; ``results``: what was passed on of it."""
+    """One order to w0, on its way since it found no listener; ``results``: what was passed on of
+    it.
+    """
 
     def __init__(self, script: Script) -> None:
         self.memory, self.results = Memory(), list[DeliveryResult]()
@@ -28,7 +30,9 @@ class Sent:
         clock: Any = SimpleNamespace(now_ms=lambda: world.now_ms)
         bus = self.memory.connect().bus
         machine = world.machine
-        self.delivery = OrderDelivery(bus, 60, clock, Tracer(""), lambda: machine, self.results.append)
+        self.delivery = OrderDelivery(
+            bus, 60, clock, Tracer(""), lambda: machine, self.results.append
+        )
         self.delivery.watch(["w0"])
         self.sending = asyncio.create_task(self.delivery.send("w0", ORDER))
 
@@ -58,7 +62,9 @@ async def test_an_order_reaches_a_host_that_listens_again_shortly(script: Script
 
 
 @pytest.mark.parametrize(("silent_s", "retry_s"), [(11, 60), (0, 0.05)])
-async def test_an_order_that_nobody_hears_never_arrives(script: Script, silent_s: int, retry_s: float) -> None:
+async def test_an_order_that_nobody_hears_never_arrives(
+    script: Script, silent_s: int, retry_s: float
+) -> None:
     """At once when its host has been silent, else after ``order_retry_s``."""
     script.play(f"policy order_retry_s={retry_s}")
     script.world.now_ms += silent_s * 1000

@@ -1,4 +1,6 @@
-"""A task that crashes its workers is retried a limited number of times; loss of spot hosts does not count."""
+"""A task that crashes its workers is retried a limited number of times; loss of spot hosts does not
+count.
+"""
 
 from __future__ import annotations
 

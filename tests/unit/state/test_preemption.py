@@ -200,7 +200,12 @@ def test_nothing_is_promised_to_a_task_that_is_not_there(script):
         /x/0 running
         submit /p band=production
     """)
-    for nomination in (Nomination(2, 1, "w0"), Nomination(2, -1, "w0"), Nomination(9, 0, "w0"), Nomination(2, 0, "w9")):
+    for nomination in (
+        Nomination(2, 1, "w0"),
+        Nomination(2, -1, "w0"),
+        Nomination(9, 0, "w0"),
+        Nomination(2, 0, "w9"),
+    ):
         eviction = Eviction((AttemptRef(1, 0, 0),), (nomination,))
         script.world.plan(Plan("s", 0, evictions=(eviction,)))
     script.play("""
@@ -209,7 +214,7 @@ def test_nothing_is_promised_to_a_task_that_is_not_there(script):
     """)
 
 
-# ── quotas ──────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── quotas ────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_submission_over_the_pending_quota_is_refused(script):
@@ -267,9 +272,13 @@ def test_only_an_admin_sets_quotas(script):
     assert answer.status == "invalid"
 
 
-@pytest.mark.parametrize("limits", [{"max_pending_tasks": True}, {"max_pending_tasks": "5"}, {"max_band": 7}])
+@pytest.mark.parametrize(
+    "limits", [{"max_pending_tasks": True}, {"max_pending_tasks": "5"}, {"max_band": 7}]
+)
 def test_a_quota_that_is_none_is_refused_and_ends_nobody(script, limits):
-    """A command comes from whoever may publish one: what the gateway would have refused must not stop the line."""
+    """A command comes from whoever may publish one: what the gateway would have refused must not
+    stop the line.
+    """
     answer = script.world.admin("set_quota", "ann", **limits)
     assert answer.status == "invalid"
     script.world.replayed()

@@ -50,4 +50,9 @@ def test_environment_and_output_are_for_the_owner_and_admins(world, view, argume
 def test_the_record_of_an_attempt_names_its_artifact(world):
     world.reader = ANN
     [attempt] = world.query("task", task="j1/0")["attempts"]
-    assert attempt["artifact"] == {"bytes": 5, "files": 1, "note": "left out: leaves", "upload": "u1"}
+    assert attempt["artifact"] == {
+        "bytes": 5,
+        "files": 1,
+        "note": "left out: leaves",
+        "upload": "u1",
+    }

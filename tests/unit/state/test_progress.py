@@ -1,6 +1,7 @@
 """Hosts register, stop sending heartbeats, and return.
 
-docs/design/semantics.md#tasks-and-attempts, docs/design/semantics.md#constraints-and-resources; docs/ARCHITECTURE.md.
+docs/design/semantics.md#tasks-and-attempts, docs/design/semantics.md#constraints-and-resources;
+docs/ARCHITECTURE.md.
 """
 
 from itertools import pairwise
@@ -21,12 +22,16 @@ from tests.support.world import Host
 
 def heartbeat(sequence, at_ms, stages=(), *, incarnation="1", monotonic_ms=0):
     """One of w0."""
-    message = HeartbeatMessage("w0", incarnation, sequence, at_ms, stages, monotonic_ms=monotonic_ms)
+    message = HeartbeatMessage(
+        "w0", incarnation, sequence, at_ms, stages, monotonic_ms=monotonic_ms
+    )
     return Heartbeat(subjects.heartbeat("w0"), codec.pack(message))
 
 
 def whole_attempt(script, *statuses):
-    """What w0 says of an attempt that came to these statuses and then succeeded, before anything of it was reported."""
+    """What w0 says of an attempt that came to these statuses and then succeeded, before anything of
+    it was reported.
+    """
     script.play("""
         worker w0
         submit /a
@@ -113,7 +118,9 @@ def test_the_same_start_may_tell_other_attributes_and_nothing_else_changes(scrip
     world, host = script.world, script.world.hosts["w0"]
     before = world.query("worker", id="w0")
     world._report(host, register=Register("w0", "1", {"rack": "r2"}, host.total, world.now_ms))
-    world._report(host, register=Register("w0", "1", {"rack": "r3"}, host.total, 1))  # it was under way for long
+    world._report(
+        host, register=Register("w0", "1", {"rack": "r3"}, host.total, 1)
+    )  # it was under way for long
     assert world.query("worker", id="w0") == {**before, "attributes": {"rack": "r2"}}
     script.play("""
         /a/0            -> ASSIGNED attempts=1
@@ -267,7 +274,9 @@ def test_a_lost_worker_must_register_before_it_is_heard(script):
         /a/0            -> PENDING
     """)
     (ref,) = script.world.hosts["w0"].believes
-    ended = Stage(ref, KernelStatus.TERMINATED, script.world.now_ms, Ended(Cause.EXITED, exit_code=0))
+    ended = Stage(
+        ref, KernelStatus.TERMINATED, script.world.now_ms, Ended(Cause.EXITED, exit_code=0)
+    )
     assert not script.world.say("w0", ended).known
     script.play("/a/0 -> PENDING")
 
@@ -334,7 +343,9 @@ def late_heartbeat(world):
 
 @pytest.mark.parametrize("manner", ["listens", "deaf", "held"])
 def test_a_heartbeat_older_than_a_report_to_the_last_leader_misses_none(script, manner):
-    """The new leader has the stage from the journal, but not when it was reported: a second attempt ran beside it."""
+    """The new leader has the stage from the journal, but not when it was reported: a second attempt
+    ran beside it.
+    """
     script.play("""
         worker w0 cpu=2
         submit /a
@@ -520,7 +531,9 @@ def test_a_host_that_registers_with_a_fault_gets_nothing_until_it_is_well(script
     """)
     world, host = script.world, script.world.hosts["w0"]
     world.restart("w0")
-    fault = Register("w0", "3", {}, host.total, world.now_ms + 1, trouble="host check failed: GPU 3 is gone")
+    fault = Register(
+        "w0", "3", {}, host.total, world.now_ms + 1, trouble="host check failed: GPU 3 is gone"
+    )
     host.incarnation = "3"
     world._report(host, register=fault)
     view = world.query("worker", id="w0")
@@ -541,7 +554,9 @@ def test_a_drained_host_that_registers_with_a_fault_stays_drained(script):
     """)
     world, host = script.world, script.world.hosts["w0"]
     host.incarnation = "3"
-    world._report(host, register=Register("w0", "3", {}, host.total, world.now_ms + 1, trouble="no disk"))
+    world._report(
+        host, register=Register("w0", "3", {}, host.total, world.now_ms + 1, trouble="no disk")
+    )
     assert world.query("worker", id="w0")["state"] == "draining"
 
 
@@ -550,9 +565,15 @@ def test_a_degraded_host_says_its_newest_fault(script):
     script.play("worker w0")
     world, host = script.world, script.world.hosts["w0"]
     commits = [world.machine.sequence]
-    for fault in ("disk full: 99 MiB free", "disk full: 7 MiB free", "host check failed: GPU 3 is gone"):
+    for fault in (
+        "disk full: 99 MiB free",
+        "disk full: 7 MiB free",
+        "host check failed: GPU 3 is gone",
+    ):
         host.beats += 1
-        beat = HeartbeatMessage("w0", host.incarnation, host.beats, world.now_ms, healthy=False, detail=fault)
+        beat = HeartbeatMessage(
+            "w0", host.incarnation, host.beats, world.now_ms, healthy=False, detail=fault
+        )
         world.step(Heartbeat(subjects.heartbeat("w0"), codec.pack(beat)))
         commits.append(world.machine.sequence)
     view = world.query("worker", id="w0")

@@ -21,8 +21,13 @@ STATES = ("task.state.", "job.state.")
 
 def others(script: Script) -> list[tuple[str, dict[str, Any]]]:
     """The events that tell of no state of a task or job, without their time and position."""
-    kept = [(subject, event) for subject, event in script.world.events if not subject.startswith(STATES)]
-    return [(subject, {k: v for k, v in event.items() if k not in ("at_ms", "seq")}) for subject, event in kept]
+    kept = [
+        (subject, event) for subject, event in script.world.events if not subject.startswith(STATES)
+    ]
+    return [
+        (subject, {k: v for k, v in event.items() if k not in ("at_ms", "seq")})
+        for subject, event in kept
+    ]
 
 
 def test_an_amendment_is_published_with_what_it_changed(script: Script) -> None:
@@ -135,5 +140,9 @@ def test_a_replayed_commit_makes_the_same_events(script: Script) -> None:
         release-queue h1 by=mia
     """)
     machine = Machine(script.world.policy, "reader")
-    made = [event for place, data in script.world.commits for event in events(machine.replay(place, data), place)]
+    made = [
+        event
+        for place, data in script.world.commits
+        for event in events(machine.replay(place, data), place)
+    ]
     assert [(event.subject, json.loads(event.data)) for event in made] == script.world.events

@@ -59,7 +59,12 @@ def test_why_names_who_holds_which_part_of_the_queue(script: Script) -> None:
         "tasks": 1,
     }
     (entry, *_) = script.world.query("audit", limit=1)["items"]
-    assert (entry["action"], entry["kind"], entry["id"], entry["name"]) == ("hold", "queue", "h1", "band batch")
+    assert (entry["action"], entry["kind"], entry["id"], entry["name"]) == (
+        "hold",
+        "queue",
+        "h1",
+        "band batch",
+    )
 
 
 @pytest.mark.parametrize(

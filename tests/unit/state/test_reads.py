@@ -1,4 +1,6 @@
-"""Queries are served fairly: callers in turn, one slice of work at a time, and each gets an answer."""
+"""Queries are served fairly: callers in turn, one slice of work at a time, and each gets an
+answer.
+"""
 
 import itertools
 
@@ -66,7 +68,9 @@ def test_a_question_that_waited_too_long_is_refused_and_may_be_repeated():
 
 
 def answered_in(reads: Reads, clock: Clock, seconds: float) -> float:
-    """How much of the next seconds, each with as many questions as there is time for, went into answers."""
+    """How much of the next seconds, each with as many questions as there is time for, went into
+    answers.
+    """
     began_s, answering_s = clock.now_s, 0.0
     while clock.now_s < began_s + seconds:
         for number in range(10):
@@ -99,7 +103,10 @@ def test_only_a_caller_with_too_many_questions_is_refused():
     for number in range(WAITING + 1):
         reads.ask(question("ann"), f"{number}")
     reads.ask(question("bob"), "bob")
-    found = [(reply, codec.unpack(data, Answer).status) for reply, data in reads.answers(Ledger(), POSITION)]
+    found = [
+        (reply, codec.unpack(data, Answer).status)
+        for reply, data in reads.answers(Ledger(), POSITION)
+    ]
     assert found[:3] == [(str(WAITING), "unavailable"), ("0", "ok"), ("bob", "ok")]
 
 

@@ -1,4 +1,6 @@
-"""Secrets in a job's environment are shown to nobody and passed to its tasks. docs/design/reliability.md#security."""
+"""Secrets in a job's environment are shown to nobody and passed to its tasks.
+docs/design/reliability.md#security.
+"""
 
 import json
 
@@ -21,7 +23,9 @@ def world() -> World:
     return world
 
 
-@pytest.mark.parametrize(("view", "arguments"), [("job", {"job": "/train"}), ("jobs", {}), ("tree", {"job": "/train"})])
+@pytest.mark.parametrize(
+    ("view", "arguments"), [("job", {"job": "/train"}), ("jobs", {}), ("tree", {"job": "/train"})]
+)
 def test_no_view_of_a_job_shows_a_secret(world, view, arguments):
     shown = json.dumps(world.query(view, **arguments))
     assert "HF_TOKEN" in shown
@@ -36,7 +40,11 @@ def test_a_specification_that_was_read_is_not_run_with_its_masks(world):
     read = world.query("job", job="/train")["spec"]["env"]
     answer = world.submit(JobSpec(name="/again", command=("true",), env=read))
     [mistake] = json.loads(answer.body)["errors"]
-    assert (answer.status, mistake["pointer"], mistake["code"]) == ("invalid", "/env/HF_TOKEN", "masked")
+    assert (answer.status, mistake["pointer"], mistake["code"]) == (
+        "invalid",
+        "/env/HF_TOKEN",
+        "masked",
+    )
 
 
 def test_the_answer_to_a_submission_shows_no_secret(world):
@@ -61,12 +69,23 @@ def test_a_rerun_keeps_the_secret(world):
 
 @pytest.mark.parametrize(
     "key",
-    ["HF_TOKEN", "AWS_SECRET_ACCESS_KEY", "DB_PASSWORD", "dbPassword", "API_KEY", "apikey", "GITHUBTOKEN", "SSH_AUTH"],
+    [
+        "HF_TOKEN",
+        "AWS_SECRET_ACCESS_KEY",
+        "DB_PASSWORD",
+        "dbPassword",
+        "API_KEY",
+        "apikey",
+        "GITHUBTOKEN",
+        "SSH_AUTH",
+    ],
 )
 def test_a_key_looks_secret(key):
     assert is_secret(key)
 
 
-@pytest.mark.parametrize("key", ["PATH", "PWD", "MAX_TOKENS", "TOKENIZERS_PARALLELISM", "AUTHOR", "MONKEY", "KEYBOARD"])
+@pytest.mark.parametrize(
+    "key", ["PATH", "PWD", "MAX_TOKENS", "TOKENIZERS_PARALLELISM", "AUTHOR", "MONKEY", "KEYBOARD"]
+)
 def test_a_key_does_not_look_secret(key):
     assert not is_secret(key)

@@ -212,10 +212,18 @@ def test_undecodable_bytes_change_nothing_and_stop_nobody(script):
 
 
 def test_a_worker_cannot_speak_for_another(script):
-    """Its credentials let it publish under its own token; what it says there about another worker is ignored."""
+    """Its credentials let it publish under its own token; what it says there about another worker
+    is ignored.
+    """
     from iris_core import codec, subjects
     from iris_core.messages.message import AttemptRef
-    from iris_core.messages.state_worker import Ended, HeartbeatMessage, Register, Stage, WorkerReport
+    from iris_core.messages.state_worker import (
+        Ended,
+        HeartbeatMessage,
+        Register,
+        Stage,
+        WorkerReport,
+    )
     from iris_core.spec.resources import Amount
     from iris_core.states import Cause, KernelStatus
     from iris_state.effects.kinds import ReplyTo
@@ -229,12 +237,18 @@ def test_a_worker_cannot_speak_for_another(script):
         place /a/0 w0
     """)
     world = script.world
-    ended = Stage(AttemptRef(1, 0, 0), KernelStatus.TERMINATED, world.now_ms, Ended(Cause.EXITED, 0))
+    ended = Stage(
+        AttemptRef(1, 0, 0), KernelStatus.TERMINATED, world.now_ms, Ended(Cause.EXITED, 0)
+    )
     before = world.machine.sequence
     for said in (
         WorkerReport("w0", world.hosts["w0"].incarnation, (ended,)),
-        WorkerReport("w0", "another start", register=Register("w0", "another start", {}, Amount(1), 1)),
-        WorkerReport("w1", "another start", register=Register("w0", "another start", {}, Amount(1), 1)),
+        WorkerReport(
+            "w0", "another start", register=Register("w0", "another start", {}, Amount(1), 1)
+        ),
+        WorkerReport(
+            "w1", "another start", register=Register("w0", "another start", {}, Amount(1), 1)
+        ),
         WorkerReport("w0", world.hosts["w0"].incarnation, leaving="gone"),
     ):
         assert not world.step(Request(subjects.report("w1"), codec.pack(said), "r")).of(ReplyTo)

@@ -1,4 +1,5 @@
-"""A running task is stopped and returned to the queue by command, and what it exits with does not end it.
+"""A running task is stopped and returned to the queue by command, and what it exits with does not
+end it.
 
 docs/design/semantics.md#tasks-and-attempts.
 """
@@ -30,7 +31,11 @@ def test_a_requeued_task_is_stopped_and_keeps_its_place(script: Script) -> None:
         /a/0                    -> ASSIGNED
     """)
     entry = script.world.query("audit", limit=10)["items"][0]
-    assert (entry["action"], entry["name"], entry["detail"]) == ("requeue", "/a", "task 0: checkpoint")
+    assert (entry["action"], entry["name"], entry["detail"]) == (
+        "requeue",
+        "/a",
+        "task 0: checkpoint",
+    )
 
 
 def test_exit_0_or_255_after_a_requeue_ends_nothing(script: Script) -> None:
@@ -67,7 +72,9 @@ def test_a_preempted_task_that_requeues_itself_does_not_succeed_by_exit_0(script
         attempt /a/0#0          -> state=preempted cause=preempted
         queue                   -> /p/0 /a/0
     """)
-    assert [entry["action"] for entry in script.world.query("audit", limit=10)["items"]].count("requeue") == 1
+    assert [entry["action"] for entry in script.world.query("audit", limit=10)["items"]].count(
+        "requeue"
+    ) == 1
 
 
 def test_over_its_limit_a_task_fails_and_says_why(script: Script) -> None:

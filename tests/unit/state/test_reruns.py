@@ -1,4 +1,5 @@
-"""A rerun of a part keeps the indexes of its tasks: names, listings, orders, snapshots, and a rerun of a rerun.
+"""A rerun of a part keeps the indexes of its tasks: names, listings, orders, snapshots, and a rerun
+of a rerun.
 
 docs/design/semantics.md#jobs.
 """
@@ -93,7 +94,9 @@ def test_a_rerun_of_a_part_survives_the_snapshot(script):
 
 
 def test_a_rerun_of_named_tasks_has_another_memory(script):
-    """Of ten members that failed for lack of memory, those were run again whose values were large."""
+    """Of ten members that failed for lack of memory, those were run again whose values were
+    large.
+    """
     script.play(ODD)
     script.play("""
         rerun /a tasks=1-4 memory=5000      -> created j2
@@ -107,7 +110,9 @@ def test_a_rerun_of_named_tasks_has_another_memory(script):
         rerun j1 tasks=0-5                  -> created j4
     """)
     shown = [script.world.query("job", job=f"j{number}") for number in (2, 3, 4)]
-    assert [(job["spec"]["indexes"], job["spec"]["resources"]["memory_bytes"]) for job in shown] == [
+    assert [
+        (job["spec"]["indexes"], job["spec"]["resources"]["memory_bytes"]) for job in shown
+    ] == [
         ("1-4", 5000),
         ("1,3", 0),
         ("", 0),
@@ -151,7 +156,9 @@ def test_a_task_that_a_job_does_not_have_is_refused_with_those_it_has(script):
 
 
 def test_a_rerun_has_other_variables_and_waits_for_what_it_is_told_to(script):
-    """The stages behind one that had failed were run again by hand, each when the one before had ended."""
+    """The stages behind one that had failed were run again by hand, each when the one before had
+    ended.
+    """
     script.play("""
         worker w0 cpu=6
         submit /shard replicas=2 tolerate=2

@@ -1,4 +1,6 @@
-"""Finished jobs are deleted by the time of their end; counts stay right and families stay together."""
+"""Finished jobs are deleted by the time of their end; counts stay right and families stay
+together.
+"""
 
 import msgspec
 import pytest
@@ -20,10 +22,16 @@ def story() -> Story:
 
 
 def finished(story: Story, number: int, name: str, parent: int = 0) -> None:
-    story.tell(job(number, name, 1, parent), *done(number, 0), JobMoved(number, JobState.SUCCEEDED, Cause.EXITED))
+    story.tell(
+        job(number, name, 1, parent),
+        *done(number, 0),
+        JobMoved(number, JobState.SUCCEEDED, Cause.EXITED),
+    )
 
 
-def forget(story: Story, keep_jobs: int = 0, keep_ms: int = 0, now_ms: int = 0, keep_bytes: int = 0) -> list[int]:
+def forget(
+    story: Story, keep_jobs: int = 0, keep_ms: int = 0, now_ms: int = 0, keep_bytes: int = 0
+) -> list[int]:
     gone = []
     for change in story.retention.forgettable(keep_jobs, keep_ms, now_ms, keep_bytes):
         story.tell(change)
@@ -62,7 +70,12 @@ def test_counts_and_keys_stay(story):
         finished(story, number, f"/j{number}")
     forget(story, keep_jobs=1)
     totals = story.ledger.totals
-    assert (totals.admitted, totals.pruned, totals.jobs, totals.tasks) == (2, 1, {"succeeded": 1}, {"succeeded": 1})
+    assert (totals.admitted, totals.pruned, totals.jobs, totals.tasks) == (
+        2,
+        1,
+        {"succeeded": 1},
+        {"succeeded": 1},
+    )
     assert story.ledger.idempotency == {"ann\0k1": 1, "ann\0k2": 2}
 
 
@@ -71,7 +84,10 @@ def test_a_key_of_a_forgotten_job_survives_a_restart_with_its_time(story):
         finished(story, number, f"/j{number}")
     forget(story, keep_jobs=1)
     again = restored(snapshot.cut(story.ledger, 1, story.at_ms))
-    assert (again.spent_keys, again.spent_keys.bytes) == (story.ledger.spent_keys, story.ledger.spent_keys.bytes)
+    assert (again.spent_keys, again.spent_keys.bytes) == (
+        story.ledger.spent_keys,
+        story.ledger.spent_keys.bytes,
+    )
     assert list(again.spent_keys) == ["ann\0k1", "ann\0k2"]
 
 

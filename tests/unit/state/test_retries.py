@@ -1,4 +1,6 @@
-"""Retry budgets: what a failure costs, and when retries end. docs/design/semantics.md#tasks-and-attempts."""
+"""Retry budgets: what a failure costs, and when retries end.
+docs/design/semantics.md#tasks-and-attempts.
+"""
 
 
 def test_a_task_goes_straight_through(script):

@@ -14,15 +14,41 @@ from tests.support.script import Script
 
 STATUSES = {"ok", "accepted", "created", "invalid", "not_found", "conflict", "forbidden"}
 TEXTS = st.one_of(
-    st.sampled_from(["/a", "/a/0", "/g", "j1", "j1-0", "j2/0", "w0", "ann", "0", "-1", "0-0", "²", "j²", "9" * 5000]),
+    st.sampled_from(
+        [
+            "/a",
+            "/a/0",
+            "/g",
+            "j1",
+            "j1-0",
+            "j2/0",
+            "w0",
+            "ann",
+            "0",
+            "-1",
+            "0-0",
+            "²",
+            "j²",
+            "9" * 5000,
+        ]
+    ),
     st.text(alphabet="/j-_0129² wa\0\n", max_size=8),
 )
 ANYTHING = st.recursive(
-    st.one_of(st.none(), st.booleans(), st.integers(-(2**63), 2**64 - 1), st.floats(), st.binary(max_size=4), TEXTS),
+    st.one_of(
+        st.none(),
+        st.booleans(),
+        st.integers(-(2**63), 2**64 - 1),
+        st.floats(),
+        st.binary(max_size=4),
+        TEXTS,
+    ),
     lambda inner: st.one_of(st.lists(inner, max_size=2), st.dictionaries(TEXTS, inner, max_size=2)),
     max_leaves=3,
 )
-NAMES = st.fixed_dictionaries({"job": TEXTS, "task": TEXTS, "id": TEXTS, "cursor": st.one_of(st.none(), TEXTS)})
+NAMES = st.fixed_dictionaries(
+    {"job": TEXTS, "task": TEXTS, "id": TEXTS, "cursor": st.one_of(st.none(), TEXTS)}
+)
 QUESTIONS = (
     "job",
     "task",
@@ -68,13 +94,22 @@ def house() -> Script:
 
 @pytest.mark.parametrize("what", [*KINDS, "nothing", ""])
 @given(names=NAMES, others=given_some(QUESTIONS))
-def test_every_question_is_answered(house: Script, what: str, names: dict[str, Any], others: dict[str, Any]):
+def test_every_question_is_answered(
+    house: Script, what: str, names: dict[str, Any], others: dict[str, Any]
+):
     answer = house.world.ask(subjects.STATE_QUERY, Query(what, {**names, **others}), Answer)
     assert answer.status in STATUSES
 
 
-@given(st.sampled_from(["drain", "undrain", "mark_lost", "set_quota", "", "\0"]), TEXTS, CALLERS, given_some(LIMITS))
-def test_every_command_of_an_operator_is_answered(action: str, target: str, caller: Caller, arguments: dict[str, Any]):
+@given(
+    st.sampled_from(["drain", "undrain", "mark_lost", "set_quota", "", "\0"]),
+    TEXTS,
+    CALLERS,
+    given_some(LIMITS),
+)
+def test_every_command_of_an_operator_is_answered(
+    action: str, target: str, caller: Caller, arguments: dict[str, Any]
+):
     world = furnished().world
     assert world.admin(action, target, caller, **arguments).status in STATUSES
     assert world.replayed().sequence == world.machine.sequence

@@ -67,7 +67,9 @@ def flipped(data: bytes, at: int) -> bytes:
     return data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
 
 
-STORY = journal([Led("a", 1), HOST], [job(1)], placed(1), [job(2)], done(1), [*placed(2), job(3)], done(2))
+STORY = journal(
+    [Led("a", 1), HOST], [job(1)], placed(1), [job(2)], done(1), [*placed(2), job(3)], done(2)
+)
 
 
 def test_a_whole_journal_has_nothing_lost():
@@ -115,7 +117,9 @@ def test_parts_that_a_leader_did_not_finish_are_no_loss():
     assert [one.sequence for one in found.commits] == [len(parts), len(messages)]
 
 
-def ledger_of(messages: dict[int, bytes], end: int = 7, image: bytes | None = None, after: int = 0) -> Machine:
+def ledger_of(
+    messages: dict[int, bytes], end: int = 7, image: bytes | None = None, after: int = 0
+) -> Machine:
     return salvage(Policy(), image, survey(messages, after, end)).machine
 
 
@@ -134,12 +138,20 @@ def test_a_whole_journal_makes_the_records_that_a_replay_makes():
 
 def test_a_job_whose_end_is_lost_still_runs_and_others_are_unchanged():
     machine = ledger_of(without(STORY, 5))
-    assert states(machine) == {"/n1": JobState.RUNNING, "/n2": JobState.SUCCEEDED, "/n3": JobState.PENDING}
+    assert states(machine) == {
+        "/n1": JobState.RUNNING,
+        "/n2": JobState.SUCCEEDED,
+        "/n3": JobState.PENDING,
+    }
 
 
 def test_a_job_whose_placement_is_lost_stays_as_it_was_and_is_named():
     outcome = salvage(Policy(), None, survey(without(STORY, 3), 0, 7))
-    assert states(outcome.machine) == {"/n1": JobState.PENDING, "/n2": JobState.SUCCEEDED, "/n3": JobState.PENDING}
+    assert states(outcome.machine) == {
+        "/n1": JobState.PENDING,
+        "/n2": JobState.SUCCEEDED,
+        "/n3": JobState.PENDING,
+    }
     assert outcome.stopped == {1: "/n1"}
     assert outcome.left_out == 2
     assert outcome.wrong == []

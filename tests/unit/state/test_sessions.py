@@ -1,7 +1,7 @@
 """How sessions of placed work progress:
 
-orders taken or not, tries, timeout, history. Status Transitions; docs/design/semantics.md#rules-and-judgement,
-docs/design/semantics.md#sessions.
+orders taken or not, tries, timeout, history. Status Transitions;
+docs/design/semantics.md#rules-and-judgement, docs/design/semantics.md#sessions.
 """
 
 from iris_core.tables import session
@@ -17,7 +17,8 @@ RACK = """
 """
 
 
-# ── orders and their acknowledgement ────────────────────────────────────────────────────────────────────────────
+# ── orders and their acknowledgement
+# ────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_session_is_preparing_when_every_worker_took_its_order(script):
@@ -316,7 +317,7 @@ def test_each_handler_has_its_own_number_of_tries(script):
     """)
 
 
-# ── timeout ────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── timeout ───────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_scheduled_for_a_minute_and_not_a_moment_longer():
@@ -449,7 +450,8 @@ def test_timeouts_are_configurable(script):
     """)
 
 
-# ── a place that was gone ───────────────────────────────────────────────────────────────────────────────────────
+# ── a place that was gone
+# ───────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_place_that_was_gone_is_a_failure_to_schedule(script):
@@ -521,7 +523,8 @@ def test_what_nobody_waits_for_any_more_is_no_failure(script):
     """)
 
 
-# ── what was passed over ────────────────────────────────────────────────────────────────────────────────────────
+# ── what was passed over
+# ────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_what_was_passed_over_is_skipped_with_its_reason(script):
@@ -592,11 +595,13 @@ def test_a_reason_is_of_those_who_wait(script):
     from iris_core.placement.reasons import NOT_YET_LOOKED_AT
 
     before = script.world.machine.sequence
-    script.world.plan(Plan("s", 0, reasons=(JobReason(1, NOT_YET_LOOKED_AT), JobReason(99, NOT_YET_LOOKED_AT))))
+    script.world.plan(
+        Plan("s", 0, reasons=(JobReason(1, NOT_YET_LOOKED_AT), JobReason(99, NOT_YET_LOOKED_AT)))
+    )
     assert script.world.machine.sequence == before
 
 
-# ── history ─────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── history ───────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_the_history_of_a_gang_is_complete(script):
@@ -715,7 +720,11 @@ def test_the_history_of_a_task_is_one_way_through_the_statuses_of_a_gang(script)
         for source in row.sources
         for target in (to.status for to in row.targets)
         if target is not None
-    } | {(source.value.lower(), row.target.value.lower()) for row in session.PROMOTIONS for source in row.sources}
+    } | {
+        (source.value.lower(), row.target.value.lower())
+        for row in session.PROMOTIONS
+        for source in row.sources
+    }
     for job in ("/a", "/b", "/c", "/d"):
         steps = edges(script.world, job)
         assert [first for first, _ in steps[1:]] == [last for _, last in steps[:-1]], steps
@@ -784,7 +793,8 @@ def test_without_its_history_everything_goes_on_the_same(script):
     script._broken = True  # history was taken away by hand, so replay has more of it
 
 
-# ── reading and telling ─────────────────────────────────────────────────────────────────────────────────────────
+# ── reading and telling
+# ─────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_sessions_are_listed_newest_first_and_by_status(script):
@@ -809,7 +819,13 @@ def test_sessions_are_paged_without_loss_while_jobs_come(script):
     first = script.world.query("sessions", limit=2)
     script.play("submit /b")
     rest = script.world.query("sessions", limit=100, cursor=first["next_cursor"])
-    assert [row["id"] for row in first["items"] + rest["items"]] == ["j1-0", "j1-1", "j1-2", "j1-3", "j1-4"]
+    assert [row["id"] for row in first["items"] + rest["items"]] == [
+        "j1-0",
+        "j1-1",
+        "j1-2",
+        "j1-3",
+        "j1-4",
+    ]
 
 
 def test_a_session_shows_its_kernels(script):
@@ -841,7 +857,11 @@ def test_every_stored_change_of_a_session_is_told_once(script):
         events session:/g   -> pending scheduled preparing prepared creating running terminating terminated
     """)
     subjects = [subject for subject, _ in script.world.events if subject.startswith("session.")]
-    assert subjects[:3] == ["session.state.pending", "session.state.scheduled", "session.state.preparing"]
+    assert subjects[:3] == [
+        "session.state.pending",
+        "session.state.scheduled",
+        "session.state.preparing",
+    ]
 
 
 def test_a_session_of_one_has_no_events_of_its_own(script):

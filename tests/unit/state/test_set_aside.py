@@ -1,4 +1,6 @@
-"""An input that raises is set aside: none of its changes apply, other inputs proceed, and the leader goes on."""
+"""An input that raises is set aside: none of its changes apply, other inputs proceed, and the
+leader goes on.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,13 @@ from iris_core import codec, subjects
 from iris_core.errors import InvariantBroken
 from iris_core.messages.gateway_state import Answer, Caller, Query, SubmitJob
 from iris_core.messages.scheduler_state import Placement, Plan, PlanTaken
-from iris_core.messages.state_worker import HeartbeatMessage, Order, OrderTaken, Register, WorkerReport
+from iris_core.messages.state_worker import (
+    HeartbeatMessage,
+    Order,
+    OrderTaken,
+    Register,
+    WorkerReport,
+)
 from iris_core.spec.jobs import JobSpec
 from iris_core.spec.resources import Amount
 from iris_core.states import JobState, WorkerState
@@ -45,8 +53,12 @@ async def house() -> AsyncIterator[House]:
         await house.end()
 
 
-def poison(monkeypatch: pytest.MonkeyPatch, words: bytes, after: int, error: type[Exception] = Planted) -> None:
-    """Whatever input holds these words raises in every machine, each time, after so many changes."""
+def poison(
+    monkeypatch: pytest.MonkeyPatch, words: bytes, after: int, error: type[Exception] = Planted
+) -> None:
+    """Whatever input holds these words raises in every machine, each time, after so many
+    changes.
+    """
     handle = Machine._handle
 
     def judged(machine: Machine, one: Input) -> None:
@@ -101,7 +113,9 @@ async def test_a_command_that_raises_is_answered_and_changes_nothing(
     assert other.ledger.answers == machine.ledger.answers
 
 
-async def test_a_repeated_cancellation_that_raised_is_answered_the_same(house: House, monkeypatch: pytest.MonkeyPatch):
+async def test_a_repeated_cancellation_that_raised_is_answered_the_same(
+    house: House, monkeypatch: pytest.MonkeyPatch
+):
     await house.submit("/a", 3)
     poison(monkeypatch, b"poison", 1)
     answer = await house.cancel("/a", "poison")
@@ -113,12 +127,16 @@ async def test_a_repeated_cancellation_that_raised_is_answered_the_same(house: H
     assert (await house.cancel("/a", "again")).status == "accepted"
 
 
-async def test_a_report_that_raises_silences_its_host_for_a_while(house: House, monkeypatch: pytest.MonkeyPatch):
+async def test_a_report_that_raises_silences_its_host_for_a_while(
+    house: House, monkeypatch: pytest.MonkeyPatch
+):
     await house.submit("/a")
     poison(monkeypatch, b"w-bad", 0)
 
     def register(name: str) -> bytes:
-        return codec.pack(WorkerReport(name, "1", register=Register(name, "1", {}, Amount(1000), 1)))
+        return codec.pack(
+            WorkerReport(name, "1", register=Register(name, "1", {}, Amount(1000), 1))
+        )
 
     bus = house.wanting.bus
     for _ in range(3):
@@ -133,10 +151,14 @@ async def test_a_report_that_raises_silences_its_host_for_a_while(house: House, 
 
 async def test_a_plan_that_raises_is_refused_whole(house: House, monkeypatch: pytest.MonkeyPatch):
     await house.submit("/a", 2)
-    report = WorkerReport("w0", "1", register=Register("w0", "1", {}, Amount(64_000, 1 << 40, 1 << 40), 1))
+    report = WorkerReport(
+        "w0", "1", register=Register("w0", "1", {}, Amount(64_000, 1 << 40, 1 << 40), 1)
+    )
     await house.wanting.bus.request(subjects.report("w0"), codec.pack(report), timeout=10)
     poison(monkeypatch, b"bad-scheduler", 0)
-    plan = Plan("bad-scheduler", machine_of(house).sequence, ("w0",), (Placement(1, (0, 1), (0, 0)),))
+    plan = Plan(
+        "bad-scheduler", machine_of(house).sequence, ("w0",), (Placement(1, (0, 1), (0, 0)),)
+    )
     reply = await house.wanting.bus.request(subjects.STATE_PLAN, codec.pack(plan), timeout=10)
     taken = codec.unpack(reply.data, PlanTaken)
     assert (taken.placed, taken.refused) == (0, ((1, 0, "set_aside"), (1, 1, "set_aside")))
@@ -144,11 +166,15 @@ async def test_a_plan_that_raises_is_refused_whole(house: House, monkeypatch: py
     assert raised(house) == {"plan": 1}
 
 
-async def test_a_hosts_answer_from_before_a_reload_is_not_an_answer(house: House, monkeypatch: pytest.MonkeyPatch):
+async def test_a_hosts_answer_from_before_a_reload_is_not_an_answer(
+    house: House, monkeypatch: pytest.MonkeyPatch
+):
     """What its host reported in between is newer, and no longer known."""
     bus, orders = house.wanting.bus, asyncio.Queue[Message]()
     await house.submit("/a", 3)
-    register = WorkerReport("w0", "1", register=Register("w0", "1", {}, Amount(1000), 1), monotonic_ms=1)
+    register = WorkerReport(
+        "w0", "1", register=Register("w0", "1", {}, Amount(1000), 1), monotonic_ms=1
+    )
     await bus.request(subjects.report("w0"), codec.pack(register), timeout=10)
     await bus.subscribe(subjects.order("w0"), orders.put_nowait)
     leader, torn = house.state._leader, machine_of(house)
@@ -214,7 +240,10 @@ def test_what_was_not_judged_yet_is_left_for_afterwards(monkeypatch: pytest.Monk
     assert machine.torn
     left = [one.input for one in output.of(Unjudged)]
     assert left == inputs[2:]
-    assert [codec.unpack(one.data, Answer).status for one in output.of(ReplyTo)] == ["created", "internal"]
+    assert [codec.unpack(one.data, Answer).status for one in output.of(ReplyTo)] == [
+        "created",
+        "internal",
+    ]
     again = Machine(machine.policy, "m")
     again.replay(1, again.bid(START_MS))
     again.replay(output.sequence, output.commit or b"")
@@ -230,13 +259,15 @@ def test_what_was_not_judged_yet_is_left_for_afterwards(monkeypatch: pytest.Monk
     assert [job.name for job in follower.ledger.jobs.values()] == ["/a", "/b", "/c"]
 
 
-# ── timers ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── timers ────────────────────────────────────────────────────────────────────────────────────────
 
 
 def break_timer(
     monkeypatch: pytest.MonkeyPatch, bad: TimerKey, after: int, error: type[Exception] = Planted
 ) -> list[tuple[TimerKey, ...]]:
-    """A timer of this key raises in every machine, each time, after so many changes; returns what has raised so far."""
+    """A timer of this key raises in every machine, each time, after so many changes; returns what
+    has raised so far.
+    """
     broken: list[tuple[TimerKey, ...]] = []
     handle = Machine._handle
 
@@ -300,7 +331,9 @@ def test_a_timer_that_always_raises_is_judged_less_and_less_often(
     assert len(world.machine.timers.aside) == 1
 
 
-def test_a_dead_host_is_lost_in_time_though_inputs_raise(script: Script, monkeypatch: pytest.MonkeyPatch):
+def test_a_dead_host_is_lost_in_time_though_inputs_raise(
+    script: Script, monkeypatch: pytest.MonkeyPatch
+):
     poison(monkeypatch, b"/bad", 0)
     script.play("""
         worker w0
@@ -377,7 +410,9 @@ def test_of_overdue_sessions_only_the_one_that_raises_stays(
 
 
 @pytest.mark.parametrize("after", [-1, 0])
-def test_a_job_that_cannot_be_forgotten_stays_and_others_are_forgotten(monkeypatch: pytest.MonkeyPatch, after: int):
+def test_a_job_that_cannot_be_forgotten_stays_and_others_are_forgotten(
+    monkeypatch: pytest.MonkeyPatch, after: int
+):
     script = Script(Policy(keep_jobs=1))
     break_timer(monkeypatch, ("prune", 1), after)
     for name in ("bad", "b", "c"):
@@ -418,7 +453,10 @@ def test_a_broken_invariant_in_a_timer_still_ends_the_process(monkeypatch: pytes
 def test_a_host_that_is_never_heard_again_is_not_kept_in_mind():
     quarantine, beats = (
         Quarantine(),
-        [Heartbeat("", codec.pack(HeartbeatMessage(f"w{number}", "1", 1, 1))) for number in range(1000)],
+        [
+            Heartbeat("", codec.pack(HeartbeatMessage(f"w{number}", "1", 1, 1)))
+            for number in range(1000)
+        ],
     )
     for at_ms, heartbeat in enumerate(beats):
         quarantine.put(heartbeat, at_ms)

@@ -1,4 +1,5 @@
-"""Gangs of several slices: what is admitted, what a plan must keep to, and that a loss restarts all of them.
+"""Gangs of several slices: what is admitted, what a plan must keep to, and that a loss restarts all
+of them.
 
 docs/design/semantics.md#coscheduling.
 """

@@ -1,4 +1,6 @@
-"""A snapshot equals the ledger, however it is split; damaged or too new ones are refused with a reason."""
+"""A snapshot equals the ledger, however it is split; damaged or too new ones are refused with a
+reason.
+"""
 
 import msgspec
 import pytest
@@ -31,9 +33,18 @@ from iris_state.snapshots.compacted import CompactedTasks, encoder, is_compacted
 
 
 def job(number: int, name: str, replicas: int = 2, parent: int = 0) -> JobAdmitted:
-    spec = JobSpec(name=name, command=("true",), replicas=replicas, resources=ResourceRequest(cpu_millis=100))
+    spec = JobSpec(
+        name=name, command=("true",), replicas=replicas, resources=ResourceRequest(cpu_millis=100)
+    )
     return JobAdmitted(
-        number, name, spec, "ann", 10 + number, 10 + (parent or number), parent, idempotency_key=f"k{number}"
+        number,
+        name,
+        spec,
+        "ann",
+        10 + number,
+        10 + (parent or number),
+        parent,
+        idempotency_key=f"k{number}",
     )
 
 
@@ -99,8 +110,12 @@ class Story:
 @pytest.fixture
 def story() -> Story:
     story = Story()
-    story.tell(HOST, job(1, "/a"), *done(1, 0), *done(1, 1), JobMoved(1, JobState.SUCCEEDED, Cause.EXITED))
-    story.tell(job(2, "/b", 3), *done(2, 0), *requeued(2, 1), job(3, "/b/c", 1, parent=2), *requeued(3, 0))
+    story.tell(
+        HOST, job(1, "/a"), *done(1, 0), *done(1, 1), JobMoved(1, JobState.SUCCEEDED, Cause.EXITED)
+    )
+    story.tell(
+        job(2, "/b", 3), *done(2, 0), *requeued(2, 1), job(3, "/b/c", 1, parent=2), *requeued(3, 0)
+    )
     return story
 
 
@@ -136,14 +151,23 @@ def test_what_is_cut_is_what_is_restored(story):
 
 
 def test_a_host_avoided_by_one_task_leaves_nothing_when_forgotten(story):
-    lost = WorkerRegistered("w1", "i1", {"zone": "a"}, Amount(4000)), WorkerMoved("w1", WorkerState.LOST, "gone")
+    lost = (
+        WorkerRegistered("w1", "i1", {"zone": "a"}, Amount(4000)),
+        WorkerMoved("w1", WorkerState.LOST, "gone"),
+    )
     story.tell(*lost, Avoided(2, 2, "w1", 10_000), WorkerForgotten("w1"))
-    assert restored(snapshot.cut(story.ledger, 7, story.at_ms)).avoided == story.ledger.avoided == {}
+    assert (
+        restored(snapshot.cut(story.ledger, 7, story.at_ms)).avoided == story.ledger.avoided == {}
+    )
 
 
 def test_a_waiting_task_keeps_the_place_of_an_attempt_being_stopped(story):
     again = restored(snapshot.cut(story.ledger, 7, story.at_ms))
-    assert again.presence["w0"].open.keys() == story.ledger.presence["w0"].open.keys() == {(2, 1, 0), (3, 0, 0)}
+    assert (
+        again.presence["w0"].open.keys()
+        == story.ledger.presence["w0"].open.keys()
+        == {(2, 1, 0), (3, 0, 0)}
+    )
 
 
 def test_what_changes_while_a_snapshot_is_cut_is_in_it(story):
@@ -184,7 +208,9 @@ def test_a_finished_job_is_kept_as_bytes_and_read_like_any_other(story):
 def test_a_snapshot_of_another_version_is_refused(story, version):
     data = bytearray(snapshot.cut(story.ledger, 7, story.at_ms))
     data[8] = version
-    with pytest.raises(snapshot.OtherVersion, match=f"version {version}, this release knows {snapshot.VERSION}"):
+    with pytest.raises(
+        snapshot.OtherVersion, match=f"version {version}, this release knows {snapshot.VERSION}"
+    ):
         snapshot.read(bytes(data))
 
 
@@ -209,7 +235,9 @@ def test_names_say_where_a_snapshot_stands():
 
 
 def test_a_finished_task_costs_less_than_a_kilobyte(story):
-    story.tell(job(9, "/many", 1000), *(change for index in range(1000) for change in done(9, index)))
+    story.tell(
+        job(9, "/many", 1000), *(change for index in range(1000) for change in done(9, index))
+    )
     story.tell(JobMoved(9, JobState.SUCCEEDED, Cause.EXITED))
     tasks = story.ledger.jobs[9].tasks
     assert isinstance(tasks, CompactedTasks)

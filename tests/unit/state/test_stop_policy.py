@@ -1,4 +1,5 @@
-"""How a task is stopped: by its job's signal, and KILL after its job's grace period, for every cause alike.
+"""How a task is stopped: by its job's signal, and KILL after its job's grace period, for every
+cause alike.
 
 docs/design/semantics.md#tasks-and-attempts.
 """
@@ -65,7 +66,10 @@ def test_a_scheduler_expects_the_end_as_much_later(script):
         cancel /a
         cancel /b
     """)
-    late = {hold.ref.job: hold.stopping_ms - script.world.now_ms for hold in script.world.snapshot().holds}
+    late = {
+        hold.ref.job: hold.stopping_ms - script.world.now_ms
+        for hold in script.world.snapshot().holds
+    }
     assert late == {1: 60_000, 2: 0}
 
 
@@ -81,7 +85,9 @@ def test_the_signal_is_told_with_the_task(script):
 
 
 def test_an_end_that_is_overdue_is_not_said_to_come(script):
-    """Of a host that had died it said for half a minute that its task would be killed at a time in the past."""
+    """Of a host that had died it said for half a minute that its task would be killed at a time in
+    the past.
+    """
     script.play("""
         worker w0
         submit /a grace=5 timeout=30 notice=USR1@3
@@ -93,5 +99,7 @@ def test_an_end_that_is_overdue_is_not_said_to_come(script):
     assert "it is killed at 1970-01-01 00:" in words
     script.play("wait 10")
     overdue = script.world.query("task", task="/a/0")["note"]
-    assert overdue.startswith("told to stop: ran longer than 30 s; its end was due at 1970-01-01 00:")
+    assert overdue.startswith(
+        "told to stop: ran longer than 30 s; its end was due at 1970-01-01 00:"
+    )
     assert overdue.endswith("its worker has not reported it")

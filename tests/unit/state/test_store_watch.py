@@ -11,7 +11,12 @@ from iris_state.store_watch import StoreWatch
 from tests.support.memory import Memory
 
 JOURNAL = StoreStanding(
-    bytes=5, wanted=3, declared=3, current=2, servers={"n0": True, "n1": False}, notes={LAST_BACKUP: "7000"}
+    bytes=5,
+    wanted=3,
+    declared=3,
+    current=2,
+    servers={"n0": True, "n1": False},
+    notes={LAST_BACKUP: "7000"},
 )
 LOGS = StoreStanding(bytes=9, limit_bytes=10, wanted=3, declared=1, servers={"n1": True})
 
@@ -20,7 +25,10 @@ def scraped(collector: StoreCollector) -> dict[str, float]:
     registry = CollectorRegistry()
     registry.register(collector)
     lines = generate_latest(registry).decode().splitlines()
-    return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))}
+    return {
+        name: float(value)
+        for name, value in (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
+    }
 
 
 def test_copies_bytes_servers_and_the_last_backup_are_shown() -> None:

@@ -1,4 +1,5 @@
-"""Tasks that shared a host with one that kills its hosts: suspects start alone, bystanders get their attempts back.
+"""Tasks that shared a host with one that kills its hosts: suspects start alone, bystanders get
+their attempts back.
 
 docs/adr/0059-restart-suspects-alone.md.
 """

@@ -1,4 +1,6 @@
-"""The keys that sign tokens of tasks: one set, kept by every leader. docs/adr/0040-tokens-of-attempts.md."""
+"""The keys that sign tokens of tasks: one set, kept by every leader.
+docs/adr/0040-tokens-of-attempts.md.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -114,7 +116,9 @@ async def test_a_leader_that_misses_the_keys_of_an_earlier_one_says_so(
     assert ("tokens of tasks that run are refused" in caplog.text) is has_jobs
 
 
-async def test_a_leader_signs_with_the_stored_keys_and_logs_none_of_them(caplog: pytest.LogCaptureFixture):
+async def test_a_leader_signs_with_the_stored_keys_and_logs_none_of_them(
+    caplog: pytest.LogCaptureFixture,
+):
     house = House(Memory())
     with caplog.at_level("DEBUG"):
         house.lead()

@@ -35,7 +35,9 @@ READABLE = {
 
 @dataclass
 class Story:
-    """/a of ann runs on w0, with a child and a grandchild; beside it are another job of hers and one of bob's."""
+    """/a of ann runs on w0, with a child and a grandchild; beside it are another job of hers and
+    one of bob's.
+    """
 
     world: World
     task: Caller
@@ -44,7 +46,9 @@ class Story:
     def asks(self, what: str, **arguments: Any) -> str:
         """The status of an answer; a view is asked with the arguments that it has."""
         has = KINDS[what].__struct_encode_fields__
-        query = Query(what, {name: value for name, value in arguments.items() if name in has}, self.task)
+        query = Query(
+            what, {name: value for name, value in arguments.items() if name in has}, self.task
+        )
         return codec.unpack(answer(self.world.ledger, query, 1), Answer).status
 
     def submits(self, name: str, **fields: Any) -> str:
@@ -127,7 +131,9 @@ def test_a_task_submits_children_of_its_own_job_as_its_user(story: Story):
     assert story.submits("/a/new") == "created"
     assert story.submits("/a/new/below") == "created"
     assert story.submits("/a/b/new", if_exists="replace", user="ann") == "created"
-    assert {story.world.ledger.find_job(f"/a/{name}").user for name in ("new", "new/below", "b/new")} == {"ann"}
+    assert {
+        story.world.ledger.find_job(f"/a/{name}").user for name in ("new", "new/below", "b/new")
+    } == {"ann"}
 
 
 def test_a_child_gets_at_best_the_band_of_its_parent(story: Story):
@@ -166,7 +172,12 @@ def test_a_task_is_no_operator_and_deploys_nothing(story: Story):
     assert story.world.admin("drain", "w0", story.task).status == "forbidden"
     assert story.world.admin("set_quota", "ann", story.task).status == "forbidden"
     deploy = DeployCommand(
-        "create", "chat", story.task, "r1", 1, DeploymentSpec(name="chat", template=RouteTemplate(command=("true",)))
+        "create",
+        "chat",
+        story.task,
+        "r1",
+        1,
+        DeploymentSpec(name="chat", template=RouteTemplate(command=("true",))),
     )
     assert story.world.command(CMD_DEPLOY, deploy).status == "forbidden"
 
@@ -222,7 +233,9 @@ def test_a_new_leader_renews_all_tokens_at_once(story: Story):
     story.world.hosts["w0"].orders.clear()
     story.world.machine.ledger.presence["w0"].renew_ms = 0
     story.world.heartbeat("w0")
-    assert [grant.job for order in story.world.hosts["w0"].orders for grant in order.renewals] == [1]
+    assert [grant.job for order in story.world.hosts["w0"].orders for grant in order.renewals] == [
+        1
+    ]
 
 
 def test_no_key_is_in_a_commit_or_a_snapshot(story: Story):
@@ -230,7 +243,12 @@ def test_no_key_is_in_a_commit_or_a_snapshot(story: Story):
     assert all(KEY.secret not in commit for _, commit in world.commits)
     grants = [template.grant for order in world.hosts["w0"].orders for template in order.templates]
     assert grants
-    assert all(grant.key not in commit for grant in grants if grant is not None for _, commit in world.commits)
+    assert all(
+        grant.key not in commit
+        for grant in grants
+        if grant is not None
+        for _, commit in world.commits
+    )
 
 
 def test_without_keys_orders_go_out_without_tokens():

@@ -1,4 +1,6 @@
-"""Timeouts set by a job's owner. docs/design/semantics.md#jobs, docs/design/semantics.md#tasks-and-attempts."""
+"""Timeouts set by a job's owner. docs/design/semantics.md#jobs,
+docs/design/semantics.md#tasks-and-attempts.
+"""
 
 
 def test_a_task_that_runs_longer_than_its_timeout_is_killed(script):

@@ -21,7 +21,8 @@ RACK = """
 """
 
 
-# ── what provably never started ─────────────────────────────────────────────────────────────────────────────────
+# ── what provably never started
+# ─────────────────────────────────────────────────────────────────────────────────
 
 
 def test_an_order_that_nobody_heard_ends_at_once_and_is_placed_elsewhere(script):
@@ -58,7 +59,9 @@ def test_what_a_stopping_worker_refuses_has_ended_at_once(script):
 
 
 def test_an_order_that_expired_unread_has_ended_with_the_next_heartbeat(script):
-    """The host heartbeats and is deaf: nothing of this attempt can ever start there, and its task waits no longer."""
+    """The host heartbeats and is deaf: nothing of this attempt can ever start there, and its task
+    waits no longer.
+    """
     script.play(TWO)
     script.play("""
         orders w0 held
@@ -134,7 +137,10 @@ def test_an_order_tells_its_time_by_the_clock_of_its_host():
     script.play(TWO)
     world = script.world
     world.step(
-        Heartbeat(subjects.heartbeat("w0"), codec.pack(HeartbeatMessage("w0", "1", 1, at_ms=5, monotonic_ms=77_000)))
+        Heartbeat(
+            subjects.heartbeat("w0"),
+            codec.pack(HeartbeatMessage("w0", "1", 1, at_ms=5, monotonic_ms=77_000)),
+        )
     )
     world.now_ms += 1_500
     script.play("place /a/0 w0")
@@ -199,7 +205,8 @@ def test_a_leader_begins_nothing_on_a_host_whose_clock_it_does_not_know(script):
     assert world.hosts["w0"].orders[-1].expires_ms
 
 
-# ── hosts that orders do not reach ──────────────────────────────────────────────────────────────────────────────
+# ── hosts that orders do not reach
+# ──────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_host_that_orders_do_not_reach_is_degraded_until_one_does(script):
@@ -287,7 +294,8 @@ def test_a_new_leader_does_not_take_an_unreachable_host_for_healed(script):
     """)
 
 
-# ── workers that stop in order ──────────────────────────────────────────────────────────────────────────────────
+# ── workers that stop in order
+# ──────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_worker_that_stops_takes_nothing_new_and_then_is_gone(script):
@@ -337,7 +345,8 @@ def test_a_stopped_worker_that_was_not_drained_is_healthy_when_back(script):
     """)
 
 
-# ── ends that nobody confirms ───────────────────────────────────────────────────────────────────────────────────
+# ── ends that nobody confirms
+# ───────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_session_of_one_holds_its_place_while_terminating(script):
@@ -364,7 +373,9 @@ def test_a_session_of_one_holds_its_place_while_terminating(script):
 
 
 def test_the_clock_of_terminating_begins_when_the_kernel_was_told_to_stop(script):
-    """A task that waits for its last attempt to stop is pending; cancelled then, it is terminating."""
+    """A task that waits for its last attempt to stop is pending; cancelled then, it is
+    terminating.
+    """
     script.play("""
         worker w0
         submit /low band=batch
@@ -391,7 +402,9 @@ def test_a_snapshot_keeps_the_clock_of_terminating_and_that_it_has_run_out(scrip
 
     def restored() -> Machine:
         machine, other = script.world.machine, Machine(script.world.policy, "other")
-        other.restore(snapshot.read(snapshot.cut(machine.ledger, machine.sequence, machine.last_ms)))
+        other.restore(
+            snapshot.read(snapshot.cut(machine.ledger, machine.sequence, machine.last_ms))
+        )
         return other
 
     script.play("""
@@ -403,13 +416,20 @@ def test_a_snapshot_keeps_the_clock_of_terminating_and_that_it_has_run_out(scrip
         cancel /a
     """)
     line = SessionStatus.TERMINATING
-    assert list(restored().ledger.timeouts[line].items()) == list(script.world.ledger.timeouts[line].items()) != []
+    assert (
+        list(restored().ledger.timeouts[line].items())
+        == list(script.world.ledger.timeouts[line].items())
+        != []
+    )
     script.play("wait 121")
     assert not restored().ledger.timeouts[line]
-    assert restored().ledger.session_status(restored().ledger.jobs[1], 0) is SessionStatus.TERMINATED
+    assert (
+        restored().ledger.session_status(restored().ledger.jobs[1], 0) is SessionStatus.TERMINATED
+    )
 
 
-# ── hosts that are gone for good ────────────────────────────────────────────────────────────────────────────────
+# ── hosts that are gone for good
+# ────────────────────────────────────────────────────────────────────────────────
 
 
 def test_only_a_lost_worker_is_forgotten(script):
@@ -456,7 +476,9 @@ def test_a_worker_that_is_lost_for_long_is_forgotten_unless_it_was_drained():
 
 
 def test_a_new_leader_places_nothing_on_a_host_it_has_not_heard_of():
-    """A cluster that starts again with fewer hosts does not wait for those that are not there any more."""
+    """A cluster that starts again with fewer hosts does not wait for those that are not there any
+    more.
+    """
     script = Script()
     script.play("""
         worker w0
@@ -487,7 +509,11 @@ def test_no_lost_draining_or_degraded_host_counts_as_free(script):
 
     def free() -> tuple[int, bool, int]:
         [found] = script.world.query("slices")["items"]
-        return found["free_workers"], found["whole_free"], script.world.query("overview")["capacity"]["chips"]
+        return (
+            found["free_workers"],
+            found["whole_free"],
+            script.world.query("overview")["capacity"]["chips"],
+        )
 
     assert free() == (4, True, 16)
     script.play("lose w0")

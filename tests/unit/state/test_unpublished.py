@@ -1,4 +1,6 @@
-"""Events that may be unpublished: a new leader publishes all of them, or reports that some are missing."""
+"""Events that may be unpublished: a new leader publishes all of them, or reports that some are
+missing.
+"""
 
 import pytest
 
@@ -13,7 +15,11 @@ from iris_state.replication.unpublished import UnpublishedEvents
 def facts():
     """What the admission of a job of two tasks makes: three events."""
     ledger = Ledger()
-    apply(ledger, JobAdmitted(1, "/a", JobSpec(name="/a", command=("true",), replicas=2), "ann", 1, 1), 1)
+    apply(
+        ledger,
+        JobAdmitted(1, "/a", JobSpec(name="/a", command=("true",), replicas=2), "ann", 1, 1),
+        1,
+    )
     return ledger.facts
 
 
@@ -37,12 +43,16 @@ def test_what_stands_behind_the_last_event_told_is_worded(few):
 
 
 def test_events_that_fell_back_into_a_commit_let_go_are_missed(few):
-    """The stream forgot the end of a commit in a crash: its last two events would never have been told again."""
+    """The stream forgot the end of a commit in a crash: its last two events would never have been
+    told again.
+    """
     assert few.behind("2.0") is None
 
 
 def test_events_that_fell_back_into_a_commit_of_the_snapshot_are_missed():
-    """Between the look at the stream and the take-over it forgot an event that the snapshot takes for told."""
+    """Between the look at the stream and the take-over it forgot an event that the snapshot takes
+    for told.
+    """
     recovered = UnpublishedEvents(10, "5.3")
     assert ids(recovered.behind("5.3")) == []
     assert recovered.behind("5.2") is None

@@ -1,4 +1,5 @@
-"""A job is changed while it waits or runs: band, timeout, limits, retries, labels; with every check of a submission.
+"""A job is changed while it waits or runs: band, timeout, limits, retries, labels; with every check
+of a submission.
 
 docs/adr/0084-a-job-is-changed-in-place.md.
 """
@@ -68,7 +69,9 @@ def test_a_band_below_the_limit_of_today_does_not_stop_other_changes(script: Scr
         ("labels", {"": "x"}, ""),
     ],
 )
-def test_what_may_not_be_changed_is_refused_field_by_field(script: Script, field: str, value: Any, hint: str) -> None:
+def test_what_may_not_be_changed_is_refused_field_by_field(
+    script: Script, field: str, value: Any, hint: str
+) -> None:
     script.play("submit /a")
     answer = script.world.amend("/a", patch=codec.to_json({field: value, "band": "batch"}))
     (mistake,) = json.loads(answer.body)["errors"]
@@ -143,7 +146,9 @@ def test_what_starts_later_has_the_new_timeout_in_its_template(script: Script) -
         update /a timeout_s=600
         schedule
     """)
-    (template,) = [template for order in script.world.hosts["w0"].orders for template in order.templates]
+    (template,) = [
+        template for order in script.world.hosts["w0"].orders for template in order.templates
+    ]
     assert template.timeout_ms == 600_000
 
 
@@ -295,7 +300,9 @@ def test_hold_with_stop_requeues_what_runs_without_a_charge(script: Script) -> N
         release /a user=mia
         queue                             -> /a/0 /a/1 /a/2
     """)
-    (entry, *_) = [one for one in script.world.query("audit", limit=10)["items"] if one["action"] == "hold"]
+    (entry, *_) = [
+        one for one in script.world.query("audit", limit=10)["items"] if one["action"] == "hold"
+    ]
     assert entry["detail"] == "data; what runs is stopped"
 
 

@@ -1,4 +1,6 @@
-"""What attempts use: the newest heartbeat says it of those that run, the report of an end of the others."""
+"""What attempts use: the newest heartbeat says it of those that run, the report of an end of the
+others.
+"""
 
 from iris_core import codec, subjects
 from iris_core.messages.state_worker import Ended, HeartbeatMessage, LiveUsage, Stage, TaskUsage
@@ -6,7 +8,14 @@ from iris_core.states import Cause, KernelStatus
 from iris_state.inputs.kinds import Heartbeat
 
 MIB = 1 << 20
-SHOWN = ("cpu_ms", "rss_bytes", "peak_rss_bytes", "read_bytes", "written_bytes", "memory_limit_reached_bytes")
+SHOWN = (
+    "cpu_ms",
+    "rss_bytes",
+    "peak_rss_bytes",
+    "read_bytes",
+    "written_bytes",
+    "memory_limit_reached_bytes",
+)
 
 
 def running(script):
@@ -30,7 +39,9 @@ def test_a_running_attempt_shows_what_its_hosts_newest_heartbeat_says(script):
     for sequence, cpu_ms in ((90, 10), (91, 20)):
         live = LiveUsage(ref, TaskUsage(cpu_ms, 3, 4), 5 * MIB, 6 * MIB)
         stages = tuple(script.world.hosts["w0"].believes.values())
-        heartbeat = HeartbeatMessage("w0", "1", sequence, script.world.now_ms, stages, usage=(live,))
+        heartbeat = HeartbeatMessage(
+            "w0", "1", sequence, script.world.now_ms, stages, usage=(live,)
+        )
         script.world.step(Heartbeat(subjects.heartbeat("w0"), codec.pack(heartbeat)))
     assert attempt(script) == [20, 5 * MIB, 6 * MIB, 3, 4, None]
     assert script.world.query("attempts", task="/a/0")["items"][0]["rss_bytes"] == 5 * MIB
@@ -46,9 +57,21 @@ def test_an_attempt_that_has_ended_shows_what_it_has_used(script):
 
 def test_why_suggests_more_memory_for_a_task_that_reached_its_limit(script):
     ref = running(script)
-    ended = Ended(Cause.EXITED, None, 9, "memory limit", peak_rss_bytes=511 * MIB, usage=TaskUsage(1, 0, 0, 512 * MIB))
+    ended = Ended(
+        Cause.EXITED,
+        None,
+        9,
+        "memory limit",
+        peak_rss_bytes=511 * MIB,
+        usage=TaskUsage(1, 0, 0, 512 * MIB),
+    )
     script.world.say("w0", Stage(ref, KernelStatus.TERMINATED, script.world.now_ms, ended))
-    short = {"task": "/a/0", "limit_bytes": 512 * MIB, "peak_bytes": 511 * MIB, "suggested_bytes": 1024 * MIB}
+    short = {
+        "task": "/a/0",
+        "limit_bytes": 512 * MIB,
+        "peak_bytes": 511 * MIB,
+        "suggested_bytes": 1024 * MIB,
+    }
     for asked in ({"task": "/a/0"}, {"job": "/a"}):
         assert script.world.query("why", **asked)["out_of_memory"] == short
     assert attempt(script)[-1] == 512 * MIB

@@ -25,7 +25,9 @@ def sums(script, caller: Caller | None = None, **query: object) -> dict[str, dic
     found = {}
     for row in script.world.query("usage", **query)["items"]:
         parts = {"useful": row["useful"], "running": row["running"], **row["lost"]}
-        found[row[by]] = {name: used["cpu_seconds"] for name, used in parts.items() if used["attempts"]}
+        found[row[by]] = {
+            name: used["cpu_seconds"] for name, used in parts.items() if used["attempts"]
+        }
     return found
 
 

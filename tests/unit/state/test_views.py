@@ -53,7 +53,11 @@ def test_tasks_are_listed_by_index_and_filtered(script):
         schedule
     """)
     assert [task["index"] for task in items(script, "tasks", job="/a")] == [0, 1, 2, 3, 4]
-    assert [task["index"] for task in items(script, "tasks", job="j1", state="pending")] == [2, 3, 4]
+    assert [task["index"] for task in items(script, "tasks", job="j1", state="pending")] == [
+        2,
+        3,
+        4,
+    ]
 
 
 def test_the_queue_is_paged_by_its_key(script):
@@ -98,12 +102,18 @@ def test_workers_and_slices(script):
     assert [worker["id"] for worker in found["workers"]] == ["s0", "s1"]
     assert (found["free_workers"], found["whole_free"]) == (1, False)
     worker = script.world.query("worker", id="s1")
-    assert (worker["committed"]["cpu_millis"], worker["tasks"], worker["building"]) == (1000, ["/a/0"], 1)
+    assert (worker["committed"]["cpu_millis"], worker["tasks"], worker["building"]) == (
+        1000,
+        ["/a/0"],
+        1,
+    )
     assert worker["registered_at"] <= worker["last_heartbeat_at"]
 
 
 def test_a_new_leader_says_since_when_a_host_is_lost(script):
-    """It counted from the snapshot that it had loaded, so that a dead host seemed to have been heard of lately."""
+    """It counted from the snapshot that it had loaded, so that a dead host seemed to have been
+    heard of lately.
+    """
     script.play("""
         worker w0 cpu=4
         lose w0
@@ -111,7 +121,9 @@ def test_a_new_leader_says_since_when_a_host_is_lost(script):
     shown = script.world.query("worker", id="w0")["last_heartbeat_at"]
     script.play("wait 600")
     loaded = Ledger()
-    snapshot.restore(loaded, snapshot.read(snapshot.cut(script.world.ledger, 1, script.world.now_ms)))
+    snapshot.restore(
+        loaded, snapshot.read(snapshot.cut(script.world.ledger, 1, script.world.now_ms))
+    )
     for ledger in (script.world.ledger, loaded, script.world.replayed().ledger):
         assert to_builtins(worker_view(ledger, ledger.workers["w0"]))["last_heartbeat_at"] == shown
 
@@ -241,14 +253,27 @@ def test_a_task_shows_all_its_attempts(script):
         schedule
     """)
     first, second = script.world.query("attempts", task="j1/0")["items"]
-    assert (first["state"], first["cause"], first["initiator"], first["exit_code"]) == ("failed", "failed", "worker", 4)
-    assert (first["failure_count"], first["charged_to"], first["open"]) == ([0, 1], "failure", False)
+    assert (first["state"], first["cause"], first["initiator"], first["exit_code"]) == (
+        "failed",
+        "failed",
+        "worker",
+        4,
+    )
+    assert (first["failure_count"], first["charged_to"], first["open"]) == (
+        [0, 1],
+        "failure",
+        False,
+    )
     assert (second["state"], second["stage"], second["open"]) == ("assigned", "scheduled", True)
 
 
-@pytest.mark.parametrize("number", ["\u00b2", "\u0662", "9" * 5000], ids=["superscript", "arabic", "endless"])
+@pytest.mark.parametrize(
+    "number", ["\u00b2", "\u0662", "9" * 5000], ids=["superscript", "arabic", "endless"]
+)
 def test_a_number_that_is_none_is_not_found_and_ends_nobody(script, number):
-    """Whoever may ask could end each leader in turn by asking for job j and a digit that counts nothing."""
+    """Whoever may ask could end each leader in turn by asking for job j and a digit that counts
+    nothing.
+    """
     script.play("submit /a")
     world = script.world
     assert world.query("session", id=f"j{number}") is None
@@ -272,13 +297,18 @@ def test_the_last_hour_counts_what_was_placed_and_ended_in_each_minute(script):
         /a/1 exit 1  -> FAILED
     """)
     rows = script.world.query("last_hour")["minutes"]
-    assert [(row["placed"], row["succeeded"], row["others"]) for row in rows] == [(2, 1, 0), (0, 0, 1)]
+    assert [(row["placed"], row["succeeded"], row["others"]) for row in rows] == [
+        (2, 1, 0),
+        (0, 0, 1),
+    ]
     assert (rows[0]["waited_ms"], rows[0]["longest_ms"]) == (180_000, 90_000)
     assert rows[1]["number"] == rows[0]["number"] + 1
 
 
 def held_millis(script, **worker):
-    """Cores held, in thousandths, from each minute on in which that changed, and now; minutes from the first one on."""
+    """Cores held, in thousandths, from each minute on in which that changed, and now; minutes from
+    the first one on.
+    """
     rows = script.world.query("last_hour", **worker)["held"]
     assert len({(row["capacity"]["cpu_millis"]) for row in rows}) == 1
     return [(row["number"] - rows[0]["number"], row["committed"]["cpu_millis"]) for row in rows]
@@ -310,7 +340,9 @@ def test_the_last_hour_has_what_hosts_held_from_each_change_on(script):
 
 
 def test_a_host_that_registers_again_keeps_an_hour_of_what_it_held(script):
-    script.play("worker w0 cpu=4\nwait 60\nsubmit /a cpu=3\nplace /a/0 w0\n/a/0 run\nwait 60\n/a/0 exit 0\nwait 60")
+    script.play(
+        "worker w0 cpu=4\nwait 60\nsubmit /a cpu=3\nplace /a/0 w0\n/a/0 run\nwait 60\n/a/0 exit 0\nwait 60"
+    )
     script.play("submit /b cpu=9\nrestart w0")
     assert [held for _, held in held_millis(script, worker="w0")] == [3000, 0, 0]
     script.play("wait 4000\nsubmit /c cpu=9")

@@ -6,14 +6,22 @@
     ended 1-0-0 0
     tell                 -> 1-0-0 PREPARING, 1-0-0 RUNNING, 1-0-0 TERMINATED cancelled 0
 
-Attempts are job-index-attempt; job 2 has a bundle; `launch` is asked after every line. Each requests one processor of
-two.
+Attempts are job-index-attempt; job 2 has a bundle; `launch` is asked after every line. Each
+requests one processor of two.
 """
 
 from __future__ import annotations
 
 from iris_core.messages.message import AttemptRef
-from iris_core.messages.state_worker import Chain, Ended, Order, ReportTaken, Stage, Stop, TaskTemplate
+from iris_core.messages.state_worker import (
+    Chain,
+    Ended,
+    Order,
+    ReportTaken,
+    Stage,
+    Stop,
+    TaskTemplate,
+)
 from iris_core.spec.resources import Amount, ResourceRequest
 from iris_core.states import Cause, KernelStatus
 from iris_worker.agent.agent import Agent
@@ -66,11 +74,18 @@ class Story:
         return found
 
     def _order(
-        self, incarnation: str = SELF, epoch: int = 1, chains: tuple[Chain, ...] = (), **parts: tuple[AttemptRef, ...]
+        self,
+        incarnation: str = SELF,
+        epoch: int = 1,
+        chains: tuple[Chain, ...] = (),
+        **parts: tuple[AttemptRef, ...],
     ) -> list[str]:
         jobs = {ref.job for refs in parts.values() for ref in refs}
         bundle = {2: "ab" * 32}
-        templates = [TaskTemplate(j, f"/j{j}", ("true",), {}, 1, ResourceRequest(), "", bundle.get(j)) for j in jobs]
+        templates = [
+            TaskTemplate(j, f"/j{j}", ("true",), {}, 1, ResourceRequest(), "", bundle.get(j))
+            for j in jobs
+        ]
         stop = tuple(Stop(ref, 1000) for ref in parts.pop("stop", ()))
         taken, todo = self.agent.on_order(
             Order(incarnation, epoch, tuple(templates), stop=stop, chains=chains, **parts), 0
@@ -117,7 +132,9 @@ class Story:
         return [*map(instruction, self.agent.on_prepared(ref_of(ref), 0))]
 
     def on_unprepared(self, ref: str) -> list[str]:
-        return [*map(instruction, self.agent.on_unprepared(ref_of(ref), Ended(Cause.INFRASTRUCTURE), 0))]
+        return [
+            *map(instruction, self.agent.on_unprepared(ref_of(ref), Ended(Cause.INFRASTRUCTURE), 0))
+        ]
 
     def on_started(self, ref: str) -> list[str]:
         self.agent.on_started(ref_of(ref), 0)

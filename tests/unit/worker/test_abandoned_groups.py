@@ -7,7 +7,14 @@ from contextlib import contextmanager
 from math import inf
 from pathlib import Path
 
-from iris_worker.launcher.cgroups.abandoned import AT_ONCE, find, hold, hold_again, remove, remove_tokens
+from iris_worker.launcher.cgroups.abandoned import (
+    AT_ONCE,
+    find,
+    hold,
+    hold_again,
+    remove,
+    remove_tokens,
+)
 
 
 def test_groups_are_removed_unless_their_launcher_lives(tmp_path: Path):
@@ -59,7 +66,14 @@ def test_a_lock_that_was_not_free_is_taken_later(tmp_path: Path):
 
 
 def test_only_directories_of_launchers_are_found(tmp_path: Path):
-    for name in ("iris-fe00-1a", "iris-test", "iris-fe00-1a.scope", "iris-1-", "init", "docker-1-2"):
+    for name in (
+        "iris-fe00-1a",
+        "iris-test",
+        "iris-fe00-1a.scope",
+        "iris-1-",
+        "init",
+        "docker-1-2",
+    ):
         (tmp_path / name).mkdir()
     assert find([str(tmp_path)]) == [f"{tmp_path}/iris-fe00-1a"]
 

@@ -1,4 +1,6 @@
-"""Stories of the worker's agent: the reply, the actions and the reports that follow each order and event."""
+"""Stories of the worker's agent: the reply, the actions and the reports that follow each order and
+event.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iris_core.messages.message import AttemptRef
-from iris_core.messages.state_worker import Ended, Order, ReportTaken, Stage, Stop, TaskGrant, TaskTemplate
+from iris_core.messages.state_worker import (
+    Ended,
+    Order,
+    ReportTaken,
+    Stage,
+    Stop,
+    TaskGrant,
+    TaskTemplate,
+)
 from iris_core.spec.jobs import Calls, Environment
 from iris_core.spec.resources import ResourceRequest
 from iris_core.states import Cause, KernelStatus
@@ -343,14 +353,19 @@ def test_an_order_without_a_template_fails_that_attempt_only(story: Story):
     """)
 
 
-# ── whatever the network does to orders ─────────────────────────────────────────────────────────────────────────
+# ── whatever the network does to orders
+# ─────────────────────────────────────────────────────────────────────────
 
 refs = st.builds(AttemptRef, st.just(1), st.integers(0, 2), st.integers(0, 2))
-words = st.sampled_from(["run", "prepare", "start", "stop", "end", "take", "lose", "doubt", "trust"])
+words = st.sampled_from(
+    ["run", "prepare", "start", "stop", "end", "take", "lose", "doubt", "trust"]
+)
 
 
 @given(st.lists(st.tuples(words, refs), max_size=60))
-def test_no_schedule_of_orders_starts_an_attempt_twice_or_after_its_stop(steps: list[tuple[str, AttemptRef]]):
+def test_no_schedule_of_orders_starts_an_attempt_twice_or_after_its_stop(
+    steps: list[tuple[str, AttemptRef]],
+):
     agent = Agent("me")
     template = TaskTemplate(1, "/t", ("true",), {}, 3, ResourceRequest())
     started: list[AttemptRef] = []
@@ -379,7 +394,9 @@ def test_no_schedule_of_orders_starts_an_attempt_twice_or_after_its_stop(steps: 
 
 
 @given(st.lists(st.tuples(words, refs), max_size=60))
-def test_every_attempt_that_was_ordered_is_told_of_until_its_end_is_taken(steps: list[tuple[str, AttemptRef]]):
+def test_every_attempt_that_was_ordered_is_told_of_until_its_end_is_taken(
+    steps: list[tuple[str, AttemptRef]],
+):
     agent = Agent("me")
     template = TaskTemplate(1, "/t", ("true",), {}, 3, ResourceRequest())
     for word, ref in steps:
@@ -433,7 +450,9 @@ def starts(stages: tuple[Stage, ...]) -> set[AttemptRef]:
 
 def test_a_stop_says_how_long_a_process_serves_on_before_term(story: Story):
     story.play("run 1-0-0 -> taken, launch 1-0-0")
-    _, todo = story.agent.on_order(Order(SELF, 1, stop=(Stop(ref_of("1-0-0"), 30_000, settle_ms=2000),)), 0)
+    _, todo = story.agent.on_order(
+        Order(SELF, 1, stop=(Stop(ref_of("1-0-0"), 30_000, settle_ms=2000),)), 0
+    )
     assert todo == [Kill(ref_of("1-0-0"), 30_000, 2000)]
 
 
@@ -443,8 +462,12 @@ def test_a_worker_that_ends_lets_a_job_serve_on_for_nobody(story: Story):
     assert story.agent.stop_all(1000, 0) == [Kill(ref_of("1-0-0"), 1000)]
 
 
-@pytest.mark.parametrize("told", [(), (Stop(ref_of("7-0-0"), 30_000, settle_ms=2000),)], ids=["by itself", "told"])
-def test_a_worker_that_ends_gives_a_route_settling_time_and_its_grace(story: Story, told: tuple[Stop, ...]):
+@pytest.mark.parametrize(
+    "told", [(), (Stop(ref_of("7-0-0"), 30_000, settle_ms=2000),)], ids=["by itself", "told"]
+)
+def test_a_worker_that_ends_gives_a_route_settling_time_and_its_grace(
+    story: Story, told: tuple[Stop, ...]
+):
     ref, agent = ref_of("7-0-0"), story.agent
     route = TaskTemplate(7, "/chat/r1-1", ("serve",), {}, 1, ResourceRequest(), settle_ms=2000)
     agent.on_order(Order(SELF, 1, (route,), run=(ref,)), 0)
@@ -514,7 +537,9 @@ def test_what_orders_said_of_timeouts_is_forgotten_with_the_attempts(story: Stor
 def preparing() -> tuple[Agent, AttemptRef]:
     """An agent with an attempt that needs an environment and no bundle."""
     agent, ref = Agent("me"), AttemptRef(1, 0, 0)
-    work = TaskTemplate(1, "/t", ("true",), {}, 1, ResourceRequest(), environment=Environment(setup="make"))
+    work = TaskTemplate(
+        1, "/t", ("true",), {}, 1, ResourceRequest(), environment=Environment(setup="make")
+    )
     _, todo = agent.on_order(Order("me", 1, templates=(work,), run=(ref,)), 1)
     assert todo == [Prepare(ref, work)]
     return agent, ref
@@ -524,7 +549,10 @@ def test_a_task_that_is_built_says_so_and_starts_when_it_is_prepared():
     agent, ref = preparing()
     agent.on_detail(ref, "builds", 2)
     assert agent.on_building(ref)
-    assert [(stage.status, stage.detail) for stage in agent.attempts()][-1] == (KernelStatus.PULLING, "builds")
+    assert [(stage.status, stage.detail) for stage in agent.attempts()][-1] == (
+        KernelStatus.PULLING,
+        "builds",
+    )
     assert agent.next_launch() is None
     agent.on_prepared(ref, 3)
     assert agent.next_launch().ref == ref
@@ -593,7 +621,9 @@ def test_a_report_that_an_attempt_is_prepared_does_not_wait(story: Story):
 def calling(*indexes: int) -> Agent:
     """An agent with calls of a map that are about to start."""
     agent, refs = Agent("me"), [AttemptRef(1, index, 0) for index in indexes]
-    calls = Calls(runner="a" * 64, function="b" * 64, segments=("c" * 64,), firsts=(0,), count=len(refs))
+    calls = Calls(
+        runner="a" * 64, function="b" * 64, segments=("c" * 64,), firsts=(0,), count=len(refs)
+    )
     work = TaskTemplate(1, "/t", ("true",), {}, 1, ResourceRequest(), calls=calls)
     agent.on_order(Order("me", 1, templates=(work,), run=tuple(refs)), 1)
     for ref in refs:
@@ -609,7 +639,12 @@ def test_the_start_of_a_call_that_is_alone_waits_for_its_end():
     agent.on_ended(ref, Ended(Cause.EXITED, 0), 3)
     assert not agent.awaits_more()
     assert [stage.status for stage in agent.reports.take()] == [
-        *(KernelStatus.PREPARING, KernelStatus.PULLING, KernelStatus.RUNNING, KernelStatus.TERMINATED)
+        *(
+            KernelStatus.PREPARING,
+            KernelStatus.PULLING,
+            KernelStatus.RUNNING,
+            KernelStatus.TERMINATED,
+        )
     ]
 
 

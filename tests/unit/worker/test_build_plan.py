@@ -92,7 +92,14 @@ def test_only_the_files_it_depends_on_are_given_to_a_build():
 
 
 def test_a_build_sees_the_variables_of_installers_only():
-    env = {"PIP_INDEX_URL": "a", "UV_INDEX": "b", "https_proxy": "c", "NO_PROXY": "d", "SECRET": "e", "PATH": "f"}
+    env = {
+        "PIP_INDEX_URL": "a",
+        "UV_INDEX": "b",
+        "https_proxy": "c",
+        "NO_PROXY": "d",
+        "SECRET": "e",
+        "PATH": "f",
+    }
     assert set(plan_build(structs.replace(JOB, env=env), LISTED, TEXTS, HOST).variables) == {
         "PIP_INDEX_URL",
         "UV_INDEX",
@@ -111,9 +118,13 @@ def ran(tmp_path: Path, wanted: Environment, **programs: str) -> tuple[int, str]
     for name, text in programs.items():
         (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
         (tmp_path / name).chmod(0o755)
-    command = plan_build(JOB, wanted, {"requirements.txt": b"", "uv.lock": b"", "pyproject.toml": b""}, HOST).command
+    command = plan_build(
+        JOB, wanted, {"requirements.txt": b"", "uv.lock": b"", "pyproject.toml": b""}, HOST
+    ).command
     env = {"PATH": str(tmp_path), "VIRTUAL_ENV": "venv"}
-    done = subprocess.run([*command, str(tmp_path)], env=env, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [*command, str(tmp_path)], env=env, capture_output=True, text=True, check=False
+    )
     assert done.stdout == ""
     return done.returncode, done.stderr
 
@@ -125,7 +136,9 @@ def ran(tmp_path: Path, wanted: Environment, **programs: str) -> tuple[int, str]
         (Environment(packages="requirements.txt"), "neither python3 nor uv"),
     ],
 )
-def test_a_host_without_an_interpreter_and_uv_says_so(tmp_path: Path, wanted: Environment, words: str):
+def test_a_host_without_an_interpreter_and_uv_says_so(
+    tmp_path: Path, wanted: Environment, words: str
+):
     code, text = ran(tmp_path, wanted)
     assert (code, words in text) == (127, True)
 
@@ -147,8 +160,13 @@ def test_uv_installs_if_present_else_pip_of_the_host_or_environment(tmp_path: Pa
     assert "python3" not in with_uv.replace("--python python3", "")
     (tmp_path / "uv").unlink()
     _, with_pip = ran(tmp_path, LISTED, python3=python.replace("$OLD", "0"))
-    assert "python3 -m venv --without-pip venv\npython3 -m pip --python venv/bin/python install" in with_pip
-    _, with_old_pip = ran(tmp_path, LISTED, python3=python.replace("$OLD", "1"), python='echo "python $*"')
+    assert (
+        "python3 -m venv --without-pip venv\npython3 -m pip --python venv/bin/python install"
+        in with_pip
+    )
+    _, with_old_pip = ran(
+        tmp_path, LISTED, python3=python.replace("$OLD", "1"), python='echo "python $*"'
+    )
     assert "python3 -m venv venv\npython -m pip install" in with_old_pip
 
 
@@ -156,8 +174,13 @@ def test_the_hosts_interpreter_is_not_taken_for_the_environments(tmp_path: Path)
     command = plan_build(JOB, LISTED, {"requirements.txt": b""}, HOST).command
     (tmp_path / "requirements.txt").touch()
     venv = tmp_path / "venv"
-    env = {"PATH": f"{venv}/bin:{Path(sys.executable).parent}:/usr/bin:/bin", "VIRTUAL_ENV": str(venv)}
-    done = subprocess.run([*command, str(tmp_path)], env=env, capture_output=True, text=True, check=False)
+    env = {
+        "PATH": f"{venv}/bin:{Path(sys.executable).parent}:/usr/bin:/bin",
+        "VIRTUAL_ENV": str(venv),
+    }
+    done = subprocess.run(
+        [*command, str(tmp_path)], env=env, capture_output=True, text=True, check=False
+    )
     assert (done.returncode, "is built" in done.stderr) == (0, True), done.stderr
 
 

@@ -1,4 +1,6 @@
-"""Unpacking of bundles: valid archives are reproduced, invalid ones write nothing outside the directory."""
+"""Unpacking of bundles: valid archives are reproduced, invalid ones write nothing outside the
+directory.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,9 @@ def special(kind: bytes, **fields: object) -> bytes:
     return buffer.getvalue()
 
 
-def zipped(*members: tuple[str, bytes], mode: int = 0o755, method: int = zipfile.ZIP_DEFLATED) -> bytes:
+def zipped(
+    *members: tuple[str, bytes], mode: int = 0o755, method: int = zipfile.ZIP_DEFLATED
+) -> bytes:
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", method) as archive:
         for name, content in members:
@@ -111,7 +115,9 @@ def test_files_may_be_executable_but_nothing_more(tmp_path: Path):
         pytest.param(lambda: zipped(("x", b"\0" * (1 << 19))), id="zip bomb"),
         pytest.param(lambda: zipped(("../x", b"")), id="zip up"),
         pytest.param(lambda: zipped(("x", b"/etc"), mode=stat.S_IFLNK | 0o777), id="zip link out"),
-        pytest.param(lambda: zipped(*((str(n), b"") for n in range(51))), id="zip of too many entries"),
+        pytest.param(
+            lambda: zipped(*((str(n), b"") for n in range(51))), id="zip of too many entries"
+        ),
         pytest.param(lambda: tar(("a/" * 64 + "b", b"")), id="too deep"),
         pytest.param(lambda: b"", id="nothing"),
         pytest.param(lambda: b"\x1f\x8b broken", id="broken gzip"),
@@ -129,11 +135,16 @@ def test_hostile_and_broken_archives_are_refused(tmp_path: Path, make: Callable[
 
 
 @pytest.mark.parametrize(
-    ("kind", "size", "count"), [(tarfile.XHDTYPE, 64 << 20, 1), (tarfile.GNUTYPE_LONGNAME, 400_000, 3)]
+    ("kind", "size", "count"),
+    [(tarfile.XHDTYPE, 64 << 20, 1), (tarfile.GNUTYPE_LONGNAME, 400_000, 3)],
 )
 def test_headers_of_megabytes_are_not_read(tmp_path: Path, kind: bytes, size: int, count: int):
     with pytest.raises(InvalidArchive, match="headers of megabytes"):
-        unpack(gzip.compress(header(kind, size) * count + tar(("x", b""), mode="w"), 1), tmp_path, LIMITS)
+        unpack(
+            gzip.compress(header(kind, size) * count + tar(("x", b""), mode="w"), 1),
+            tmp_path,
+            LIMITS,
+        )
 
 
 @pytest.mark.parametrize(
@@ -149,7 +160,9 @@ def test_what_is_unpacked_in_unbounded_memory_is_refused(tmp_path: Path, archive
         unpack(archive, tmp_path, LIMITS)
 
 
-def test_entries_of_a_zip_are_counted_before_they_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_entries_of_a_zip_are_counted_before_they_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     archive = zipped(*((str(n), b"") for n in range(51)))
     monkeypatch.delattr(zipfile, "ZipFile")
     with pytest.raises(InvalidArchive, match="more than 50 entries"):
@@ -169,12 +182,18 @@ def test_large_trees_may_have_as_many_headers_as_entries(tmp_path: Path):
 
 
 good = tar(("a/run.sh", b"echo" * 100), ("a/link", "run.sh"), ("b", b"x" * 2000), mode="w")
-spots = st.lists(st.tuples(st.integers(0, len(good) - 1), st.integers(0, 255)), min_size=1, max_size=8)
+spots = st.lists(
+    st.tuples(st.integers(0, len(good) - 1), st.integers(0, 255)), min_size=1, max_size=8
+)
 
 
 @given(spots)
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150, deadline=None)
-def test_a_damaged_archive_is_refused_or_stays_inside(tmp_path_factory: pytest.TempPathFactory, damage):
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150, deadline=None
+)
+def test_a_damaged_archive_is_refused_or_stays_inside(
+    tmp_path_factory: pytest.TempPathFactory, damage
+):
     outer = tmp_path_factory.mktemp("fuzz")
     root = outer / "root"
     root.mkdir()
@@ -219,7 +238,11 @@ def test_a_copy_has_the_modes_times_and_owner_of_its_bundle(tmp_path: Path):
     assert tree(workdir) == tree(place)
     for path in paths:
         was, found = (place / path).lstat(), (workdir / path).lstat()
-        assert (found.st_mode, found.st_mtime_ns, found.st_size) == (was.st_mode, was.st_mtime_ns, was.st_size)
+        assert (found.st_mode, found.st_mtime_ns, found.st_size) == (
+            was.st_mode,
+            was.st_mtime_ns,
+            was.st_size,
+        )
         assert (found.st_uid, found.st_gid) == owner
     assert (stat.S_IMODE(workdir.stat().st_mode), workdir.stat().st_uid) == (0o700, os.getuid())
 
@@ -242,7 +265,9 @@ def test_the_bundles_used_longest_ago_make_room(tmp_path: Path):
     assert [store.has(digest) for digest in digests] == [False, True, True]
 
 
-@pytest.mark.parametrize("text", ["", "abc", "sha256:xyz", "../" + "a" * 61, "A" * 64, "a" * 64 + "\n"])
+@pytest.mark.parametrize(
+    "text", ["", "abc", "sha256:xyz", "../" + "a" * 61, "A" * 64, "a" * 64 + "\n"]
+)
 def test_a_bundle_is_named_by_its_digest_only(text: str):
     with pytest.raises(InvalidArchive):
         digest_of(text)

@@ -69,9 +69,18 @@ def test_a_bundle_may_have_anything_where_the_arguments_are(tmp_path: Path, kind
     else:
         place.touch()
     segment = inline(table([b"zero"]))
-    calls = Calls(runner=digest(b"runner"), function=digest(b"function"), segments=(segment,), firsts=(0,), count=1)
+    calls = Calls(
+        runner=digest(b"runner"),
+        function=digest(b"function"),
+        segments=(segment,),
+        firsts=(0,),
+        count=1,
+    )
     files.give(calls, 0, str(tmp_path / "work"))
-    assert (entry(str(place / "items"), 0), list((tmp_path / "elsewhere").iterdir())) == (b"zero", [])
+    assert (entry(str(place / "items"), 0), list((tmp_path / "elsewhere").iterdir())) == (
+        b"zero",
+        [],
+    )
 
 
 def test_small_arguments_come_with_the_order(tmp_path: Path, workdir: Path):
@@ -79,7 +88,13 @@ def test_small_arguments_come_with_the_order(tmp_path: Path, workdir: Path):
     for data in (b"runner", b"function"):
         files.add(digest(data), data)
     inside = inline(table([b"zero", b"one"]))
-    calls = Calls(runner=digest(b"runner"), function=digest(b"function"), segments=(inside,), firsts=(0,), count=2)
+    calls = Calls(
+        runner=digest(b"runner"),
+        function=digest(b"function"),
+        segments=(inside,),
+        firsts=(0,),
+        count=2,
+    )
     files.give(calls, 1, str(workdir))
     assert entry(str(workdir / ".iris-call/items"), 0) == b"one"
     with pytest.raises(InvalidArchive, match="no entry 2"):
@@ -102,7 +117,9 @@ def test_a_file_with_another_digest_is_refused_and_the_oldest_are_deleted(tmp_pa
 
 def test_a_result_is_what_the_runner_wrote(workdir: Path):
     (workdir / ".iris-call/result").write_bytes(b"vpickle")
-    assert result_of(REF, read_result(str(workdir)), EXITED) == CallResult(3, 1, "value", b"pickle", Cause.EXITED, 0)
+    assert result_of(REF, read_result(str(workdir)), EXITED) == CallResult(
+        3, 1, "value", b"pickle", Cause.EXITED, 0
+    )
     (workdir / ".iris-call/result").write_bytes(b"E")
     assert is_stored(read_result(str(workdir)))
     assert result_of(REF, read_result(str(workdir)), EXITED) == CallResult(
@@ -111,7 +128,9 @@ def test_a_result_is_what_the_runner_wrote(workdir: Path):
 
 
 @pytest.mark.parametrize("content", [None, b"", b"?", b"v" + b"x" * 65_537])
-def test_without_a_result_that_is_one_the_end_of_the_process_is_it(workdir: Path, content: bytes | None):
+def test_without_a_result_that_is_one_the_end_of_the_process_is_it(
+    workdir: Path, content: bytes | None
+):
     if content is not None:
         (workdir / ".iris-call/result").write_bytes(content)
     killed = Ended(Cause.EXITED, None, 9, "memory limit 1MiB reached")
@@ -148,5 +167,8 @@ def test_results_of_many_calls_share_messages(tmp_path: Path):
 
     assert [subject for subject, _ in batch.messages] == [subjects.results("w0", 7)] * 2
     parts = [codec.unpack(data, CallResults) for _, data in batch.messages]
-    assert [[len(result.data) for result in part.results] for part in parts] == [sizes[:6], sizes[6:]]
+    assert [[len(result.data) for result in part.results] for part in parts] == [
+        sizes[:6],
+        sizes[6:],
+    ]
     assert len(batch.ended) == len(sizes)

@@ -46,8 +46,12 @@ def test_what_was_not_requested_is_not_limited():
     )
 
 
-@pytest.mark.parametrize(("millis", "shares", "weight"), [(1, 2, 1), (1000, 1024, 39), (10_000_000, 262_144, 10_000)])
-def test_the_weight_of_any_request_is_one_that_the_kernel_takes(millis: int, shares: int, weight: int):
+@pytest.mark.parametrize(
+    ("millis", "shares", "weight"), [(1, 2, 1), (1000, 1024, 39), (10_000_000, 262_144, 10_000)]
+)
+def test_the_weight_of_any_request_is_one_that_the_kernel_takes(
+    millis: int, shares: int, weight: int
+):
     assert early_files(millis, 0, 1)["cpu", "cpu.shares"] == str(shares)
     assert early_files(millis, 0, 2)["cpu", "cpu.weight"] == str(weight)
 
@@ -58,7 +62,9 @@ def test_a_quota_is_never_less_than_the_kernel_takes():
 
 def test_kills_for_memory_are_read_in_both_versions():
     assert flat_keyed("oom_kill_disable 0\nunder_oom 0\noom_kill 3\n")["oom_kill"] == 3
-    assert flat_keyed("low 0\nhigh 0\nmax 7\noom 2\noom_kill 1\noom_group_kill 0\n")["oom_kill"] == 1
+    assert (
+        flat_keyed("low 0\nhigh 0\nmax 7\noom 2\noom_kill 1\noom_group_kill 0\n")["oom_kill"] == 1
+    )
     assert flat_keyed("") == {}
 
 
@@ -92,7 +98,9 @@ def test_a_process_in_a_container_is_found_below_what_the_container_sees():
 
 
 def test_a_mount_without_a_source_is_passed_over():
-    mounts = "30 20 0:26 / /mnt rw - tmpfs  rw\n31 20 0:27 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n"
+    mounts = (
+        "30 20 0:26 / /mnt rw - tmpfs  rw\n31 20 0:27 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n"
+    )
     assert own_directories(mounts, "0::/\n") == {UNIFIED: "/sys/fs/cgroup"}
 
 
@@ -105,9 +113,16 @@ def test_a_mount_without_a_source_is_passed_over():
         ("rw", "5.15.0-91-generic", ""),
     ],
 )
-def test_moves_are_slow_where_version_2_beside_version_1_lacks_an_option(options: str, release: str, found: str):
+def test_moves_are_slow_where_version_2_beside_version_1_lacks_an_option(
+    options: str, release: str, found: str
+):
     unified = f"41 31 0:38 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 {options}\n"
     memory = "35 31 0:32 / /sys/fs/cgroup/memory rw,relatime shared:9 - cgroup  rw,memory\n"
     named = "36 31 0:33 / /sys/fs/cgroup/systemd rw,relatime - cgroup cgroup rw,name=systemd\n"
     assert slow_moves(named + memory + unified, release) == found
-    assert slow_moves(named + unified, release) == slow_moves(memory, release) == slow_moves("", release) == ""
+    assert (
+        slow_moves(named + unified, release)
+        == slow_moves(memory, release)
+        == slow_moves("", release)
+        == ""
+    )

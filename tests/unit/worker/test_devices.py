@@ -20,7 +20,9 @@ def devices(kind: str, total: int) -> Devices:
 
 
 def play(kind: str, total: int, story: str) -> list[str]:
-    """What attempts get: ``2`` asks for two devices as the next attempt, ``-1`` ends attempt 1 (from 1 on)."""
+    """What attempts get: ``2`` asks for two devices as the next attempt, ``-1`` ends attempt 1
+    (from 1 on).
+    """
     here, got, number = devices(kind, total), list[str](), 0
     for word in story.split():
         if int(word) < 0:
@@ -38,7 +40,12 @@ def play(kind: str, total: int, story: str) -> list[str]:
     ("kind", "total", "story", "got"),
     [
         ("gpu", 8, "2 1 4", ["0,1", "2", "3,4,5,6"]),
-        ("gpu", 4, "1 1 1 -2 2", ["0", "1", "2", "1,3"]),  # what has ended is free; GPUs need not be neighbours
+        (
+            "gpu",
+            4,
+            "1 1 1 -2 2",
+            ["0", "1", "2", "1,3"],
+        ),  # what has ended is free; GPUs need not be neighbours
         ("gpu", 2, "2 1 -1 1", ["0,1", "!", "0"]),
         ("gpu", 2, "0 2", ["", "0,1"]),  # a task without devices holds none
         ("tpu", 4, "4 -1 1 2 1", ["0,1,2,3", "0", "2,3", "1"]),
@@ -53,7 +60,9 @@ def play(kind: str, total: int, story: str) -> list[str]:
         ("", 4, "3 2", ["0,1,2", "!"]),
     ],
 )
-def test_devices_are_given_to_one_attempt_at_a_time(kind: str, total: int, story: str, got: list[str]):
+def test_devices_are_given_to_one_attempt_at_a_time(
+    kind: str, total: int, story: str, got: list[str]
+):
     assert play(kind, total, story) == got
 
 
@@ -103,13 +112,17 @@ def test_a_task_is_told_its_devices_or_that_it_has_none(
 
 def test_cuda_counts_from_0_where_a_task_sees_only_its_own_gpus():
     variables = devices("gpu", 4).variables((1, 3), hidden=True)
-    assert (variables["CUDA_VISIBLE_DEVICES"], variables["NVIDIA_VISIBLE_DEVICES"]) == ("0,1", "1,3")
+    assert (variables["CUDA_VISIBLE_DEVICES"], variables["NVIDIA_VISIBLE_DEVICES"]) == (
+        "0,1",
+        "1,3",
+    )
 
 
 def test_the_parts_of_a_host_never_share_a_port_of_libtpu():
     here = devices("tpu", 8)
     ports = {
-        here.variables(here.assign(ref(number), 1), hidden=True)["TPU_MESH_CONTROLLER_PORT"] for number in range(8)
+        here.variables(here.assign(ref(number), 1), hidden=True)["TPU_MESH_CONTROLLER_PORT"]
+        for number in range(8)
     }
     assert len(ports) == 8
 
@@ -119,7 +132,9 @@ def driver(root: Path, *gpus: tuple[str, int, str]) -> None:
     for address, minor, model in gpus:
         where = root / "proc/driver/nvidia/gpus" / address
         where.mkdir(parents=True)
-        (where / "information").write_text(f"Model: \t\t {model}\nIRQ:   \t\t 11\nDevice Minor: \t {minor}\n")
+        (where / "information").write_text(
+            f"Model: \t\t {model}\nIRQ:   \t\t 11\nDevice Minor: \t {minor}\n"
+        )
 
 
 def touch(root: Path, *paths: str) -> None:
@@ -129,12 +144,32 @@ def touch(root: Path, *paths: str) -> None:
 
 
 def test_gpus_are_counted_by_address_and_have_files_of_their_minors(tmp_path: Path):
-    driver(tmp_path, ("0000:b1:00.0", 0, "NVIDIA H100 80GB HBM3"), ("0000:3b:00.0", 1, "NVIDIA H100 80GB HBM3"))
-    touch(tmp_path, "dev/nvidia0", "dev/nvidia1", "dev/nvidiactl", "dev/nvidia-uvm", "dev/nvidia-caps/nvidia-cap1")
+    driver(
+        tmp_path,
+        ("0000:b1:00.0", 0, "NVIDIA H100 80GB HBM3"),
+        ("0000:3b:00.0", 1, "NVIDIA H100 80GB HBM3"),
+    )
+    touch(
+        tmp_path,
+        "dev/nvidia0",
+        "dev/nvidia1",
+        "dev/nvidiactl",
+        "dev/nvidia-uvm",
+        "dev/nvidia-caps/nvidia-cap1",
+    )
     found = accelerators.find(str(tmp_path))
     here = Devices("gpu", 2, found)
-    assert (found.kind, found.variant, found.files) == ("gpu", "H100", ("/dev/nvidia1", "/dev/nvidia0"))
-    assert here.files((0,)) == ("/dev/nvidia1", "/dev/nvidia-caps", "/dev/nvidia-uvm", "/dev/nvidiactl")
+    assert (found.kind, found.variant, found.files) == (
+        "gpu",
+        "H100",
+        ("/dev/nvidia1", "/dev/nvidia0"),
+    )
+    assert here.files((0,)) == (
+        "/dev/nvidia1",
+        "/dev/nvidia-caps",
+        "/dev/nvidia-uvm",
+        "/dev/nvidiactl",
+    )
     assert here.files(()) == ()
 
 
@@ -147,8 +182,16 @@ def test_gpus_are_found_by_their_files_where_the_driver_list_is_hidden(tmp_path:
 @pytest.mark.parametrize(
     ("files", "found", "shared"),
     [
-        (("dev/accel0", "dev/accel1", "dev/accel10"), ("/dev/accel0", "/dev/accel1", "/dev/accel10"), ()),
-        (("dev/vfio/0", "dev/vfio/1", "dev/vfio/vfio"), ("/dev/vfio/0", "/dev/vfio/1"), ("/dev/vfio/vfio",)),
+        (
+            ("dev/accel0", "dev/accel1", "dev/accel10"),
+            ("/dev/accel0", "/dev/accel1", "/dev/accel10"),
+            (),
+        ),
+        (
+            ("dev/vfio/0", "dev/vfio/1", "dev/vfio/vfio"),
+            ("/dev/vfio/0", "/dev/vfio/1"),
+            ("/dev/vfio/vfio",),
+        ),
     ],
 )
 def test_tpu_chips_are_found_by_their_files(
@@ -164,7 +207,8 @@ def test_a_host_without_accelerators_has_none_and_simulated_ones_no_files(tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("says", "variant"), [("Tesla V100-SXM2-16GB", "V100"), ("Orin (nvgpu)", "Orin (nvgpu)"), ("", "")]
+    ("says", "variant"),
+    [("Tesla V100-SXM2-16GB", "V100"), ("Orin (nvgpu)", "Orin (nvgpu)"), ("", "")],
 )
 def test_the_model_of_a_gpu_is_its_short_name(tmp_path: Path, says: str, variant: str):
     driver(tmp_path, ("0000:3b:00.0", 0, says))
@@ -172,7 +216,8 @@ def test_the_model_of_a_gpu_is_its_short_name(tmp_path: Path, says: str, variant
 
 
 @pytest.mark.parametrize(
-    ("script", "memory"), [("echo 81559; echo 81559", 80), ("echo '[N/A]'", 0), ("exit 9", 0), ("", 0)]
+    ("script", "memory"),
+    [("echo 81559; echo 81559", 80), ("echo '[N/A]'", 0), ("exit 9", 0), ("", 0)],
 )
 def test_the_memory_of_gpus_is_what_nvidia_smi_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, memory: int

@@ -16,7 +16,9 @@ MIB = 1 << 20
 
 def disk(free_mib: int, inodes: int, free_inodes: int) -> os.statvfs_result:
     """A file system with blocks of a MiB."""
-    return os.statvfs_result((MIB, MIB, 1000, free_mib, free_mib, inodes, free_inodes, free_inodes, 0, 255))
+    return os.statvfs_result(
+        (MIB, MIB, 1000, free_mib, free_mib, inodes, free_inodes, free_inodes, 0, 255)
+    )
 
 
 @pytest.mark.parametrize(
@@ -62,7 +64,9 @@ async def test_where_nothing_can_be_written_a_failure_is_that_of_the_host(
     assert await exited(opened, 3) == (Cause.INFRASTRUCTURE, None, error)
 
 
-@pytest.mark.parametrize(("number", "code"), [(errno.EROFS, 0), (errno.EPERM, 3), (errno.ENOSPC, 3)])
+@pytest.mark.parametrize(
+    ("number", "code"), [(errno.EROFS, 0), (errno.EPERM, 3), (errno.ENOSPC, 3)]
+)
 async def test_other_ends_are_those_of_the_task(
     opened: Open,  # noqa: F811
     monkeypatch: pytest.MonkeyPatch,

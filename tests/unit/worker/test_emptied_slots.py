@@ -74,14 +74,18 @@ async def test_an_unconfirmed_worker_starts_nothing_in_an_emptied_slot(opened: O
 
 async def test_nobody_gets_a_slot_that_cannot_be_emptied(opened: Open):
     executor = await launched_after_another_job(opened)
-    executor.slot_templates.on_emptied(SlotEmptied(0, "what an earlier job has left cannot be killed"))
+    executor.slot_templates.on_emptied(
+        SlotEmptied(0, "what an earlier job has left cannot be killed")
+    )
     await until(lambda: end_of(executor) is not None)
     assert end_of(executor).cause is Cause.INFRASTRUCTURE
     assert "cannot be killed" in end_of(executor).error
     executor.slot_templates.hold(1, 7, "eve", "")
     preparing = asyncio.ensure_future(executor.prepare(B, "ann"))
     await asyncio.sleep(0)
-    executor.slot_templates.on_emptied(SlotEmptied(1, "what an earlier job has left cannot be killed"))
+    executor.slot_templates.on_emptied(
+        SlotEmptied(1, "what an earlier job has left cannot be killed")
+    )
     with pytest.raises(OSError, match="cannot be killed"):
         await preparing
     assert executor.slots.numbers.reserve() == 2

@@ -11,7 +11,9 @@ from iris_core.messages.state_worker import Gang, TaskTemplate
 from iris_core.spec.resources import Device, ResourceRequest
 from iris_worker import environment
 
-PLACE = environment.Place("w0", "http://gate:8080", {"PATH": "/bin", "HOME": "/home/iris", "LANG": "C"})
+PLACE = environment.Place(
+    "w0", "http://gate:8080", {"PATH": "/bin", "HOME": "/home/iris", "LANG": "C"}
+)
 
 
 def template(**env: str) -> TaskTemplate:
@@ -20,7 +22,9 @@ def template(**env: str) -> TaskTemplate:
 
 def test_a_task_is_told_who_and_where_it_is():
     shared = environment.common(PLACE, template(MINE="1"))
-    assert environment.own(shared, AttemptRef(7, 2, 1), "/w", "/w/e", {"http": 81, "grpc-web": 82}) == {
+    assert environment.own(
+        shared, AttemptRef(7, 2, 1), "/w", "/w/e", {"http": 81, "grpc-web": 82}
+    ) == {
         "PATH": "/bin",
         "HOME": "/home/iris",
         "LANG": "C",
@@ -40,8 +44,14 @@ def test_a_task_is_told_who_and_where_it_is():
 
 
 def test_the_owners_words_outweigh_the_hosts_and_not_ours():
-    shared = environment.common(PLACE, template(PATH="/opt/bin", IRIS_WORKER_ID="w9", IRIS_TOKEN="secret"))
-    assert (shared["PATH"], shared["IRIS_WORKER_ID"], shared["IRIS_TOKEN"]) == ("/opt/bin", "w0", "secret")
+    shared = environment.common(
+        PLACE, template(PATH="/opt/bin", IRIS_WORKER_ID="w9", IRIS_TOKEN="secret")
+    )
+    assert (shared["PATH"], shared["IRIS_WORKER_ID"], shared["IRIS_TOKEN"]) == (
+        "/opt/bin",
+        "w0",
+        "secret",
+    )
 
 
 def test_an_attempt_has_its_own_token_unless_its_job_brings_one():
@@ -58,7 +68,10 @@ def test_no_task_is_taken_for_a_probe():
 
 def test_the_members_of_a_gang_agree_on_each_other():
     gang = Gang(7, ("10.0.0.1", "10.0.0.2"))
-    first, second = environment.gang_words(gang, 0, "/w/hosts"), environment.gang_words(gang, 1, "/w/hosts")
+    first, second = (
+        environment.gang_words(gang, 0, "/w/hosts"),
+        environment.gang_words(gang, 1, "/w/hosts"),
+    )
     port = environment.coordinator_port(gang)
     assert second == {
         "IRIS_GANG_HOSTS": "10.0.0.1,10.0.0.2",
@@ -83,7 +96,9 @@ def test_the_members_of_a_gang_agree_on_each_other():
 
 @pytest.mark.parametrize(("variant", "said"), [("A100", "A100"), ("auto", None)])
 def test_a_task_is_told_the_variant_of_its_device(variant: str, said: str | None):
-    made = msgspec.structs.replace(template(), resources=ResourceRequest(device=Device("gpu", variant, 8)))
+    made = msgspec.structs.replace(
+        template(), resources=ResourceRequest(device=Device("gpu", variant, 8))
+    )
     assert environment.common(PLACE, made).get("IRIS_DEVICE_VARIANT") == said
     assert "IRIS_DEVICE_VARIANT" not in environment.common(PLACE, template())
 
@@ -106,7 +121,9 @@ def test_members_of_slices_count_per_slice_for_libtpu_and_overall_for_jax():
 
 
 @pytest.mark.parametrize(("device", "slots"), [(None, 1), (Device("gpu", "H100", 8), 8)])
-def test_a_host_file_has_a_slot_for_each_accelerator_of_each_member(device: Device | None, slots: int):
+def test_a_host_file_has_a_slot_for_each_accelerator_of_each_member(
+    device: Device | None, slots: int
+):
     lines = environment.host_lines(Gang(7, ("h0", "h1")), ResourceRequest(device=device))
     assert lines == f"h0 slots={slots}\nh1 slots={slots}\n"
 
@@ -130,5 +147,7 @@ def test_a_coordinator_port_is_none_that_ray_or_linux_gives_to_others():
 def test_a_task_of_an_array_has_its_value():
     array = structs.replace(template(), array="0-15:4,20", each_line="")
     assert environment.values(array, 4, "") == {"IRIS_ARRAY_INDEX": "20"}
-    assert environment.values(structs.replace(template(), each_line="lines"), 4, "a b") == {"IRIS_ARRAY_VALUE": "a b"}
+    assert environment.values(structs.replace(template(), each_line="lines"), 4, "a b") == {
+        "IRIS_ARRAY_VALUE": "a b"
+    }
     assert environment.values(template(), 4, "") == {}

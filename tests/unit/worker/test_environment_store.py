@@ -67,7 +67,9 @@ def test_what_an_attempt_uses_is_kept_until_it_has_ended(tmp_path: Path):
 
 
 @pytest.mark.parametrize(("size", "left"), [(25, "bc"), (15, "c"), (5, "c")])
-def test_the_bytes_of_all_are_limited_and_the_newest_is_kept_in_any_case(tmp_path: Path, size: int, left: str):
+def test_the_bytes_of_all_are_limited_and_the_newest_is_kept_in_any_case(
+    tmp_path: Path, size: int, left: str
+):
     store = opened(tmp_path, count=9, size=size)
     for at_s, key in enumerate("abc"):
         built(store, key, at_s)
@@ -94,7 +96,10 @@ def test_a_finished_build_is_readable_by_all_and_changeable_by_none(tmp_path: Pa
     before = Path("/etc/passwd").stat().st_mode
 
     assert store.seal(place.name) == 5 + 3 + 1 + len("/etc/passwd")
-    modes = {path: (place / path).lstat().st_mode & 0o7777 for path in ("private", "private/file", "program", "named")}
+    modes = {
+        path: (place / path).lstat().st_mode & 0o7777
+        for path in ("private", "private/file", "program", "named")
+    }
     assert modes == {"private": 0o755, "private/file": 0o644, "program": 0o755, "named": 0o666}
     assert Path("/etc/passwd").stat().st_mode == before
 

@@ -24,9 +24,13 @@ def commands(users: str) -> list[Running]:
         ("aaab", "a", None),
     ],
 )
-def test_who_has_more_than_a_half_gives_way_to_another_user(running: str, user: str, gives: str | None):
+def test_who_has_more_than_a_half_gives_way_to_another_user(
+    running: str, user: str, gives: str | None
+):
     if gives is None:
-        with pytest.raises(NoRoom, match=f"4 commands already, {running.count(user)} of them yours"):
+        with pytest.raises(
+            NoRoom, match=f"4 commands already, {running.count(user)} of them yours"
+        ):
             gives_way(commands(running), user, 4)
     else:
         assert gives_way(commands(running), user, 4) == gives

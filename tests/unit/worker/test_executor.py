@@ -44,7 +44,9 @@ A, B, C = (AttemptRef(job, 0, 0) for job in (1, 2, 3))
 PREPARING = Stage(A, KernelStatus.PREPARING, 1)
 CLOCK = HostClock()
 HOSTS = "127.0.0.1", "h1"
-"""Of gangs. Their jobs have numbers of which no test beside this has a gang, for the number gives them their port."""
+"""Of gangs. Their jobs have numbers of which no test beside this has a gang, for the number gives
+them their port.
+"""
 
 
 Open = Callable[..., Awaitable[Executor]]
@@ -62,7 +64,9 @@ def uploads() -> list[asyncio.Future[None]]:
 
 
 @pytest.fixture
-async def opened(tmp_path: Path, bus: Memory, uploads: list[asyncio.Future[None]]) -> AsyncIterator[Open]:
+async def opened(
+    tmp_path: Path, bus: Memory, uploads: list[asyncio.Future[None]]
+) -> AsyncIterator[Open]:
     """Makes executors of one host; each takes the launcher over from the one before."""
     made: list[Executor] = []
 
@@ -80,7 +84,11 @@ async def opened(tmp_path: Path, bus: Memory, uploads: list[asyncio.Future[None]
         nothing = Callbacks(*(lambda *_: None,) * 6)
         settings = WorkerSettings(id="w0", data=str(tmp_path))
         uploader = Uploader("w0", bus.connect().streams, settings.artifact_limits, 60.0, 1, spawn)
-        made.append(Executor(settings, agent, CLOCK, prober, uploader, devices, nothing, isolation, checks=checks))
+        made.append(
+            Executor(
+                settings, agent, CLOCK, prober, uploader, devices, nothing, isolation, checks=checks
+            )
+        )
         await made[-1].recover()
         return made[-1]
 
@@ -124,7 +132,9 @@ def keeping(executor: Executor, *command: str) -> None:
 
 
 def end_of(executor: Executor) -> Ended | None:
-    return next((stage.ended for stage in executor._agent.attempts() if stage.ended is not None), None)
+    return next(
+        (stage.ended for stage in executor._agent.attempts() if stage.ended is not None), None
+    )
 
 
 def note_of(executor: Executor) -> str:
@@ -174,7 +184,9 @@ async def test_a_gang_whose_coordinator_port_is_taken_tries_another(opened: Open
         for index, attempt, gang in ((0, 0, first), (1, 0, first), (0, 1, second)):
             ordered(executor, AttemptRef(4_242, index, attempt), gang)
         assert executor.running == 2
-        [error] = [stage.ended.error for stage in executor._agent.attempts() if stage.ended is not None]
+        [error] = [
+            stage.ended.error for stage in executor._agent.attempts() if stage.ended is not None
+        ]
     assert f"port {coordinator_port(first)}, its gang's coordinator port, is in use" in error
 
 
@@ -209,7 +221,9 @@ def gpus(executor: Executor, ref: AttemptRef, *command: str) -> None:
     executor.flush()
 
 
-async def test_an_attempt_has_its_gpu_until_its_end_over_a_worker_restart(opened: Open, tmp_path: Path):
+async def test_an_attempt_has_its_gpu_until_its_end_over_a_worker_restart(
+    opened: Open, tmp_path: Path
+):
     before = await opened()
     gpus(before, A, "sh", "-c", f"echo $CUDA_VISIBLE_DEVICES > {tmp_path}/a; exec sleep 1000")
     await until(lambda: not before.attempts.starting)
@@ -245,7 +259,9 @@ async def test_a_process_finds_a_renewed_token_where_the_first_was(opened: Open,
 
 
 @pytest.mark.parametrize("code", [0, 3])
-async def test_an_end_is_reported_once_the_output_directory_is_stored(opened: Open, bus: Memory, code: int):
+async def test_an_end_is_reported_once_the_output_directory_is_stored(
+    opened: Open, bus: Memory, code: int
+):
     executor, bus.away = await opened(), True
     keeping(executor, "sh", "-c", f'echo x > "$IRIS_OUTPUT/x"; exit {code}')
     await until(lambda: note_of(executor) == "2B of output are being stored")
@@ -253,7 +269,12 @@ async def test_an_end_is_reported_once_the_output_directory_is_stored(opened: Op
     bus.away = False
     await until(lambda: end_of(executor) is not None)
     ended = end_of(executor)
-    assert (ended.cause, ended.exit_code, ended.artifact.files, executor.running) == (Cause.EXITED, code, 1, 0)
+    assert (ended.cause, ended.exit_code, ended.artifact.files, executor.running) == (
+        Cause.EXITED,
+        code,
+        1,
+        0,
+    )
     assert await files_of(bus, ended) == ["x"]
 
 
@@ -289,11 +310,15 @@ async def test_a_worker_killed_before_an_end_is_recorded_loses_no_result(
 ):
     """Records are sent to the launcher with its next request, or a quarter of a second later."""
     before, attempts = await opened(), tmp_path / "attempts"
-    call_of(before, "sh", "-c", "mkdir -m 700 .iris-call; printf vpickle > .iris-call/result; exit 3")
+    call_of(
+        before, "sh", "-c", "mkdir -m 700 .iris-call; printf vpickle > .iris-call/result; exit 3"
+    )
     await until(lambda: before.attempts.by_ref[A].result is not None)
     if stored:
         before.finisher.stored(before.logs.collect(before._clock.steady_s(), 1))
-    assert any(attempts.glob("*/*")) is not stored, "a result is sent before its directory is taken away"
+    assert any(attempts.glob("*/*")) is not stored, (
+        "a result is sent before its directory is taken away"
+    )
     with monkeypatch.context() as killed:
         killed.setattr(before._launcher, "_outbox", bytearray())
         after = await opened()
@@ -329,9 +354,13 @@ async def test_one_stopped_while_stored_ends_within_its_grace_period(opened: Ope
     assert ended.artifact.note == "its task was stopped before it was stored"
 
 
-async def test_one_that_is_stopped_is_stored_in_the_rest_of_its_grace_period(opened: Open, bus: Memory):
+async def test_one_that_is_stopped_is_stored_in_the_rest_of_its_grace_period(
+    opened: Open, bus: Memory
+):
     executor = await opened()
-    keeping(executor, "sh", "-c", 'trap "echo x > out/x; exit 0" TERM; touch out/on; sleep 100 & wait')
+    keeping(
+        executor, "sh", "-c", 'trap "echo x > out/x; exit 0" TERM; touch out/on; sleep 100 & wait'
+    )
     on = Path(executor.attempts.by_ref[A].slot.workdir) / "out" / "on"
     await until(on.exists)
     [kill] = executor._agent.stop_all(10_000, 1)
@@ -364,7 +393,9 @@ async def test_what_cannot_be_kept_is_said_and_is_no_failure(opened: Open, comma
 
 async def test_a_task_without_an_output_directory_has_no_variable_or_artifact(opened: Open):
     executor = await opened()
-    template = TaskTemplate(1, "/t", ("sh", "-c", 'test -z "$IRIS_OUTPUT"'), {}, 1, ResourceRequest())
+    template = TaskTemplate(
+        1, "/t", ("sh", "-c", 'test -z "$IRIS_OUTPUT"'), {}, 1, ResourceRequest()
+    )
     executor._agent.on_order(Order("me", 1, templates=(template,), run=(A,)), 1)
     executor.launch(executor._agent.next_launch())
     executor.flush()
@@ -384,12 +415,14 @@ async def test_a_bundle_file_in_place_of_the_output_directory_is_a_user_error(op
     assert ended.error == "--output out: out is not a directory in the bundle: Not a directory"
 
 
-# ── templates ───────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── templates ─────────────────────────────────────────────────────────────────────────────────────
 
 
 async def preloading(executor: Executor, *refs: AttemptRef) -> list[asyncio.Task[Ended | None]]:
     """Prepare attempts of a job that preloads a module, until they wait for their template."""
-    template = TaskTemplate(1, "/t", ("python3", "-m", "json"), {}, 2, ResourceRequest(), preload=("json",))
+    template = TaskTemplate(
+        1, "/t", ("python3", "-m", "json"), {}, 2, ResourceRequest(), preload=("json",)
+    )
     executor._agent.on_order(Order("me", 1, templates=(template,), run=refs), 1)
     for ref in refs:
         await executor.prepare(ref)
@@ -399,20 +432,31 @@ async def preloading(executor: Executor, *refs: AttemptRef) -> list[asyncio.Task
 
 
 @pytest.mark.parametrize("failed", [True, False])
-async def test_a_template_that_failed_for_a_stopped_attempt_is_made_again(opened: Open, failed: bool):
+async def test_a_template_that_failed_for_a_stopped_attempt_is_made_again(
+    opened: Open, failed: bool
+):
     executor = await opened()
     other = AttemptRef(1, 1, 0)
     stopped, going_on = await preloading(executor, A, other)
     directory = executor.attempts.by_ref[A].slot.below
     executor.kill(A, 0, 0)
-    executor.preloading.on_state(TemplateState("1", failed=failed, text="no such directory", directory=directory))
+    executor.preloading.on_state(
+        TemplateState("1", failed=failed, text="no such directory", directory=directory)
+    )
     assert (await stopped).cause == Cause.CANCELLED
     assert await going_on is None
-    assert (executor.attempts.by_ref[other].template, executor.attempts.by_ref[other].fresh) == ("1", "")
+    assert (executor.attempts.by_ref[other].template, executor.attempts.by_ref[other].fresh) == (
+        "1",
+        "",
+    )
 
 
-@pytest.mark.parametrize(("stops", "note"), [(True, ""), (False, "it is not cloned: its template has ended again and")])
-async def test_stops_of_attempts_are_no_failures_of_their_template(opened: Open, stops: bool, note: str):
+@pytest.mark.parametrize(
+    ("stops", "note"), [(True, ""), (False, "it is not cloned: its template has ended again and")]
+)
+async def test_stops_of_attempts_are_no_failures_of_their_template(
+    opened: Open, stops: bool, note: str
+):
     executor = await opened()
     refs = [AttemptRef(1, index, 0) for index in range(4)]
     *tasks, last = await preloading(executor, *refs)
@@ -432,12 +476,18 @@ async def test_a_template_that_failed_is_the_failure_of_all_that_wait_for_it(ope
     executor = await opened()
     tasks = await preloading(executor, A, AttemptRef(1, 1, 0))
     directory = executor.attempts.by_ref[A].slot.below
-    executor.preloading.on_state(TemplateState("1", failed=True, text="ImportError: x", directory=directory))
+    executor.preloading.on_state(
+        TemplateState("1", failed=True, text="ImportError: x", directory=directory)
+    )
     assert [(await task).error for task in tasks] == ["preloading: ImportError: x"] * 2
 
 
-async def test_preloading_that_takes_long_says_until_when(opened: Open, monkeypatch: pytest.MonkeyPatch):
-    """One that hung, or had stopped itself, held cores for ten minutes, and `iris why` said that it preloads."""
+async def test_preloading_that_takes_long_says_until_when(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+):
+    """One that hung, or had stopped itself, held cores for ten minutes, and `iris why` said that it
+    preloads.
+    """
     monkeypatch.setattr("iris_worker.attempt.templates.preloading.SLOW_S", 0.0)
     executor = await opened()
     [waiting] = await preloading(executor, A)
@@ -447,7 +497,8 @@ async def test_preloading_that_takes_long_says_until_when(opened: Open, monkeypa
     assert await waiting is None
 
 
-# ── the launcher speaks while a worker starts ───────────────────────────────────────────────────────────────────────
+# ── the launcher speaks while a worker starts
+# ───────────────────────────────────────────────────────────────────────
 
 
 async def test_a_task_that_ends_while_its_next_worker_starts_is_adopted_first(
@@ -466,4 +517,6 @@ async def test_a_task_that_ends_while_its_next_worker_starts_is_adopted_first(
     monkeypatch.setattr(Confinement, "begin", confine_after_its_end)
     second = await opened()
     await until(lambda: not second.running)
-    assert [stage.ended.exit_code for stage in second._agent.attempts() if stage.ended is not None] == [3]
+    assert [
+        stage.ended.exit_code for stage in second._agent.attempts() if stage.ended is not None
+    ] == [3]

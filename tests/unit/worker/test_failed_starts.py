@@ -1,4 +1,6 @@
-"""Which failed starts put a host in trouble, and how it finds out that it can start processes again."""
+"""Which failed starts put a host in trouble, and how it finds out that it can start processes
+again.
+"""
 
 from __future__ import annotations
 
@@ -87,7 +89,10 @@ def test_only_starts_that_need_as_much_end_a_row() -> None:
     host.starts.started()
     host.starts.started(frozenset({"devices", "a bundle"}))
     host.fail(1, "devices")
-    assert host.starts.trouble == "3 starts in a row with devices failed: [Errno 30] Read-only file system"
+    assert (
+        host.starts.trouble
+        == "3 starts in a row with devices failed: [Errno 30] Read-only file system"
+    )
     host.starts.started()
     assert host.starts.trouble
     host.starts.started(frozenset({"devices", "a terminal"}))
@@ -127,7 +132,9 @@ def test_a_disk_that_gives_no_bundles_is_trouble(number: int) -> None:
     assert host.starts.trouble == "3 starts in a row with a bundle failed: bundle: the disk"
 
 
-@pytest.mark.parametrize("number", [None, errno.ENOSPC, errno.ENAMETOOLONG, errno.ENOTDIR, errno.EEXIST])
+@pytest.mark.parametrize(
+    "number", [None, errno.ENOSPC, errno.ENAMETOOLONG, errno.ENOTDIR, errno.EEXIST]
+)
 def test_what_is_in_a_bundle_is_no_fault_of_its_host(number: int | None) -> None:
     host = Host(limit=1)
     host.starts.not_fetched(number, "bundle: what is in it")
@@ -143,7 +150,10 @@ def test_a_limit_of_zero_counts_nothing() -> None:
 def test_what_the_launcher_says_of_its_host_is_counted() -> None:
     host = Host(limit=1)
     host.starts.exited(to_refusal(OSError("bubblewrap: No permissions to create new namespace")))
-    assert host.starts.trouble == "1 starts in a row failed: bubblewrap: No permissions to create new namespace"
+    assert (
+        host.starts.trouble
+        == "1 starts in a row failed: bubblewrap: No permissions to create new namespace"
+    )
 
 
 OF_TASKS = [
@@ -182,8 +192,12 @@ def test_what_a_program_does_is_no_fault_of_its_host(error: Exception) -> None:
 
 def test_a_program_of_the_host_that_cannot_be_read_is_a_fault_of_it() -> None:
     host = Host(limit=1)
-    host.starts.exited(to_refusal(failure(f"OSError:{errno.EIO:x}:".encode(), "python3", of_host=True)))
-    assert host.starts.trouble == "1 starts in a row failed: [Errno 5] Input/output error: 'python3'"
+    host.starts.exited(
+        to_refusal(failure(f"OSError:{errno.EIO:x}:".encode(), "python3", of_host=True))
+    )
+    assert (
+        host.starts.trouble == "1 starts in a row failed: [Errno 5] Input/output error: 'python3'"
+    )
 
 
 @pytest.mark.parametrize("number", [errno.ENOENT, errno.ELIBBAD, errno.EAGAIN, errno.ENOMEM])
@@ -201,11 +215,16 @@ def test_what_fails_before_the_program_is_a_fault_of_the_host() -> None:
     assert exit_ == Exit(error="[Errno 2] No such file or directory", of_host=True)
 
 
-# ── with a launcher ─────────────────────────────────────────────────────────────────────────────────────────────
+# ── with a launcher
+# ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
 async def launch(
-    executor: Executor, *indexes: int, command: str = "true", gpus: int = 0, env: Mapping[str, str] = NO_ENV
+    executor: Executor,
+    *indexes: int,
+    command: str = "true",
+    gpus: int = 0,
+    env: Mapping[str, str] = NO_ENV,
 ) -> None:
     """Start tasks of one job, and wait until that is decided."""
     device = Device("gpu", "auto", gpus) if gpus else None
@@ -217,7 +236,10 @@ async def launch(
     await until(lambda: not executor.attempts.starting)
 
 
-async def test_a_host_in_trouble_is_well_when_a_trial_start_succeeds(opened: Open, tmp_path: Path) -> None:  # noqa: F811
+async def test_a_host_in_trouble_is_well_when_a_trial_start_succeeds(
+    opened: Open,  # noqa: F811
+    tmp_path: Path,
+) -> None:
     executor = await opened()
     attempts = tmp_path / "attempts"
     gone = attempts.rename(tmp_path / "gone")
@@ -243,7 +265,10 @@ async def test_programs_that_do_not_exist_are_no_trouble(opened: Open) -> None: 
     assert not executor.trouble()
 
 
-async def test_a_device_that_is_gone_is_trouble_until_it_is_back(opened: Open, tmp_path: Path) -> None:  # noqa: F811
+async def test_a_device_that_is_gone_is_trouble_until_it_is_back(
+    opened: Open,  # noqa: F811
+    tmp_path: Path,
+) -> None:
     files = [tmp_path / f"nvidia{number}" for number in range(2)]
     for file in files:
         file.touch()
@@ -273,7 +298,9 @@ def cut_off() -> bytes:
     return bytes(header) + struct.pack("<IIQQQQQQ", 3, 4, 4096, 0, 0, 28, 28, 1)
 
 
-@pytest.mark.parametrize("place", ["on the path of the host", "on a path of the task", "named by its path"])
+@pytest.mark.parametrize(
+    "place", ["on the path of the host", "on a path of the task", "named by its path"]
+)
 async def test_a_program_that_cannot_be_read_is_the_hosts_on_its_path(
     opened: Open,  # noqa: F811
     tmp_path: Path,

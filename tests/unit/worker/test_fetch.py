@@ -37,7 +37,10 @@ async def test_no_lock_is_left_of_a_bundle_that_is_here(tmp_path: Path):
         digest = hashlib.sha256(data).hexdigest()
         await blobs.put(digest, data)
         places = [tmp_path / f"{number}-{attempt}" for attempt in range(2)]
-        assert await asyncio.gather(*(fetcher.fetch(digest, str(place)) for place in places)) == ["", ""]
+        assert await asyncio.gather(*(fetcher.fetch(digest, str(place)) for place in places)) == [
+            "",
+            "",
+        ]
         assert [(place / "number").read_text() for place in places] == [str(number)] * 2
     assert len(fetcher._one_by_one) == 0
 
@@ -49,7 +52,10 @@ async def test_an_attempt_gets_its_line_of_the_jobs_file(tmp_path: Path):
     digest = hashlib.sha256(data).hexdigest()
     await blobs.put(digest, data)
     assert await fetcher.fetch(digest, str(tmp_path / "0"), "seeds", 1) == "two words"
-    ends = [await fetcher.fetch(digest, str(tmp_path / "1"), *missing) for missing in (("seeds", 2), ("circle", 0))]
+    ends = [
+        await fetcher.fetch(digest, str(tmp_path / "1"), *missing)
+        for missing in (("seeds", 2), ("circle", 0))
+    ]
     assert ends == [
         Ended(Cause.EXITED, NOT_EXECUTABLE, error="bundle: seeds: it has no line 3, for task 2"),
         Ended(Cause.EXITED, NOT_EXECUTABLE, error="bundle: there is no file circle in it"),
@@ -57,7 +63,9 @@ async def test_an_attempt_gets_its_line_of_the_jobs_file(tmp_path: Path):
 
 
 @pytest.mark.parametrize(("size", "turns"), [(5, [2, 0, 0]), (1 << 17, [2, 1, 1])])
-async def test_a_small_bundle_that_was_copied_takes_no_thread(tmp_path: Path, size: int, turns: list[int]):
+async def test_a_small_bundle_that_was_copied_takes_no_thread(
+    tmp_path: Path, size: int, turns: list[int]
+):
     pool = CountingPool(1)
     asyncio.get_running_loop().set_default_executor(pool)
     blobs = Memory().connect().blobs(subjects.BUNDLES_BUCKET)

@@ -86,4 +86,6 @@ def test_news_delay_no_heartbeat():
 
 def test_a_heartbeat_has_the_newest_result_of_each_probe():
     result = ProbeResult(AttemptRef(1, 0, 0), "10.0.0.4:31002", 3)
-    assert HeartbeatSchedule("w0", "me", 5.0).heartbeat((), 0.0, 7, "", (result,))[0].probes == (result,)
+    assert HeartbeatSchedule("w0", "me", 5.0).heartbeat((), 0.0, 7, "", (result,))[0].probes == (
+        result,
+    )

@@ -1,4 +1,6 @@
-"""What the check of a host says, how often it runs, and what the failures of attempts are charged to. Real commands."""
+"""What the check of a host says, how often it runs, and what the failures of attempts are charged
+to. Real commands.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ class Clock:
 
 
 class Host:
-    """One with a check: a shell program that can see how often it ran, and whether the file `broken` is there."""
+    """One with a check: a shell program that can see how often it ran, and whether the file
+    `broken` is there.
+    """
 
     def __init__(self, place: Path) -> None:
         self.place, self.clock, self.tasks = place, Clock(), BackgroundTasks()
@@ -98,8 +102,12 @@ SAID = [
 
 
 @pytest.mark.parametrize(("program", "reason"), SAID)
-async def test_the_last_line_of_a_failing_check_is_the_reason(host: Host, program: str, reason: str) -> None:
-    assert await host.checked(program).verdict() == (f"host check failed: {reason}" if reason else "")
+async def test_the_last_line_of_a_failing_check_is_the_reason(
+    host: Host, program: str, reason: str
+) -> None:
+    assert await host.checked(program).verdict() == (
+        f"host check failed: {reason}" if reason else ""
+    )
 
 
 async def test_a_program_that_cannot_be_run_fails_the_check(host: Host) -> None:
@@ -108,7 +116,9 @@ async def test_a_program_that_cannot_be_run_fails_the_check(host: Host) -> None:
     assert "/no/such/program" in await checks.verdict()
 
 
-async def test_a_check_knows_its_worker_and_no_secret(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_check_knows_its_worker_and_no_secret(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("IRIS_NATS_NKEY_SEED", "secret")
     assert await host.checked("echo $(env | grep ^IRIS) in $PWD; exit 1").verdict() == (
         f"host check failed: IRIS_WORKER_ID=w0 in {host.place}"
@@ -131,8 +141,12 @@ def limits(monkeypatch: pytest.MonkeyPatch) -> list[asyncio.Timeout]:
     return found
 
 
-async def test_a_check_that_hangs_is_killed_with_its_group(host: Host, limits: list[asyncio.Timeout]) -> None:
-    checks = host.checked("echo reading /mnt; sleep 1000 & echo $! > started; mv started child; wait")
+async def test_a_check_that_hangs_is_killed_with_its_group(
+    host: Host, limits: list[asyncio.Timeout]
+) -> None:
+    checks = host.checked(
+        "echo reading /mnt; sleep 1000 & echo $! > started; mv started child; wait"
+    )
     asked = asyncio.ensure_future(checks.verdict())
     child = host.place / "child"
     await until(child.exists)
@@ -142,7 +156,9 @@ async def test_a_check_that_hangs_is_killed_with_its_group(host: Host, limits: l
 
 
 async def test_a_check_that_is_not_awaited_any_more_is_killed(host: Host) -> None:
-    asked = asyncio.ensure_future(host.checked("echo $$ > started; mv started child; sleep 1000").verdict())
+    asked = asyncio.ensure_future(
+        host.checked("echo $$ > started; mv started child; sleep 1000").verdict()
+    )
     child = host.place / "child"
     await until(child.exists)
     await host.tasks.end()
@@ -150,7 +166,7 @@ async def test_a_check_that_is_not_awaited_any_more_is_killed(host: Host) -> Non
     await until(lambda: not psutil.pid_exists(int(child.read_text())))
 
 
-# ── when it runs ────────────────────────────────────────────────────────────────────────────────────────────────
+# ── when it runs ──────────────────────────────────────────────────────────────────────────────────
 
 
 async def test_a_host_is_in_trouble_until_its_first_check_has_passed(host: Host) -> None:
@@ -178,19 +194,24 @@ async def test_a_host_that_is_idle_is_checked_at_intervals(host: Host) -> None:
 
 
 async def test_nothing_runs_without_a_command() -> None:
-    checks = HostChecks(CheckSettings(), "w0", Clock(), asyncio.ensure_future, bool, bool, lambda *_: None)
+    checks = HostChecks(
+        CheckSettings(), "w0", Clock(), asyncio.ensure_future, bool, bool, lambda *_: None
+    )
     await checks.run()
     assert (checks.trouble, checks.judges(FAILED), checks.runs("before_gang")) == ("", False, False)
 
 
 def test_a_check_that_would_never_run_is_refused() -> None:
     with pytest.raises(BadSetting, match=r"^\[worker\] check.when: it names no occasion"):
-        load(None, {}, ["worker.check.command=true", "worker.check.when="]).section("worker", WorkerSettings)
+        load(None, {}, ["worker.check.command=true", "worker.check.when="]).section(
+            "worker", WorkerSettings
+        )
     with pytest.raises(BadSetting, match=r"\[worker\] check.when: Invalid enum value 'always'"):
         load(None, {}, ["worker.check.when=always"]).section("worker", WorkerSettings)
 
 
-# ── failures of attempts ────────────────────────────────────────────────────────────────────────────────────────
+# ── failures of attempts
+# ────────────────────────────────────────────────────────────────────────────────────────
 
 
 JUDGED = [
@@ -204,7 +225,9 @@ JUDGED = [
 
 @pytest.mark.parametrize(("ended", "judged"), JUDGED)
 def test_only_failures_of_tasks_are_judged_by_the_check(ended: Ended, judged: bool) -> None:
-    none = partial(HostChecks, SETTINGS, "w0", Clock(), asyncio.ensure_future, bool, bool, lambda *_: None)
+    none = partial(
+        HostChecks, SETTINGS, "w0", Clock(), asyncio.ensure_future, bool, bool, lambda *_: None
+    )
     assert none().judges(ended) is judged
 
 
@@ -244,7 +267,8 @@ async def test_another_failure_soon_after_is_judged_by_the_check_before(host: Ho
     assert await host.fail() == [FAILED]
 
 
-# ── with a launcher ─────────────────────────────────────────────────────────────────────────────────────────────
+# ── with a launcher
+# ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def run(executor: Executor, *command: str) -> None:
@@ -256,14 +280,18 @@ def run(executor: Executor, *command: str) -> None:
 
 async def test_the_end_of_a_failed_attempt_waits_for_the_check(host: Host, opened: Open) -> None:  # noqa: F811
     host.break_()
-    executor = await opened(checks=host.checked("while [ ! -e go ]; do sleep 0.01; done; [ ! -e broken ]"))
+    executor = await opened(
+        checks=host.checked("while [ ! -e go ]; do sleep 0.01; done; [ ! -e broken ]")
+    )
     run(executor, "sh", "-c", "exit 4")
     await until(lambda: host.runs == 1)
     assert end_of(executor) is None
     (host.place / "go").touch()
     await until(lambda: end_of(executor) is not None)
     assert end_of(executor).cause is Cause.INFRASTRUCTURE
-    assert end_of(executor).error == "host check failed: exit code 1; the task ended with exit code 4"
+    assert (
+        end_of(executor).error == "host check failed: exit code 1; the task ended with exit code 4"
+    )
 
 
 async def test_a_stop_does_not_wait_for_the_check(host: Host, opened: Open) -> None:  # noqa: F811

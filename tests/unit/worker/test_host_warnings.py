@@ -26,19 +26,28 @@ NATS = "nats://10.0.0.1:4222"
     ],
 )
 def test_what_does_not_agree_with_the_host_is_told(declared, address, nats, codes):
-    assert set(dict(host_warnings.standing(WorkerSettings(**declared), address, nats, THERE, "", ""))) == codes
+    assert (
+        set(dict(host_warnings.standing(WorkerSettings(**declared), address, nats, THERE, "", "")))
+        == codes
+    )
 
 
 def test_sockets_that_the_kernel_does_not_scope_are_told():
-    found = host_warnings.standing(WorkerSettings(), "10.0.0.2", NATS, THERE, "this kernel has no Landlock", "")
+    found = host_warnings.standing(
+        WorkerSettings(), "10.0.0.2", NATS, THERE, "this kernel has no Landlock", ""
+    )
     assert dict(found) == {
         "unscoped_sockets": "its tasks reach each other's abstract sockets: this kernel has no Landlock"
     }
 
 
 def test_a_mount_that_makes_moves_between_groups_slow_is_told():
-    found = host_warnings.standing(WorkerSettings(), "10.0.0.2", NATS, THERE, "", "/sys/fs/cgroup/unified")
-    assert dict(found) == {"slow_group_moves": "/sys/fs/cgroup/unified is mounted without favordynmods"}
+    found = host_warnings.standing(
+        WorkerSettings(), "10.0.0.2", NATS, THERE, "", "/sys/fs/cgroup/unified"
+    )
+    assert dict(found) == {
+        "slow_group_moves": "/sys/fs/cgroup/unified is mounted without favordynmods"
+    }
 
 
 def test_the_machine_is_looked_at_whatever_the_settings_say():
@@ -50,5 +59,7 @@ def test_a_gateway_address_is_dead_when_nothing_listens_there():
     with socket.create_server(("127.0.0.1", 0)) as listener:
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         assert host_warnings.silence_of(url) == ""
-    assert host_warnings.silence_of(url).startswith(f"{url}, the gateway_url of its tasks, does not answer there: ")
+    assert host_warnings.silence_of(url).startswith(
+        f"{url}, the gateway_url of its tasks, does not answer there: "
+    )
     assert host_warnings.silence_of("not an address") != ""

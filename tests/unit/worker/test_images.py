@@ -97,7 +97,10 @@ def test_each_runtime_is_told_of_the_assigned_devices_in_its_words():
     assert added(host("podman"), gpus=(1, 3)) == (
         "--device nvidia.com/gpu=1 --device nvidia.com/gpu=3 --ulimit memlock=-1:-1"
     )
-    assert added(host("docker"), devices=("/dev/accel0",)) == "--device /dev/accel0 --ulimit memlock=-1:-1"
+    assert (
+        added(host("docker"), devices=("/dev/accel0",))
+        == "--device /dev/accel0 --ulimit memlock=-1:-1"
+    )
 
 
 def test_what_is_executed_beside_a_task_is_executed_in_its_container():
@@ -162,7 +165,12 @@ def test_an_attempt_ends_as_what_ran_in_its_container(client: Exit, state: str, 
 
 @pytest.mark.parametrize(
     ("state", "known"),
-    [("exited 143 false", False), ("exited 137 false", False), ("exited 137 true", True), ("exited 3 false", True)],
+    [
+        ("exited 143 false", False),
+        ("exited 137 false", False),
+        ("exited 137 true", True),
+        ("exited 3 false", True),
+    ],
 )
 def test_who_is_killed_while_the_runtime_is_silent_was_killed_by_its_stop(state: str, known: bool):
     assert exit_of(HELD, Exit(143), read_state(state), silent=True).known == known
@@ -198,15 +206,23 @@ def test_usage_of_a_container_is_read_from_both_cgroup_versions(
 ):
     for name, text in texts.items():
         (tmp_path / name).write_text(text)
-    groups = {"": str(tmp_path)} if "memory.current" in texts else dict.fromkeys(("memory", "cpuacct"), str(tmp_path))
+    groups = (
+        {"": str(tmp_path)}
+        if "memory.current" in texts
+        else dict.fromkeys(("memory", "cpuacct"), str(tmp_path))
+    )
     assert read_usage(REF, groups) == used
 
 
 def test_an_end_tells_what_was_measured_last():
     used = LiveUsage(REF, TaskUsage(7000, 5, 6), 820, 920)
-    assert exit_of(HELD, Exit(0), read_state("exited 0 false"), used) == Exit(0, None, 920, usage=used.usage)
+    assert exit_of(HELD, Exit(0), read_state("exited 0 false"), used) == Exit(
+        0, None, 920, usage=used.usage
+    )
     full = TaskUsage(7000, 5, 6, memory_limit_bytes=64 * MIB)
-    assert exit_of(HELD, Exit(137), read_state("exited 137 true"), used) == Exit(None, 9, 64 * MIB, usage=full)
+    assert exit_of(HELD, Exit(137), read_state("exited 137 true"), used) == Exit(
+        None, 9, 64 * MIB, usage=full
+    )
 
 
 async def test_a_runtime_that_could_not_run_a_container_is_asked_in_full(

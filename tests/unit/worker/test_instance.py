@@ -20,7 +20,12 @@ SLICE = {
     "tpu-name": "train-0",
     "tpu-worker-id": 2,
 }
-UNNAMED = {"device-type": "tpu", "device-variant": "v4-8", "tpu-topology": "v4-8", "tpu-vm-count": 1}
+UNNAMED = {
+    "device-type": "tpu",
+    "device-variant": "v4-8",
+    "tpu-topology": "v4-8",
+    "tpu-vm-count": 1,
+}
 NEWER = {"device-type": "tpu", "device-variant": "v99-8", "tpu-topology": "v99-8"}
 ENVIRON = {"TPU_ACCELERATOR_TYPE": "v5litepod-16", "TPU_WORKER_ID": "2", "TPU_NAME": "train-0"}
 
@@ -30,7 +35,11 @@ ENVIRON = {"TPU_ACCELERATOR_TYPE": "v5litepod-16", "TPU_WORKER_ID": "2", "TPU_NA
     [
         (TPU_VM, {}, {"zone": "us-central2-b", "spot": "true", **SLICE}),
         ({}, ENVIRON, SLICE),
-        ({"zone": "projects/1/zones/eu-1", "scheduling": {"preemptible": "FALSE"}}, {}, {"zone": "eu-1"}),
+        (
+            {"zone": "projects/1/zones/eu-1", "scheduling": {"preemptible": "FALSE"}},
+            {},
+            {"zone": "eu-1"},
+        ),
         ({"attributes": {"accelerator-type": "v99-8"}}, {}, NEWER),
         ({"attributes": {"accelerator-type": "v4-8"}}, {}, UNNAMED),
         ({"attributes": "none", "scheduling": None}, {}, {}),

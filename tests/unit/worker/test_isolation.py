@@ -8,7 +8,15 @@ from pathlib import Path
 import pytest
 
 from iris_service.settings import BadSetting
-from iris_worker.attempt.slots.isolation import Isolation, NoAccount, is_mapped, isolation, read_binds, summary, visible
+from iris_worker.attempt.slots.isolation import (
+    Isolation,
+    NoAccount,
+    is_mapped,
+    isolation,
+    read_binds,
+    summary,
+    visible,
+)
 from iris_worker.launcher.records.records import Confine, Sandbox
 from iris_worker.settings import WorkerSettings
 from tests.support import escapes
@@ -20,7 +28,9 @@ as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root changes users"
 def words(path: str, arguments: tuple[str, ...]) -> list[str]:
     """The options that name a path."""
     return [
-        arguments[at - 1] for at, word in enumerate(arguments) if word == path and arguments[at - 1].startswith("--")
+        arguments[at - 1]
+        for at, word in enumerate(arguments)
+        if word == path and arguments[at - 1].startswith("--")
     ]
 
 
@@ -78,7 +88,10 @@ def test_an_unconfined_task_has_no_sandbox():
 
 
 def test_binds_are_paths_of_this_host(tmp_path: Path):
-    assert read_binds((f"{tmp_path}", "/usr:ro")) == [(str(tmp_path), "--bind"), ("/usr", "--ro-bind")]
+    assert read_binds((f"{tmp_path}", "/usr:ro")) == [
+        (str(tmp_path), "--bind"),
+        ("/usr", "--ro-bind"),
+    ]
     for wrong in ("data", "/no/such/path", "/usr:rw"):
         with pytest.raises(BadSetting, match="binds"):
             read_binds((wrong,))
@@ -119,6 +132,8 @@ def test_what_keeps_a_host_from_scoping_abstract_sockets_is_said():
     assert summary(held, "").unscoped == ""
     told = summary(held, "", "this kernel has no Landlock")
     assert (told.word, told.unscoped) == ("sandbox", "this kernel has no Landlock")
-    assert told.sentence.endswith("they reach each other's abstract sockets: this kernel has no Landlock")
+    assert told.sentence.endswith(
+        "they reach each other's abstract sockets: this kernel has no Landlock"
+    )
     alone = isolation(WorkerSettings(abstract_sockets="network", bubblewrap="no-such-program"), ())
     assert summary(alone, "").unscoped == "without a sandbox they have no network of their own"

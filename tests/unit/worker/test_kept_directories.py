@@ -40,7 +40,9 @@ class Host:
         self._files = CallFiles(root / "calls")
         runner, function = (self._add(name) for name in (b"runner", b"function"))
         segment = inline(table([b"zero", b"one"]))
-        self._calls = Calls(runner=runner, function=function, segments=(segment,), firsts=(0,), count=2)
+        self._calls = Calls(
+            runner=runner, function=function, segments=(segment,), firsts=(0,), count=2
+        )
 
     def _add(self, data: bytes) -> str:
         digest = hashlib.sha256(data).hexdigest()
@@ -51,7 +53,9 @@ class Host:
         """A call that is about to start."""
         slot = self.slots.take(ref)
         slot.give_files_to(USER)
-        slot.files = self._files.give(self._calls, ref.index, slot.workdir, slot.owner, slot.files, keeps=True)
+        slot.files = self._files.give(
+            self._calls, ref.index, slot.workdir, slot.owner, slot.files, keeps=True
+        )
         slot.give_directory()
         write_token(slot, f"token of {ref.index}")
         return slot
@@ -140,7 +144,9 @@ def _told(slot: Workspace) -> None:
 
 
 def settle(slot: Workspace) -> None:
-    """Have its directories looked at once when the last change of them is over: within some ticks of the clock."""
+    """Have its directories looked at once when the last change of them is over: within some ticks
+    of the clock.
+    """
     for _ in range(1_000_000):
         slot.files.put(b"x")
         assert is_as_given(slot, slot.files)
@@ -151,7 +157,9 @@ def settle(slot: Workspace) -> None:
 
 @pytest.mark.parametrize("settled", [False, True])
 @pytest.mark.parametrize(
-    "leaves", [_file, _in_call, _replaced, _exchanged, _closed, _closed_call, _moved, _told], ids=lambda f: f.__name__
+    "leaves",
+    [_file, _in_call, _replaced, _exchanged, _closed, _closed_call, _moved, _told],
+    ids=lambda f: f.__name__,
 )
 def test_the_next_call_has_new_directories_after_one_that_left_something(
     host: Host, monkeypatch: pytest.MonkeyPatch, leaves: Callable[[Workspace], None], settled: bool
@@ -232,7 +240,9 @@ def test_a_result_is_found_until_its_end_is_recorded(host: Host, tmp_path: Path,
 def test_of_calls_that_follow_each_other_one_result_is_left_behind(host: Host, tmp_path: Path):
     for ref in (FIRST, NEXT, AttemptRef(7, 0, 1)):
         host.end(host.begin(ref))
-    assert [path.name.partition(".")[2] for path in (tmp_path / "trash").iterdir()] == ["0-7-1-0.result"]
+    assert [path.name.partition(".")[2] for path in (tmp_path / "trash").iterdir()] == [
+        "0-7-1-0.result"
+    ]
 
 
 async def test_what_no_call_has_is_taken_away(host: Host):
@@ -248,7 +258,9 @@ async def test_what_no_call_has_is_taken_away(host: Host):
     assert os.listdir(f"{Path(host.slots.attempts).parent}/output/{first.number}") == []
 
 
-def test_directories_that_have_not_changed_are_not_listed_again(host: Host, monkeypatch: pytest.MonkeyPatch):
+def test_directories_that_have_not_changed_are_not_listed_again(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr(given, "SETTLED_NS", 0)
     first = host.begin(FIRST)
     first.left_file = False
@@ -260,7 +272,9 @@ def test_directories_that_have_not_changed_are_not_listed_again(host: Host, monk
 
 
 @pytest.mark.parametrize("changed_ns", [1_000_000_000, 1_000_000_001])
-def test_a_change_that_could_have_the_time_of_the_last_one_is_looked_for(host: Host, changed_ns: int):
+def test_a_change_that_could_have_the_time_of_the_last_one_is_looked_for(
+    host: Host, changed_ns: int
+):
     """On some file systems times are of whole seconds."""
     files = host.begin(FIRST).files
     written = os.fstat(files.items).st_mtime_ns
@@ -270,7 +284,9 @@ def test_a_change_that_could_have_the_time_of_the_last_one_is_looked_for(host: H
 
 
 @pytest.mark.parametrize("place", ["", ".iris-call"])
-def test_of_a_directory_full_of_files_only_the_first_are_read(host: Host, monkeypatch: pytest.MonkeyPatch, place: str):
+def test_of_a_directory_full_of_files_only_the_first_are_read(
+    host: Host, monkeypatch: pytest.MonkeyPatch, place: str
+):
     """A task may leave millions of them, and the worker waits while they are listed."""
     first = host.begin(FIRST)
     for number in range(100):
@@ -295,8 +311,12 @@ def test_of_a_directory_full_of_files_only_the_first_are_read(host: Host, monkey
     assert (first.kept, read < 10) == (False, True)
 
 
-def test_a_slot_that_is_reserved_is_left_to_whoever_takes_it(host: Host, monkeypatch: pytest.MonkeyPatch):
-    """Between both its processes are ended, and what it keeps may not be removable at that moment."""
+def test_a_slot_that_is_reserved_is_left_to_whoever_takes_it(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+):
+    """Between both its processes are ended, and what it keeps may not be removable at that
+    moment.
+    """
     host.end(host.begin(FIRST))
     host.slots.clean_unused()
     number = host.slots.numbers.reserve()
@@ -330,7 +350,9 @@ def test_output_files_that_a_template_has_are_not_those_of_the_next_call(host: H
 
 
 def test_a_slot_is_early_until_an_attempt_is_started_there(host: Host):
-    """Otherwise the next worker takes the output and result of the call before for stored, and sends neither."""
+    """Otherwise the next worker takes the output and result of the call before for stored, and
+    sends neither.
+    """
     host.end(host.begin(FIRST))
     discarded = host.begin(OTHER)
     host.slots.clean(discarded)
@@ -341,7 +363,10 @@ def test_a_slot_is_early_until_an_attempt_is_started_there(host: Host):
 def test_output_of_the_next_call_is_not_stored_as_that_of_the_last(host: Host, tmp_path: Path):
     first = host.begin(FIRST)
     host.end(first)
-    logs, after = OutputLogs("w0"), Workspaces(tmp_path, memory=str(tmp_path))  # the worker is restarted
+    logs, after = (
+        OutputLogs("w0"),
+        Workspaces(tmp_path, memory=str(tmp_path)),
+    )  # the worker is restarted
     following = after.open(NEXT, first.number, first.directory)
     os.write(following.out, b"of the next one")
     ended = after.open(FIRST, first.number, first.directory, kept=True)
@@ -367,7 +392,18 @@ def test_output_of_the_next_call_is_not_stored_as_that_of_the_last(host: Host, t
 def test_a_directory_is_left_to_the_next_call_of_a_job_only(
     replicas: int, idle_s: int | None, more: dict[str, str], leaves: bool
 ):
-    """A single call would have it looked through for nobody, and the next job would wait until it is taken away."""
-    calls = Calls(runner="1" * 64, function="2" * 64, segments=("3" * 64,), firsts=(0,), count=1, idle_s=idle_s)
-    template = TaskTemplate(1, "/t", ("python",), {}, replicas, ResourceRequest(), calls=calls, **more)
+    """A single call would have it looked through for nobody, and the next job would wait until it
+    is taken away.
+    """
+    calls = Calls(
+        runner="1" * 64,
+        function="2" * 64,
+        segments=("3" * 64,),
+        firsts=(0,),
+        count=1,
+        idle_s=idle_s,
+    )
+    template = TaskTemplate(
+        1, "/t", ("python",), {}, replicas, ResourceRequest(), calls=calls, **more
+    )
     assert leaves_directory(template) is leaves

@@ -68,7 +68,11 @@ def verdict(code: bytes, architecture: int, number: int) -> int:
         ("aarch64", 0x40000028, 309),
     ],
 )
-def test_exactly_the_three_calls_are_refused_in_every_machine_program(machine: str, architecture: int, first: int):
-    found = [verdict(program(machine), architecture, number) for number in range(first - 1, first + 4)]
+def test_exactly_the_three_calls_are_refused_in_every_machine_program(
+    machine: str, architecture: int, first: int
+):
+    found = [
+        verdict(program(machine), architecture, number) for number in range(first - 1, first + 4)
+    ]
     allowed, refused = 0x7FFF0000, 0x00050000 | errno.ENOSYS
     assert found == [allowed, refused, refused, refused, allowed]

@@ -1,4 +1,6 @@
-"""What waits on a host behind other attempts of its job: it runs in their place, or is handed back."""
+"""What waits on a host behind other attempts of its job: it runs in their place, or is handed
+back.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +68,9 @@ def test_what_is_ordered_again_waits_for_those_that_came_before(story):
 
 
 def test_what_comes_behind_attempts_that_have_ended_starts_at_once(story):
-    story.play("run 1-0-0 -> taken, launch 1-0-0\n ended 1-0-0 0\n chain 1-0-0 : 1-1-0 -> taken, launch 1-1-0\n")
+    story.play(
+        "run 1-0-0 -> taken, launch 1-0-0\n ended 1-0-0 0\n chain 1-0-0 : 1-1-0 -> taken, launch 1-1-0\n"
+    )
 
 
 def test_what_comes_behind_an_adopted_attempt_waits_for_it(story):

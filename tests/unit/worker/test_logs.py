@@ -53,7 +53,10 @@ def test_both_outputs_are_told_with_their_offsets(slot: Workspace):
     os.write(slot.out, b"two\n")
     os.write(slot.err, b"oh\n")
     assert configured(first) == [("stdout", 0, b"one\n", False)]
-    assert configured(logs.collect(2.0, 2000)) == [("stdout", 4, b"two\n", False), ("stderr", 0, b"oh\n", False)]
+    assert configured(logs.collect(2.0, 2000)) == [
+        ("stdout", 4, b"two\n", False),
+        ("stderr", 0, b"oh\n", False),
+    ]
     assert first.messages[0][0] == "iris.log.w0.0.0"
     assert codec.unpack(first.messages[0][1], TaskOutput).ref == REF
 
@@ -277,7 +280,10 @@ def test_a_worker_after_this_one_finds_no_zeros_where_output_was_dropped(slot: W
     os.write(slot.out, b"y\n" * 50_000)
     again.finish(REF)
     found = chunks(again.collect(2.0, 0))
-    assert sum(len(chunk.data) + chunk.dropped for chunk in found) == 1_000_000 + len("the end\n") + 100_000
+    assert (
+        sum(len(chunk.data) + chunk.dropped for chunk in found)
+        == 1_000_000 + len("the end\n") + 100_000
+    )
     assert b"\0" not in b"".join(chunk.data for chunk in found)
     assert sum(chunk.dropped for chunk in found) > 900_000
 
@@ -297,7 +303,9 @@ pieces = st.tuples(st.sampled_from(["out", "err"]), st.binary(max_size=300))
 
 
 @given(writes=st.lists(pieces, max_size=15), data=st.data())
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60)
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60
+)
 def test_whatever_is_sent_twice_readers_get_exactly_what_was_printed(
     tmp_path_factory: pytest.TempPathFactory, writes: list[tuple[str, bytes]], data: st.DataObject
 ):

@@ -10,7 +10,9 @@ from iris_core.admission.archive_paths import InvalidArchive
 from iris_worker.attempt.bundles.manifest import ArchiveEntry, BundleLimits, Manifest
 
 
-def admit(*entries: ArchiveEntry, packed: int = 1 << 20, limits: BundleLimits | None = None) -> list[str]:
+def admit(
+    *entries: ArchiveEntry, packed: int = 1 << 20, limits: BundleLimits | None = None
+) -> list[str]:
     manifest = Manifest(packed, limits)
     return ["/".join(manifest.admit(entry)) for entry in entries]
 
@@ -55,15 +57,22 @@ def test_a_link_may_lead_up_and_down_inside():
         pytest.param([link("x", "../etc")], id="a link out of the root"),
         pytest.param([link("a/x", "../../etc")], id="a link out from below"),
         pytest.param([link("x", "a/../../etc")], id="a link that goes down and then out"),
-        pytest.param([link("x", "a/..")], id="a link that goes down and up again, through another link perhaps"),
+        pytest.param(
+            [link("x", "a/..")],
+            id="a link that goes down and up again, through another link perhaps",
+        ),
         pytest.param([link("x", "")], id="a link to nothing"),
         pytest.param([link("x", "."), file("x/y")], id="a file behind a link"),
         pytest.param([file("x"), file("x/y")], id="a file below a file"),
         pytest.param([file("x"), file("x")], id="a file twice"),
         pytest.param([link("x", "y"), file("x")], id="a file in place of a link"),
         pytest.param([file("x"), ArchiveEntry("x", "dir")], id="a directory in place of a file"),
-        pytest.param([ArchiveEntry("x", "hardlink", target="y")], id="a hard link to what is not there"),
-        pytest.param([link("y", "z"), ArchiveEntry("x", "hardlink", target="y")], id="a hard link to a link"),
+        pytest.param(
+            [ArchiveEntry("x", "hardlink", target="y")], id="a hard link to what is not there"
+        ),
+        pytest.param(
+            [link("y", "z"), ArchiveEntry("x", "hardlink", target="y")], id="a hard link to a link"
+        ),
         pytest.param([ArchiveEntry("x", "hardlink", target="/etc/passwd")], id="a hard link out"),
         pytest.param([file("x", -1)], id="a negative size"),
     ],
@@ -92,7 +101,9 @@ def test_a_bundle_that_unpacks_to_too_many_times_its_size_is_refused():
 
 parts = st.sampled_from(["a", "b", "c", "..", ".", ""])
 paths = st.lists(parts, min_size=1, max_size=5).map("/".join)
-entries = st.one_of(paths.map(file), st.builds(link, paths, paths), paths.map(lambda p: ArchiveEntry(p, "dir")))
+entries = st.one_of(
+    paths.map(file), st.builds(link, paths, paths), paths.map(lambda p: ArchiveEntry(p, "dir"))
+)
 
 
 @given(st.lists(entries, max_size=12))
@@ -111,7 +122,9 @@ def test_following_any_links_never_leads_out(found: list[ArchiveEntry]):
 
 
 def resolve(path: str, links: dict[str, str]) -> str:
-    """Where a path leads when every link on it is followed, as the kernel does; ``..`` at the front is outside."""
+    """Where a path leads when every link on it is followed, as the kernel does; ``..`` at the front
+    is outside.
+    """
     done: list[str] = []
     left = path.split("/")
     for _ in range(100):

@@ -17,6 +17,8 @@ except OSError as error:
 
 
 def test_a_thread_that_cannot_start_is_an_error_of_the_host():
-    """The launcher then says why an attempt cannot start; anything else would end it, and all tasks of the host."""
+    """The launcher then says why an attempt cannot start; anything else would end it, and all tasks
+    of the host.
+    """
     done = subprocess.run([sys.executable, "-c", FULL], capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr) == ("[Errno 11] can't start new thread\n", "")

@@ -60,7 +60,13 @@ def test_files_directories_and_links_are_packed_with_modes_and_times(tmp_path: P
     found = packed(directory)
     assert list(found) == ["run.sh", "sub", "sub/empty", "sub/latest"]
     script = found["run.sh"]
-    assert (script.mode, script.mtime, script.size, script.uid, script.uname) == (0o750, 1_000_000_000, 10, 0, "")
+    assert (script.mode, script.mtime, script.size, script.uid, script.uname) == (
+        0o750,
+        1_000_000_000,
+        10,
+        0,
+        "",
+    )
     assert (found["sub/empty"].isdir(), found["sub/latest"].linkname) == (True, "../run.sh")
     assert (directory.files, str(directory.left_out)) == (2, "")
 
@@ -117,7 +123,9 @@ def a_directory_too_deep(out: Path) -> None:
         (a_directory_too_deep, "too deep"),
     ],
 )
-def test_what_is_left_out_is_said(tmp_path: Path, out: Path, make: Callable[[Path], None], said: str):
+def test_what_is_left_out_is_said(
+    tmp_path: Path, out: Path, make: Callable[[Path], None], said: str
+):
     make(out)
     (out / "y").touch()
     names, note = kept(tmp_path)
@@ -148,7 +156,9 @@ def test_a_link_in_place_of_the_directory_is_not_followed(tmp_path: Path, out: P
     (tmp_path / place).symlink_to(elsewhere)
     with pytest.raises(NotStored, match="results/final is no longer a directory"):
         opened(tmp_path)
-    with pytest.raises(NoDirectory, match=r"--output results/final: .* is not a directory in the bundle"):
+    with pytest.raises(
+        NoDirectory, match=r"--output results/final: .* is not a directory in the bundle"
+    ):
         make_directory(str(tmp_path), "results/final")
 
 
@@ -176,7 +186,9 @@ def test_a_file_that_becomes_a_link_between_two_looks_is_left_out(tmp_path: Path
 
 
 @pytest.mark.parametrize("size", [99, 200])
-def test_a_growing_file_is_packed_as_it_was_and_a_shrinking_one_fails(tmp_path: Path, out: Path, size: int):
+def test_a_growing_file_is_packed_as_it_was_and_a_shrinking_one_fails(
+    tmp_path: Path, out: Path, size: int
+):
     (out / "a").write_bytes(os.urandom(2 * PIECE_BYTES))
     (out / "b").write_bytes(bytes(100))
     directory = opened(tmp_path)
@@ -196,7 +208,9 @@ def test_a_growing_file_is_packed_as_it_was_and_a_shrinking_one_fails(tmp_path: 
             packed(directory)
 
 
-def test_a_directory_that_is_too_large_is_refused_before_any_of_it_is_read(tmp_path: Path, out: Path):
+def test_a_directory_that_is_too_large_is_refused_before_any_of_it_is_read(
+    tmp_path: Path, out: Path
+):
     with (out / "sparse").open("wb") as file:
         file.truncate(1 << 40)
     with pytest.raises(NotStored, match="more than 1GiB, the limit of this worker"):
@@ -210,7 +224,9 @@ def test_a_directory_that_is_too_large_is_refused_before_any_of_it_is_read(tmp_p
 
 
 def test_names_of_directories_inside_each_other_are_counted_together(tmp_path: Path, out: Path):
-    """The names on the way to the deepest one are in memory at a time, so they are limited in all."""
+    """The names on the way to the deepest one are in memory at a time, so they are limited in
+    all.
+    """
     below = out
     for _ in range(20):
         for number in range(1, 10):
@@ -262,7 +278,10 @@ def test_it_belongs_to_the_attempts_owner_and_holds_no_descriptor(tmp_path: Path
 def test_what_is_said_of_a_name_that_is_no_text_can_be_sent(tmp_path: Path, out: Path):
     odd = os.fsdecode(b"\xff")
     os.mkfifo(out / odd)
-    assert kept(tmp_path)[1].encode() == "left out: \ufffd (neither a file, a directory nor a link)".encode()
+    assert (
+        kept(tmp_path)[1].encode()
+        == "left out: \ufffd (neither a file, a directory nor a link)".encode()
+    )
     os.unlink(out / odd)
     (out / odd).write_bytes(bytes(100))
     directory = opened(tmp_path)

@@ -48,7 +48,9 @@ def test_ports_that_have_rested_are_forgotten():
 def test_a_resting_port_is_not_given_while_there_are_others():
     rests: set[int] = set()
     for _ in range(20):
-        [port] = host.free_ports(("http",), PORTS, lambda port: 30.0 if port in rests else 0.0).values()
+        [port] = host.free_ports(
+            ("http",), PORTS, lambda port: 30.0 if port in rests else 0.0
+        ).values()
         assert port not in rests
         rests.add(port)
 
@@ -89,7 +91,9 @@ def test_the_last_free_port_of_a_small_range_is_found(monkeypatch: pytest.Monkey
         assert host.free_ports(("http",), held) == {"http": port}
 
 
-@pytest.mark.parametrize("text", ["", "20000", "20000-", "2-1", "80-90", "30000-29999", "20000-65536", "a-b"])
+@pytest.mark.parametrize(
+    "text", ["", "20000", "20000-", "2-1", "80-90", "30000-29999", "20000-65536", "a-b"]
+)
 def test_a_range_of_ports_that_is_none_is_refused(text: str):
     with pytest.raises(BadSetting, match=r"task_ports: .* is not FIRST-LAST"):
         WorkerSettings(task_ports=text).check_forms()

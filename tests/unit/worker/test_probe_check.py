@@ -1,4 +1,6 @@
-"""One probe against real servers on loopback: it ends in time and names the failure, whatever the server sends."""
+"""One probe against real servers on loopback: it ends in time and names the failure, whatever the
+server sends.
+"""
 
 from __future__ import annotations
 
@@ -85,7 +87,7 @@ def status(code: int, more: str = "") -> bytes:
     return f"HTTP/1.1 {code} Whatever\r\n{more}Content-Length: 2\r\n\r\nno".encode()
 
 
-# ── HTTP ────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── HTTP ──────────────────────────────────────────────────────────────────────────────────────────
 
 
 async def test_a_probe_asks_for_its_path_and_for_nothing_else():
@@ -98,7 +100,9 @@ async def test_a_probe_asks_for_its_path_and_for_nothing_else():
         ]
 
 
-@pytest.mark.parametrize(("code", "detail"), [(200, ""), (204, ""), (399, ""), (404, "404"), (500, "500")])
+@pytest.mark.parametrize(
+    ("code", "detail"), [(200, ""), (204, ""), (399, ""), (404, "404"), (500, "500")]
+)
 async def test_200_to_399_pass_when_nothing_else_is_expected(code: int, detail: str):
     async with serving(answers(status(code))) as service:
         assert (await service.probe()).failure == (detail and f"GET /healthz: status {detail}")
@@ -122,13 +126,17 @@ async def test_the_ready_path_is_asked_too_and_fails_for_itself():
         await answers(status(503 if ready else 200))(reader, writer)
 
     async with serving(serve) as service:
-        assert await service.probe(ready_path="/ready") == ProbeOutcome("", "GET /ready: status 503")
+        assert await service.probe(ready_path="/ready") == ProbeOutcome(
+            "", "GET /ready: status 503"
+        )
         assert sorted(head.split()[1] for head in service.heads) == ["/healthz", "/ready"]
 
 
 async def test_a_service_that_hangs_has_failed_at_the_timeout():
     async with serving(hangs) as service:
-        assert (await service.probe(timeout_s=0.05)).failure == "GET /healthz: no answer within 0.05 s"
+        assert (
+            await service.probe(timeout_s=0.05)
+        ).failure == "GET /healthz: no answer within 0.05 s"
         await service.closed.wait()
 
 
@@ -138,7 +146,9 @@ async def test_a_service_that_drips_has_failed_at_the_timeout():
         await writer.drain()
 
     async with serving(serve) as service:
-        assert (await service.probe(timeout_s=0.05)).failure == "GET /healthz: no answer within 0.05 s"
+        assert (
+            await service.probe(timeout_s=0.05)
+        ).failure == "GET /healthz: no answer within 0.05 s"
 
 
 async def test_an_answer_counts_though_its_body_never_ends():
@@ -192,11 +202,15 @@ async def test_a_path_adds_no_line_to_the_request():
     async with serving(answers(status(200))) as service:
         assert await service.probe(path="/a b\r\nHost: evil\r\n\r\nGET /ö") == PASSED
         [head] = service.heads
-        assert head.startswith("GET /a%20b%0D%0AHost:%20evil%0D%0A%0D%0AGET%20/%C3%B6 HTTP/1.1\r\nHost: 127.0.0.1:")
+        assert head.startswith(
+            "GET /a%20b%0D%0AHost:%20evil%0D%0A%0D%0AGET%20/%C3%B6 HTTP/1.1\r\nHost: 127.0.0.1:"
+        )
 
 
 async def test_a_job_without_that_port_fails_and_says_so():
-    assert (await check(ProbeTarget(Probe(port="web"), "127.0.0.1", 0, never))).failure == "the job has no port 'web'"
+    assert (
+        await check(ProbeTarget(Probe(port="web"), "127.0.0.1", 0, never))
+    ).failure == "the job has no port 'web'"
 
 
 async def test_a_probe_that_is_given_up_leaves_no_connection():
@@ -214,7 +228,7 @@ def test_an_address_of_ipv6_has_brackets():
     ]
 
 
-# ── TCP ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── TCP ───────────────────────────────────────────────────────────────────────────────────────────
 
 
 async def test_a_tcp_probe_connects_and_says_nothing():
@@ -232,13 +246,15 @@ async def test_a_tcp_probe_of_a_closed_port_fails():
         assert outcome.failure == f"connect to 127.0.0.1:{port}: connection refused"
 
 
-# ── commands ────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── commands ──────────────────────────────────────────────────────────────────────────────────────
 
 
 class Command:
     """A command as the runner starts it, ended by the test."""
 
-    def __init__(self, prints: bytes = b"", ends: Exit | None = None, after_kill: Exit | None = None) -> None:
+    def __init__(
+        self, prints: bytes = b"", ends: Exit | None = None, after_kill: Exit | None = None
+    ) -> None:
         self._prints, self._ends, self._after_kill = prints, ends, after_kill
         self.killed = 0
 
@@ -255,7 +271,9 @@ class Command:
             self._on_end(self._after_kill)
 
     async def probe(self, timeout_s: float = 10.0) -> str:
-        return (await check(ProbeTarget(Probe(kind="command", timeout_s=timeout_s), "h", 0, self.start))).failure
+        return (
+            await check(ProbeTarget(Probe(kind="command", timeout_s=timeout_s), "h", 0, self.start))
+        ).failure
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,11 @@ from iris_worker.attempt.probes.schedule import DETAILS, ProbeOutcome, ProbeSche
 
 A, B, C = AttemptRef(1, 0, 0), AttemptRef(2, 0, 0), AttemptRef(3, 0, 0)
 WHERE = "10.0.0.4:31002"
-PASSED, FAILED, NOT_READY = ProbeOutcome(), ProbeOutcome("refused"), ProbeOutcome("", "GET /ready: status 503")
+PASSED, FAILED, NOT_READY = (
+    ProbeOutcome(),
+    ProbeOutcome("refused"),
+    ProbeOutcome("", "GET /ready: status 503"),
+)
 
 
 class Route:
@@ -99,7 +103,12 @@ def test_a_route_that_never_passes_is_news_once():
 def test_a_ready_path_that_fails_is_news_and_no_failure():
     route = Route(Probe(ready_path="/ready"))
     assert not route.result.ready
-    assert [route.next(outcome) for outcome in (NOT_READY, NOT_READY, PASSED, NOT_READY)] == [True, False, True, True]
+    assert [route.next(outcome) for outcome in (NOT_READY, NOT_READY, PASSED, NOT_READY)] == [
+        True,
+        False,
+        True,
+        True,
+    ]
     assert route.result == ProbeResult(A, WHERE, 4, 0, False, 0, "GET /ready: status 503")
 
 

@@ -1,4 +1,6 @@
-"""Running probes: started when due, counted in the metrics, and cancelled when their attempt ends."""
+"""Running probes: started when due, counted in the metrics, and cancelled when their attempt
+ends.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,9 @@ class Probing:
         self.prober.begin(A, probe, port, serves, self.commands.start, self.clock.steady_s())
 
     def count(self, result: str) -> float:
-        found = self.metrics.registry.get_sample_value("iris_route_probe_seconds_count", {"result": result})
+        found = self.metrics.registry.get_sample_value(
+            "iris_route_probe_seconds_count", {"result": result}
+        )
         assert found is not None
         return found
 

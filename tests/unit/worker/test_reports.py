@@ -10,7 +10,12 @@ from iris_worker.agent.reports import Reports, fitting
 
 
 def stage(index: int, tail: str = "") -> Stage:
-    return Stage(AttemptRef(1, index, 0), KernelStatus.TERMINATED, 0, Ended(Cause.EXITED, 1, stderr_tail=tail))
+    return Stage(
+        AttemptRef(1, index, 0),
+        KernelStatus.TERMINATED,
+        0,
+        Ended(Cause.EXITED, 1, stderr_tail=tail),
+    )
 
 
 def test_what_was_lost_comes_before_what_is_new():

@@ -1,4 +1,6 @@
-"""What begins on a host that has come back waits for room, while what ran there has not ended and may not count."""
+"""What begins on a host that has come back waits for room, while what ran there has not ended and
+may not count.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +63,10 @@ def test_an_order_that_overtakes_the_answer_to_a_registration_waits_for_it(story
 
 
 def test_an_order_that_overtakes_the_answer_waits_for_what_is_dropped(story):
-    story.play(FULL + "run 3-0-0 -> taken\n registered 1-0-0 -> kill 1-0-0\n ended 1-0-0 0 -> launch 3-0-0\n")
+    story.play(
+        FULL
+        + "run 3-0-0 -> taken\n registered 1-0-0 -> kill 1-0-0\n ended 1-0-0 0 -> launch 3-0-0\n"
+    )
 
 
 def test_what_waits_for_an_answer_that_was_lost_does_not_wait_for_itself(story):
@@ -126,7 +131,10 @@ def test_what_waits_for_room_and_is_stopped_or_dropped_itself_never_runs(story):
 
 
 def test_what_waits_for_room_ends_when_the_worker_does(story):
-    story.play(BACK + "run 3-0-0 -> taken\n shutdown -> kill 1-0-0, kill 1-1-0, discard 3-0-0\n ended 1-0-0 0 ->\n")
+    story.play(
+        BACK
+        + "run 3-0-0 -> taken\n shutdown -> kill 1-0-0, kill 1-1-0, discard 3-0-0\n ended 1-0-0 0 ->\n"
+    )
 
 
 def test_what_was_dropped_and_does_not_end_is_not_waited_for_for_ever(story):

@@ -24,12 +24,17 @@ def timers() -> int:
 
 
 async def test_an_attempt_that_ends_long_before_its_timeout_leaves_no_timer(tmp_path: Path):
-    worker = WorkerService(WorkerSettings(id="w0", data=str(tmp_path)), Memory().connect(), "", asyncio.Event())
+    worker = WorkerService(
+        WorkerSettings(id="w0", data=str(tmp_path)), Memory().connect(), "", asyncio.Event()
+    )
     refs, before = [AttemptRef(job, 0, 0) for job in range(1000)], timers()
     for ref in refs:
         worker._timeouts.begin(ref, DAY_S)
     assert timers() == before + 1000
-    worker._taken([Stage(ref, KernelStatus.TERMINATED, 1, Ended(Cause.EXITED, 0)) for ref in refs], ReportTaken())
+    worker._taken(
+        [Stage(ref, KernelStatus.TERMINATED, 1, Ended(Cause.EXITED, 0)) for ref in refs],
+        ReportTaken(),
+    )
     assert timers() == before
     worker._tasks.close()
     worker._executor.close()
@@ -59,7 +64,9 @@ async def test_an_unanswered_report_is_repeated_at_an_order_of_a_new_leader(tmp_
 
 async def test_orders_of_new_leaders_are_answered_while_no_report_is_under_way(tmp_path: Path):
     memory = Memory()
-    worker = WorkerService(WorkerSettings(id="w0", data=str(tmp_path)), memory.connect(), "", asyncio.Event())
+    worker = WorkerService(
+        WorkerSettings(id="w0", data=str(tmp_path)), memory.connect(), "", asyncio.Event()
+    )
     answers: list[Message] = []
     await memory.connect().bus.subscribe("answers", answers.append)
     worker._tasks.spawn(worker.reporter.report())

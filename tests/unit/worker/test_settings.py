@@ -14,7 +14,15 @@ from iris_worker.settings import BadAttribute, WorkerSettings, read_attributes
 
 
 def test_attributes_are_numbers_where_they_look_like_one():
-    given = ("tpu-name=slice-0", "TPU-Worker-Id=3", "load=0.5", "zone=eu-1", "version=007", "odd=a=b", "empty=")
+    given = (
+        "tpu-name=slice-0",
+        "TPU-Worker-Id=3",
+        "load=0.5",
+        "zone=eu-1",
+        "version=007",
+        "odd=a=b",
+        "empty=",
+    )
     assert read_attributes(given) == {
         "tpu-name": "slice-0",
         "tpu-worker-id": 3,
@@ -38,7 +46,9 @@ def test_what_is_no_attribute_is_refused(text: str):
 
 
 def test_what_a_simulated_host_says_outweighs_what_is_found(tmp_path: Path):
-    settings = WorkerSettings(data=str(tmp_path), attributes=("arch=moon",), cpu_millis=1, memory_bytes=2, chips=4)
+    settings = WorkerSettings(
+        data=str(tmp_path), attributes=("arch=moon",), cpu_millis=1, memory_bytes=2, chips=4
+    )
     found = host.total(settings, Accelerators(), "")
     assert found == Amount(1, 2, found.disk_bytes, 4)
     assert host.attributes(settings, Accelerators(), {})["arch"] == "moon"
@@ -50,7 +60,9 @@ def test_a_simulated_host_may_hide_what_it_runs_on(tmp_path: Path):
     assert host.attributes(settings, Accelerators(), {}) == {"zone": "a"}
 
 
-@pytest.mark.parametrize("url", ["nats://u:p@127.0.0.1:4222", "localhost", "127.0.0.1:4222, nats://elsewhere:4222"])
+@pytest.mark.parametrize(
+    "url", ["nats://u:p@127.0.0.1:4222", "localhost", "127.0.0.1:4222, nats://elsewhere:4222"]
+)
 def test_a_gang_reaches_this_host_where_it_reaches_nats(url: str):
     assert host.address(WorkerSettings(), url) == "127.0.0.1"
     assert host.address(WorkerSettings(address="10.0.0.7"), url) == "10.0.0.7"
@@ -75,5 +87,7 @@ def test_free_ports_are_different_and_free():
 
 def test_more_attributes_than_can_be_told_are_refused_with_their_size():
     texts = tuple(f"key-{n}={'x' * 100}" for n in range(1000))
-    with pytest.raises(BadAttribute, match="the attributes are 109893 bytes, at most 32768 are possible"):
+    with pytest.raises(
+        BadAttribute, match="the attributes are 109893 bytes, at most 32768 are possible"
+    ):
         read_attributes(texts)

@@ -1,4 +1,6 @@
-"""A template that does not answer is ended in bounded time, so that attempts which wait for it go on."""
+"""A template that does not answer is ended in bounded time, so that attempts which wait for it go
+on.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ from iris_worker.launcher.templates.templates import Templates
 
 
 class StandIn:
-    """The loop, the processes and the observer of a launcher. The first template is this process at another socket."""
+    """The loop, the processes and the observer of a launcher. The first template is this process at
+    another socket.
+    """
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -33,7 +37,9 @@ class StandIn:
         self.killed: list[int] = []
         self.sockets: list[socket.socket] = []
 
-    def call_later(self, delay_s: float, callback: Callable[..., object], *arguments: object) -> DelayedCall:
+    def call_later(
+        self, delay_s: float, callback: Callable[..., object], *arguments: object
+    ) -> DelayedCall:
         self.timers.append((delay_s, DelayedCall(0.0, lambda: callback(*arguments))))
         return self.timers[-1][1]
 
@@ -85,7 +91,9 @@ class StandIn:
             callback()
 
     def after(self, seconds: float, stopped_s: float = 0.0) -> None:
-        """So much time goes by in which nobody answers, the last part while all of this host is stopped."""
+        """So much time goes by in which nobody answers, the last part while all of this host is
+        stopped.
+        """
         self.late_s = stopped_s
         due, self.timers = self.timers, []
         for delay_s, timer in due:
@@ -121,7 +129,9 @@ def go(host: StandIn) -> socket.socket:
     return host.sockets[-1]
 
 
-def test_a_template_is_sent_the_program_of_its_launchers_release(host: StandIn, monkeypatch: pytest.MonkeyPatch):
+def test_a_template_is_sent_the_program_of_its_launchers_release(
+    host: StandIn, monkeypatch: pytest.MonkeyPatch
+):
     """A launcher outlives an upgrade: the file was moved or says other things by then."""
 
     def missing(path: Path) -> bytes:

@@ -16,7 +16,12 @@ def test_attempts_of_one_job_share_a_slot_until_it_is_full():
 
 def test_nobody_else_gets_a_slot_that_is_shared():
     numbers = SlotNumbers()
-    assert [numbers.reserve(JOB), numbers.reserve(), numbers.reserve(OTHER), numbers.reserve(OTHER)] == [0, 1, 2, 2]
+    assert [
+        numbers.reserve(JOB),
+        numbers.reserve(),
+        numbers.reserve(OTHER),
+        numbers.reserve(OTHER),
+    ] == [0, 1, 2, 2]
     numbers.give(2)
     assert numbers.reserve() == 3
 

@@ -13,7 +13,9 @@ ONE, OTHER = AttemptRef(1, 0, 1), AttemptRef(2, 0, 1)
 
 
 def spans() -> tuple[AttemptSpans, list[Span]]:
-    """Of a worker that was ordered to run a task of a traced job and one of another, and what it records."""
+    """Of a worker that was ordered to run a task of a traced job and one of another, and what it
+    records.
+    """
     traced = TaskTemplate(1, "/a", ("true",), {}, 1, ResourceRequest(), traceparent=TRACE)
     other = TaskTemplate(2, "/b", ("true",), {}, 1, ResourceRequest())
     recorded: list[Span] = []
@@ -44,7 +46,9 @@ def test_start_ends_as_the_process_runs_and_run_ends_with_it(at_once: bool):
 
 def test_an_attempt_that_never_ran_has_the_start_alone():
     known, recorded = spans()
-    known.committed([Stage(ONE, KernelStatus.ERROR, 1100, Ended(Cause.INFRASTRUCTURE, error="no such file"))])
+    known.committed(
+        [Stage(ONE, KernelStatus.ERROR, 1100, Ended(Cause.INFRASTRUCTURE, error="no such file"))]
+    )
     [span] = recorded
     assert (span.name, span.ended_ms, span.attributes["cause"]) == ("start", 1100, "infrastructure")
 
@@ -59,7 +63,10 @@ def test_an_attempt_that_is_adopted_has_the_span_of_its_run():
     known = AttemptSpans("w0", record)
     for ref, trace in ((ONE, TRACE), (OTHER, "")):
         known.adopted(ref, trace, "/a/0", 1200)
-    ends = [Stage(ref, KernelStatus.TERMINATED, 3000, Ended(Cause.EXITED, exit_code=0)) for ref in (ONE, OTHER)]
+    ends = [
+        Stage(ref, KernelStatus.TERMINATED, 3000, Ended(Cause.EXITED, exit_code=0))
+        for ref in (ONE, OTHER)
+    ]
     known.committed([Stage(ONE, KernelStatus.RUNNING, 1200), *ends])
     about = {"task": "/a/0", "attempt": 1, "worker": "w0", "cause": "exited", "exit_code": 0}
     assert [tuple(span) for span in recorded] == [("run", TRACE, 1200, 3000, about)]

@@ -25,7 +25,12 @@ class EmptyGroups(Cgroups):
 def test_what_a_process_has_left_that_waited_for_a_call_counts_in_its_slot():
     told = []
     loop: Any = None
-    spares = Spares(loop, EmptyGroups(), lambda request: [], lambda slot, group: told.append((slot, group.left_bytes)))
+    spares = Spares(
+        loop,
+        EmptyGroups(),
+        lambda request: [],
+        lambda slot, group: told.append((slot, group.left_bytes)),
+    )
     spares.add(71, 3, Group(5))
     spares.reaped(71)
     assert told == [(3, 40 << 20)]

@@ -71,7 +71,9 @@ def test_a_path_with_a_slash_is_relative_to_the_tasks_directory(tmp_path: Path):
 
 
 def test_arguments_arrive_as_they_are(tmp_path: Path):
-    assert run("sh", "-c", 'test "$1" = "a b*\n\'" && exit 6', "-", "a b*\n'", workdir=tmp_path) == 6
+    assert (
+        run("sh", "-c", 'test "$1" = "a b*\n\'" && exit 6', "-", "a b*\n'", workdir=tmp_path) == 6
+    )
 
 
 @pytest.mark.parametrize(
@@ -88,7 +90,9 @@ def test_arguments_arrive_as_they_are(tmp_path: Path):
         (("/bin/true", "x" * (4 << 20)), 126),
     ],
 )
-def test_what_cannot_be_run_ends_like_in_a_shell(tmp_path: Path, command: tuple[str, ...], code: int):
+def test_what_cannot_be_run_ends_like_in_a_shell(
+    tmp_path: Path, command: tuple[str, ...], code: int
+):
     (tmp_path / "directory").mkdir()
     (tmp_path / "plain").write_text("text")
     with pytest.raises(NotRunnable) as refused:
@@ -109,7 +113,9 @@ def test_a_name_with_a_nul_byte_is_its_owners_mistake(tmp_path: Path):
 
 @pytest.mark.parametrize("name", ["²", "9" * 5000])
 def test_a_directory_that_only_looks_like_a_slot_is_none(name: str):
-    process = subprocess.Popen(("sleep", "1000"), env={"PATH": os.environ["PATH"], "IRIS_WORKDIR": f"/attempts/{name}"})
+    process = subprocess.Popen(
+        ("sleep", "1000"), env={"PATH": os.environ["PATH"], "IRIS_WORKDIR": f"/attempts/{name}"}
+    )
     try:
         while not tree.environment(process.pid):  # its exec is under way
             pass

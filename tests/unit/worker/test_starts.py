@@ -14,7 +14,9 @@ from iris_worker.launcher.starts.spawn import Child, begin
 from iris_worker.launcher.starts.starts import Starts, Stopped
 
 STOPS_ITSELF = "import os, signal\nwhile True: os.kill(os.getpid(), signal.SIGSTOP)"
-STOPS_ONCE = "import os, signal, sys\nos.kill(os.getpid(), signal.SIGSTOP)\nos.close(int(sys.argv[1]))"
+STOPS_ONCE = (
+    "import os, signal, sys\nos.kill(os.getpid(), signal.SIGSTOP)\nos.close(int(sys.argv[1]))"
+)
 
 
 def started(code: str) -> tuple[subprocess.Popen[bytes], int]:
@@ -49,7 +51,9 @@ def test_one_that_is_stopped_again_and_again_is_ended():
 def test_one_that_has_become_its_program_is_no_start_any_more(tmp_path: Path):
     loop, begun = EventLoop(), []
     null = os.open(os.devnull, os.O_RDWR)
-    child = begin(("sleep", "1000"), {"PATH": os.environ["PATH"]}, str(tmp_path), (null, null, null))
+    child = begin(
+        ("sleep", "1000"), {"PATH": os.environ["PATH"]}, str(tmp_path), (null, null, null)
+    )
     os.close(null)
     starts = Starts(loop)
     starts.add(child, "sleep", lambda: begun.append(child.pid))

@@ -61,12 +61,17 @@ def test_the_next_worker_finds_what_was_flushed(path: Path):
     store.flush()
     store.close()
     _, found = opened(path)
-    assert found == {A: StoredProcess(started(A), (5, 7)), B: StoredProcess(started(B, slot=1), over=over(B).stage)}
+    assert found == {
+        A: StoredProcess(started(A), (5, 7)),
+        B: StoredProcess(started(B, slot=1), over=over(B).stage),
+    }
 
 
 def test_the_next_worker_finds_where_an_attempt_serves_and_its_probe(path: Path):
     store, _ = opened(path)
-    probe = StoredProbe(Probe(kind="command", command=("true",)), "http", {"A": "b"}, ((9, 1 << 30),))
+    probe = StoredProbe(
+        Probe(kind="command", command=("true",)), "http", {"A": "b"}, ((9, 1 << 30),)
+    )
     serves = Started(A, 4711, 0, 10.0, 10.1, 99, None, {"http": 31002}, probe)
     store.add(serves)
     store.flush()
@@ -84,7 +89,11 @@ def test_the_next_launcher_finds_starting_running_and_ended_processes(path: Path
     store.add(Exited(C, Exit(7)))
     store.flush()
     runs = [Started(ref, 4711, slot, 10.0, 10.1, 99, 5000) for slot, ref in ((1, B), (2, C))]
-    expected = [StoredProcess(Started(A, 0, 0, 9.0, 0.0, 98, 5000)), StoredProcess(runs[0]), StoredProcess(runs[1])]
+    expected = [
+        StoredProcess(Started(A, 0, 0, 9.0, 0.0, 98, 5000)),
+        StoredProcess(runs[0]),
+        StoredProcess(runs[1]),
+    ]
     expected[2].exit = Exit(7)
     for _ in range(2):
         assert list(opened(path)[1].values()) == expected
@@ -179,7 +188,10 @@ def test_what_a_full_disk_refused_is_written_later_without_torn_records(path: Pa
 @contextlib.contextmanager
 def limited_files(size: int) -> Iterator[None]:
     """Writes of this process fail past ``size``, as they do on a full disk."""
-    before, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    before, handler = (
+        resource.getrlimit(resource.RLIMIT_FSIZE),
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN),
+    )
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
     try:
         yield

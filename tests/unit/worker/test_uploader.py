@@ -24,7 +24,12 @@ async def test_a_small_directory_takes_no_turn_of_a_thread_and_no_note(
     loop.set_default_executor(pool)
     tasks: list[asyncio.Task[None]] = []
     uploader = Uploader(
-        "w0", Memory().connect().streams, ArtifactLimits(), 60.0, 1, lambda work: tasks.append(loop.create_task(work))
+        "w0",
+        Memory().connect().streams,
+        ArtifactLimits(),
+        60.0,
+        1,
+        lambda work: tasks.append(loop.create_task(work)),
     )
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "x").write_bytes(os.urandom(size))
@@ -39,14 +44,24 @@ async def test_a_small_directory_takes_no_turn_of_a_thread_and_no_note(
 @pytest.mark.parametrize(
     ("limits", "note"),
     [
-        (ArtifactLimits(bytes=4), "its files have more than 4B, the limit of this worker (artifact_bytes)"),
+        (
+            ArtifactLimits(bytes=4),
+            "its files have more than 4B, the limit of this worker (artifact_bytes)",
+        ),
         (ArtifactLimits(entries=0), "it has more than 0 entries"),
     ],
 )
-async def test_a_small_directory_obeys_the_limits(tmp_path: Path, limits: ArtifactLimits, note: str):
+async def test_a_small_directory_obeys_the_limits(
+    tmp_path: Path, limits: ArtifactLimits, note: str
+):
     loop, tasks = asyncio.get_running_loop(), list[asyncio.Task[None]]()
     uploader = Uploader(
-        "w0", Memory().connect().streams, limits, 60.0, 1, lambda work: tasks.append(loop.create_task(work))
+        "w0",
+        Memory().connect().streams,
+        limits,
+        60.0,
+        1,
+        lambda work: tasks.append(loop.create_task(work)),
     )
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "x").write_bytes(b"12345")

@@ -43,7 +43,9 @@ def test_a_new_slot_is_made_while_others_are_taken(slots: Workspaces):
 
 
 @pytest.mark.parametrize("leaves", ["nothing", "a file"])
-def test_slots_have_no_higher_numbers_than_attempts_ever_ran_at_once(slots: Workspaces, leaves: str):
+def test_slots_have_no_higher_numbers_than_attempts_ever_ran_at_once(
+    slots: Workspaces, leaves: str
+):
     for _ in range(3):
         taken = [slots.take(A) for _ in range(100)]
         assert sorted(slot.number for slot in taken) == list(range(100))
@@ -71,7 +73,9 @@ def test_the_number_of_a_slot_that_cannot_be_emptied_is_not_reused(slots: Worksp
 
 
 @pytest.mark.parametrize("round_", [0, 1, 2])
-async def test_nothing_an_attempt_leaves_is_there_for_the_next(slots: Workspaces, tmp_path: Path, round_: int):
+async def test_nothing_an_attempt_leaves_is_there_for_the_next(
+    slots: Workspaces, tmp_path: Path, round_: int
+):
     for _ in range(round_):
         slot = slots.take(A)
         slots.clean(slot)
@@ -113,7 +117,9 @@ def test_nobody_else_lists_or_changes_the_parents_of_an_attempt_directory(slots:
     assert os.stat(slot.workdir).st_mode & 0o777 == 0o700
 
 
-async def test_what_a_task_left_is_deleted_however_deep_and_without_rights(slots: Workspaces, tmp_path: Path):
+async def test_what_a_task_left_is_deleted_however_deep_and_without_rights(
+    slots: Workspaces, tmp_path: Path
+):
     slot = slots.take(A)
     outside = tmp_path / "outside"
     outside.mkdir()
@@ -134,7 +140,9 @@ async def test_what_a_task_left_is_deleted_however_deep_and_without_rights(slots
     assert (os.listdir(tmp_path / "trash"), (outside / "kept").read_text()) == ([], "kept")
 
 
-async def test_only_what_was_left_before_its_end_was_recorded_is_deleted(slots: Workspaces, tmp_path: Path):
+async def test_only_what_was_left_before_its_end_was_recorded_is_deleted(
+    slots: Workspaces, tmp_path: Path
+):
     first, second = slots.take(A), slots.take(B)
     slots.clean(first)
 
@@ -172,7 +180,9 @@ def test_a_directory_that_was_deleted_is_made_again(slots: Workspaces):
     assert os.path.isdir(slots.take(B).workdir)
 
 
-def test_a_new_worker_keeps_the_living_and_untold_and_removes_the_rest(slots: Workspaces, tmp_path: Path):
+def test_a_new_worker_keeps_the_living_and_untold_and_removes_the_rest(
+    slots: Workspaces, tmp_path: Path
+):
     taken = [slots.take(AttemptRef(1, n, 0)) for n in range(3)]
     again = of(tmp_path)
     again.begin({taken[0].number}, {taken[1].number})
@@ -188,7 +198,9 @@ def test_the_error_file_is_read_as_one_short_line(slots: Workspaces):
     assert len(read_error_file(slot.workdir)) <= 2000
 
 
-@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: os.symlink("/etc/passwd", path)])
+@pytest.mark.parametrize(
+    "make", [os.mkfifo, os.mkdir, lambda path: os.symlink("/etc/passwd", path)]
+)
 def test_an_error_file_that_is_no_file_says_nothing(slots: Workspaces, make):
     slot = slots.take(A)
     make(f"{slot.workdir}/{ERROR_FILE}")
@@ -196,7 +208,9 @@ def test_an_error_file_that_is_no_file_says_nothing(slots: Workspaces, make):
 
 
 @pytest.mark.parametrize("leaves", ["nothing", "a file"])
-def test_the_slot_of_an_adopted_attempt_serves_the_next_one(slots: Workspaces, tmp_path: Path, leaves: str):
+def test_the_slot_of_an_adopted_attempt_serves_the_next_one(
+    slots: Workspaces, tmp_path: Path, leaves: str
+):
     adopted = slots.take(A)
     if leaves == "a file":
         Path(adopted.workdir, "left").touch()
@@ -246,7 +260,9 @@ def test_a_token_is_outside_the_unchanged_directory_of_its_attempt(slots: Worksp
     assert (os.listdir(slot.workdir), os.stat(slot.workdir).st_ctime_ns) == ([], before)
 
 
-def test_a_token_goes_with_its_attempt_and_stays_with_one_that_is_adopted(slots: Workspaces, tmp_path: Path):
+def test_a_token_goes_with_its_attempt_and_stays_with_one_that_is_adopted(
+    slots: Workspaces, tmp_path: Path
+):
     ended, lost, adopted = slots.take(A), slots.take(B), slots.take(AttemptRef(3, 0, 0))
     for slot in (ended, lost, adopted):
         write_token(slot, "t")
@@ -330,7 +346,9 @@ def test_tokens_are_on_disk_where_their_place_in_memory_is_taken(tmp_path: Path,
     assert of(tmp_path).tokens == f"{tmp_path}/tokens"
 
 
-def test_tokens_are_on_disk_without_memory_and_for_an_ordinary_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_tokens_are_on_disk_without_memory_and_for_an_ordinary_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     assert Workspaces(tmp_path, memory=f"{tmp_path}/none").tokens == f"{tmp_path}/tokens"
     monkeypatch.setattr(os, "geteuid", lambda: 4321)
     assert of(tmp_path).tokens == f"{tmp_path}/tokens"

@@ -13,7 +13,9 @@ from iris_slurm.directives import help_of
 from iris_slurm.values import NotHonoured
 
 
-def run(program: str, command: Callable[[Client, list[str]], int], words: Sequence[str] | None = None) -> int:
+def run(
+    program: str, command: Callable[[Client, list[str]], int], words: Sequence[str] | None = None
+) -> int:
     """The exit code of a command; its mistakes are lines on standard error."""
     given = list(sys.argv[1:] if words is None else words)
     if given == ["--help"]:

@@ -41,12 +41,18 @@ def sacct(client: Client, words: list[str]) -> int:
     owners = [""] if given.allusers else (given.user or user()).split(",")
     rows = (
         row
-        for row in (numbered(client, numbers) if numbers else since(client, owners, read_start(given.starttime)))
+        for row in (
+            numbered(client, numbers)
+            if numbers
+            else since(client, owners, read_start(given.starttime))
+        )
         if (not given.state or row.state in read_states(given.state))
         and (not given.name or name_of(row.job) in given.name.split(","))
     )
     if given.parsable or given.parsable2:
-        lines = parsable(columns, rows, header=not given.noheader, end="|" if given.parsable else "")
+        lines = parsable(
+            columns, rows, header=not given.noheader, end="|" if given.parsable else ""
+        )
     else:
         lines = table(columns, rows, header=not given.noheader)
     for line in lines:
@@ -62,7 +68,9 @@ def read_start(text: str) -> datetime:
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
-        raise NotHonoured(f"--starttime={text}: write for example 2026-03-01 or 2026-03-01T22:00:00") from None
+        raise NotHonoured(
+            f"--starttime={text}: write for example 2026-03-01 or 2026-03-01T22:00:00"
+        ) from None
     return found if found.tzinfo else found.replace(tzinfo=now.tzinfo)
 
 

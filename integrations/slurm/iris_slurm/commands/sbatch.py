@@ -20,7 +20,9 @@ def main() -> int:
 
 
 def sbatch(client: Client, words: list[str]) -> int:
-    """Submit a script, of a file, of standard input or of --wrap. Raises NotHonoured, ClientError."""
+    """Submit a script, of a file, of standard input or of --wrap. Raises NotHonoured,
+    ClientError.
+    """
     quiet = options_of("sbatch", ["--quiet", *words])
     script = read_script(quiet.wrap, quiet.words)
     given = options_of("sbatch", words, script_lines(script), os.environ)

@@ -52,7 +52,10 @@ def chosen(client: Client, given: argparse.Namespace) -> Iterator[str]:
             yield job.id.removeprefix("j")
             continue
         rows = [row for row in rows_of(client, job) if row.state in read_states(given.state)]
-        yield from (f"{job.id.removeprefix('j')}{'' if row.index is None else f'_[{row.index}]'}" for row in rows)
+        yield from (
+            f"{job.id.removeprefix('j')}{'' if row.index is None else f'_[{row.index}]'}"
+            for row in rows
+        )
 
 
 def cancelled(client: Client, target: str, given: argparse.Namespace) -> int:

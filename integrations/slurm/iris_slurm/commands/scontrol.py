@@ -34,12 +34,20 @@ def scontrol(client: Client, words: list[str]) -> int:
             print("\n".join(host for text in hosts for host in hosts_of(text)))
         case ["show", "job" | "jobs", number]:
             for row in rows_of_number(client, number):
-                print((" " if one_line else "\n   ").join(facts_of(row)), end="\n" if one_line else "\n\n")
+                print(
+                    (" " if one_line else "\n   ").join(facts_of(row)),
+                    end="\n" if one_line else "\n\n",
+                )
         case ["show", "node" | "nodes", *names]:
             for worker in client.workers():
                 if not names or worker.id in names:
-                    cpus, memory = worker.total["cpu_millis"] // 1000, worker.total["memory_bytes"] >> 20
-                    print(f"NodeName={worker.id} CPUTot={cpus} RealMemory={memory} State={state_of(worker).upper()}")
+                    cpus, memory = (
+                        worker.total["cpu_millis"] // 1000,
+                        worker.total["memory_bytes"] >> 20,
+                    )
+                    print(
+                        f"NodeName={worker.id} CPUTot={cpus} RealMemory={memory} State={state_of(worker).upper()}"
+                    )
         case ["hold" | "release" | "requeue" | "requeuehold" as verb, *numbers] if numbers:
             for number in ",".join(numbers).split(","):
                 act(client, verb, number)
@@ -54,7 +62,9 @@ def act(client: Client, verb: str, number: str) -> None:
     """Raises NotHonoured, Problem."""
     job, values, are_indexes = read_number(number)
     if verb == "requeue":
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # which stops the task, of which this may be a process
+        signal.signal(
+            signal.SIGTERM, signal.SIG_IGN
+        )  # which stops the task, of which this may be a process
         for target in tasks_of(client, job, values, are_indexes=are_indexes):
             client.requeue(target)
         return
@@ -68,7 +78,9 @@ def act(client: Client, verb: str, number: str) -> None:
     actions[verb]()
 
 
-def tasks_of(client: Client, job: int, values: tuple[int, ...], *, are_indexes: bool) -> Iterator[str]:
+def tasks_of(
+    client: Client, job: int, values: tuple[int, ...], *, are_indexes: bool
+) -> Iterator[str]:
     """What is requeued: the job, or tasks of it."""
     if not values:
         yield f"j{job}"
@@ -82,7 +94,9 @@ def update(client: Client, pairs: list[str]) -> None:
     given = {name.lower(): text for name, _, text in (pair.partition("=") for pair in pairs)}
     number, _, _ = read_number(given.pop("jobid", ""))
     if unknown := given.keys() - {"timelimit", "arraytaskthrottle"}:
-        raise NotHonoured(f"update {min(unknown)}: only TimeLimit and ArrayTaskThrottle of a job can be changed")
+        raise NotHonoured(
+            f"update {min(unknown)}: only TimeLimit and ArrayTaskThrottle of a job can be changed"
+        )
     if "timelimit" in given:
         client.update(f"j{number}", timeout=read_minutes(given["timelimit"]))
     if "arraytaskthrottle" in given:
@@ -113,7 +127,9 @@ _SHOWN = {
 
 def facts_of(row: SlurmRow) -> list[str]:
     """``JobId=12`` and so on."""
-    array = {"ArrayJobId": "arrayjobid", "ArrayTaskId": "arraytaskid"} if row.index is not None else {}
+    array = (
+        {"ArrayJobId": "arrayjobid", "ArrayTaskId": "arraytaskid"} if row.index is not None else {}
+    )
     return [f"{title}={FIELDS[field](row)}" for title, field in {**_SHOWN, **array}.items()]
 
 
@@ -125,4 +141,7 @@ def hosts_of(text: str) -> Iterator[str]:
         for piece in inside.split(",") if bracket else [""]:
             low, _, high = piece.partition("-")
             numbers = range(int(low), int(high or low) + 1) if bracket else [None]
-            yield from (prefix if n is None else f"{prefix}{str(n).zfill(len(low))}{suffix}" for n in numbers)
+            yield from (
+                prefix if n is None else f"{prefix}{str(n).zfill(len(low))}{suffix}"
+                for n in numbers
+            )

@@ -57,11 +57,17 @@ def sinfo(client: Client, words: list[str]) -> int:
     reader.add_argument("-p", "--partition", default="")
     given = reader.parse_args(words)
     if unknown := [letter for *_, letter in _LETTER.findall(given.format) if letter not in LETTERS]:
-        raise NotHonoured(f"--format={given.format}: %{unknown[0]} is not known; use %{' %'.join(LETTERS)}")
+        raise NotHonoured(
+            f"--format={given.format}: %{unknown[0]} is not known; use %{' %'.join(LETTERS)}"
+        )
     groups: dict[object, list[WorkerView]] = {}
     for worker in client.workers():
         if not given.partition or partition_of(worker) in given.partition.split(","):
-            kind = worker.id if given.Node else (partition_of(worker), state_of(worker), *worker.total.items())
+            kind = (
+                worker.id
+                if given.Node
+                else (partition_of(worker), state_of(worker), *worker.total.items())
+            )
             groups.setdefault(kind, []).append(worker)
     if not given.noheader:
         print(line_of(given.format, None))

@@ -27,9 +27,26 @@ from iris_slurm.values import NotHonoured, read_count, read_nodes
 
 OF_STEPS = ("output", "error", "open_mode", "ntasks", "nodes", "ntasks_per_node", "chdir", "export")
 """Honoured within a job."""
-PART = ("job_name", "cpus_per_task", "mem", "mem_per_cpu", "gres", "gpus", "gpus_per_node", "gpus_per_task", "time")
+PART = (
+    "job_name",
+    "cpus_per_task",
+    "mem",
+    "mem_per_cpu",
+    "gres",
+    "gpus",
+    "gpus_per_node",
+    "gpus_per_task",
+    "time",
+)
 """Accepted within a job with a warning: a step has what its job has on the host."""
-STEP_FLAGS = ("-u --unbuffered", "--exact", "--overlap", "-K --kill-on-bad-exit", "-l --label", "--mpi")
+STEP_FLAGS = (
+    "-u --unbuffered",
+    "--exact",
+    "--overlap",
+    "-K --kill-on-bad-exit",
+    "-l --label",
+    "--mpi",
+)
 """Of steps only: they have no effect. `--mpi` may be ``none``."""
 
 
@@ -46,11 +63,18 @@ def srun(client: Client, words: list[str]) -> int:
     given = read(words)
     if "SLURM_JOB_ID" not in os.environ:
         return follow(client, given)
-    refused = [f"--{name.replace('_', '-')}" for name in others() if getattr(given, name) is not None]
+    refused = [
+        f"--{name.replace('_', '-')}" for name in others() if getattr(given, name) is not None
+    ]
     if refused:
         raise NotHonoured(f"{refused[0]} is for a job, not for a step of it")
-    if spare := [f"--{name.replace('_', '-')}" for name in PART if getattr(given, name) is not None]:
-        print(f"srun: warning: {', '.join(spare)}: a step has what its job has on the host", file=sys.stderr)
+    if spare := [
+        f"--{name.replace('_', '-')}" for name in PART if getattr(given, name) is not None
+    ]:
+        print(
+            f"srun: warning: {', '.join(spare)}: a step has what its job has on the host",
+            file=sys.stderr,
+        )
     return run_steps(client, steps_of(given))
 
 
@@ -65,7 +89,9 @@ def read(words: list[str]) -> argparse.Namespace:
     if found.label:
         print("srun: warning: --label has no effect: lines are not numbered", file=sys.stderr)
     if found.mpi not in (None, "none"):
-        raise NotHonoured(f"--mpi={found.mpi} is refused: start the processes with the launcher of your MPI")
+        raise NotHonoured(
+            f"--mpi={found.mpi} is refused: start the processes with the launcher of your MPI"
+        )
     given = options_of("srun", rest)
     given.words = words[end:]
     if not given.words:
@@ -75,7 +101,9 @@ def read(words: list[str]) -> argparse.Namespace:
 
 def command_at(words: list[str]) -> int:
     """Where the command begins."""
-    takes = {flag for flags, metavar, _ in (*HONOURED, *HARMLESS) if metavar for flag in flags.split()} | {"--mpi"}
+    takes = {
+        flag for flags, metavar, _ in (*HONOURED, *HARMLESS) if metavar for flag in flags.split()
+    } | {"--mpi"}
     at = 0
     while at < len(words) and words[at].startswith("-"):
         at += 2 if words[at] in takes else 1
@@ -96,7 +124,9 @@ def steps_of(given: argparse.Namespace) -> list[SrunStep]:
     nodes = read_nodes(given.nodes) if given.nodes else held
     if nodes > held:
         raise NotHonoured(f"--nodes={nodes}: the job has {held}")
-    per_node = read_count("--ntasks-per-node", given.ntasks_per_node or os.environ["SLURM_NTASKS_PER_NODE"])
+    per_node = read_count(
+        "--ntasks-per-node", given.ntasks_per_node or os.environ["SLURM_NTASKS_PER_NODE"]
+    )
     tasks = read_count("--ntasks", given.ntasks) if given.ntasks else nodes * per_node
     nodes = min(nodes, tasks)
     share, more = divmod(tasks, nodes)
@@ -112,14 +142,23 @@ def steps_of(given: argparse.Namespace) -> list[SrunStep]:
         signal=int(os.environ.get("IRIS_SLURM_SIGNAL") or 0),
         env=environment_of(given.export or "ALL"),
     )
-    return [replace(shared, first=sum(counts[:node]), count=count, node=node) for node, count in enumerate(counts)]
+    return [
+        replace(shared, first=sum(counts[:node]), count=count, node=node)
+        for node, count in enumerate(counts)
+    ]
 
 
 def environment_of(export: str) -> dict[str, str]:
-    """The variables of the script, with those that --export adds, and Slurm's. Raises NotHonoured."""
+    """The variables of the script, with those that --export adds, and Slurm's. Raises
+    NotHonoured.
+    """
     if "ALL" not in export.split(","):
-        raise NotHonoured(f"--export={export}: a step has the variables of its script: write ALL,{export}")
-    kept = {name: text for name, text in os.environ.items() if name.startswith(("SLURM", "IRIS_SLURM_"))}
+        raise NotHonoured(
+            f"--export={export}: a step has the variables of its script: write ALL,{export}"
+        )
+    kept = {
+        name: text for name, text in os.environ.items() if name.startswith(("SLURM", "IRIS_SLURM_"))
+    }
     return {**environment(export, os.environ), **kept}
 
 
@@ -157,7 +196,9 @@ def follow(client: Client, given: argparse.Namespace) -> int:
     """Submit a job of one step, print its output, and end with its exit code."""
     settings, options = submission.described(given, given.words[:1])
     settings = replace(settings, output=given.output or "")
-    job = submission.submit(client, f"#!/bin/sh\nexec srun {join(given.words)}\n", settings, options)
+    job = submission.submit(
+        client, f"#!/bin/sh\nexec srun {join(given.words)}\n", settings, options
+    )
     try:
         for line in job.logs():
             print(line.line, file=sys.stderr if line.stream == "stderr" else sys.stdout, flush=True)
@@ -167,5 +208,8 @@ def follow(client: Client, given: argparse.Namespace) -> int:
         raise
     if ended.state == "succeeded":
         return 0
-    print(f"srun: error: job {number_of(ended)} has ended: {ended.state}: {ended.error}", file=sys.stderr)
+    print(
+        f"srun: error: job {number_of(ended)} has ended: {ended.state}: {ended.error}",
+        file=sys.stderr,
+    )
     return job.task(0).exit_code or 1

@@ -1,7 +1,7 @@
 """The command line: `iris`. Every command uses the SDK and HTTP only.
 
-Commands are imported when they are called (`root`); `cluster` starts and stops a local cluster. See also:
-`iris.client`, the SDK.
+Commands are imported when they are called (`root`); `cluster` starts and stops a local cluster. See
+also: `iris.client`, the SDK.
 """
 
 import sys

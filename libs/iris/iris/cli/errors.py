@@ -50,7 +50,9 @@ def explain(error: Exception) -> ExitCode | None:
 
 
 def explain_problem(problem: Problem) -> ExitCode:
-    """A problem document as lines: the detail, each wrong field with its hint, the request id, the page of its type."""
+    """A problem document as lines: the detail, each wrong field with its hint, the request id, the
+    page of its type.
+    """
     if len(problem.mistakes) == 1:
         complain(mistake_line(problem.mistakes[0]))
     else:

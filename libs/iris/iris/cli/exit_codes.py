@@ -59,5 +59,7 @@ HTTP_EXITS = {
 
 
 def exit_of_answer(status: int) -> ExitCode:
-    """The code for an HTTP status of 400 or more: any other refusal is the caller's mistake, any other 5xx a bug."""
+    """The code for an HTTP status of 400 or more: any other refusal is the caller's mistake, any
+    other 5xx a bug.
+    """
     return HTTP_EXITS.get(status, ExitCode.USAGE if status < 500 else ExitCode.UNEXPECTED)

@@ -41,16 +41,21 @@ _TROUBLE = frozenset({"failed", "worker_failed", "preempted", "unschedulable"})
 
 
 def follow_to_end(client: Client, job: Job) -> int:
-    """Print output and events until the job has ended; returns its exit code, 130 after Ctrl-C, which detaches.
+    """Print output and events until the job has ended; returns its exit code, 130 after Ctrl-C,
+    which detaches.
 
-    When the job has ended, the rest of its output is printed however long that takes; Ctrl-C then ends the printing. On
-    a terminal also print the workers of tasks, the counts by state, and the task of each line.
+    When the job has ended, the rest of its output is printed however long that takes; Ctrl-C then
+    ends the printing. On a terminal also print the workers of tasks, the counts by state, and the
+    task of each line.
 
     Raises Problem, Unreachable: a gateway that is away for too long detaches, too.
     """
     progress = Progress(sys.stderr)
     transport = client.transport
-    transport.on_wait, transport.on_back = progress.printing(transport.on_wait), progress.printing(transport.on_back)
+    transport.on_wait, transport.on_back = (
+        progress.printing(transport.on_wait),
+        progress.printing(transport.on_back),
+    )
     try:
         return _follow(client, job, progress)
     except KeyboardInterrupt:
@@ -58,7 +63,11 @@ def follow_to_end(client: Client, job: Job) -> int:
         if not job.ended:
             detached(job)
         return ExitCode.DETACHED
-    except (Unreachable, TryAgain, NotAllowed) as error:  # the last: the token has expired meanwhile
+    except (
+        Unreachable,
+        TryAgain,
+        NotAllowed,
+    ) as error:  # the last: the token has expired meanwhile
         progress.end()
         raise left_alone(job, error) from None
 
@@ -70,7 +79,9 @@ def _follow(client: Client, job: Job, progress: Progress) -> int:
                 for event in job.follow():
                     if not job.is_end(event):
                         with progress.above():
-                            print_event_line(event, places=progress.on and job.view.replicas <= _PLACES_SHOWN)
+                            print_event_line(
+                                event, places=progress.on and job.view.replicas <= _PLACES_SHOWN
+                            )
             output.join()
         except KeyboardInterrupt:
             if not job.ended:
@@ -86,7 +97,9 @@ def _follow(client: Client, job: Job, progress: Progress) -> int:
 
 
 class FollowOutput:
-    """Prints a job's output from a thread, to its last line unless it is stopped or cannot be read."""
+    """Prints a job's output from a thread, to its last line unless it is stopped or cannot be
+    read.
+    """
 
     def __init__(self, client: Client, job: Job, progress: Progress) -> None:
         self._stream = client.open_logs(job.id, {"follow": True})
@@ -139,7 +152,9 @@ class FollowOutput:
 
 
 class Waiting:
-    """Prints why a job is pending after a while, and whenever the reason changes; draws its progress."""
+    """Prints why a job is pending after a while, and whenever the reason changes; draws its
+    progress.
+    """
 
     def __init__(self, client: Client, job: Job, progress: Progress) -> None:
         self._client = client
@@ -173,12 +188,26 @@ class Waiting:
             shown = reason or shown
 
 
-def print_line(line: LogLineView, *, prefix: bool, timestamps: bool = False, whose: str = "") -> None:
-    """Print one line to its stream; ``prefix``: with its task, or ``whose``; ``timestamps``: when it was written."""
+def print_line(
+    line: LogLineView, *, prefix: bool, timestamps: bool = False, whose: str = ""
+) -> None:
+    """Print one line to its stream; ``prefix``: with its task, or ``whose``; ``timestamps``: when
+    it was written.
+    """
     whose = whose or (f"{line.index}#{line.attempt}" if line.attempt else str(line.index))
-    at = f"{line.at.astimezone().isoformat(timespec='milliseconds')} " if timestamps and line.at else ""
+    at = (
+        f"{line.at.astimezone().isoformat(timespec='milliseconds')} "
+        if timestamps and line.at
+        else ""
+    )
     out = sys.stderr if line.stream == "stderr" else sys.stdout
-    out.write((f"{line.notice}\n" if line.notice else "") + at + (f"{whose}| " if prefix else "") + line.line + "\n")
+    out.write(
+        (f"{line.notice}\n" if line.notice else "")
+        + at
+        + (f"{whose}| " if prefix else "")
+        + line.line
+        + "\n"
+    )
     out.flush()
 
 
@@ -213,7 +242,11 @@ def summarise(job: Job, *, output: bool = True) -> None:
     """
     view = job.view
     end = view.finished_at or view.started_at
-    after = f" after {show_span((end - view.submitted_at).total_seconds())}" if end and view.submitted_at else ""
+    after = (
+        f" after {show_span((end - view.submitted_at).total_seconds())}"
+        if end and view.submitted_at
+        else ""
+    )
     counts = ", ".join(f"{count} {state}" for state, count in view.task_counts.items() if count)
     note(f"{view.name} {state_word(view.state)}{after}: {counts}")
     if view.error:
@@ -227,18 +260,24 @@ def summarise(job: Job, *, output: bool = True) -> None:
 def detached(job: Job) -> None:
     """Print how to return to the job, by its id: its name may be another job's by then."""
     note(f"\ndetached; {job.name} goes on as {job.id}")
-    note(f"  come back: iris logs -f {job.id}    wait: iris wait {job.id}    end it: iris cancel {job.id}")
+    note(
+        f"  come back: iris logs -f {job.id}    wait: iris wait {job.id}    end it: iris cancel {job.id}"
+    )
 
 
 def left_alone(job: Job, error: Unreachable | TryAgain | NotAllowed) -> BaseException:
-    """Print how to return to a job that can be followed no longer; returns the error, which need not say so too."""
+    """Print how to return to a job that can be followed no longer; returns the error, which need
+    not say so too.
+    """
     if not job.ended:
         detached(job)
     return without_return(error)
 
 
 def without_return(error: Unreachable | TryAgain | NotAllowed) -> BaseException:
-    """The error of a gateway that is away for too long, without how the SDK returns to what it followed."""
+    """The error of a gateway that is away for too long, without how the SDK returns to what it
+    followed.
+    """
     return error.__cause__ if isinstance(error.__cause__, Unreachable | TryAgain) else error
 
 

@@ -1,6 +1,8 @@
-"""Follows a job with a terminal from this one: says why it waits, then is its terminal until it has ended.
+"""Follows a job with a terminal from this one: says why it waits, then is its terminal until it has
+ended.
 
-The job ends with this command. A broken connection is made again for as long as the job goes on without one.
+The job ends with this command. A broken connection is made again for as long as the job goes on
+without one.
 Source: docs/adr/0087-the-launcher-holds-the-terminal-of-a-task.md.
 """
 
@@ -24,7 +26,14 @@ from iris.client.client import Client
 from iris.client.executions import RemoteTerminal
 from iris.client.http.events import read_events
 from iris.client.jobs import TERMINAL, Job
-from iris.client.problems import ClientError, Conflict, ExecutionLost, NotFound, TryAgain, Unreachable
+from iris.client.problems import (
+    ClientError,
+    Conflict,
+    ExecutionLost,
+    NotFound,
+    TryAgain,
+    Unreachable,
+)
 from iris_core.limits import clipped
 from iris_core.views.events import TaskEvent
 
@@ -54,7 +63,8 @@ def check_plain(*, detach: bool) -> None:
 
 
 def use_terminal(client: Client, job: Job) -> int:
-    """Wait for the job's task, and be its terminal; returns the exit code of its program, or that of the job's end.
+    """Wait for the job's task, and be its terminal; returns the exit code of its program, or that
+    of the job's end.
 
     However this command ends, so does the job, unless another client has taken the terminal.
     """
@@ -91,7 +101,11 @@ def running(client: Client, job: Job) -> str | None:
             for event in read_events(stream):
                 with progress.above():
                     print_event_line(event, places=True)
-                if isinstance(event, TaskEvent) and event.state == "running" and event.job == job.name:
+                if (
+                    isinstance(event, TaskEvent)
+                    and event.state == "running"
+                    and event.job == job.name
+                ):
                     return name
                 if job.is_end(event) and job.refresh().state in TERMINAL:
                     return None
@@ -113,7 +127,8 @@ class _Session:
         self._job = job
 
     def connected(self, task: str) -> bool:
-        """Be the terminal of a running task until it is not running any more; False when another client has taken it.
+        """Be the terminal of a running task until it is not running any more; False when another
+        client has taken it.
 
         Raises ClientError when nothing answers for so long that the task has ended.
         """

@@ -1,4 +1,6 @@
-"""This machine's terminal at a remote stream: what is typed, its size and its signals go there, in their order."""
+"""This machine's terminal at a remote stream: what is typed, its size and its signals go there, in
+their order.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,8 @@ class TypedInput:
     """Sends what is typed, signals and sizes in their order, from a thread.
 
     Attributes:
-        remote: where to; may be changed. What cannot be sent is dropped: its output tells that it has ended.
+        remote: where to; may be changed. What cannot be sent is dropped: its output tells that it
+            has ended.
     """
 
     def __init__(self, remote: RemoteStream) -> None:

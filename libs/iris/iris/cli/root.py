@@ -1,7 +1,7 @@
 """The table of commands, and the execution of a command line: parsing, error messages, exit codes.
 
-A command's module is imported when the command is called, so `iris --help` loads none of them. Out of scope: the
-commands (`commands`).
+A command's module is imported when the command is called, so `iris --help` loads none of them. Out
+of scope: the commands (`commands`).
 """
 
 from __future__ import annotations
@@ -70,7 +70,9 @@ SECTIONS = {
         "completion": ("Print completion for a shell.", "completion:completion"),
     },
 }
-"""What people do → name → (one line of help, ``module:attribute`` in the folder of the section below `commands`)."""
+"""What people do → name → (one line of help, ``module:attribute`` in the folder of the section
+below `commands`).
+"""
 COMMANDS = {
     name: (help_line, f"{title.lower()}.{place}")
     for title, section in SECTIONS.items()
@@ -101,7 +103,12 @@ class LazyGroup(CliGroup):
                 formatter.write_dl([(name, words) for name, (words, _) in commands.items()])
 
 
-@click.command(cls=LazyGroup, table=COMMANDS, name="iris", context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(
+    cls=LazyGroup,
+    table=COMMANDS,
+    name="iris",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.option("--url", help="Address of the gateway.", metavar="URL")
 @click.option("--context", help="Use this named gateway.", metavar="NAME")
 @click.option(
@@ -120,8 +127,8 @@ def root(ctx: click.Context, url: str | None, context: str | None, retry_for: st
 
 
 def invoke(arguments: list[str]) -> int:
-    """Run one command line; control characters from others are not sent to the terminal, nor colours where ``NO_COLOR``
-    is set.
+    """Run one command line; control characters from others are not sent to the terminal, nor
+    colours where ``NO_COLOR`` is set.
     """
     _open_closed()
     colour = False if os.environ.get("NO_COLOR") else None
@@ -130,7 +137,9 @@ def invoke(arguments: list[str]) -> int:
 
 
 def _open_closed() -> None:
-    """Give a process without stdin, stdout or stderr an empty one, whose number no socket then gets."""
+    """Give a process without stdin, stdout or stderr an empty one, whose number no socket then
+    gets.
+    """
     for number in range(3):
         try:
             os.fstat(number)

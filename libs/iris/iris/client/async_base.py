@@ -1,7 +1,8 @@
-"""What `AsyncClient` and its handles do otherwise than by one call of the synchronous client on a thread.
+"""What `AsyncClient` and its handles do otherwise than by one call of the synchronous client on a
+thread.
 
-Waits and streams end when their coroutine is cancelled; a stream occupies one thread while it is open. Everything else
-of `client.async_client` is drawn from `Client`, `Job` and `Deployment`.
+Waits and streams end when their coroutine is cancelled; a stream occupies one thread while it is
+open. Everything else of `client.async_client` is drawn from `Client`, `Job` and `Deployment`.
 """
 
 from __future__ import annotations
@@ -47,7 +48,9 @@ class AsyncCalls:
         timeout_s: float = 30.0,
         retry_for_s: float = RETRY_FOR_S,
     ) -> None:
-        self.sync = Client(url, token=token, context=context, timeout_s=timeout_s, retry_for_s=retry_for_s)
+        self.sync = Client(
+            url, token=token, context=context, timeout_s=timeout_s, retry_for_s=retry_for_s
+        )
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="iris-client")
 
     async def __aenter__(self) -> Self:
@@ -69,7 +72,9 @@ class AsyncCalls:
         **options: Unpack[MapOptions],
     ) -> AsyncMapped[R]:
         """As `Client.map`, once all items of an iterator are submitted."""
-        mapped = await self.call(lambda: self.sync.map(function, *iterables, workdir=workdir, **options))
+        mapped = await self.call(
+            lambda: self.sync.map(function, *iterables, workdir=workdir, **options)
+        )
         return await self._awaitable(mapped)
 
     async def starmap(
@@ -81,7 +86,9 @@ class AsyncCalls:
         **options: Unpack[MapOptions],
     ) -> AsyncMapped[R]:
         """As `Client.starmap`, once all items of an iterator are submitted."""
-        mapped = await self.call(lambda: self.sync.starmap(function, items, workdir=workdir, **options))
+        mapped = await self.call(
+            lambda: self.sync.starmap(function, items, workdir=workdir, **options)
+        )
         return await self._awaitable(mapped)
 
     async def map_of(self, job: str, **options: Unpack[MapOptions]) -> AsyncMapped[Any]:
@@ -94,7 +101,9 @@ class AsyncCalls:
         await self.call(mapped.wait_closed)
         return AsyncMapped(self, mapped)
 
-    def logs(self, name: str, query: UrlQuery | None = None, *, follow: bool = True) -> AsyncIterator[LogLineView]:
+    def logs(
+        self, name: str, query: UrlQuery | None = None, *, follow: bool = True
+    ) -> AsyncIterator[LogLineView]:
         """As `Client.logs`."""
         stream = self.sync.open_logs(name, {"follow": follow, **(query or {})})
         return self.read(stream, read_lines(stream))
@@ -106,7 +115,9 @@ class AsyncCalls:
 
     async def call(self, ask: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a call of the synchronous client on a thread and return its result."""
-        return await asyncio.get_running_loop().run_in_executor(self._threads, lambda: ask(*args, **kwargs))
+        return await asyncio.get_running_loop().run_in_executor(
+            self._threads, lambda: ask(*args, **kwargs)
+        )
 
     async def iterate(self, items: Iterator[T]) -> AsyncIterator[T]:
         """The items of an iterator that may block; it must not yield None."""
@@ -123,7 +134,9 @@ class AsyncCalls:
 
 
 class AsyncMapped(list[asyncio.Future[R]]):
-    """The result of a map, for asyncio: ``job``, and one awaitable future per item, in the order of the items."""
+    """The result of a map, for asyncio: ``job``, and one awaitable future per item, in the order of
+    the items.
+    """
 
     def __init__(self, client: AsyncCalls, mapped: Mapped[R]) -> None:
         super().__init__(asyncio.wrap_future(future) for future in mapped.futures)
@@ -148,7 +161,9 @@ class AsyncMapped(list[asyncio.Future[R]]):
 
 
 def _heed(future: asyncio.Future[Any]) -> None:
-    """Take note of an exception: `AsyncMapped.results` may be what raises it, and asyncio would log that nobody has."""
+    """Take note of an exception: `AsyncMapped.results` may be what raises it, and asyncio would log
+    that nobody has.
+    """
     if not future.cancelled():
         future.exception()
 
@@ -205,7 +220,10 @@ class JobWaits:
                 return
             async for event in self._client.iterate(read_events(stream)):
                 yield event
-                if self.sync.is_end(event) and (await self._client.call(self.sync.refresh)).state in TERMINAL:
+                if (
+                    self.sync.is_end(event)
+                    and (await self._client.call(self.sync.refresh)).state in TERMINAL
+                ):
                     break
 
     def logs(self, *, follow: bool = True) -> AsyncIterator[LogLineView]:

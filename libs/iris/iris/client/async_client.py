@@ -50,7 +50,11 @@ class AsyncClient(AsyncCalls):
             self,
             await self.call(
                 lambda: self.sync.run(
-                    command, workdir=workdir, idempotency_key=idempotency_key, if_exists=if_exists, **options
+                    command,
+                    workdir=workdir,
+                    idempotency_key=idempotency_key,
+                    if_exists=if_exists,
+                    **options,
                 )
             ),
         )
@@ -67,7 +71,9 @@ class AsyncClient(AsyncCalls):
         return AsyncJob(
             self,
             await self.call(
-                lambda: self.sync.submit(spec, idempotency_key=idempotency_key, if_exists=if_exists, parent=parent)
+                lambda: self.sync.submit(
+                    spec, idempotency_key=idempotency_key, if_exists=if_exists, parent=parent
+                )
             ),
         )
 
@@ -124,7 +130,12 @@ class AsyncClient(AsyncCalls):
         return self.iterate(self.sync.audit(by=by, of=of, since=since))
 
     def usage(
-        self, *, by: str = "user", user: str | None = None, label: str | None = None, since: str | None = None
+        self,
+        *,
+        by: str = "user",
+        user: str | None = None,
+        label: str | None = None,
+        since: str | None = None,
     ) -> AsyncIterator[UsageView]:
         """As `Client.usage`."""
         return self.iterate(self.sync.usage(by=by, user=user, label=label, since=since))
@@ -143,7 +154,9 @@ class AsyncClient(AsyncCalls):
         return AsyncJob(
             self,
             await self.call(
-                lambda: self.sync.rerun(job, failed_only=failed_only, tasks=tasks, env=env, after=after, **options)
+                lambda: self.sync.rerun(
+                    job, failed_only=failed_only, tasks=tasks, env=env, after=after, **options
+                )
             ),
         )
 
@@ -160,7 +173,9 @@ class AsyncClient(AsyncCalls):
         return AsyncDeployment(
             self,
             await self.call(
-                lambda: self.sync.deploy(command, name, workdir=workdir, idempotency_key=idempotency_key, **options)
+                lambda: self.sync.deploy(
+                    command, name, workdir=workdir, idempotency_key=idempotency_key, **options
+                )
             ),
         )
 
@@ -168,7 +183,9 @@ class AsyncClient(AsyncCalls):
         """As `Client.deployment`."""
         return AsyncDeployment(self, await self.call(lambda: self.sync.deployment(name)))
 
-    def deployments(self, *, status: str | None = None, user: str | None = None) -> AsyncIterator[DeploymentView]:
+    def deployments(
+        self, *, status: str | None = None, user: str | None = None
+    ) -> AsyncIterator[DeploymentView]:
         """As `Client.deployments`."""
         return self.iterate(self.sync.deployments(status=status, user=user))
 
@@ -191,7 +208,9 @@ class AsyncClient(AsyncCalls):
     ) -> int:
         """As `Client.fetch`."""
         return await self.call(
-            lambda: self.sync.fetch(task, directory, attempt=attempt, on_read=on_read, on_replace=on_replace)
+            lambda: self.sync.fetch(
+                task, directory, attempt=attempt, on_read=on_read, on_replace=on_replace
+            )
         )
 
     async def cancel(self, name: str, reason: str = "") -> JobView:
@@ -206,21 +225,33 @@ class AsyncClient(AsyncCalls):
         """As `Client.close_map`."""
         return await self.call(lambda: self.sync.close_map(job, reason))
 
-    async def hold(self, job: str, reason: str = "", *, stop: bool = False, version: int | None = None) -> JobView:
+    async def hold(
+        self, job: str, reason: str = "", *, stop: bool = False, version: int | None = None
+    ) -> JobView:
         """As `Client.hold`."""
         return await self.call(lambda: self.sync.hold(job, reason, stop=stop, version=version))
 
-    async def release(self, job: str, *, drop_after: bool = False, version: int | None = None) -> JobView:
+    async def release(
+        self, job: str, *, drop_after: bool = False, version: int | None = None
+    ) -> JobView:
         """As `Client.release`."""
-        return await self.call(lambda: self.sync.release(job, drop_after=drop_after, version=version))
+        return await self.call(
+            lambda: self.sync.release(job, drop_after=drop_after, version=version)
+        )
 
-    async def update(self, job: str, *, version: int | None = None, **options: Unpack[UpdateOptions]) -> JobView:
+    async def update(
+        self, job: str, *, version: int | None = None, **options: Unpack[UpdateOptions]
+    ) -> JobView:
         """As `Client.update`."""
         return await self.call(lambda: self.sync.update(job, version=version, **options))
 
-    async def hold_queue(self, *, user: str = "", band: str = "", label: str = "", reason: str = "") -> QueueHoldView:
+    async def hold_queue(
+        self, *, user: str = "", band: str = "", label: str = "", reason: str = ""
+    ) -> QueueHoldView:
         """As `Client.hold_queue`."""
-        return await self.call(lambda: self.sync.hold_queue(user=user, band=band, label=label, reason=reason))
+        return await self.call(
+            lambda: self.sync.hold_queue(user=user, band=band, label=label, reason=reason)
+        )
 
     async def release_queue(self, hold: str) -> None:
         """As `Client.release_queue`."""
@@ -297,10 +328,16 @@ class AsyncDeployment(DeploymentWaits):
         return await self._client.call(lambda: self.sync.scale(replicas))
 
     async def update(
-        self, command: CommandLine | None = None, *, version: int | None = None, **options: Unpack[DeployOptions]
+        self,
+        command: CommandLine | None = None,
+        *,
+        version: int | None = None,
+        **options: Unpack[DeployOptions],
     ) -> DeploymentView:
         """As `Deployment.update`."""
-        return await self._client.call(lambda: self.sync.update(command, version=version, **options))
+        return await self._client.call(
+            lambda: self.sync.update(command, version=version, **options)
+        )
 
     async def rollback(self, revision: int = 0) -> DeploymentView:
         """As `Deployment.rollback`."""

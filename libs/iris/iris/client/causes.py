@@ -1,4 +1,5 @@
-"""Reads why a job failed: its failed tasks in groups, and those of the child jobs that failed below it.
+"""Reads why a job failed: its failed tasks in groups, and those of the child jobs that failed below
+it.
 
 Out of scope: grouping (`iris_core.views.causes`).
 """
@@ -14,7 +15,9 @@ from iris_core.views.jobs import JobView, TreeView
 
 
 def causes_of(api: GatewayApi, job: JobView) -> list[FailureGroup]:
-    """The groups of its own failed tasks, then of its failed descendants. Raises Problem, Unreachable."""
+    """The groups of its own failed tasks, then of its failed descendants. Raises Problem,
+    Unreachable.
+    """
     found = _own(api, job)
     if job.children and job.state != "succeeded":
         tree = api.get(f"/v1/jobs/{in_path(job.id)}/tree", TreeView)
@@ -27,7 +30,9 @@ def causes_of(api: GatewayApi, job: JobView) -> list[FailureGroup]:
 def _own(api: GatewayApi, job: JobView) -> list[FailureGroup]:
     if not job.task_counts.get("failed"):
         return []
-    return failure_groups(api.pages(f"/v1/jobs/{in_path(job.id)}/tasks", dict, {"state": "failed"}, LOOKED_AT))
+    return failure_groups(
+        api.pages(f"/v1/jobs/{in_path(job.id)}/tasks", dict, {"state": "failed"}, LOOKED_AT)
+    )
 
 
 def _descendants(tree: TreeView) -> Iterator[JobView]:
@@ -37,7 +42,8 @@ def _descendants(tree: TreeView) -> Iterator[JobView]:
 
 
 def cause_lines(job: str, groups: list[FailureGroup], *, output: bool = True) -> list[str]:
-    """The groups as lines; those of other jobs than ``job`` are named. ``output``: the last lines of one task follow.
+    """The groups as lines; those of other jobs than ``job`` are named. ``output``: the last lines
+    of one task follow.
 
     That is the first task of the largest group of the deepest job, where the failure began.
     """

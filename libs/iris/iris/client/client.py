@@ -5,8 +5,9 @@
         job.wait()
         job.raise_for_state()
 
-Needs the standard library, click's package aside, and msgspec only. Threads may share a client. See also:
-`client.async_client`, its asynchronous twin; `jobs`, the handle of a job; `options.jobs`, the options of a job.
+Needs the standard library, click's package aside, and msgspec only. Threads may share a client. See
+also: `client.async_client`, its asynchronous twin; `jobs`, the handle of a job; `options.jobs`, the
+    options of a job.
 """
 
 from __future__ import annotations
@@ -62,15 +63,17 @@ class Client(GatewayApi):
     """A connection to one gateway.
 
     Args:
-        url: its address; left out, the first of ``IRIS_URL``, ``IRIS_GATEWAY_URL``, the context, the local cluster.
-        token: bearer token; left out, ``IRIS_TOKEN``, the file ``IRIS_TOKEN_FILE``, the context's, or, for its address,
-            the local cluster's.
+        url: its address; left out, the first of ``IRIS_URL``, ``IRIS_GATEWAY_URL``, the context,
+            the local cluster.
+        token: bearer token; left out, ``IRIS_TOKEN``, the file ``IRIS_TOKEN_FILE``, the context's,
+            or, for its address, the local cluster's.
         context: a named gateway.
         timeout_s: how long one answer may take.
-        retry_for_s: how long a request is repeated, under one idempotency key, while the gateway restarts or cannot
-            reach the state service; 0: never. The log says why it waits.
+        retry_for_s: how long a request is repeated, under one idempotency key, while the gateway
+            restarts or cannot reach the state service; 0: never. The log says why it waits.
 
-    Raises NoGateway without an address of a gateway. Every method may raise Problem and Unreachable.
+    Raises NoGateway without an address of a gateway. Every method may raise Problem and
+    Unreachable.
     """
 
     @takes(JobOptions)
@@ -87,8 +90,8 @@ class Client(GatewayApi):
 
         Raises TypeError for an unknown option, InvalidOption, Conflict, NotFound, Rejected.
 
-        ``workdir``: a directory sent along, the tasks' working directory; the packages that its ``uv.lock`` or
-        ``requirements.txt`` lists are installed.
+        ``workdir``: a directory sent along, the tasks' working directory; the packages that its
+        ``uv.lock`` or ``requirements.txt`` lists are installed.
         """
         lines = options.get("each_line")
         if workdir is not None:
@@ -97,22 +100,31 @@ class Client(GatewayApi):
             options["bundle"] = self.send_lines(lines).digest
         spec = self.spec(command, options, idempotency_key)
         parent = options.get("parent")
-        return self.submit(spec, idempotency_key=idempotency_key, if_exists=if_exists, parent=parent)
+        return self.submit(
+            spec, idempotency_key=idempotency_key, if_exists=if_exists, parent=parent
+        )
 
-    def spec(self, command: CommandLine, options: JobOptions, idempotency_key: str | None = None) -> JobSpec:
+    def spec(
+        self, command: CommandLine, options: JobOptions, idempotency_key: str | None = None
+    ) -> JobSpec:
         """The job that ``options`` describe, as `run` submits it. Raises InvalidOption.
 
-        One idempotency key and owner give the same generated name each time, also with a token that was renewed.
+        One idempotency key and owner give the same generated name each time, also with a token that
+        was renewed.
         """
         refuse_unknown("spec", options, JobOptions.__annotations__)
         options = options.copy()
         options["user"] = owner = options.get("user") or self._owner()
         named = options.get("name") or not idempotency_key
-        return job_spec(command, options, seed="" if named else f"{owner or self._token_user()}\0{idempotency_key}")
+        return job_spec(
+            command,
+            options,
+            seed="" if named else f"{owner or self._token_user()}\0{idempotency_key}",
+        )
 
     def _owner(self) -> str:
-        """The owner of what is created and names none: this process's user. Empty leaves it to the gateway: the token's
-        user, or in a task its job's owner.
+        """The owner of what is created and names none: this process's user. Empty leaves it to the
+        gateway: the token's user, or in a task its job's owner.
         """
         if self.address.bearer() or os.environ.get("IRIS_JOB"):
             return ""
@@ -122,9 +134,15 @@ class Client(GatewayApi):
             return ""
 
     def _token_user(self) -> str:
-        """Empty without a token, and for a task's: its jobs are below its own, so their names are nobody else's."""
+        """Empty without a token, and for a task's: its jobs are below its own, so their names are
+        nobody else's.
+        """
         token = self.address.bearer()
-        return "" if not token or token.startswith(TASK_TOKEN) else self.get("/v1/whoami", CallerView).user
+        return (
+            ""
+            if not token or token.startswith(TASK_TOKEN)
+            else self.get("/v1/whoami", CallerView).user
+        )
 
     @takes(MapOptions)
     def map(
@@ -134,12 +152,14 @@ class Client(GatewayApi):
         workdir: str | os.PathLike[str] | None = None,
         **options: Unpack[MapOptions],
     ) -> Mapped[R]:
-        """Call a function once per item, each call a task of one job; see `maps.calls` for what can be sent.
+        """Call a function once per item, each call a task of one job; see `maps.calls` for what can
+        be sent.
 
-        Returns one future per item. A call that raises fails only its own future; the others continue. Several
-        iterables give a call several arguments, as the built-in ``map``. Of an iterator, whose length is not known, the
-        first items are submitted at once, and a thread adds the others as they come, ``lookahead`` of them ahead of the
-        calls that have ended. Warns when no registered host could ever take a call. Raises what iterating and pickling
+        Returns one future per item. A call that raises fails only its own future; the others
+        continue. Several iterables give a call several arguments, as the built-in ``map``. Of an
+        iterator, whose length is not known, the first items are submitted at once, and a thread
+        adds the others as they come, ``lookahead`` of them ahead of the calls that have ended.
+        Warns when no registered host could ever take a call. Raises what iterating and pickling
         raise, and as `run`.
         """
         if not iterables:
@@ -181,7 +201,12 @@ class Client(GatewayApi):
             return Mapped(None, self, None)
         check_size(len(calls), chunksize)
         mapped: Mapped[R] = self._submit_calls(
-            function, pack_arguments(calls, chunksize), len(calls), options, workdir=workdir, open_=reader is not None
+            function,
+            pack_arguments(calls, chunksize),
+            len(calls),
+            options,
+            workdir=workdir,
+            open_=reader is not None,
         )
         if reader is not None:
             mapped.listen(reader.on_done)
@@ -216,7 +241,9 @@ class Client(GatewayApi):
         options.pop("lookahead", None)
         kwargs, chunksize = options.pop("kwargs", None) or {}, options.pop("chunksize", 1)
         idle_s, reuse = IDLE_S if open_ else None, options.pop("reuse", 1)
-        shown, job_options = split_options(options, -(-count // chunksize), MAX_REPLICAS if open_ else 0)
+        shown, job_options = split_options(
+            options, -(-count // chunksize), MAX_REPLICAS if open_ else 0
+        )
         code = code_of(function, kwargs, chunksize)
         sent = send_calls(self.transport, code, blobs, count, chunksize, idle_s, reuse)
         if workdir is not None:
@@ -228,28 +255,39 @@ class Client(GatewayApi):
             self.transport.stored.clear()
             if not is_of_missing_code(problem):
                 raise
-            send_files(self.transport, code)  # the cluster has lost what it had lately: it was emptied
+            send_files(
+                self.transport, code
+            )  # the cluster has lost what it had lately: it was emptied
             job = self.submit(spec, parent=job_options.get("parent"))
         for warning in job.view.warnings:
             warnings.warn(warning, stacklevel=2)
         return self._followed(job, shown, futures, fed=open_)
 
     def map_of(self, job: str, **options: Unpack[MapOptions]) -> Mapped[Any]:
-        """The futures of a map by the name or id of its job: of another process, or one that was killed.
+        """The futures of a map by the name or id of its job: of another process, or one that was
+        killed.
 
-        ``options``: ``order``, ``return_exceptions`` and ``progress``. Warns when anything but the end of its
-        iterator has closed it. Raises NotFound, InvalidOption for a job that is not a map of yours.
+        ``options``: ``order``, ``return_exceptions`` and ``progress``. Warns when anything but the
+        end of its iterator has closed it. Raises NotFound, InvalidOption for a job that is not a
+        map of yours.
         """
         check_options(options)
         shown, others = split_options(options)
         refuse_unknown("map_of", others, SHOWN)
         found = self.job(job)
         if found.view.note and not found.view.open:
-            warnings.warn(f"{found.name} may lack calls of its items: {found.view.note}", stacklevel=2)
+            warnings.warn(
+                f"{found.name} may lack calls of its items: {found.view.note}", stacklevel=2
+            )
         return self._followed(found, shown)
 
     def _followed(
-        self, job: Job, shown: MapOptions, futures: Sequence[CallFuture[Any]] = (), *, fed: bool = False
+        self,
+        job: Job,
+        shown: MapOptions,
+        futures: Sequence[CallFuture[Any]] = (),
+        *,
+        fed: bool = False,
     ) -> Mapped[Any]:
         from iris.client.maps.mapping import Mapped
         from iris.client.maps.progress import show_progress  # imported only for `map`
@@ -281,14 +319,21 @@ class Client(GatewayApi):
     ) -> Job:
         """Submit a specification.
 
-        The same idempotency key always gives the same job. Raises Conflict for a key that has created another job,
-        NotFound for an unknown ``parent``.
+        The same idempotency key always gives the same job. Raises Conflict for a key that has
+        created another job, NotFound for an unknown ``parent``.
         """
-        query: UrlQuery = {"if_exists": None if if_exists == "error" else if_exists, "parent": parent or None}
-        return Job(self, self.post("/v1/jobs", JobView, body=spec, query=query, key=idempotency_key))
+        query: UrlQuery = {
+            "if_exists": None if if_exists == "error" else if_exists,
+            "parent": parent or None,
+        }
+        return Job(
+            self, self.post("/v1/jobs", JobView, body=spec, query=query, key=idempotency_key)
+        )
 
     def plan(self, spec: JobSpec) -> PlanView:
-        """A dry run: the placements or the reason, if the job were submitted now; creates nothing."""
+        """A dry run: the placements or the reason, if the job were submitted now; creates
+        nothing.
+        """
         return self.post("/v1/jobs:plan", PlanView, body=spec)
 
     def job(self, job: str) -> Job:
@@ -309,11 +354,22 @@ class Client(GatewayApi):
     ) -> Iterator[JobView]:
         """Every job that matches, page by page, in an order of `iris_core.views.jobs.JOB_ORDERS`.
 
-        Any but the default lists the newest `JOBS_ORDERED` only. ``label``: ``key=value``. ``parent``: the jobs right
-        below this one. ``without_routes``: no jobs that are routes of deployments.
+        Any but the default lists the newest `JOBS_ORDERED` only. ``label``: ``key=value``.
+        ``parent``: the jobs right below this one. ``without_routes``: no jobs that are routes of
+        deployments.
         """
-        query: UrlQuery = {"state": state, "user": user, "band": band, "order": order, "parent": parent}
-        more = {"name_prefix": name_prefix, "label": label, "without_routes": without_routes or None}
+        query: UrlQuery = {
+            "state": state,
+            "user": user,
+            "band": band,
+            "order": order,
+            "parent": parent,
+        }
+        more = {
+            "name_prefix": name_prefix,
+            "label": label,
+            "without_routes": without_routes or None,
+        }
         return self.pages("/v1/jobs", JobView, {**query, **more})
 
     def tree(self, job: str) -> TreeView:
@@ -328,26 +384,38 @@ class Client(GatewayApi):
         """Every host, or those in one state."""
         return self.pages("/v1/workers", WorkerView, {"state": state})
 
-    def audit(self, *, by: str | None = None, of: str | None = None, since: str | None = None) -> Iterator[AuditView]:
-        """Audit log, newest first: all for admins; for others what they did, and what was done to what is theirs.
+    def audit(
+        self, *, by: str | None = None, of: str | None = None, since: str | None = None
+    ) -> Iterator[AuditView]:
+        """Audit log, newest first: all for admins; for others what they did, and what was done to
+        what is theirs.
 
         Args:
-            by: only commands of this user. of: only what was done to this job, worker or deployment, or to what this
-                user owns. since: a time, or a duration before now such as ``7d``.
+            by: only commands of this user. of: only what was done to this job, worker or
+                deployment, or to what this user owns. since: a time, or a duration before now such
+                    as ``7d``.
         """
         return self.pages("/v1/audit", AuditView, {"by": by, "of": of, "since": since})
 
     def usage(
-        self, *, by: str = "user", user: str | None = None, label: str | None = None, since: str | None = None
+        self,
+        *,
+        by: str = "user",
+        user: str | None = None,
+        label: str | None = None,
+        since: str | None = None,
     ) -> Iterator[UsageView]:
         """What jobs have held and used, of all users for admins, for others of their own.
 
         Args:
-            by: ``user``, ``day`` (of UTC), ``job``, or ``label``: the label ``project`` of jobs. user, label: only of
-                these; ``project=vision``, or any label with ``by="job"``. since: only since the day of this time, or of
-                a duration before now such as ``30d``; without it, all that is kept: 400 days.
+            by: ``user``, ``day`` (of UTC), ``job``, or ``label``: the label ``project`` of jobs.
+                user, label: only of these; ``project=vision``, or any label with ``by="job"``.
+                since: only since the day of this time, or of a duration before now such as ``30d``;
+                    without it, all that is kept: 400 days.
         """
-        return self.pages("/v1/usage", UsageView, {"by": by, "user": user, "label": label, "since": since})
+        return self.pages(
+            "/v1/usage", UsageView, {"by": by, "user": user, "label": label, "since": since}
+        )
 
     @takes(ResourceOptions)
     def rerun(
@@ -360,12 +428,13 @@ class Client(GatewayApi):
         after: Iterable[str | Dependency] = (),
         **options: Unpack[ResourceOptions],
     ) -> Job:
-        """Submit a job again, or only its tasks that did not succeed, which keep their indexes; a gang whole.
+        """Submit a job again, or only its tasks that did not succeed, which keep their indexes; a
+        gang whole.
 
-        ``tasks``: only these, by their indexes: ``"3-7,9"`` or ``[3, 4]``. ``env`` adds variables, and replaces those
-        of its names; ``memory="8GiB"``, ``cpu`` and ``disk`` are other amounts for each task. It waits for the jobs of
-        ``after`` (``train``, ``train:any``), and for none of those that the first one waited for; ``view.warnings``
-        names them.
+        ``tasks``: only these, by their indexes: ``"3-7,9"`` or ``[3, 4]``. ``env`` adds variables,
+        and replaces those of its names; ``memory="8GiB"``, ``cpu`` and ``disk`` are other amounts
+        for each task. It waits for the jobs of ``after`` (``train``, ``train:any``), and for none
+        of those that the first one waited for; ``view.warnings`` names them.
         """
         if isinstance(after, str):
             raise InvalidOption(f"after is a list of jobs, not a text: [{after!r}]")
@@ -374,7 +443,12 @@ class Client(GatewayApi):
         reading = OptionReader()
         amounts = read_amounts(options, reading)
         reading.finish()
-        what = {"failed_only": failed_only, "tasks": indexes, "env": dict(env or {}), "after": waits}
+        what = {
+            "failed_only": failed_only,
+            "tasks": indexes,
+            "env": dict(env or {}),
+            "after": waits,
+        }
         body = {**what, "resources": amounts}
         return Job(self, self.post(f"/v1/jobs/{in_path(job)}/rerun", JobView, body=body))
 
@@ -390,29 +464,40 @@ class Client(GatewayApi):
     ) -> Deployment:
         """Create a deployment and return at once; options as in ``iris deploy create``.
 
-        Raises InvalidOption, Conflict, Rejected. ``workdir``: a directory sent along, where each route starts.
+        Raises InvalidOption, Conflict, Rejected. ``workdir``: a directory sent along, where each
+            route starts.
         """
         if workdir is not None:
             self._add_bundle(Path(workdir), options)
         options["user"] = options.get("user") or self._owner()
         body = {"name": name, **deployment_fields(command, options, new=True)}
-        return Deployment(self, self.post("/v1/deployments", DeploymentView, body=body, key=idempotency_key))
+        return Deployment(
+            self, self.post("/v1/deployments", DeploymentView, body=body, key=idempotency_key)
+        )
 
     def deployment(self, name: str) -> Deployment:
         """A deployment by name or id. Raises NotFound."""
         return Deployment(self, self.get(f"/v1/deployments/{in_path(name)}", DeploymentView))
 
-    def deployments(self, *, status: str | None = None, user: str | None = None) -> Iterator[DeploymentView]:
-        """Every deployment that matches, without its routes; destroyed ones only with that ``status``."""
+    def deployments(
+        self, *, status: str | None = None, user: str | None = None
+    ) -> Iterator[DeploymentView]:
+        """Every deployment that matches, without its routes; destroyed ones only with that
+        ``status``.
+        """
         return self.pages("/v1/deployments", DeploymentView, {"status": status, "user": user})
 
-    def _add_bundle(self, workdir: Path, options: TaskOptions, lines: str | os.PathLike[str] | None = None) -> None:
+    def _add_bundle(
+        self, workdir: Path, options: TaskOptions, lines: str | os.PathLike[str] | None = None
+    ) -> None:
         bundle = self.send_bundle(workdir, lines=lines)
         options["bundle"] = bundle.digest
         options.setdefault("packages", bundle.packages)
 
     def send_lines(self, lines: str | os.PathLike[str]) -> Bundle:
-        """Store the lines of ``each_line`` alone, for tasks without a workdir. Raises InvalidOption."""
+        """Store the lines of ``each_line`` alone, for tasks without a workdir. Raises
+        InvalidOption.
+        """
         with tempfile.TemporaryDirectory(prefix="iris-lines-") as empty:
             return self.send_bundle(Path(empty), lines=lines)
 
@@ -424,10 +509,11 @@ class Client(GatewayApi):
         lines: str | os.PathLike[str] | None = None,
         on_packed: Callable[[Bundle], None] | None = None,
     ) -> Bundle:
-        """Store a directory's files; a bundle that is stored already is not sent again. Raises InvalidOption.
+        """Store a directory's files; a bundle that is stored already is not sent again. Raises
+        InvalidOption.
 
-        ``everything``: also what ignore files name. ``lines``: the file of ``each_line``, sent along. ``on_packed``:
-        called before it is sent.
+        ``everything``: also what ignore files name. ``lines``: the file of ``each_line``, sent
+        along. ``on_packed``: called before it is sent.
         """
         from iris.client.files.bundle import pack_directory  # imported only for bundles
 
@@ -443,6 +529,9 @@ class Client(GatewayApi):
             try:
                 self.transport.send(HttpRequest("HEAD", path))
             except NotFound:
-                headers = {"Content-Type": "application/gzip", "Content-Length": str(bundle.packed_bytes)}
+                headers = {
+                    "Content-Type": "application/gzip",
+                    "Content-Length": str(bundle.packed_bytes),
+                }
                 self.transport.send(HttpRequest("PUT", path, body=file, headers=headers))
             return bundle

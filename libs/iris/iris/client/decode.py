@@ -1,5 +1,5 @@
-"""Decodes JSON and plain values to typed ones, safely for several threads. msgspec prepares a type at its first use; a
-second thread that uses the type meanwhile crashes the process.
+"""Decodes JSON and plain values to typed ones, safely for several threads. msgspec prepares a type
+at its first use; a second thread that uses the type meanwhile crashes the process.
 
 So one thread at a time prepares types, and the client decodes only through this module.
 """

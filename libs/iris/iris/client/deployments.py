@@ -30,7 +30,9 @@ _FAILURE_CODES = frozenset({"crash_loop", "rolled_back", "update_failed"})
 def resumable(deployment: Deployment) -> AbstractContextManager[None]:
     """As `jobs.resumable`."""
     name = deployment.name
-    return following(name, f"`client.deployment({name!r})` returns to it, `iris deploy show {name}` shows it")
+    return following(
+        name, f"`client.deployment({name!r})` returns to it, `iris deploy show {name}` shows it"
+    )
 
 
 class Deployment:
@@ -70,19 +72,26 @@ class Deployment:
         return self._seen
 
     def wait_ready(
-        self, timeout: float | None = None, *, on_look: Callable[[DeploymentView], None] | None = None
+        self,
+        timeout: float | None = None,
+        *,
+        on_look: Callable[[DeploymentView], None] | None = None,
     ) -> DeploymentView:
         """Wait until every route of the requested revision serves; returns the deployment.
 
         Args:
-            timeout: seconds; None waits for ever. on_look: called with the deployment each time it was read.
+            timeout: seconds; None waits for ever. on_look: called with the deployment each time it
+                was read.
 
-        Raises DeploymentFailed (it is rolled back, has failed, or is deleted), WaitTimeout, Problem, Unreachable.
+        Raises DeploymentFailed (it is rolled back, has failed, or is deleted), WaitTimeout,
+        Problem, Unreachable.
         """
         self._on_look = on_look
         deadline = None if timeout is None else time.monotonic() + timeout
         with resumable(self):
-            while not self.is_ready_within(_POLL_S if deadline is None else min(_POLL_S, deadline - time.monotonic())):
+            while not self.is_ready_within(
+                _POLL_S if deadline is None else min(_POLL_S, deadline - time.monotonic())
+            ):
                 if deadline is not None and time.monotonic() >= deadline:
                     raise self.gave_up(timeout)
         return self._seen
@@ -92,7 +101,9 @@ class Deployment:
 
         Raises as `wait_ready`.
         """
-        with self._api.stream("/v1/events", {"deployment": self.name}, timeout=max(seconds, 0.01)).open() as news:
+        with self._api.stream(
+            "/v1/events", {"deployment": self.name}, timeout=max(seconds, 0.01)
+        ).open() as news:
             if self._has_come():
                 return True
             next(read_events(news), None)
@@ -102,9 +113,15 @@ class Deployment:
         """The error of a wait that lasted longer than ``timeout`` seconds."""
         seen = self._seen
         others = sum(route.discovered and route.revision != seen.revision for route in seen.routes)
-        of_it = f"of revision {seen.revision} serve, and {others} of other revisions," if others else "serve"
+        of_it = (
+            f"of revision {seen.revision} serve, and {others} of other revisions,"
+            if others
+            else "serve"
+        )
         serve = f"{seen.ready - others} of {counted(seen.replicas, 'route')} {of_it}"
-        return WaitTimeout(f"{self.name}: {serve} after {round(timeout or 0.0, 1):g} s ({seen.status}); it goes on")
+        return WaitTimeout(
+            f"{self.name}: {serve} after {round(timeout or 0.0, 1):g} s ({seen.status}); it goes on"
+        )
 
     def _has_come(self) -> bool:
         """Whether it is ready. Raises DeploymentFailed when it will not become ready."""
@@ -125,9 +142,14 @@ class Deployment:
 
     @takes(DeployOptions)
     def update(
-        self, command: CommandLine | None = None, *, version: int | None = None, **options: Unpack[DeployOptions]
+        self,
+        command: CommandLine | None = None,
+        *,
+        version: int | None = None,
+        **options: Unpack[DeployOptions],
     ) -> DeploymentView:
-        """Change the given options; others are unchanged. Another command, environment or port is a new revision.
+        """Change the given options; others are unchanged. Another command, environment or port is a
+        new revision.
 
         ``version``: raises Conflict when the deployment has another version. Raises InvalidOption.
         """
@@ -166,6 +188,8 @@ class Deployment:
         return self._api.get(f"{self._path}/why", dict[str, Any])
 
     def _patch(self, fields: dict[str, Any], version: int | None = None) -> DeploymentView:
-        self._seen = self._api.change("PATCH", self._path, DeploymentView, body=fields, version=version)
+        self._seen = self._api.change(
+            "PATCH", self._path, DeploymentView, body=fields, version=version
+        )
         self._wanted = self._seen.revision
         return self._seen

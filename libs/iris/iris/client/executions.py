@@ -1,7 +1,8 @@
-"""Executes a command beside a running task, uses a task's own terminal, or connects to a port of it: what comes from
-there as it comes, and what is sent there.
+"""Executes a command beside a running task, uses a task's own terminal, or connects to a port of
+it: what comes from there as it comes, and what is sent there.
 
-Out of scope: terminals and signals of this machine (`iris.cli.remote_terminal`), local ports (`iris.client.tunnels`).
+Out of scope: terminals and signals of this machine (`iris.cli.remote_terminal`), local ports
+    (`iris.client.tunnels`).
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ class TerminalSize:
 class RemoteStream:
     """What one request opens at a task; iterate for what comes from there until it has ended.
 
-    Leaving the context ends it, but for a task's own terminal. One thread reads; another one may write.
+    Leaving the context ends it, but for a task's own terminal. One thread reads; another one may
+    write.
 
     Attributes:
         exit_code: of what has ended. error: why it was ended.
@@ -62,7 +64,12 @@ class RemoteStream:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
         self.close()
 
     def close(self) -> None:
@@ -71,7 +78,9 @@ class RemoteStream:
         self._channel.close()
 
     def __iter__(self) -> Iterator[ExecutionLine]:
-        """Its output. Raises ExecutionLost when the command was ended, and its own end was not seen."""
+        """Its output. Raises ExecutionLost when the command was ended, and its own end was not
+        seen.
+        """
         for line in self._lines:
             if line.stdout or line.stderr or line.closed:
                 yield line
@@ -83,7 +92,9 @@ class RemoteStream:
                 return
 
     def write(self, data: bytes, *, end: bool = False) -> None:
-        """Give it input; returns when all of it is taken. ``end``: nothing follows. Raises Problem."""
+        """Give it input; returns when all of it is taken. ``end``: nothing follows. Raises
+        Problem.
+        """
         start = self._position
         while True:
             rest = data[self._position - start :][:PIECE]
@@ -127,16 +138,28 @@ class RemoteCommand(RemoteStream):
     """A command beside a task, on a terminal of that size if one is given."""
 
     def __init__(
-        self, api: GatewayApi, task: str, command: Sequence[str], *, terminal: TerminalSize | None = None
+        self,
+        api: GatewayApi,
+        task: str,
+        command: Sequence[str],
+        *,
+        terminal: TerminalSize | None = None,
     ) -> None:
         body: dict[str, object] = {"command": list(command)}
         if terminal is not None:
-            body |= {"tty": True, "rows": terminal.rows, "columns": terminal.columns, "term": terminal.term}
+            body |= {
+                "tty": True,
+                "rows": terminal.rows,
+                "columns": terminal.columns,
+                "term": terminal.term,
+            }
         super().__init__(api, task, "executions", body)
 
 
 class RemoteTerminal(RemoteStream):
-    """The own terminal of a task, whose process goes on for a minute when nobody is connected to it."""
+    """The own terminal of a task, whose process goes on for a minute when nobody is connected to
+    it.
+    """
 
     def __init__(self, api: GatewayApi, task: str, size: TerminalSize) -> None:
         super().__init__(api, task, "terminal", {"rows": size.rows, "columns": size.columns})

@@ -28,7 +28,9 @@ TERMINAL = frozenset(display_name(state) for state in JOB_TERMINAL)
 
 def resumable(job: Job) -> AbstractContextManager[None]:
     """Within it, the error of a gateway that is away for too long says how to return to the job."""
-    return following(job.name, f"`client.job({job.id!r})` returns to it, `iris wait {job.id}` waits for it")
+    return following(
+        job.name, f"`client.job({job.id!r})` returns to it, `iris wait {job.id}` waits for it"
+    )
 
 
 class Job:
@@ -82,7 +84,8 @@ class Job:
         return self._seen
 
     def causes(self) -> list[FailureGroup]:
-        """Why it failed: its failed tasks by their last line, then those of the child jobs that failed below it.
+        """Why it failed: its failed tasks by their last line, then those of the child jobs that
+        failed below it.
 
         Read once after its end. Raises Problem, Unreachable.
         """
@@ -91,7 +94,9 @@ class Job:
         return self._causes
 
     def raise_for_state(self) -> None:
-        """Raise the `JobEnded` subclass of its state, with its causes, unless it succeeded or has not ended."""
+        """Raise the `JobEnded` subclass of its state, with its causes, unless it succeeded or has
+        not ended.
+        """
         if self.ended and self.state != "succeeded":
             with suppress(ClientError):
                 self.causes()
@@ -104,7 +109,8 @@ class Job:
         return self._seen
 
     def follow(self) -> Iterator[Event]:
-        """The events of the job, its tasks and its descendants from this call on, until the job has ended.
+        """The events of the job, its tasks and its descendants from this call on, until the job has
+        ended.
 
         Survives lost connections. Nothing is yielded when the job has ended already.
         """
@@ -144,7 +150,9 @@ class Job:
         return self._api.logs(self.id, follow=follow)
 
     def cancel(self, reason: str = "") -> JobView:
-        """Cancel it and its descendants; cancelling an ended job changes nothing. Raises Problem."""
+        """Cancel it and its descendants; cancelling an ended job changes nothing. Raises
+        Problem.
+        """
         self._seen = self._api.cancel(self.id, reason)
         return self._seen
 
@@ -164,7 +172,9 @@ class Job:
 
     def is_end(self, event: Event) -> bool:
         """Whether the event is the end of this job."""
-        same = isinstance(event, JobEvent) and (event.job_id == self.id if event.job_id else event.job == self.name)
+        same = isinstance(event, JobEvent) and (
+            event.job_id == self.id if event.job_id else event.job == self.name
+        )
         return same and event.state in TERMINAL
 
     def ending(self) -> JobEnded:

@@ -4,16 +4,16 @@ IrisError
 └── ClientError
     ├── NoGateway           no address of a gateway is known
     ├── Unreachable         it does not answer
-    ├── InvalidOption              an option that cannot be understood, found before anything was sent
-    ├── Problem             it answered with a problem document (RFC 9457)
+    ├── InvalidOption              an option that cannot be understood, found before anything was
+    sent ├── Problem             it answered with a problem document (RFC 9457)
     │   ├── Rejected        400, 405, 413, 415, 422: the request itself is wrong
     │   ├── NotAllowed      401, 403
     │   ├── NotFound        404
     │   ├── Conflict        409, 410, 412
     │   └── TryAgain        429, 502, 503, 504: worth sending again later
-    ├── RemoteError         the result or exception of a mapped call cannot be pickled there, or unpickled here
-    ├── ExecutionLost       a command beside a task was ended, or the connection to it broke
-    ├── WaitTimeout         the job continues, only the wait ended
+    ├── RemoteError         the result or exception of a mapped call cannot be pickled there, or
+    unpickled here ├── ExecutionLost       a command beside a task was ended, or the connection to
+    it broke ├── WaitTimeout         the job continues, only the wait ended
     ├── DeploymentFailed    a deployment will not become what was waited for
     └── JobEnded            a job ended otherwise than by success
         ├── JobFailed
@@ -35,13 +35,17 @@ from iris_core.views.causes import FailureGroup
 
 
 class ClientError(IrisError):
-    """The root of the client's exceptions; they can be pickled, so a task may raise one through `Client.map`."""
+    """The root of the client's exceptions; they can be pickled, so a task may raise one through
+    `Client.map`.
+    """
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _restored, (type(self), self.args, self.__dict__)
 
 
-def _restored(kind: type[ClientError], words: tuple[Any, ...], facts: dict[str, Any]) -> ClientError:
+def _restored(
+    kind: type[ClientError], words: tuple[Any, ...], facts: dict[str, Any]
+) -> ClientError:
     error = kind.__new__(kind, *words)
     error.__dict__.update(facts)
     return error
@@ -67,7 +71,9 @@ class RemoteError(ClientError):
 
 
 class ExecutionLost(ClientError):
-    """A command beside a task was ended, or the connection to it broke; its exit code is not known."""
+    """A command beside a task was ended, or the connection to it broke; its exit code is not
+    known.
+    """
 
 
 class WaitTimeout(ClientError):
@@ -113,7 +119,9 @@ class Problem(ClientError):
         gateway: its address, which the URI of the problem's type is relative to.
     """
 
-    def __init__(self, status: int, document: Document, retry_after_s: float | None = None, gateway: str = "") -> None:
+    def __init__(
+        self, status: int, document: Document, retry_after_s: float | None = None, gateway: str = ""
+    ) -> None:
         super().__init__(document.detail or document.title or f"the gateway answered {status}")
         self.status = status
         self.document = document
@@ -162,7 +170,9 @@ class TryAgain(Problem):
 
 
 def away(error: Unreachable | TryAgain, name: str, how: str) -> ClientError:
-    """The same error of a gateway that is away, which says that something goes on, and how to return to it."""
+    """The same error of a gateway that is away, which says that something goes on, and how to
+    return to it.
+    """
     words = f"{error}; {name} goes on: {how}"
     resumable = error.explained(words) if isinstance(error, TryAgain) else Unreachable(words)
     resumable.__cause__ = error
@@ -193,9 +203,11 @@ _KINDS: dict[int, type[Problem]] = {
 }
 
 
-def problem_from(status: int, body: bytes, retry_after: str | None = None, gateway: str = "") -> Problem:
-    """The exception for a refusal. An answer that is not a problem document, such as a proxy's page, becomes one line:
-    its status, its host, what to do.
+def problem_from(
+    status: int, body: bytes, retry_after: str | None = None, gateway: str = ""
+) -> Problem:
+    """The exception for a refusal. An answer that is not a problem document, such as a proxy's
+    page, becomes one line: its status, its host, what to do.
     """
     try:
         document = _read(body)
@@ -212,7 +224,9 @@ def _foreign(status: int, gateway: str) -> str:
     from urllib.parse import urlsplit
 
     host = urlsplit(gateway).netloc or "something else"
-    what = _REMEDIES.get(status, "check that this is the gateway's address, and what stands in front of it")
+    what = _REMEDIES.get(
+        status, "check that this is the gateway's address, and what stands in front of it"
+    )
     return f"{host} answered {status}, which is not an answer of Iris: {what}"
 
 
@@ -221,7 +235,10 @@ _REMEDIES = {
     401: "a proxy in front of the gateway asks for credentials of its own",
     407: "a proxy in front of the gateway asks for credentials of its own",
     413: "a proxy in front of the gateway limits the size of requests; raise its limit",
-    **dict.fromkeys((502, 503, 504), "a proxy cannot reach the gateway; try again, or look whether the gateway is up"),
+    **dict.fromkeys(
+        (502, 503, 504),
+        "a proxy cannot reach the gateway; try again, or look whether the gateway is up",
+    ),
 }
 
 
@@ -244,15 +261,22 @@ class JobEnded(ClientError):
     """A job, or a call of a map, ended otherwise than by success.
 
     Attributes:
-        exit_code, signal: of a call whose process ended by itself without a result; None of one that was stopped.
+        exit_code, signal: of a call whose process ended by itself without a result; None of one
+            that was stopped.
 
     Args:
         name: the job. state: its last state, lower case. error: one line about why, may be empty.
-        causes: failed tasks of it and its children, by their last line; ``lines`` are those causes as text.
+        causes: failed tasks of it and its children, by their last line; ``lines`` are those causes
+            as text.
     """
 
     def __init__(
-        self, name: str, state: str, error: str = "", causes: Sequence[FailureGroup] = (), lines: Sequence[str] = ()
+        self,
+        name: str,
+        state: str,
+        error: str = "",
+        causes: Sequence[FailureGroup] = (),
+        lines: Sequence[str] = (),
     ) -> None:
         self.exit_code: int | None = None
         self.signal: int | None = None
@@ -288,7 +312,9 @@ _ENDINGS: dict[str, type[JobEnded]] = {
 }
 
 
-def job_ended(job: dict[str, Any], causes: Sequence[FailureGroup] = (), lines: Sequence[str] = ()) -> JobEnded:
+def job_ended(
+    job: dict[str, Any], causes: Sequence[FailureGroup] = (), lines: Sequence[str] = ()
+) -> JobEnded:
     """The exception for a job view whose state is terminal and not succeeded."""
     kind = _ENDINGS.get(job["state"], JobEnded)
     return kind(job["name"], job["state"], job.get("error") or "", causes, lines)

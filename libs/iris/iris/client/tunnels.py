@@ -1,7 +1,8 @@
 """Forwards connections to a port of this machine to a port of a task, through the gateway.
 
-No port of the task's host is opened: each connection is a request, answered by what comes from the task's end.
-Out of scope: the request (`executions`). Source: docs/adr/0087-the-launcher-holds-the-terminal-of-a-task.md.
+No port of the task's host is opened: each connection is a request, answered by what comes from the
+task's end. Out of scope: the request (`executions`). Source:
+docs/adr/0087-the-launcher-holds-the-terminal-of-a-task.md.
 """
 
 from __future__ import annotations
@@ -38,8 +39,9 @@ class _Forwarded:
 class PortForward:
     """A port of this machine at which a port of a task answers, until the context is left.
 
-    Only programs of this machine reach it. Each connection is to the attempt that runs then. Half-closed connections
-    stay open in the other direction, and what one end does not read the other one cannot send.
+    Only programs of this machine reach it. Each connection is to the attempt that runs then.
+    Half-closed connections stay open in the other direction, and what one end does not read the
+    other one cannot send.
 
     Attributes:
         address: where it answers.
@@ -75,7 +77,12 @@ class PortForward:
             threading.Thread(target=work, daemon=True).start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
         self._left.set()
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)

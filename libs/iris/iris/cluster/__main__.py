@@ -33,7 +33,9 @@ MAX_PROXIES = 256
 
 
 def main(reply: int, options: StartOptions) -> int:
-    """Run a cluster until it is stopped. The first reply is written to ``reply``, which is then closed."""
+    """Run a cluster until it is stopped. The first reply is written to ``reply``, which is then
+    closed.
+    """
     paths = ClusterPaths(Path(options.data))
     try:
         take_lock(paths)
@@ -44,7 +46,9 @@ def main(reply: int, options: StartOptions) -> int:
 
 
 def run(reply: int, paths: ClusterPaths, options: StartOptions, ports: ExitStack) -> int:
-    """Run a cluster whose data directory is locked; ``ports`` reserves its ports until it has ended."""
+    """Run a cluster whose data directory is locked; ``ports`` reserves its ports until it has
+    ended.
+    """
     try:
         wait_for_predecessor(paths)
         programs = draw(paths, options, ports)
@@ -57,7 +61,14 @@ def run(reply: int, paths: ClusterPaths, options: StartOptions, ports: ExitStack
             os.set_blocking(1, False)
         tell = say_aloud if options.attached else say
         supervisor = Supervisor(
-            paths, *addresses, workers, programs.programs, tell, token, ready_s, programs.nats_server
+            paths,
+            *addresses,
+            workers,
+            programs.programs,
+            tell,
+            token,
+            ready_s,
+            programs.nats_server,
         )
         supervisor.start()
     except DamagedFiles as error:
@@ -85,19 +96,25 @@ def owner() -> str:
 
 
 def draw(paths: ClusterPaths, options: StartOptions, ports: ExitStack) -> ClusterPrograms:
-    """The programs of the cluster, their ports reserved by ``ports``. Raises BadSetting, InvalidOption, OSError when a
-    port is taken.
+    """The programs of the cluster, their ports reserved by ``ports``. Raises BadSetting,
+    InvalidOption, OSError when a port is taken.
     """
     config = Path(options.config) if options.config else None
     given = load(config, os.environ)
     read = given.section("cluster", ClusterSettings)
     try:
-        settings = msgspec.convert({**msgspec.structs.asdict(read), **options.given}, ClusterSettings, strict=False)
+        settings = msgspec.convert(
+            {**msgspec.structs.asdict(read), **options.given}, ClusterSettings, strict=False
+        )
     except msgspec.ValidationError as error:
         raise InvalidOption(f"[cluster] {place_of(str(error))}: {in_words(str(error))}") from None
     if given.text("gateway", "tls_cert") or given.text("proxy", "tls_cert"):
-        raise InvalidOption("`iris up` serves plain HTTP; tls_cert is for services that are started one by one")
-    accepted = {key: given.text("gateway", key) for key in ("token_file", "oidc_issuer", "oidc_audience")}
+        raise InvalidOption(
+            "`iris up` serves plain HTTP; tls_cert is for services that are started one by one"
+        )
+    accepted = {
+        key: given.text("gateway", key) for key in ("token_file", "oidc_issuer", "oidc_audience")
+    }
     tokens, issuer = accepted["token_file"], accepted["oidc_issuer"]
     if (tokens or issuer) and not settings.auth:
         raise InvalidOption(
@@ -117,12 +134,18 @@ def draw(paths: ClusterPaths, options: StartOptions, ports: ExitStack) -> Cluste
         proxies=_whole(given.text("proxy", "workers") or "1"),
         drain_s=given.section("run", RunSettings).drain_s,
         token_file=paths.token_file if settings.auth and not tokens else None,
-        withheld={f"proxy.{key}": text for key, text in accepted.items() if text and not given.text("proxy", key)},
+        withheld={
+            f"proxy.{key}": text
+            for key, text in accepted.items()
+            if text and not given.text("proxy", key)
+        },
         nats_server=given.text("nats", "server"),
     )
     if metrics := given.text("run", "metrics"):
         host, port = read_listen(metrics)
-        places = {name: hold(ports, host, port and port + n) for n, name in enumerate(programs.served())}
+        places = {
+            name: hold(ports, host, port and port + n) for n, name in enumerate(programs.served())
+        }
         programs = replace(programs, metrics=places)
     return programs
 
@@ -135,18 +158,24 @@ def _whole(text: str) -> int:
 
 
 def hold(ports: ExitStack, host: str, port: int) -> str:
-    """Reserve ``host:port`` (a free one for port 0) while ``ports`` is open. Raises OSError when it is taken."""
+    """Reserve ``host:port`` (a free one for port 0) while ``ports`` is open. Raises OSError when it
+    is taken.
+    """
     return f"{host}:{ports.enter_context(reserve(host, port)).getsockname()[1]}"
 
 
 def wait_for_predecessor(paths: ClusterPaths) -> None:
-    """Wait until the processes of a killed supervisor have ended. Raises OSError when they do not."""
+    """Wait until the processes of a killed supervisor have ended. Raises OSError when they do
+    not.
+    """
     before = read_cluster(paths.data)
     pids = [pid for running in before.pids.values() for pid in running] if before else []
     within_s = before.stop_s if before else 0.0
     left = wait_for_end([pid for pid in pids if pid != os.getpid()], within_s)
     if left:
-        raise OSError(f"processes of the cluster before still run: {left}; end them with `iris down`")
+        raise OSError(
+            f"processes of the cluster before still run: {left}; end them with `iris down`"
+        )
 
 
 def answer(reply: int, words: str) -> int:
@@ -163,7 +192,9 @@ def say(sentence: str) -> None:
 
 
 def say_aloud(sentence: str) -> None:
-    """Write a line to the supervisor's log, and to the `iris up` that waits for its end, unless that does not read."""
+    """Write a line to the supervisor's log, and to the `iris up` that waits for its end, unless
+    that does not read.
+    """
     say(sentence)
     with contextlib.suppress(OSError):
         os.write(1, f"{sentence}\n".encode())

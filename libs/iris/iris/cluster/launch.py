@@ -1,7 +1,7 @@
 """Starts a local cluster: starts its supervisor, then waits until the cluster is ready.
 
-The supervisor reports on a pipe that everything is started, or why not. Out of scope: running the processes
-(`supervisor`), stopping them (`teardown`).
+The supervisor reports on a pipe that everything is started, or why not. Out of scope: running the
+processes (`supervisor`), stopping them (`teardown`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,14 @@ from iris.cli.exit_codes import ExitCode
 from iris.cli.follow import note
 from iris.cli.output.progress import StatusLine
 from iris.client.client import Client
-from iris.client.http.address import ClusterFile, data_dir, find_gateway, numbered, read_cluster, read_token
+from iris.client.http.address import (
+    ClusterFile,
+    data_dir,
+    find_gateway,
+    numbered,
+    read_cluster,
+    read_token,
+)
 from iris.client.http.transport import HttpRequest
 from iris.client.problems import ClientError, InvalidOption, NoGateway, Problem
 from iris.cluster.options import StartedCluster, StartOptions
@@ -41,11 +48,16 @@ _TAIL_LINES = 15
 
 
 def launch(data: Path, config: Path | None, given: Mapping[str, Any], *, detach: bool) -> int:
-    """Start a cluster on ``data`` and wait until it is ready; without ``detach`` wait until it has ended."""
+    """Start a cluster on ``data`` and wait until it is ready; without ``detach`` wait until it has
+    ended.
+    """
     paths = ClusterPaths(data)
     paths.prepare()
     options = StartOptions(
-        data=str(data), config=str(config.absolute()) if config else "", given=dict(given), attached=not detach
+        data=str(data),
+        config=str(config.absolute()) if config else "",
+        given=dict(given),
+        attached=not detach,
     )
     with StatusLine(sys.stderr) as status:
         status.show("starting NATS and the services")
@@ -71,7 +83,9 @@ def launch(data: Path, config: Path | None, given: Mapping[str, Any], *, detach:
         supervisor.wait()
         return ExitCode.UNEXPECTED
     if not started.auth:
-        note(f"warning: no authentication: whoever reaches {started.url} is admin and runs commands as you")
+        note(
+            f"warning: no authentication: whoever reaches {started.url} is admin and runs commands as you"
+        )
     for warning in (*started.warnings, *elsewhere(started.url, data)):
         note(f"warning: {warning}")
     if detach:
@@ -83,14 +97,19 @@ def launch(data: Path, config: Path | None, given: Mapping[str, Any], *, detach:
 
 
 def join(paths: ClusterPaths) -> int:
-    """Wait until the cluster that another `iris up` has started on this directory is ready, and print its address."""
+    """Wait until the cluster that another `iris up` has started on this directory is ready, and
+    print its address.
+    """
     with StatusLine(sys.stderr) as status:
         status.show("waiting for the cluster that another `iris up` is starting")
         running = find_running(paths)
         if running is None:
             complain(f"the cluster that was starting on {paths.data} has ended; see {paths.logs}")
             return ExitCode.UNEXPECTED
-        address, workers = running.proxy_url.removeprefix("http://"), len(running.pids.get("worker", ()))
+        address, workers = (
+            running.proxy_url.removeprefix("http://"),
+            len(running.pids.get("worker", ())),
+        )
         started = StartedCluster(
             running.url,
             address,
@@ -139,18 +158,28 @@ def remarks(started: StartedCluster, data: Path) -> list[str]:
 
 
 def elsewhere(url: str, data: Path, environ: Mapping[str, str] = os.environ) -> list[str]:
-    """That commands of this shell go to another gateway than the cluster's, and what brings them here; empty: they do
-    not, or find none.
+    """That commands of this shell go to another gateway than the cluster's, and what brings them
+    here; empty: they do not, or find none.
     """
     try:
         found = find_gateway(environ=environ)
-    except (InvalidOption, NoGateway, RuntimeError):  # the last: a user without a home, as in a container
+    except (
+        InvalidOption,
+        NoGateway,
+        RuntimeError,
+    ):  # the last: a user without a home, as in a container
         return []
     if numbered(found.url) == url:
         return []
-    given = f"IRIS_URL={url}" if is_default(data, environ) else f"IRIS_DATA={shlex.quote(str(data))} IRIS_URL={url}"
+    given = (
+        f"IRIS_URL={url}"
+        if is_default(data, environ)
+        else f"IRIS_DATA={shlex.quote(str(data))} IRIS_URL={url}"
+    )
     source = "the context in use" if found.origin == "context" else found.origin
-    return [f"from this shell, iris and the SDK go to {found.url} ({source}), not here; to go here: export {given}"]
+    return [
+        f"from this shell, iris and the SDK go to {found.url} ({source}), not here; to go here: export {given}"
+    ]
 
 
 def is_default(data: Path, environ: Mapping[str, str] = os.environ) -> bool:
@@ -162,7 +191,9 @@ def is_default(data: Path, environ: Mapping[str, str] = os.environ) -> bool:
 
 
 def connect(started: StartedCluster) -> Client:
-    """A client of what has been started, with the owner's token, or without one as any other client."""
+    """A client of what has been started, with the owner's token, or without one as any other
+    client.
+    """
     return Client(started.url, token=read_token(started.token_file) or None, retry_for_s=0.0)
 
 
@@ -187,12 +218,20 @@ def start_supervisor(
         return process, pipe.read()
 
 
-def wait_until_ready(started: StartedCluster, has_ended: Callable[[], bool], status: StatusLine) -> str:
-    """Return an empty text once jobs can be submitted, placed and run, and the proxy listens; else what is missing."""
+def wait_until_ready(
+    started: StartedCluster, has_ended: Callable[[], bool], status: StatusLine
+) -> str:
+    """Return an empty text once jobs can be submitted, placed and run, and the proxy listens; else
+    what is missing.
+    """
     until = time.monotonic() + started.ready_s
     missing = ""
     known = bool(started.token_file)
-    looks = look_scheduler(known=known), look_workers(started.workers, known=known), look_proxy(started.proxy)
+    looks = (
+        look_scheduler(known=known),
+        look_workers(started.workers, known=known),
+        look_proxy(started.proxy),
+    )
     with connect(started) as client:
         for look in (look_ready, *looks):
             while missing := look(client):
@@ -217,14 +256,20 @@ def look_ready(client: Client) -> str:
 
 
 def _unless_denied(error: ClientError, *, known: bool) -> str:
-    """The error, unless the gateway may deny the caller: it knows the token made for it, and only another cluster's
-    gateway, which was given the same port, refuses that.
+    """The error, unless the gateway may deny the caller: it knows the token made for it, and only
+    another cluster's gateway, which was given the same port, refuses that.
     """
-    return "" if not known and isinstance(error, Problem) and error.status in (401, 403) else str(error)
+    return (
+        ""
+        if not known and isinstance(error, Problem) and error.status in (401, 403)
+        else str(error)
+    )
 
 
 def look_scheduler(*, known: bool) -> Callable[[Client], str]:
-    """Check the scheduler by a dry run; skipped when the caller is not authorized, and not ``known``."""
+    """Check the scheduler by a dry run; skipped when the caller is not authorized, and not
+    ``known``.
+    """
 
     def look(client: Client) -> str:
         try:
@@ -237,7 +282,9 @@ def look_scheduler(*, known: bool) -> Callable[[Client], str]:
 
 
 def look_workers(wanted: int, *, known: bool) -> Callable[[Client], str]:
-    """Check the number of workers that are not lost; skipped when the caller is not authorized, and not ``known``."""
+    """Check the number of workers that are not lost; skipped when the caller is not authorized, and
+    not ``known``.
+    """
 
     def look(client: Client) -> str:
         if not wanted:

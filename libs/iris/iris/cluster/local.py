@@ -40,10 +40,12 @@ class LocalCluster:
         tpu: slices, e.g. ``["v5litepod-16x2"]``.
         config: an `iris.toml`.
         ready_s: how long the start may take.
-        auth: want a token for each request; ``client`` has it, and `iris` finds it with ``environ``.
+        auth: want a token for each request; ``client`` has it, and `iris` finds it with
+            ``environ``.
 
     Attributes:
-        url: the gateway. client: a `Client` of it. environ: the environment with which `iris` finds it.
+        url: the gateway. client: a `Client` of it. environ: the environment with which `iris` finds
+            it.
     """
 
     def __init__(
@@ -59,7 +61,14 @@ class LocalCluster:
     ) -> None:
         self._temporary = data is None
         self.data = Path(tempfile.mkdtemp(prefix="iris-")) if data is None else data.absolute()
-        self._options = ["--http", "127.0.0.1:0", "--workers", str(workers), "--worker-cpu", f"{worker_cpu:g}"]
+        self._options = [
+            "--http",
+            "127.0.0.1:0",
+            "--workers",
+            str(workers),
+            "--worker-cpu",
+            f"{worker_cpu:g}",
+        ]
         self._options += [word for slices in tpu for word in ("--tpu", slices)]
         self._options += ["--config", str(config)] if config else []
         self._options += [] if auth else ["--no-auth"]
@@ -99,7 +108,16 @@ class LocalCluster:
         given = self.data / "up.log"
         with given.open("wb") as log:
             self._up = subprocess.Popen(
-                [sys.executable, *ISOLATED, "-m", "iris.cli", "up", "--data", str(self.data), *self._options],
+                [
+                    sys.executable,
+                    *ISOLATED,
+                    "-m",
+                    "iris.cli",
+                    "up",
+                    "--data",
+                    str(self.data),
+                    *self._options,
+                ],
                 env=self._environ(),
                 stdin=subprocess.DEVNULL,
                 stdout=log,

@@ -8,7 +8,8 @@ import msgspec
 
 
 class StartOptions(msgspec.Struct, frozen=True):
-    """The data directory, the `iris.toml` to read (empty: none), and the command line's values for ``[cluster]``.
+    """The data directory, the `iris.toml` to read (empty: none), and the command line's values for
+    ``[cluster]``.
 
     ``attached``: whoever has started it waits for its end, and reads its output.
     """
@@ -22,9 +23,9 @@ class StartOptions(msgspec.Struct, frozen=True):
 class StartedCluster(msgspec.Struct, frozen=True):
     """What has been started: the gateway's address, and host and port of the proxy.
 
-    ``workers``: how many. ``ready_s``: how long they may take. ``sandbox``: tasks are confined. ``auth``: the gateway
-    wants tokens. ``token_file``: the one with the owner's; empty when none was made. ``warnings``: what the hosts
-    declare beyond what the machine has.
+    ``workers``: how many. ``ready_s``: how long they may take. ``sandbox``: tasks are confined.
+    ``auth``: the gateway wants tokens. ``token_file``: the one with the owner's; empty when none
+    was made. ``warnings``: what the hosts declare beyond what the machine has.
     """
 
     url: str

@@ -85,7 +85,10 @@ class ClusterPaths:
 
 def take_lock(paths: ClusterPaths) -> int:
     """Lock the directory while the returned descriptor is open. Raises DirectoryInUse."""
-    descriptor = lock(paths.data, f"a cluster is already up, or starting, on {paths.data}; stop it with `iris down`")
+    descriptor = lock(
+        paths.data,
+        f"a cluster is already up, or starting, on {paths.data}; stop it with `iris down`",
+    )
     os.ftruncate(descriptor, 0)
     os.write(descriptor, str(os.getpid()).encode())
     return descriptor
@@ -102,7 +105,9 @@ def note_damage(paths: ClusterPaths, what: str) -> str:
 
 
 def make_token(paths: ClusterPaths, user: str) -> None:
-    """Make the token of an admin, and the gateway's token file with it, unless they are there. Raises OSError."""
+    """Make the token of an admin, and the gateway's token file with it, unless they are there.
+    Raises OSError.
+    """
     secret = read_token(str(paths.token)) or f"iris_{secrets.token_urlsafe(32)}"
     try:
         lines = paths.token_file.read_text() if paths.token_file.exists() else ""

@@ -1,4 +1,6 @@
-"""Reads the processes of a cluster from /proc. Out of scope: starting them (`iris_service.child`)."""
+"""Reads the processes of a cluster from /proc. Out of scope: starting them
+(`iris_service.child`).
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ _LOOK_S = 0.01
 def children() -> set[int]:
     """Process ids of this process' children; empty where the kernel does not provide them."""
     try:
-        return {int(pid) for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_bytes().split()}
+        return {
+            int(pid) for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_bytes().split()
+        }
     except OSError:
         return set()
 
@@ -29,7 +33,9 @@ def all_pids() -> list[int]:
 
 
 def read_process(pid: int, name: str) -> list[bytes]:
-    """The words of a file of a process, ``cmdline`` or ``environ``; empty when it has ended, or is another user's."""
+    """The words of a file of a process, ``cmdline`` or ``environ``; empty when it has ended, or is
+    another user's.
+    """
     try:
         return Path(f"/proc/{pid}/{name}").read_bytes().split(b"\0")[:-1]
     except OSError:

@@ -1,7 +1,7 @@
 """The processes of a local cluster, from its settings.
 
-Pure. Every worker represents a host; a slice of n VMs is n workers with the slice's attributes. Source:
-docs/operating.md#one-machine, docs/design/semantics.md#constraints-and-resources.
+Pure. Every worker represents a host; a slice of n VMs is n workers with the slice's attributes.
+Source: docs/operating.md#one-machine, docs/design/semantics.md#constraints-and-resources.
 """
 
 from __future__ import annotations
@@ -43,10 +43,13 @@ class ClusterPrograms:
         http: where the gateway listens, its port decided. proxy: where the proxy does.
         config: the `iris.toml` every service reads, if any.
         environ: of this process; services inherit it. memory_bytes, cores: of this machine.
-        metrics: ``host:port`` where a process serves its metrics, by the names of `served`; empty: nowhere.
-        proxies: processes that serve the proxy's address together. drain_s: how long a proxy may take to end.
+        metrics: ``host:port`` where a process serves its metrics, by the names of `served`; empty:
+            nowhere.
+        proxies: processes that serve the proxy's address together. drain_s: how long a proxy may
+            take to end.
         token_file: the gateway's, when it is made here; None: it is another one, or there is none.
-        withheld: settings of the proxy: whose tokens the gateway accepts, so that services do not receive them.
+        withheld: settings of the proxy: whose tokens the gateway accepts, so that services do not
+            receive them.
         nats_server: the program of the NATS server; empty: the one that is found.
     """
 
@@ -109,20 +112,28 @@ class ClusterPrograms:
         return [*kept, *self._workers(nats_url)]
 
     def served(self) -> list[str]:
-        """The names of the processes that serve metrics on an address of their own: all but the gateway."""
+        """The names of the processes that serve metrics on an address of their own: all but the
+        gateway.
+        """
         services = [name for service, name in self._services() if service != "gateway"]
         return services + [host.worker for host in self.hosts()]
 
     def _services(self) -> list[tuple[str, str]]:
         return [
             (service, service if count == 1 else f"{service}-{number}")
-            for service, count in {**read_replicas(self.settings.replicas), "proxy": self.proxies}.items()
+            for service, count in {
+                **read_replicas(self.settings.replicas),
+                "proxy": self.proxies,
+            }.items()
             for number in range(count)
         ]
 
     def _service(self, service: str, name: str, nats_url: str) -> Program:
         given: dict[str, dict[str, object]] = {
-            "state": {"run.disks": self.paths.data, **({} if self.settings.auth else {"state.task_token_s": 0})},
+            "state": {
+                "run.disks": self.paths.data,
+                **({} if self.settings.auth else {"state.task_token_s": 0}),
+            },
             "gateway": {
                 "gateway.http": self.http,
                 "gateway.proxy_url": self.proxy_url,
@@ -142,7 +153,9 @@ class ClusterPrograms:
     def _workers(self, nats_url: str) -> Iterator[Program]:
         for host in self.hosts():
             given = worker_settings(host, self)
-            yield self._program("worker", host.worker, given, nats_url, self.settings.restart_workers)
+            yield self._program(
+                "worker", host.worker, given, nats_url, self.settings.restart_workers
+            )
 
     def _program(
         self, service: str, name: str, given: Mapping[str, object], nats_url: str, kept: bool = True
@@ -154,7 +167,11 @@ class ClusterPrograms:
         for key, value in {**given, **({"run.metrics": address} if address else {})}.items():
             argv += ["--set", f"{key}={value}"]
         shown = self.http if service == "gateway" else address
-        stop_s = self.drain_s + LAST_WORDS_S if service == "proxy" else _STOP_S.get(service, _STOPS_SOON_S)
+        stop_s = (
+            self.drain_s + LAST_WORDS_S
+            if service == "proxy"
+            else _STOP_S.get(service, _STOPS_SOON_S)
+        )
         metrics = f"http://{shown}/metrics" if shown else ""
         return Program(service, name, argv, self._env(nats_url), kept, metrics, stop_s)
 
@@ -199,5 +216,9 @@ def worker_settings(host: HostProgram, programs: ClusterPrograms) -> dict[str, o
         "worker.memory_bytes": programs.host_memory(),
         "worker.chips": host.chips,
         "worker.attributes": ",".join(f"{key}={value}" for key, value in host.attributes.items()),
-        **({} if programs.settings.sandbox else {"worker.sandbox": "off", "worker.run_as": "worker"}),
+        **(
+            {}
+            if programs.settings.sandbox
+            else {"worker.sandbox": "off", "worker.run_as": "worker"}
+        ),
     }

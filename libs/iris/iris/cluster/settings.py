@@ -20,16 +20,21 @@ class ClusterSettings(msgspec.Struct, frozen=True):
     """The section ``[cluster]``.
 
     Attributes:
-        http: where the gateway listens; port 0 takes a free one. proxy: where the proxy of deployments does.
-        workers: CPU hosts, each a worker process. worker_cpu: cores of every host, also of a slice's; 0 is an equal
-            share of this machine's, 1 at least. worker_memory: bytes of every host; 0 is an equal share.
+        http: where the gateway listens; port 0 takes a free one. proxy: where the proxy of
+            deployments does.
+        workers: CPU hosts, each a worker process. worker_cpu: cores of every host, also of a
+            slice's; 0 is an equal share of this machine's, 1 at least. worker_memory: bytes of
+            every host; 0 is an equal share.
         tpu: simulated slices, e.g. ``v5litepod-16x2, v4-8``.
         replicas: processes of a service other than one, e.g. ``state=2``.
-        restart_workers: start a worker again that died, as if its host had come back; otherwise a dead host stays dead.
+        restart_workers: start a worker again that died, as if its host had come back; otherwise a
+            dead host stays dead.
         ready_s: how long a start may take; it says what it waits for.
-        auth: want a token for each request: one of an admin that is made, or those of ``[gateway]``, if it has a
-            ``token_file``. Without it whoever reaches the gateway is admin.
-        sandbox: confine tasks as ``[worker]`` says; otherwise they run as whoever started the cluster.
+        auth: want a token for each request: one of an admin that is made, or those of
+            ``[gateway]``, if it has a ``token_file``. Without it whoever reaches the gateway is
+            admin.
+        sandbox: confine tasks as ``[worker]`` says; otherwise they run as whoever started the
+            cluster.
     """
 
     http: str = "127.0.0.1:8080"
@@ -52,7 +57,9 @@ def read_slices(texts: tuple[str, ...]) -> list[Topology]:
         match = _SLICES.match(text.strip())
         known = topology_of(match["variant"]) if match else None
         if match is None or known is None:
-            raise InvalidOption(f"{text!r} is not a TPU variant or VARIANTxCOUNT; write for example v5litepod-16x2")
+            raise InvalidOption(
+                f"{text!r} is not a TPU variant or VARIANTxCOUNT; write for example v5litepod-16x2"
+            )
         slices += [known] * int(match["count"] or 1)
     return slices
 

@@ -1,7 +1,9 @@
-"""The process that runs a local cluster: starts the programs, restarts those that die, and stops them all.
+"""The process that runs a local cluster: starts the programs, restarts those that die, and stops
+them all.
 
-A worker represents a host, and a dead host stays dead: a dead worker is not restarted, and its tasks are killed, unless
-`cluster.restart_workers` is set. Orphans of dead workers become children of this process, so it finds them all. Out of
+A worker represents a host, and a dead host stays dead: a dead worker is not restarted, and its
+tasks are killed, unless `cluster.restart_workers` is set. Orphans of dead workers become children
+of this process, so it finds them all. Out of
 scope: the list of programs (`programs`), readiness (`launch`).
 """
 
@@ -24,8 +26,8 @@ from iris_service.child import DAMAGED, ChildProcess, DamagedFiles, Program, Sta
 from iris_service.subreaper import adopt_orphans
 
 _STOP_PHASE = {"proxy": 0, "worker": 1, "state": 3, "nats": 4}
-"""The order of stopping; any other service ends in phase 2. Proxies end first, so that services can answer the requests
-under way; then workers, so that they can report their tasks' ends.
+"""The order of stopping; any other service ends in phase 2. Proxies end first, so that services can
+answer the requests under way; then workers, so that they can report their tasks' ends.
 """
 _PHASES = 5
 _LAST_GRACE_S = 3.0
@@ -46,7 +48,8 @@ class Supervisor:
         workers: those of them that are workers, each of which gets a key.
         programs: made once the bus' address is known.
         say: called with a sentence for the log at each event.
-        token_file: the one with the token of an admin, for ``cluster.json``. ready_s: how long the start may take, too.
+        token_file: the one with the token of an admin, for ``cluster.json``. ready_s: how long the
+            start may take, too.
         nats_server: the program of the NATS server; empty: the one that is found.
     """
 
@@ -78,7 +81,9 @@ class Supervisor:
         self._wake = -1
 
     def start(self) -> None:
-        """Start all programs; returns before the cluster is ready. Raises what `NatsProcess.start` raises, OSError."""
+        """Start all programs; returns before the cluster is ready. Raises what `NatsProcess.start`
+        raises, OSError.
+        """
         adopt_orphans()
         self._listen_to_signals()
         self._paths.damage.unlink(missing_ok=True)
@@ -94,11 +99,22 @@ class Supervisor:
         self._report_ready()
 
     def _mend(self, error: DamagedFiles) -> None:
-        """Have the journal written anew where what is damaged costs nothing. Raises ``error`` where it does not."""
+        """Have the journal written anew where what is damaged costs nothing. Raises ``error`` where
+        it does not.
+        """
         self._nats.stop()
-        program = [sys.executable, *ISOLATED, "-m", "iris_state.admin", "--store", str(self._paths.nats)]
+        program = [
+            sys.executable,
+            *ISOLATED,
+            "-m",
+            "iris_state.admin",
+            "--store",
+            str(self._paths.nats),
+        ]
         program += ["repair", "--lossless"]
-        done = subprocess.run(program, env=self._environ, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            program, env=self._environ, capture_output=True, text=True, check=False
+        )
         if done.returncode:
             raise error
         self._say(f"{error}; it costs nothing: {done.stdout.strip().splitlines()[-1]}")
@@ -136,10 +152,15 @@ class Supervisor:
         if code is not None:
             if not child.program.kept:
                 self._gone[child.program.name] = time.time()
-            self._say(f"{child.program.name} ended with {code}" + ("" if child.program.kept else _HOST_IS_GONE))
+            self._say(
+                f"{child.program.name} ended with {code}"
+                + ("" if child.program.kept else _HOST_IS_GONE)
+            )
             self._stopping |= child.never_began(code)
             if code == DAMAGED:
-                self._say(note_damage(self._paths, f"{child.program.name} has found stored data damaged"))
+                self._say(
+                    note_damage(self._paths, f"{child.program.name} has found stored data damaged")
+                )
         if child.due is not None and child.due <= now:
             self._start_again(child, now)
 
@@ -173,7 +194,9 @@ class Supervisor:
         return max(0.0, min([*waiting, self._next_look]) - now)
 
     def _orphans(self) -> set[int]:
-        """Children that are not services: orphans of dead workers, unless a restarted worker adopts them."""
+        """Children that are not services: orphans of dead workers, unless a restarted worker adopts
+        them.
+        """
         if any(child.program.kept for child in self._children if child.program.service == "worker"):
             return set()
         return children() - {child.pid for child in self._children}
@@ -235,7 +258,10 @@ class Supervisor:
         return sum(longest) + _LAST_GRACE_S * (_PHASES + 1)
 
     def _by_phase(self) -> list[list[ChildProcess]]:
-        return [[c for c in self._children if stop_phase(c.program.service) == phase] for phase in range(_PHASES)]
+        return [
+            [c for c in self._children if stop_phase(c.program.service) == phase]
+            for phase in range(_PHASES)
+        ]
 
     def _listen_to_signals(self) -> None:
         self._wake, write_end = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)

@@ -1,7 +1,7 @@
 """Stops a local cluster in bounded time, with all its processes.
 
-Tasks outlive a worker and a launcher that are killed, for the next ones on the same data directory; `iris down` ends
-them, because no worker will adopt them.
+Tasks outlive a worker and a launcher that are killed, for the next ones on the same data directory;
+`iris down` ends them, because no worker will adopt them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ from iris.cluster.process import all_pids, read_process, wait_for_end
 _STOP_S = ClusterFile("", "").stop_s
 _KILL_S = 5.0
 _LAUNCHERS = frozenset({b"iris_worker.launcher.launcher", b"iris_worker.process.launcher"})
-"""The module of a launcher; the latter is of those that were started before their package had its present name."""
+"""The module of a launcher; the latter is of those that were started before their package had its
+present name.
+"""
 _DATA, _WORKDIR = b"IRIS_DATA=", b"IRIS_WORKDIR="
 _ROUNDS = 20
 
@@ -32,7 +34,11 @@ def tear_down(data: Path) -> ExitCode:
     cluster = read_cluster(data)
     supervisor = lock_holder(paths)
     if supervisor is None:
-        note(f"no cluster is up on {data}" if cluster is None else f"the cluster on {data} had stopped already")
+        note(
+            f"no cluster is up on {data}"
+            if cluster is None
+            else f"the cluster on {data} had stopped already"
+        )
         return _conclude(clear(paths, cluster))
     with contextlib.suppress(ProcessLookupError):
         os.kill(supervisor, signal.SIGTERM)
@@ -52,7 +58,9 @@ def _conclude(left: list[int]) -> ExitCode:
 
 def clear(paths: ClusterPaths, cluster: ClusterFile | None) -> list[int]:
     """Kill the processes of a killed supervisor; returns those that are still alive afterwards."""
-    pids = [pid for running in cluster.pids.values() for pid in running] if cluster is not None else []
+    pids = (
+        [pid for running in cluster.pids.values() for pid in running] if cluster is not None else []
+    )
     left = wait_for_end(pids, _KILL_S)
     _kill([pid for pid in left if belongs(pid, paths)])
     with contextlib.suppress(FileNotFoundError):
@@ -62,19 +70,24 @@ def clear(paths: ClusterPaths, cluster: ClusterFile | None) -> list[int]:
 
 
 def belongs(pid: int, paths: ClusterPaths) -> bool:
-    """Whether a process belongs to this cluster, and not to another program with a reused process id."""
+    """Whether a process belongs to this cluster, and not to another program with a reused process
+    id.
+    """
     data = os.fsencode(os.path.realpath(paths.data))
     return any(os.path.realpath(path) == data for path in _values(pid, _DATA))
 
 
 def end_tasks(paths: ClusterPaths) -> list[int]:
-    """Kill the launchers that do not end by themselves, lest they record ends of tasks, then what tasks have started.
+    """Kill the launchers that do not end by themselves, lest they record ends of tasks, then what
+    tasks have started.
 
     Returns what is still alive afterwards. Also when the data directory is gone.
     """
     below = os.fsencode(os.path.realpath(paths.workers)) + b"/"
     launchers = wait_for_end(_find(lambda pid: _is_launcher(pid, below)), _KILL_S)
-    _kill([pid for pid in launchers if _is_launcher(pid, below)])  # the process id may be another's by now
+    _kill(
+        [pid for pid in launchers if _is_launcher(pid, below)]
+    )  # the process id may be another's by now
     ended, left = 0, list[int]()
     for _ in range(_ROUNDS):  # a process may fork before it is killed
         found = _find(lambda pid: any(_is_of(pid, path, below) for path in _values(pid, _WORKDIR)))
@@ -95,7 +108,9 @@ def _is_launcher(pid: int, below: bytes) -> bool:
 
 
 def _is_of(pid: int, path: bytes, below: bytes) -> bool:
-    """Whether a path of a process is below a directory, and does not name another one in the process' container."""
+    """Whether a path of a process is below a directory, and does not name another one in the
+    process' container.
+    """
     if not os.path.realpath(path).startswith(below):
         return False
     try:
@@ -106,7 +121,9 @@ def _is_of(pid: int, path: bytes, below: bytes) -> bool:
 
 def _values(pid: int, name: bytes) -> list[bytes]:
     """The values of a variable in the environment with which a process was started."""
-    return [entry.removeprefix(name) for entry in read_process(pid, "environ") if entry.startswith(name)]
+    return [
+        entry.removeprefix(name) for entry in read_process(pid, "environ") if entry.startswith(name)
+    ]
 
 
 def _find(matches: Callable[[int], bool]) -> list[int]:

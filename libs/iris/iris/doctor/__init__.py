@@ -1,1 +1,3 @@
-"""Finds misconfigurations of a cluster: `collect` gathers facts, `checks` judges them, `iris doctor` prints it."""
+"""Finds misconfigurations of a cluster: `collect` gathers facts, `checks` judges them, `iris
+doctor` prints it.
+"""

@@ -1,6 +1,7 @@
 """The checks of `iris doctor`: a table of judgements over collected facts. Pure.
 
-A check finds problems and says nothing when there is none. What is unknown is no problem; `notes` lists it.
+A check finds problems and says nothing when there is none. What is unknown is no problem; `notes`
+lists it.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ _SLOW_MOVES = (
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """One misconfiguration: what is wrong, why it matters, what to do, and the section of the manual."""
+    """One misconfiguration: what is wrong, why it matters, what to do, and the section of the
+    manual.
+    """
 
     code: str
     what: str
@@ -44,7 +47,9 @@ class Check:
 def problems(facts: ClusterFacts) -> list[Finding]:
     """Everything that is wrong, in the order of the table."""
     return [
-        Finding(check.code, what, check.why, check.do, check.see) for check in CHECKS for what in check.finds(facts)
+        Finding(check.code, what, check.why, check.do, check.see)
+        for check in CHECKS
+        for what in check.finds(facts)
     ]
 
 
@@ -71,10 +76,16 @@ def _of_unknown_bus(bus: BusFacts | None) -> Iterator[str]:
         yield "the NATS servers were not checked: --nats URL with --config FILE says how to reach them"
         return
     yield from bus.not_asked
-    yield from (f"the permissions of {key.label} were not checked: {key.unknown}" for key in bus.keys if key.unknown)
+    yield from (
+        f"the permissions of {key.label} were not checked: {key.unknown}"
+        for key in bus.keys
+        if key.unknown
+    )
 
 
-def _of_gateway(finds: Callable[[GatewayFacts], Iterable[str]]) -> Callable[[ClusterFacts], Iterable[str]]:
+def _of_gateway(
+    finds: Callable[[GatewayFacts], Iterable[str]],
+) -> Callable[[ClusterFacts], Iterable[str]]:
     return lambda facts: finds(facts.gateway) if facts.gateway is not None else ()
 
 
@@ -295,7 +306,9 @@ CHECKS = (
     ),
     Check(
         "readable_keys",
-        lambda facts: judge.some((facts.readable and f"others may read {judge.listed(facts.readable)}") or ""),
+        lambda facts: judge.some(
+            (facts.readable and f"others may read {judge.listed(facts.readable)}") or ""
+        ),
         "whoever logs in on this host can act as that service or user",
         "chmod 600 these files",
         "docs/security.md",

@@ -1,4 +1,5 @@
-"""Collects the facts that `checks` judges, from this machine, the gateway and the NATS servers of a cluster.
+"""Collects the facts that `checks` judges, from this machine, the gateway and the NATS servers of a
+cluster.
 
 Each source may be missing or broken; none is waited for longer than seconds.
 """
@@ -47,7 +48,8 @@ def collect(client: Client | None, data: Path, nats: str, config: str) -> Cluste
     Args:
         client: of the gateway, without retries; None when no gateway is known.
         data: the data directory of the local cluster, which may be empty.
-        nats, config: where the NATS servers are, and an `iris.toml`; empty: those of the local cluster.
+        nats, config: where the NATS servers are, and an `iris.toml`; empty: those of the local
+            cluster.
 
     Raises BadSetting for an invalid file.
     """
@@ -64,13 +66,17 @@ def collect(client: Client | None, data: Path, nats: str, config: str) -> Cluste
         gateway=gateway_facts(client) if client is not None else None,
         gone=local.gone if is_local and local is not None else {},
         bus=bus_facts(local if is_local else None, nats, config),
-        readable=readable_by_others(dict.fromkeys(private_files(data, config))) if has_server_extra() else (),
+        readable=readable_by_others(dict.fromkeys(private_files(data, config)))
+        if has_server_extra()
+        else (),
     )
 
 
 def _worker(row: WorkerView) -> WorkerFacts:
     registered_s = row.registered_at.timestamp() if row.registered_at else 0.0
-    return WorkerFacts(row.id, row.state, row.detail, row.version, row.clock_ahead_ms, row.warnings, registered_s)
+    return WorkerFacts(
+        row.id, row.state, row.detail, row.version, row.clock_ahead_ms, row.warnings, registered_s
+    )
 
 
 def has_server_extra() -> bool:
@@ -79,7 +85,9 @@ def has_server_extra() -> bool:
 
 
 def gateway_facts(client: Client) -> GatewayFacts:
-    """What the gateway tells: first what it tells everybody, then what needs a token and a state service."""
+    """What the gateway tells: first what it tells everybody, then what needs a token and a state
+    service.
+    """
     address = client.address
     found = GatewayFacts(address.url, address.origin, token=_origin_of_token(address))
     try:
@@ -104,17 +112,27 @@ def gateway_facts(client: Client) -> GatewayFacts:
         return msgspec.structs.replace(found, failed="" if found.not_ready else str(error))
     unscheduled = "" if found.not_ready else silence_of_schedulers(client)
     return msgspec.structs.replace(
-        found, workers=workers, dead_letters=letters, unscheduled=unscheduled, tokens=tokens_of_gateways(client)
+        found,
+        workers=workers,
+        dead_letters=letters,
+        unscheduled=unscheduled,
+        tokens=tokens_of_gateways(client),
     )
 
 
 def tokens_of_gateways(client: Client) -> dict[str, str]:
-    """What the gateways that answer say of their tokens; empty from a gateway of a release that does not tell."""
+    """What the gateways that answer say of their tokens; empty from a gateway of a release that
+    does not tell.
+    """
     try:
         processes = client.get("/v1/processes", _Processes).items
     except ClientError:
         return {}
-    return {f"{one.host} (pid {one.pid})": one.tokens for one in processes if one.tokens and not one.silent_s}
+    return {
+        f"{one.host} (pid {one.pid})": one.tokens
+        for one in processes
+        if one.tokens and not one.silent_s
+    }
 
 
 def silence_of_schedulers(client: Client) -> str:
@@ -129,7 +147,9 @@ def silence_of_schedulers(client: Client) -> str:
 
 
 def readable_by_others(paths: Iterable[Path]) -> tuple[str, ...]:
-    """The files among these that others than their owner may read; what cannot be looked at is left out."""
+    """The files among these that others than their owner may read; what cannot be looked at is left
+    out.
+    """
     found = []
     for path in paths:
         with contextlib.suppress(OSError):
@@ -139,7 +159,9 @@ def readable_by_others(paths: Iterable[Path]) -> tuple[str, ...]:
 
 
 def private_files(data: Path, config: str) -> Iterator[Path]:
-    """Where this host keeps keys, and the token of a local cluster; a token_file holds no secret. Raises BadSetting."""
+    """Where this host keeps keys, and the token of a local cluster; a token_file holds no secret.
+    Raises BadSetting.
+    """
     from iris_service.process_settings import NatsSettings
     from iris_service.run import read_settings
 
@@ -165,7 +187,9 @@ def _origin_of_token(address: Address) -> str:
 
 
 def _clock_of(response: Response, begun_s: float, ended_s: float) -> float:
-    """How far the gateway's clock is ahead of this machine's, in whole seconds towards 0; 0 when it does not tell."""
+    """How far the gateway's clock is ahead of this machine's, in whole seconds towards 0; 0 when it
+    does not tell.
+    """
     try:
         given_s = parsedate_to_datetime(response.headers["Date"] or "").timestamp()
     except (TypeError, ValueError):
@@ -176,7 +200,8 @@ def _clock_of(response: Response, begun_s: float, ended_s: float) -> float:
 
 
 def bus_facts(local: ClusterFile | None, nats: str, config: str) -> BusFacts | None:
-    """What the NATS servers tell, by default those of the local cluster; None when their address is not known.
+    """What the NATS servers tell, by default those of the local cluster; None when their address is
+    not known.
 
     Raises BadSetting.
     """

@@ -26,12 +26,15 @@ class GatewayFacts(msgspec.Struct, frozen=True):
     """The gateway, and what it says about the cluster.
 
     Attributes:
-        error: why it does not answer. token: where the token that was sent is from, empty without one.
-        refused: why it does not accept the token. not_ready: why the cluster behind it cannot be used.
+        error: why it does not answer. token: where the token that was sent is from, empty without
+            one.
+        refused: why it does not accept the token. not_ready: why the cluster behind it cannot be
+            used.
         failed: why the rest could not be read. unscheduled: why no scheduler answers.
         clock_ahead_s: its clock less this machine's, which it tells in whole seconds.
         workers: None when they could not be read.
-        tokens: by each gateway of the cluster, a digest of the tokens it accepts from its token_file.
+        tokens: by each gateway of the cluster, a digest of the tokens it accepts from its
+            token_file.
     """
 
     url: str
@@ -53,10 +56,12 @@ class ClusterFacts(msgspec.Struct, frozen=True):
     """All facts.
 
     Attributes:
-        version: of this command. data: the data directory of the local cluster, empty when there is none.
+        version: of this command. data: the data directory of the local cluster, empty when there is
+            none.
         free_bytes: of its file system. damage: what the last start found damaged there.
-        gone: workers of the local cluster that it does not start again, and when they ended, in seconds.
-        gateway, bus: None when no address is known. readable: private files of this host that others may read.
+        gone: workers of the local cluster that it does not start again, and when they ended, in
+        seconds. gateway, bus: None when no address is known. readable: private files of this host
+            that others may read.
     """
 
     version: str

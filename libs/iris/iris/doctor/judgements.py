@@ -1,4 +1,5 @@
-"""What is wrong, in a sentence for each thing: the judgements of `iris doctor` over collected facts. Pure.
+"""What is wrong, in a sentence for each thing: the judgements of `iris doctor` over collected
+facts. Pure.
 
 Out of scope: why it matters and what to do (`iris.doctor.checks`).
 """
@@ -31,7 +32,7 @@ def some(text: str) -> tuple[str, ...]:
     return (text,) if text else ()
 
 
-# ── the gateway ─────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the gateway ───────────────────────────────────────────────────────────────────────────────────
 
 
 def unreachable(facts: ClusterFacts) -> Iterator[str]:
@@ -71,7 +72,9 @@ def degraded_worker(gateway: GatewayFacts) -> Iterator[str]:
 
 def ended_workers(facts: ClusterFacts) -> Iterator[str]:
     known = facts.gateway.workers if facts.gateway is not None else None
-    again_s = {worker.id: worker.registered_s for worker in known or ()}  # somebody may have started one by hand
+    again_s = {
+        worker.id: worker.registered_s for worker in known or ()
+    }  # somebody may have started one by hand
     if gone := [name for name, ended_s in facts.gone.items() if again_s.get(name, 0.0) < ended_s]:
         yield f"{listed(gone)} of `iris up` ended and is not restarted; its log is in {facts.data}/log"
 
@@ -94,7 +97,7 @@ def warning_of_worker(code: str) -> Callable[[GatewayFacts], Iterator[str]]:
     return judge
 
 
-# ── disks ───────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── disks ─────────────────────────────────────────────────────────────────────────────────────────
 
 
 def full_disk(facts: ClusterFacts) -> Iterator[str]:
@@ -107,7 +110,7 @@ def full_disk(facts: ClusterFacts) -> Iterator[str]:
             yield f"the store of NATS server {server.name} holds {server.stored_bytes} of {server.max_bytes} bytes"
 
 
-# ── NATS servers ────────────────────────────────────────────────────────────────────────────────────────────────
+# ── NATS servers ──────────────────────────────────────────────────────────────────────────────────
 
 
 def no_jetstream(bus: BusFacts) -> Iterator[str]:
@@ -148,7 +151,9 @@ def server_down(bus: BusFacts) -> Iterator[str]:
 
 
 def small_store(bus: BusFacts) -> Iterator[str]:
-    """Servers whose store has no room for what streams may hold, which the server reserves when a stream is made."""
+    """Servers whose store has no room for what streams may hold, which the server reserves when a
+    stream is made.
+    """
     wanted = sum(stream.max_bytes for stream in STREAMS)
     found = {stream.name for stream in bus.streams}
     missing = [stream.name for stream in STREAMS if stream.max_bytes and stream.name not in found]
@@ -177,8 +182,12 @@ def no_standby(bus: BusFacts) -> Iterator[str]:
 
 def under_replicated(bus: BusFacts) -> Iterator[str]:
     """Copies that lack though their servers answer; `server_down` tells of those that do not."""
-    wanted = {stream: max(stream.declared, COPIES if stream.clustered else 1) for stream in bus.streams}
-    known = ((stream, stream.current + len(stream.offline), most) for stream, most in wanted.items())
+    wanted = {
+        stream: max(stream.declared, COPIES if stream.clustered else 1) for stream in bus.streams
+    }
+    known = (
+        (stream, stream.current + len(stream.offline), most) for stream, most in wanted.items()
+    )
     few = [f"{stream.name} ({copies} of {most})" for stream, copies, most in known if copies < most]
     if few:
         yield f"fewer copies than there should be: {listed(few)}"
@@ -197,7 +206,10 @@ def missing_permission(bus: BusFacts) -> Iterator[str]:
         if user is None or key.refused or key.unknown:
             continue
         wanted = permissions(user)
-        sides = (("publish to", wanted.publish, key.publish), ("subscribe to", wanted.subscribe, key.subscribe))
+        sides = (
+            ("publish to", wanted.publish, key.publish),
+            ("subscribe to", wanted.subscribe, key.subscribe),
+        )
         for what, subjects, allowed in sides:
             lacking = [subject for subject in subjects if not _may(subject, allowed, key)]
             if lacking:
@@ -211,7 +223,9 @@ def _may(subject: str, allowed: tuple[str, ...] | None, key: KeyFacts) -> bool:
 
 
 def covers(pattern: str, subject: str) -> bool:
-    """Whether a NATS pattern matches every subject that ``subject``, maybe a pattern itself, stands for."""
+    """Whether a NATS pattern matches every subject that ``subject``, maybe a pattern itself, stands
+    for.
+    """
     wide, narrow = pattern.split("."), subject.split(".")
     for at, token in enumerate(wide):
         if token == ">":
@@ -221,7 +235,7 @@ def covers(pattern: str, subject: str) -> bool:
     return len(wide) == len(narrow)
 
 
-# ── processes ───────────────────────────────────────────────────────────────────────────────────────────────────
+# ── processes ─────────────────────────────────────────────────────────────────────────────────────
 
 
 def _processes(bus: BusFacts | None) -> list[ConnectedProcess]:
@@ -233,12 +247,20 @@ def _processes(bus: BusFacts | None) -> list[ConnectedProcess]:
 
 def wrong_clock(facts: ClusterFacts) -> Iterator[str]:
     gateway, bus = facts.gateway, facts.bus
-    here = [(f"NATS server {server.name}", server.clock_ahead_s) for server in bus.servers] if bus is not None else []
+    here = (
+        [(f"NATS server {server.name}", server.clock_ahead_s) for server in bus.servers]
+        if bus is not None
+        else []
+    )
     if gateway is not None and gateway.clock_ahead_s:
         here.insert(0, ("the gateway", gateway.clock_ahead_s))
     yield from _differing(here, "this machine's", CLOCK_S)
     workers = (gateway.workers if gateway is not None else None) or ()
-    hosts = [(f"worker {worker.id}", worker.clock_ahead_ms / 1000) for worker in workers if worker.state != "lost"]
+    hosts = [
+        (f"worker {worker.id}", worker.clock_ahead_ms / 1000)
+        for worker in workers
+        if worker.state != "lost"
+    ]
     yield from _differing(hosts, "the state service's", MAX_CLOCK_SKEW_S)
 
 
@@ -260,7 +282,9 @@ def version_skew(facts: ClusterFacts) -> Iterator[str]:
         if process.service != "worker":
             found[process.version].append(f"{process.service} on {process.host}")
     if len(found) > 1:
-        yield "; ".join(f"{version}: {listed(dict.fromkeys(names))}" for version, names in sorted(found.items()))
+        yield "; ".join(
+            f"{version}: {listed(dict.fromkeys(names))}" for version, names in sorted(found.items())
+        )
 
 
 def old_server(bus: BusFacts) -> Iterator[str]:
@@ -274,7 +298,9 @@ def two_clusters(bus: BusFacts) -> Iterator[str]:
     for process in _processes(bus):
         clusters[process.cluster].append(f"{process.service} on {process.host}")
     if len(clusters) > 1:
-        each = (f"{name} ({listed(dict.fromkeys(found))})" for name, found in sorted(clusters.items()))
+        each = (
+            f"{name} ({listed(dict.fromkeys(found))})" for name, found in sorted(clusters.items())
+        )
         yield f"processes of {len(clusters)} clusters share the account: {'; '.join(each)}"
     hosts: dict[str, list[str]] = defaultdict(list)
     for process in _processes(bus):

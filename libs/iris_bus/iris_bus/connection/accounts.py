@@ -31,7 +31,11 @@ def inbox(public_key: str) -> str:
 
 def accounts(keys: Mapping[str, str]) -> str:
     """The blocks ``accounts`` and ``system_account``, for these public keys by label."""
-    logins = [(found, key) for label, key in sorted(keys.items()) if (found := login_of(label)) is not None]
+    logins = [
+        (found, key)
+        for label, key in sorted(keys.items())
+        if (found := login_of(label)) is not None
+    ]
     services = [(login, key) for login, key in logins if not login.token]
     loners = [(login, key) for login, key in logins if login.token]
     lines = [
@@ -46,7 +50,10 @@ def accounts(keys: Mapping[str, str]) -> str:
     lines += _list("users", [_user(login, key, inbox(key)) for login, key in services])
     lines += _list("exports", _shared())
     storage = _import("service", "SYS", SERVER_STORAGE)
-    lines += _list("imports", [storage, *(_taken(subject, login) for login, _ in loners for subject in _asked(login))])
+    lines += _list(
+        "imports",
+        [storage, *(_taken(subject, login) for login, _ in loners for subject in _asked(login))],
+    )
     lines.append("  }")
     for login, key in loners:
         lines += _alone(login, key)
@@ -60,7 +67,8 @@ def _alone(login: Login, key: str) -> list[str]:
     imports += [_import("stream", ACCOUNT, subject) for subject in watched]
     lines = [f"  {_quoted(login.label)}: {{", *_list("users", [_user(login, key, "_INBOX")])]
     lines += _list(
-        "exports", [f"{{ service: {_quoted(subject)}, accounts: [{ACCOUNT}] }}" for subject in _asked(login)]
+        "exports",
+        [f"{{ service: {_quoted(subject)}, accounts: [{ACCOUNT}] }}" for subject in _asked(login)],
     )
     return [*lines, *_list("imports", imports), "  }"]
 

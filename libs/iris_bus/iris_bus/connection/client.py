@@ -1,12 +1,13 @@
 """nats-py's client with a direct path for messages, and three bugs worked around.
 
-nats-py takes each message through two buffers, an object, a queue and two tasks. Here `intake` reads the protocol and
-calls the subscriber, and what is sent in one turn of the loop goes out at its end in one write, as lines made by
-`wire`. The bugs: it leaked a socket at each failed attempt to connect; a PONG for a ping that had timed out ended its
-read loop; a flush overtook the messages it should have flushed; it never forgot an address that a server had announced.
-No other module uses private names of nats-py.
-Out of scope: connecting, and what messages mean. Source: docs/design/nats.md#nats-py-behaviour;
-docs/adr/0003-a-thin-layer-on-nats-py.md; docs/adr/0069-every-message-bypasses-nats-py.md.
+nats-py takes each message through two buffers, an object, a queue and two tasks. Here `intake`
+reads the protocol and calls the subscriber, and what is sent in one turn of the loop goes out at
+its end in one write, as lines made by `wire`. The bugs: it leaked a socket at each failed attempt
+to connect; a PONG for a ping that had timed out ended its read loop; a flush overtook the messages
+it should have flushed; it never forgot an address that a server had announced. No other module uses
+private names of nats-py. Out of scope: connecting, and what messages mean. Source:
+docs/design/nats.md#nats-py-behaviour; docs/adr/0003-a-thin-layer-on-nats-py.md;
+docs/adr/0069-every-message-bypasses-nats-py.md.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ from iris_bus.contract import Headers, Publication
 log = logging.getLogger(__name__)
 
 Tap = Callable[[bytes, bytes, bytes, RawHeaders], None]
-"""Called with subject, reply, body and headers of each message in the loop's thread: quick, and never raising."""
+"""Called with subject, reply, body and headers of each message in the loop's thread: quick, and
+never raising.
+"""
 
 
 class NatsClient(Client):
@@ -49,11 +52,14 @@ class NatsClient(Client):
         await subscription.unsubscribe()
 
     def send(self, subject: str, data: bytes, reply: str, headers: Headers | None) -> None:
-        """Write one message to the send buffer. Raises ValueError for a subject or header that breaks the protocol."""
+        """Write one message to the send buffer. Raises ValueError for a subject or header that
+        breaks the protocol.
+        """
         self.send_frames(wire.one(subject, data, reply, headers))
 
     def send_chain(self, events: Sequence[Publication], after: int, reply: str) -> None:
-        """Send consecutive events after stream sequence ``after``; the acknowledgement of the last goes to ``reply``.
+        """Send consecutive events after stream sequence ``after``; the acknowledgement of the last
+        goes to ``reply``.
 
         Raises ValueError as `send` does.
         """
@@ -67,7 +73,9 @@ class NatsClient(Client):
 
     @property
     def reading(self) -> bool:
-        """Whether the read loop runs; an exception ends it while nats-py still reports the client as connected."""
+        """Whether the read loop runs; an exception ends it while nats-py still reports the client
+        as connected.
+        """
         return self._reading_task is not None and not self._reading_task.done()
 
     @property
@@ -97,7 +105,9 @@ class NatsClient(Client):
         self._write()
         await super()._send_ping(future)
 
-    def _deliver(self, number: int, subject: bytes, reply: bytes, data: bytes, headers: bytes | None) -> None:
+    def _deliver(
+        self, number: int, subject: bytes, reply: bytes, data: bytes, headers: bytes | None
+    ) -> None:
         tap = self._taps.get(number)
         if tap is None:  # the subscription was ended while this message was in flight
             return
@@ -132,14 +142,16 @@ class NatsClient(Client):
     async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
         """Know the given servers, and those that the newest list of the connected one names.
 
-        Elsewhere servers may be replaced under new addresses for as long as this process runs, and each attempt to
-        reach one that is gone takes up to the timeout of a connection.
+        Elsewhere servers may be replaced under new addresses for as long as this process runs, and
+        each attempt to reach one that is gone takes up to the timeout of a connection.
         """
         await super()._process_info(info, initial_connection)
         if named := info.get("connect_urls"):
             current = self._current_server
             self._server_pool[:] = [
-                one for one in self._server_pool if not one.discovered or one is current or one.uri.netloc in named
+                one
+                for one in self._server_pool
+                if not one.discovered or one is current or one.uri.netloc in named
             ]
 
     async def _connect_to_server(self, s: Srv) -> None:

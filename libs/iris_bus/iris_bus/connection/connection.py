@@ -1,9 +1,9 @@
 """A NATS connection that reconnects for ever, never blocks a sender, and detects when it is dead.
 
-It wraps nats-py's client with options and callbacks that make it fail fast: nothing is buffered while disconnected, a
-lost connection fails all pending requests at once, and a watchdog detects a dead read loop. When the client closes for
-good, ``on_lost`` is called: the process must end. Out of scope: what is sent over it. Source:
-docs/design/nats.md#nats-py-behaviour.
+It wraps nats-py's client with options and callbacks that make it fail fast: nothing is buffered
+while disconnected, a lost connection fails all pending requests at once, and a watchdog detects a
+dead read loop. When the client closes for good, ``on_lost`` is called: the process must end. Out of
+scope: what is sent over it. Source: docs/design/nats.md#nats-py-behaviour.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ class Credentials:
 
     Attributes:
         nkey_seed: path of a file holding the seed of an nkey user.
-        tls_ca, tls_cert, tls_key: PEM files; TLS is used when the URL says ``tls://`` or any of them is given.
+        tls_ca, tls_cert, tls_key: PEM files; TLS is used when the URL says ``tls://`` or any of
+            them is given.
     """
 
     nkey_seed: str = ""
@@ -50,7 +51,9 @@ class Credentials:
     tls_key: str = ""
 
     def inbox(self) -> str:
-        """Where answers arrive: a user with a key may listen only at its own place. Raises BadKey, OSError."""
+        """Where answers arrive: a user with a key may listen only at its own place. Raises BadKey,
+        OSError.
+        """
         return inbox(public_key(Path(self.nkey_seed))) if self.nkey_seed else "_INBOX"
 
     def context(self) -> ssl.SSLContext | None:
@@ -87,15 +90,19 @@ class Link:
         self._quiet_until: dict[str, float] = {}
         self._watchdog: asyncio.Task[None] | None = None
 
-    async def open(self, servers: Sequence[str], name: str, credentials: Credentials, retry_for_s: float) -> None:
-        """Connect, waiting up to ``retry_for_s`` seconds for a server. Raises KeyRefused; Unavailable, also when it
-        takes too small messages.
+    async def open(
+        self, servers: Sequence[str], name: str, credentials: Credentials, retry_for_s: float
+    ) -> None:
+        """Connect, waiting up to ``retry_for_s`` seconds for a server. Raises KeyRefused;
+        Unavailable, also when it takes too small messages.
         """
         connecting = asyncio.create_task(self._connect(servers, name, credentials))
         self._connecting = connecting
         try:
             async with asyncio.timeout(retry_for_s):
-                await asyncio.wait({connecting})  # passes no cancellation on to nats-py, which may swallow it
+                await asyncio.wait(
+                    {connecting}
+                )  # passes no cancellation on to nats-py, which may swallow it
                 await connecting
         except (errors.Error, OSError, ValueError, TimeoutError, asyncio.CancelledError) as error:
             await self._abandon(connecting)
@@ -103,7 +110,9 @@ class Link:
                 raise
             why = str(error) or f"no server answered in {retry_for_s:.0f} s"
             if self._refusal:
-                key = f"the key in {credentials.nkey_seed}" if credentials.nkey_seed else "this login"
+                key = (
+                    f"the key in {credentials.nkey_seed}" if credentials.nkey_seed else "this login"
+                )
                 why = f"the server does not accept {key}: {self._refusal}"
             kind = KeyRefused if self._refusal else Unavailable
             raise kind(f"cannot connect to NATS: {why}") from error
@@ -111,7 +120,9 @@ class Link:
         if self.client.max_payload < MESSAGE_BYTES:
             await self.close()
             least = f"at least {MESSAGE_BYTES} (4 MiB)"
-            raise Unavailable(f"the NATS server takes messages of {self.client.max_payload} bytes, Iris needs {least}")
+            raise Unavailable(
+                f"the NATS server takes messages of {self.client.max_payload} bytes, Iris needs {least}"
+            )
         self._watchdog = asyncio.create_task(self._watch())
 
     async def _abandon(self, connecting: asyncio.Task[None]) -> None:
@@ -123,7 +134,8 @@ class Link:
     async def _connect(self, servers: Sequence[str], name: str, credentials: Credentials) -> None:
         await self.client.connect(
             servers=random.sample(list(servers), len(servers)),
-            dont_randomize=True,  # the server that was lost is tried last, under its given and its announced address
+            # the server that was lost is tried last, under its given and its announced address
+            dont_randomize=True,
             name=name,
             error_cb=self._error,
             disconnected_cb=self._dropped,
@@ -137,7 +149,8 @@ class Link:
             tls=credentials.context(),
             nkeys_seed=credentials.nkey_seed or None,
             inbox_prefix=credentials.inbox(),
-            pending_size=0,  # refuse while disconnected instead of buffering, so that `publish` never suspends
+            # refuse while disconnected instead of buffering, so that `publish` never suspends
+            pending_size=0,
         )
 
     @property
@@ -155,10 +168,13 @@ class Link:
         """Whether the server is one of a cluster."""
         return self.client.is_clustered
 
-    def send(self, subject: str, data: bytes, reply: str = "", headers: Headers | None = None) -> None:
+    def send(
+        self, subject: str, data: bytes, reply: str = "", headers: Headers | None = None
+    ) -> None:
         """Write one message to the socket's buffer.
 
-        Raises Unavailable while disconnected (nothing was sent), ValueError for a message that no server accepts.
+        Raises Unavailable while disconnected (nothing was sent), ValueError for a message that no
+        server accepts.
         """
         client = self.client
         if not client.is_connected:
@@ -168,7 +184,8 @@ class Link:
         client.send(subject, data, reply, headers)
 
     def send_chain(self, events: Sequence[Publication], after: int, reply: str) -> None:
-        """Send ``events`` for the stream sequences after ``after``; the acknowledgement of the last goes to ``reply``.
+        """Send ``events`` for the stream sequences after ``after``; the acknowledgement of the last
+        goes to ``reply``.
 
         Raises Unavailable and ValueError like `send`.
         """
@@ -177,7 +194,9 @@ class Link:
         self.client.send_chain(events, after, reply)
 
     async def subscribe(self, subject: str, tap: Tap, queue: str = "") -> NatsSubscription:
-        """Call ``tap`` in this loop for each message on the subject. Raises Unavailable, ValueError."""
+        """Call ``tap`` in this loop for each message on the subject. Raises Unavailable,
+        ValueError.
+        """
         try:
             return await self.client.tap(subject, tap, queue)
         except errors.ConnectionClosedError as error:
@@ -198,7 +217,9 @@ class Link:
             raise Unavailable(f"flush: {error}") from error
 
     def on_drop(self, callback: Callable[[], None]) -> None:
-        """Call ``callback`` whenever the connection is lost; answers to requests in flight will not arrive any more."""
+        """Call ``callback`` whenever the connection is lost; answers to requests in flight will not
+        arrive any more.
+        """
         self._on_drop.add(callback)
 
     def on_return(self, callback: Callable[[], None]) -> None:
@@ -206,7 +227,9 @@ class Link:
         self._on_return.add(callback)
 
     def on_forbidden(self, callback: Callable[[str], None]) -> None:
-        """Call ``callback`` with each subject (in lower case) that the server refused this user to publish to."""
+        """Call ``callback`` with each subject (in lower case) that the server refused this user to
+        publish to.
+        """
         self._on_forbidden.add(callback)
 
     def forget(self, callback: Callable[[], None]) -> None:
@@ -254,7 +277,9 @@ class Link:
 
     async def _closed(self) -> None:
         if not self._closing:
-            self._on_lost(Unavailable(f"the connection to NATS was closed: {self.client.last_error}"))
+            self._on_lost(
+                Unavailable(f"the connection to NATS was closed: {self.client.last_error}")
+            )
 
     async def _error(self, error: Exception) -> None:
         text = str(error).lower()
@@ -268,7 +293,9 @@ class Link:
         self._say(error)
 
     def _say(self, error: Exception) -> None:
-        """Log each kind of error at most once in five seconds; a slow consumer reports every dropped message."""
+        """Log each kind of error at most once in five seconds; a slow consumer reports every
+        dropped message.
+        """
         now = asyncio.get_running_loop().time()
         kind = type(error).__name__ if type(error) is not errors.Error else str(error)
         if now < self._quiet_until.get(kind, 0.0):

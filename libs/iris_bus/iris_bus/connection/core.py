@@ -30,7 +30,9 @@ class CoreSubscription:
 
     def _received(self, subject: bytes, reply: bytes, data: bytes, headers: RawHeaders) -> None:
         if self._open:
-            self._callback(Message(subject.decode(), data, header_block.parse(headers), reply.decode()))
+            self._callback(
+                Message(subject.decode(), data, header_block.parse(headers), reply.decode())
+            )
 
     async def close(self) -> None:
         self._open = False
@@ -45,9 +47,11 @@ class CoreBus:
         self._link = link
         self._requests = requests
 
-    def publish(self, subject: str, data: bytes, *, reply: str = "", headers: Headers | None = None) -> None:
-        """Publish without an acknowledgement; lost while disconnected. Raises Unavailable once the connection is closed
-        for good.
+    def publish(
+        self, subject: str, data: bytes, *, reply: str = "", headers: Headers | None = None
+    ) -> None:
+        """Publish without an acknowledgement; lost while disconnected. Raises Unavailable once the
+        connection is closed for good.
         """
         try:
             self._link.send(subject, data, reply, headers)
@@ -58,14 +62,20 @@ class CoreBus:
     async def flush(self) -> None:
         await self._link.flush()
 
-    async def request(self, subject: str, data: bytes, *, timeout: float, headers: Headers | None = None) -> Message:
+    async def request(
+        self, subject: str, data: bytes, *, timeout: float, headers: Headers | None = None
+    ) -> Message:
         return await self._requests.request(subject, data, timeout, headers)
 
-    async def subscribe(self, subject: str, callback: Callback, *, queue: str = "") -> CoreSubscription:
+    async def subscribe(
+        self, subject: str, callback: Callback, *, queue: str = ""
+    ) -> CoreSubscription:
         subscription = CoreSubscription(self._link, callback, subject)
         await subscription.start(queue)
         with contextlib.suppress(Unavailable):
-            await self._link.flush()  # from here on every message published on the subject is delivered
+            await (
+                self._link.flush()
+            )  # from here on every message published on the subject is delivered
         return subscription
 
     def new_inbox(self) -> str:

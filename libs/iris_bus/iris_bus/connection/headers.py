@@ -11,7 +11,9 @@ _VERSION_CHARS = len("NATS/1.0")
 
 
 def parse(raw: RawHeaders) -> dict[str, str]:
-    """The headers; a status line of the server becomes ``Status`` and ``Description``. Malformed lines are skipped."""
+    """The headers; a status line of the server becomes ``Status`` and ``Description``. Malformed
+    lines are skipped.
+    """
     if not isinstance(raw, bytes):
         return dict(raw or {})
     first, *lines = raw.decode("utf-8", "replace").split("\r\n")

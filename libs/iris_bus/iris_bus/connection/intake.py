@@ -1,10 +1,11 @@
-"""Reads a NATS connection and passes each message directly to its subscriber, without a task or a queue.
+"""Reads a NATS connection and passes each message directly to its subscriber, without a task or a
+queue.
 
-It replaces nats-py's stream reader once a connection is established, and passes it every line that is not a message, so
-that nats-py still handles pings, errors, server information and the end of the connection. Bytes are read into
-one buffer that is used again and again: a fresh one of 256 KiB for each read, asyncio's way, costs more than the read.
-Out of scope: subscriptions, and what messages mean. Source: the NATS client protocol;
-docs/adr/0003-a-thin-layer-on-nats-py.md.
+It replaces nats-py's stream reader once a connection is established, and passes it every line that
+is not a message, so that nats-py still handles pings, errors, server information and the end of the
+connection. Bytes are read into one buffer that is used again and again: a fresh one of 256 KiB for
+each read, asyncio's way, costs more than the read. Out of scope: subscriptions, and what messages
+mean. Source: the NATS client protocol; docs/adr/0003-a-thin-layer-on-nats-py.md.
 """
 
 from __future__ import annotations
@@ -14,21 +15,26 @@ from collections.abc import Callable
 from typing import cast
 
 Deliver = Callable[[int, bytes, bytes, bytes, bytes | None], None]
-"""Called with subscription id, subject, reply, body and header block of each message; never raises."""
+"""Called with subscription id, subject, reply, body and header block of each message; never
+raises.
+"""
 
 _BUFFER_BYTES = 1 << 16
 _LONGEST_LINE = 1 << 13
 
 
 class Garbled(ConnectionError):
-    """The server sent bytes that are neither a message nor a protocol line; what follows cannot be parsed."""
+    """The server sent bytes that are neither a message nor a protocol line; what follows cannot be
+    parsed.
+    """
 
 
 class Intake(asyncio.BufferedProtocol):
     """The reading end of one connection.
 
     Args:
-        before: the protocol that read the connection before; it receives every line that is not a message.
+        before: the protocol that read the connection before; it receives every line that is not a
+            message.
     """
 
     def __init__(self, before: asyncio.Protocol, deliver: Deliver) -> None:
@@ -57,13 +63,15 @@ class Intake(asyncio.BufferedProtocol):
         self._filled -= used
 
     def _move(self, used: int, buffer: bytearray) -> None:
-        """Switch to another buffer: a message is larger than this one, or a large one has been handled."""
+        """Switch to another buffer: a message is larger than this one, or a large one has been
+        handled.
+        """
         buffer[: self._filled - used] = self._view[used : self._filled]
         self._buffer, self._view = buffer, memoryview(buffer)
 
     def _take(self) -> int:
-        """Deliver the complete messages; returns how many bytes they used. Sets how many bytes the next message
-        needs.
+        """Deliver the complete messages; returns how many bytes they used. Sets how many bytes the
+        next message needs.
         """
         buffer, view, filled = self._buffer, self._view, self._filled
         at = 0
@@ -93,7 +101,9 @@ class Intake(asyncio.BufferedProtocol):
                 at = body
 
     def _message(self, fields: list[bytes], body: int, stop: int) -> None:
-        """``MSG subject id [reply] size`` or ``HMSG subject id [reply] header-size size``. Raises ValueError."""
+        """``MSG subject id [reply] size`` or ``HMSG subject id [reply] header-size size``. Raises
+        ValueError.
+        """
         subject, number = fields[1], int(fields[2])
         if fields[0] == b"MSG":
             reply = fields[3] if len(fields) == 5 else b""
@@ -101,7 +111,9 @@ class Intake(asyncio.BufferedProtocol):
         else:
             reply = fields[3] if len(fields) == 6 else b""
             inner = body + int(fields[-2])
-            self._deliver(number, subject, reply, bytes(self._view[inner:stop]), bytes(self._view[body:inner]))
+            self._deliver(
+                number, subject, reply, bytes(self._view[inner:stop]), bytes(self._view[body:inner])
+            )
 
     def eof_received(self) -> bool | None:
         return self._before.eof_received()

@@ -1,6 +1,8 @@
-"""The keys of NATS users in a directory: one file per user, readable by its owner only, created on first use.
+"""The keys of NATS users in a directory: one file per user, readable by its owner only, created on
+first use.
 
-The library that signs is loaded only when a key is used. Source: docs/design/nats.md#features-used (nkeys).
+The library that signs is loaded only when a key is used. Source: docs/design/nats.md#features-used
+    (nkeys).
 """
 
 from __future__ import annotations
@@ -27,7 +29,8 @@ class Keys:
         return self.directory / f"{label}{_SUFFIX}"
 
     def ensure(self, labels: Iterable[str]) -> dict[str, str]:
-        """The public keys of all stored users and of ``labels``; creates missing ones. Raises BadKey, OSError.
+        """The public keys of all stored users and of ``labels``; creates missing ones. Raises
+        BadKey, OSError.
 
         An empty file, which power loss may leave, counts as missing.
         """
@@ -60,7 +63,11 @@ def _pair(path: Path) -> Any:
         if not pair.public_key.startswith(b"U"):
             raise BadKey(f"{path} holds the seed of something other than a user")
     except (nkeys.NkeysError, ValueError, IndexError) as error:
-        raise error if isinstance(error, BadKey) else BadKey(f"{path} does not hold the seed of a NATS user") from error
+        raise (
+            error
+            if isinstance(error, BadKey)
+            else BadKey(f"{path} does not hold the seed of a NATS user")
+        ) from error
     return pair
 
 

@@ -1,7 +1,7 @@
 """nats-py, imported without aiohttp, which it needs for WebSockets only.
 
-aiohttp is a third of the time in which a service is imported, and 10 MB of its memory. What needs it, such as the
-proxy, imports it as usual. Out of scope: what is changed in nats-py (`client`).
+aiohttp is a third of the time in which a service is imported, and 10 MB of its memory. What needs
+it, such as the proxy, imports it as usual. Out of scope: what is changed in nats-py (`client`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Requests and answers over one inbox: requests, acknowledged publishes, calls of the JetStream API.
+"""Requests and answers over one inbox: requests, acknowledged publishes, calls of the JetStream
+API.
 
-One wildcard subscription receives every answer; each request is a future and one timer. A lost connection, a refused
-subject and a timeout each end a request with an exception of its own.
+One wildcard subscription receives every answer; each request is a future and one timer. A lost
+connection, a refused subject and a timeout each end a request with an exception of its own.
 Out of scope: what answers mean. Source: docs/design/nats.md#nats-py-behaviour.
 """
 
@@ -37,11 +38,14 @@ class Requests:
         self._prefix = f"{inbox}."
         await self._link.subscribe(f"{inbox}.*", self._answered)
 
-    async def request(self, subject: str, data: bytes, timeout: float, headers: Headers | None = None) -> Message:
+    async def request(
+        self, subject: str, data: bytes, timeout: float, headers: Headers | None = None
+    ) -> Message:
         """Send one request and return its answer.
 
-        Raises NoResponders when nobody listens, Forbidden, and Unavailable after ``timeout`` seconds or when the
-        connection is lost on the way; after the last two the request may have taken effect.
+        Raises NoResponders when nobody listens, Forbidden, and Unavailable after ``timeout``
+        seconds or when the connection is lost on the way; after the last two the request may have
+        taken effect.
         """
         self._count += 1
         token = format(self._count, "x")
@@ -67,11 +71,15 @@ class Requests:
             waiting[0].set_result(Message(inbox, data, header_block.parse(headers), reply.decode()))
 
     def _late(self, token: str, timeout: float) -> None:
-        self._fail(token, lambda subject: Unavailable(f"no answer on {subject} within {timeout:g} s"))
+        self._fail(
+            token, lambda subject: Unavailable(f"no answer on {subject} within {timeout:g} s")
+        )
 
     def _dropped(self) -> None:
         for token in list(self._open):
-            self._fail(token, lambda subject: Unavailable(f"connection lost while waiting for {subject}"))
+            self._fail(
+                token, lambda subject: Unavailable(f"connection lost while waiting for {subject}")
+            )
 
     def _forbidden(self, refused: str) -> None:
         for token, (_, subject) in list(self._open.items()):

@@ -1,4 +1,6 @@
-"""Retries while the bus is unreachable, starting, or electing a leader. Out of scope: what may be repeated safely."""
+"""Retries while the bus is unreachable, starting, or electing a leader. Out of scope: what may be
+repeated safely.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +21,14 @@ class Busy(Unavailable):
     """The server declined for now; nothing has happened."""
 
 
-async def with_retries(attempt: Callable[[], Awaitable[T]], retry_for_s: float, *, repeat_unknown: bool = True) -> T:
-    """Repeat ``attempt`` with back-off while the bus is Unavailable, for at most ``retry_for_s`` seconds.
+async def with_retries(
+    attempt: Callable[[], Awaitable[T]], retry_for_s: float, *, repeat_unknown: bool = True
+) -> T:
+    """Repeat ``attempt`` with back-off while the bus is Unavailable, for at most ``retry_for_s``
+    seconds.
 
-    "No responders" and Busy are known to have had no effect; what else fails is repeated only if ``repeat_unknown``.
+    "No responders" and Busy are known to have had no effect; what else fails is repeated only if
+    ``repeat_unknown``.
     """
     clock = asyncio.get_running_loop().time
     deadline = clock() + retry_for_s

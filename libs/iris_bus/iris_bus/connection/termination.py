@@ -1,4 +1,6 @@
-"""Cancels a task until it ends: nats-py, and `wait_for` of Python 3.11, sometimes swallow a cancellation."""
+"""Cancels a task until it ends: nats-py, and `wait_for` of Python 3.11, sometimes swallow a
+cancellation.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Reads a journal commit by commit from any source of its messages. Source: contract.py `CommitReader`."""
+"""Reads a journal commit by commit from any source of its messages. Source: contract.py
+`CommitReader`.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,12 @@ class AssembledReader:
         self._reader = reader
         self._assembler = Assembler()
 
-    async def batch(self, *, limit: int = 2000, wait: float | None = None) -> Sequence[JournalEntry]:
-        """What has arrived, at least one commit; empty only when ``wait`` seconds passed. Raises Gap, DamagedCommit."""
+    async def batch(
+        self, *, limit: int = 2000, wait: float | None = None
+    ) -> Sequence[JournalEntry]:
+        """What has arrived, at least one commit; empty only when ``wait`` seconds passed. Raises
+        Gap, DamagedCommit.
+        """
         while messages := await self._reader.batch(limit=limit, wait=wait):
             if entries := self._assembled(messages):
                 return entries

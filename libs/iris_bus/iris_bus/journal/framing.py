@@ -1,8 +1,9 @@
 """Frames a commit as one or several journal messages, each with a header that verifies it. Pure.
 
-The header holds a magic, the format version, the part's number and the number of parts, and a CRC32 of these and of the
-bytes after it, so a message can be verified without being decoded. The commit's sequence is that of its last part.
-Parts are consecutive; an incomplete sequence of parts was left by a leader that ended, and readers drop it. Out of
+The header holds a magic, the format version, the part's number and the number of parts, and a CRC32
+of these and of the bytes after it, so a message can be verified without being decoded. The commit's
+sequence is that of its last part. Parts are consecutive; an incomplete sequence of parts was left
+by a leader that ended, and readers drop it. Out of
 scope: what a commit means. Source: docs/adr/0015-commits-in-parts.md.
 """
 
@@ -39,7 +40,9 @@ def split(data: bytes, part_bytes: int) -> Iterator[bytes]:
 
 
 def verify(sequence: int, data: bytes) -> tuple[int, int]:
-    """The part number, from 0, and the number of parts of the message at ``sequence``. Raises DamagedCommit."""
+    """The part number, from 0, and the number of parts of the message at ``sequence``. Raises
+    DamagedCommit.
+    """
     if len(data) < HEADER_BYTES:
         raise DamagedCommit(sequence, f"{len(data)} bytes are not a part of a commit")
     magic, version, part, parts = _HEAD.unpack_from(data)
@@ -49,12 +52,16 @@ def verify(sequence: int, data: bytes) -> tuple[int, int]:
     if zlib.crc32(memoryview(data)[HEADER_BYTES:], zlib.crc32(data[: _HEAD.size])) != checksum:
         raise DamagedCommit(sequence, "its checksum does not match")
     if version != VERSION:
-        raise DamagedCommit(sequence, f"its format has version {version}, this release knows {VERSION}")
+        raise DamagedCommit(
+            sequence, f"its format has version {version}, this release knows {VERSION}"
+        )
     return part, parts
 
 
 class Assembler:
-    """Assembles the commits of a journal from its messages in order; the first message must begin a commit."""
+    """Assembles the commits of a journal from its messages in order; the first message must begin a
+    commit.
+    """
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []
@@ -66,10 +73,16 @@ class Assembler:
         return bool(self._parts)
 
     def add(self, sequence: int, data: bytes) -> JournalEntry | None:
-        """The commit that the message at ``sequence`` completes, if it does. Raises DamagedCommit."""
+        """The commit that the message at ``sequence`` completes, if it does. Raises
+        DamagedCommit.
+        """
         part, parts = verify(sequence, data)
         if part and (part, parts) != (len(self._parts), self._total):
-            behind = f"behind {len(self._parts)} of {self._total}" if self._parts else "behind a whole commit"
+            behind = (
+                f"behind {len(self._parts)} of {self._total}"
+                if self._parts
+                else "behind a whole commit"
+            )
             raise DamagedCommit(sequence, f"part {part + 1} of {parts} stands {behind}")
         if not part:
             self._parts, self._total = [], parts

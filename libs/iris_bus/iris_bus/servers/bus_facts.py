@@ -1,4 +1,5 @@
-"""What `diagnosis` finds out about NATS servers, and the name under which a process connects to them. Pure.
+"""What `diagnosis` finds out about NATS servers, and the name under which a process connects to
+them. Pure.
 
 See also: `iris.doctor.checks` judges them.
 """
@@ -34,7 +35,8 @@ class ServerFacts(msgspec.Struct, frozen=True):
     """One NATS server, as it describes itself to the system account.
 
     Attributes:
-        sync_always: it syncs each message before it confirms it. sync_s: else how often it syncs, 0: unknown.
+        sync_always: it syncs each message before it confirms it. sync_s: else how often it syncs,
+            0: unknown.
         clock_ahead_s: its clock less this machine's. error: why it is not healthy.
         stored_bytes, max_bytes: of its store, 0: unknown.
     """
@@ -57,7 +59,8 @@ class StreamFacts(msgspec.Struct, frozen=True):
         storage: file, or memory. offline: its servers that do not answer.
         declared: copies it is declared with. current: copies that hold everything and answer.
         clustered: whether its server is one of a cluster.
-        stored_bytes: what it holds. limit_bytes: the most it may hold, which the server reserves; 0: no limit.
+        stored_bytes: what it holds. limit_bytes: the most it may hold, which the server reserves;
+            0: no limit.
         lost: why no state service leads on it.
     """
 
@@ -86,7 +89,8 @@ class KeyFacts(msgspec.Struct, frozen=True):
     """What the server lets the user of one key do; ``label``: as the file of the key is named.
 
     Attributes:
-        publish, subscribe: subjects it may use, None: all. denied: subjects it may not publish or subscribe to.
+        publish, subscribe: subjects it may use, None: all. denied: subjects it may not publish or
+            subscribe to.
         refused: why the server does not accept the key. unknown: why its permissions are not known.
     """
 
@@ -102,7 +106,8 @@ class BusFacts(msgspec.Struct, frozen=True):
     """The NATS servers of a cluster as they are found.
 
     Attributes:
-        url: without passwords. error: why none can be reached. refused: why they do not accept the given key.
+        url: without passwords. error: why none can be reached. refused: why they do not accept the
+            given key.
         jetstream: false when there is none, in the server or in the account.
         account: of the given login, empty: unknown. processes: of all accounts.
         size: the number of servers that are known to belong together, 0: unknown.

@@ -1,7 +1,9 @@
-"""Finds out how NATS servers are configured and which processes are connected to them, for `iris doctor`.
+"""Finds out how NATS servers are configured and which processes are connected to them, for `iris
+doctor`.
 
-It changes nothing, waits for nobody longer than seconds, and reports what it could not find out. A server describes
-itself to the system account only, and a user's permissions to that user only, so it connects with each key it has.
+It changes nothing, waits for nobody longer than seconds, and reports what it could not find out. A
+server describes itself to the system account only, and a user's permissions to that user only, so
+it connects with each key it has.
 Source: the system services of nats-server (``$SYS.REQ.SERVER.PING.*``, ``$SYS.REQ.USER.INFO``).
 """
 
@@ -22,7 +24,14 @@ from iris_bus.connection.connection import Credentials, KeyRefused, Link
 from iris_bus.connection.keys import BadKey, Keys
 from iris_bus.connection.requests import Forbidden, Requests
 from iris_bus.contract import Unavailable
-from iris_bus.servers.bus_facts import BusFacts, ConnectedProcess, KeyFacts, ServerFacts, StreamFacts, client_name
+from iris_bus.servers.bus_facts import (
+    BusFacts,
+    ConnectedProcess,
+    KeyFacts,
+    ServerFacts,
+    StreamFacts,
+    client_name,
+)
 from iris_bus.servers.servers import ANSWER_S, ask_all
 from iris_bus.streams.api import STREAM_NOT_FOUND, Api, ApiError, StreamInfo, standing_of
 from iris_core.access.roles import SYSTEM, USER_INFO, Login, login_of
@@ -45,7 +54,9 @@ async def diagnose(url: str, credentials: Credentials, keys: Path | None) -> Bus
     shown = ",".join(part.rpartition("@")[2] for part in url.split(","))
     try:
         async with _connected(url, credentials) as (link, requests):
-            found = await _streams(Api(requests, ANSWER_S), BusFacts(shown, jetstream=link.client.has_jetstream))
+            found = await _streams(
+                Api(requests, ANSWER_S), BusFacts(shown, jetstream=link.client.has_jetstream)
+            )
             found = replace(found, account=await _account(requests))
     except KeyRefused as error:
         found = BusFacts(shown, refused=str(error))
@@ -63,7 +74,8 @@ async def diagnose(url: str, credentials: Credentials, keys: Path | None) -> Bus
             return replace(found, **await _system(link))
     except (Unavailable, BadKey, OSError) as error:
         return _without(
-            found, f"the servers' settings and clocks and the connected processes were not checked: {error}"
+            found,
+            f"the servers' settings and clocks and the connected processes were not checked: {error}",
         )
 
 
@@ -75,7 +87,9 @@ def _without(found: BusFacts, note: str) -> BusFacts:
 async def _connected(url: str, credentials: Credentials) -> AsyncIterator[tuple[Link, Requests]]:
     """A connection. Raises Unavailable, KeyRefused, BadKey, OSError."""
     link = Link(lambda _: None)
-    await link.open([server.strip() for server in url.split(",")], "iris-doctor", credentials, _CONNECT_S)
+    await link.open(
+        [server.strip() for server in url.split(",")], "iris-doctor", credentials, _CONNECT_S
+    )
     try:
         requests = Requests(link)
         await requests.start()
@@ -88,7 +102,7 @@ def _with(credentials: Credentials, seed: Path) -> Credentials:
     return dataclasses.replace(credentials, nkey_seed=str(seed))
 
 
-# ── the account ─────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the account ───────────────────────────────────────────────────────────────────────────────────
 
 
 async def _streams(api: Api, found: BusFacts) -> BusFacts:
@@ -137,7 +151,8 @@ def _users(keys: Path) -> tuple[list[Login], int]:
     """The users of the keys in a directory, services first, and how many more there are."""
     labels = sorted(path.stem for path in keys.glob("*.seed"))
     users = sorted(
-        (user for label in labels if (user := login_of(label)) is not None), key=lambda user: bool(user.token)
+        (user for label in labels if (user := login_of(label)) is not None),
+        key=lambda user: bool(user.token),
     )
     return users[:_KEYS], len(users[_KEYS:])
 
@@ -145,7 +160,10 @@ def _users(keys: Path) -> tuple[list[Login], int]:
 async def _key(url: str, keys: Path, credentials: Credentials, user: Login) -> KeyFacts:
     """What the server lets one user do."""
     try:
-        async with _connected(url, _with(credentials, Keys(keys).path(user.label))) as (_, requests):
+        async with _connected(url, _with(credentials, Keys(keys).path(user.label))) as (
+            _,
+            requests,
+        ):
             answer = await requests.request(USER_INFO, b"", ANSWER_S)
     except KeyRefused as error:
         return KeyFacts(user.label, refused=str(error))
@@ -168,7 +186,7 @@ def _subjects(side: dict[str, Any]) -> tuple[str, ...] | None:
     return tuple(side["allow"]) if side.get("allow") else None
 
 
-# ── the servers ─────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the servers ───────────────────────────────────────────────────────────────────────────────────
 
 
 async def _system(link: Link) -> dict[str, Any]:
@@ -212,5 +230,7 @@ def _processes(answer: dict[str, Any]) -> Sequence[ConnectedProcess]:
     rows = (answer["data"].get("connections") or ()) if answer.get("data") else ()
     named = ((client_name(row.get("name", "")), row) for row in rows)
     return [
-        ConnectedProcess(*name, row.get("account", ""), row.get("ip", "")) for name, row in named if name is not None
+        ConnectedProcess(*name, row.get("account", ""), row.get("ip", ""))
+        for name, row in named
+        if name is not None
     ]

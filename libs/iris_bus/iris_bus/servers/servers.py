@@ -21,7 +21,8 @@ _SILENCE_S = 0.3
 
 
 async def ask_all(link: Link, service: str, body: bytes) -> list[tuple[dict[str, Any], float]]:
-    """The answers of all servers, each with the time of this machine at which it was under way (Unix, s).
+    """The answers of all servers, each with the time of this machine at which it was under way
+    (Unix, s).
 
     Raises Unavailable when there is none.
     """
@@ -57,7 +58,8 @@ async def _arrives(event: asyncio.Event, seconds: float) -> bool:
 async def storage(link: Link) -> dict[str, ServerStorage]:
     """By the name of each server that answers. Raises Unavailable."""
     return {
-        answer["server"]["name"]: _storage(answer.get("data") or {}) for answer, _ in await ask_all(link, "JSZ", b"")
+        answer["server"]["name"]: _storage(answer.get("data") or {})
+        for answer, _ in await ask_all(link, "JSZ", b"")
     }
 
 

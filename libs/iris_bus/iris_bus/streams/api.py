@@ -1,7 +1,8 @@
-"""The JetStream API as typed requests and answers, and its error numbers as the contract's exceptions.
+"""The JetStream API as typed requests and answers, and its error numbers as the contract's
+exceptions.
 
-Out of scope: retries, which each caller decides for itself. Source: docs/design/nats.md#features-used,
-docs/design/nats.md#server-behaviour.
+Out of scope: retries, which each caller decides for itself. Source:
+docs/design/nats.md#features-used, docs/design/nats.md#server-behaviour.
 """
 
 from __future__ import annotations
@@ -15,7 +16,15 @@ import msgspec
 from iris_bus.connection import headers as header_block
 from iris_bus.connection.requests import Requests
 from iris_bus.connection.retry import Busy, with_retries
-from iris_bus.contract import Fenced, Full, Headers, Message, NoResponders, StoreStanding, Unavailable
+from iris_bus.contract import (
+    Fenced,
+    Full,
+    Headers,
+    Message,
+    NoResponders,
+    StoreStanding,
+    Unavailable,
+)
 
 WRONG_LAST_SEQUENCE = 10071
 STREAM_NOT_FOUND = 10059
@@ -27,10 +36,14 @@ _BUSY = (
     10074,
     10023,
     10008,
-)  # too many requests; a stream is moving; resources are not available yet; the cluster has no leader yet
+    # too many requests; a stream is moving; resources are not available yet; the cluster has no leader
+    # yet
+)
 _OF_THE_COPY = ("Nats-Stream", "Nats-Subject", "Nats-Sequence", "Nats-Time-Stamp")
 _SILENT_PEER_NS = 5_000_000_000
-"""Servers of a stream hear of each other every second; the server itself says offline after a minute only."""
+"""Servers of a stream hear of each other every second; the server itself says offline after a
+minute only.
+"""
 _FULL_WORDS = ("maximum", "no space", "insufficient", "exceeded")
 
 T = TypeVar("T")
@@ -81,7 +94,9 @@ class Peer(msgspec.Struct, frozen=True):
 
 
 class Cluster(msgspec.Struct, frozen=True):
-    """The servers of a stream. ``leader`` is empty during an election, and where the server is not clustered."""
+    """The servers of a stream. ``leader`` is empty during an election, and where the server is not
+    clustered.
+    """
 
     name: str = ""
     leader: str = ""
@@ -140,7 +155,9 @@ def raise_for(trouble: Trouble, doing: str) -> None:
     """Raise Fenced, Full, or ApiError (a subclass of Unavailable) for the error of a publish."""
     if trouble.err_code == WRONG_LAST_SEQUENCE:
         raise Fenced(f"{doing}: {trouble.description}")
-    stored_nothing = trouble.err_code == STORE_FAILED and any(w in trouble.description.lower() for w in _FULL_WORDS)
+    stored_nothing = trouble.err_code == STORE_FAILED and any(
+        w in trouble.description.lower() for w in _FULL_WORDS
+    )
     if stored_nothing or trouble.err_code in _NO_ROOM:
         raise Full(f"{doing}: {trouble.description}")
     raise api_error(doing, trouble)
@@ -151,8 +168,8 @@ class Api:
 
     Args:
         timeout: seconds to wait for one answer.
-        retry_for_s: seconds to repeat a request while nobody answers or JetStream is busy; only for idempotent
-            requests.
+        retry_for_s: seconds to repeat a request while nobody answers or JetStream is busy; only for
+            idempotent requests.
     """
 
     def __init__(self, requests: Requests, timeout: float = 2.0, retry_for_s: float = 0.0) -> None:
@@ -165,7 +182,9 @@ class Api:
         return Api(self._requests, self._timeout, seconds)
 
     async def call(self, verb: str, body: object, answer: type[T]) -> T:
-        """Send one request and decode its answer. Raises ApiError, BusyError, Unavailable, NoResponders."""
+        """Send one request and decode its answer. Raises ApiError, BusyError, Unavailable,
+        NoResponders.
+        """
         data = msgspec.json.encode(body) if body is not None else b""
         got = await with_retries(partial(self._request, verb, data), self._retry_for_s)
         return msgspec.json.decode(got, type=answer)
@@ -177,19 +196,25 @@ class Api:
             raise BusyError(verb, error)
         return got.data
 
-    async def store(self, subject: str, data: bytes, timeout: float, headers: Headers | None = None) -> Ack:
+    async def store(
+        self, subject: str, data: bytes, timeout: float, headers: Headers | None = None
+    ) -> Ack:
         """Publish into a stream once. Raises Fenced, Full, Unavailable, NoResponders."""
         got = await self._requests.request(subject, data, timeout, headers)
         try:
             ack = msgspec.json.decode(got.data, type=Ack)
         except msgspec.DecodeError as error:
-            raise Unavailable(f"{subject} was answered by something that is not a stream") from error
+            raise Unavailable(
+                f"{subject} was answered by something that is not a stream"
+            ) from error
         if ack.error is not None:
             raise_for(ack.error, f"publish to {subject}")
         return ack
 
     async def info(self, stream: str) -> StreamInfo:
-        """STREAM.INFO from the stream's leader. Raises ApiError (10059: no such stream), Unavailable."""
+        """STREAM.INFO from the stream's leader. Raises ApiError (10059: no such stream),
+        Unavailable.
+        """
         got = await self.call(f"STREAM.INFO.{stream}", None, StreamInfo)
         if got.error is not None:
             raise ApiError(f"info of {stream}", got.error)
@@ -209,7 +234,9 @@ class Api:
             names |= more
 
     async def message(self, stream: str, **which: object) -> Message | None:
-        """One stored message from the leader, by ``seq`` or ``last_by_subj``; None when there is none."""
+        """One stored message from the leader, by ``seq`` or ``last_by_subj``; None when there is
+        none.
+        """
         got = await self.call(f"STREAM.MSG.GET.{stream}", which, GotMessage)
         if got.error is not None:
             if got.error.err_code == NO_MESSAGE:
@@ -218,7 +245,8 @@ class Api:
         return to_stored(got.message) if got.message is not None else None
 
     async def copy(self, stream: str, **which: object) -> Message | None:
-        """One stored message from whichever server answers a direct get; None when that server has none.
+        """One stored message from whichever server answers a direct get; None when that server has
+        none.
 
         Args: as of `message`. Raises Unavailable.
         """
@@ -231,16 +259,22 @@ class Api:
         if "Status" in got.headers:
             return None
         shown = {name: value for name, value in got.headers.items() if name not in _OF_THE_COPY}
-        return Message(got.headers["Nats-Subject"], got.data, shown, "", int(got.headers["Nats-Sequence"]))
+        return Message(
+            got.headers["Nats-Subject"], got.data, shown, "", int(got.headers["Nats-Sequence"])
+        )
 
     async def lead(self, stream: str, server: str) -> None:
         """Have another server lead the stream. Raises ApiError, Unavailable."""
-        got = await self.call(f"STREAM.LEADER.STEPDOWN.{stream}", {"placement": {"preferred": server}}, Plain)
+        got = await self.call(
+            f"STREAM.LEADER.STEPDOWN.{stream}", {"placement": {"preferred": server}}, Plain
+        )
         if got.error is not None:
             raise ApiError(f"change of leader of {stream}", got.error)
 
     async def change(self, verb: str, config: object) -> None:
-        """STREAM.CREATE, STREAM.UPDATE or STREAM.DELETE, the verb with its stream. Raises ApiError, Unavailable."""
+        """STREAM.CREATE, STREAM.UPDATE or STREAM.DELETE, the verb with its stream. Raises ApiError,
+        Unavailable.
+        """
         got = await self.call(verb, config, Plain)
         if got.error is not None:
             raise ApiError(verb, got.error)
@@ -252,7 +286,9 @@ class Api:
         await self.change(f"STREAM.UPDATE.{stream}", config)
 
     async def purge(self, stream: str, **what: object) -> None:
-        """Drop messages: all, below ``seq``, or of a subject ``filter``. Raises ApiError, Unavailable."""
+        """Drop messages: all, below ``seq``, or of a subject ``filter``. Raises ApiError,
+        Unavailable.
+        """
         got = await self.call(f"STREAM.PURGE.{stream}", what, Plain)
         if got.error is not None:
             raise ApiError(f"purge of {stream}", got.error)

@@ -1,7 +1,8 @@
 """Stores whole objects with a digest, in chunks, in the object-store layout every NATS tool reads.
 
-A new version is stored beside the old one and replaces it by one message, so a reader sees the old object or the new
-one. Out of scope: how long objects are kept. Source: docs/design/nats.md#costs, docs/design/nats.md#nats-py-behaviour.
+A new version is stored beside the old one and replaces it by one message, so a reader sees the old
+object or the new one. Out of scope: how long objects are kept. Source: docs/design/nats.md#costs,
+    docs/design/nats.md#nats-py-behaviour.
 """
 
 from __future__ import annotations
@@ -60,9 +61,11 @@ class JetBlobs:
         self._stream = f"OBJ_{bucket}"
         self._orphans: dict[str, float] = {}
 
-    async def put(self, name: str, data: bytes, *, at_ms: int = 0, owners: Collection[str] = ()) -> None:
-        """Store ``data`` under ``name`` and replace the previous object, whose owners stay. Raises Full, Unavailable
-        (the old one stays).
+    async def put(
+        self, name: str, data: bytes, *, at_ms: int = 0, owners: Collection[str] = ()
+    ) -> None:
+        """Store ``data`` under ``name`` and replace the previous object, whose owners stay. Raises
+        Full, Unavailable (the old one stays).
         """
         nuid = secrets.token_hex(11)
         try:
@@ -78,9 +81,10 @@ class JetBlobs:
     async def get(self, name: str) -> bytes | None:
         """The object, None when there is none.
 
-        Any server may answer at first, also one that lags behind; then the leader of the stream is asked, if this user
-        may. No consumer is created for this: it could have what is stored delivered to any subject.
-        Raises ValueError when its digest does not match or a chunk is missing; Unavailable.
+        Any server may answer at first, also one that lags behind; then the leader of the stream is
+        asked, if this user may. No consumer is created for this: it could have what is stored
+        delivered to any subject. Raises ValueError when its digest does not match or a chunk is
+        missing; Unavailable.
         """
         wrong: ValueError | None = None
         for lookup in (self._api.copy, self._api.message):
@@ -99,21 +103,30 @@ class JetBlobs:
 
     async def names(self) -> Sequence[str]:
         """Names of all objects, ordered by the time of their last `put`, oldest first."""
-        found = [msgspec.json.decode(m.data, type=_Meta) for m in await self._all(f"$O.{self._bucket}.M.>")]
+        found = [
+            msgspec.json.decode(m.data, type=_Meta)
+            for m in await self._all(f"$O.{self._bucket}.M.>")
+        ]
         return [meta.name for meta in found if not meta.deleted]
 
     async def listed(self) -> Sequence[Blob]:
         """Every object, unordered. Raises Unavailable."""
-        found = [(msgspec.json.decode(m.data, type=_Meta), m) for m in await self._all(f"$O.{self._bucket}.M.>")]
+        found = [
+            (msgspec.json.decode(m.data, type=_Meta), m)
+            for m in await self._all(f"$O.{self._bucket}.M.>")
+        ]
         return [
             Blob(meta.name, meta.size, _ms(meta.mtime), m.sequence, meta.owners)
             for meta, m in found
             if not meta.deleted
         ]
 
-    async def touch(self, name: str, at_ms: int, *, owner: str | None = None, add: str | None = None) -> bool:
-        """Record that an object is in use; False when there is none, or it was deleted meanwhile, or ``owner`` is given
-        and is none of its owners. ``add``: an owner from now on. Raises Full, Unavailable.
+    async def touch(
+        self, name: str, at_ms: int, *, owner: str | None = None, add: str | None = None
+    ) -> bool:
+        """Record that an object is in use; False when there is none, or it was deleted meanwhile,
+        or ``owner`` is given and is none of its owners. ``add``: an owner from now on. Raises Full,
+            Unavailable.
         """
         while True:
             found, meta = await self._newest(name)
@@ -121,16 +134,24 @@ class JetBlobs:
                 return False
             owners = _together(meta.owners, [add] if add is not None else [])
             with contextlib.suppress(Fenced):  # another writer has touched or deleted it
-                await self._store_over(found, msgspec.structs.replace(meta, mtime=_time(at_ms), owners=owners))
+                await self._store_over(
+                    found, msgspec.structs.replace(meta, mtime=_time(at_ms), owners=owners)
+                )
                 return True
 
     async def discard(self, blob: Blob) -> bool:
-        """Delete an object as it was listed, unless it was touched or stored again since. Raises Unavailable."""
-        found = await self._retrying.message(self._stream, last_by_subj=self._meta_subject(blob.name))
+        """Delete an object as it was listed, unless it was touched or stored again since. Raises
+        Unavailable.
+        """
+        found = await self._retrying.message(
+            self._stream, last_by_subj=self._meta_subject(blob.name)
+        )
         if found is None or found.sequence != blob.version:
             return False
         meta = msgspec.json.decode(found.data, type=_Meta)
-        await self._retrying.purge(self._stream, filter=self._meta_subject(blob.name), seq=blob.version + 1)
+        await self._retrying.purge(
+            self._stream, filter=self._meta_subject(blob.name), seq=blob.version + 1
+        )
         left = await self._meta(blob.name)
         if left is not None and left.nuid == meta.nuid:
             return False  # touched just before
@@ -138,16 +159,25 @@ class JetBlobs:
         return True
 
     async def tidy(self, rest_s: float = 3600.0) -> int:
-        """Delete chunks that belong to no object, if a call ``rest_s`` seconds ago found them too. Raises Unavailable.
+        """Delete chunks that belong to no object, if a call ``rest_s`` seconds ago found them too.
+        Raises Unavailable.
 
-        A process that died during `put` left them. A `put` that is in progress takes less than ``rest_s``.
+        A process that died during `put` left them. A `put` that is in progress takes less than
+        ``rest_s``.
         """
         found = await self._retrying.subjects(self._stream, f"$O.{self._bucket}.C.>")
-        owned = {msgspec.json.decode(m.data, type=_Meta).nuid for m in await self._all(f"$O.{self._bucket}.M.>")}
+        owned = {
+            msgspec.json.decode(m.data, type=_Meta).nuid
+            for m in await self._all(f"$O.{self._bucket}.M.>")
+        }
         now_s, before = time.monotonic(), self._orphans
         nuids = {subject.rpartition(".")[2] for subject in found} - owned
         self._orphans = {nuid: before.get(nuid, now_s) for nuid in nuids}
-        rested = [nuid for nuid, seen_s in self._orphans.items() if nuid in before and now_s - seen_s >= rest_s]
+        rested = [
+            nuid
+            for nuid, seen_s in self._orphans.items()
+            if nuid in before and now_s - seen_s >= rest_s
+        ]
         for nuid in rested:
             await self._drop_chunks(nuid)
             del self._orphans[nuid]
@@ -169,7 +199,9 @@ class JetBlobs:
                 if len(in_flight) == _IN_FLIGHT:
                     await in_flight.popleft()
                 chunk = bytes(view[start : start + CHUNK_BYTES])
-                in_flight.append(asyncio.create_task(self._store(f"$O.{self._bucket}.C.{nuid}", chunk)))
+                in_flight.append(
+                    asyncio.create_task(self._store(f"$O.{self._bucket}.C.{nuid}", chunk))
+                )
             while in_flight:
                 await in_flight.popleft()
         finally:
@@ -177,10 +209,14 @@ class JetBlobs:
                 task.cancel()
 
     async def _store(self, subject: str, data: bytes) -> object:
-        return await with_retries(partial(self._api.store, subject, data, _ANSWER_S), _READ_S / 2, repeat_unknown=False)
+        return await with_retries(
+            partial(self._api.store, subject, data, _ANSWER_S), _READ_S / 2, repeat_unknown=False
+        )
 
     async def _replace(self, meta: _Meta, owners: Collection[str]) -> _Meta | None:
-        """Store what describes an object, which has the owners of the one before it too; returns that one."""
+        """Store what describes an object, which has the owners of the one before it too; returns
+        that one.
+        """
         while True:
             found, before = await self._newest(meta.name)
             kept = before.owners if before is not None and not before.deleted else ()
@@ -197,18 +233,28 @@ class JetBlobs:
     async def _newest(self, name: str) -> tuple[int, _Meta | None]:
         """What describes an object, and its sequence; 0 when there is nothing."""
         found = await self._retrying.message(self._stream, last_by_subj=self._meta_subject(name))
-        return (found.sequence, msgspec.json.decode(found.data, type=_Meta)) if found is not None else (0, None)
+        return (
+            (found.sequence, msgspec.json.decode(found.data, type=_Meta))
+            if found is not None
+            else (0, None)
+        )
 
     async def _store_over(self, sequence: int, meta: _Meta) -> None:
-        """Describe an object, if the message ``sequence`` still does. Raises Fenced, Unavailable."""
+        """Describe an object, if the message ``sequence`` still does. Raises Fenced,
+        Unavailable.
+        """
         headers = {"Nats-Rollup": "sub", "Nats-Expected-Last-Subject-Sequence": str(sequence)}
-        await self._api.store(self._meta_subject(meta.name), msgspec.json.encode(meta), _ANSWER_S, headers)
+        await self._api.store(
+            self._meta_subject(meta.name), msgspec.json.encode(meta), _ANSWER_S, headers
+        )
 
     async def _drop_chunks(self, nuid: str) -> None:
         await self._retrying.purge(self._stream, filter=f"$O.{self._bucket}.C.{nuid}")
 
     async def _meta(self, name: str, lookup: Lookup | None = None) -> _Meta | None:
-        asked = partial(lookup or self._api.message, self._stream, last_by_subj=self._meta_subject(name))
+        asked = partial(
+            lookup or self._api.message, self._stream, last_by_subj=self._meta_subject(name)
+        )
         found = await with_retries(asked, _READ_S / 2)
         return msgspec.json.decode(found.data, type=_Meta) if found is not None else None
 
@@ -229,19 +275,27 @@ class JetBlobs:
         return None
 
     async def _content(self, meta: _Meta, lookup: Lookup) -> bytes:
-        """The bytes that ``meta`` describes. Raises ValueError when a chunk is missing or wrong; Unavailable."""
+        """The bytes that ``meta`` describes. Raises ValueError when a chunk is missing or wrong;
+        Unavailable.
+        """
         chunks: list[bytes] = []
         after = 0
         while len(chunks) < meta.chunks:
-            asked = partial(lookup, self._stream, seq=after + 1, next_by_subj=f"$O.{self._bucket}.C.{meta.nuid}")
+            asked = partial(
+                lookup, self._stream, seq=after + 1, next_by_subj=f"$O.{self._bucket}.C.{meta.nuid}"
+            )
             message = await with_retries(asked, _READ_S / 2)
             if message is None:
-                raise ValueError(f"{self._bucket}/{meta.name}: {len(chunks)} of {meta.chunks} chunks are there")
+                raise ValueError(
+                    f"{self._bucket}/{meta.name}: {len(chunks)} of {meta.chunks} chunks are there"
+                )
             chunks.append(message.data)
             after = message.sequence
         data = b"".join(chunks)
         if _digest(data) != meta.digest:
-            raise ValueError(f"{self._bucket}/{meta.name}: the digest of its {len(data)} bytes does not match")
+            raise ValueError(
+                f"{self._bucket}/{meta.name}: the digest of its {len(data)} bytes does not match"
+            )
         return data
 
     async def _all(self, subject: str) -> list[Message]:
@@ -252,7 +306,9 @@ class JetBlobs:
                 raw = RawStream(self._link, self._api, self._stream)
                 return [message async for message in raw.readable(0, end, subject)]
         except TimeoutError as error:
-            raise Unavailable(f"bucket {self._bucket} could not be read in {_READ_S:.0f} s") from error
+            raise Unavailable(
+                f"bucket {self._bucket} could not be read in {_READ_S:.0f} s"
+            ) from error
 
 
 def _describe(bucket: str, name: str, nuid: str, data: bytes, at_ms: int) -> _Meta:
@@ -273,7 +329,11 @@ def _together(owners: Collection[str], more: Collection[str]) -> tuple[str, ...]
 
 def _time(at_ms: int) -> str:
     """The current time in RFC 3339 with nanoseconds, as NATS' own tools write it."""
-    return datetime.datetime.fromtimestamp(at_ms / 1000, datetime.UTC).isoformat().replace("+00:00", "Z")
+    return (
+        datetime.datetime.fromtimestamp(at_ms / 1000, datetime.UTC)
+        .isoformat()
+        .replace("+00:00", "Z")
+    )
 
 
 def _ms(mtime: str) -> int:

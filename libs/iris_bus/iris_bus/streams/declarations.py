@@ -1,8 +1,10 @@
-"""How streams and buckets are declared on a server, and what a declaration changes of one that is there. Pure.
+"""How streams and buckets are declared on a server, and what a declaration changes of one that is
+there. Pure.
 
-What makes a stored message less safe is never changed by a service: a process that starts with other settings must not
-lower what a cluster has. `iris admin streams --apply` does. Source: iris_core.subjects;
-docs/design/nats.md#features-used; docs/adr/0060-only-an-admin-command-lowers-durability.md.
+What makes a stored message less safe is never changed by a service: a process that starts with
+other settings must not lower what a cluster has. `iris admin streams --apply` does. Source:
+iris_core.subjects; docs/design/nats.md#features-used;
+docs/adr/0060-only-an-admin-command-lowers-durability.md.
 """
 
 from __future__ import annotations
@@ -22,7 +24,9 @@ COPIES = 3
 """Copies of each stream on a cluster that was not told another number."""
 _NS = 1_000_000_000
 _DUPLICATES_NS = _NS // 10
-"""The shortest there is: nothing stored is recognised by its message id, and the server keeps ids in memory."""
+"""The shortest there is: nothing stored is recognised by its message id, and the server keeps ids
+in memory.
+"""
 
 FIXED = ("name", "persist_mode", "storage", "retention")
 """Settings that the server changes on no stream."""
@@ -44,7 +48,9 @@ SAFETY: Mapping[str, Callable[[Any], float]] = {
     "storage": lambda kind: kind == "file",
     "persist_mode": lambda mode: mode != "async",
 }
-"""Settings on which the safety of stored messages depends: the higher the number, the longer they stay."""
+"""Settings on which the safety of stored messages depends: the higher the number, the longer they
+stay.
+"""
 
 _SYNCED: Config = {"persist_mode": "default"}
 
@@ -54,7 +60,8 @@ class Difference:
     """One setting of a stream that is not as wanted.
 
     Attributes:
-        lowers: whether the wanted value keeps messages less safely. fixed: whether no server changes it.
+        lowers: whether the wanted value keeps messages less safely. fixed: whether no server
+            changes it.
     """
 
     stream: str
@@ -68,7 +75,11 @@ class Difference:
         return f"{self.stream}: {self.key} is {self._shown(self.found)}, the settings say {self._shown(self.wanted)}"
 
     def _shown(self, value: Any) -> str:
-        return f"{value / _NS / subjects.DAY_S:g} days" if self.key == "max_age" and value else str(value)
+        return (
+            f"{value / _NS / subjects.DAY_S:g} days"
+            if self.key == "max_age" and value
+            else str(value)
+        )
 
 
 def copies(replicas: int, *, clustered: bool) -> int:
@@ -80,8 +91,14 @@ def declarations(table: Iterable[Stream], replicas: int, *, clustered: bool) -> 
     """The body of STREAM.CREATE for every stream and bucket."""
     number = copies(replicas, clustered=clustered)
     found = [config_of(stream, number, clustered=clustered) for stream in table]
-    found += [bucket_config(bucket, number) for bucket in (subjects.SNAPSHOTS_BUCKET, subjects.BUNDLES_BUCKET)]
-    return found + [key_value_config(bucket, number) for bucket in (subjects.DISCOVERY_BUCKET, subjects.KEYS_BUCKET)]
+    found += [
+        bucket_config(bucket, number)
+        for bucket in (subjects.SNAPSHOTS_BUCKET, subjects.BUNDLES_BUCKET)
+    ]
+    return found + [
+        key_value_config(bucket, number)
+        for bucket in (subjects.DISCOVERY_BUCKET, subjects.KEYS_BUCKET)
+    ]
 
 
 def differences(present: Config, wanted: Config) -> list[Difference]:
@@ -93,7 +110,9 @@ def differences(present: Config, wanted: Config) -> list[Difference]:
 def _difference(present: Config, wanted: Config, key: str) -> Difference:
     found, other = present.get(key), wanted[key]
     lowers = key in SAFETY and key in present and SAFETY[key](other) < SAFETY[key](found)
-    return Difference(wanted["name"], key, found, other, lowers, key in FIXED or _held(present, key))
+    return Difference(
+        wanted["name"], key, found, other, lowers, key in FIXED or _held(present, key)
+    )
 
 
 def _held(present: Config, key: str) -> bool:
@@ -103,7 +122,10 @@ def _held(present: Config, key: str) -> bool:
 
 def changed(present: Config, found: Sequence[Difference], *, lower: bool = False) -> Config:
     """A stream's settings with what differs as wanted; what is less safe only if told to."""
-    return {**present, **{one.key: one.wanted for one in found if not one.fixed and (lower or not one.lowers)}}
+    return {
+        **present,
+        **{one.key: one.wanted for one in found if not one.fixed and (lower or not one.lowers)},
+    }
 
 
 def config_of(stream: Stream, replicas: int, *, clustered: bool = False) -> Config:
@@ -122,14 +144,17 @@ def config_of(stream: Stream, replicas: int, *, clustered: bool = False) -> Conf
         "max_msgs_per_subject": -1,
         "max_msg_size": MESSAGE_BYTES,
         "duplicate_window": _DUPLICATES_NS,
-        "compression": "none",  # a server that truncates a compressed stream damages its copy (docs/design/nats.md)
+        # a server that truncates a compressed stream damages its copy (docs/design/nats.md)
+        "compression": "none",
         "allow_direct": True,
         "deny_delete": stream.name == subjects.JOURNAL.name,
     }
     if stream.kept_as:
         config["subject_transform"] = {"src": stream.subjects[0], "dest": stream.kept_as}
     if not stream.fsync and replicas == 1 and not clustered:
-        config["persist_mode"] = "async"  # overrides the server's `sync_interval: always` for this stream
+        config["persist_mode"] = (
+            "async"  # overrides the server's `sync_interval: always` for this stream
+        )
     return config
 
 

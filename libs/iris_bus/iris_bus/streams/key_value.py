@@ -2,7 +2,8 @@
 
 A deleted key leaves a marker for watchers of the bucket; the server drops markers after an hour.
 Readers do not depend on that: they read the whole set again after each reconnection.
-Source: contract.py `KeyValue`; docs/design/nats.md#features-used, docs/design/nats.md#nats-py-behaviour.
+Source: contract.py `KeyValue`; docs/design/nats.md#features-used,
+    docs/design/nats.md#nats-py-behaviour.
 """
 
 from __future__ import annotations
@@ -44,10 +45,11 @@ class JetKeyValue:
         self._unreadable_below = 0
 
     async def put(self, key: str, value: bytes, *, expected: int) -> int:
-        """Store a value in place of revision ``expected``. Raises Fenced, Full, Unavailable, ValueError.
+        """Store a value in place of revision ``expected``. Raises Fenced, Full, Unavailable,
+        ValueError.
 
-        After Unavailable the value may or may not be stored; a retry with the same revision settles it. A damaged value
-        counts as none.
+        After Unavailable the value may or may not be stored; a retry with the same revision settles
+        it. A damaged value counts as none.
         """
         subject = self._prefix + checked_key(key)
         if self._unreadable_below:  # otherwise the server takes seconds to replace it
@@ -78,7 +80,9 @@ class JetKeyValue:
         return (await self.load())[0]
 
     async def load(self) -> tuple[dict[str, Entry], int]:
-        """Every present value, and the stream sequence from which to follow changes. Raises Unavailable."""
+        """Every present value, and the stream sequence from which to follow changes. Raises
+        Unavailable.
+        """
         raw = RawStream(self._link, self._api, self._stream)
         values: dict[str, Entry] = {}
         subjects: set[str] = set()
@@ -93,16 +97,23 @@ class JetKeyValue:
                     end = message.sequence
                 if before.messages > len(subjects):
                     await self._find_damaged(subjects)
-                self._unreadable_below = before.last_seq + 1 if before.messages and not subjects else 0
+                self._unreadable_below = (
+                    before.last_seq + 1 if before.messages and not subjects else 0
+                )
         except TimeoutError as error:
-            raise Unavailable(f"bucket {self._bucket} could not be read in {_READ_S:.0f} s") from error
+            raise Unavailable(
+                f"bucket {self._bucket} could not be read in {_READ_S:.0f} s"
+            ) from error
         return values, end
 
     async def _find_damaged(self, readable: set[str]) -> None:
         """Tell of values that are stored and that no server can read."""
         for subject in await self._retrying.subjects(self._stream, f"{self._prefix}>") - readable:
             if await self._retrying.message(self._stream, last_by_subj=subject) is None:
-                log.error("the value of %s is damaged, no server can read it; its writer replaces it", subject)
+                log.error(
+                    "the value of %s is damaged, no server can read it; its writer replaces it",
+                    subject,
+                )
 
     def merge(self, values: dict[str, Entry], messages: Iterable[Message]) -> None:
         """Apply changes to a set."""
@@ -120,14 +131,18 @@ class JetKeyValue:
     def watch(self) -> JetWatch:
         return JetWatch(self._link, self)
 
-    async def _store(self, subject: str, data: bytes, expected: int, headers: Headers | None = None) -> int:
+    async def _store(
+        self, subject: str, data: bytes, expected: int, headers: Headers | None = None
+    ) -> int:
         fence = {**(headers or {}), "Nats-Expected-Last-Subject-Sequence": str(expected)}
         store = partial(self._api.store, subject, data, _ANSWER_S, fence)
         return (await with_retries(store, _RETRY_FOR_S)).seq
 
 
 class JetWatch:
-    """The whole set of a bucket, returned again after each change; it is updated only while `next` is awaited."""
+    """The whole set of a bucket, returned again after each change; it is updated only while `next`
+    is awaited.
+    """
 
     def __init__(self, link: Link, bucket: JetKeyValue) -> None:
         self._link = link

@@ -1,9 +1,11 @@
-"""Publishes events into `IRIS_EVENTS` in order, each once, at low cost, and fences a deposed writer.
+"""Publishes events into `IRIS_EVENTS` in order, each once, at low cost, and fences a deposed
+writer.
 
-Events are sent as chained messages (see `wire`); only every few hundredth requests an acknowledgement. After an error
-the stream's last event determines where to continue (see `window`); since ids are the journal's, it does not matter
-which of two writers published an event. Out of scope: the content of events. Source: docs/ARCHITECTURE.md#storage;
-docs/design/nats.md#features-used.
+Events are sent as chained messages (see `wire`); only every few hundredth requests an
+acknowledgement. After an error the stream's last event determines where to continue (see `window`);
+since ids are the journal's, it does not matter which of two writers published an event. Out of
+scope: the content of events. Source: docs/ARCHITECTURE.md#storage;
+    docs/design/nats.md#features-used.
 """
 
 from __future__ import annotations
@@ -68,7 +70,9 @@ class JetPublisher:
         return self._window.backlog
 
     async def resume(self) -> str:
-        """The id of the last event ever published, empty when none; forgets what was queued. Raises Unavailable."""
+        """The id of the last event ever published, empty when none; forgets what was queued. Raises
+        Unavailable.
+        """
         await self._quiet()
         await self._connect()
         self._window.start(*await self._last())
@@ -77,7 +81,9 @@ class JetPublisher:
         return self.last_published
 
     def publish(self, events: Sequence[Publication]) -> None:
-        """Queue events. Raises Fenced or Unavailable once publishing has failed for good, ValueError for a huge one."""
+        """Queue events. Raises Fenced or Unavailable once publishing has failed for good,
+        ValueError for a huge one.
+        """
         if self._failure is not None:
             raise self._failure
         for event in events:
@@ -95,7 +101,9 @@ class JetPublisher:
                 async with asyncio.timeout(timeout):
                     await done
             except TimeoutError as error:
-                raise Unavailable(f"{self.backlog} events were not confirmed in {timeout:g} s") from error
+                raise Unavailable(
+                    f"{self.backlog} events were not confirmed in {timeout:g} s"
+                ) from error
             finally:
                 self._drained.remove(done)
         if self._failure is not None:
@@ -208,7 +216,9 @@ class JetPublisher:
             return newest, stored.headers.get("Nats-Msg-Id", "")
         if newest == self._window.confirmed:
             return newest, self.last_published
-        marked_at, _, last_published = str((info.config.get("metadata") or {}).get(MARK, "")).partition(" ")
+        marked_at, _, last_published = str(
+            (info.config.get("metadata") or {}).get(MARK, "")
+        ).partition(" ")
         return newest, last_published if marked_at == str(newest) else ""
 
     async def _mark_now_and_then(self) -> None:
@@ -217,8 +227,8 @@ class JetPublisher:
             await self._mark()
 
     async def _mark(self) -> None:
-        """Write the last event's id into the stream's metadata, because the event itself expires when the cluster is
-        idle for days.
+        """Write the last event's id into the stream's metadata, because the event itself expires
+        when the cluster is idle for days.
         """
         if self._opened is None or self.last_published in ("", self._marked):
             return
@@ -242,8 +252,8 @@ class JetPublisher:
 
 
 def _decode(data: bytes) -> Ack:
-    """The acknowledgement; an empty one, which matches no sequence, when there was no answer or it cannot be
-    decoded.
+    """The acknowledgement; an empty one, which matches no sequence, when there was no answer or it
+    cannot be decoded.
     """
     try:
         return msgspec.json.decode(data, type=Ack)

@@ -1,7 +1,8 @@
-"""Reads every readable message of a stream, and rewrites a stream, for verification, repair and backup.
+"""Reads every readable message of a stream, and rewrites a stream, for verification, repair and
+backup.
 
-The server silently skips a damaged message, and a consumer that should deliver it waits for ever. So nothing here waits
-for a message without looking up the next readable one.
+The server silently skips a damaged message, and a consumer that should deliver it waits for ever.
+So nothing here waits for a message without looking up the next readable one.
 Out of scope: what the messages mean. See also: `reader`, for streams that are whole.
 """
 
@@ -18,7 +19,9 @@ from iris_bus.streams.api import STREAM_NOT_FOUND, Api, ApiError, StreamState
 from iris_bus.streams.reader import JetReader
 
 SILENT_S = 1.0
-"""A reader that has delivered nothing for so many seconds is closed; the next messages are looked up one by one."""
+"""A reader that has delivered nothing for so many seconds is closed; the next messages are looked
+up one by one.
+"""
 _RETRY_FOR_S = 15.0
 _STORE_S = 10.0
 
@@ -42,7 +45,9 @@ class RawStream:
             raise
 
     async def copy(self, sequence: int) -> Message | None:
-        """One message from whichever server answers; None when that server has none. Raises Unavailable."""
+        """One message from whichever server answers; None when that server has none. Raises
+        Unavailable.
+        """
         return await self._api.copy(self.name, seq=sequence)
 
     async def readable(self, after: int, end: int, subject: str = "") -> AsyncIterator[Message]:
@@ -56,7 +61,9 @@ class RawStream:
                 yield message
             if after >= end:
                 return
-            look_up = partial(self._api.message, self.name, seq=after + 1, next_by_subj=subject or ">")
+            look_up = partial(
+                self._api.message, self.name, seq=after + 1, next_by_subj=subject or ">"
+            )
             following = await with_retries(look_up, _RETRY_FOR_S)
             if following is None or following.sequence > end:
                 return
@@ -66,7 +73,9 @@ class RawStream:
     async def _stretch(self, after: int, end: int, subject: str) -> AsyncIterator[Message]:
         """The messages a reader delivers until it has delivered all, or stalls."""
         subjects = [subject] if subject else []
-        reader = JetReader(self._link, self._api, self.name, after, *subjects, dense=False, strict=False)
+        reader = JetReader(
+            self._link, self._api, self.name, after, *subjects, dense=False, strict=False
+        )
         try:
             while after < end and (messages := await self._batch(reader)):
                 for message in messages:
@@ -93,11 +102,15 @@ class RawStream:
         """
         config = {**(await self._retrying.info(self.name)).config, "first_seq": first}
         await self._api.change(f"STREAM.DELETE.{self.name}", None)
-        await with_retries(partial(self._api.change, f"STREAM.CREATE.{self.name}", config), _RETRY_FOR_S)
+        await with_retries(
+            partial(self._api.change, f"STREAM.CREATE.{self.name}", config), _RETRY_FOR_S
+        )
 
     async def store(self, messages: Sequence[Message]) -> None:
         """Store messages again in their order. Raises Full, Unavailable."""
-        await asyncio.gather(*(self._api.store(m.subject, m.data, _STORE_S, _plain(m.headers)) for m in messages))
+        await asyncio.gather(
+            *(self._api.store(m.subject, m.data, _STORE_S, _plain(m.headers)) for m in messages)
+        )
 
 
 def _plain(headers: Headers) -> Headers:

@@ -1,8 +1,11 @@
-"""Reads a stream in order and without gaps: long pulls on an ephemeral consumer whose sequence is checked.
+"""Reads a stream in order and without gaps: long pulls on an ephemeral consumer whose sequence is
+checked.
 
-On any error (a missing sequence, a deleted consumer, silence, a lost connection) the consumer is created again after
-the last message read, with backoff. Out of scope: acknowledgements; where to start after a Gap.
-Source: contract.py `Reader`; docs/design/nats.md#nats-py-behaviour, docs/design/nats.md#features-used.
+On any error (a missing sequence, a deleted consumer, silence, a lost connection) the consumer is
+created again after the last message read, with backoff. Out of scope: acknowledgements; where to
+    start after a Gap.
+Source: contract.py `Reader`; docs/design/nats.md#nats-py-behaviour,
+    docs/design/nats.md#features-used.
 """
 
 from __future__ import annotations
@@ -51,8 +54,8 @@ class JetReader:
     Args:
         after: the last sequence already known.
         subjects: only messages on them; all when empty.
-        dense: sequences must be consecutive; a missing one is a Gap. Only for streams read whole that drop nothing in
-            between.
+        dense: sequences must be consecutive; a missing one is a Gap. Only for streams read whole
+            that drop nothing in between.
         bare: messages without their headers, for readers of millions of messages.
         strict: with ``after`` 0 the stream must still begin at 1; otherwise 0 means what is kept.
     """
@@ -164,7 +167,9 @@ class JetReader:
             pause = min(2 * pause, _LONGEST_PAUSE_S)
 
     async def _begin(self) -> None:
-        """Create a consumer after the last message and request messages. Raises Gap, Unavailable."""
+        """Create a consumer after the last message and request messages. Raises Gap,
+        Unavailable.
+        """
         self._generation += 1
         self._trouble.clear()
         await self._check_start()
@@ -209,7 +214,9 @@ class JetReader:
             verb = f"{verb}.{self._subjects[0]}"
         elif self._subjects:
             config["filter_subjects"] = self._subjects
-        made = await self._api.call(verb, {"stream_name": self._stream, "config": config}, ConsumerInfo)
+        made = await self._api.call(
+            verb, {"stream_name": self._stream, "config": config}, ConsumerInfo
+        )
         if made.error is not None:
             raise ApiError(f"reader of {self._stream}", made.error)
         self._left = made.num_pending
@@ -235,11 +242,17 @@ class JetReader:
             self._subscription = None
         if self._consumer:
             with contextlib.suppress(Unavailable):
-                self._link.send(f"$JS.API.CONSUMER.DELETE.{self._stream}.{self._consumer}", b"", f"{self._inbox}.gone")
+                self._link.send(
+                    f"$JS.API.CONSUMER.DELETE.{self._stream}.{self._consumer}",
+                    b"",
+                    f"{self._inbox}.gone",
+                )
             self._consumer = ""
         self._credit = 0
 
-    def _received(self, generation: int, subject: bytes, reply: bytes, data: bytes, headers: RawHeaders) -> None:
+    def _received(
+        self, generation: int, subject: bytes, reply: bytes, data: bytes, headers: RawHeaders
+    ) -> None:
         if generation != self._generation:
             return
         self._last_arrival_s = self._clock()
@@ -288,8 +301,8 @@ class JetReader:
             self._trouble.set()
 
     def _ask_for_more(self) -> None:
-        """Request more messages when few are requested and the buffer has space; a lost request is detected by
-        silence.
+        """Request more messages when few are requested and the buffer has space; a lost request is
+        detected by silence.
         """
         if not self._consumer or self._failure is not None or self._trouble.is_set():
             return
@@ -304,7 +317,11 @@ class JetReader:
             int(_HEARTBEAT_S * _NS),
         )
         try:
-            self._link.send(f"$JS.API.CONSUMER.MSG.NEXT.{self._stream}.{self._consumer}", body, f"{self._inbox}.{pull}")
+            self._link.send(
+                f"$JS.API.CONSUMER.MSG.NEXT.{self._stream}.{self._consumer}",
+                body,
+                f"{self._inbox}.{pull}",
+            )
         except Unavailable:
             self._trouble.set()
             return
@@ -319,7 +336,11 @@ class JetReader:
         self._wake()
 
     def _wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done() and (self._buffer or self._failure is not None):
+        if (
+            self._waiter is not None
+            and not self._waiter.done()
+            and (self._buffer or self._failure is not None)
+        ):
             self._waiter.set_result(None)
         if self._notify is not None and (self._buffer or self._failure is not None):
             self._notify()

@@ -13,7 +13,9 @@ class UnsupportedServer(Exception):
 
 
 def check_version(text: str) -> None:
-    """Refuse servers older than `OLDEST`: they lack lazily persisted streams or lose data. Raises UnsupportedServer."""
+    """Refuse servers older than `OLDEST`: they lack lazily persisted streams or lose data. Raises
+    UnsupportedServer.
+    """
     found = _VERSION.search(text)
     if found is None:
         raise UnsupportedServer(f"not the version of a nats-server: {text[:80]!r}")

@@ -1,7 +1,8 @@
 """The streams of the subjects table, declared on a server, and the `Streams` contract over them.
 
-A declaration is idempotent: what is missing is made, what differs is changed where nothing becomes less safe by it,
-nothing is dropped. Out of scope: what differs (`declarations`); the journal's fence and the publishing of events.
+A declaration is idempotent: what is missing is made, what differs is changed where nothing becomes
+less safe by it, nothing is dropped. Out of scope: what differs (`declarations`); the journal's
+    fence and the publishing of events.
 Source: iris_core.subjects; docs/design/nats.md#server-behaviour.
 """
 
@@ -16,7 +17,14 @@ from iris_bus.connection.retry import with_retries
 from iris_bus.contract import Headers, Message, ServerStorage, StoreStanding
 from iris_bus.servers import servers
 from iris_bus.streams.api import STREAM_NOT_FOUND, Api, ApiError, BusyError, standing_of
-from iris_bus.streams.declarations import Config, Difference, changed, copies, declarations, differences
+from iris_bus.streams.declarations import (
+    Config,
+    Difference,
+    changed,
+    copies,
+    declarations,
+    differences,
+)
 from iris_bus.streams.reader import JetReader
 from iris_bus.streams.server_version import check_version
 from iris_core import subjects
@@ -51,7 +59,9 @@ class JetStreams:
         self._table = {stream.name: stream for stream in table}
 
     async def ensure(self) -> None:
-        """Declare all streams and buckets; waits while JetStream starts. Raises Unavailable, UnsupportedServer."""
+        """Declare all streams and buckets; waits while JetStream starts. Raises Unavailable,
+        UnsupportedServer.
+        """
         check_version(self._link.server_version)
         for config in self._wanted():
             await with_retries(partial(self._declare, config), _STARTING_S)
@@ -65,7 +75,9 @@ class JetStreams:
         return found
 
     async def apply(self) -> None:
-        """Make every stream as the settings say, also what is less safe. Raises ApiError, Unavailable."""
+        """Make every stream as the settings say, also what is less safe. Raises ApiError,
+        Unavailable.
+        """
         for config in self._wanted():
             await with_retries(partial(self._declare, config, lower=True), _STARTING_S)
 
@@ -92,7 +104,10 @@ class JetStreams:
             await self._update(name, wanted, lower=lower)
         for one in found:
             if one.lowers and not (one.fixed or lower):
-                log.warning("%s; it stays, because that is less safe: `iris admin streams --apply` changes it", one)
+                log.warning(
+                    "%s; it stays, because that is less safe: `iris admin streams --apply` changes it",
+                    one,
+                )
 
     async def _update(self, name: str, config: Config, *, lower: bool) -> None:
         """Change what is there. A service goes on with a stream that the server does not change."""
@@ -104,11 +119,14 @@ class JetStreams:
                 raise
             log.warning("stream %s stays as it is: %s", name, error)
 
-    async def publish(self, subject: str, data: bytes, *, headers: Headers | None = None, timeout: float = 5.0) -> int:
-        """Store one message, with retries while JetStream starts or moves the stream, and return its sequence.
+    async def publish(
+        self, subject: str, data: bytes, *, headers: Headers | None = None, timeout: float = 5.0
+    ) -> int:
+        """Store one message, with retries while JetStream starts or moves the stream, and return
+        its sequence.
 
-        Raises Full; Unavailable after ``timeout`` seconds, when it is unknown whether it was stored: an unanswered
-        attempt is not repeated.
+        Raises Full; Unavailable after ``timeout`` seconds, when it is unknown whether it was
+        stored: an unanswered attempt is not repeated.
         """
 
         async def store() -> int:
@@ -127,7 +145,9 @@ class JetStreams:
         return await self._retrying.message(stream, seq=newest) if newest else None
 
     async def next(self, stream: str, after: int, *, subject: str) -> Message | None:
-        """From whichever server answers; one that lags behind may have none, so then the leader is asked."""
+        """From whichever server answers; one that lags behind may have none, so then the leader is
+        asked.
+        """
         wanted = {"seq": after + 1, "next_by_subj": subject}
         found = await with_retries(partial(self._api.copy, stream, **wanted), _RETRY_FOR_S)
         return found or await self._retrying.message(stream, **wanted)

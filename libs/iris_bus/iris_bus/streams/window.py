@@ -1,8 +1,10 @@
-"""Tracks which events of an outbox are waiting, sent, or stored, so that each is published once. Pure.
+"""Tracks which events of an outbox are waiting, sent, or stored, so that each is published once.
+Pure.
 
-Events are sent as a chain of stream sequences. After an error the id of the stream's last event tells what is stored;
-`go_on` queues everything after it again. Events stored a moment ago are kept, because a stream that persists lazily may
-lose them in a crash. Out of scope: sending and waiting. Source: docs/design/nats.md#features-used.
+Events are sent as a chain of stream sequences. After an error the id of the stream's last event
+tells what is stored; `go_on` queues everything after it again. Events stored a moment ago are kept,
+because a stream that persists lazily may lose them in a crash. Out of scope: sending and waiting.
+    Source: docs/design/nats.md#features-used.
 """
 
 from __future__ import annotations
@@ -14,7 +16,9 @@ from itertools import islice
 from iris_bus.contract import Fenced, Publication, Unavailable
 
 KEPT = 20_000
-"""The newest stored events are kept, because a stream that persists lazily may forget so many in a crash."""
+"""The newest stored events are kept, because a stream that persists lazily may forget so many in a
+crash.
+"""
 
 
 class Window:
@@ -55,7 +59,9 @@ class Window:
         self._waiting.extend(events)
 
     def next(self, limit: int) -> tuple[int, Sequence[Publication]]:
-        """Up to ``limit`` events to send now and the sequence they follow; none when the window is full."""
+        """Up to ``limit`` events to send now and the sequence they follow; none when the window is
+        full.
+        """
         count = min(limit, len(self._waiting), self.size - len(self._sent))
         after = self.confirmed + len(self._sent)
         chunk = [self._waiting.popleft() for _ in range(count)]
@@ -72,8 +78,8 @@ class Window:
     def go_on(self, sequence: int, last: str) -> None:
         """The stream ends at ``sequence`` with the event ``last``: what follows it is queued again.
 
-        Raises Fenced when another writer published unknown events, Unavailable when the stream lost more events than
-        are kept.
+        Raises Fenced when another writer published unknown events, Unavailable when the stream lost
+        more events than are kept.
         """
         known = [*self._kept, *self._sent, *self._waiting]
         behind = self._behind(known, sequence, last)
@@ -83,7 +89,9 @@ class Window:
         self.confirmed, self.last_published = sequence, last
 
     def _behind(self, known: Sequence[Publication], sequence: int, last: str) -> int:
-        """How many of ``known`` are stored when the stream ends at this event. Raises Fenced, Unavailable."""
+        """How many of ``known`` are stored when the stream ends at this event. Raises Fenced,
+        Unavailable.
+        """
         for at in range(len(known) - 1, -1, -1):
             if known[at].message_id == last:
                 return at + 1

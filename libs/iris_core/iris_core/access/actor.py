@@ -1,6 +1,8 @@
-"""Who caused a change: one value from the gateway's authentication to the records, the events and the audit. Pure.
+"""Who caused a change: one value from the gateway's authentication to the records, the events and
+the audit. Pure.
 
-Only `iris_state.decide.round` attaches it to changes. Source: docs/adr/0055-changes-record-their-actor.md.
+Only `iris_state.decide.round` attaches it to changes. Source:
+    docs/adr/0055-changes-record-their-actor.md.
 """
 
 from __future__ import annotations
@@ -15,7 +17,8 @@ class Actor(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     Attributes:
         user: empty without authentication. token: the name of the token, never the token.
-        address: the client's, as the gateway saw it. task: ``j7/0`` when a task sent it with the token of its attempt.
+        address: the client's, as the gateway saw it. task: ``j7/0`` when a task sent it with the
+            token of its attempt.
     """
 
     user: str = ""
@@ -34,7 +37,9 @@ def actor_of(caller: Caller) -> Actor:
 
 
 def named(actor: Actor | None) -> str:
-    """``mia``, ``task j7/0 of mia``, ``anonymous at 127.0.0.1``; empty for None, which is Iris itself."""
+    """``mia``, ``task j7/0 of mia``, ``anonymous at 127.0.0.1``; empty for None, which is Iris
+    itself.
+    """
     if actor is None:
         return ""
     if actor.task:

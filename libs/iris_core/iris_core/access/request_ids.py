@@ -1,4 +1,6 @@
-"""Request ids that are made of an idempotency key, so that a key that is used for another request is noticed."""
+"""Request ids that are made of an idempotency key, so that a key that is used for another request
+is noticed.
+"""
 
 from __future__ import annotations
 

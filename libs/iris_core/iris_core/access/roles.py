@@ -1,8 +1,10 @@
-"""The table of roles and their permissions on the bus; every NATS server configuration is generated from it. Pure.
+"""The table of roles and their permissions on the bus; every NATS server configuration is generated
+from it. Pure.
 
-The services share the account IRIS, each with its own permissions. A worker or an observer has its own account,
-with only the subjects of this table. Permissions alone do not confine it: the server sends the answer of a
-stream to any reply subject that the requester names, so to any subject of the requester's account.
+The services share the account IRIS, each with its own permissions. A worker or an observer has its
+own account, with only the subjects of this table. Permissions alone do not confine it: the server
+sends the answer of a stream to any reply subject that the requester names, so to any subject of the
+requester's account.
 Source: docs/adr/0030-one-account-per-worker.md.
 """
 
@@ -54,8 +56,8 @@ _CALLS = {
     "declare": _DECLARE,
     "replace": (*_DECLARE, "STREAM.DELETE.{0}"),
 }
-"""Calls of the JetStream API by what they are for: single messages; also to follow, to replace an object, to declare
-and trim a store, to make it anew."""
+"""Calls of the JetStream API by what they are for: single messages; also to follow, to replace an
+object, to declare and trim a store, to make it anew."""
 
 _BUNDLES, _SNAPSHOTS = f"OBJ_{BUNDLES_BUCKET}", f"OBJ_{SNAPSHOTS_BUCKET}"
 _DISCOVERY, _KEYS = f"KV_{DISCOVERY_BUCKET}", f"KV_{KEYS_BUCKET}"
@@ -76,8 +78,8 @@ class BusRole:
         alone: each user of the role has its own account.
         stores: its access to each store: get, read, put, declare or replace.
         writes: stores it may publish to.
-        answers: it may answer each request that reaches it once; "all": on any inbox, any number of times.
-        publishes, subscribes: further subjects.
+        answers: it may answer each request that reaches it once; "all": on any inbox, any number of
+        times. publishes, subscribes: further subjects.
     """
 
     name: str
@@ -105,7 +107,9 @@ ROLES = (
         "gateway",
         "passes on what people want, and shows them events and output",
         stores={
-            **dict.fromkeys((EVENTS.name, LOGS.name, ARTIFACTS.name, RESULTS.name, _DISCOVERY, _KEYS), "read"),
+            **dict.fromkeys(
+                (EVENTS.name, LOGS.name, ARTIFACTS.name, RESULTS.name, _DISCOVERY, _KEYS), "read"
+            ),
             _BUNDLES: "put",
         },
         writes=(_BUNDLES,),
@@ -119,8 +123,15 @@ ROLES = (
         writes=STORES,
         publishes=(STATE_PING,),
     ),
-    BusRole("worker", "runs tasks on one host", alone=True, stores={_BUNDLES: "get"}, answers="once"),
-    BusRole("observer", "watches public events, and does nothing", alone=True, stores={EVENTS.name: "get"}),
+    BusRole(
+        "worker", "runs tasks on one host", alone=True, stores={_BUNDLES: "get"}, answers="once"
+    ),
+    BusRole(
+        "observer",
+        "watches public events, and does nothing",
+        alone=True,
+        stores={EVENTS.name: "get"},
+    ),
 )
 BY_NAME = {role.name: role for role in ROLES}
 
@@ -152,7 +163,9 @@ class Permissions:
 
 
 def login(role: str, name: str = "") -> Login:
-    """The login of a service, or of the worker or observer ``name``. Raises KeyError for an unknown role."""
+    """The login of a service, or of the worker or observer ``name``. Raises KeyError for an unknown
+    role.
+    """
     known = BY_NAME[role]
     return Login(known.name, to_token(name) if known.alone else "")
 
@@ -180,7 +193,11 @@ def permissions(user: Login) -> Permissions:
 
 def calls(role: BusRole) -> tuple[str, ...]:
     """The subjects of the JetStream API it may call."""
-    return tuple(f"$JS.API.{call.format(store)}" for store, what in role.stores.items() for call in _CALLS[what])
+    return tuple(
+        f"$JS.API.{call.format(store)}"
+        for store, what in role.stores.items()
+        for call in _CALLS[what]
+    )
 
 
 def hears(role: str, subject: str) -> bool:
@@ -189,14 +206,20 @@ def hears(role: str, subject: str) -> bool:
 
 
 def exported(role: str) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
-    """The subjects shared with a role's account: requests it makes, requests to it, subjects it may watch."""
+    """The subjects shared with a role's account: requests it makes, requests to it, subjects it may
+    watch.
+    """
     known = BY_NAME[role]
     return (*_written(known), *calls(known)), tuple(_heard(known)), tuple(_watched(known))
 
 
 def bound(pattern: str, user: Login) -> str:
     """A pattern for one user: the token of a user with its own account replaces the first ``*``."""
-    return pattern.replace("*", user.token, 1) if user.token and pattern.startswith("iris.") else pattern
+    return (
+        pattern.replace("*", user.token, 1)
+        if user.token and pattern.startswith("iris.")
+        else pattern
+    )
 
 
 def _bound(patterns: tuple[str, ...] | Iterator[str], user: Login) -> list[str]:
@@ -215,7 +238,11 @@ def _heard(role: BusRole) -> tuple[str, ...]:
 
 def _watched(role: BusRole) -> tuple[str, ...]:
     """The subjects that any observer may watch."""
-    return tuple(row.pattern for row in SUBJECTS if row.reader == _ANYONE) if role.name == "observer" else ()
+    return (
+        tuple(row.pattern for row in SUBJECTS if row.reader == _ANYONE)
+        if role.name == "observer"
+        else ()
+    )
 
 
 def _parties(column: str) -> set[str]:

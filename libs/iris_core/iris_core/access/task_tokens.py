@@ -1,10 +1,13 @@
-"""Tokens of attempts: who signs them, how they are made smaller, and how they are verified without a request. Pure.
+"""Tokens of attempts: who signs them, how they are made smaller, and how they are verified without
+a request. Pure.
 
-The state service's leader signs a `TaskGrant` for each job and worker, when it orders attempts. The worker makes the
-token of an attempt from it: each signature is the key of the next one, so a grant is good for one job on one worker,
-and a token for one attempt, and neither leads back to the key before it. Whoever has the keys verifies a token; whether
-its attempt is still open, the state service knows when it judges the request.
-Source: docs/adr/0040-tokens-of-attempts.md. Out of scope: where keys are stored (`replication.task_keys`).
+The state service's leader signs a `TaskGrant` for each job and worker, when it orders attempts. The
+worker makes the token of an attempt from it: each signature is the key of the next one, so a grant
+is good for one job on one worker, and a token for one attempt, and neither leads back to the key
+before it. Whoever has the keys verifies a token; whether its attempt is still open, the state
+service knows when it judges the request.
+Source: docs/adr/0040-tokens-of-attempts.md. Out of scope: where keys are stored
+    (`replication.task_keys`).
 """
 
 from __future__ import annotations
@@ -100,8 +103,12 @@ def verified(text: str, keys: Mapping[str, SigningKey], now_ms: int) -> Caller:
     if not hmac.compare_digest(own, signature):
         raise BadTaskToken("invalid task token")
     if now_ms > claims.expires_ms + LEEWAY_MS:
-        raise BadTaskToken("this task's token has expired; the file that IRIS_TOKEN_FILE names holds the present one")
-    return Caller(claims.user, ROLE, AttemptRef(claims.job, body.index, body.attempt), claims.worker)
+        raise BadTaskToken(
+            "this task's token has expired; the file that IRIS_TOKEN_FILE names holds the present one"
+        )
+    return Caller(
+        claims.user, ROLE, AttemptRef(claims.job, body.index, body.attempt), claims.worker
+    )
 
 
 def _decoded(text: str) -> bytes:
@@ -117,13 +124,16 @@ def _decoded(text: str) -> bytes:
 
 
 def signing(keys: Sequence[SigningKey], now_ms: int) -> SigningKey | None:
-    """The key that signs now: the newest one that every gateway has had time to read; else the oldest."""
+    """The key that signs now: the newest one that every gateway has had time to read; else the
+    oldest.
+    """
     settled = [key for key in keys if now_ms - key.created_ms >= SETTLE_MS]
     return max(settled, key=_age) if settled else min(keys, key=_age, default=None)
 
 
 def rotated(keys: Sequence[SigningKey], fresh: SigningKey, life_ms: int) -> tuple[SigningKey, ...]:
-    """The keys as they should be when ``fresh`` is made: it joins them when the newest is old enough.
+    """The keys as they should be when ``fresh`` is made: it joins them when the newest is old
+    enough.
 
     A key goes once the one after it has signed for longer than a token lives, and is checked with.
     """
@@ -140,5 +150,7 @@ def _age(key: SigningKey) -> tuple[int, str]:
 
 
 def _mac(key: bytes, data: bytes, use: bytes) -> bytes:
-    """BLAKE2b with a key (RFC 7693), less than half the time of HMAC-SHA-256; ``use`` keeps its uses apart."""
+    """BLAKE2b with a key (RFC 7693), less than half the time of HMAC-SHA-256; ``use`` keeps its
+    uses apart.
+    """
     return hashlib.blake2b(data, key=key, person=use, digest_size=_DIGEST).digest()

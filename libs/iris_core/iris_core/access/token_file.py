@@ -1,8 +1,8 @@
 """The file of the API's bearer tokens, one line per token; ``#`` starts a comment. Pure.
 
-``USER ROLE SHA256``, and any of ``name=NAME``, ``made=TIME`` and ``expires=TIME``, times as RFC 3339. Tokens are long
-and random, so one round of SHA-256 is enough. Source: docs/access.md#tokens-and-roles,
-docs/design/reliability.md#security.
+``USER ROLE SHA256``, and any of ``name=NAME``, ``made=TIME`` and ``expires=TIME``, times as RFC
+3339. Tokens are long and random, so one round of SHA-256 is enough. Source:
+docs/access.md#tokens-and-roles, docs/design/reliability.md#security.
 """
 
 from __future__ import annotations
@@ -71,7 +71,11 @@ def token_of(user: str, role: Role, secret: str, *, name: str = "", made_ms: int
 
 def line_of(token: Token) -> str:
     """The line of a token."""
-    facts = {"name": token.name, "made": _written(token.made_ms), "expires": _written(token.expires_ms)}
+    facts = {
+        "name": token.name,
+        "made": _written(token.made_ms),
+        "expires": _written(token.expires_ms),
+    }
     words = (token.caller.user, token.caller.role, token.digest.hex())
     return " ".join([*words, *(f"{key}={value}" for key, value in facts.items() if value)]) + "\n"
 
@@ -83,12 +87,17 @@ def unusable(path: str, error: Exception) -> str:
 
 def parse_tokens(text: str) -> tuple[Token, ...]:
     """All tokens of a file's text. Raises BadTokenFile."""
-    lines = ((line.partition("#")[0].split(), number) for number, line in enumerate(text.splitlines(), start=1))
+    lines = (
+        (line.partition("#")[0].split(), number)
+        for number, line in enumerate(text.splitlines(), start=1)
+    )
     return tuple(_token(words, number) for words, number in lines if words)
 
 
 def digest_of_all(tokens: Iterable[Token]) -> str:
-    """The same for files that accept the same tokens, whatever their order and comments; it tells none of them."""
+    """The same for files that accept the same tokens, whatever their order and comments; it tells
+    none of them.
+    """
     return digest_of("".join(sorted(map(line_of, tokens)))).hex()[:_DIGITS]
 
 
@@ -105,7 +114,9 @@ def _token(words: list[str], number: int) -> Token:
     facts = _facts(words[3:], number)
     name = facts.get("name") or digest[:SHORT].lower()
     made_ms, expires_ms = (_read_time(facts.get(key, ""), number) for key in ("made", "expires"))
-    return Token(Caller(user=user, role=role, token=name), bytes.fromhex(digest), made_ms, expires_ms)
+    return Token(
+        Caller(user=user, role=role, token=name), bytes.fromhex(digest), made_ms, expires_ms
+    )
 
 
 def _facts(words: list[str], number: int) -> dict[str, str]:
@@ -113,7 +124,9 @@ def _facts(words: list[str], number: int) -> dict[str, str]:
     facts = dict(word.partition("=")[::2] for word in words)
     unknown = [key for key in facts if key not in _FACTS]
     if unknown:
-        raise BadTokenFile(f"line {number}: {unknown[0][:40]!r} is not one of {', '.join(_FACTS)}, each with =VALUE")
+        raise BadTokenFile(
+            f"line {number}: {unknown[0][:40]!r} is not one of {', '.join(_FACTS)}, each with =VALUE"
+        )
     if not is_user_name(facts.get("name", "a")):
         raise BadTokenFile(f"line {number}: {facts['name'][:40]!r} is not a token name")
     return facts
@@ -126,7 +139,9 @@ def _read_time(text: str, number: int) -> int:
     try:
         at = datetime.fromisoformat(text)
     except ValueError:
-        raise BadTokenFile(f"line {number}: {text[:40]!r} is not a time such as 2030-01-31T00:00:00Z") from None
+        raise BadTokenFile(
+            f"line {number}: {text[:40]!r} is not a time such as 2030-01-31T00:00:00Z"
+        ) from None
     return int(at.replace(tzinfo=at.tzinfo or UTC).timestamp() * 1000)
 
 

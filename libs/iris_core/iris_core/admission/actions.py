@@ -1,8 +1,9 @@
-"""What is done to workers, users and deployments: one struct for each action of `AdminCommand` and `DeployCommand`.
+"""What is done to workers, users and deployments: one struct for each action of `AdminCommand` and
+`DeployCommand`.
 
-An action's name is its word on the wire; its fields are its arguments, with their limits. The gateway reads a body into
-it and documents it; the state service reads the command into it, and has one function for each. Source:
-docs/adr/0067-one-struct-for-each-action.md.
+An action's name is its word on the wire; its fields are its arguments, with their limits. The
+gateway reads a body into it and documents it; the state service reads the command into it, and has
+one function for each. Source: docs/adr/0067-one-struct-for-each-action.md.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ from iris_core.spec.serving import DeploymentSpec
 from iris_core.states import PriorityBand
 from iris_core.units import counted
 
-ReasonText = Annotated[str, Meta(max_length=SENTENCE, description="Why; shown with it, and in the audit.")]
+ReasonText = Annotated[
+    str, Meta(max_length=SENTENCE, description="Why; shown with it, and in the audit.")
+]
 
 
 class Action(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -58,7 +61,9 @@ _LARGEST = 2**53
 
 
 def _amount(limit: UserLimit) -> Any:
-    return Annotated[int, Meta(ge=0, le=_LARGEST, description=limit.about), between(0, _LARGEST, limit.unit)]
+    return Annotated[
+        int, Meta(ge=0, le=_LARGEST, description=limit.about), between(0, _LARGEST, limit.unit)
+    ]
 
 
 SetQuota = cast(
@@ -70,7 +75,10 @@ SetQuota = cast(
             ("max_band", Annotated[int, Meta(ge=1, le=len(PriorityBand))], 1),
         ],
         bases=(Action,),
-        namespace={"__doc__": "Set the limits of a user, as in `Quota`; 0 is unlimited.", "action": "set_quota"},
+        namespace={
+            "__doc__": "Set the limits of a user, as in `Quota`; 0 is unlimited.",
+            "action": "set_quota",
+        },
         frozen=True,
     ),
 )
@@ -96,7 +104,9 @@ class CreateDeployment(DeploymentAction, frozen=True, kw_only=True):
 
 
 class UpdateDeployment(DeploymentAction, frozen=True, kw_only=True):
-    """``patch``: a JSON merge patch (RFC 7396) of its specification; without one ``spec`` replaces that."""
+    """``patch``: a JSON merge patch (RFC 7396) of its specification; without one ``spec`` replaces
+    that.
+    """
 
     action = "update"
     spec: DeploymentSpec | None = None
@@ -138,7 +148,9 @@ class DeleteDeployment(DeploymentAction, frozen=True, kw_only=True):
     when_ended = True
 
 
-ADMIN_ACTIONS: dict[str, type[Action]] = {kind.action: kind for kind in (*WorkerAction.__subclasses__(), SetQuota)}
+ADMIN_ACTIONS: dict[str, type[Action]] = {
+    kind.action: kind for kind in (*WorkerAction.__subclasses__(), SetQuota)
+}
 DEPLOYMENT_ACTIONS: dict[str, type[DeploymentAction]] = {
     kind.action: kind for kind in DeploymentAction.__subclasses__()
 }

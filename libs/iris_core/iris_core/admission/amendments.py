@@ -1,8 +1,9 @@
-"""What of a submitted job can be changed: some fields of its specification, by a JSON merge patch (RFC 7396). Pure.
+"""What of a submitted job can be changed: some fields of its specification, by a JSON merge patch
+(RFC 7396). Pure.
 
-Command, resources and replicas of what was admitted never change: tasks that run would differ from those that follow,
-and quotas were checked for them. Out of scope: who may change a job, and what follows from it (`iris_state`). Source:
-docs/adr/0084-a-job-is-changed-in-place.md.
+Command, resources and replicas of what was admitted never change: tasks that run would differ from
+those that follow, and quotas were checked for them. Out of scope: who may change a job, and what
+follows from it (`iris_state`). Source: docs/adr/0084-a-job-is-changed-in-place.md.
 """
 
 from __future__ import annotations
@@ -47,7 +48,8 @@ def _shown(value: object) -> str:
 def patched_job(spec: JobSpec, patch: bytes) -> JobSpec:
     """The specification with a merge patch applied, in which null stands for the default.
 
-    Raises Refused when the patch is none, Invalid for other fields and for mistakes that were not there before.
+    Raises Refused when the patch is none, Invalid for other fields and for mistakes that were not
+    there before.
     """
     try:
         wanted: dict[str, Any] = codec.from_json(patch, dict[str, Any])

@@ -1,7 +1,9 @@
-"""Which names and links an archive may hold, whoever made it: nothing in it leads out of its directory. Pure.
+"""Which names and links an archive may hold, whoever made it: nothing in it leads out of its
+directory. Pure.
 
-A path is made of plain names. A link leads up only by its first steps and then down, so that it stays inside whatever
-it passes through, as long as nothing is unpacked through a link. Source: docs/design/reliability.md#security.
+A path is made of plain names. A link leads up only by its first steps and then down, so that it
+stays inside whatever it passes through, as long as nothing is unpacked through a link. Source:
+    docs/design/reliability.md#security.
 """
 
 from __future__ import annotations
@@ -17,7 +19,9 @@ class InvalidArchive(Exception):
 
 
 def names(text: str) -> tuple[str, ...]:
-    """The components of a relative path; ``.`` and repeated slashes are skipped. Raises InvalidArchive."""
+    """The components of a relative path; ``.`` and repeated slashes are skipped. Raises
+    InvalidArchive.
+    """
     if text.startswith("/"):
         raise InvalidArchive(f"{text[:200]!r} is an absolute path")
     if len(text) > MAX_PATH:
@@ -45,4 +49,6 @@ def leads_out(path: tuple[str, ...], target: str) -> bool:
 def check_link(path: tuple[str, ...], target: str) -> None:
     """Refuse a symbolic link that may lead out. Raises InvalidArchive."""
     if leads_out(path, target):
-        raise InvalidArchive(f"{'/'.join(path)[:200]!r} is a link out of its directory, to {target[:200]!r}")
+        raise InvalidArchive(
+            f"{'/'.join(path)[:200]!r} is a link out of its directory, to {target[:200]!r}"
+        )

@@ -1,4 +1,5 @@
-"""Reads an archive for `tarfile` in bounded memory: headers may claim gigabytes, and follow one another. Pure.
+"""Reads an archive for `tarfile` in bounded memory: headers may claim gigabytes, and follow one
+another. Pure.
 
 Source: docs/design/reliability.md#security. Out of scope: names and links (archive_paths).
 """
@@ -12,7 +13,9 @@ from iris_core.admission.archive_paths import InvalidArchive
 
 _PIECE = 1 << 20
 _HEADERS, _HEADERS_EACH = 1 << 20, 4096
-"""The bytes of headers that an archive may have, and how many more for each entry: `tarfile` keeps them."""
+"""The bytes of headers that an archive may have, and how many more for each entry: `tarfile` keeps
+them.
+"""
 
 
 class ByteSource(Protocol):

@@ -11,9 +11,19 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 import msgspec
 
 _PLACE = " - at `"
-_LENGTH = re.compile(r"Expected `(?P<wanted>str|array|object)` of length (?P<bound>[<>]=) (?P<length>\d+)\Z")
-_EXPECTED = re.compile(r"Expected `(?P<wanted>[^`]*)`(?P<bound> [<>]=? \S+)?(?:, got `(?P<got>[^`]*)`)?\Z")
-WORDS = {"str": "a string", "int": "a whole number", "float": "a number", "bool": "true or false", "null": "null"}
+_LENGTH = re.compile(
+    r"Expected `(?P<wanted>str|array|object)` of length (?P<bound>[<>]=) (?P<length>\d+)\Z"
+)
+_EXPECTED = re.compile(
+    r"Expected `(?P<wanted>[^`]*)`(?P<bound> [<>]=? \S+)?(?:, got `(?P<got>[^`]*)`)?\Z"
+)
+WORDS = {
+    "str": "a string",
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "null": "null",
+}
 WORDS |= {"array": "a list", "object": "an object"}
 _PARTS = {"str": "characters", "array": "items", "object": "members"}
 
@@ -25,11 +35,17 @@ def place_of(message: str) -> str:
 
 
 def choices_hint(kind: Any, place: str = "") -> str:
-    """``one of: hosts, none``: what an enumeration may be, at a path of `place_of` in a type; empty without one."""
+    """``one of: hosts, none``: what an enumeration may be, at a path of `place_of` in a type; empty
+    without one.
+    """
     members = list(_members(kind))
     for name in filter(None, place.split("/")):
-        found = (field for one in members if is_struct(one) for field in msgspec.structs.fields(one))
-        members = [one for field in found if field.encode_name == name for one in _members(field.type)]
+        found = (
+            field for one in members if is_struct(one) for field in msgspec.structs.fields(one)
+        )
+        members = [
+            one for field in found if field.encode_name == name for one in _members(field.type)
+        ]
     choices = [choice for one in members for choice in _choices(one)]
     return f"one of: {', '.join(choices)}" if choices else ""
 
@@ -55,7 +71,11 @@ def _members(kind: Any) -> Iterator[Any]:
 def _choices(kind: Any) -> list[str]:
     if get_origin(kind) is Literal:
         return [str(value) for value in get_args(kind)]
-    return [str(one.value) for one in kind] if isinstance(kind, type) and issubclass(kind, Enum) else []
+    return (
+        [str(one.value) for one in kind]
+        if isinstance(kind, type) and issubclass(kind, Enum)
+        else []
+    )
 
 
 def is_struct(kind: Any) -> bool:
@@ -66,10 +86,16 @@ def in_words(message: str) -> str:
     """``must be a whole number, not a string``, ``must be a number > 0``."""
     text = message.partition(_PLACE)[0]
     if match := _EXPECTED.match(text):
-        wanted = " or ".join(WORDS.get(word.strip(), word.strip()) for word in match["wanted"].split("|"))
+        wanted = " or ".join(
+            WORDS.get(word.strip(), word.strip()) for word in match["wanted"].split("|")
+        )
         got = match["got"] and f", not {WORDS.get(match['got'], match['got'])}"
         return f"must be {wanted}{match['bound'] or ''}{got or ''}"
     if match := _LENGTH.match(text):
         bound, parts = "at most" if match["bound"] == "<=" else "at least", _PARTS[match["wanted"]]
         return f"must be {WORDS[match['wanted']]} of {bound} {match['length']} {parts}"
-    return text.replace("Invalid enum value", "cannot be") if "enum" in text else text[:1].lower() + text[1:]
+    return (
+        text.replace("Invalid enum value", "cannot be")
+        if "enum" in text
+        else text[:1].lower() + text[1:]
+    )

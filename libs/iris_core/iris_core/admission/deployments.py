@@ -32,12 +32,21 @@ def validate_deployment(spec: DeploymentSpec) -> list[Mistake]:
     size = len(codec.to_json(spec))
     if size > SPEC_BYTES:
         message = f"the deployment is {size} bytes long; the limit is {SPEC_BYTES}"
-        return [Mistake(pointer="", code="too_large", message=message, hint="put what is large into the bundle")]
+        return [
+            Mistake(
+                pointer="",
+                code="too_large",
+                message=message,
+                hint="put what is large into the bundle",
+            )
+        ]
     return list(islice(_mistakes(spec), MISTAKES))
 
 
 def patched(spec: DeploymentSpec, patch: bytes) -> DeploymentSpec:
-    """The specification with a merge patch applied. Raises Refused when the result is not a specification."""
+    """The specification with a merge patch applied. Raises Refused when the result is not a
+    specification.
+    """
     try:
         wanted = merged(codec.to_builtins(spec), codec.from_json(patch, dict[str, Any]))
         return codec.from_builtins(wanted, DeploymentSpec)
@@ -51,7 +60,12 @@ def _mistakes(spec: DeploymentSpec) -> Mistakes:
     yield from _probe(spec.template.probe, spec.template.ports)
     if spec.port not in spec.template.ports:
         message = f"{spec.port[:80]!r} is not a port of the template"
-        yield Mistake(pointer="/port", code="unknown_port", message=message, hint=", ".join(spec.template.ports))
+        yield Mistake(
+            pointer="/port",
+            code="unknown_port",
+            message=message,
+            hint=", ".join(spec.template.ports),
+        )
     yield from _update(spec)
     yield from _scaling(spec)
 
@@ -62,7 +76,12 @@ def _template(spec: DeploymentSpec) -> Mistakes:
         if mistake.pointer in ("/name", "/probe"):
             continue
         at = "" if mistake.pointer.startswith("/user") else "/template"
-        yield Mistake(pointer=f"{at}{mistake.pointer}", code=mistake.code, message=mistake.message, hint=mistake.hint)
+        yield Mistake(
+            pointer=f"{at}{mistake.pointer}",
+            code=mistake.code,
+            message=mistake.message,
+            hint=mistake.hint,
+        )
 
 
 def _probe(probe: Probe, ports: tuple[str, ...]) -> Mistakes:
@@ -71,11 +90,16 @@ def _probe(probe: Probe, ports: tuple[str, ...]) -> Mistakes:
         yield Mistake(pointer=f"{at}/command", code="empty", message="the probe has no command")
     if probe.kind != "command" and probe.port not in ports:
         message = f"{probe.port[:80]!r} is not a port of the template"
-        yield Mistake(pointer=f"{at}/port", code="unknown_port", message=message, hint=", ".join(ports))
+        yield Mistake(
+            pointer=f"{at}/port", code="unknown_port", message=message, hint=", ".join(ports)
+        )
     for name, path in (("path", probe.path), ("ready_path", probe.ready_path or "/")):
         if probe.kind == "http" and not _PATH.match(path):
             yield Mistake(
-                pointer=f"{at}/{name}", code="bad_path", message=f"{path[:80]!r} is not a path", hint="/healthz"
+                pointer=f"{at}/{name}",
+                code="bad_path",
+                message=f"{path[:80]!r} is not a path",
+                hint="/healthz",
             )
 
 
@@ -83,13 +107,17 @@ def _update(spec: DeploymentSpec) -> Mistakes:
     update, at = spec.update, "/update"
     if all(value in (0, "0%") for value in (update.max_surge, update.max_unavailable)):
         message = "with a surge of 0 and 0 unavailable routes no update can move"
-        yield Mistake(pointer=f"{at}/max_surge", code="no_room", message=message, hint="max_surge 1")
+        yield Mistake(
+            pointer=f"{at}/max_surge", code="no_room", message=message, hint="max_surge 1"
+        )
     least = spec.template.probe.start_timeout_s + update.min_ready_s
     if update.progress_deadline_s <= least:
         message = f"a route may take {show_duration(least)} to become available, and the update fails after"
         message = f"{message} {show_duration(update.progress_deadline_s)} without progress"
         hint = "a longer deadline, or a shorter start timeout of the probe"
-        yield Mistake(pointer=f"{at}/progress_deadline_s", code="too_short", message=message, hint=hint)
+        yield Mistake(
+            pointer=f"{at}/progress_deadline_s", code="too_short", message=message, hint=hint
+        )
 
 
 def _scaling(spec: DeploymentSpec) -> Mistakes:
@@ -110,12 +138,18 @@ def _scaling_times(scaling: ScalingPolicy, at: str) -> Mistakes:
 
     A new leader holds for one window, and so forgets no step.
     """
-    for short, long in (("cooldown_s", "window_s"), ("panic_window_s", "window_s"), ("window_s", "stabilization_s")):
+    for short, long in (
+        ("cooldown_s", "window_s"),
+        ("panic_window_s", "window_s"),
+        ("window_s", "stabilization_s"),
+    ):
         yield from _ordered(scaling, at, short, long)
 
 
 def _ordered(scaling: ScalingPolicy, at: str, short: str, long: str) -> Mistakes:
-    """A mistake when one time is longer than another; of two that differ it is that which has not its default."""
+    """A mistake when one time is longer than another; of two that differ it is that which has not
+    its default.
+    """
     less, more = getattr(scaling, short), getattr(scaling, long)
     brief, lasting = show_duration(less), show_duration(more)
     shorter, longer = (name.removesuffix("_s").replace("_", " ") for name in (short, long))

@@ -1,6 +1,8 @@
-"""Validates a job's specification, in the gateway and again in the state service. It needs no records.
+"""Validates a job's specification, in the gateway and again in the state service. It needs no
+records.
 
-All mistakes are found at once, each with the JSON pointer of its field. The decoder checks shapes and types.
+All mistakes are found at once, each with the JSON pointer of its field. The decoder checks shapes
+and types.
 Source: docs/design/semantics.md#jobs, docs/design/semantics.md#coscheduling,
 docs/design/semantics.md#constraints-and-resources.
 """
@@ -53,7 +55,9 @@ MAX_VARIANTS = 8
 
 
 def validate_spec(spec: JobSpec) -> list[Mistake]:
-    """The mistakes in a job's specification by its fields, at most `MISTAKES`; empty when the job is valid."""
+    """The mistakes in a job's specification by its fields, at most `MISTAKES`; empty when the job
+    is valid.
+    """
     return list(_size(spec)) or sorted(islice(_mistakes(spec), MISTAKES), key=_place)
 
 
@@ -62,13 +66,15 @@ def _place(mistake: Mistake) -> int:
 
 
 def _mistakes(spec: JobSpec) -> Iterator[Mistake]:
-    """The mistakes in single fields, and those that the rules find which read a field that was given; defaults are
-    valid.
+    """The mistakes in single fields, and those that the rules find which read a field that was
+    given; defaults are valid.
     """
     yield from field_rules.mistakes(spec)
     given = {"name", "command"}
     values = zip(_FIELDS, astuple(spec), _DEFAULTS, strict=True)
-    given |= {field for field, value, default in values if value is not default and value != default}
+    given |= {
+        field for field, value, default in values if value is not default and value != default
+    }
     for reads, rule in _reads_of_rules():
         if not reads.isdisjoint(given):
             yield from rule(spec)
@@ -86,14 +92,18 @@ def _size(spec: JobSpec) -> Iterator[Mistake]:
     size = len(codec.to_json(spec))
     if size > SPEC_BYTES:
         message = f"the job is {size} bytes long; the limit is {SPEC_BYTES}"
-        yield Mistake(pointer="", code="too_large", message=message, hint="put what is large into the bundle")
+        yield Mistake(
+            pointer="", code="too_large", message=message, hint="put what is large into the bundle"
+        )
 
 
 def _name(spec: JobSpec) -> Iterator[Mistake]:
     try:
         JobName.job(spec.name)
     except Refused as refused:
-        yield Mistake(pointer="/name", code="bad_name", message=refused.detail, hint="/train or /train/eval-1")
+        yield Mistake(
+            pointer="/name", code="bad_name", message=refused.detail, hint="/train or /train/eval-1"
+        )
 
 
 def command_bytes(command: Sequence[str]) -> int:
@@ -103,11 +113,15 @@ def command_bytes(command: Sequence[str]) -> int:
 
 def _command(spec: JobSpec) -> Iterator[Mistake]:
     if not spec.command or not spec.command[0]:
-        yield Mistake(pointer="/command", code="empty", message="command is empty", hint='["python", "a.py"]')
+        yield Mistake(
+            pointer="/command", code="empty", message="command is empty", hint='["python", "a.py"]'
+        )
     size = command_bytes(spec.command)
     if size > MAX_COMMAND_BYTES:
         message = f"the command is {size} bytes long; the limit is {MAX_COMMAND_BYTES}"
-        yield Mistake(pointer="/command", code="too_long", message=message, hint="put it into the bundle")
+        yield Mistake(
+            pointer="/command", code="too_long", message=message, hint="put it into the bundle"
+        )
 
 
 def _env(spec: JobSpec) -> Iterator[Mistake]:
@@ -120,7 +134,9 @@ def _env(spec: JobSpec) -> Iterator[Mistake]:
     size = sum(len(key.encode()) + len(value.encode()) + 2 for key, value in spec.env.items())
     if size > MAX_ENV_BYTES:
         message = f"the environment is {size} bytes long; the limit is {MAX_ENV_BYTES}"
-        yield Mistake(pointer="/env", code="too_long", message=message, hint="put it into the bundle")
+        yield Mistake(
+            pointer="/env", code="too_long", message=message, hint="put it into the bundle"
+        )
 
 
 def _resources(spec: JobSpec) -> Iterator[Mistake]:
@@ -129,7 +145,10 @@ def _resources(spec: JobSpec) -> Iterator[Mistake]:
         limit = CPU.unit.show(ask.cpu_limit_millis)
         message = f"the limit of {limit} cores is below the request"
         yield Mistake(
-            pointer="/resources/cpu_limit_millis", code="out_of_range", message=message, hint=f"request {limit} too"
+            pointer="/resources/cpu_limit_millis",
+            code="out_of_range",
+            message=message,
+            hint=f"request {limit} too",
         )
     if ask.device is None:
         return
@@ -137,12 +156,22 @@ def _resources(spec: JobSpec) -> Iterator[Mistake]:
     wrong = next((one for one in variants if not _VARIANT.match(one)), None)
     if wrong is not None:
         message = f"{wrong[:80]!r} is not a variant"
-        yield Mistake(pointer="/resources/device/variant", code="bad_variant", message=message, hint="H100, or auto")
+        yield Mistake(
+            pointer="/resources/device/variant",
+            code="bad_variant",
+            message=message,
+            hint="H100, or auto",
+        )
     elif not 0 < len(set(variants)) == len(variants) <= MAX_VARIANTS or (
         ask.device.has_alternatives and AUTO in variants
     ):
         message = f"alternatives are 1 to {MAX_VARIANTS} different variants, none of them {AUTO}"
-        yield Mistake(pointer="/resources/device/variant", code="bad_alternatives", message=message, hint="H100, A100")
+        yield Mistake(
+            pointer="/resources/device/variant",
+            code="bad_alternatives",
+            message=message,
+            hint="H100, A100",
+        )
     else:
         yield from topology.validate_device(ask.device)
 
@@ -151,7 +180,12 @@ def _on_exit(spec: JobSpec) -> Iterator[Mistake]:
     for number, rule in enumerate(spec.on_exit[: exit_rules.MAX_RULES]):
         for message in exit_rules.mistakes(rule):
             pointer = pointer_to("on_exit", number, "codes")
-            yield Mistake(pointer=pointer, code="bad_code", message=message, hint="for example 75, 64-78 or SIGBUS")
+            yield Mistake(
+                pointer=pointer,
+                code="bad_code",
+                message=message,
+                hint="for example 75, 64-78 or SIGBUS",
+            )
 
 
 def _indexes(spec: JobSpec) -> Iterator[Mistake]:
@@ -159,23 +193,31 @@ def _indexes(spec: JobSpec) -> Iterator[Mistake]:
         return
     if spec.is_gang:
         message = "the tasks of a gang are placed together: it has all of its indexes"
-        yield Mistake(pointer="/indexes", code="unexpected", message=message, hint="leave indexes out")
+        yield Mistake(
+            pointer="/indexes", code="unexpected", message=message, hint="leave indexes out"
+        )
         return
     try:
         found = IndexSet.parse(spec.indexes)
     except ValueError as error:
-        yield Mistake(pointer="/indexes", code="bad_indexes", message=str(error), hint="1,3,5 or 0-15:4,20")
+        yield Mistake(
+            pointer="/indexes", code="bad_indexes", message=str(error), hint="1,3,5 or 0-15:4,20"
+        )
         return
     if not found.is_within(spec.replicas):
         message = f"index {found[len(found) - 1]} is not below the {spec.replicas} replicas of the whole job"
-        yield Mistake(pointer="/indexes", code="out_of_range", message=message, hint="more replicas")
+        yield Mistake(
+            pointer="/indexes", code="out_of_range", message=message, hint="more replicas"
+        )
 
 
 def _together(spec: JobSpec) -> Iterator[Mistake]:
     for field in ("array", "each_line", "max_parallel") if spec.is_gang else ():
         if getattr(spec, field):
             message = f"the tasks of a gang run together, so it has no {field}"
-            yield Mistake(pointer=f"/{field}", code="unexpected", message=message, hint=f"leave {field} out")
+            yield Mistake(
+                pointer=f"/{field}", code="unexpected", message=message, hint=f"leave {field} out"
+            )
 
 
 def _array(spec: JobSpec) -> Iterator[Mistake]:
@@ -188,7 +230,9 @@ def _array(spec: JobSpec) -> Iterator[Mistake]:
         return
     if len(found) != spec.replicas:
         message = f"an array of {counted(len(found), 'value')} for {counted(spec.replicas, 'task')}"
-        yield Mistake(pointer="/replicas", code="wrong_size", message=message, hint=f"replicas {len(found)}")
+        yield Mistake(
+            pointer="/replicas", code="wrong_size", message=message, hint=f"replicas {len(found)}"
+        )
 
 
 def _each_line(spec: JobSpec) -> Iterator[Mistake]:
@@ -196,10 +240,17 @@ def _each_line(spec: JobSpec) -> Iterator[Mistake]:
         return
     if spec.array:
         message = "a task has one value, of the array or of the file"
-        yield Mistake(pointer="/each_line", code="unexpected", message=message, hint="leave array out")
+        yield Mistake(
+            pointer="/each_line", code="unexpected", message=message, hint="leave array out"
+        )
     if spec.bundle is None:
         message = f"there is no bundle that holds {spec.each_line[:80]}"
-        yield Mistake(pointer="/each_line", code="no_bundle", message=message, hint="store the file in a bundle")
+        yield Mistake(
+            pointer="/each_line",
+            code="no_bundle",
+            message=message,
+            hint="store the file in a bundle",
+        )
     yield from _plain_path("/each_line", spec.each_line, "a file of the bundle", "params.txt")
 
 
@@ -217,7 +268,12 @@ def _calls(spec: JobSpec) -> Iterator[Mistake]:
         yield Mistake(pointer="/calls/firsts", code="bad_indexes", message=message)
     if calls.reuse > 1 and spec.environment is not None and spec.environment.image:
         message = "calls in containers have a process each"
-        yield Mistake(pointer="/calls/reuse", code="unexpected", message=message, hint="leave reuse or the image out")
+        yield Mistake(
+            pointer="/calls/reuse",
+            code="unexpected",
+            message=message,
+            hint="leave reuse or the image out",
+        )
     if calls.idle_s is not None:
         yield from _open(spec)
 
@@ -231,14 +287,24 @@ def _is_small_file(segment: str) -> bool:
 
 def _open(spec: JobSpec) -> Iterator[Mistake]:
     """An open job: what refers to a fixed number of tasks cannot be beside further calls."""
-    fixed = [name for name in ("indexes", "array", "each_line", "coscheduling") if getattr(spec, name)]
+    fixed = [
+        name for name in ("indexes", "array", "each_line", "coscheduling") if getattr(spec, name)
+    ]
     fixed += ["after"] if any(one.each for one in spec.after) else []
     for name in fixed:
         message = "an open job has no fixed number of tasks, to which this refers"
-        yield Mistake(pointer=f"/{name}", code="unexpected", message=message, hint=f"leave {name} out")
+        yield Mistake(
+            pointer=f"/{name}", code="unexpected", message=message, hint=f"leave {name} out"
+        )
     calls = spec.calls
-    if calls is not None and calls.chunksize > 0 and -(-calls.count // calls.chunksize) != spec.replicas:
-        message = f"{spec.replicas} tasks of {calls.chunksize} calls do not make {calls.count} calls"
+    if (
+        calls is not None
+        and calls.chunksize > 0
+        and -(-calls.count // calls.chunksize) != spec.replicas
+    ):
+        message = (
+            f"{spec.replicas} tasks of {calls.chunksize} calls do not make {calls.count} calls"
+        )
         yield Mistake(pointer="/calls/count", code="out_of_range", message=message)
 
 
@@ -246,7 +312,11 @@ def _ports(spec: JobSpec) -> Iterator[Mistake]:
     seen: set[str] = set()
     for number, port in enumerate(spec.ports[:MAX_PORTS]):
         if port.upper() in seen:
-            yield Mistake(pointer=pointer_to("ports", number), code="duplicate", message=f"{port!r} appears twice")
+            yield Mistake(
+                pointer=pointer_to("ports", number),
+                code="duplicate",
+                message=f"{port!r} appears twice",
+            )
         seen.add(port.upper())
 
 
@@ -262,16 +332,28 @@ def _environment(spec: JobSpec) -> Iterator[Mistake]:
         return
     if wanted.packages and spec.bundle is None:
         message = f"there is no bundle that holds {wanted.packages}"
-        yield Mistake(pointer="/environment/packages", code="no_bundle", message=message, hint="send a --workdir")
+        yield Mistake(
+            pointer="/environment/packages",
+            code="no_bundle",
+            message=message,
+            hint="send a --workdir",
+        )
     if (size := len(wanted.setup.encode())) > MAX_COMMAND_BYTES:
         message = f"the command is {size} bytes long; the limit is {MAX_COMMAND_BYTES}"
-        yield Mistake(pointer="/environment/setup", code="too_long", message=message, hint="put it into the bundle")
+        yield Mistake(
+            pointer="/environment/setup",
+            code="too_long",
+            message=message,
+            hint="put it into the bundle",
+        )
     if wanted.image:
         yield from _image(spec, wanted)
 
 
 def _image(spec: JobSpec, wanted: Environment) -> Iterator[Mistake]:
-    """Runtimes read the variables of a container from the lines of a file, each of which they limit to 64 KiB."""
+    """Runtimes read the variables of a container from the lines of a file, each of which they limit
+    to 64 KiB.
+    """
     for name in ("packages", "setup", "python"):
         if getattr(wanted, name):
             message = f"an image brings its own packages and takes no {name}"
@@ -279,11 +361,18 @@ def _image(spec: JobSpec, wanted: Environment) -> Iterator[Mistake]:
     for key, value in spec.env.items():
         if "\n" in value or "\r" in value or len(value.encode()) > _ENV_LINE:
             message = f"the value of {key[:80]} is not one line of at most {_ENV_LINE} bytes, as an image needs it"
-            yield Mistake(pointer=pointer_to("env", key), code="not_a_line", message=message, hint="put it into a file")
+            yield Mistake(
+                pointer=pointer_to("env", key),
+                code="not_a_line",
+                message=message,
+                hint="put it into a file",
+            )
 
 
 def _backoff(spec: JobSpec) -> Iterator[Mistake]:
-    """The default longest pause is no limit below the first one, so that --backoff alone may be longer."""
+    """The default longest pause is no limit below the first one, so that --backoff alone may be
+    longer.
+    """
     if spec.backoff_s is not None and DEFAULT_MAX_BACKOFF_S != spec.max_backoff_s < spec.backoff_s:
         longest, first = show_duration(spec.max_backoff_s), show_duration(spec.backoff_s)
         message = f"the longest pause, {longest}, is shorter than the first one, {first}"
@@ -293,21 +382,34 @@ def _backoff(spec: JobSpec) -> Iterator[Mistake]:
 
 def _output(spec: JobSpec) -> Iterator[Mistake]:
     if spec.output:
-        yield from _plain_path("/output", spec.output, "a directory below the task's own", "out, or results/final")
+        yield from _plain_path(
+            "/output", spec.output, "a directory below the task's own", "out, or results/final"
+        )
 
 
 def _preload(spec: JobSpec) -> Iterator[Mistake]:
     for number, name in enumerate(spec.preload[:MAX_PRELOAD]):
         parts = name.split(".")
-        if not all(part.isidentifier() for part in parts) or "__main__" in parts or len(name) > _MODULE:
+        if (
+            not all(part.isidentifier() for part in parts)
+            or "__main__" in parts
+            or len(name) > _MODULE
+        ):
             message = f"{name[:80]!r} is not the name of a Python module that can be imported"
-            yield Mistake(pointer=pointer_to("preload", number), code="bad_module", message=message, hint="torch")
+            yield Mistake(
+                pointer=pointer_to("preload", number),
+                code="bad_module",
+                message=message,
+                hint="torch",
+            )
     if spec.preload and spec.environment is not None and spec.environment.image:
         message = "modules are preloaded on the host, so the job takes no image"
         yield Mistake(pointer="/preload", code="unexpected", message=message)
     if spec.preload and spec.calls is None and not is_cloneable(spec.command):
         message = "only `python FILE` and `python -m MODULE` have modules preloaded"
-        yield Mistake(pointer="/preload", code="not_a_script", message=message, hint="python train.py")
+        yield Mistake(
+            pointer="/preload", code="not_a_script", message=message, hint="python train.py"
+        )
 
 
 def _terminal(spec: JobSpec) -> Iterator[Mistake]:
@@ -326,11 +428,15 @@ def _terminal(spec: JobSpec) -> Iterator[Mistake]:
     }
     for field in (name for name, value in others.items() if value):
         message = f"a task with a terminal has no {field}: it ends with its terminal"
-        yield Mistake(pointer=f"/{field}", code="unexpected", message=message, hint=f"leave {field} out")
+        yield Mistake(
+            pointer=f"/{field}", code="unexpected", message=message, hint=f"leave {field} out"
+        )
 
 
 def is_cloneable(command: Sequence[str]) -> bool:
-    """Whether a command is ``python FILE ...`` or ``python -m MODULE ...``, without other options of Python."""
+    """Whether a command is ``python FILE ...`` or ``python -m MODULE ...``, without other options
+    of Python.
+    """
     if len(command) < 2 or not _INTERPRETER.match(command[0].rpartition("/")[2]):
         return False
     return not command[1].startswith("-") or (command[1] == "-m" and len(command) > 2)
@@ -352,7 +458,9 @@ def _gates(spec: JobSpec) -> Iterator[Mistake]:
         if wanted.each and spec.is_gang:
             message = "the tasks of a gang start together: they do not wait one by one"
             pointer = pointer_to("after", place, "each")
-            yield Mistake(pointer=pointer, code="unexpected", message=message, hint="leave each out")
+            yield Mistake(
+                pointer=pointer, code="unexpected", message=message, hint="leave each out"
+            )
     if spec.not_before:
         try:
             parse_moment(spec.not_before, 0)
@@ -408,8 +516,8 @@ _READ: set[str] = set()
 
 @cache
 def _reads_of_rules() -> tuple[tuple[frozenset[str], SpecRule], ...]:
-    """Each rule, and the fields that it reads of defaults. Where these have their defaults it goes the same way, and
-    finds nothing.
+    """Each rule, and the fields that it reads of defaults. Where these have their defaults it goes
+    the same way, and finds nothing.
     """
     plain, found = _Read(name="/x", command=("true",)), []
     for rule in _RULES:

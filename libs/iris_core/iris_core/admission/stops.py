@@ -24,7 +24,9 @@ def mistakes(spec: JobSpec) -> Iterator[Mistake]:
         yield from _before(spec, spec.notice.before_s)
     if spec.on_timeout != "kill" and spec.timeout_s is None:
         message = "on_timeout is what becomes of a task at its time limit, and this job has none"
-        yield Mistake(pointer="/on_timeout", code="unexpected", message=message, hint="specify timeout_s too")
+        yield Mistake(
+            pointer="/on_timeout", code="unexpected", message=message, hint="specify timeout_s too"
+        )
 
 
 def _signal(pointer: str, name: str, hint: str) -> Iterator[Mistake]:
@@ -34,12 +36,18 @@ def _signal(pointer: str, name: str, hint: str) -> Iterator[Mistake]:
         yield Mistake(pointer=pointer, code="bad_signal", message=str(error), hint=hint)
     else:
         if name.removeprefix("SIG") in _NOT_HANDLED:
-            yield Mistake(pointer=pointer, code="bad_signal", message=f"no task can act on {name}", hint=hint)
+            yield Mistake(
+                pointer=pointer, code="bad_signal", message=f"no task can act on {name}", hint=hint
+            )
 
 
 def _before(spec: JobSpec, before_s: float) -> Iterator[Mistake]:
     if spec.timeout_s is not None and before_s > spec.timeout_s:
         before, timeout = show_duration(before_s), show_duration(spec.timeout_s)
-        message = f"a notice {before} before the time limit does not fit into a timeout of {timeout}"
-        hint = f"a later notice, for example {show_duration(spec.timeout_s / 2)}, or a longer timeout"
+        message = (
+            f"a notice {before} before the time limit does not fit into a timeout of {timeout}"
+        )
+        hint = (
+            f"a later notice, for example {show_duration(spec.timeout_s / 2)}, or a longer timeout"
+        )
         yield Mistake(pointer="/notice/before_s", code="out_of_range", message=message, hint=hint)

@@ -20,13 +20,15 @@ class PlanPreview(ServiceMessage, frozen=True):
     """The dry run's answer.
 
     Attributes:
-        verdict: "now", "after_preemption", "not_now" (would wait) or "never" (no registered worker could ever).
+        verdict: "now", "after_preemption", "not_now" (would wait) or "never" (no registered worker
+            could ever).
         placements: worker id per task index for the tasks that would start.
         victims: task names that would be evicted.
         reason: why it would wait, None when verdict is now.
         ahead: tasks that come before it in the queue.
         variants: the verdict on each of several variants alone.
-        levels: of a gang by levels of the topology, the key of each and over how many domains it would be.
+        levels: of a gang by levels of the topology, the key of each and over how many domains it
+            would be.
     """
 
     verdict: str

@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar, TypeAlias, get_args
 
-from iris_core.admission.actions import ADMIN_ACTIONS, DEPLOYMENT_ACTIONS, Action, DeploymentAction, read_action
+from iris_core.admission.actions import (
+    ADMIN_ACTIONS,
+    DEPLOYMENT_ACTIONS,
+    Action,
+    DeploymentAction,
+    read_action,
+)
 from iris_core.messages.message import AttemptRef, ServiceMessage
 from iris_core.spec.jobs import Dependency, JobSpec
 from iris_core.spec.serving import DeploymentSpec
@@ -50,7 +56,9 @@ class SubmitJob(ServiceMessage, frozen=True):
 
 
 class CancelJob(ServiceMessage, frozen=True):
-    """Kill the whole subtree of ``job`` (a name or an opaque id), or one call of a map (``/sweep/3``, ``j7/3``)."""
+    """Kill the whole subtree of ``job`` (a name or an opaque id), or one call of a map
+    (``/sweep/3``, ``j7/3``).
+    """
 
     does: ClassVar[str] = "cancel jobs"
     job: str
@@ -61,7 +69,9 @@ class CancelJob(ServiceMessage, frozen=True):
 
 
 class AdminCommand(ServiceMessage, frozen=True):
-    """An operator's command on a worker or a user: one of `actions.ADMIN_ACTIONS`, with its arguments."""
+    """An operator's command on a worker or a user: one of `actions.ADMIN_ACTIONS`, with its
+    arguments.
+    """
 
     does: ClassVar[str] = "administer the cluster"
     action: str
@@ -78,10 +88,12 @@ class AdminCommand(ServiceMessage, frozen=True):
 
 
 class RerunJob(ServiceMessage, frozen=True):
-    """Submit the specification of ``job`` again: all its tasks or some of them, under their indexes.
+    """Submit the specification of ``job`` again: all its tasks or some of them, under their
+    indexes.
 
     Attributes:
-        failed_only: only those that did not succeed. tasks: only these, a text as that of an `IndexSet`; empty: all.
+        failed_only: only those that did not succeed. tasks: only these, a text as that of an
+            `IndexSet`; empty: all.
         env: adds to its variables. after: what the new job waits for.
         resources: other amounts for each task, by the fields of `ResourceRequest`.
     """
@@ -113,8 +125,10 @@ class GrowJob(ServiceMessage, frozen=True):
     """Add calls to an open ``job``, or close it; without either its client shows that it is there.
 
     Attributes:
-        offset: after so many calls; another number is refused, unless these calls are there already.
-        segments: files of their arguments. firsts: of each the index of the first task. count: how many calls they are.
+        offset: after so many calls; another number is refused, unless these calls are there
+            already.
+        segments: files of their arguments. firsts: of each the index of the first task. count: how
+            many calls they are.
         close: the job takes no further calls. reason: why, when that is not its client.
     """
 
@@ -135,11 +149,13 @@ class AmendJob(ServiceMessage, frozen=True):
     """Change what ``job`` waits for, or some fields of its specification.
 
     Attributes:
-        hold: keep its pending tasks out of the queue, or no longer; None: as it is. reason: of a hold.
+        hold: keep its pending tasks out of the queue, or no longer; None: as it is. reason: of a
+            hold.
         drop_after: it waits for no other job any more.
         version: the expected version of the job; another one is refused. 0: any.
         stop: with a hold, what runs of it is stopped too and waits with the rest.
-        patch: a JSON merge patch (RFC 7396) of its specification, of the fields in `amendments.AMENDABLE`; empty: none.
+        patch: a JSON merge patch (RFC 7396) of its specification, of the fields in
+            `amendments.AMENDABLE`; empty: none.
     """
 
     does: ClassVar[str] = "change jobs"
@@ -156,7 +172,8 @@ class AmendJob(ServiceMessage, frozen=True):
 
 
 class HoldQueue(ServiceMessage, frozen=True):
-    """Keep the pending tasks of all jobs out of the queue that match every given part, present and future ones.
+    """Keep the pending tasks of all jobs out of the queue that match every given part, present and
+    future ones.
 
     Attributes:
         user, band, label: what matches; empty: any. A label is ``key=value``.
@@ -194,15 +211,28 @@ class DeployCommand(ServiceMessage, frozen=True):
     def asked(self) -> DeploymentAction:
         """The action. Raises Refused."""
         kind = DEPLOYMENT_ACTIONS.get(self.action, DeploymentAction)
-        return read_action(DEPLOYMENT_ACTIONS, self.action, {f: getattr(self, f) for f in kind.__struct_fields__})
+        return read_action(
+            DEPLOYMENT_ACTIONS, self.action, {f: getattr(self, f) for f in kind.__struct_fields__}
+        )
 
 
 UserCommand: TypeAlias = (
-    SubmitJob | CancelJob | AdminCommand | RerunJob | AmendJob | RequeueTasks | GrowJob | HoldQueue | DeployCommand
+    SubmitJob
+    | CancelJob
+    | AdminCommand
+    | RerunJob
+    | AmendJob
+    | RequeueTasks
+    | GrowJob
+    | HoldQueue
+    | DeployCommand
 )
 """A command of a person. ``does``: what, in the words of a refusal."""
 SUBJECT_OF: Mapping[type[UserCommand], str] = {
-    kind: row.pattern for row in SUBJECTS for kind in get_args(UserCommand) if kind.__name__ == row.message
+    kind: row.pattern
+    for row in SUBJECTS
+    for kind in get_args(UserCommand)
+    if kind.__name__ == row.message
 }
 
 
@@ -212,7 +242,8 @@ class Answer(ServiceMessage, frozen=True):
     Attributes:
         status: "ok", "created", "replayed", "accepted", or a `Code` value when refused.
         body: JSON for the caller: the API object, or ``{"detail", "errors"}`` of a refusal.
-        position: journal sequence: a command's effect is stored at or before it, a read is as of it; 0: unknown.
+        position: journal sequence: a command's effect is stored at or before it, a read is as of
+            it; 0: unknown.
     """
 
     status: str
@@ -227,7 +258,8 @@ BEHIND = "behind"
 class Query(ServiceMessage, frozen=True):
     """A read. ``what`` names a view (jobs, job, tasks, task, attempts, tree, queue, workers, ...).
 
-    ``at_least``: the journal sequence that the answer must include; an answer of the leader always does.
+    ``at_least``: the journal sequence that the answer must include; an answer of the leader always
+    does.
     """
 
     what: str

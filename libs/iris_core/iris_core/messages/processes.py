@@ -13,7 +13,8 @@ class MissingReasons(ServiceMessage, frozen=True):
 
 
 class Ping(ServiceMessage, frozen=True):
-    """Sent by the leader: its id, since when it leads, its position, and the id of the last published event.
+    """Sent by the leader: its id, since when it leads, its position, and the id of the last
+    published event.
 
     ``reasons``: of jobs that were asked for, as many as fit.
     """
@@ -30,8 +31,10 @@ class ReplicaInfo(ServiceMessage, frozen=True):
     """What a replica of the state service does.
 
     Attributes:
-        leads: whether it leads. epoch: of the newest leader it knows. sequence: the last commit it has applied.
-        behind: commits of the leader that it has not applied. unpublished: events that their stream has not confirmed.
+        leads: whether it leads. epoch: of the newest leader it knows. sequence: the last commit it
+            has applied.
+        behind: commits of the leader that it has not applied. unpublished: events that their stream
+            has not confirmed.
         stored_bytes: what each store holds, from the leader only.
     """
 
@@ -55,7 +58,8 @@ class ServiceInfo(ServiceMessage, frozen=True):
         started_ms: the wall time of its start.
         configuration: its settings with their origins as TOML, without secrets.
         replica: of the state service only.
-        tokens: of a gateway only: a digest of the tokens it accepts from its token_file, NO_TOKEN_FILE without one.
+        tokens: of a gateway only: a digest of the tokens it accepts from its token_file,
+            NO_TOKEN_FILE without one.
     """
 
     service: str

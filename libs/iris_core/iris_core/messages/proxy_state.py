@@ -9,7 +9,8 @@ class DeploymentLoad(ServiceMessage, frozen=True):
     """The requests to one deployment at one proxy.
 
     Attributes:
-        outstanding: under way or waiting for a route; a websocket is one. arrived: since the report before.
+        outstanding: under way or waiting for a route; a websocket is one. arrived: since the report
+            before.
     """
 
     deployment: str
@@ -18,12 +19,15 @@ class DeploymentLoad(ServiceMessage, frozen=True):
 
 
 class DeploymentRequests(ServiceMessage, frozen=True):
-    """The requests to one deployment that one proxy got since its report before, refused ones included.
+    """The requests to one deployment that one proxy got since its report before, refused ones
+    included.
 
     Attributes:
         routes: how many were sent to each route, by its id; a retry counts again.
-        answered: requests that were answered since then. failed: those answered with a status of 500 or more.
-        latency: how many got the head of their answer within each of `serving.LATENCY_MS`, and how many later.
+        answered: requests that were answered since then. failed: those answered with a status of
+            500 or more.
+        latency: how many got the head of their answer within each of `serving.LATENCY_MS`, and how
+            many later.
     """
 
     deployment: str
@@ -43,7 +47,8 @@ class QueriedLoad(ServiceMessage, frozen=True):
 
 
 class LoadReport(ServiceMessage, frozen=True):
-    """The load of deployments that have a scaling rule, and requests; once a second from each process of a proxy.
+    """The load of deployments that have a scaling rule, and requests; once a second from each
+    process of a proxy.
 
     Attributes:
         proxy: unique per process. leaving: it stops, and what it has reported counts no more.

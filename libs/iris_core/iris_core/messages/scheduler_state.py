@@ -1,4 +1,6 @@
-"""Between the state service and schedulers: the mirror and its changes, and the plans made from it."""
+"""Between the state service and schedulers: the mirror and its changes, and the plans made from
+it.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,8 @@ class JobRow(ServiceMessage, frozen=True):
 
     Attributes:
         spread: see `JobSpec.spread_key`. slices, within: see `Coscheduling`.
-        group_by: of a gang, the key of its innermost level. levels: all of them, empty when that one, required, is all.
+        group_by: of a gang, the key of its innermost level. levels: all of them, empty when that
+            one, required, is all.
         chained: its tasks may wait behind one another, see `is_chainable`.
         protect_ms: its attempts are not preempted before they have run for so long.
     """
@@ -45,7 +48,9 @@ class JobRow(ServiceMessage, frozen=True):
 
     @classmethod
     def of(cls, spec: JobSpec, **others: Any) -> JobRow:
-        """The row of a job with this specification. ``others``: the fields that follow from its place among jobs."""
+        """The row of a job with this specification. ``others``: the fields that follow from its
+        place among jobs.
+        """
         gang = spec.coscheduling
         return cls(
             band=spec.priority_band,
@@ -65,7 +70,9 @@ class JobRow(ServiceMessage, frozen=True):
 
 
 class WorkerRow(ServiceMessage, frozen=True):
-    """One host as the scheduler sees it. ``chains``: attempts may wait for others there. ``reason``: for its state."""
+    """One host as the scheduler sees it. ``chains``: attempts may wait for others there.
+    ``reason``: for its state.
+    """
 
     worker: str
     state: WorkerState
@@ -84,11 +91,11 @@ class Hold(ServiceMessage, frozen=True):
         building: counts in the worker's building window (its task is ASSIGNED or BUILDING).
         stopping: it has been ordered to stop and must not be evicted again.
         since_ms: when it was assigned; a RUNNING one's start.
-        stopping_ms: when it was ordered to stop, or later where its job has a longer grace period than others: then
-            it should have ended as soon as theirs. 0 while it has not been.
+        stopping_ms: when it was ordered to stop, or later where its job has a longer grace period
+            than others: then it should have ended as soon as theirs. 0 while it has not been.
         alone: nothing else may be placed beside it.
-        chain: the attempt that its chain began with, if that is not itself. The open attempts of a chain together hold
-            what one of them needs.
+        chain: the attempt that its chain began with, if that is not itself. The open attempts of a
+            chain together hold what one of them needs.
     """
 
     ref: AttemptRef
@@ -114,7 +121,8 @@ OCCUPIED = ""
 
 
 class Avoid(ServiceMessage, frozen=True):
-    """Do not place this task on this worker before the given time, and prefer other workers for it afterwards.
+    """Do not place this task on this worker before the given time, and prefer other workers for it
+    afterwards.
 
     ``worker`` `OCCUPIED`: on any worker with another attempt.
     """
@@ -134,7 +142,9 @@ class Nomination(ServiceMessage, frozen=True):
 
 
 class Ran(ServiceMessage, frozen=True):
-    """Attempts of a job that have ended after they had started, and how long they had run, together."""
+    """Attempts of a job that have ended after they had started, and how long they had run,
+    together.
+    """
 
     job: int
     attempts: int
@@ -142,17 +152,18 @@ class Ran(ServiceMessage, frozen=True):
 
 
 class Delta(ServiceMessage, frozen=True):
-    """The changes of one commit for the scheduler; it applies to version ``after`` only, the commit before it.
+    """The changes of one commit for the scheduler; it applies to version ``after`` only, the commit
+    before it.
 
-    A commit may wait for the plan of what it makes pending. Then a draft comes first: the changes so far, of version
-    ``after``, and the delta of the commit has the rest.
+    A commit may wait for the plan of what it makes pending. Then a draft comes first: the changes
+    so far, of version ``after``, and the delta of the commit has the rest.
 
     Attributes:
         ran: of jobs whose tasks may wait behind one another.
         drafts: how many drafts came before this one since version ``after``.
 
-    Order of application: jobs, workers, quotas, closed, unqueued, opened (takes its task out of the queue), moved,
-    queued, avoid, nominations, released, gone.
+    Order of application: jobs, workers, quotas, closed, unqueued, opened (takes its task out of the
+    queue), moved, queued, avoid, nominations, released, gone.
     """
 
     version: int
@@ -192,7 +203,8 @@ class FullSnapshot(ServiceMessage, frozen=True):
 
 
 class Placement(ServiceMessage, frozen=True):
-    """Tasks of one job and where each goes: ``workers[i]`` indexes the plan's worker table, for ``indexes[i]``.
+    """Tasks of one job and where each goes: ``workers[i]`` indexes the plan's worker table, for
+    ``indexes[i]``.
 
     The placement of a coscheduled job holds all its tasks and is accepted or refused as a whole.
     """
@@ -203,9 +215,11 @@ class Placement(ServiceMessage, frozen=True):
 
 
 class Extension(ServiceMessage, frozen=True):
-    """Tasks that wait on a worker behind an open attempt of their job, and then run one after the other in its place.
+    """Tasks that wait on a worker behind an open attempt of their job, and then run one after the
+    other in its place.
 
-    ``chain``: the attempt that the chain began with; it may have ended, if one of the chain is open.
+    ``chain``: the attempt that the chain began with; it may have ended, if one of the chain is
+    open.
     """
 
     chain: AttemptRef
@@ -224,10 +238,11 @@ class Eviction(ServiceMessage, frozen=True):
 
 
 class JobReason(ServiceMessage, frozen=True):
-    """Why the pending tasks of a job were not placed; published when it changes, and repeated at intervals.
+    """Why the pending tasks of a job were not placed; published when it changes, and repeated at
+    intervals.
 
-    ``looks``: in how many cycles that was so since it was last published. ``since_ms``: the first of those cycles; 0:
-    now.
+    ``looks``: in how many cycles that was so since it was last published. ``since_ms``: the first
+    of those cycles; 0: now.
     """
 
     job: int
@@ -258,8 +273,8 @@ class Plan(ServiceMessage, frozen=True):
 class PlanTaken(ServiceMessage, frozen=True):
     """The commit that holds the plan is durable.
 
-    Refused tasks are still pending, as of the version given with them. ``traces``: the trace contexts of the jobs with
-    placed tasks; at most 1,000.
+    Refused tasks are still pending, as of the version given with them. ``traces``: the trace
+    contexts of the jobs with placed tasks; at most 1,000.
     """
 
     version: int

@@ -1,4 +1,6 @@
-"""Between the state service and workers: reports of workers, orders to them, and the answers to both."""
+"""Between the state service and workers: reports of workers, orders to them, and the answers to
+both.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +13,11 @@ from iris_core.states import Cause, KernelStatus, NoticeReason
 
 
 class TaskUsage(ServiceMessage, frozen=True):
-    """What the processes of an attempt have used together; without a control group, the first one and its children.
+    """What the processes of an attempt have used together; without a control group, the first one
+    and its children.
 
-    ``memory_limit_bytes``: the memory limit for which the kernel has killed one of them; 0: none was killed.
+    ``memory_limit_bytes``: the memory limit for which the kernel has killed one of them; 0: none
+    was killed.
     """
 
     cpu_ms: int = 0
@@ -41,9 +45,10 @@ class Ended(ServiceMessage, frozen=True):
     """How an attempt's process ended on its worker.
 
     Attributes:
-        cause: exited (a normal exit, any code), infrastructure (it could not be prepared or started, or its end
-            is unknown), missing (the worker has no record of it), cancelled (it was ordered to stop), timeout,
-            handed_back (it was not started, because the one before it in its chain takes long).
+        cause: exited (a normal exit, any code), infrastructure (it could not be prepared or
+            started, or its end is unknown), missing (the worker has no record of it), cancelled (it
+            was ordered to stop), timeout, handed_back (it was not started, because the one before
+            it in its chain takes long).
         exit_code: None when a signal ended it or it never ran.
         error: one line for a person. stderr_tail: the end of its standard error.
         dropped_bytes: bytes of its output that are not in the log stream.
@@ -62,7 +67,8 @@ class Ended(ServiceMessage, frozen=True):
 
 
 class GivenNotice(ServiceMessage, frozen=True):
-    """An attempt was told why it will be stopped; each reason is told once. Times by its host's clock.
+    """An attempt was told why it will be stopped; each reason is told once. Times by its host's
+    clock.
 
     ``deadline_ms``: until when nothing further is done to it; 0: it may go on.
     """
@@ -73,10 +79,11 @@ class GivenNotice(ServiceMessage, frozen=True):
 
 
 class Stage(ServiceMessage, frozen=True):
-    """The present status of one attempt; ``ended`` when its process has ended for good (status TERMINATED or ERROR).
+    """The present status of one attempt; ``ended`` when its process has ended for good (status
+    TERMINATED or ERROR).
 
-    ``detail``: what is done in this status, for a person; it may change within the status. ``notices``: that it was
-    given, oldest first.
+    ``detail``: what is done in this status, for a person; it may change within the status.
+    ``notices``: that it was given, oldest first.
     """
 
     ref: AttemptRef
@@ -88,12 +95,14 @@ class Stage(ServiceMessage, frozen=True):
 
 
 class Register(ServiceMessage, frozen=True):
-    """Sent when a worker starts: its identity, its resources, and every attempt whose process still runs or whose end
-    it knows. Open attempts that are not listed are missing. Sent again when its attributes have changed.
+    """Sent when a worker starts: its identity, its resources, and every attempt whose process still
+    runs or whose end it knows. Open attempts that are not listed are missing. Sent again when its
+    attributes have changed.
 
-    ``boot`` identifies the boot of the host and ``monotonic_ms`` is its clock since then: they order two registrations
-    of one boot. ``max_attempts``: how many may be open here at a time. ``chains``: it lets attempts wait for others.
-    ``trouble``: the fault of the host, empty when it is well.
+    ``boot`` identifies the boot of the host and ``monotonic_ms`` is its clock since then: they
+    order two registrations of one boot. ``max_attempts``: how many may be open here at a time.
+    ``chains``: it lets attempts wait for others. ``trouble``: the fault of the host, empty when it
+    is well.
     """
 
     worker: str
@@ -111,11 +120,13 @@ class Register(ServiceMessage, frozen=True):
 
 
 class WorkerReport(ServiceMessage, frozen=True):
-    """Changes on a host, sent at once and repeated until the answer confirms that they are committed.
+    """Changes on a host, sent at once and repeated until the answer confirms that they are
+    committed.
 
     Attributes:
         monotonic_ms: the host's monotonic clock when this is sent; 0: unknown.
-        leaving: "stopping" when the worker is shutting down and accepts no orders, "gone" when it has ended.
+        leaving: "stopping" when the worker is shutting down and accepts no orders, "gone" when it
+            has ended.
         why: it leaves; empty: it was stopped.
     """
 
@@ -129,9 +140,11 @@ class WorkerReport(ServiceMessage, frozen=True):
 
 
 class ReportTaken(ServiceMessage, frozen=True):
-    """The commit that holds the report is durable. ``known`` False: register first, then report again.
+    """The commit that holds the report is durable. ``known`` False: register first, then report
+    again.
 
-    ``drop``: attempts in the report that no longer belong to this worker; their processes must be stopped.
+    ``drop``: attempts in the report that no longer belong to this worker; their processes must be
+    stopped.
     """
 
     known: bool = True
@@ -139,15 +152,16 @@ class ReportTaken(ServiceMessage, frozen=True):
 
 
 class ProbeResult(ServiceMessage, frozen=True):
-    """The state of a route's probes on its host. Each heartbeat holds the newest result of each route.
+    """The state of a route's probes on its host. Each heartbeat holds the newest result of each
+    route.
 
     Attributes:
         address: host:port of the process.
-        passes, failures: consecutive passes and failures up to the last result; one of them is 0, both before the first
-            result.
+        passes, failures: consecutive passes and failures up to the last result; one of them is 0,
+            both before the first result.
         ready: whether the last probe of the ready path passed; true without a ready path.
-        age_ms: time since the last result when the heartbeat was sent; before the first result, since the process
-            started.
+        age_ms: time since the last result when the heartbeat was sent; before the first result,
+            since the process started.
         detail: of the last failure, one line.
     """
 
@@ -161,7 +175,9 @@ class ProbeResult(ServiceMessage, frozen=True):
 
 
 class LiveUsage(ServiceMessage, frozen=True):
-    """What the processes of a running attempt use: the memory they hold now, and the most they have held."""
+    """What the processes of a running attempt use: the memory they hold now, and the most they have
+    held.
+    """
 
     ref: AttemptRef
     usage: TaskUsage
@@ -173,8 +189,8 @@ class HeartbeatMessage(ServiceMessage, frozen=True):
     """A heartbeat: all attempts that run on this host or whose end is not yet acknowledged.
 
     Attributes:
-        monotonic_ms: the host's monotonic clock when the list was made; 0: unknown, and then no attempt counts as
-            missing because the list lacks it.
+        monotonic_ms: the host's monotonic clock when the list was made; 0: unknown, and then no
+            attempt counts as missing because the list lacks it.
         probes: of every running attempt whose job has a probe.
         usage: of every running attempt that has a control group.
         warnings: what of its configuration does not agree with the host, by code.
@@ -196,7 +212,8 @@ class HeartbeatMessage(ServiceMessage, frozen=True):
 
 
 class TaskGrant(ServiceMessage, frozen=True):
-    """The right to make tokens for the attempts of one job on one worker; see `iris_core.access.task_tokens`.
+    """The right to make tokens for the attempts of one job on one worker; see
+    `iris_core.access.task_tokens`.
 
     ``claims``: what it says, packed. ``key``: a secret that signs tokens.
     """
@@ -212,13 +229,13 @@ class TaskGrant(ServiceMessage, frozen=True):
 class TaskTemplate(ServiceMessage, frozen=True):
     """The part of an order that all tasks of a job share; sent once per order.
 
-    ``serves``: for a route, the name of the port that serves its requests; its probe may use another one.
-    ``traceparent``: the trace context that the job was submitted with; below it, the order's, when orders are traced.
-    ``settle_ms``: for a route, how long it serves on after it left discovery, when its worker stops by itself.
-    ``grant``: for the tokens of its attempts; None while the signing keys are not known.
-    ``output``: the output directory of each attempt, relative to its own; empty: it has none.
-    ``array``, ``each_line``: where the tasks have their values from, see `JobSpec`. ``stop_signal``: 0 is TERM.
-    ``calls``: of a map, what its tasks call.
+    ``serves``: for a route, the name of the port that serves its requests; its probe may use
+    another one. ``traceparent``: the trace context that the job was submitted with; below it, the
+    order's, when orders are traced. ``settle_ms``: for a route, how long it serves on after it left
+    discovery, when its worker stops by itself. ``grant``: for the tokens of its attempts; None
+    while the signing keys are not known. ``output``: the output directory of each attempt, relative
+    to its own; empty: it has none. ``array``, ``each_line``: where the tasks have their values
+    from, see `JobSpec`. ``stop_signal``: 0 is TERM. ``calls``: of a map, what its tasks call.
     ``preload``: modules that are imported once for all attempts on a host.
     ``terminal``: its attempts read and write a terminal.
     ``notice``: what they are told before they are stopped.
@@ -258,9 +275,10 @@ class TaskTemplate(ServiceMessage, frozen=True):
 class Gang(ServiceMessage, frozen=True):
     """Addresses of the members of a session of two or more: host addresses by task index.
 
-    ``attempt``: of task 0, from which the members of a restarted gang derive new ports. ``slices``: the hosts are in so
-    many parts of equal size. ``deadline_ms``: when their time limit is over, by the monotonic clock of the host that
-    this is sent to; 0: they have none, or that clock is unknown.
+    ``attempt``: of task 0, from which the members of a restarted gang derive new ports. ``slices``:
+    the hosts are in so many parts of equal size. ``deadline_ms``: when their time limit is over, by
+    the monotonic clock of the host that this is sent to; 0: they have none, or that clock is
+    unknown.
     """
 
     job: int
@@ -271,11 +289,13 @@ class Gang(ServiceMessage, frozen=True):
 
 
 class Stop(ServiceMessage, frozen=True):
-    """End an attempt's whole process group: its job's signal after ``settle_ms``, then KILL after ``grace_ms`` more.
+    """End an attempt's whole process group: its job's signal after ``settle_ms``, then KILL after
+    ``grace_ms`` more.
 
     A preempted attempt whose job has a notice is given that in place of the signal.
 
-    A route is removed from discovery before that and serves until TERM, for proxies that have not read the new set yet.
+    A route is removed from discovery before that and serves until TERM, for proxies that have not
+    read the new set yet.
     """
 
     ref: AttemptRef
@@ -285,8 +305,8 @@ class Stop(ServiceMessage, frozen=True):
 
 
 class Chain(ServiceMessage, frozen=True):
-    """Attempts of one job that run one after the other in the place of one: each of ``members``, in this order, starts
-    when nothing of those before it, nor of ``ahead``, runs any more.
+    """Attempts of one job that run one after the other in the place of one: each of ``members``, in
+    this order, starts when nothing of those before it, nor of ``ahead``, runs any more.
     """
 
     ahead: tuple[AttemptRef, ...]
@@ -294,15 +314,16 @@ class Chain(ServiceMessage, frozen=True):
 
 
 class Order(ServiceMessage, frozen=True):
-    """The orders of one commit for one worker. Each part is idempotent: an attempt is prepared and started once, ever.
+    """The orders of one commit for one worker. Each part is idempotent: an attempt is prepared and
+    started once, ever.
 
     Attributes:
-        run: attempts to prepare and start (sessions of one). prepare: attempts to prepare and report PREPARED. start:
-            prepared attempts to start. stop: attempts to end and report; an unknown attempt is reported as ended with
-            cause missing.
+        run: attempts to prepare and start (sessions of one). prepare: attempts to prepare and
+            report PREPARED. start: prepared attempts to start. stop: attempts to end and report; an
+            unknown attempt is reported as ended with cause missing.
         register: the state service does not know this incarnation: send Register.
-        expires_ms: when the order expires, by the host's monotonic clock; afterwards only its stops are executed. 0:
-            never.
+        expires_ms: when the order expires, by the host's monotonic clock; afterwards only its stops
+            are executed. 0: never.
         renewals: for new tokens of the attempts of these jobs that run there.
         timeouts: ms, of jobs whose timeout was changed while attempts of them run there; 0: none.
         chains: which of ``run`` wait for others to end.
@@ -331,8 +352,9 @@ class Order(ServiceMessage, frozen=True):
 
 
 class OrderTaken(ServiceMessage, frozen=True):
-    """The worker has the order. ``incarnation`` differs from the order's when the worker has restarted; then nothing
-    was executed. Of an order that nobody awaits it may come up to 20 ms later, with a report.
+    """The worker has the order. ``incarnation`` differs from the order's when the worker has
+    restarted; then nothing was executed. Of an order that nobody awaits it may come up to 20 ms
+    later, with a report.
 
     Attributes:
         monotonic_ms: the host's monotonic clock when it took the order; 0: unknown.

@@ -1,10 +1,12 @@
-"""Checks one host's attributes against one job's constraints. Capacity and the choice of a host are out of scope.
+"""Checks one host's attributes against one job's constraints. Capacity and the choice of a host are
+out of scope.
 
-A host that lacks an attribute satisfies NOT_EXISTS and NE on it and nothing else, as with NotIn of Kubernetes. Strings
-are compared exactly and are never ordered; integers and floats compare by value; a string never equals a number. A
-``taint:<name>`` attribute repels every job without a constraint on that key; ``taint:gpu`` and ``taint:tpu`` do not
-repel jobs that ask for such a device, as with ExtendedResourceToleration of Kubernetes. Preferred constraints rank
-hosts and never exclude one. Source: docs/design/semantics.md#constraints-and-resources.
+A host that lacks an attribute satisfies NOT_EXISTS and NE on it and nothing else, as with NotIn of
+Kubernetes. Strings are compared exactly and are never ordered; integers and floats compare by
+value; a string never equals a number. A ``taint:<name>`` attribute repels every job without a
+constraint on that key; ``taint:gpu`` and ``taint:tpu`` do not repel jobs that ask for such a
+device, as with ExtendedResourceToleration of Kubernetes. Preferred constraints rank hosts and never
+    exclude one. Source: docs/design/semantics.md#constraints-and-resources.
 """
 
 from __future__ import annotations
@@ -31,7 +33,9 @@ TPU_WORKER_ID = "tpu-worker-id"
 TAINT = "taint:"
 
 LABEL = 400
-"""Maximum length of a constraint as text, in characters: the key and one value, or the first of many."""
+"""Maximum length of a constraint as text, in characters: the key and one value, or the first of
+many.
+"""
 
 _KEY = re.compile(r"[a-z0-9][a-z0-9._:/-]{0,127}\Z")
 
@@ -52,7 +56,9 @@ def is_number(value: object) -> bool:
 
 
 def same(one: Attribute, other: Attribute) -> bool:
-    """Equality of attribute values: strings exactly, numbers by value; a string never equals a number."""
+    """Equality of attribute values: strings exactly, numbers by value; a string never equals a
+    number.
+    """
     return is_number(one) == is_number(other) and one == other
 
 
@@ -80,7 +86,9 @@ def matches(constraint: Constraint, attributes: Attributes) -> bool:
 
 
 def implied(resources: ResourceRequest) -> tuple[Constraint, ...]:
-    """The constraints that follow from a requested device: its kind, and its variants unless any will do (`AUTO`)."""
+    """The constraints that follow from a requested device: its kind, and its variants unless any
+    will do (`AUTO`).
+    """
     device = resources.device
     if device is None:
         return ()
@@ -88,10 +96,14 @@ def implied(resources: ResourceRequest) -> tuple[Constraint, ...]:
     if device.has_alternatives:
         return (kind, Constraint(DEVICE_VARIANT, ConstraintOp.IN, values=device.variants))
     [variant] = device.variants
-    return (kind,) if variant == AUTO else (kind, Constraint(DEVICE_VARIANT, ConstraintOp.EQ, variant))
+    return (
+        (kind,) if variant == AUTO else (kind, Constraint(DEVICE_VARIANT, ConstraintOp.EQ, variant))
+    )
 
 
-def required(constraints: Iterable[Constraint], resources: ResourceRequest) -> tuple[Constraint, ...]:
+def required(
+    constraints: Iterable[Constraint], resources: ResourceRequest
+) -> tuple[Constraint, ...]:
     """Every constraint that a job's hosts must satisfy, its own first."""
     return (*(c for c in constraints if c.mode == "required"), *implied(resources))
 
@@ -102,19 +114,29 @@ def preferred(constraints: Iterable[Constraint]) -> tuple[Constraint, ...]:
 
 
 def tolerated(constraints: Iterable[Constraint], resources: ResourceRequest) -> frozenset[str]:
-    """The taints that do not repel a job: those its constraints mention, and that of the kind of device it asks for."""
+    """The taints that do not repel a job: those its constraints mention, and that of the kind of
+    device it asks for.
+    """
     mentioned = {c.key for c in constraints if c.key.startswith(TAINT)}
-    return frozenset(mentioned if resources.device is None else {*mentioned, TAINT + resources.device.kind})
+    return frozenset(
+        mentioned if resources.device is None else {*mentioned, TAINT + resources.device.kind}
+    )
 
 
-def repelling(constraints: Iterable[Constraint], resources: ResourceRequest, attributes: Attributes) -> list[str]:
+def repelling(
+    constraints: Iterable[Constraint], resources: ResourceRequest, attributes: Attributes
+) -> list[str]:
     """The taints of a host that a job does not tolerate."""
     taints = [key for key in attributes if key.startswith(TAINT)]
     return [key for key in taints if key not in tolerated(constraints, resources)] if taints else []
 
 
-def eligible(constraints: Sequence[Constraint], resources: ResourceRequest, attributes: Attributes) -> bool:
-    """Whether a job with these constraints and this ask may be placed on a host with these attributes."""
+def eligible(
+    constraints: Sequence[Constraint], resources: ResourceRequest, attributes: Attributes
+) -> bool:
+    """Whether a job with these constraints and this ask may be placed on a host with these
+    attributes.
+    """
     return not repelling(constraints, resources, attributes) and all(
         matches(c, attributes) for c in required(constraints, resources)
     )
@@ -131,7 +153,7 @@ def describe(constraint: Constraint) -> str:
     return f"{constraint.key} {constraint.op} {constraint.value}"
 
 
-# ── at submission ───────────────────────────────────────────────────────────────────────────────────────────────
+# ── at submission ─────────────────────────────────────────────────────────────────────────────────
 
 
 def validate(constraints: Sequence[Constraint]) -> list[Mistake]:
@@ -139,7 +161,10 @@ def validate(constraints: Sequence[Constraint]) -> list[Mistake]:
     mistakes: list[Mistake] = []
     for number, constraint in enumerate(constraints[:MAX_CONSTRAINTS]):
         pointer = f"/constraints/{number}"
-        mistakes += [*key_mistakes(f"{pointer}/key", constraint.key), *_operand_mistakes(pointer, constraint)]
+        mistakes += [
+            *key_mistakes(f"{pointer}/key", constraint.key),
+            *_operand_mistakes(pointer, constraint),
+        ]
     return mistakes
 
 
@@ -148,7 +173,14 @@ def key_mistakes(pointer: str, key: str) -> list[Mistake]:
     if _KEY.match(key):
         return []
     if _KEY.match(key.lower()):
-        return [Mistake(pointer=pointer, code="not_lower_case", message=f"{key!r} is not lower case", hint=key.lower())]
+        return [
+            Mistake(
+                pointer=pointer,
+                code="not_lower_case",
+                message=f"{key!r} is not lower case",
+                hint=key.lower(),
+            )
+        ]
     message = f"{key[:80]!r} is not an attribute key"
     hint = "1 to 128 of a-z 0-9 . _ : / -, starting with a letter or digit"
     return [Mistake(pointer=pointer, code="bad_key", message=message, hint=hint)]
@@ -159,29 +191,57 @@ def _operand_mistakes(pointer: str, constraint: Constraint) -> list[Mistake]:
     wants_value = op not in PRESENCE and op is not ConstraintOp.IN
     found: list[Mistake] = []
     if wants_value and value is None:
-        found.append(Mistake(pointer=f"{pointer}/value", code="missing", message=f"{op} needs a value"))
+        found.append(
+            Mistake(pointer=f"{pointer}/value", code="missing", message=f"{op} needs a value")
+        )
     if not wants_value and value is not None:
-        found.append(Mistake(pointer=f"{pointer}/value", code="unexpected", message=f"{op} takes no value"))
+        found.append(
+            Mistake(pointer=f"{pointer}/value", code="unexpected", message=f"{op} takes no value")
+        )
     if op is ConstraintOp.IN and not values:
-        found.append(Mistake(pointer=f"{pointer}/values", code="missing", message="in needs values"))
+        found.append(
+            Mistake(pointer=f"{pointer}/values", code="missing", message="in needs values")
+        )
     if op is not ConstraintOp.IN and values:
         hint = "give one value in 'value'" if wants_value else ""
         found.append(
-            Mistake(pointer=f"{pointer}/values", code="unexpected", message=f"{op} takes no values", hint=hint)
+            Mistake(
+                pointer=f"{pointer}/values",
+                code="unexpected",
+                message=f"{op} takes no values",
+                hint=hint,
+            )
         )
     if op in ORDERING and isinstance(value, str):
         message = f"{op} orders numbers, {value[:80]!r} is a string"
         found.append(
-            Mistake(pointer=f"{pointer}/value", code="ordering_on_string", message=message, hint="use a number")
+            Mistake(
+                pointer=f"{pointer}/value",
+                code="ordering_on_string",
+                message=message,
+                hint="use a number",
+            )
         )
-    operands = [(f"{pointer}/value", value), *((f"{pointer}/values/{i}", v) for i, v in enumerate(values[:MAX_VALUES]))]
-    return found + [mistake for where, operand in operands for mistake in _value_mistakes(where, operand)]
+    operands = [
+        (f"{pointer}/value", value),
+        *((f"{pointer}/values/{i}", v) for i, v in enumerate(values[:MAX_VALUES])),
+    ]
+    return found + [
+        mistake for where, operand in operands for mistake in _value_mistakes(where, operand)
+    ]
 
 
 def _value_mistakes(pointer: str, value: Attribute | None) -> list[Mistake]:
     if isinstance(value, bool):
         hint = "use the string 'true' or 'false'"
-        return [Mistake(pointer=pointer, code="bad_type", message="true and false are not attribute values", hint=hint)]
+        return [
+            Mistake(
+                pointer=pointer,
+                code="bad_type",
+                message="true and false are not attribute values",
+                hint=hint,
+            )
+        ]
     if isinstance(value, float) and not math.isfinite(value):
         return [Mistake(pointer=pointer, code="not_finite", message=f"{value} is not a number")]
     return []

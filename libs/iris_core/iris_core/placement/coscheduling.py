@@ -1,4 +1,5 @@
-"""Where the members of a gang may be: each slice in a group of its own, all slices in one domain. Pure.
+"""Where the members of a gang may be: each slice in a group of its own, all slices in one domain.
+Pure.
 
 Source: docs/design/semantics.md#coscheduling.
 """
@@ -37,9 +38,12 @@ def slice_of(index: int, tasks: int, slices: int) -> int:
     return index * slices // tasks
 
 
-def groupings(levels: Sequence[Level], within: str, resources: ResourceRequest) -> tuple[Grouping, ...]:
-    """The ways to group workers for a gang, best first: by all its levels, then with fewer and fewer of the preferred
-    ones, of which the innermost is left out first. The last one has only what is required.
+def groupings(
+    levels: Sequence[Level], within: str, resources: ResourceRequest
+) -> tuple[Grouping, ...]:
+    """The ways to group workers for a gang, best first: by all its levels, then with fewer and
+    fewer of the preferred ones, of which the innermost is left out first. The last one has only
+    what is required.
     """
     device = resources.device
     variant = (DEVICE_VARIANT,) if device is not None and device.has_alternatives else ()
@@ -54,8 +58,9 @@ def groupings(levels: Sequence[Level], within: str, resources: ResourceRequest) 
 
 
 def is_split(spec: JobSpec, seats: Iterable[tuple[int, Mapping[str, Attribute]]]) -> bool:
-    """Whether a gang must not be on these workers: a slice is on several groups, two slices are on one, a worker has
-    no group, or the workers are in several domains of a required level or have devices of several variants.
+    """Whether a gang must not be on these workers: a slice is on several groups, two slices are on
+    one, a worker has no group, or the workers are in several domains of a required level or have
+    devices of several variants.
 
     ``seats``: indexes of tasks and the attributes of their workers.
     """
@@ -71,4 +76,8 @@ def is_split(spec: JobSpec, seats: Iterable[tuple[int, Mapping[str, Attribute]]]
         if value is None or groups.setdefault(number, value) != value:
             return True
         domains.add(tuple(attributes.get(key) for key in required.domain))
-    return len(set(groups.values())) < len(groups) or len(domains) > 1 or any(None in domain for domain in domains)
+    return (
+        len(set(groups.values())) < len(groups)
+        or len(domains) > 1
+        or any(None in domain for domain in domains)
+    )

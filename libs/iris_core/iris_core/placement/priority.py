@@ -11,7 +11,8 @@ from iris_core.states import PriorityBand
 
 
 class PriorityKey(NamedTuple):
-    """Ascending: band, deepest job first, oldest tree first, oldest submission first, admission, task index.
+    """Ascending: band, deepest job first, oldest tree first, oldest submission first, admission,
+    task index.
 
     Times in ms. ``sequence`` is the order of admission, so no two tasks share a key.
     """
@@ -25,7 +26,14 @@ class PriorityKey(NamedTuple):
 
 
 def priority_key(
-    band: PriorityBand, depth: int, root_submitted_ms: int, submitted_ms: int, sequence: int, index: int = 0
+    band: PriorityBand,
+    depth: int,
+    root_submitted_ms: int,
+    submitted_ms: int,
+    sequence: int,
+    index: int = 0,
 ) -> PriorityKey:
-    """The key of one task. With index 0 it is also the key of the whole job, whose tasks are adjacent."""
+    """The key of one task. With index 0 it is also the key of the whole job, whose tasks are
+    adjacent.
+    """
     return PriorityKey(band, -depth, root_submitted_ms, submitted_ms, sequence, index)

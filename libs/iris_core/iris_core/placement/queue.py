@@ -1,8 +1,9 @@
 """The pending tasks of all jobs in the order of `priority.PriorityKey`. It decides nothing.
 
-Two levels, because the tasks of one job are neighbours in that order: a SortedKeyList of jobs, and for each job the
-sorted indexes that wait. A job has at most `spec.MAX_REPLICAS` tasks, so its indexes are a compact array whose worst
-move is 40 kB; everything that grows with the queue is O(log n). Source: docs/design/semantics.md#order.
+Two levels, because the tasks of one job are neighbours in that order: a SortedKeyList of jobs, and
+for each job the sorted indexes that wait. A job has at most `spec.MAX_REPLICAS` tasks, so its
+indexes are a compact array whose worst move is 40 kB; everything that grows with the queue is O(log
+n). Source: docs/design/semantics.md#order.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ _FEW = 16
 class TaskQueue:
     """The queue of pending tasks.
 
-    A job is in the queue while one of its tasks is pending, at the key it was first added with: a requeued task
-    takes its old place.
+    A job is in the queue while one of its tasks is pending, at the key it was first added with: a
+    requeued task takes its old place.
     """
 
     def __init__(self) -> None:
@@ -46,19 +47,25 @@ class TaskQueue:
         return waiting is not None and _holds(waiting, task[1])
 
     def __iter__(self) -> Iterator[tuple[int, int]]:
-        """Every pending task (job number, index) in order. The queue must not change during the iteration."""
+        """Every pending task (job number, index) in order. The queue must not change during the
+        iteration.
+        """
         for job in self._order:
             for index in self._waiting[job]:
                 yield job, index
 
     def jobs(self, after: PriorityKey | None = None) -> Iterator[int]:
-        """Numbers of the jobs with pending tasks, in order; with ``after``, those after that key."""
+        """Numbers of the jobs with pending tasks, in order; with ``after``, those after that
+        key.
+        """
         if after is None:
             return iter(self._order)
         return iter(self._order.irange_key(min_key=after, inclusive=(False, True)))
 
     def pending(self, job: int) -> Sequence[int]:
-        """The pending indexes of ``job``, ascending: a read-only view, valid until the queue changes."""
+        """The pending indexes of ``job``, ascending: a read-only view, valid until the queue
+        changes.
+        """
         return self._waiting.get(job, _NONE)
 
     def ranges(self, job: int) -> tuple[Range, ...]:
@@ -74,7 +81,9 @@ class TaskQueue:
         return self._counts.before(self._keys[job]) + bisect_left(self._waiting[job], index)
 
     def add(self, job: int, key: PriorityKey, ranges: Iterable[Range]) -> int:
-        """Add pending tasks; those already in the queue are not added again. Returns how many are new."""
+        """Add pending tasks; those already in the queue are not added again. Returns how many are
+        new.
+        """
         waiting = self._waiting.get(job)
         if waiting is None:
             return self._enter(job, key, _joined(_NONE, ranges))
@@ -121,9 +130,14 @@ class TaskQueue:
         return count
 
     def check(self) -> None:
-        """Raises InvariantBroken unless the order is sorted and complete, and every count equals a recount."""
+        """Raises InvariantBroken unless the order is sorted and complete, and every count equals a
+        recount.
+        """
         order = list(self._order)
-        if order != sorted(self._keys, key=self._keys.__getitem__) or self._keys.keys() != self._waiting.keys():
+        if (
+            order != sorted(self._keys, key=self._keys.__getitem__)
+            or self._keys.keys() != self._waiting.keys()
+        ):
             raise InvariantBroken("queue order differs from its sorted keys")
         total = 0
         for job in order:
@@ -131,7 +145,9 @@ class TaskQueue:
             if not waiting or list(waiting) != sorted(set(waiting)):
                 raise InvariantBroken(f"job {job} waits with the indexes {waiting[:20].tolist()}")
             if self._counts.before(self._keys[job]) != total:
-                raise InvariantBroken(f"job {job} stands at {self._counts.before(self._keys[job])}, not at {total}")
+                raise InvariantBroken(
+                    f"job {job} stands at {self._counts.before(self._keys[job])}, not at {total}"
+                )
             total += len(waiting)
         if total != self._length:
             raise InvariantBroken(f"queue length {self._length}, recount {total}")
@@ -157,8 +173,8 @@ class TaskQueue:
 class _CountsBefore:
     """Counts the tasks before a key, in O(log n).
 
-    For each binary digit the sorted keys of the jobs whose count of waiting tasks has that digit; a job that counts
-    down from k moves through them 2k times in all.
+    For each binary digit the sorted keys of the jobs whose count of waiting tasks has that digit; a
+    job that counts down from k moves through them 2k times in all.
     """
 
     def __init__(self) -> None:
@@ -211,4 +227,6 @@ def _joined(waiting: array[int], ranges: Iterable[Range]) -> array[int]:
         return waiting
     if not waiting and len(ranges) == 1:
         return array("I", range(*ranges[0]))
-    return array("I", sorted({*waiting, *(i for start, stop in ranges for i in range(start, stop))}))
+    return array(
+        "I", sorted({*waiting, *(i for start, stop in ranges for i in range(start, stop))})
+    )

@@ -1,4 +1,5 @@
-"""Reasons why a task is pending: one enumeration for API, CLI, dashboard, metric labels and documentation anchors.
+"""Reasons why a task is pending: one enumeration for API, CLI, dashboard, metric labels and
+documentation anchors.
 
 A reason is a typed value; its text is made only here. Source:
 docs/design/semantics.md#constraints-and-resources.
@@ -168,7 +169,9 @@ NOT_YET_LOOKED_AT = Reason(ReasonCode.NOT_YET_LOOKED_AT, "not yet considered by 
 
 
 def no_workers(by_state: Mapping[str, int], why: str = "") -> Reason:
-    """No worker that matches accepts work; ``by_state`` counts the matching workers by state, ``why``: of one."""
+    """No worker that matches accepts work; ``by_state`` counts the matching workers by state,
+    ``why``: of one.
+    """
     if not by_state:
         return Reason(ReasonCode.NO_WORKERS, "no workers are registered")
     words = f"no worker that matches takes work: {_listed(by_state)}" + (f"; {why}" if why else "")
@@ -176,7 +179,9 @@ def no_workers(by_state: Mapping[str, int], why: str = "") -> Reason:
 
 
 def no_match(workers: int, removed_by: Mapping[str, int]) -> Reason:
-    """None of ``workers`` hosts matches; ``removed_by`` maps each constraint to the number of hosts that fail it."""
+    """None of ``workers`` hosts matches; ``removed_by`` maps each constraint to the number of hosts
+    that fail it.
+    """
     removed_by = dict(islice(removed_by.items(), SHOWN))
     words = ", ".join(f"'{condition}' removes {count}" for condition, count in removed_by.items())
     message = f"none of {counted(workers, 'worker')} matches: {words}"
@@ -187,9 +192,7 @@ def over_quota(user: str, limit: UserLimit, running: int, most: int) -> Reason:
     """The user has reached a limit on a resource, so other users of the band are placed first."""
     assert limit.resource is not None
     show = limit.unit.show
-    message = (
-        f"{user} runs {show(running)} of at most {show(most)} of {limit.resource.words}; others of the band go first"
-    )
+    message = f"{user} runs {show(running)} of at most {show(most)} of {limit.resource.words}; others of the band go first"
     facts = {"user": user, "resource": limit.name, "running": running, "limit": most}
     return Reason(ReasonCode.OVER_QUOTA, message, facts)
 
@@ -208,10 +211,12 @@ def not_enough(
     """No matching host has enough free.
 
     Args:
-        asked, best_free, largest: in the unit of ``resource``; ``largest`` is the largest total of a matching host.
+        asked, best_free, largest: in the unit of ``resource``; ``largest`` is the largest total of
+            a matching host.
         workers_short: how many of the ``workers`` matching hosts have less free than requested.
         stuck: hosts with an attempt that was ordered to stop and has not stopped in time.
-        several: stopping several tasks of lower bands would free enough, but a task preempts only one.
+        several: stopping several tasks of lower bands would free enough, but a task preempts only
+            one.
     """
     code, show = ReasonCode(f"not_enough_{resource.word}"), resource.unit.show
     facts = {
@@ -224,10 +229,14 @@ def not_enough(
     }
     message = f"not enough {resource.words}: asks for {show(asked)}, the best worker has {show(best_free)} free"
     if largest < asked:
-        return Reason(code, f"{message}; no matching worker is that large", {**facts, "never": True})
+        return Reason(
+            code, f"{message}; no matching worker is that large", {**facts, "never": True}
+        )
     message += f"; {workers_short} of {counted(workers, 'matching worker')} short of it"
     if several:
-        message += "; no single lower-band task would free enough, and a task can preempt only one other"
+        message += (
+            "; no single lower-band task would free enough, and a task can preempt only one other"
+        )
         facts["several"] = True
     return _with_stuck(Reason(code, message, facts), stuck)
 
@@ -240,7 +249,9 @@ def _with_stuck(reason: Reason, stuck: Sequence[str]) -> Reason:
 
 
 def building_window_full(workers: int) -> Reason:
-    """Hosts with free resources have reached their limit of tasks that prepare, or of open attempts."""
+    """Hosts with free resources have reached their limit of tasks that prepare, or of open
+    attempts.
+    """
     message = f"{counted(workers, 'worker')} with room for it prepare or run as many tasks as they may at once"
     return Reason(ReasonCode.BUILDING_WINDOW_FULL, message, {"workers": workers})
 
@@ -256,25 +267,40 @@ def gang_needs_group(
     stuck: Sequence[str] = (),
     outside: Sequence[tuple[str, str, int]] = (),
 ) -> Reason:
-    """No group has a free host for every task; ``best_group`` has ``free`` of its ``of`` matching hosts free.
+    """No group has a free host for every task; ``best_group`` has ``free`` of its ``of`` matching
+    hosts free.
 
     Args:
         group_by: the attribute of a group; empty when the gang may be on any hosts.
-        held: why hosts of the best group are not free, in words such as "held by /other", and which hosts.
+        held: why hosts of the best group are not free, in words such as "held by /other", and which
+            hosts.
         stuck: as of `not_enough`.
-        outside: of each level outside of the group, its attribute, the value with the most free hosts, how many it has.
+        outside: of each level outside of the group, its attribute, the value with the most free
+            hosts, how many it has.
     """
-    facts: dict[str, Any] = {"group_by": group_by, "needs": needs, "best_group": best_group, "free": free, "of": of}
+    facts: dict[str, Any] = {
+        "group_by": group_by,
+        "needs": needs,
+        "best_group": best_group,
+        "free": free,
+        "of": of,
+    }
     same = f" with the same {group_by}" if group_by else ""
     start = f"needs {counted(needs, 'worker')} free at once{same}"
     if outside:
-        facts["outside"] = [{"key": key, "best": best, "free": number} for key, best, number in outside]
+        facts["outside"] = [
+            {"key": key, "best": best, "free": number} for key, best, number in outside
+        ]
     if not of:
         return Reason(
-            ReasonCode.GANG_NEEDS_GROUP, f"{start}; no matching worker has {group_by}", facts | {"never": True}
+            ReasonCode.GANG_NEEDS_GROUP,
+            f"{start}; no matching worker has {group_by}",
+            facts | {"never": True},
         )
     message = (
-        f"{start}; the best group, {best_group}, has {free} of {of}" if group_by else f"{start}; {free} of {of} are"
+        f"{start}; the best group, {best_group}, has {free} of {of}"
+        if group_by
+        else f"{start}; {free} of {of} are"
     )
     if outside:
         message = f"no {group_by} has {counted(needs, 'free host')}; the best, {best_group}, has {free} of {of}"
@@ -296,14 +322,24 @@ def gang_needs_slices(
     held: Mapping[str, Sequence[str]] | None = None,
     stuck: Sequence[str] = (),
 ) -> Reason:
-    """Fewer than ``slices`` groups have ``workers`` free hosts each: ``free``, of ``there`` that are large enough.
+    """Fewer than ``slices`` groups have ``workers`` free hosts each: ``free``, of ``there`` that
+    are large enough.
 
     Args:
-        domain: where the most are free, in words such as "zone eu"; empty when the slices may be anywhere.
-        held, stuck: as of `gang_needs_group`, of the groups that are nearest to being free.
+        domain: where the most are free, in words such as "zone eu"; empty when the slices may be
+        anywhere. held, stuck: as of `gang_needs_group`, of the groups that are nearest to being
+            free.
     """
-    facts: dict[str, Any] = {"group_by": group_by, "slices": slices, "workers": workers, "free": free, "there": there}
-    message = f"{free} of {slices} slices free" + (f" in {domain}, which has most" if domain else "")
+    facts: dict[str, Any] = {
+        "group_by": group_by,
+        "slices": slices,
+        "workers": workers,
+        "free": free,
+        "there": there,
+    }
+    message = f"{free} of {slices} slices free" + (
+        f" in {domain}, which has most" if domain else ""
+    )
     message += f"; a slice is {counted(workers, 'worker')} free at once with the same {group_by}"
     message += f", and there are {there} that match" if there < slices else ""
     if domain:
@@ -315,17 +351,21 @@ def gang_needs_slices(
 
 
 def by_variant(reason: Reason, counts: Mapping[str, tuple[int, int]]) -> Reason:
-    """A reason of work that takes any of several variants: of each, how many workers have room for a task, and of how
-    many that match.
+    """A reason of work that takes any of several variants: of each, how many workers have room for
+    a task, and of how many that match.
     """
     words = ", ".join(f"{variant} {free} of {of}" for variant, (free, of) in counts.items())
-    facts = reason.facts | {"variants": {variant: {"free": free, "of": of} for variant, (free, of) in counts.items()}}
+    facts = reason.facts | {
+        "variants": {variant: {"free": free, "of": of} for variant, (free, of) in counts.items()}
+    }
     return Reason(reason.code, f"{reason.message}; workers free by variant: {words}", facts)
 
 
 def behind(tasks: int) -> Reason:
     """There was capacity, and tasks before it in the queue took it."""
-    return Reason(ReasonCode.BEHIND, f"behind {counted(tasks, 'task')} that came first", {"tasks": tasks})
+    return Reason(
+        ReasonCode.BEHIND, f"behind {counted(tasks, 'task')} that came first", {"tasks": tasks}
+    )
 
 
 def waiting_for_victim(workers: Sequence[str]) -> Reason:
@@ -336,7 +376,9 @@ def waiting_for_victim(workers: Sequence[str]) -> Reason:
 
 def reserved_for_gang(gang: str, workers: int) -> Reason:
     """The only free capacity is reserved for a gang that has waited longer."""
-    message = f"{counted(workers, 'worker')} with room for it kept for {gang}, which has waited longer"
+    message = (
+        f"{counted(workers, 'worker')} with room for it kept for {gang}, which has waited longer"
+    )
     return Reason(ReasonCode.RESERVED_FOR_GANG, message, {"gang": gang, "workers": workers})
 
 
@@ -352,13 +394,17 @@ def delayed(until_ms: int, why: str) -> Reason:
 
 
 def still_ending(workers: Sequence[str]) -> Reason:
-    """The last attempt was ordered to stop and has not reported its end; a task never runs twice at a time."""
+    """The last attempt was ordered to stop and has not reported its end; a task never runs twice at
+    a time.
+    """
     message = f"waits until its last attempt is known to have stopped on {_some(workers)}"
     return Reason(ReasonCode.DELAYED, message, {"workers": list(workers[:SHOWN])})
 
 
 def run_before_ending(workers: Sequence[str]) -> Reason:
-    """An earlier job of the same name was replaced or has ended, and some of its attempts may still run."""
+    """An earlier job of the same name was replaced or has ended, and some of its attempts may still
+    run.
+    """
     message = f"waits for the earlier run of its name to end on {_some(workers)}"
     return Reason(ReasonCode.DELAYED, message, {"workers": list(workers[:SHOWN])})
 
@@ -366,7 +412,11 @@ def run_before_ending(workers: Sequence[str]) -> Reason:
 def waits_for_job(name: str, when: str, *, each: bool = False) -> Reason:
     """A gate on another job is closed; ``name`` is the job, or with ``each`` the task."""
     wanted = {"ok": "succeed", "any": "end", "notok": "end without success", "start": "start"}[when]
-    words = f"each task waits for its counterpart in {name} to {wanted}" if each else f"waits for {name} to {wanted}"
+    words = (
+        f"each task waits for its counterpart in {name} to {wanted}"
+        if each
+        else f"waits for {name} to {wanted}"
+    )
     return Reason(ReasonCode.DEPENDENCY, words, {"job": name, "when": when})
 
 
@@ -382,17 +432,23 @@ def singleton(key: str, before: str) -> Reason:
 
 
 def held(by: str, why: str = "", part: str = "") -> Reason:
-    """Somebody holds it, or the ``part`` of the queue that it belongs to; ``by`` is empty when the job was submitted
-    so.
+    """Somebody holds it, or the ``part`` of the queue that it belongs to; ``by`` is empty when the
+    job was submitted so.
     """
     words = f"held by {by}" if by else "held since its submission"
     words += f" with {part}" if part else ""
-    return Reason(ReasonCode.HELD, f"{words}: {why}" if why else words, {"by": by} | ({"queue": part} if part else {}))
+    return Reason(
+        ReasonCode.HELD,
+        f"{words}: {why}" if why else words,
+        {"by": by} | ({"queue": part} if part else {}),
+    )
 
 
 def retry_backoff(until_ms: int) -> Reason:
     """It is tried again after a pause that its owner has asked for."""
-    return Reason(ReasonCode.RETRY_BACKOFF, f"is tried again at {_moment(until_ms)}", {"until_ms": until_ms})
+    return Reason(
+        ReasonCode.RETRY_BACKOFF, f"is tried again at {_moment(until_ms)}", {"until_ms": until_ms}
+    )
 
 
 def protected(jobs: Sequence[str], until_ms: int) -> Reason:

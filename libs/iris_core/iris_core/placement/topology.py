@@ -1,7 +1,7 @@
 """TPU slices: the hosts and chips of each variant, and what a coscheduled job must request for it.
 
-Names of v4 and v5p count cores, those of v5litepod and v6e count chips. Source: design note on TPU topologies;
-docs/design/semantics.md#coscheduling.
+Names of v4 and v5p count cores, those of v5litepod and v6e count chips. Source: design note on TPU
+topologies; docs/design/semantics.md#coscheduling.
 """
 
 from __future__ import annotations
@@ -66,7 +66,17 @@ _CUBOIDS = (
     *((2, 2, 1), (2, 2, 2), (2, 2, 4), (2, 4, 4), (4, 4, 4), (4, 4, 8), (4, 8, 8), (8, 8, 8)),
     *((8, 8, 16), (8, 16, 16), (16, 16, 16), (16, 16, 24)),
 )
-_RECTANGLES = ((1, 1, 1), (1, 2, 1), (2, 2, 1), (2, 4, 1), (4, 4, 1), (4, 8, 1), (8, 8, 1), (8, 16, 1), (16, 16, 1))
+_RECTANGLES = (
+    (1, 1, 1),
+    (1, 2, 1),
+    (2, 2, 1),
+    (2, 4, 1),
+    (4, 4, 1),
+    (4, 8, 1),
+    (8, 8, 1),
+    (8, 16, 1),
+    (16, 16, 1),
+)
 _CHIP_GRIDS = {"v4": _CUBOIDS, "v5p": _CUBOIDS, "v5litepod": _RECTANGLES, "v6e": _RECTANGLES}
 """Chips along each axis of the slices of a family."""
 _ANY_PARTS = tuple(sorted({topology.chips for topology in _TABLE if topology.vm_count == 1}))
@@ -78,7 +88,9 @@ def topology_of(variant: str) -> Topology | None:
 
 
 def vm_grid(topology: Topology) -> tuple[int, int, int]:
-    """How many VMs of a slice are in a row, in a column, and behind each other. Each of several VMs has 2 x 2 chips."""
+    """How many VMs of a slice are in a row, in a column, and behind each other. Each of several VMs
+    has 2 x 2 chips.
+    """
     if topology.vm_count == 1:
         return 1, 1, 1
     grids = _CHIP_GRIDS[_family(topology.variant)]
@@ -87,8 +99,8 @@ def vm_grid(topology: Topology) -> tuple[int, int, int]:
 
 
 def parts_of(variant: str) -> tuple[int, ...]:
-    """How many chips of one of its VMs a task may have, ascending: all of them, and of the only VM of a slice also as
-    many as a smaller slice of the family has. Empty for an unknown variant.
+    """How many chips of one of its VMs a task may have, ascending: all of them, and of the only VM
+    of a slice also as many as a smaller slice of the family has. Empty for an unknown variant.
     """
     topology = topology_of(variant)
     if topology is None or topology.vm_count > 1:
@@ -105,14 +117,28 @@ def validate_device(device: Device) -> list[Mistake]:
     for variant in device.variants:
         if mistakes := _variant_mistakes(device, variant):
             return mistakes
-    shapes = {variant: topology_of(variant) for variant in device.variants if device.has_alternatives}
-    sizes = {variant: (found.vm_count, found.chips_per_vm) for variant, found in shapes.items() if found is not None}
+    shapes = {
+        variant: topology_of(variant) for variant in device.variants if device.has_alternatives
+    }
+    sizes = {
+        variant: (found.vm_count, found.chips_per_vm)
+        for variant, found in shapes.items()
+        if found is not None
+    }
     if len(set(sizes.values())) > 1:
         words = ", ".join(
-            f"{variant} has {counted(vms, 'VM')} of {chips} chips" for variant, (vms, chips) in sizes.items()
+            f"{variant} has {counted(vms, 'VM')} of {chips} chips"
+            for variant, (vms, chips) in sizes.items()
         )
         hint = "variants with as many VMs, and chips per VM"
-        return [Mistake(pointer="/resources/device/variant", code="unlike_alternatives", message=words, hint=hint)]
+        return [
+            Mistake(
+                pointer="/resources/device/variant",
+                code="unlike_alternatives",
+                message=words,
+                hint=hint,
+            )
+        ]
     return []
 
 
@@ -124,14 +150,21 @@ def _variant_mistakes(device: Device, variant: str) -> list[Mistake]:
     if not parts:
         message = f"no TPU variant {variant[:80]!r}"
         return [
-            Mistake(pointer="/resources/device/variant", code="unknown_variant", message=message, hint=_near(variant))
+            Mistake(
+                pointer="/resources/device/variant",
+                code="unknown_variant",
+                message=message,
+                hint=_near(variant),
+            )
         ]
     if device.count in parts:
         return []
     pointer, has = "/resources/device/count", parts[-1]
     if device.count > has:
         message = f"a task asks for {counted(device.count, 'chip')}; {host} has {has}"
-        return [Mistake(pointer=pointer, code="too_many_chips", message=message, hint=_whole(variant))]
+        return [
+            Mistake(pointer=pointer, code="too_many_chips", message=message, hint=_whole(variant))
+        ]
     message = f"a task asks for {device.count} of the chips of {host}"
     hint = f"a task may have {' or '.join(map(str, parts))}"
     return [Mistake(pointer=pointer, code="no_such_part", message=message, hint=hint)]
@@ -157,21 +190,51 @@ def _level_mistakes(gang: Coscheduling) -> list[Mistake]:
     if isinstance(gang.group_by, str):
         return key_mistakes(pointer, gang.group_by)
     if not 1 <= len(gang.group_by) <= LEVELS:
-        message, hint = f"{len(gang.group_by)} levels of a topology", f"1 to {LEVELS}, innermost first"
+        message, hint = (
+            f"{len(gang.group_by)} levels of a topology",
+            f"1 to {LEVELS}, innermost first",
+        )
         return [Mistake(pointer=pointer, code="number_of_levels", message=message, hint=hint)]
-    mistakes = [one for at, level in enumerate(gang.levels) for one in key_mistakes(f"{pointer}/{at}/key", level.key)]
+    mistakes = [
+        one
+        for at, level in enumerate(gang.levels)
+        for one in key_mistakes(f"{pointer}/{at}/key", level.key)
+    ]
     keys = [level.key for level in gang.levels]
     for at, level in enumerate(gang.levels):
         if level.key in keys[:at] or level.key == gang.within:
-            message = f"{level.key} is a level twice" if level.key in keys[:at] else f"{level.key} is in 'within' too"
-            mistakes.append(Mistake(pointer=f"{pointer}/{at}/key", code="twice", message=message, hint="leave one out"))
+            message = (
+                f"{level.key} is a level twice"
+                if level.key in keys[:at]
+                else f"{level.key} is in 'within' too"
+            )
+            mistakes.append(
+                Mistake(
+                    pointer=f"{pointer}/{at}/key",
+                    code="twice",
+                    message=message,
+                    hint="leave one out",
+                )
+            )
         if level.key == TPU_NAME and (at or level.mode == "preferred"):
-            message, hint = f"the hosts of a TPU are one slice: {TPU_NAME} is innermost and required", "put it first"
-            mistakes.append(Mistake(pointer=f"{pointer}/{at}", code="tpu_is_innermost", message=message, hint=hint))
+            message, hint = (
+                f"the hosts of a TPU are one slice: {TPU_NAME} is innermost and required",
+                "put it first",
+            )
+            mistakes.append(
+                Mistake(
+                    pointer=f"{pointer}/{at}", code="tpu_is_innermost", message=message, hint=hint
+                )
+            )
     if gang.slices > 1 and gang.levels[0].mode == "preferred":
         message = f"each of {gang.slices} slices is in one {keys[0]}, which is required"
         mistakes.append(
-            Mistake(pointer=f"{pointer}/0/mode", code="slices_need_a_group", message=message, hint="required")
+            Mistake(
+                pointer=f"{pointer}/0/mode",
+                code="slices_need_a_group",
+                message=message,
+                hint="required",
+            )
         )
     return mistakes
 
@@ -180,13 +243,22 @@ def _number_mistakes(spec: JobSpec, gang: Coscheduling) -> list[Mistake]:
     """What is wrong with the number of slices, and with what there is for several of them."""
     pointer = "/coscheduling/slices"
     if gang.slices < 1:
-        return [Mistake(pointer=pointer, code="too_few", message=f"a gang of {gang.slices} slices", hint="at least 1")]
+        return [
+            Mistake(
+                pointer=pointer,
+                code="too_few",
+                message=f"a gang of {gang.slices} slices",
+                hint="at least 1",
+            )
+        ]
     if gang.slices == 1:
         message, hint = (
             "only a gang of several slices has an attribute that they share",
             "leave it out, or specify slices",
         )
-        wrong = Mistake(pointer="/coscheduling/within", code="needs_slices", message=message, hint=hint)
+        wrong = Mistake(
+            pointer="/coscheduling/within", code="needs_slices", message=message, hint=hint
+        )
         return [wrong] if gang.within else []
     if spec.indexes:
         message = "a gang of several slices has all of its tasks"
@@ -195,7 +267,10 @@ def _number_mistakes(spec: JobSpec, gang: Coscheduling) -> list[Mistake]:
         message = f"{spec.replicas} replicas are not {gang.slices} slices of equal size"
         return [
             Mistake(
-                pointer=pointer, code="unequal_slices", message=message, hint=f"replicas a multiple of {gang.slices}"
+                pointer=pointer,
+                code="unequal_slices",
+                message=message,
+                hint=f"replicas a multiple of {gang.slices}",
             )
         ]
     return []
@@ -205,12 +280,26 @@ def _slice_mistakes(spec: JobSpec, slices: int) -> list[Mistake]:
     device = spec.resources.device
     if device is None or device.kind != "tpu":
         message = f"a job grouped by {TPU_NAME} asks for a TPU"
-        return [Mistake(pointer="/resources/device", code="needs_tpu", message=message, hint="kind tpu and a variant")]
+        return [
+            Mistake(
+                pointer="/resources/device",
+                code="needs_tpu",
+                message=message,
+                hint="kind tpu and a variant",
+            )
+        ]
     variant = device.variants[0]
     if variant == AUTO:
-        message = f"a job grouped by {TPU_NAME} names its variant, for its replicas are the slice's VMs"
+        message = (
+            f"a job grouped by {TPU_NAME} names its variant, for its replicas are the slice's VMs"
+        )
         return [
-            Mistake(pointer="/resources/device/variant", code="needs_variant", message=message, hint="v5litepod-16")
+            Mistake(
+                pointer="/resources/device/variant",
+                code="needs_variant",
+                message=message,
+                hint="v5litepod-16",
+            )
         ]
     topology = topology_of(variant)
     if topology is None or spec.replicas == slices * topology.vm_count:

@@ -19,13 +19,15 @@ def values_of(data: bytes) -> list[str]:
     if not lines[-1]:
         del lines[-1]
     if not 0 < len(lines) <= MAX_INDEXES:
-        raise ValueError(f"it has {len(lines)} lines; 1 to {MAX_INDEXES} are possible, one for each task")
+        raise ValueError(
+            f"it has {len(lines)} lines; 1 to {MAX_INDEXES} are possible, one for each task"
+        )
     return [_value(line, number) for number, line in enumerate(lines, start=1)]
 
 
 def value_of(file: BinaryIO, index: int) -> str:
-    """The value of task ``index``; the file, which may be of any size, is read to its line. Raises ValueError, for a
-    person; OSError.
+    """The value of task ``index``; the file, which may be of any size, is read to its line. Raises
+    ValueError, for a person; OSError.
     """
     value = ""
     for number in range(1, index + 2):

@@ -1,6 +1,8 @@
-"""The calls of a map, as a part of its job's specification. Pure. Out of scope: what a task does with them.
+"""The calls of a map, as a part of its job's specification. Pure. Out of scope: what a task does
+with them.
 
-Source: docs/adr/0075-give-each-call-its-own-arguments.md, docs/adr/0082-an-open-job-takes-further-calls.md.
+Source: docs/adr/0075-give-each-call-its-own-arguments.md,
+    docs/adr/0082-an-open-job-takes-further-calls.md.
 """
 
 from __future__ import annotations
@@ -18,12 +20,17 @@ from iris_core.spec.index_set import MAX_INDEXES
 MAX_CALLS = 2**53
 MAX_IDLE_S = 86_400
 DIGEST = "64 hexadecimal digits (SHA-256)"
-FileDigest = Annotated[str, text("[0-9a-f]{64}", "bad_digest", "is not the digest of a file", DIGEST)]
+FileDigest = Annotated[
+    str, text("[0-9a-f]{64}", "bad_digest", "is not the digest of a file", DIGEST)
+]
 SegmentText = Annotated[
-    str, text(f"[0-9a-f]{{64}}|inline:{BASE64}", "bad_digest", "is not the digest of a file", DIGEST)
+    str,
+    text(f"[0-9a-f]{{64}}|inline:{BASE64}", "bad_digest", "is not the digest of a file", DIGEST),
 ]
 INLINE_BYTES = 4096
-"""The largest file of arguments that is part of a specification: a request and two syncs less for a small map."""
+"""The largest file of arguments that is part of a specification: a request and two syncs less for a
+small map.
+"""
 _INLINE = "inline:"
 
 
@@ -41,16 +48,20 @@ def inlined(segment: str) -> bytes:
     return base64.b64decode(segment.removeprefix(_INLINE), validate=True)
 
 
-class Calls(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
-    """The calls of one function, each a task: files in the bundle store by their SHA-256, which tasks read.
+class Calls(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True
+):
+    """The calls of one function, each a task: files in the bundle store by their SHA-256, which
+    tasks read.
 
     Attributes:
         runner: the program of a task. function: what it calls.
-        segments: files of arguments; a small one is here itself (`inline`). firsts: of each the index of the first task
-            whose arguments it holds.
-        count: how many calls there are. chunksize: how many of them a task makes; the last one may make fewer.
-        idle_s: further calls may be added until the job is closed, at the latest after so long without a request of its
-            client; None: it has these calls.
+        segments: files of arguments; a small one is here itself (`inline`). firsts: of each the
+            index of the first task whose arguments it holds.
+        count: how many calls there are. chunksize: how many of them a task makes; the last one may
+            make fewer.
+        idle_s: further calls may be added until the job is closed, at the latest after so long
+            without a request of its client; None: it has these calls.
         reuse: how many tasks one process may make, one after the other.
     """
 
@@ -76,11 +87,16 @@ class Calls(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     def with_more(self, segments: tuple[str, ...], firsts: tuple[int, ...], count: int) -> Calls:
         """The same with so many calls more, whose arguments are in further segments."""
         return msgspec.structs.replace(
-            self, segments=self.segments + segments, firsts=self.firsts + firsts, count=self.count + count
+            self,
+            segments=self.segments + segments,
+            firsts=self.firsts + firsts,
+            count=self.count + count,
         )
 
     def of(self, indexes: Iterable[int]) -> Calls:
         """The same with the segments only that some tasks read."""
         needed = sorted({bisect_right(self.firsts, index) - 1 for index in indexes})
         segments = tuple(self.segments[at] for at in needed)
-        return msgspec.structs.replace(self, segments=segments, firsts=tuple(self.firsts[at] for at in needed))
+        return msgspec.structs.replace(
+            self, segments=segments, firsts=tuple(self.firsts[at] for at in needed)
+        )

@@ -1,7 +1,8 @@
 """What is done when a task ends by itself with a certain exit code or by a certain signal. Pure.
 
-A rule lists exit codes (75, ``64-78``) and names of signals (``SIGBUS``). A code never means a signal: a shell reports
-the signal of its child as 128 + n, which is an exit code. Source: docs/design/semantics.md#tasks-and-attempts.
+A rule lists exit codes (75, ``64-78``) and names of signals (``SIGBUS``). A code never means a
+signal: a shell reports the signal of its child as 128 + n, which is an exit code. Source:
+    docs/design/semantics.md#tasks-and-attempts.
 """
 
 from __future__ import annotations
@@ -18,8 +19,37 @@ TaskExit = int | str
 """An exit code, a range of exit codes, or the name of a signal."""
 
 _SIGNALS = (
-    *("HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV", "USR2", "PIPE", "ALRM"),
-    *("TERM", "STKFLT", "CHLD", "CONT", "STOP", "TSTP", "TTIN", "TTOU", "URG", "XCPU", "XFSZ", "VTALRM", "PROF"),
+    *(
+        "HUP",
+        "INT",
+        "QUIT",
+        "ILL",
+        "TRAP",
+        "ABRT",
+        "BUS",
+        "FPE",
+        "KILL",
+        "USR1",
+        "SEGV",
+        "USR2",
+        "PIPE",
+        "ALRM",
+    ),
+    *(
+        "TERM",
+        "STKFLT",
+        "CHLD",
+        "CONT",
+        "STOP",
+        "TSTP",
+        "TTIN",
+        "TTOU",
+        "URG",
+        "XCPU",
+        "XFSZ",
+        "VTALRM",
+        "PROF",
+    ),
     *("WINCH", "IO", "PWR", "SYS"),
 )
 SIGNALS = {f"SIG{name}": number for number, name in enumerate(_SIGNALS, start=1)}
@@ -33,12 +63,16 @@ _RANGE = re.compile(r"([0-9]{1,3})(?:-([0-9]{1,3}))?\Z")
 
 
 class ExitRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What is done when a task ends with one of these: retry charges a failure, requeue a requeue, fail ends it."""
+    """What is done when a task ends with one of these: retry charges a failure, requeue a requeue,
+    fail ends it.
+    """
 
     codes: Annotated[
         tuple[
             Annotated[int, Meta(extra_json_schema={"minimum": 1, "maximum": 255})]
-            | Annotated[str, Meta(extra_json_schema={"pattern": f"^({SIGNAL_PATTERN}|{_CODE}(-{_CODE})?)$"})],
+            | Annotated[
+                str, Meta(extra_json_schema={"pattern": f"^({SIGNAL_PATTERN}|{_CODE}(-{_CODE})?)$"})
+            ],
             ...,
         ],
         Meta(extra_json_schema={"minItems": 1}),
@@ -46,7 +80,9 @@ class ExitRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     do: ExitAction
 
 
-def action(rules: Iterable[ExitRule], exit_code: int | None, signal: int | None) -> ExitAction | None:
+def action(
+    rules: Iterable[ExitRule], exit_code: int | None, signal: int | None
+) -> ExitAction | None:
     """What the first rule that matches an end says; None when none does."""
     return next((rule.do for rule in rules if _matches(rule, exit_code, signal)), None)
 
@@ -76,18 +112,25 @@ def mistakes(rule: ExitRule) -> Iterator[str]:
 
 
 def _matches(rule: ExitRule, exit_code: int | None, signal: int | None) -> bool:
-    return any((signal if is_signal else exit_code) in numbers for is_signal, numbers in map(_read, rule.codes))
+    return any(
+        (signal if is_signal else exit_code) in numbers
+        for is_signal, numbers in map(_read, rule.codes)
+    )
 
 
 def _read(code: TaskExit) -> tuple[bool, range]:
-    """Whether a code names a signal, and the numbers it stands for. Raises ValueError, for a person."""
+    """Whether a code names a signal, and the numbers it stands for. Raises ValueError, for a
+    person.
+    """
     text = str(code)
     if text.startswith("SIG"):
         number = signal_number(text)
         return True, range(number, number + 1)
     found = _RANGE.match(text)
     if found is None:
-        raise ValueError(f"{text[:80]!r} is not an exit code, range of exit codes or signal: 75, 64-78, SIGBUS")
+        raise ValueError(
+            f"{text[:80]!r} is not an exit code, range of exit codes or signal: 75, 64-78, SIGBUS"
+        )
     first, last = int(found[1]), int(found[2] or found[1])
     if first == 0:
         raise ValueError("exit code 0 is success, whatever the rules say")

@@ -1,8 +1,10 @@
-"""Limits of the fields of specifications, each said once, in the field's type: for the check, for the schema and for
-the words of a refusal. Pure.
+"""Limits of the fields of specifications, each said once, in the field's type: for the check, for
+the schema and for the words of a refusal. Pure.
 
-A limit is metadata that the decoder does not enforce, so what was stored under other limits stays readable. Out of
-scope: rules between fields (`iris_core.admission.jobs`). Source: docs/adr/0068-limits-are-said-in-types.md.
+A limit is metadata that the decoder does not enforce, so what was stored under other limits stays
+readable. Out of
+scope: rules between fields (`iris_core.admission.jobs`). Source:
+    docs/adr/0068-limits-are-said-in-types.md.
 """
 
 from __future__ import annotations
@@ -35,8 +37,8 @@ class FieldRule:
     """One limit.
 
     Attributes:
-        holds: whether a value keeps to it. words: what is wrong with one that does not, for a person.
-        code, hint: of the mistake. of_keys: it is about the keys of an object.
+        holds: whether a value keeps to it. words: what is wrong with one that does not, for a
+        person. code, hint: of the mistake. of_keys: it is about the keys of an object.
     """
 
     holds: Callable[[Any], object]
@@ -51,7 +53,10 @@ class FieldRule:
 
 
 def _limit(rule: FieldRule, **schema: Any) -> Meta:
-    return Meta(extra={"rule": rule}, extra_json_schema={"propertyNames": schema} if rule.of_keys else schema)
+    return Meta(
+        extra={"rule": rule},
+        extra_json_schema={"propertyNames": schema} if rule.of_keys else schema,
+    )
 
 
 def _plain(number: float) -> str:
@@ -61,14 +66,22 @@ def _plain(number: float) -> str:
 def between(low: int, high: int, unit: Unit = COUNT) -> Meta:
     """A whole number, of a unit in which people write it."""
     words = f"is not between {unit.show(low)} and {unit.show(high)}{unit.word}"
-    return _limit(FieldRule(lambda n: low <= n <= high, lambda n: f"{unit.show(n)} {words}"), minimum=low, maximum=high)
+    return _limit(
+        FieldRule(lambda n: low <= n <= high, lambda n: f"{unit.show(n)} {words}"),
+        minimum=low,
+        maximum=high,
+    )
 
 
-def more_than_0(high: float, kind: str = "", show: Callable[[float], str] = _plain, hint: str = "") -> Meta:
+def more_than_0(
+    high: float, kind: str = "", show: Callable[[float], str] = _plain, hint: str = ""
+) -> Meta:
     """A number, for example of the ``kind`` "a time of "."""
     limit = f" and at most {show(high)}" if math.isfinite(high) else ""
     rule = FieldRule(
-        lambda n: math.isfinite(n) and 0 < n <= high, lambda n: f"{show(n)} is not {kind}more than 0{limit}", hint=hint
+        lambda n: math.isfinite(n) and 0 < n <= high,
+        lambda n: f"{show(n)} is not {kind}more than 0{limit}",
+        hint=hint,
     )
     return _limit(rule, exclusiveMinimum=0, **({"maximum": high} if limit else {}))
 
@@ -81,12 +94,24 @@ def duration(high: float = MAX_SECONDS, hint: str = "leave it out for never") ->
 def seconds(low: float, high: float = MAX_SECONDS) -> Meta:
     """Seconds, from ``low`` on."""
     words = f"is not a time between {show_duration(low)} and {show_duration(high)}"
-    rule = FieldRule(lambda n: math.isfinite(n) and low <= n <= high, lambda n: f"{show_duration(n)} {words}")
+    rule = FieldRule(
+        lambda n: math.isfinite(n) and low <= n <= high, lambda n: f"{show_duration(n)} {words}"
+    )
     return _limit(rule, minimum=low, maximum=high)
 
 
-def text(pattern: str, code: str, words: str, hint: str = "", *, optional: bool = False, of_keys: bool = False) -> Meta:
-    """A text that matches as a whole; ``words``: what another one "is not". ``optional``: it may be empty."""
+def text(
+    pattern: str,
+    code: str,
+    words: str,
+    hint: str = "",
+    *,
+    optional: bool = False,
+    of_keys: bool = False,
+) -> Meta:
+    """A text that matches as a whole; ``words``: what another one "is not". ``optional``: it may be
+    empty.
+    """
     pattern = f"({pattern})?" if optional else pattern
     matches = re.compile(pattern).fullmatch
     rule = FieldRule(matches, lambda given: f"{given[:80]!r} {words}", code, hint, of_keys)
@@ -94,9 +119,14 @@ def text(pattern: str, code: str, words: str, hint: str = "", *, optional: bool 
 
 
 def at_most(count: int, words: str, hint: str = "", *, of: str = "Items") -> Meta:
-    """The length of a list, of an object (``of`` Properties) or of a text (Length); ``words``: ``at most 32 ports``."""
+    """The length of a list, of an object (``of`` Properties) or of a text (Length); ``words``: ``at
+    most 32 ports``.
+    """
     code = "too_long" if of == "Length" else "too_many"
-    return _limit(FieldRule(lambda given: len(given) <= count, lambda _: words, code, hint), **{f"max{of}": count})
+    return _limit(
+        FieldRule(lambda given: len(given) <= count, lambda _: words, code, hint),
+        **{f"max{of}": count},
+    )
 
 
 def filled(words: str) -> Meta:
@@ -106,7 +136,10 @@ def filled(words: str) -> Meta:
 
 def without_nul(words: str) -> Meta:
     """A text without NUL bytes."""
-    return _limit(FieldRule(re.compile(r"[^\x00]*").fullmatch, lambda _: words, "nul_byte"), pattern=r"^[^\x00]*$")
+    return _limit(
+        FieldRule(re.compile(r"[^\x00]*").fullmatch, lambda _: words, "nul_byte"),
+        pattern=r"^[^\x00]*$",
+    )
 
 
 Kinds = type | tuple[type, ...]
@@ -115,7 +148,9 @@ _KINDS: dict[Any, Kinds] = {int: int, float: (int, float), str: str}
 
 @dataclass(frozen=True, slots=True)
 class _Node:
-    """The limits of one type, each with the kinds of values it is about, and those of what such values hold."""
+    """The limits of one type, each with the kinds of values it is about, and those of what such
+    values hold.
+    """
 
     rules: tuple[tuple[Kinds, FieldRule], ...]
     items: _Node | None
@@ -126,7 +161,9 @@ class _Node:
 
 
 def mistakes(value: msgspec.Struct, pointer: str = "", but: tuple[str, ...] = ()) -> list[Mistake]:
-    """What breaks a limit of a struct's fields, and of those in it; not of the fields ``but`` these."""
+    """What breaks a limit of a struct's fields, and of those in it; not of the fields ``but``
+    these.
+    """
     found: list[Mistake] = []
     for name, node, default in _fields(type(value)):
         given = getattr(value, name)
@@ -139,7 +176,11 @@ def broken(value: Any, hint: Any) -> FieldRule | None:
     """The limit of a type of numbers that a number breaks."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    numbers = (rule for kinds, rule in _node(hint).rules if kinds is not object and isinstance(value, kinds))
+    numbers = (
+        rule
+        for kinds, rule in _node(hint).rules
+        if kinds is not object and isinstance(value, kinds)
+    )
     return next((rule for rule in numbers if not rule.holds(value)), None)
 
 
@@ -147,7 +188,9 @@ def _find(value: Any, node: _Node, pointer: str, found: list[Mistake]) -> None:
     """Add the mistakes of a value, and of what it holds, to those ``found``."""
     for kinds, rule in node.rules:
         if isinstance(value, kinds) and rule.of_keys:
-            found += [rule.mistake(key, pointer + pointer_to(key)) for key in value if not rule.holds(key)]  # type: ignore[attr-defined]
+            found += [
+                rule.mistake(key, pointer + pointer_to(key)) for key in value if not rule.holds(key)
+            ]  # type: ignore[attr-defined]
         elif isinstance(value, kinds) and not rule.holds(value):
             found.append(rule.mistake(value, pointer))
     if isinstance(value, msgspec.Struct):
@@ -165,9 +208,14 @@ def _find(value: Any, node: _Node, pointer: str, found: list[Mistake]) -> None:
 
 @cache
 def _fields(kind: type[msgspec.Struct]) -> tuple[tuple[str, _Node, Any], ...]:
-    """The fields of a struct that have limits, or hold what has some, and their defaults, which keep to them."""
+    """The fields of a struct that have limits, or hold what has some, and their defaults, which
+    keep to them.
+    """
     hints = get_type_hints(kind, include_extras=True)
-    found = ((field.name, _node(hints[field.name]), _default(field)) for field in msgspec.structs.fields(kind))
+    found = (
+        (field.name, _node(hints[field.name]), _default(field))
+        for field in msgspec.structs.fields(kind)
+    )
     return tuple(one for one in found if one[1])
 
 
@@ -180,12 +228,20 @@ def _node(hint: Any) -> _Node:
     if origin is Annotated:
         inner = _node(arguments[0])
         kinds = _KINDS.get(arguments[0], object)
-        own = tuple((kinds, one.extra["rule"]) for one in arguments[1:] if isinstance(one, Meta) and one.extra)
+        own = tuple(
+            (kinds, one.extra["rule"])
+            for one in arguments[1:]
+            if isinstance(one, Meta) and one.extra
+        )
         return _Node(own + inner.rules, inner.items, inner.is_deep)
     if origin in (Union, types.UnionType):
         members = [_node(one) for one in arguments]
         items = next((one.items for one in members if one.items), None)
-        return _Node(tuple(rule for one in members for rule in one.rules), items, any(one.is_deep for one in members))
+        return _Node(
+            tuple(rule for one in members for rule in one.rules),
+            items,
+            any(one.is_deep for one in members),
+        )
     if origin in (tuple, list, dict):
         items = _node(arguments[origin is dict])
         return _Node((), items or None, bool(items))

@@ -1,7 +1,8 @@
 """The indexes that the tasks of a job have: 0 to N-1, or a part of that. Pure.
 
-A rerun of a part keeps the indexes of its tasks, so a set has holes. Its text is a list of indexes and ranges, a range
-with a step where it has one: ``1,3,5`` or ``0-15:4,20``. Source: docs/design/semantics.md#jobs.
+A rerun of a part keeps the indexes of its tasks, so a set has holes. Its text is a list of indexes
+and ranges, a range with a step where it has one: ``1,3,5`` or ``0-15:4,20``. Source:
+    docs/design/semantics.md#jobs.
 """
 
 from __future__ import annotations
@@ -43,7 +44,9 @@ class IndexSet:
 
     @classmethod
     def parse(cls, text: str) -> IndexSet:
-        """Raises ValueError, for a person, when the text is not a set of at most `MAX_INDEXES` indexes."""
+        """Raises ValueError, for a person, when the text is not a set of at most `MAX_INDEXES`
+        indexes.
+        """
         parts = [_part(part.strip()) for part in text.split(",")]
         if sum(map(len, parts)) > MAX_INDEXES:
             raise ValueError(f"{sum(map(len, parts))} indexes; the limit is {MAX_INDEXES}")
@@ -107,13 +110,17 @@ class IndexSet:
         """Half-open ranges of consecutive members, as messages to schedulers have them."""
         found: list[tuple[int, int]] = []
         for run in self._runs:
-            found += [(run.start, run.stop)] if run.step == 1 else [(index, index + 1) for index in run]
+            found += (
+                [(run.start, run.stop)] if run.step == 1 else [(index, index + 1) for index in run]
+            )
         return tuple(found)
 
 
 @lru_cache(maxsize=1024)
 def indexes_of(text: str, count: int) -> IndexSet:
-    """The indexes of a job of ``count`` tasks: all, or those of a text that `IndexSet.parse` accepts."""
+    """The indexes of a job of ``count`` tasks: all, or those of a text that `IndexSet.parse`
+    accepts.
+    """
     return IndexSet.parse(text) if text else IndexSet.whole(count)
 
 
@@ -128,7 +135,9 @@ def _part(text: str) -> range:
 
 
 def _runs(members: list[int]) -> Iterator[range]:
-    """Ascending members as runs: consecutive ones, else four or more of equal distance, else single ones."""
+    """Ascending members as runs: consecutive ones, else four or more of equal distance, else single
+    ones.
+    """
     at = 0
     while at < len(members):
         step = members[at + 1] - members[at] if at + 1 < len(members) else 1

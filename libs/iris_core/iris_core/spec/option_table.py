@@ -1,8 +1,8 @@
 """The options of jobs and deployments: the one table of them.
 
-A row is a field of a typed dictionary, with its type and an `Option`: `iris run` and `iris deploy` have its flag, the
-SDK its keyword, refusals and "Copy as" name it, the reference lists it. Out of scope: what is made of the values
-(`iris.client.options.jobs`, `iris.client.options.deployments`).
+A row is a field of a typed dictionary, with its type and an `Option`: `iris run` and `iris deploy`
+have its flag, the SDK its keyword, refusals and "Copy as" name it, the reference lists it. Out of
+scope: what is made of the values (`iris.client.options.jobs`, `iris.client.options.deployments`).
 """
 
 from __future__ import annotations
@@ -37,8 +37,10 @@ class Option:
 
     Attributes:
         help: for people. metavar: the word for its value, `DURATION` of a time.
-        flags: short and other names of the flag; without any it is called as the field, as ``--max-parallel``.
-        fields: those of a specification that it gives, where they are called otherwise: ``stop/grace_s``.
+        flags: short and other names of the flag; without any it is called as the field, as
+            ``--max-parallel``.
+        fields: those of a specification that it gives, where they are called otherwise:
+            ``stop/grace_s``.
         default: what holds without it, where the field's own default does not say.
     """
 
@@ -64,16 +66,20 @@ Conditions = Sequence[str | Constraint]
 class TaskOptions(ResourceOptions, total=False):
     """Options of every task, of a job or of a deployment's routes.
 
-    Sizes are bytes or texts like ``4GiB``, ``cpu`` and ``cpu_limit`` cores; times are seconds or texts like ``10m``.
-    ``user`` is by default the token's, else the calling one. ``packages``: the file of the bundle that lists packages,
-    found when a ``workdir`` is sent; they are installed unless ``setup`` does that instead, or is empty.
+    Sizes are bytes or texts like ``4GiB``, ``cpu`` and ``cpu_limit`` cores; times are seconds or
+    texts like ``10m``. ``user`` is by default the token's, else the calling one. ``packages``: the
+    file of the bundle that lists packages, found when a ``workdir`` is sent; they are installed
+    unless ``setup`` does that instead, or is empty.
     """
 
     user: Annotated[Text, Option("Owner of the job.", "USER")]
     cpu_limit: Annotated[
         float | str | None,
         Option(
-            "Maximum number of processors of one task.", "N", fields="resources/cpu_limit_millis", default="no limit"
+            "Maximum number of processors of one task.",
+            "N",
+            fields="resources/cpu_limit_millis",
+            default="no limit",
         ),
     ]
     gpu: Annotated[
@@ -93,13 +99,23 @@ class TaskOptions(ResourceOptions, total=False):
     ]
     constraints: Annotated[
         Conditions,
-        Option("Hard constraint on hosts: key=v, key!=v, key, !key, key>=3, 'key in a,b'.", "COND", "-c --constraint"),
+        Option(
+            "Hard constraint on hosts: key=v, key!=v, key, !key, key>=3, 'key in a,b'.",
+            "COND",
+            "-c --constraint",
+        ),
     ]
-    prefer: Annotated[Conditions, Option("Soft constraint on hosts (preferred, not required).", "COND")]
+    prefer: Annotated[
+        Conditions, Option("Soft constraint on hosts (preferred, not required).", "COND")
+    ]
     band: Annotated[BandName, Option("Priority band of the job.")]
     env: Annotated[
         Mapping[str, str],
-        Option("Environment variable KEY=VALUE, or KEY for its value in this shell.", "KEY[=V]", "-e --env"),
+        Option(
+            "Environment variable KEY=VALUE, or KEY for its value in this shell.",
+            "KEY[=V]",
+            "-e --env",
+        ),
     ]
     bundle: str | None
     packages: PackageList
@@ -110,32 +126,52 @@ class TaskOptions(ResourceOptions, total=False):
             "COMMAND",
         ),
     ]
-    python: Annotated[Text, Option("The environment's version of Python, for example 3.12.", "VERSION")]
-    image: Annotated[Text, Option("Run tasks in a container of this image; nothing is installed in it.", "REF")]
-    spread: Annotated[Spread | None, Option("Place tasks over several hosts, or with none on as few as possible.")]
-    labels: Annotated[Mapping[str, str], Option("Label stored with the job.", "KEY=VALUE", "-l --label")]
+    python: Annotated[
+        Text, Option("The environment's version of Python, for example 3.12.", "VERSION")
+    ]
+    image: Annotated[
+        Text, Option("Run tasks in a container of this image; nothing is installed in it.", "REF")
+    ]
+    spread: Annotated[
+        Spread | None, Option("Place tasks over several hosts, or with none on as few as possible.")
+    ]
+    labels: Annotated[
+        Mapping[str, str], Option("Label stored with the job.", "KEY=VALUE", "-l --label")
+    ]
 
 
 class JobOptions(TaskOptions, total=False):
     """The options of a job, each as in ``iris run``; omitted ones have their defaults.
 
-    ``parent``: inside a task the task's own job, unless ``name`` has a leading slash. ``after``: each job as ``train``,
-    or ``train:any`` and so on. What waits with ``hold`` is started by `release`; a ``terminal`` is used by a
-    `RemoteTerminal`, and its task is not started again unless ``max_retries_preemption`` says so.
+    ``parent``: inside a task the task's own job, unless ``name`` has a leading slash. ``after``:
+    each job as ``train``, or ``train:any`` and so on. What waits with ``hold`` is started by
+    `release`; a ``terminal`` is used by a `RemoteTerminal`, and its task is not started again
+    unless ``max_retries_preemption`` says so.
     """
 
     name: Annotated[Text, Option("Name of the job.", "NAME", default="a generated one")]
     parent: Annotated[Text, Option("Make it a child of this job.", "JOB")]
-    replicas: Annotated[Number, Option("Number of tasks.", flags="-r --replicas", default="1, or the slice's hosts")]
-    array: Annotated[Text, Option("A task for each of these values, 0-15:4,20, found in IRIS_ARRAY_INDEX.", "VALUES")]
+    replicas: Annotated[
+        Number, Option("Number of tasks.", flags="-r --replicas", default="1, or the slice's hosts")
+    ]
+    array: Annotated[
+        Text,
+        Option("A task for each of these values, 0-15:4,20, found in IRIS_ARRAY_INDEX.", "VALUES"),
+    ]
     each_line: Annotated[
-        str | PathLike | None, Option("A task for each line of this file, found in IRIS_ARRAY_VALUE.", "FILE")
+        str | PathLike | None,
+        Option("A task for each line of this file, found in IRIS_ARRAY_VALUE.", "FILE"),
     ]
     preload: Annotated[
         Sequence[str],
-        Option("Import these modules once on each host; each task of `python FILE` is cloned from that.", "MODULES"),
+        Option(
+            "Import these modules once on each host; each task of `python FILE` is cloned from that.",
+            "MODULES",
+        ),
     ]
-    max_parallel: Annotated[Number, Option("Tasks of the job that run at a time.", "N", default="all")]
+    max_parallel: Annotated[
+        Number, Option("Tasks of the job that run at a time.", "N", default="all")
+    ]
     group_by: Annotated[
         str | Sequence[str | Level] | None,
         Option(
@@ -145,9 +181,15 @@ class JobOptions(TaskOptions, total=False):
             fields="coscheduling coscheduling/group_by",
         ),
     ]
-    slices: Annotated[Number, Option("TPU slices, or groups of --group-by, to place together.", "N")]
-    within: Annotated[Text, Option("Place slices where they share this attribute, for example zone.", "KEY")]
-    success: Annotated[SuccessPolicy | None, Option("Members whose exit 0 ends a gang.", default="all")]
+    slices: Annotated[
+        Number, Option("TPU slices, or groups of --group-by, to place together.", "N")
+    ]
+    within: Annotated[
+        Text, Option("Place slices where they share this attribute, for example zone.", "KEY")
+    ]
+    success: Annotated[
+        SuccessPolicy | None, Option("Members whose exit 0 ends a gang.", default="all")
+    ]
     output: Annotated[
         Text,
         Option(
@@ -158,8 +200,12 @@ class JobOptions(TaskOptions, total=False):
     ]
     max_retries_failure: Annotated[int, Option("Failures of a task that are retried.")]
     max_retries_preemption: Annotated[int, Option("Preemptions and lost hosts that are retried.")]
-    max_task_failures: Annotated[int, Option("Failed tasks that do not fail the job; 0 for a gang.")]
-    keep_going: Annotated[bool, Option("All tasks may fail: none is killed because another failed.")]
+    max_task_failures: Annotated[
+        int, Option("Failed tasks that do not fail the job; 0 for a gang.")
+    ]
+    keep_going: Annotated[
+        bool, Option("All tasks may fail: none is killed because another failed.")
+    ]
     on_exit: Annotated[
         Sequence[str | ExitRule],
         Option(
@@ -171,10 +217,16 @@ class JobOptions(TaskOptions, total=False):
     backoff: Annotated[Time, Option("Pause before a task is tried again, doubled each time: 10s.")]
     max_backoff: Annotated[Time, Option("Longest such pause.")]
     stop_signal: Annotated[
-        Text, Option("Signal that stops a task: INT.", "SIGNAL", fields="stop/signal", default="TERM")
+        Text,
+        Option("Signal that stops a task: INT.", "SIGNAL", fields="stop/signal", default="TERM"),
     ]
     grace: Annotated[
-        Time, Option("Time between that signal and KILL, at most 1h: 60s.", fields="stop/grace_s", default="5s")
+        Time,
+        Option(
+            "Time between that signal and KILL, at most 1h: 60s.",
+            fields="stop/grace_s",
+            default="5s",
+        ),
     ]
     notice: Annotated[
         Text,
@@ -188,7 +240,9 @@ class JobOptions(TaskOptions, total=False):
     ]
     on_timeout: Annotated[OnTimeout, Option("What to do with a task at its time limit.")]
     protect: Annotated[Time, Option("Preempt no task before it has run for this: 10m.")]
-    scheduling_timeout: Annotated[Time, Option("Fail the job if it has not started after this: 10m.")]
+    scheduling_timeout: Annotated[
+        Time, Option("Fail the job if it has not started after this: 10m.")
+    ]
     timeout: Annotated[Time, Option("Kill, or requeue, a task that runs longer: 2h.")]
     after: Annotated[
         Sequence[str | Dependency],
@@ -199,8 +253,12 @@ class JobOptions(TaskOptions, total=False):
         ),
     ]
     each: Annotated[bool, Option("Each task waits for the task in its place of the --after job.")]
-    not_before: Annotated[Text, Option("Start no task before this: 8h, or 2026-03-01T22:00:00Z.", MOMENT)]
-    singleton: Annotated[Text, Option("Wait until your earlier jobs with this key have ended.", "KEY")]
+    not_before: Annotated[
+        Text, Option("Start no task before this: 8h, or 2026-03-01T22:00:00Z.", MOMENT)
+    ]
+    singleton: Annotated[
+        Text, Option("Wait until your earlier jobs with this key have ended.", "KEY")
+    ]
     terminal: Annotated[
         bool,
         Option(
@@ -209,7 +267,10 @@ class JobOptions(TaskOptions, total=False):
         ),
     ]
     hold: Annotated[bool, Option("Start no task before the job is released.")]
-    ports: Annotated[Sequence[str], Option("Reserve a free port; its number is in IRIS_PORT_<NAME>.", "NAME", "--port")]
+    ports: Annotated[
+        Sequence[str],
+        Option("Reserve a free port; its number is in IRIS_PORT_<NAME>.", "NAME", "--port"),
+    ]
 
 
 class DeployOptions(TaskOptions, total=False):
@@ -219,14 +280,20 @@ class DeployOptions(TaskOptions, total=False):
     """
 
     ports: Annotated[
-        Sequence[str], Option("A port in IRIS_PORT_<NAME>; the first serves.", "NAME", "--port", default="http")
+        Sequence[str],
+        Option("A port in IRIS_PORT_<NAME>; the first serves.", "NAME", "--port", default="http"),
     ]
     replicas: Annotated[Number, Option("Number of routes.", flags="-r --replicas")]
     probe_path: Annotated[Text, Option("Healthy while this answers 200 to 399.", "PATH")]
-    probe_ready_path: Annotated[Text, Option("While this fails a route gets no requests and is kept.", "PATH")]
-    probe_tcp: Annotated[bool, Option("Healthy while its port accepts connections.", fields="probe/kind")]
+    probe_ready_path: Annotated[
+        Text, Option("While this fails a route gets no requests and is kept.", "PATH")
+    ]
+    probe_tcp: Annotated[
+        bool, Option("Healthy while its port accepts connections.", fields="probe/kind")
+    ]
     probe_command: Annotated[
-        str | Sequence[str] | None, Option("Healthy while this, run as the task, exits 0.", "COMMAND")
+        str | Sequence[str] | None,
+        Option("Healthy while this, run as the task, exits 0.", "COMMAND"),
     ]
     probe_interval: Annotated[Time, Option("Interval between probes.")]
     probe_timeout: Annotated[Time, Option("Timeout of one probe.")]
@@ -235,8 +302,12 @@ class DeployOptions(TaskOptions, total=False):
     probe_passes: Annotated[Number, Option("Passes in a row that make it healthy.")]
     probe_grace: Annotated[Time, Option("An unhealthy route is replaced after this.")]
     start_timeout: Annotated[Time, Option("Time from its start to the first pass.")]
-    max_surge: Annotated[int | str | None, Option("Routes above --replicas in an update: 1, 25%.", "N")]
-    max_unavailable: Annotated[int | str | None, Option("Routes below it in an update: 1, 25%.", "N")]
+    max_surge: Annotated[
+        int | str | None, Option("Routes above --replicas in an update: 1, 25%.", "N")
+    ]
+    max_unavailable: Annotated[
+        int | str | None, Option("Routes below it in an update: 1, 25%.", "N")
+    ]
     min_ready: Annotated[Time, Option("A new route counts after this long healthy.")]
     progress_deadline: Annotated[Time, Option("An update without progress has failed after this.")]
     pause_after: Annotated[Number, Option("Pause an update after this number of new routes.")]
@@ -250,25 +321,39 @@ class DeployOptions(TaskOptions, total=False):
     forward_authorization: Annotated[
         bool | None, Option("Routes receive Authorization, also tokens of Iris.", default="no")
     ]
-    min_replicas: Annotated[Number, Option("Scale by rule: minimum number of routes.", "", "--min", "scaling/minimum")]
-    max_replicas: Annotated[Number, Option("Scale by rule: maximum number of routes.", "", "--max", "scaling/maximum")]
+    min_replicas: Annotated[
+        Number, Option("Scale by rule: minimum number of routes.", "", "--min", "scaling/minimum")
+    ]
+    max_replicas: Annotated[
+        Number, Option("Scale by rule: maximum number of routes.", "", "--max", "scaling/maximum")
+    ]
     target_outstanding: Annotated[
-        float | None, Option("Target: outstanding requests for each route.", fields="scaling/outstanding")
+        float | None,
+        Option("Target: outstanding requests for each route.", fields="scaling/outstanding"),
     ]
     scale_query: Annotated[
-        Text, Option("Scale by the value of a Prometheus query instead.", "QUERY", fields="scaling/query")
+        Text,
+        Option(
+            "Scale by the value of a Prometheus query instead.", "QUERY", fields="scaling/query"
+        ),
     ]
-    target_per_route: Annotated[float | None, Option("Target: that value for each route.", fields="scaling/per_route")]
+    target_per_route: Annotated[
+        float | None, Option("Target: that value for each route.", fields="scaling/per_route")
+    ]
     stabilization: Annotated[Time, Option("Scale down only after this.")]
     cooldown: Annotated[Time, Option("The number at most doubles within this.")]
-    scale_window: Annotated[Time, Option("The load is its mean over this.", fields="scaling/window_s")]
+    scale_window: Annotated[
+        Time, Option("The load is its mean over this.", fields="scaling/window_s")
+    ]
     panic_window: Annotated[Time, Option("Window that detects a sudden rise.")]
     no_scaling: Annotated[bool, Option("Remove the rule; --replicas sets the number.")]
 
 
 @dataclass(frozen=True, slots=True)
 class OptionRow:
-    """One row: the keyword of the SDK, the type of its value, what its flag says, and what holds without it."""
+    """One row: the keyword of the SDK, the type of its value, what its flag says, and what holds
+    without it.
+    """
 
     name: str
     kind: Any
@@ -278,23 +363,35 @@ class OptionRow:
     @property
     def help(self) -> str:
         """What the flag says, with the default."""
-        return f"{self.option.help}  [default: {self.default}]" if self.default else self.option.help
+        return (
+            f"{self.option.help}  [default: {self.default}]" if self.default else self.option.help
+        )
 
     @property
     def flags(self) -> tuple[str, ...]:
         return tuple(self.option.flags.split()) or (f"--{self.name.replace('_', '-')}",)
 
 
-_PARTS = {"": DeploymentSpec, "probe": Probe, "update": UpdatePolicy, "scaling": ScalingPolicy, "proxy": ProxyPolicy}
+_PARTS = {
+    "": DeploymentSpec,
+    "probe": Probe,
+    "update": UpdatePolicy,
+    "scaling": ScalingPolicy,
+    "proxy": ProxyPolicy,
+}
 
 
 def field_of(kind: Any, name: str) -> str:
-    """The field of a struct that an option gives: of the same name, or a time in seconds; empty: none."""
+    """The field of a struct that an option gives: of the same name, or a time in seconds; empty:
+    none.
+    """
     return next((one for one in (name, f"{name}_s") if one in kind.__struct_fields__), "")
 
 
 def deployment_field(row: OptionRow) -> tuple[str, str]:
-    """The part of a deployment and its field that an option gives: ``probe`` and ``timeout_s``; both empty: neither."""
+    """The part of a deployment and its field that an option gives: ``probe`` and ``timeout_s``;
+    both empty: neither.
+    """
     if row.option.fields:
         part, _, field = row.option.fields.rpartition("/")
         return part, field
@@ -306,16 +403,28 @@ def deployment_field(row: OptionRow) -> tuple[str, str]:
 
 
 def _default(options: Any, row: OptionRow) -> str:
-    """What holds without an option: as its row says, else the default of its field; empty: nothing."""
+    """What holds without an option: as its row says, else the default of its field; empty:
+    nothing.
+    """
     if row.option.default or row.kind is bool:
         return row.option.default
-    part, field = deployment_field(row) if options is DeployOptions else ("", field_of(JobSpec, row.name))
+    part, field = (
+        deployment_field(row) if options is DeployOptions else ("", field_of(JobSpec, row.name))
+    )
     kind: Any = _PARTS.get(part, JobSpec) if options is DeployOptions else JobSpec
-    defaults = zip(reversed(kind.__struct_fields__), reversed(kind.__struct_defaults__), strict=False)
+    defaults = zip(
+        reversed(kind.__struct_fields__), reversed(kind.__struct_defaults__), strict=False
+    )
     value: Any = dict(defaults).get(field)
     if type(value) not in (str, int, float):
         return ""
-    return show_duration(value) if row.kind == Time else f"{value:g}" if isinstance(value, float) else str(value)
+    return (
+        show_duration(value)
+        if row.kind == Time
+        else f"{value:g}"
+        if isinstance(value, float)
+        else str(value)
+    )
 
 
 @cache
@@ -323,7 +432,11 @@ def rows_of(options: Any, but: Any = ResourceOptions) -> tuple[OptionRow, ...]:
     """The rows of a typed dictionary that have a flag, without those of another one."""
     hints = get_type_hints(options, include_extras=True)
     own = {name: get_args(hint) for name, hint in hints.items() if name not in but.__annotations__}
-    rows = [OptionRow(name, *parts) for name, parts in own.items() if parts and isinstance(parts[-1], Option)]
+    rows = [
+        OptionRow(name, *parts)
+        for name, parts in own.items()
+        if parts and isinstance(parts[-1], Option)
+    ]
     return tuple(replace(row, default=_default(options, row)) for row in rows)
 
 

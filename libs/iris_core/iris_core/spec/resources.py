@@ -1,7 +1,8 @@
 """The resources of hosts and tasks. `RESOURCES` is the only table of them.
 
-A new resource is a row at the end of the table, and the field of its name in the shapes below, which `_guard` asks
-for. Columns of the scheduler, reasons, admission, options, listings, pages and metrics read the table.
+A new resource is a row at the end of the table, and the field of its name in the shapes below,
+which `_guard` asks for. Columns of the scheduler, reasons, admission, options, listings, pages and
+metrics read the table.
 Source: docs/design/semantics.md#constraints-and-resources.
 """
 
@@ -28,7 +29,8 @@ class Resource:
     """One row.
 
     Attributes:
-        name: the field of the shapes below, with its unit last; also in JSON, as a label and as a key of ``[worker]``.
+        name: the field of the shapes below, with its unit last; also in JSON, as a label and as a
+            key of ``[worker]``.
         word: its name for users: the option ``--<word>`` and the reason ``not_enough_<word>``.
         largest: the most one task may request. scarcity: the scarcest resource has the lowest.
         requested: whether a task requests an amount of it; chips come with the device.
@@ -55,7 +57,9 @@ RESOURCES = (
     Resource("disk_bytes", "disk", BYTES, largest=1 << 53, scarcity=3, wide=True),
     Resource("chips", "chips", COUNT, largest=1024, scarcity=0, requested=False),
 )
-"""In the order of the fields of `Amount`, which is their order on the wire: rows are only added, at the end."""
+"""In the order of the fields of `Amount`, which is their order on the wire: rows are only added, at
+the end.
+"""
 
 RESOURCE = {resource.name: resource for resource in RESOURCES}
 CPU, CHIPS = RESOURCE["cpu_millis"], RESOURCE["chips"]
@@ -75,9 +79,11 @@ DeviceVariant = Annotated[str, msgspec.Meta(extra_json_schema={"pattern": f"^{VA
 
 
 class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An accelerator: kind, variant (``H100``, ``v5litepod-16``, or ``auto``), and how many a task takes.
+    """An accelerator: kind, variant (``H100``, ``v5litepod-16``, or ``auto``), and how many a task
+    takes.
 
-    ``variant`` may be a list: any one of them will do, for a gang the same one for all of its tasks.
+    ``variant`` may be a list: any one of them will do, for a gang the same one for all of its
+    tasks.
     """
 
     kind: DeviceKind
@@ -101,7 +107,8 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class ResourceRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The amounts one task holds while it is placed; 0 requests nothing.
 
-    ``cpu_limit_millis``: the most it may use, also of processors that are idle; 0: no limit. It decides no placement.
+    ``cpu_limit_millis``: the most it may use, also of processors that are idle; 0: no limit. It
+    decides no placement.
     """
 
     cpu_millis: Annotated[int, up_to_largest("cpu_millis")] = 1000
@@ -121,7 +128,9 @@ class ResourceRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def _written_out(expression: str, term: str, joint: str) -> Any:
-    """Compile a function of two amounts: a term for each resource; a loop takes four times as long."""
+    """Compile a function of two amounts: a term for each resource; a loop takes four times as
+    long.
+    """
     terms = joint.join(term.format(resource.name) for resource in RESOURCES)
     return eval(f"lambda a, b: {expression.format(terms)}", globals())
 
@@ -139,9 +148,15 @@ class Amount(msgspec.Struct, frozen=True, array_like=True, gc=False, order=True)
         """The amounts in the order of `RESOURCES`."""
         return msgspec.structs.astuple(self)
 
-    __add__: ClassVar[Callable[[Amount, Amount], Amount]] = _written_out("Amount({})", "a.{0} + b.{0}", ", ")
-    __sub__: ClassVar[Callable[[Amount, Amount], Amount]] = _written_out("Amount({})", "a.{0} - b.{0}", ", ")
-    fits: ClassVar[Callable[[Amount, Amount], bool]] = _written_out("({})", "(a.{0} <= b.{0} or not a.{0})", " and ")
+    __add__: ClassVar[Callable[[Amount, Amount], Amount]] = _written_out(
+        "Amount({})", "a.{0} + b.{0}", ", "
+    )
+    __sub__: ClassVar[Callable[[Amount, Amount], Amount]] = _written_out(
+        "Amount({})", "a.{0} - b.{0}", ", "
+    )
+    fits: ClassVar[Callable[[Amount, Amount], bool]] = _written_out(
+        "({})", "(a.{0} <= b.{0} or not a.{0})", " and "
+    )
     """Whether this amount fits into another; a resource whose requested amount is 0 always fits."""
 
     def __mul__(self, count: int) -> Amount:
@@ -179,11 +194,21 @@ def _guard() -> None:
     for shape, has, wants in (
         (Amount, Amount.__struct_fields__, names),
         (DeclaredCapacity, set(DeclaredCapacity.__struct_fields__), set(names)),
-        (ResourceRequest, {*ResourceRequest.__struct_fields__} - {"device", "cpu_limit_millis"}, requested),
-        (ResourceOptions, {*ResourceOptions.__annotations__}, {resource.word for resource in REQUESTED}),
+        (
+            ResourceRequest,
+            {*ResourceRequest.__struct_fields__} - {"device", "cpu_limit_millis"},
+            requested,
+        ),
+        (
+            ResourceOptions,
+            {*ResourceOptions.__annotations__},
+            {resource.word for resource in REQUESTED},
+        ),
     ):
         if has != wants:
-            raise ValueError(f"{shape.__name__} has the fields {has}, the table of resources wants {wants}")
+            raise ValueError(
+                f"{shape.__name__} has the fields {has}, the table of resources wants {wants}"
+            )
 
 
 _guard()

@@ -31,9 +31,9 @@ from iris_core.units import BYTES
 TASK_TOKEN = "iristask_"
 """The beginning of every token of a task, for people and for programs that look for secrets."""
 TOKEN_COOKIE, SECURE_TOKEN_COOKIE = "iris_token", "__Host-iris_token"
-"""The cookie in which a browser keeps the token of the dashboard: over plain HTTP, and over TLS, where a browser
-accepts it from this very host only. Browsers send cookies to every port of a host, so the proxy removes these from
-requests and answers: no route receives one or sets one.
+"""The cookie in which a browser keeps the token of the dashboard: over plain HTTP, and over TLS,
+where a browser accepts it from this very host only. Browsers send cookies to every port of a host,
+so the proxy removes these from requests and answers: no route receives one or sets one.
 """
 MAX_ROUTES = 1000
 """Routes of one deployment, including the surplus of an update."""
@@ -46,16 +46,20 @@ RouteShare = (
 )
 
 LATENCY_MS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 30_000, 60_000)
-"""Bounds of the classes in which proxies count how long requests waited for the head of their answer."""
+"""Bounds of the classes in which proxies count how long requests waited for the head of their
+answer.
+"""
 
 
-class _Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
+class _Part(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True
+):
     """A part of a deployment's specification; unknown fields are refused."""
 
 
 class RouteTemplate(_Part, frozen=True):
-    """The specification of each route's job; omitted fields have a job's defaults. A change of it makes a new
-    revision.
+    """The specification of each route's job; omitted fields have a job's defaults. A change of it
+    makes a new revision.
     """
 
     command: CommandWords
@@ -71,8 +75,8 @@ class RouteTemplate(_Part, frozen=True):
     spread: Spread = "hosts"
 
     def job(self, name: str, user: str) -> JobSpec:
-        """The specification of one route's job: a single attempt, because the deployment replaces an ended route by a
-        new job.
+        """The specification of one route's job: a single attempt, because the deployment replaces
+        an ended route by a new job.
         """
         return JobSpec(
             name=name,
@@ -97,11 +101,12 @@ class UpdatePolicy(_Part, frozen=True):
     """How a new revision replaces the old one.
 
     Attributes:
-        max_surge, max_unavailable: routes above, and healthy routes below, ``replicas``: a number, or a percentage such
-            as ``"25%"``, rounded up and down respectively. Both 0 is refused.
-        min_ready_s: how long a route must be healthy before it counts as available. progress_deadline_s: the update
-            fails when it makes no progress for longer.
-        pause_after: after that many new routes the update waits for ``resume``; None: it does not pause.
+        max_surge, max_unavailable: routes above, and healthy routes below, ``replicas``: a number,
+            or a percentage such as ``"25%"``, rounded up and down respectively. Both 0 is refused.
+        min_ready_s: how long a route must be healthy before it counts as available.
+            progress_deadline_s: the update fails when it makes no progress for longer.
+        pause_after: after that many new routes the update waits for ``resume``; None: it does not
+            pause.
         rollback: whether a failed update returns to the last complete revision.
     """
 
@@ -117,12 +122,13 @@ class ScalingPolicy(_Part, frozen=True):
     """Autoscaling of the number of routes, between ``minimum`` and ``maximum``.
 
     Attributes:
-        outstanding: requests under way or waiting, for each route. query: instead, a Prometheus query whose value is
-            divided by ``per_route``.
-        stabilization_s: routes are taken away down to the largest number wanted within so long; the last one, where
-            ``minimum`` is 0, after so long without a request.
+        outstanding: requests under way or waiting, for each route. query: instead, a Prometheus
+            query whose value is divided by ``per_route``.
+        stabilization_s: routes are taken away down to the largest number wanted within so long; the
+            last one, where ``minimum`` is 0, after so long without a request.
         cooldown_s: within so long the number at most doubles, or rises by 4.
-        window_s: the load is its mean over so long. panic_window_s: a sudden rise is its mean over so long.
+        window_s: the load is its mean over so long. panic_window_s: a sudden rise is its mean over
+            so long.
     """
 
     minimum: Annotated[int, between(0, MAX_ROUTES)] = 1
@@ -146,19 +152,23 @@ class ScalingPolicy(_Part, frozen=True):
 
 
 class ProxyPolicy(_Part, frozen=True):
-    """Limits that the proxy applies to requests of this deployment. Times in seconds; None: no limit.
+    """Limits that the proxy applies to requests of this deployment. Times in seconds; None: no
+    limit.
 
     Attributes:
-        first_byte_s: until the first byte of the response. idle_s: between bytes of a request's body, or of a streamed
-            response. total_s: for the whole request; without it a body or a response may take any time, if bytes come.
-        body_bytes: largest body of a request. max_outstanding: requests of one route at a time; further requests wait
-            for at most ``queue_s``.
-        affinity: ``header:NAME`` or ``cookie``: requests with the same value go to the same route while it is healthy.
-        retry: ``idempotent``: a request without a body whose method may be repeated (GET, HEAD, OPTIONS, TRACE, PUT,
-            DELETE) goes to another route when its connection was closed before the first byte of an answer. ``never``:
-            a request that a route may have begun goes to no other route.
-        forward_authorization: routes receive the field Authorization whatever it holds, also tokens of Iris and of its
-            issuer; else those are removed.
+        first_byte_s: until the first byte of the response. idle_s: between bytes of a request's
+            body, or of a streamed response. total_s: for the whole request; without it a body or a
+                response may take any time, if bytes come.
+        body_bytes: largest body of a request. max_outstanding: requests of one route at a time;
+            further requests wait for at most ``queue_s``.
+        affinity: ``header:NAME`` or ``cookie``: requests with the same value go to the same route
+            while it is healthy.
+        retry: ``idempotent``: a request without a body whose method may be repeated (GET, HEAD,
+            OPTIONS, TRACE, PUT, DELETE) goes to another route when its connection was closed before
+            the first byte of an answer. ``never``: a request that a route may have begun goes to no
+                other route.
+        forward_authorization: routes receive the field Authorization whatever it holds, also tokens
+            of Iris and of its issuer; else those are removed.
     """
 
     connect_s: Annotated[float, seconds(0.01)] = 2.0
@@ -171,7 +181,11 @@ class ProxyPolicy(_Part, frozen=True):
     affinity: Annotated[
         str,
         text(
-            *(r"cookie|header:[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}", "bad_affinity", "is not an affinity"),
+            *(
+                r"cookie|header:[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}",
+                "bad_affinity",
+                "is not an affinity",
+            ),
             hint="cookie, or header:NAME",
             optional=True,
         ),
@@ -186,7 +200,8 @@ class DeploymentSpec(_Part, frozen=True):
     Attributes:
         replicas: number of routes; with ``scaling``, the initial number.
         port: the name of the template's port that serves requests.
-        settle_s: between the removal of a route from discovery and TERM. grace_s: between TERM and KILL.
+        settle_s: between the removal of a route from discovery and TERM. grace_s: between TERM and
+            KILL.
     """
 
     name: Annotated[
@@ -208,7 +223,9 @@ class DeploymentSpec(_Part, frozen=True):
 
 
 class DiscoveredRoute(msgspec.Struct, frozen=True):
-    """One route that may get requests. ``stale``: no recent heartbeat of it; healthy ones are preferred."""
+    """One route that may get requests. ``stale``: no recent heartbeat of it; healthy ones are
+    preferred.
+    """
 
     id: str
     address: str
@@ -216,12 +233,15 @@ class DiscoveredRoute(msgspec.Struct, frozen=True):
 
 
 class Discovery(msgspec.Struct, frozen=True):
-    """The routes of a deployment, always the whole set. JSON under its name in the bucket ``iris-discovery``.
+    """The routes of a deployment, always the whole set. JSON under its name in the bucket
+    ``iris-discovery``.
 
     Attributes:
         version: grows with every change of the set.
-        reason: why there is no route: starting, no_healthy_route, draining; empty when there is one.
-        minimum: of its scaling rule: proxies report its load, and where this is 0 requests wait for a first route.
+        reason: why there is no route: starting, no_healthy_route, draining; empty when there is
+            one.
+        minimum: of its scaling rule: proxies report its load, and where this is 0 requests wait for
+            a first route.
             None: it has no rule.
     """
 

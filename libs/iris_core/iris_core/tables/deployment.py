@@ -1,7 +1,8 @@
 """Status table of deployments: scaling to the wanted number of routes, and deletion.
 
-The handlers of Status Transitions report SUCCESS or FAILURE and nothing is retried: a failure is judged against a limit
-of 0, so its cell is the row's ``give_up``, and the history shows it as FAILURE.
+The handlers of Status Transitions report SUCCESS or FAILURE and nothing is retried: a failure is
+judged against a limit of 0, so its cell is the row's ``give_up``, and the history shows it as
+FAILURE.
 Sources: docs/design/semantics.md#deployments-and-routes.
 """
 
@@ -20,11 +21,19 @@ TERMINAL = frozenset({D.DESTROYED})
 LIVE = frozenset({D.PENDING, D.CREATED, D.SCALING, D.READY, D.DEPLOYING})
 
 CHECK_PENDING = DeploymentRule(
-    name="CheckPendingDeployment", sources=frozenset({D.PENDING, D.CREATED}), outcomes=SUCCEEDS, success=To(D.SCALING)
+    name="CheckPendingDeployment",
+    sources=frozenset({D.PENDING, D.CREATED}),
+    outcomes=SUCCEEDS,
+    success=To(D.SCALING),
 )
-SCALE = DeploymentRule(name="ScalingDeployment", sources=frozenset({D.SCALING}), outcomes=SUCCEEDS, success=To(D.READY))
+SCALE = DeploymentRule(
+    name="ScalingDeployment", sources=frozenset({D.SCALING}), outcomes=SUCCEEDS, success=To(D.READY)
+)
 CHECK_REPLICA = DeploymentRule(
-    name="CheckReplicaDeployment", sources=frozenset({D.READY}), outcomes=SUCCEEDS, success=To(D.SCALING)
+    name="CheckReplicaDeployment",
+    sources=frozenset({D.READY}),
+    outcomes=SUCCEEDS,
+    success=To(D.SCALING),
 )
 RECONCILE = DeploymentRule(
     name="ReconcileDeployment", sources=frozenset({D.READY}), outcomes=FAILS, give_up=To(D.SCALING)
@@ -46,14 +55,19 @@ ROLL_OUT = DeploymentRule(
 )
 UPDATE = DeploymentRule(
     name="UpdateDeployment",
-    sources=frozenset({D.SCALING, D.READY, D.DEPLOYING}),  # a further update during an update: the latest one applies
+    sources=frozenset(
+        {D.SCALING, D.READY, D.DEPLOYING}
+    ),  # a further update during an update: the latest one applies
     outcomes=SUCCEEDS,
     success=To(D.DEPLOYING),
 )
-DESTROY = DeploymentRule(name="DestroyDeployment", sources=LIVE, outcomes=SUCCEEDS, success=To(D.DESTROYING))
+DESTROY = DeploymentRule(
+    name="DestroyDeployment", sources=LIVE, outcomes=SUCCEEDS, success=To(D.DESTROYING)
+)
 
 TABLE: tuple[DeploymentRule, ...] = (*HANDLERS, ROLL_OUT, UPDATE, DESTROY)
-"""The last three rows are additions: Status Transitions gives DEPLOYING no owner, and has no rows for users' commands.
+"""The last three rows are additions: Status Transitions gives DEPLOYING no owner, and has no rows
+for users' commands.
 """
 
 RESULT_WORDS = {SchedulingResult.GIVE_UP: "FAILURE"}

@@ -1,7 +1,8 @@
 """Status table of routes: start, health, draining and termination of one replica.
 
-FAILURE is judged against a limit of 0, so its cell is the row's ``give_up``; STALE, no probe result for three
-intervals, is a timeout, so its cell is ``expired``; it counts from the last result, not from the change of status.
+FAILURE is judged against a limit of 0, so its cell is the row's ``give_up``; STALE, no probe result
+for three intervals, is a timeout, so its cell is ``expired``; it counts from the last result, not
+from the change of status.
 Sources: docs/design/semantics.md#deployments-and-routes.
 """
 
@@ -39,15 +40,28 @@ RUNNING = RouteRule(
     outcomes=FAILS,
     give_up=To(R.TERMINATING),
 )
-EVICT = RouteRule(name="RouteEviction", sources=frozenset({R.UNHEALTHY}), outcomes=SUCCEEDS, success=To(R.TERMINATING))
+EVICT = RouteRule(
+    name="RouteEviction",
+    sources=frozenset({R.UNHEALTHY}),
+    outcomes=SUCCEEDS,
+    success=To(R.TERMINATING),
+)
 TERMINATE = RouteRule(
-    name="TerminatingRoute", sources=frozenset({R.TERMINATING}), outcomes=SUCCEEDS, success=To(R.TERMINATED)
+    name="TerminatingRoute",
+    sources=frozenset({R.TERMINATING}),
+    outcomes=SUCCEEDS,
+    success=To(R.TERMINATED),
 )
 SYNC = RouteRule(name="ServiceDiscoverySync", sources=frozenset({R.HEALTHY}), success=To())
 HANDLERS: tuple[RouteRule, ...] = (PROVISION, HEALTH_CHECK, RUNNING, EVICT, TERMINATE, SYNC)
 """The six rows of Status Transitions, in its order. Its sync of addresses changes no status."""
 
-END = RouteRule(name="EndRoute", sources=LIVE | {R.FAILED_TO_START}, outcomes=SUCCEEDS, success=To(R.TERMINATING))
+END = RouteRule(
+    name="EndRoute",
+    sources=LIVE | {R.FAILED_TO_START},
+    outcomes=SUCCEEDS,
+    success=To(R.TERMINATING),
+)
 
 TABLE: tuple[RouteRule, ...] = (*HANDLERS, END)
 """The last row is scale-in and the end of a deployment; Status Transitions has none for it."""
@@ -67,4 +81,11 @@ WAYS_OUT: dict[RouteStatus, RouteRule] = {
     R.TERMINATING: TERMINATE,
 }
 
-guard("route", RouteStatus, TERMINAL, TABLE, WAYS_OUT, clocked=frozenset({R.HEALTHY, R.UNHEALTHY, R.DEGRADED}))
+guard(
+    "route",
+    RouteStatus,
+    TERMINAL,
+    TABLE,
+    WAYS_OUT,
+    clocked=frozenset({R.HEALTHY, R.UNHEALTHY, R.DEGRADED}),
+)

@@ -1,7 +1,7 @@
 """Status table of sessions: the rows of the lifecycle handlers and the promotions over kernels.
 
-No row sets a kernel's status: it begins with the assignment, follows its worker's reports, and ends by a row of the
-task.
+No row sets a kernel's status: it begins with the assignment, follows its worker's reports, and ends
+by a row of the task.
 
 Sources: docs/design/semantics.md#sessions, which names each place where the two differ.
 """
@@ -55,11 +55,14 @@ START = SessionRule(
 TERMINATE = SessionRule(
     name="TerminateSessions",
     sources=frozenset({S.TERMINATING}),
-    outcomes=frozenset(),  # PromoteToTerminated checks that every end is known, and an order to stop cannot fail
+    # PromoteToTerminated checks that every end is known, and an order to stop cannot fail
+    outcomes=frozenset(),
     expired=To(S.TERMINATED),
 )
 HANDLERS: tuple[SessionRule, ...] = (SCHEDULE, PREPARE, START, TERMINATE)
-"""Status Transitions's four lifecycle handlers: the handler and the targets for a session of each status."""
+"""Status Transitions's four lifecycle handlers: the handler and the targets for a session of each
+status.
+"""
 
 TABLE = HANDLERS
 
@@ -69,7 +72,9 @@ OWNER = {status: rule for rule in HANDLERS for status in rule.sources}
 DETECT_CANCELLATION = Promotion(
     name="DetectCancellation",
     sources=frozenset({S.PENDING}),
-    any_of=((Condition(fact="ended_badly"), Condition(frozenset({K.TERMINATING}), MatchType.NOT_ANY)),),
+    any_of=(
+        (Condition(fact="ended_badly"), Condition(frozenset({K.TERMINATING}), MatchType.NOT_ANY)),
+    ),
     target=S.CANCELLED,
 )
 DETECT_TERMINATION = Promotion(
@@ -90,7 +95,9 @@ REGRESS_TO_PENDING = Promotion(
 )
 PROMOTE_TO_PREPARED = Promotion(
     name="PromoteToPrepared",
-    sources=frozenset({S.PREPARING}),  # a kernel past PREPARING has taken its order, which PrepareSessions checks first
+    sources=frozenset(
+        {S.PREPARING}
+    ),  # a kernel past PREPARING has taken its order, which PrepareSessions checks first
     any_of=((Condition(KERNEL_UNPREPARED, MatchType.NOT_ANY),),),
     target=S.PREPARED,
 )
@@ -129,13 +136,15 @@ SINGLE = {
     K.CANCELLED: S.CANCELLED,
     K.ERROR: S.TERMINATED,
 }
-"""The status of a session of one follows from its only kernel, which is prepared and started by one order."""
+"""The status of a session of one follows from its only kernel, which is prepared and started by one
+order.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class StatusTimeout:
-    """How long a session may be in a status, ms; None: no limit. The limit of PENDING is its job's scheduling
-    timeout.
+    """How long a session may be in a status, ms; None: no limit. The limit of PENDING is its job's
+    scheduling timeout.
     """
 
     scheduled_ms: int = 60_000
@@ -194,9 +203,13 @@ MOVED: tuple[MovedCell, ...] = (
 Source: docs/adr/0065-one-owner-per-session-transition.md.
 """
 
-CLOCKED = frozenset({S.PENDING, *(status for status in SessionStatus if StatusTimeout().of(status) is not None)})
+CLOCKED = frozenset(
+    {S.PENDING, *(status for status in SessionStatus if StatusTimeout().of(status) is not None)}
+)
 
 WAYS_OUT: dict[SessionStatus, SessionRule | Promotion] = {**OWNER, S.RUNNING: DETECT_TERMINATION}
 """A running session ends with its kernels, and the loss of a worker ends those."""
 
-guard("session", SessionStatus, SESSION_TERMINAL, (*HANDLERS, *PROMOTIONS), WAYS_OUT, clocked=CLOCKED)
+guard(
+    "session", SessionStatus, SESSION_TERMINAL, (*HANDLERS, *PROMOTIONS), WAYS_OUT, clocked=CLOCKED
+)

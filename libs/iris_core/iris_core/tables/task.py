@@ -1,4 +1,5 @@
-"""Status table of tasks, one row per event; the part of a row is the status its attempt shows afterwards.
+"""Status table of tasks, one row per event; the part of a row is the status its attempt shows
+afterwards.
 
 Sources: docs/design/semantics.md#tasks-and-attempts.
 """
@@ -24,8 +25,15 @@ def to(state: TaskState, *, attempt: TaskState | None = None) -> To[TaskState, T
 
 _FREE_TOO_OFTEN = to(T.UNSCHEDULABLE, attempt=T.WORKER_FAILED)
 
-ASSIGN = TaskRule(name="assign", sources=frozenset({T.PENDING}), outcomes=SUCCEEDS, success=to(T.ASSIGNED))
-BUILD = TaskRule(name="build", sources=frozenset({T.ASSIGNED, T.BUILDING}), outcomes=SUCCEEDS, success=to(T.BUILDING))
+ASSIGN = TaskRule(
+    name="assign", sources=frozenset({T.PENDING}), outcomes=SUCCEEDS, success=to(T.ASSIGNED)
+)
+BUILD = TaskRule(
+    name="build",
+    sources=frozenset({T.ASSIGNED, T.BUILDING}),
+    outcomes=SUCCEEDS,
+    success=to(T.BUILDING),
+)
 RUN = TaskRule(name="run", sources=ACTIVE, outcomes=SUCCEEDS, success=to(T.RUNNING))
 SUCCEED = TaskRule(name="succeed", sources=ACTIVE, outcomes=SUCCEEDS, success=to(T.SUCCEEDED))
 
@@ -58,7 +66,9 @@ REQUEUE_ON_COMMAND = TaskRule(
 STOP_FOR_HOLD = TaskRule(
     name="stop_for_hold", sources=ACTIVE, outcomes=SUCCEEDS, success=to(T.PENDING, attempt=T.KILLED)
 )
-"""Somebody holds its job and wants what runs stopped: nothing is charged, whatever its attempt exits with."""
+"""Somebody holds its job and wants what runs stopped: nothing is charged, whatever its attempt
+exits with.
+"""
 REQUEUE_ON_TIMEOUT = TaskRule(
     name="requeue_on_timeout",
     sources=ACTIVE,
@@ -68,7 +78,9 @@ REQUEUE_ON_TIMEOUT = TaskRule(
     give_up=to(T.KILLED),
 )
 """It has run for as long as it may, and its job wants it to go on in a further attempt."""
-FAIL_FOR_GOOD = TaskRule(name="fail_for_good", sources=ACTIVE, outcomes=SUCCEEDS, success=to(T.FAILED))
+FAIL_FOR_GOOD = TaskRule(
+    name="fail_for_good", sources=ACTIVE, outcomes=SUCCEEDS, success=to(T.FAILED)
+)
 """It failed with an exit code after which its job's rules allow no retry."""
 LOSE = TaskRule(
     name="lose",
@@ -108,9 +120,14 @@ UNDELIVER = TaskRule(
     give_up=_FREE_TOO_OFTEN,
 )
 HAND_BACK = TaskRule(
-    name="hand_back", sources=frozenset({T.ASSIGNED}), outcomes=SUCCEEDS, success=to(T.PENDING, attempt=T.KILLED)
+    name="hand_back",
+    sources=frozenset({T.ASSIGNED}),
+    outcomes=SUCCEEDS,
+    success=to(T.PENDING, attempt=T.KILLED),
 )
-"""Its worker has not started it, because the one before it in its chain takes long: nothing is charged."""
+"""Its worker has not started it, because the one before it in its chain takes long: nothing is
+charged.
+"""
 OVERDUE = TaskRule(
     name="overdue",
     sources=frozenset({T.ASSIGNED, T.BUILDING}),
@@ -121,9 +138,13 @@ OVERDUE = TaskRule(
     give_up=to(T.WORKER_FAILED),
     free_give_up=_FREE_TOO_OFTEN,
 )
-FINISH = TaskRule(name="finish", sources=ACTIVE, outcomes=SUCCEEDS, success=to(T.RUNNING, attempt=T.SUCCEEDED))
+FINISH = TaskRule(
+    name="finish", sources=ACTIVE, outcomes=SUCCEEDS, success=to(T.RUNNING, attempt=T.SUCCEEDED)
+)
 """Exit 0 of a gang's member: its attempt has ended, its task waits for the gang."""
-STOP_FOR_LEADER = TaskRule(name="stop_for_leader", sources=ACTIVE, outcomes=SUCCEEDS, success=To(None, T.SUCCEEDED))
+STOP_FOR_LEADER = TaskRule(
+    name="stop_for_leader", sources=ACTIVE, outcomes=SUCCEEDS, success=To(None, T.SUCCEEDED)
+)
 """The gang's leader has succeeded: the attempt is stopped, its task waits for the gang."""
 COMPLETE = TaskRule(name="complete", sources=ACTIVE, outcomes=SUCCEEDS, success=To(T.SUCCEEDED))
 """A task that waited for its gang has succeeded; its attempt has ended before."""
@@ -137,11 +158,21 @@ RESTART_WITH_SIBLING = TaskRule(
     success=to(T.PENDING, attempt=T.WORKER_FAILED),
 )
 KILL = TaskRule(name="kill", sources=NON_TERMINAL, outcomes=SUCCEEDS, success=to(T.KILLED))
-EXPIRE = TaskRule(name="expire", sources=frozenset({T.PENDING}), outcomes=SUCCEEDS, success=To(T.UNSCHEDULABLE))
-FAIL_UNPLACED = TaskRule(name="fail_unplaced", sources=frozenset({T.PENDING}), outcomes=SUCCEEDS, success=To(T.FAILED))
-"""The task's counterpart in another job has ended otherwise than it waits for: it fails without an attempt."""
-SUCCEED_LATE = TaskRule(name="succeed_late", sources=frozenset({T.PENDING}), outcomes=SUCCEEDS, success=to(T.SUCCEEDED))
-"""The last attempt of a pending task was ordered to stop and had exited 0 before: its work is done."""
+EXPIRE = TaskRule(
+    name="expire", sources=frozenset({T.PENDING}), outcomes=SUCCEEDS, success=To(T.UNSCHEDULABLE)
+)
+FAIL_UNPLACED = TaskRule(
+    name="fail_unplaced", sources=frozenset({T.PENDING}), outcomes=SUCCEEDS, success=To(T.FAILED)
+)
+"""The task's counterpart in another job has ended otherwise than it waits for: it fails without an
+attempt.
+"""
+SUCCEED_LATE = TaskRule(
+    name="succeed_late", sources=frozenset({T.PENDING}), outcomes=SUCCEEDS, success=to(T.SUCCEEDED)
+)
+"""The last attempt of a pending task was ordered to stop and had exited 0 before: its work is
+done.
+"""
 FAIL_LATE = TaskRule(
     name="fail_late",
     sources=frozenset({T.PENDING}),
@@ -150,7 +181,9 @@ FAIL_LATE = TaskRule(
     need_retry=to(T.PENDING, attempt=T.FAILED),
     give_up=to(T.FAILED),
 )
-"""As `SUCCEED_LATE`, but it had failed: that is charged in place of what the attempt was charged for."""
+"""As `SUCCEED_LATE`, but it had failed: that is charged in place of what the attempt was charged
+for.
+"""
 
 REQUEUE_LATE = TaskRule(
     name="requeue_late",
@@ -161,7 +194,10 @@ REQUEUE_LATE = TaskRule(
     give_up=to(T.FAILED),
 )
 FAIL_FOR_GOOD_LATE = TaskRule(
-    name="fail_for_good_late", sources=frozenset({T.PENDING}), outcomes=SUCCEEDS, success=to(T.FAILED)
+    name="fail_for_good_late",
+    sources=frozenset({T.PENDING}),
+    outcomes=SUCCEEDS,
+    success=to(T.FAILED),
 )
 
 LATE = {
@@ -170,7 +206,9 @@ LATE = {
     REQUEUE.name: REQUEUE_LATE,
     FAIL_FOR_GOOD.name: FAIL_FOR_GOOD_LATE,
 }
-"""The row for the exit of an attempt that its pending task has left, by the row for one that it has not."""
+"""The row for the exit of an attempt that its pending task has left, by the row for one that it has
+not.
+"""
 
 ON_EXIT: dict[ExitAction | None, TaskRule] = {
     None: FAIL,
@@ -190,7 +228,9 @@ STAGES = {
     K.CREATING: BUILD,
     K.RUNNING: RUN,
 }
-"""The row that applies to a task when its attempt reports a stage (docs/design/semantics.md#enumerations)."""
+"""The row that applies to a task when its attempt reports a stage
+(docs/design/semantics.md#enumerations).
+"""
 
 TABLE: tuple[TaskRule, ...] = (
     ASSIGN,
@@ -223,10 +263,17 @@ TABLE: tuple[TaskRule, ...] = (
     FAIL_FOR_GOOD_LATE,
 )
 
-WAYS_OUT: dict[TaskState, TaskRule] = {T.PENDING: EXPIRE, T.ASSIGNED: LOSE, T.BUILDING: OVERDUE, T.RUNNING: LOSE}
+WAYS_OUT: dict[TaskState, TaskRule] = {
+    T.PENDING: EXPIRE,
+    T.ASSIGNED: LOSE,
+    T.BUILDING: OVERDUE,
+    T.RUNNING: LOSE,
+}
 """The scheduling timeout, the loss of a worker, the timeout of what is built."""
 
-guard("task", (state for state in TaskState if state is not T.UNSPECIFIED), TERMINAL, TABLE, WAYS_OUT)
+guard(
+    "task", (state for state in TaskState if state is not T.UNSPECIFIED), TERMINAL, TABLE, WAYS_OUT
+)
 
 BUDGET_OF_STATE = {
     T.FAILED: Budget.FAILURE,
@@ -250,7 +297,8 @@ def is_finished(state: TaskState, spent: int, limit: int, *, no_retry: bool = Fa
     """Whether a task whose last attempt ended as ``state`` gets no further attempt.
 
     Args:
-        spent: the counter of the state's budget, ``limit`` its limit; both unused for states without one.
+        spent: the counter of the state's budget, ``limit`` its limit; both unused for states
+            without one.
         no_retry: the task's mark that it gets no retry; counts as a spent budget.
 
     Source: docs/design/semantics.md#tasks-and-attempts.

@@ -1,4 +1,5 @@
-"""Groups failed tasks by why they failed, for pages, the command line and the exceptions of the SDK.
+"""Groups failed tasks by why they failed, for pages, the command line and the exceptions of the
+SDK.
 
 Pure. Out of scope: reading tasks (`iris.client.causes`, `iris_gateway.dashboard.page_data`).
 """
@@ -46,8 +47,8 @@ class FailureGroup(msgspec.Struct):
 
 
 def failure_groups(tasks: Iterable[Mapping[str, Any]]) -> list[FailureGroup]:
-    """Failed tasks, as the API shows them, by their last line, numbers aside, and those that printed none by how they
-    ended; the `SHOWN` largest groups first.
+    """Failed tasks, as the API shows them, by their last line, numbers aside, and those that
+    printed none by how they ended; the `SHOWN` largest groups first.
     """
     groups: dict[tuple[object, ...], FailureGroup] = {}
     for one in tasks:
@@ -60,7 +61,9 @@ def failure_groups(tasks: Iterable[Mapping[str, Any]]) -> list[FailureGroup]:
 
 def last_line(task: Mapping[str, Any]) -> str:
     """The last line that a task's last attempt printed to stderr, else why it ended."""
-    return last_printed(task) or str(_last(task).get("error") or task["error"] or f"exit code {task['exit_code']}")
+    return last_printed(task) or str(
+        _last(task).get("error") or task["error"] or f"exit code {task['exit_code']}"
+    )
 
 
 def last_printed(task: Mapping[str, Any]) -> str:

@@ -1,4 +1,5 @@
-"""Objects of the HTTP API about the cluster: hosts, processes, and the capacity that waiting work lacks.
+"""Objects of the HTTP API about the cluster: hosts, processes, and the capacity that waiting work
+lacks.
 
 See also: `views`, about work. Stable: fields are only added.
 """
@@ -12,7 +13,9 @@ from iris_core.views.jobs import ActorView, View
 
 
 class SliceDemand(View, kw_only=True):
-    """TPU slices that are missing, of one variant and of one place (``constraints``), and what waits for them."""
+    """TPU slices that are missing, of one variant and of one place (``constraints``), and what
+    waits for them.
+    """
 
     variant: str
     constraints: list[str]
@@ -25,7 +28,9 @@ class SliceDemand(View, kw_only=True):
 
 
 class HostDemand(View, kw_only=True):
-    """Hosts of one shape that are missing, and what waits for them. ``attributes``: those that jobs ask about."""
+    """Hosts of one shape that are missing, and what waits for them. ``attributes``: those that jobs
+    ask about.
+    """
 
     shape: dict[str, int]
     attributes: dict[str, Attribute]
@@ -46,7 +51,8 @@ class UnsatisfiableDemand(View, kw_only=True):
 
 
 class DemandView(View, kw_only=True):
-    """Capacity that pending work lacks. ``not_counted``: tasks that wait for something else, by reason.
+    """Capacity that pending work lacks. ``not_counted``: tasks that wait for something else, by
+    reason.
 
     ``truncated``: more jobs wait than were looked at.
     """
@@ -62,9 +68,10 @@ class WorkerView(View, kw_only=True):
     """A host with the first of the ``task_count`` attempts that are open on it.
 
     ``tasks``: their tasks by name, ``task_ids``: by id. ``version``: of its worker.
-    ``last_heartbeat_at``: of a host that is LOST, when it was declared so. ``clock_ahead_ms``: its clock less the state
-    service's when its last heartbeat arrived.
-    ``by``: who has drained it, or marked it lost. ``warnings``: what of its configuration does not agree with the host.
+    ``last_heartbeat_at``: of a host that is LOST, when it was declared so. ``clock_ahead_ms``: its
+    clock less the state service's when its last heartbeat arrived.
+    ``by``: who has drained it, or marked it lost. ``warnings``: what of its configuration does not
+    agree with the host.
     """
 
     id: str
@@ -88,7 +95,8 @@ class WorkerView(View, kw_only=True):
 class ProcessView(View, kw_only=True):
     """A process of a service. ``silent_s``: seconds since it answered last, 0 while it answers.
 
-    ``tokens``: of a gateway: the same at all that accept the same tokens of a token_file; "none" without one.
+    ``tokens``: of a gateway: the same at all that accept the same tokens of a token_file; "none"
+    without one.
     """
 
     service: str

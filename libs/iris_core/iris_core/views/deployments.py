@@ -12,10 +12,11 @@ from iris_core.views.jobs import ActorView, View
 
 
 class RouteView(View, kw_only=True):
-    """One replica of a deployment. ``job`` runs it; ``detail``: of its last failed probe, or why it has ended.
+    """One replica of a deployment. ``job`` runs it; ``detail``: of its last failed probe, or why it
+    has ended.
 
-    ``discovered``: it is in the discovery set. ``available``: it has also been healthy for ``min_ready_s``.
-    ``requests_per_s``: over the last ten seconds, retries included.
+    ``discovered``: it is in the discovery set. ``available``: it has also been healthy for
+    ``min_ready_s``. ``requests_per_s``: over the last ten seconds, retries included.
     """
 
     id: str
@@ -44,12 +45,12 @@ class ConditionView(View, kw_only=True):
 
 
 class UpdateView(View, kw_only=True):
-    """An update in progress: the numbers of live routes of the target revision, of available ones, and of live routes
-    of other revisions.
+    """An update in progress: the numbers of live routes of the target revision, of available ones,
+    and of live routes of other revisions.
 
-    ``failed_starts``: new routes that failed to start. It fails when these are as many as ``failed_starts_allowed``
-    (null: it does not fail for that), or at ``gives_up_at`` unless it makes progress (null: its clock is stopped, or it
-    goes back to a revision, which does not fail).
+    ``failed_starts``: new routes that failed to start. It fails when these are as many as
+    ``failed_starts_allowed`` (null: it does not fail for that), or at ``gives_up_at`` unless it
+    makes progress (null: its clock is stopped, or it goes back to a revision, which does not fail).
     """
 
     revision: int
@@ -68,8 +69,8 @@ class UpdateView(View, kw_only=True):
 class ScalingView(View, kw_only=True):
     """What the scaling rule of a deployment knows and has decided.
 
-    ``load``: what is measured, null while that is not known. ``held``: why the number stays though the load wants
-    another, or is not known. ``last``: the last change by the rule.
+    ``load``: what is measured, null while that is not known. ``held``: why the number stays though
+    the load wants another, or is not known. ``last``: the last change by the rule.
     """
 
     load: float | None
@@ -81,9 +82,10 @@ class ScalingView(View, kw_only=True):
 class DeploymentView(View, kw_only=True):
     """A deployment.
 
-    ``ready``: healthy routes that get requests. ``version``: compared with ``If-Match``. ``revision`` is the target
-    revision, ``stable_revision`` the last complete one. A listing leaves out ``routes``. ``requests_per_s``: to it,
-    refused ones included, over the last ten seconds. ``changed_by``: who gave the last command that changed something.
+    ``ready``: healthy routes that get requests. ``version``: compared with ``If-Match``.
+    ``revision`` is the target revision, ``stable_revision`` the last complete one. A listing leaves
+    out ``routes``. ``requests_per_s``: to it, refused ones included, over the last ten seconds.
+        ``changed_by``: who gave the last command that changed something.
     """
 
     id: str

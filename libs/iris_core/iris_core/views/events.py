@@ -1,4 +1,6 @@
-"""The bodies of public events. Stable: fields are only added. See also: `views`, the objects of the HTTP API."""
+"""The bodies of public events. Stable: fields are only added. See also: `views`, the objects of the
+HTTP API.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,8 @@ class EventOfTask(CausedEvent, kw_only=True):
 
 
 class TaskEvent(EventOfTask, kw_only=True):
-    """Body of ``task.state.<state>``. ``job_id`` (``j35``) and ``task_id`` (``j35/42``) name them for good.
+    """Body of ``task.state.<state>``. ``job_id`` (``j35``) and ``task_id`` (``j35/42``) name them
+    for good.
 
     ``signal``: what ended the attempt's process, left out when none did.
     """
@@ -47,8 +50,8 @@ class TaskEvent(EventOfTask, kw_only=True):
 class NoticeEvent(EventOfTask, kw_only=True):
     """Body of ``task.notice.<reason>``: an attempt was told that it will be stopped.
 
-    The state is that of the task, which did not change. ``deadline_ms``: until when nothing further is done to the
-    attempt; null: it may go on.
+    The state is that of the task, which did not change. ``deadline_ms``: until when nothing further
+    is done to the attempt; null: it may go on.
     """
 
     reason: str
@@ -70,7 +73,8 @@ class JobEvent(EventOfJob, kw_only=True):
 class AmendmentEvent(EventOfJob, kw_only=True):
     """Body of ``job.spec.amended``: a submitted job was changed, held or released.
 
-    The state is that of the job, which did not change. ``changes``: in words, such as ``band production, was batch``.
+    The state is that of the job, which did not change. ``changes``: in words, such as ``band
+        production, was batch``.
     """
 
     changes: list[str]
@@ -83,7 +87,8 @@ class SessionEvent(EventOfJob, kw_only=True):
 
 
 class HoldEvent(CausedEvent, kw_only=True):
-    """Body of ``queue.state.held`` and ``queue.state.released``: a hold on a part of the queue, which has no job.
+    """Body of ``queue.state.held`` and ``queue.state.released``: a hold on a part of the queue,
+    which has no job.
 
     ``user``, ``band``, ``label``: what a job must have to be held; empty: anything.
     """

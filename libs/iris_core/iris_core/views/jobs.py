@@ -1,7 +1,8 @@
-"""The objects of the HTTP API. Those of the cluster, deployments, events and streams are in the modules beside it.
+"""The objects of the HTTP API. Those of the cluster, deployments, events and streams are in the
+modules beside it.
 
-The state service makes them, the gateway forwards them, the CLI and the SDK decode them. States are lower case,
-times RFC 3339 UTC. Stable: fields are only added.
+The state service makes them, the gateway forwards them, the CLI and the SDK decode them. States are
+lower case, times RFC 3339 UTC. Stable: fields are only added.
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ class ActorView(View, kw_only=True):
 
     Attributes:
         name: a short form: ``mia``, ``task j7/0 of mia``, or the address without authentication.
-        task: the task that sent the command. token, address: the name of the token and the client's address, shown to
-            admins and to that user only.
+        task: the task that sent the command. token, address: the name of the token and the client's
+            address, shown to admins and to that user only.
     """
 
     name: str
@@ -79,8 +80,8 @@ class CallerView(View, kw_only=True):
 
 
 class InterruptionView(View, kw_only=True):
-    """How the last attempt of a task that is pending again ended; ``message`` is a clause, ``at`` the time of the
-    end.
+    """How the last attempt of a task that is pending again ended; ``message`` is a clause, ``at``
+    the time of the end.
     """
 
     task: str
@@ -104,9 +105,10 @@ class GateView(View, kw_only=True):
     Attributes:
         kind: dependency, not_before, singleton or held.
         opened_at: when it opened; None: it is closed.
-        job, when, each: of a dependency: the other job, None when it is forgotten, and what it waits for.
-        until_at: of a time. key: of a singleton. by, since, reason: of a hold. hold: the id of the hold on the queue
-            that it belongs to; None: the job's own.
+        job, when, each: of a dependency: the other job, None when it is forgotten, and what it
+            waits for.
+        until_at: of a time. key: of a singleton. by, since, reason: of a hold. hold: the id of the
+            hold on the queue that it belongs to; None: the job's own.
     """
 
     kind: str
@@ -123,7 +125,8 @@ class GateView(View, kw_only=True):
 
 
 class QueueHoldView(View, kw_only=True):
-    """A hold on the queue: the pending tasks of all jobs with this user, band and label (None: any) wait.
+    """A hold on the queue: the pending tasks of all jobs with this user, band and label (None: any)
+    wait.
 
     Attributes:
         jobs, tasks: how many jobs it holds now, and how many of their tasks are pending.
@@ -141,8 +144,8 @@ class QueueHoldView(View, kw_only=True):
 
 
 class GatedJobView(View, kw_only=True):
-    """A job with pending tasks that are not in the queue, since they wait for a job, a time, a retry, a release, or
-    the end of an earlier attempt or run.
+    """A job with pending tasks that are not in the queue, since they wait for a job, a time, a
+    retry, a release, or the end of an earlier attempt or run.
 
     ``tasks``: how many of them.
     """
@@ -163,14 +166,16 @@ class ClosedGate(View, kw_only=True):
 
 
 class JobView(View, kw_only=True):
-    """A job. ``interrupted`` is the latest interruption while a task that has been placed before is pending again.
+    """A job. ``interrupted`` is the latest interruption while a task that has been placed before is
+    pending again.
 
     ``ended_by``: whose command ended it; null when nobody's did.
-    ``warnings`` are only in the answer to the submission or rerun that created the job, or returned a live one.
-    ``spec_abridged``: a listing truncates a long specification. ``rerun_of``: the id of the job that it repeats, while
-    that is kept; its tasks have the same indexes. ``next_run``: the id of the next job of its name. ``parent_id``: null
-    while its parent is not known. ``gates``: what it waits or has waited for; ``waiters``: the first jobs that wait for
-    it now. ``version``: for If-Match of a change. ``open``: it takes further calls; ``note``: that it does, or why it
+    ``warnings`` are only in the answer to the submission or rerun that created the job, or returned
+    a live one. ``spec_abridged``: a listing truncates a long specification. ``rerun_of``: the id of
+    the job that it repeats, while that is kept; its tasks have the same indexes. ``next_run``: the
+    id of the next job of its name. ``parent_id``: null while its parent is not known. ``gates``:
+    what it waits or has waited for; ``waiters``: the first jobs that wait for it now. ``version``:
+    for If-Match of a change. ``open``: it takes further calls; ``note``: that it does, or why it
     does no more, when its client has not closed it.
     """
 
@@ -223,7 +228,8 @@ class ArtifactView(View, kw_only=True):
 
 
 class NoticeView(View, kw_only=True):
-    """What an attempt was told before it is stopped: timeout, drain, preempted or spot. Times by its host's clock.
+    """What an attempt was told before it is stopped: timeout, drain, preempted or spot. Times by
+    its host's clock.
 
     ``deadline_at``: until when nothing further is done to it; none: it may go on.
     """
@@ -234,12 +240,14 @@ class NoticeView(View, kw_only=True):
 
 
 class AttemptView(View, kw_only=True):
-    """One attempt. ``state`` is a task state; ``stage`` the kernel status; counters are before and after.
+    """One attempt. ``state`` is a task state; ``stage`` the kernel status; counters are before and
+    after.
 
     Attributes:
         output_dropped_bytes: bytes of its output that are not in the log.
-        rss_bytes: what its processes hold now, while it runs; ``peak_rss_bytes``: the most they held.
-        cpu_ms, read_bytes, written_bytes: what they have used; of a running one as of the last heartbeat.
+        rss_bytes: what its processes hold now, while it runs; ``peak_rss_bytes``: the most they
+        held. cpu_ms, read_bytes, written_bytes: what they have used; of a running one as of the
+            last heartbeat.
         memory_limit_reached_bytes: the memory limit for which one of them was killed.
         by: whose command ended it.
         stopping: why it was told to stop, while its task may still succeed by exit 0.
@@ -280,7 +288,9 @@ class AttemptView(View, kw_only=True):
 
 
 class OutOfMemoryView(View, kw_only=True):
-    """The last attempt of a task, of which a process was killed for the memory limit; what to request instead."""
+    """The last attempt of a task, of which a process was killed for the memory limit; what to
+    request instead.
+    """
 
     task: str
     limit_bytes: int
@@ -291,11 +301,12 @@ class OutOfMemoryView(View, kw_only=True):
 class TaskView(View, kw_only=True):
     """A task with the newest of its ``attempt_count`` attempts.
 
-    ``id`` (``j35/42``) and ``job_id`` name it for good; ``task`` and ``job`` are names, which a later run takes over.
-    ``user``: the owner. ``no_retry``: it failed without a retry although its budget was not used up. ``note``: what an
-    active task waits for, or what is odd about its process, as why it is not cloned. ``rerun_of``: the task that it
-    repeats, as ``j3/5``, while that is kept. ``by``: whose command ended it. ``levels``: of a gang by levels of the
-    topology, what its worker has of each, innermost first.
+    ``id`` (``j35/42``) and ``job_id`` name it for good; ``task`` and ``job`` are names, which a
+    later run takes over. ``user``: the owner. ``no_retry``: it failed without a retry although its
+    budget was not used up. ``note``: what an active task waits for, or what is odd about its
+    process, as why it is not cloned. ``rerun_of``: the task that it repeats, as ``j3/5``, while
+    that is kept. ``by``: whose command ended it. ``levels``: of a gang by levels of the topology,
+        what its worker has of each, innermost first.
     """
 
     task: str
@@ -324,7 +335,9 @@ class TaskView(View, kw_only=True):
 
 
 class TaskStatesView(View, kw_only=True):
-    """The state of every task of a job, by ascending index: each state with how many tasks in a row are in it."""
+    """The state of every task of a job, by ascending index: each state with how many tasks in a row
+    are in it.
+    """
 
     runs: list[tuple[str, int]]
 
@@ -348,8 +361,8 @@ class KernelView(View, kw_only=True):
 
 
 class SessionView(View, kw_only=True):
-    """A session. ``job_id`` and a kernel's ``id`` are those of the job and the task. ``reason``: why it waits, else why
-    its status changed as it did, as far as something is known.
+    """A session. ``job_id`` and a kernel's ``id`` are those of the job and the task. ``reason``:
+    why it waits, else why its status changed as it did, as far as something is known.
     """
 
     id: str
@@ -423,8 +436,9 @@ class PlacementView(View, kw_only=True):
 
 
 class PlanView(View, kw_only=True):
-    """A dry run's answer; ``verdict`` as in `PlanPreview`; ``variants``: that of each alternative alone; ``levels``: of
-    a gang by levels of the topology, over how many domains of each it would be.
+    """A dry run's answer; ``verdict`` as in `PlanPreview`; ``variants``: that of each alternative
+    alone; ``levels``: of a gang by levels of the topology, over how many domains of each it would
+    be.
     """
 
     verdict: str
@@ -437,7 +451,9 @@ class PlanView(View, kw_only=True):
 
 
 class LatestHistoryView(View, kw_only=True):
-    """The newest decisions about a job, oldest first; ``total``: of how many, at least, of a job of many attempts."""
+    """The newest decisions about a job, oldest first; ``total``: of how many, at least, of a job of
+    many attempts.
+    """
 
     items: list[HistoryRow]
     total: int

@@ -1,10 +1,12 @@
 """What the state service is asked: one struct for each view.
 
-The struct's name is the name of the view on the wire (`JobsQuery` asks for ``jobs``), its fields are the view's
-parameters. One with a description is a query parameter of the HTTP API, which the gateway reads and documents by the
-field's type and limits; the others come from a path, or are set by the gateway itself.
+The struct's name is the name of the view on the wire (`JobsQuery` asks for ``jobs``), its fields
+are the view's parameters. One with a description is a query parameter of the HTTP API, which the
+gateway reads and documents by the field's type and limits; the others come from a path, or are set
+by the gateway itself.
 
-Out of scope: the content of views (`iris_core.views.jobs`). Source: docs/adr/0061-one-struct-for-each-query.md.
+Out of scope: the content of views (`iris_core.views.jobs`). Source:
+    docs/adr/0061-one-struct-for-each-query.md.
 """
 
 from __future__ import annotations
@@ -18,7 +20,14 @@ from msgspec import Meta
 
 from iris_core.names import MAX_COMPONENT, MAX_LEVELS
 from iris_core.spec.jobs import BANDS
-from iris_core.states import DeploymentLifecycle, JobState, SessionStatus, TaskState, WorkerState, display_name
+from iris_core.states import (
+    DeploymentLifecycle,
+    JobState,
+    SessionStatus,
+    TaskState,
+    WorkerState,
+    display_name,
+)
 from iris_core.views.jobs import JOB_ORDERS, JOBS_ORDERED, NEWEST_FIRST
 
 MAX_LIMIT = 500
@@ -33,13 +42,21 @@ _LENGTH = MAX_LEVELS * (MAX_COMPONENT + 1)
 """Of the longest name of a job; other names are shorter."""
 
 
-def about(text: str, *, one_of: Iterable[str] = (), example: str = "", hint: str = "", **limits: Any) -> Meta:
-    """The description of a parameter of HTTP. ``one_of`` is checked by the gateway only, so that a listing by a state
-    that a replica does not know yet is empty there. ``hint``: what a refusal says beside the value.
+def about(
+    text: str, *, one_of: Iterable[str] = (), example: str = "", hint: str = "", **limits: Any
+) -> Meta:
+    """The description of a parameter of HTTP. ``one_of`` is checked by the gateway only, so that a
+    listing by a state that a replica does not know yet is empty there. ``hint``: what a refusal
+        says beside the value.
     """
     schema: dict[str, Any] = {"enum": list(one_of)} if one_of else {}
     schema |= {"x-hint": hint} if hint else {}
-    return Meta(description=text, examples=[example] if example else None, extra_json_schema=schema, **limits)
+    return Meta(
+        description=text,
+        examples=[example] if example else None,
+        extra_json_schema=schema,
+        **limits,
+    )
 
 
 def _view_of(name: str) -> str:
@@ -47,7 +64,12 @@ def _view_of(name: str) -> str:
 
 
 class ViewQuery(
-    msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True, tag_field="view", tag=_view_of
+    msgspec.Struct,
+    frozen=True,
+    omit_defaults=True,
+    forbid_unknown_fields=True,
+    tag_field="view",
+    tag=_view_of,
 ):
     """The base of all.
 
@@ -62,9 +84,10 @@ class PageQuery(ViewQuery, frozen=True, kw_only=True):
     """The base of those that list."""
 
     limit: Annotated[int, about("Maximum number of items.", ge=1, le=MAX_LIMIT)] = DEFAULT_LIMIT
-    cursor: Annotated[str, about("`next_cursor` of the page before.", max_length=1024, pattern="^[A-Za-z0-9_=-]+$")] = (
-        ""
-    )
+    cursor: Annotated[
+        str,
+        about("`next_cursor` of the page before.", max_length=1024, pattern="^[A-Za-z0-9_=-]+$"),
+    ] = ""
 
 
 def view_name(kind: type[ViewQuery]) -> str:
@@ -89,10 +112,21 @@ class JobsQuery(PageQuery, frozen=True):
     user: OwnerName = ""
     band: Annotated[str, about("Only jobs of this band.", one_of=BANDS)] = ""
     name_prefix: Annotated[
-        str, about("Only jobs whose name begins with this.", pattern="^/[A-Za-z0-9._/-]{0,1023}$", example="/train")
+        str,
+        about(
+            "Only jobs whose name begins with this.",
+            pattern="^/[A-Za-z0-9._/-]{0,1023}$",
+            example="/train",
+        ),
     ] = ""
     label: Annotated[
-        str, about("Only jobs with this label, `key=value`.", max_length=512, pattern="=", example="team=vision")
+        str,
+        about(
+            "Only jobs with this label, `key=value`.",
+            max_length=512,
+            pattern="=",
+            example="team=vision",
+        ),
     ] = ""
     parent: Annotated[str, about("Only the jobs right below this one.")] = ""
     order: Annotated[
@@ -198,7 +232,9 @@ class QueueQuery(PageQuery, frozen=True):
 
 
 class GatedJobsQuery(PageQuery, frozen=True):
-    """Jobs with tasks outside the queue, since they wait for a job, a time, a retry or a release; oldest first."""
+    """Jobs with tasks outside the queue, since they wait for a job, a time, a retry or a release;
+    oldest first.
+    """
 
 
 class QueueHoldsQuery(PageQuery, frozen=True):
@@ -266,7 +302,11 @@ class DeploymentsQuery(PageQuery, frozen=True):
     """Deployments, newest first."""
 
     status: Annotated[
-        str, about("Only deployments in this status; without it all but destroyed ones.", one_of=DEPLOYMENT_STATES)
+        str,
+        about(
+            "Only deployments in this status; without it all but destroyed ones.",
+            one_of=DEPLOYMENT_STATES,
+        ),
     ] = ""
     user: OwnerName = ""
 
@@ -328,7 +368,10 @@ class UsageQuery(PageQuery, frozen=True):
 
     by: Annotated[
         str,
-        about("What is summed: each user's, day's (of UTC), job's, or `project`'s, a label of jobs.", one_of=USAGE_BY),
+        about(
+            "What is summed: each user's, day's (of UTC), job's, or `project`'s, a label of jobs.",
+            one_of=USAGE_BY,
+        ),
     ] = USAGE_BY[0]
     user: OwnerName = ""
     label: Annotated[
@@ -341,5 +384,8 @@ class UsageQuery(PageQuery, frozen=True):
         ),
     ] = ""
     since_ms: Annotated[
-        int, about("Only since the day of this time, or since that many days: `30d`. With `by=job`: jobs that ran.")
+        int,
+        about(
+            "Only since the day of this time, or since that many days: `30d`. With `by=job`: jobs that ran."
+        ),
     ] = 0

@@ -1,6 +1,7 @@
 """What a job asks for, in words: the facts that `iris show` and the page of a job list. Pure.
 
-A field that differs from its default has a row here, so that nobody looks for what the job was given in vain.
+A field that differs from its default has a row here, so that nobody looks for what the job was
+given in vain.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from iris_core.units import counted, show_cores
 
 
 def facts_of(spec: JobSpec) -> Iterator[tuple[str, str]]:
-    """Name and value of each fact; not the command, the owner, the band, the labels or what the job waits for."""
+    """Name and value of each fact; not the command, the owner, the band, the labels or what the job
+    waits for.
+    """
     yield from resource_facts(spec.resources)
     for constraint in spec.constraints:
         yield "hosts" if constraint.mode == "required" else "preferred hosts", describe(constraint)
@@ -63,13 +66,20 @@ def resource_facts(asked: ResourceRequest) -> Iterator[tuple[str, str]]:
 def _coscheduled(gang: Coscheduling) -> str:
     several = f"{gang.slices} slices " if gang.slices > 1 else ""
     within = f" within one {gang.within}" if gang.within else ""
-    levels = ", ".join(f"{level.key}{' (preferred)' if level.mode == 'preferred' else ''}" for level in gang.levels)
-    return f"{several}by {levels}{within}{', done when task 0 is' if gang.success == 'leader' else ''}"
+    levels = ", ".join(
+        f"{level.key}{' (preferred)' if level.mode == 'preferred' else ''}" for level in gang.levels
+    )
+    return (
+        f"{several}by {levels}{within}{', done when task 0 is' if gang.success == 'leader' else ''}"
+    )
 
 
 def _ends(spec: JobSpec) -> Iterator[tuple[str, str]]:
     """What follows when a task ends, and what ends it."""
-    yield "retries", f"{spec.max_retries_failure} after failures, {spec.max_retries_preemption} after preemptions"
+    yield (
+        "retries",
+        f"{spec.max_retries_failure} after failures, {spec.max_retries_preemption} after preemptions",
+    )
     if spec.max_task_failures:
         yield "may fail", f"{spec.max_task_failures} of the tasks"
     for rule in spec.on_exit:
@@ -77,15 +87,24 @@ def _ends(spec: JobSpec) -> Iterator[tuple[str, str]]:
     if spec.max_requeues != DEFAULT_REQUEUES:
         yield "requeues", f"at most {spec.max_requeues}"
     if spec.backoff_s:
-        doubled = f", doubled up to {show_duration(spec.max_backoff_s)}" if spec.max_backoff_s > spec.backoff_s else ""
+        doubled = (
+            f", doubled up to {show_duration(spec.max_backoff_s)}"
+            if spec.max_backoff_s > spec.backoff_s
+            else ""
+        )
         yield "backoff", f"{show_duration(spec.backoff_s)}{doubled}"
     elif spec.max_backoff_s != DEFAULT_MAX_BACKOFF_S:
         yield "longest backoff", show_duration(spec.max_backoff_s)
     if spec.stop is not None:
-        later = "" if spec.stop.grace_s is None else f", KILL {show_duration(spec.stop.grace_s)} later"
+        later = (
+            "" if spec.stop.grace_s is None else f", KILL {show_duration(spec.stop.grace_s)} later"
+        )
         yield "stopped by", f"{spec.stop.signal}{later}"
     if spec.notice is not None:
-        yield "notice", f"{spec.notice.signal}, {show_duration(spec.notice.before_s)} before the time limit"
+        yield (
+            "notice",
+            f"{spec.notice.signal}, {show_duration(spec.notice.before_s)} before the time limit",
+        )
     if spec.timeout_s is not None:
         yield "timeout", show_duration(spec.timeout_s)
     if spec.on_timeout != "kill":

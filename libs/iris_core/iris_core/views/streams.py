@@ -1,4 +1,6 @@
-"""The lines of the HTTP API's streams: output, commands beside tasks, results of maps. See also: `views`."""
+"""The lines of the HTTP API's streams: output, commands beside tasks, results of maps. See also:
+`views`.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +10,12 @@ from iris_core.views.jobs import View
 
 
 class ExecutionLine(View, kw_only=True, omit_defaults=True):
-    """A piece of what a command prints that is executed beside a task, of what a task's terminal shows, or of what
-    arrives by a connection to its port; bytes are base64 in JSON.
+    """A piece of what a command prints that is executed beside a task, of what a task's terminal
+    shows, or of what arrives by a connection to its port; bytes are base64 in JSON.
 
-    The first one has the command's id, to write to it. The last one has ``ended``: with the exit code, or the signal
-    that ended it, and with ``error`` when it could not be started, or was ended. ``closed``: nothing more arrives by
-    the connection, while what is written is still read.
+    The first one has the command's id, to write to it. The last one has ``ended``: with the exit
+    code, or the signal that ended it, and with ``error`` when it could not be started, or was
+    ended. ``closed``: nothing more arrives by the connection, while what is written is still read.
     """
 
     execution: str = ""
@@ -54,7 +56,8 @@ class LogEnd(View, omit_defaults=True):
 
     Attributes:
         state: of the job or task.
-        unfinished: how many outputs may still get lines: of tasks that are being killed, or of lost hosts.
+        unfinished: how many outputs may still get lines: of tasks that are being killed, or of lost
+            hosts.
     """
 
     state: str
@@ -65,9 +68,11 @@ class CallResultView(View, kw_only=True):
     """What one attempt of a map left.
 
     Attributes:
-        kind: value, error, chunk (the outcomes of several calls); died: the process ended without a result.
-        data: base64 of what the runner wrote; empty when it is ``stored`` as the attempt's artifact.
-        cause, exit_code, signal: how the attempt ended. error: of one that died, in a line for a person.
+        kind: value, error, chunk (the outcomes of several calls); died: the process ended without a
+            result.
+        data: base64 of what the runner wrote; empty when it is ``stored`` as the attempt's
+        artifact. cause, exit_code, signal: how the attempt ended. error: of one that died, in a
+            line for a person.
     """
 
     index: int
@@ -82,10 +87,12 @@ class CallResultView(View, kw_only=True):
 
 
 class ResultsView(View):
-    """Some results of a map, in the order in which they were stored; one that appears twice was sent twice.
+    """Some results of a map, in the order in which they were stored; one that appears twice was
+    sent twice.
 
     Attributes:
-        ended: indices of tasks that have ended otherwise than well meanwhile, and perhaps leave no result.
+        ended: indices of tasks that have ended otherwise than well meanwhile, and perhaps leave no
+            result.
     """
 
     results: list[CallResultView]

@@ -13,11 +13,19 @@ from iris_core.views.jobs import View
 NOT_BILLED = frozenset(
     cause.value
     for cause in (
-        *(Cause.PREEMPTED, Cause.WORKER_LOST, Cause.WORKER_CRASHED, Cause.MISSING, Cause.INFRASTRUCTURE),
+        *(
+            Cause.PREEMPTED,
+            Cause.WORKER_LOST,
+            Cause.WORKER_CRASHED,
+            Cause.MISSING,
+            Cause.INFRASTRUCTURE,
+        ),
         *(Cause.UNDELIVERED, Cause.PREPARE_TIMEOUT, Cause.START_TIMEOUT, Cause.HANDED_BACK),
     )
 )
-"""Outcomes of attempts that were lost by the cluster and not by their job: shown, and not billed."""
+"""Outcomes of attempts that were lost by the cluster and not by their job: shown, and not
+billed.
+"""
 
 
 class UsedView(View, kw_only=True):
@@ -26,8 +34,10 @@ class UsedView(View, kw_only=True):
     Attributes:
         attempts: how many have ended; of those that run: how many there are.
         cpu_seconds: processors asked for, times the seconds for which they were held.
-        memory_gib_seconds: memory asked for, in GiB, times seconds. chip_seconds: devices asked for, by variant.
-        cpu_used_seconds: processor time that was used. memory_peak_gib_seconds: the peak of memory times seconds.
+        memory_gib_seconds: memory asked for, in GiB, times seconds. chip_seconds: devices asked
+            for, by variant.
+        cpu_used_seconds: processor time that was used. memory_peak_gib_seconds: the peak of memory
+            times seconds.
     """
 
     attempts: int = 0
@@ -42,10 +52,11 @@ class UsageView(View, kw_only=True):
     """What attempts have held and used, of one user, project, day or job, by what came of them.
 
     Attributes:
-        total: all of it. useful: of attempts that succeeded, and of routes that were stopped. lost: of the others, by
-            why they ended. running: until now, of attempts whose end is not known; what they used is added then.
-        billed: total, without what the cluster lost (preemption, hosts). cost: of that, by the prices of the gateway;
-            null without any.
+        total: all of it. useful: of attempts that succeeded, and of routes that were stopped. lost:
+            of the others, by why they ended. running: until now, of attempts whose end is not
+                known; what they used is added then.
+        billed: total, without what the cluster lost (preemption, hosts). cost: of that, by the
+            prices of the gateway; null without any.
         job_id: the id of ``job``.
     """
 
@@ -64,18 +75,28 @@ class UsageView(View, kw_only=True):
 
 HOUR_S = 3600
 _Row = Mapping[str, Any]
-_SUMS = ("attempts", "cpu_seconds", "memory_gib_seconds", "cpu_used_seconds", "memory_peak_gib_seconds")
+_SUMS = (
+    "attempts",
+    "cpu_seconds",
+    "memory_gib_seconds",
+    "cpu_used_seconds",
+    "memory_peak_gib_seconds",
+)
 _PARTS = ("total", "useful", "running", "billed")
 CSV_COLUMNS = (
     *("user", "project", "day", "job", "job_id"),
     *(f"{part}_{name}" for part in _PARTS for name in (*_SUMS, "chip_seconds")),
     *("lost_cpu_seconds", "lost_chip_seconds", "lost_by_cause", "cost"),
 )
-"""The head of a CSV. Devices are written ``H100=3600 A100=60``, causes ``preempted=12.5`` in seconds of processors."""
+"""The head of a CSV. Devices are written ``H100=3600 A100=60``, causes ``preempted=12.5`` in
+seconds of processors.
+"""
 
 
 def csv_row(row: UsageView) -> list[object]:
-    """A row in the order of `CSV_COLUMNS`. A text that a spreadsheet would take for a formula begins with ``'``."""
+    """A row in the order of `CSV_COLUMNS`. A text that a spreadsheet would take for a formula
+    begins with ``'``.
+    """
     names = [_plain(name or "") for name in (row.user, row.project, row.day, row.job, row.job_id)]
     sums: list[object] = []
     for part in _PARTS:
@@ -99,7 +120,9 @@ def _pairs(amounts: dict[str, float]) -> str:
 
 
 class Prices:
-    """Of an hour of a processor (``cpu``), of a GiB of memory (``memory``), and of a device of each variant."""
+    """Of an hour of a processor (``cpu``), of a GiB of memory (``memory``), and of a device of each
+    variant.
+    """
 
     def __init__(self, texts: Iterable[str]) -> None:
         """``H100=2.5`` each. Raises ValueError naming one that is not such a price."""
@@ -111,7 +134,9 @@ class Prices:
             except ValueError:
                 amount = -1.0
             if not name or not 0 <= amount < float("inf"):
-                raise ValueError(f"{text!r} is not a price, such as cpu=0.04, memory=0.005 or H100=2.5")
+                raise ValueError(
+                    f"{text!r} is not a price, such as cpu=0.04, memory=0.005 or H100=2.5"
+                )
             self._prices[name] = amount
 
     def cost(self, used: UsedView) -> float | None:
@@ -122,7 +147,8 @@ class Prices:
         return sum(self._prices.get(name, 0.0) * seconds for name, seconds in held.items()) / HOUR_S
 
 
-# ── for people; a row is the JSON of a `UsageView` ──────────────────────────────────────────────────────────────────
+# ── for people; a row is the JSON of a `UsageView`
+# ──────────────────────────────────────────────────────────────────
 
 
 def show_hours(seconds: float) -> str:
@@ -135,7 +161,9 @@ def show_hours(seconds: float) -> str:
 
 def show_devices(used: _Row) -> str:
     """``H100 12.5, A100 3``: hours by variant."""
-    return ", ".join(f"{variant or 'devices'} {show_hours(s)}" for variant, s in used["chip_seconds"].items())
+    return ", ".join(
+        f"{variant or 'devices'} {show_hours(s)}" for variant, s in used["chip_seconds"].items()
+    )
 
 
 def cpu_share(row: _Row) -> str:
@@ -149,15 +177,23 @@ def memory_share(row: _Row) -> str:
 
 
 def show_lost(row: _Row) -> str:
-    """``12% preempted, 3% failed``: of processors; with devices ``12% of devices preempted, 3% of CPU failed``."""
+    """``12% preempted, 3% failed``: of processors; with devices ``12% of devices preempted, 3% of
+    CPU failed``.
+    """
     devices = sum(row["total"]["chip_seconds"].values())
     parts = []
     for why, used in row["lost"].items():
         if of_devices := sum(used["chip_seconds"].values()):
             part, whole, of = of_devices, devices, " of devices"
         else:
-            part, whole, of = used["cpu_seconds"], row["total"]["cpu_seconds"], " of CPU" if devices else ""
-        parts.append((part / whole if whole else 0.0, f"{_share(part, whole)}{of} {why.replace('_', ' ')}"))
+            part, whole, of = (
+                used["cpu_seconds"],
+                row["total"]["cpu_seconds"],
+                " of CPU" if devices else "",
+            )
+        parts.append(
+            (part / whole if whole else 0.0, f"{_share(part, whole)}{of} {why.replace('_', ' ')}")
+        )
     return ", ".join(words for _, words in sorted(parts, key=lambda part: -part[0]))
 
 

@@ -16,7 +16,17 @@ from iris_gateway.api import (
     queue_holds,
     quotas,
 )
-from iris_gateway.api.work import artifacts, bundles, executions, growth, jobs, logs, plans, results, tasks
+from iris_gateway.api.work import (
+    artifacts,
+    bundles,
+    executions,
+    growth,
+    jobs,
+    logs,
+    plans,
+    results,
+    tasks,
+)
 from iris_gateway.http.endpoint import Endpoint
 
 _MODULES = (

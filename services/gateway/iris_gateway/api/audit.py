@@ -1,4 +1,6 @@
-"""The endpoint of the audit: who did what. The state service decides which entries a caller reads."""
+"""The endpoint of the audit: who did what. The state service decides which entries a caller
+reads.
+"""
 
 from iris_core.views.jobs import AuditView
 from iris_core.views.queries import AuditQuery

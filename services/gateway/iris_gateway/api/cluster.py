@@ -6,7 +6,14 @@ from typing import Any
 
 from starlette.responses import Response
 
-from iris_core.admission.actions import Action, DrainWorker, ForgetWorker, MarkWorkerLost, UndrainWorker, WorkerAction
+from iris_core.admission.actions import (
+    Action,
+    DrainWorker,
+    ForgetWorker,
+    MarkWorkerLost,
+    UndrainWorker,
+    WorkerAction,
+)
 from iris_core.codec import to_builtins
 from iris_core.messages.gateway_state import AdminCommand
 from iris_core.views import queries as q
@@ -64,13 +71,39 @@ ENDPOINTS = (
     _action(ForgetWorker, "Forget a lost worker", Answers("Its id.", dict[str, str])),
     listing("/v1/slices", q.SlicesQuery, "Groups of workers", dict[str, Any]),
     listing("/v1/queue", q.QueueQuery, "The queue, in scheduling order", page_of(QueueRow)),
-    listing("/v1/queue/gated", q.GatedJobsQuery, "Jobs outside the queue, and why", page_of(GatedJobView)),
-    listing("/v1/sessions", q.SessionsQuery, "List sessions", page_of(SessionView)),
-    view("/v1/sessions/{session}", q.SessionQuery, "Show a session", Answers("The session.", SessionView)),
-    view("/v1/demand", q.DemandQuery, "Capacity that pending work lacks", Answers("It.", DemandView)),
-    listing("/v1/dead-letters", q.DeadLettersQuery, "Commands that failed with an internal error", dict[str, Any]),
-    Endpoint(
-        "GET", "/v1/processes", processes, "List processes", {200: Answers("They.", dict[str, list[ProcessView]])}
+    listing(
+        "/v1/queue/gated",
+        q.GatedJobsQuery,
+        "Jobs outside the queue, and why",
+        page_of(GatedJobView),
     ),
-    view("/v1/overview", q.OverviewQuery, "Figures of the whole cluster", Answers("Them.", dict[str, Any])),
+    listing("/v1/sessions", q.SessionsQuery, "List sessions", page_of(SessionView)),
+    view(
+        "/v1/sessions/{session}",
+        q.SessionQuery,
+        "Show a session",
+        Answers("The session.", SessionView),
+    ),
+    view(
+        "/v1/demand", q.DemandQuery, "Capacity that pending work lacks", Answers("It.", DemandView)
+    ),
+    listing(
+        "/v1/dead-letters",
+        q.DeadLettersQuery,
+        "Commands that failed with an internal error",
+        dict[str, Any],
+    ),
+    Endpoint(
+        "GET",
+        "/v1/processes",
+        processes,
+        "List processes",
+        {200: Answers("They.", dict[str, list[ProcessView]])},
+    ),
+    view(
+        "/v1/overview",
+        q.OverviewQuery,
+        "Figures of the whole cluster",
+        Answers("Them.", dict[str, Any]),
+    ),
 )

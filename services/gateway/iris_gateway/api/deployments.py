@@ -1,7 +1,9 @@
-"""Endpoints of deployments: create, list, show, change, delete; their routes, history, and the reasons of their status.
+"""Endpoints of deployments: create, list, show, change, delete; their routes, history, and the
+reasons of their status.
 
-A change holds the changed fields, and in ``If-Match`` the version it is based on. Out of scope: validation
-(`iris_gateway.api.work.admission`, then the state service), discovery (`iris_gateway.api.discovery`).
+A change holds the changed fields, and in ``If-Match`` the version it is based on. Out of scope:
+validation (`iris_gateway.api.work.admission`, then the state service), discovery
+(`iris_gateway.api.discovery`).
 """
 
 from __future__ import annotations
@@ -23,7 +25,15 @@ from iris_core.spec.serving import MAX_ROUTES, DeploymentSpec
 from iris_core.views import queries as q
 from iris_core.views.deployments import DeploymentView, RouteView
 from iris_core.views.jobs import HistoryRow
-from iris_gateway.api.handling import TAG, expected_version, listing, page_of, request_key, tagged, view
+from iris_gateway.api.handling import (
+    TAG,
+    expected_version,
+    listing,
+    page_of,
+    request_key,
+    tagged,
+    view,
+)
 from iris_gateway.api.work.admission import all_mistakes, deployment_from, json_from
 from iris_gateway.api.work.bundles import check_bundle
 from iris_gateway.api.work.validation import shape_mistakes
@@ -38,8 +48,9 @@ from iris_gateway.http.problem import ProblemResponse, invalid
 class DeploymentPatch(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """One change of a deployment: of its specification, or ``paused``, or ``revision``.
 
-    Objects are merged into the present ones, null resets to the default (RFC 7396); a changed template or port is a new
-    revision. ``paused``: pause or resume an update. ``revision``: roll back to it; 0: the one before.
+    Objects are merged into the present ones, null resets to the default (RFC 7396); a changed
+    template or port is a new revision. ``paused``: pause or resume an update. ``revision``: roll
+        back to it; 0: the one before.
     """
 
     replicas: Annotated[int, between(0, MAX_ROUTES)] | UnsetType = UNSET
@@ -77,7 +88,9 @@ def name_of(call: Call) -> str:
 
 async def create(call: Call) -> Response:
     check_media_type(call.request, JSON)
-    spec = deployment_from(await read_body(call.request, call.gateway.settings.body_bytes), call.caller)
+    spec = deployment_from(
+        await read_body(call.request, call.gateway.settings.body_bytes), call.caller
+    )
     await check_bundle(call, spec.template.bundle, spec.user, _BUNDLE)
     answer = await _command(call, spec.name, actions.CreateDeployment(spec=spec))
     name = msgspec.json.decode(answer.body, type=_Named).name
@@ -86,7 +99,9 @@ async def create(call: Call) -> Response:
 
 async def _command(call: Call, name: str, asked: actions.DeploymentAction, key: str = "") -> Answer:
     """Send a command. ``key``: the key of a form."""
-    command = DeployCommand(asked.action, name, call.caller, *UNSENT, **msgspec.structs.asdict(asked))
+    command = DeployCommand(
+        asked.action, name, call.caller, *UNSENT, **msgspec.structs.asdict(asked)
+    )
     return await call.command(command, key=request_key(call, key))
 
 
@@ -100,7 +115,9 @@ async def patch(call: Call) -> Response:
 
 
 async def send_change(call: Call, name: str, value: Any, version: int, key: str = "") -> Answer:
-    """Send one change, a `DeploymentPatch`. ``version``: the one it is based on, 0 for any. Raises ProblemResponse."""
+    """Send one change, a `DeploymentPatch`. ``version``: the one it is based on, 0 for any. Raises
+    ProblemResponse.
+    """
     asked = await _change(call, name, value)
     return await _command(call, name, msgspec.structs.replace(asked, version=version), key)
 
@@ -113,7 +130,9 @@ async def send_delete(call: Call, name: str, version: int, key: str = "") -> Ans
 async def _change(call: Call, name: str, value: Any) -> actions.DeploymentAction:
     """The action of a patch. Raises ProblemResponse with every mistake."""
     mistakes = shape_mistakes(value, DeploymentPatch)
-    wanted = {field: value[field] for field in _SPECIFIED if isinstance(value, dict) and field in value}
+    wanted = {
+        field: value[field] for field in _SPECIFIED if isinstance(value, dict) and field in value
+    }
     controls = [field for field in _CONTROLS if isinstance(value, dict) and field in value]
     owner, code = None, None
     if wanted:
@@ -124,7 +143,11 @@ async def _change(call: Call, name: str, value: Any) -> actions.DeploymentAction
         owner, code = deployment.user, deployment.spec.template.bundle
         known = {mistake.pointer for mistake in mistakes}
         whole = merged(_without_masks(deployment.spec), wanted)
-        mistakes += [mistake for mistake in all_mistakes(whole, DeploymentSpec) if mistake.pointer not in known]
+        mistakes += [
+            mistake
+            for mistake in all_mistakes(whole, DeploymentSpec)
+            if mistake.pointer not in known
+        ]
     if not mistakes and len(controls) + bool(wanted) != 1:
         message = "changes more than one thing" if wanted or controls else "changes nothing"
         hint = "fields of the specification, or paused, or revision"
@@ -143,9 +166,13 @@ async def _change(call: Call, name: str, value: Any) -> actions.DeploymentAction
 
 
 def _without_masks(spec: DeploymentSpec) -> Any:
-    """Plain values in which nothing stands for a value that is not shown: what is not changed is not a mistake."""
+    """Plain values in which nothing stands for a value that is not shown: what is not changed is
+    not a mistake.
+    """
     env = {key: value for key, value in spec.template.env.items() if value != MASK}
-    return to_builtins(msgspec.structs.replace(spec, template=msgspec.structs.replace(spec.template, env=env)))
+    return to_builtins(
+        msgspec.structs.replace(spec, template=msgspec.structs.replace(spec.template, env=env))
+    )
 
 
 async def delete(call: Call) -> Response:
@@ -162,11 +189,22 @@ ENDPOINTS = (
         "/v1/deployments",
         create,
         "Create a deployment",
-        {201: Answers("The deployment, durable.", DeploymentView, headers={"Location": "The deployment.", **TAG})},
+        {
+            201: Answers(
+                "The deployment, durable.",
+                DeploymentView,
+                headers={"Location": "The deployment.", **TAG},
+            )
+        },
         body=DeploymentSpec,
         problems=("idempotency_mismatch",),
     ),
-    listing("/v1/deployments", q.DeploymentsQuery, "List deployments, newest first", page_of(DeploymentView)),
+    listing(
+        "/v1/deployments",
+        q.DeploymentsQuery,
+        "List deployments, newest first",
+        page_of(DeploymentView),
+    ),
     view(
         "/v1/deployments/{deployment}",
         q.DeploymentQuery,

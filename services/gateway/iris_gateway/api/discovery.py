@@ -22,10 +22,12 @@ LONGEST_WAIT_S = 20
 class DiscoveryParameters(msgspec.Struct, frozen=True):
     """For which change a request waits."""
 
-    after: Annotated[int, about("Answer once the version differs from this one.", ge=0, le=2**53)] = 0
-    wait_s: Annotated[int, about("Answer after this many seconds at the latest.", ge=0, le=LONGEST_WAIT_S)] = (
-        LONGEST_WAIT_S
-    )
+    after: Annotated[
+        int, about("Answer once the version differs from this one.", ge=0, le=2**53)
+    ] = 0
+    wait_s: Annotated[
+        int, about("Answer after this many seconds at the latest.", ge=0, le=LONGEST_WAIT_S)
+    ] = LONGEST_WAIT_S
 
 
 async def prometheus(call: Call) -> Response:
@@ -42,8 +44,8 @@ async def discovered(call: Call) -> Response:
 
 
 def _known(call: Call) -> DiscoveredSets:
-    """Raises ProblemResponse before the first sets are loaded, because an empty answer would look like a set without
-    routes.
+    """Raises ProblemResponse before the first sets are loaded, because an empty answer would look
+    like a set without routes.
     """
     if not call.gateway.discovered.known:
         raise ProblemResponse("unavailable", "the routes of deployments are not known yet")

@@ -1,4 +1,6 @@
-"""Endpoints of public events: pages of the stream, or server-sent events that resume without loss."""
+"""Endpoints of public events: pages of the stream, or server-sent events that resume without
+loss.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ class JobEventsParameters(PageQuery, frozen=True):
         tuple[Annotated[str, about("", one_of=TYPES, hint=TYPES_HINT)], ...],
         about("Subjects or their beginnings, separated by commas."),
     ] = ()
-    after: Annotated[int, about("Only events after this position.", ge=0, le=_FARTHEST)] | None = None
+    after: Annotated[int, about("Only events after this position.", ge=0, le=_FARTHEST)] | None = (
+        None
+    )
     order: Annotated[str, about("Newest first, or oldest first.", one_of=ORDERS)] = ""
     follow: Annotated[bool, about("Continue with new events, as server-sent events.")] = False
 
@@ -43,9 +47,12 @@ class EventsParameters(JobEventsParameters, frozen=True):
     """Which events, and how."""
 
     within: Annotated[
-        str, about("Only this job (a name or an id) and all below it.", min_length=1, max_length=1100)
+        str,
+        about("Only this job (a name or an id) and all below it.", min_length=1, max_length=1100),
     ] = ""
-    deployment: Annotated[str, about("Only this deployment and its routes.", min_length=1, max_length=63)] = ""
+    deployment: Annotated[
+        str, about("Only this deployment and its routes.", min_length=1, max_length=63)
+    ] = ""
 
 
 async def listed(call: Call) -> Response:
@@ -53,7 +60,9 @@ async def listed(call: Call) -> Response:
     if asked.deployment:
         await call.read(DeploymentQuery(asked.deployment))
     wanted = Filter(asked.type, deployment=asked.deployment)
-    return await _answer(call, asked, await _within(call, asked.within, wanted) if asked.within else wanted)
+    return await _answer(
+        call, asked, await _within(call, asked.within, wanted) if asked.within else wanted
+    )
 
 
 async def of_job(call: Call) -> Response:
@@ -78,10 +87,15 @@ async def _page(call: Call, wanted: Filter, asked: JobEventsParameters) -> Page:
     if after:
         await check_not_ahead(call, EVENTS, after)
     if asked.order == "asc" or (after is not None and not asked.order):
-        events, onward = await oldest_first(streams, wanted, asked.limit, after or 0 if place is None else place)
+        events, onward = await oldest_first(
+            streams, wanted, asked.limit, after or 0 if place is None else place
+        )
     else:
         events, onward = await newest_first(streams, wanted, asked.limit, place, after=after or 0)
-    return Page(items=[event.shown() for event in events], next_cursor=None if onward is None else f"e{onward}")
+    return Page(
+        items=[event.shown() for event in events],
+        next_cursor=None if onward is None else f"e{onward}",
+    )
 
 
 def _place(cursor: str) -> int | None:
@@ -95,15 +109,18 @@ def _place(cursor: str) -> int | None:
 class EventPage(msgspec.Struct):
     """A page of events: each is its body with ``id`` and ``type``.
 
-    Those of a type or a deployment are found by the server's index. Those of a job are found by reading, 20,000 of all
-    events for a page, which may be empty and go on at ``next_cursor``: give a ``type`` too.
+    Those of a type or a deployment are found by the server's index. Those of a job are found by
+    reading, 20,000 of all events for a page, which may be empty and go on at ``next_cursor``: give
+        a ``type`` too.
     """
 
     items: list[dict[str, Any]]
     next_cursor: str | None
 
 
-_ANSWERS = {200: Answers("One page, or events without end.", EventPage, media_types=(JSON, EVENT_STREAM))}
+_ANSWERS = {
+    200: Answers("One page, or events without end.", EventPage, media_types=(JSON, EVENT_STREAM))
+}
 
 ENDPOINTS = (
     Endpoint(

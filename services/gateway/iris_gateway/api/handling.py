@@ -38,13 +38,23 @@ def tagged(body: bytes, status: int = 200, headers: Mapping[str, str] | None = N
 
 
 def view(path: str, kind: type[ViewQuery], summary: str, answer: Answers) -> Endpoint:
-    """An endpoint that answers with one view of the state service. A token of a task reaches what its path names."""
+    """An endpoint that answers with one view of the state service. A token of a task reaches what
+    its path names.
+    """
 
     async def show(call: Call) -> Response:
         body = await call.read(call.asked(kind))
         return tagged(body) if answer.headers == TAG else passed_on(body)
 
-    return Endpoint("GET", path, show, summary, {200: answer}, parameters=kind, task=kind.for_tasks and "{" in path)
+    return Endpoint(
+        "GET",
+        path,
+        show,
+        summary,
+        {200: answer},
+        parameters=kind,
+        task=kind.for_tasks and "{" in path,
+    )
 
 
 def listing(path: str, kind: type[PageQuery], summary: str, answer: Any) -> Endpoint:
@@ -52,29 +62,40 @@ def listing(path: str, kind: type[PageQuery], summary: str, answer: Any) -> Endp
     return view(path, kind, summary, Answers("One page.", answer))
 
 
-async def json_body(call: Call, kind: type[S], explain: Callable[[Mistake], Mistake] = lambda mistake: mistake) -> S:
-    """The request's body as a ``kind``; its defaults when there is none. Raises ProblemResponse with every mistake,
-    each as ``explain`` words it.
+async def json_body(
+    call: Call, kind: type[S], explain: Callable[[Mistake], Mistake] = lambda mistake: mistake
+) -> S:
+    """The request's body as a ``kind``; its defaults when there is none. Raises ProblemResponse
+    with every mistake, each as ``explain`` words it.
     """
     body = await read_body(call.request, call.gateway.settings.body_bytes)
     if not body and not needs_body(call.request.method, kind):
         return kind()
     check_media_type(call.request, JSON)
-    return decoded(body, kind, lambda value: [explain(mistake) for mistake in shape_mistakes(value, kind)])
+    return decoded(
+        body, kind, lambda value: [explain(mistake) for mistake in shape_mistakes(value, kind)]
+    )
 
 
 def request_key(call: Call, form_key: str = "") -> str:
-    """The request id for the state service, for commands without an idempotency key in their record.
+    """The request id for the state service, for commands without an idempotency key in their
+    record.
 
-    ``form_key``: the key in a form, which cannot send the header. Call it after the body was read: the id digests
-    what was sent, so that a key that is used for something else is refused.
+    ``form_key``: the key in a form, which cannot send the header. Call it after the body was read:
+    the id digests what was sent, so that a key that is used for something else is refused.
     """
     key, request = form_key or call.idempotency_key, call.request
     if not key:
         return ""
     parts = (call.caller.user, request.method, request.scope["path"], key)
-    sent = (request.scope["query_string"], request.headers.get("if-match", "").encode(), request.scope.get(BODY, b""))
-    return keyed_request("k" + hashlib.sha256("\0".join(parts).encode()).hexdigest()[:40], b"\0".join(sent))
+    sent = (
+        request.scope["query_string"],
+        request.headers.get("if-match", "").encode(),
+        request.scope.get(BODY, b""),
+    )
+    return keyed_request(
+        "k" + hashlib.sha256("\0".join(parts).encode()).hexdigest()[:40], b"\0".join(sent)
+    )
 
 
 def expected_version(call: Call) -> int:
@@ -90,4 +111,6 @@ def expected_version(call: Call) -> int:
 def page_of(kind: type[Any]) -> Any:
     """``{items, next_cursor}`` with items of ``kind``."""
     name = f"{kind.__name__.removesuffix('View')}Page"
-    return msgspec.defstruct(name, [("items", list[kind]), ("next_cursor", str | None)], module=__name__)  # type: ignore[valid-type]
+    return msgspec.defstruct(
+        name, [("items", list[kind]), ("next_cursor", str | None)], module=__name__
+    )  # type: ignore[valid-type]

@@ -33,7 +33,9 @@ async def ping(call: Call) -> Ping:
         message = await call.gateway.bus.request(STATE_PING, pack(Ping()), timeout=_PING_S)
         return unpack(message.data, Ping)
     except (Unavailable, Undecodable) as error:
-        raise ProblemResponse("unavailable", f"the state service does not answer: {error}") from None
+        raise ProblemResponse(
+            "unavailable", f"the state service does not answer: {error}"
+        ) from None
 
 
 async def metrics(call: Call) -> Response:
@@ -44,9 +46,28 @@ async def metrics(call: Call) -> Response:
 _TEXT = (TEXT,)
 
 ENDPOINTS = (
-    Endpoint("GET", "/healthz", healthz, "The process is alive", {200: Answers("ok", media_types=_TEXT)}, public=True),
     Endpoint(
-        "GET", "/readyz", readyz, "The cluster can be used", {200: Answers("ready", media_types=_TEXT)}, public=True
+        "GET",
+        "/healthz",
+        healthz,
+        "The process is alive",
+        {200: Answers("ok", media_types=_TEXT)},
+        public=True,
     ),
-    Endpoint("GET", "/metrics", metrics, "Figures", {200: Answers("Them.", media_types=_TEXT)}, public=True),
+    Endpoint(
+        "GET",
+        "/readyz",
+        readyz,
+        "The cluster can be used",
+        {200: Answers("ready", media_types=_TEXT)},
+        public=True,
+    ),
+    Endpoint(
+        "GET",
+        "/metrics",
+        metrics,
+        "Figures",
+        {200: Answers("Them.", media_types=_TEXT)},
+        public=True,
+    ),
 )

@@ -10,7 +10,9 @@ from iris_gateway.http.endpoint import Answers, Call, Endpoint, json_response
 
 
 class LoginLink(msgspec.Struct):
-    """Where a browser is signed in as the caller, once, within minutes. ``path``: below the gateway's address."""
+    """Where a browser is signed in as the caller, once, within minutes. ``path``: below the
+    gateway's address.
+    """
 
     path: str
 
@@ -20,7 +22,9 @@ async def create(call: Call) -> Response:
     if gateway.open:
         return json_response(LoginLink("/"), 201)
     code = gateway.new_id()
-    gateway.login_links.add(code, bearer_of(call.request.headers.get("authorization", "")), gateway.clock())
+    gateway.login_links.add(
+        code, bearer_of(call.request.headers.get("authorization", "")), gateway.clock()
+    )
     return json_response(LoginLink(f"/login?code={code}"), 201)
 
 

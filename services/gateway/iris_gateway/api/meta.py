@@ -1,4 +1,6 @@
-"""The endpoints of versions, limits, all enumerations with wire values and colours, and of the caller."""
+"""The endpoints of versions, limits, all enumerations with wire values and colours, and of the
+caller.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ class Word(msgspec.Struct):
 
 
 class LoginTerms(msgspec.Struct):
-    """Where people sign in with `iris login`: an OpenID Connect issuer, and the id of the public client there."""
+    """Where people sign in with `iris login`: an OpenID Connect issuer, and the id of the public
+    client there.
+    """
 
     issuer: str
     client: str
@@ -61,7 +65,12 @@ _ENUMS: dict[str, type[Enum]] = {
     "causes": states.Cause,
     "reasons": ReasonCode,
 }
-_TERMINAL = {*states.SESSION_TERMINAL, *states.KERNEL_TERMINAL, *deployment.TERMINAL, *route.TERMINAL}
+_TERMINAL = {
+    *states.SESSION_TERMINAL,
+    *states.KERNEL_TERMINAL,
+    *deployment.TERMINAL,
+    *route.TERMINAL,
+}
 
 
 async def meta(call: Call) -> Response:
@@ -104,15 +113,21 @@ def vocabulary() -> dict[str, list[Word]]:
     ]
     look = {word.name: word for word in tasks}
     jobs = [
-        Word(name, state.value, state in states.JOB_TERMINAL, look[name].colour, look[name].css_class)
+        Word(
+            name, state.value, state in states.JOB_TERMINAL, look[name].colour, look[name].css_class
+        )
         for state in states.JobState
         for name in (states.display_name(state),)
     ]
-    return {"task_states": tasks, "job_states": jobs} | {name: _words(kind) for name, kind in _ENUMS.items()}
+    return {"task_states": tasks, "job_states": jobs} | {
+        name: _words(kind) for name, kind in _ENUMS.items()
+    }
 
 
 def _words(kind: type[Enum]) -> list[Word]:
-    return [Word(states.display_name(member), _wire(member), member in _TERMINAL) for member in kind]
+    return [
+        Word(states.display_name(member), _wire(member), member in _TERMINAL) for member in kind
+    ]
 
 
 def _wire(member: Enum) -> Any:
@@ -120,6 +135,19 @@ def _wire(member: Enum) -> Any:
 
 
 ENDPOINTS = (
-    Endpoint("GET", "/v1/meta", meta, "Versions, limits and words", {200: Answers("Them.", Meta)}, public=True),
-    Endpoint("GET", "/v1/whoami", whoami, "The user and role of the token", {200: Answers("The caller.", CallerView)}),
+    Endpoint(
+        "GET",
+        "/v1/meta",
+        meta,
+        "Versions, limits and words",
+        {200: Answers("Them.", Meta)},
+        public=True,
+    ),
+    Endpoint(
+        "GET",
+        "/v1/whoami",
+        whoami,
+        "The user and role of the token",
+        {200: Answers("The caller.", CallerView)},
+    ),
 )

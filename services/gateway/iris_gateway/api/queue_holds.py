@@ -21,7 +21,9 @@ _Text = Annotated[str, msgspec.Meta(max_length=SENTENCE)]
 
 
 class QueueHoldBody(msgspec.Struct, forbid_unknown_fields=True):
-    """Which jobs wait, present and future ones: those with every given part. A label is ``key=value``."""
+    """Which jobs wait, present and future ones: those with every given part. A label is
+    ``key=value``.
+    """
 
     user: _Text = ""
     band: BandName | None = None
@@ -31,7 +33,12 @@ class QueueHoldBody(msgspec.Struct, forbid_unknown_fields=True):
 
 async def hold(call: Call) -> Response:
     body = await json_body(call, QueueHoldBody)
-    wanted = {"user": body.user, "band": body.band or "", "label": body.label, "reason": body.reason}
+    wanted = {
+        "user": body.user,
+        "band": body.band or "",
+        "label": body.label,
+        "reason": body.reason,
+    }
     return passed_on(await send_queue_hold(call, wanted, request_key(call)), 201)
 
 

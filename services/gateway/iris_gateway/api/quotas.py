@@ -1,4 +1,6 @@
-"""Endpoints of users: their limits, and what their jobs have held and used, with the cost by the gateway's prices."""
+"""Endpoints of users: their limits, and what their jobs have held and used, with the cost by the
+gateway's prices.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ QuotaBody = msgspec.defstruct(
     "QuotaBody",
     [("max_band", BandName, BANDS[0])],
     bases=(SetQuota,),
-    namespace={"__doc__": "The limits of one user; 0 is unlimited. ``max_band`` is the best band it may ask for."},
+    namespace={
+        "__doc__": "The limits of one user; 0 is unlimited. ``max_band`` is the best band it may ask for."
+    },
     frozen=True,
 )
 
@@ -102,7 +106,13 @@ ENDPOINTS = (
         "/v1/usage",
         usage,
         "Show what jobs have held and used",
-        {200: Answers("One page; as CSV every row, or with `limit` those of one page.", UsagePage, (JSON, CSV))},
+        {
+            200: Answers(
+                "One page; as CSV every row, or with `limit` those of one page.",
+                UsagePage,
+                (JSON, CSV),
+            )
+        },
         parameters=UsageQuery,
     ),
     Endpoint(

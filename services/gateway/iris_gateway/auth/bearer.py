@@ -1,7 +1,8 @@
 """Authenticates callers by bearer tokens, each with a user and a role, stored only as SHA-256.
 
-Out of scope: the lines of the token file (`iris_core.access.token_file`), reading it (`service`), and what a role may
-do with a job (the state service). Source: docs/access.md#tokens-and-roles, docs/design/reliability.md#security.
+Out of scope: the lines of the token file (`iris_core.access.token_file`), reading it (`service`),
+and what a role may do with a job (the state service). Source: docs/access.md#tokens-and-roles,
+    docs/design/reliability.md#security.
 """
 
 from __future__ import annotations
@@ -47,7 +48,9 @@ class Keyring:
         if found is None:
             raise unauthenticated("unknown token: it was revoked, or belongs to another cluster")
         if found.has_expired(now_ms):
-            raise unauthenticated(f"the token {found.name} of {found.caller.user} has expired; ask for a new one")
+            raise unauthenticated(
+                f"the token {found.name} of {found.caller.user} has expired; ask for a new one"
+            )
         return found
 
     def accepts(self, token: Token, now_ms: int) -> bool:
@@ -67,13 +70,17 @@ def bearer_of(authorization: str) -> str:
 
 def unauthenticated(detail: str) -> ProblemResponse:
     """The response 401."""
-    return ProblemResponse("unauthenticated", detail, headers={"www-authenticate": 'Bearer realm="iris"'})
+    return ProblemResponse(
+        "unauthenticated", detail, headers={"www-authenticate": 'Bearer realm="iris"'}
+    )
 
 
 def checked_user(name: str) -> str:
     """``name`` if it is a valid user name, or empty. Raises ProblemResponse."""
     if name and not is_user_name(name):
-        raise ProblemResponse("malformed", f"a user's name holds letters, digits and '._@+-': {name[:80]!r}")
+        raise ProblemResponse(
+            "malformed", f"a user's name holds letters, digits and '._@+-': {name[:80]!r}"
+        )
     return name
 
 
@@ -89,7 +96,9 @@ def require_admin(caller: Caller) -> None:
 
 
 def refuse_worker(caller: Caller, command: type[UserCommand]) -> None:
-    """Raises ProblemResponse forbidden when the token of a worker would send a command of this kind."""
+    """Raises ProblemResponse forbidden when the token of a worker would send a command of this
+    kind.
+    """
     if caller.role == "worker":
         raise ProblemResponse("forbidden", f"worker tokens may not {command.does}")
 
@@ -100,16 +109,19 @@ def may_read(caller: Caller, owner: str) -> bool:
 
 
 def require_reader(caller: Caller, owner: str, what: str) -> None:
-    """Raises ProblemResponse forbidden unless the caller may read the output of a record of ``owner``."""
+    """Raises ProblemResponse forbidden unless the caller may read the output of a record of
+    ``owner``.
+    """
     if not may_read(caller, owner):
         raise ProblemResponse(
-            "forbidden", f"{what} belongs to {owner}; only its owner or an admin may read what it prints"
+            "forbidden",
+            f"{what} belongs to {owner}; only its owner or an admin may read what it prints",
         )
 
 
 def may_act(caller: Caller, owner: str) -> bool:
-    """Whether a caller may execute commands beside tasks of ``owner``, and is offered to cancel and rerun their jobs,
-    which the state service decides.
+    """Whether a caller may execute commands beside tasks of ``owner``, and is offered to cancel and
+    rerun their jobs, which the state service decides.
     """
     return caller.role != "worker" and may_read(caller, owner)
 
@@ -126,19 +138,21 @@ def is_loopback(host: str) -> bool:
 
 
 def own_machine(host: str) -> None:
-    """Without authentication, answer only to the names of loopback, which prevents DNS rebinding: the page of another
-    site whose name resolves to loopback is detected by its ``Host`` header. Raises ProblemResponse forbidden.
+    """Without authentication, answer only to the names of loopback, which prevents DNS rebinding:
+    the page of another site whose name resolves to loopback is detected by its ``Host`` header.
+    Raises ProblemResponse forbidden.
     """
     name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
     if not is_loopback(name):
         raise ProblemResponse(
-            "forbidden", f"authentication is off, so the Host header must be a loopback address, not {host[:80]!r}"
+            "forbidden",
+            f"authentication is off, so the Host header must be a loopback address, not {host[:80]!r}",
         )
 
 
 def own_pages(headers: Mapping[str, str]) -> None:
-    """Refuse changes by pages of other sites (CSRF), by ``Sec-Fetch-Site``, or by ``Origin`` where a browser does not
-    send it.
+    """Refuse changes by pages of other sites (CSRF), by ``Sec-Fetch-Site``, or by ``Origin`` where
+    a browser does not send it.
 
     Raises ProblemResponse forbidden.
     """
@@ -152,21 +166,24 @@ def own_pages(headers: Mapping[str, str]) -> None:
 
 
 def own_form(headers: Mapping[str, str]) -> None:
-    """Refuse a form unless the browser states that it was sent by a page of this gateway: ``Sec-Fetch-Site``, or
-    ``Origin`` where a browser does not send it (plain HTTP on a network). A client that states neither uses the API.
+    """Refuse a form unless the browser states that it was sent by a page of this gateway:
+    ``Sec-Fetch-Site``, or ``Origin`` where a browser does not send it (plain HTTP on a network). A
+    client that states neither uses the API.
 
     Raises ProblemResponse forbidden.
     """
     own_pages(headers)
     if headers.get("sec-fetch-site", "") != "same-origin" and not headers.get("origin"):
         raise ProblemResponse(
-            "forbidden", "forms are accepted from pages of this gateway only; programs use the API under /v1"
+            "forbidden",
+            "forms are accepted from pages of this gateway only; programs use the API under /v1",
         )
 
 
 def opened_by_person(headers: Mapping[str, str]) -> bool:
-    """Whether the browser states that a page was opened by its user or from a page of this gateway, and not by another
-    site. One that does not say so (plain HTTP on a network) may have been led here.
+    """Whether the browser states that a page was opened by its user or from a page of this gateway,
+    and not by another site. One that does not say so (plain HTTP on a network) may have been led
+    here.
     """
     return headers.get("sec-fetch-site", "") in ("none", "same-origin")
 
@@ -178,7 +195,7 @@ def no_form(headers: Mapping[str, str]) -> None:
     """
     kind = headers.get("content-type", "").partition(";")[0].strip().lower()
     if (not kind or kind in _FORM_TYPES) and not any(name in headers for name in _BEYOND_FORMS):
-        detail = (
-            f"a change must be said as no page's form can say it, not {kind[:80]!r}: Content-Type: application/json"
+        detail = f"a change must be said as no page's form can say it, not {kind[:80]!r}: Content-Type: application/json"
+        raise ProblemResponse(
+            "unsupported_media_type", detail, headers={"accept": "application/json"}
         )
-        raise ProblemResponse("unsupported_media_type", detail, headers={"accept": "application/json"})

@@ -1,7 +1,7 @@
 """Authenticates a request by its token, from the header or from the dashboard's cookie.
 
-The cookie is accepted for reads, and for the forms of the dashboard's own pages. The token of a task is accepted only
-where an endpoint says so. Source: docs/adr/0036-forms-may-change-jobs.md,
+The cookie is accepted for reads, and for the forms of the dashboard's own pages. The token of a
+task is accepted only where an endpoint says so. Source: docs/adr/0036-forms-may-change-jobs.md,
 docs/adr/0040-tokens-of-attempts.md.
 """
 
@@ -15,7 +15,15 @@ from starlette.requests import Request
 
 from iris_core.messages.gateway_state import Caller
 from iris_core.spec.serving import SECURE_TOKEN_COOKIE, TASK_TOKEN, TOKEN_COOKIE
-from iris_gateway.auth.bearer import ANONYMOUS, bearer_of, checked_user, no_form, own_form, own_machine, own_pages
+from iris_gateway.auth.bearer import (
+    ANONYMOUS,
+    bearer_of,
+    checked_user,
+    no_form,
+    own_form,
+    own_machine,
+    own_pages,
+)
 from iris_gateway.gateway import Gateway
 from iris_gateway.http.problem import ProblemResponse
 from iris_service.listening import client_of
@@ -27,7 +35,9 @@ SAFE = frozenset({"GET", "HEAD"})
 
 
 def identify(gateway: Gateway, request: Request, *, task: bool = False) -> Caller:
-    """The caller. ``task``: it may be a task. Raises Problem unauthenticated, or forbidden for other sites' pages."""
+    """The caller. ``task``: it may be a task. Raises Problem unauthenticated, or forbidden for
+    other sites' pages.
+    """
     headers = request.headers
     safe = request.method in SAFE
     if gateway.open:
@@ -50,7 +60,9 @@ def identify_form(gateway: Gateway, request: Request) -> Caller:
 def _caller(gateway: Gateway, request: Request, *, with_cookie: bool, task: bool = False) -> Caller:
     """The caller with the address of the request."""
     peer = request.client.host if request.client is not None else ""
-    forwarded_for = ",".join(request.headers.getlist("x-forwarded-for"))  # a proxy may add a field to the client's
+    forwarded_for = ",".join(
+        request.headers.getlist("x-forwarded-for")
+    )  # a proxy may add a field to the client's
     address = client_of(peer, forwarded_for, gateway.trusted)
     caller = _authenticated(gateway, request, with_cookie=with_cookie, task=task)
     return msgspec.structs.replace(caller, address=address)
@@ -67,7 +79,9 @@ def _authenticated(gateway: Gateway, request: Request, *, with_cookie: bool, tas
     if secret.startswith(TASK_TOKEN):
         caller = gateway.task_tokens.identify(secret, gateway.now_ms())
         if not task:
-            raise ProblemResponse("forbidden", "the token of a task only grants access to jobs of its own subtree")
+            raise ProblemResponse(
+                "forbidden", "the token of a task only grants access to jobs of its own subtree"
+            )
         return caller
     return identify_person(gateway, secret)
 
@@ -81,8 +95,8 @@ def _secret_of(request: Request, *, with_cookie: bool) -> tuple[str, bool]:
 
 
 def acceptance(gateway: Gateway, request: Request) -> Callable[[], bool]:
-    """Tells whether the token of a request is still accepted: one of the file until it is revoked or expires, one of
-    the issuer until it expires; that of a task always.
+    """Tells whether the token of a request is still accepted: one of the file until it is revoked
+    or expires, one of the issuer until it expires; that of a task always.
 
     Raises Problem unauthenticated.
     """
@@ -99,7 +113,9 @@ def acceptance(gateway: Gateway, request: Request) -> Callable[[], bool]:
 
 
 def token_cookie(request: Request) -> str:
-    """The name of the dashboard's cookie: over TLS the one that no other host of the domain can set."""
+    """The name of the dashboard's cookie: over TLS the one that no other host of the domain can
+    set.
+    """
     return SECURE_TOKEN_COOKIE if request.url.scheme == "https" else TOKEN_COOKIE
 
 

@@ -1,6 +1,8 @@
-"""Links that sign a browser in once: a code stands for a token for a short time. Pure; the time is an argument.
+"""Links that sign a browser in once: a code stands for a token for a short time. Pure; the time is
+an argument.
 
-They are in the memory of one process: behind several gateways a link may meet another one, which refuses it.
+They are in the memory of one process: behind several gateways a link may meet another one, which
+    refuses it.
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ class LoginLinks:
         self._links[_digest(code)] = token, now_s + 60 * LOGIN_LINK_MINUTES
 
     def look(self, code: str, now_s: float) -> str:
-        """The token that a code stands for; empty when it was used, has expired, or never was one."""
+        """The token that a code stands for; empty when it was used, has expired, or never was
+        one.
+        """
         self._forget(now_s)
         return self._links.get(_digest(code), ("", 0.0))[0]
 

@@ -1,8 +1,10 @@
-"""Verifies tokens of people that an OpenID Connect issuer has signed, with the issuer's keys from a file or an address.
+"""Verifies tokens of people that an OpenID Connect issuer has signed, with the issuer's keys from a
+file or an address.
 
-The keys are read at intervals, and when a token names one that is not known, but not more often than every few seconds:
-who sends tokens of unknown keys costs the issuer little. Out of scope: how people get a token. Source:
-docs/adr/0041-people-may-come-from-an-issuer.md; RFC 7517, RFC 7519, RFC 8725.
+The keys are read at intervals, and when a token names one that is not known, but not more often
+than every few seconds: who sends tokens of unknown keys costs the issuer little. Out of scope: how
+people get a token. Source: docs/adr/0041-people-may-come-from-an-issuer.md; RFC 7517, RFC 7519, RFC
+    8725.
 """
 
 from __future__ import annotations
@@ -25,8 +27,12 @@ from iris_gateway.settings import IssuerSettings
 
 log = logging.getLogger(__name__)
 
-ALGORITHMS = frozenset(("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"))
-"""Signatures with a public key. ``none`` and the HS ones, with which a public key would be a secret, are not there."""
+ALGORITHMS = frozenset(
+    ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
+)
+"""Signatures with a public key. ``none`` and the HS ones, with which a public key would be a
+secret, are not there.
+"""
 _PUBLIC = frozenset(("RSA", "EC", "OKP"))
 LEEWAY_S = 60
 """How far the clocks of the issuer and the gateway may differ."""
@@ -39,7 +45,9 @@ _NEEDED = ("exp", "iat", "iss", "aud", "sub")
 
 
 class _Jwk(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The public members of a JSON Web Key that a signature is verified with; others are not read."""
+    """The public members of a JSON Web Key that a signature is verified with; others are not
+    read.
+    """
 
     kty: str
     kid: str = ""
@@ -68,7 +76,10 @@ class Issuer:
     """
 
     def __init__(
-        self, settings: IssuerSettings, read: Callable[[], Awaitable[bytes]], clock: Callable[[], float]
+        self,
+        settings: IssuerSettings,
+        read: Callable[[], Awaitable[bytes]],
+        clock: Callable[[], float],
     ) -> None:
         self._settings = settings
         self._read = read
@@ -93,11 +104,15 @@ class Issuer:
             async with asyncio.timeout(_READ_S):
                 self._keys = read_key_set(await self._read())
         except (OSError, TimeoutError, ValueError) as error:
-            log.warning("the keys of %s could not be read: %s", self._settings.issuer, str(error) or "it took too long")
+            log.warning(
+                "the keys of %s could not be read: %s",
+                self._settings.issuer,
+                str(error) or "it took too long",
+            )
 
     def identify(self, token: str) -> Caller:
-        """The person behind a token. Raises ProblemResponse: unauthenticated, forbidden, or unavailable while keys are
-        read.
+        """The person behind a token. Raises ProblemResponse: unauthenticated, forbidden, or
+        unavailable while keys are read.
         """
         try:
             header = jwt.get_unverified_header(token)
@@ -118,11 +133,17 @@ class Issuer:
         if self._clock() - self._read_s >= AGAIN_S:
             self._wanted.set()
         elif self._keys is not None:
-            raise unauthenticated("this token was signed with a key that its issuer does not publish")
-        raise ProblemResponse("unavailable", "the issuer's signing keys are not loaded yet; try again")
+            raise unauthenticated(
+                "this token was signed with a key that its issuer does not publish"
+            )
+        raise ProblemResponse(
+            "unavailable", "the issuer's signing keys are not loaded yet; try again"
+        )
 
     def _claims(self, token: str, key: jwt.PyJWK) -> Mapping[str, Any]:
-        """The verified claims. The algorithm is the key's own, whatever the token says. Raises ProblemResponse."""
+        """The verified claims. The algorithm is the key's own, whatever the token says. Raises
+        ProblemResponse.
+        """
         settings = self._settings
         try:
             claims: dict[str, Any] = jwt.decode(
@@ -144,7 +165,9 @@ class Issuer:
         claim = self._settings.user_claim
         name = claims.get(claim)
         if not isinstance(name, str) or not is_user_name(name):
-            raise unauthenticated(f"the claim {claim!r} of this token is not a user name: {str(name)[:80]!r}")
+            raise unauthenticated(
+                f"the claim {claim!r} of this token is not a user name: {str(name)[:80]!r}"
+            )
         if claim == "email" and claims.get("email_verified") is False:
             raise unauthenticated("the issuer has not verified this address")
         return name
@@ -155,7 +178,9 @@ class Issuer:
         if held & set(settings.admin_roles):
             return "admin"
         if settings.user_roles and not held & set(settings.user_roles):
-            raise ProblemResponse("forbidden", f"none of the roles in this token's claim {settings.roles_claim!r} may")
+            raise ProblemResponse(
+                "forbidden", f"none of the roles in this token's claim {settings.roles_claim!r} may"
+            )
         return "user"
 
 
@@ -165,7 +190,11 @@ def read_key_set(data: bytes) -> dict[str, jwt.PyJWK]:
         given = _read_key_set(data).keys
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"invalid key set: {error}") from None
-    keys = {one.kid: key for one in given if one.kid and one.use in ("", "sig") and (key := _key_of(one)) is not None}
+    keys = {
+        one.kid: key
+        for one in given
+        if one.kid and one.use in ("", "sig") and (key := _key_of(one)) is not None
+    }
     if not keys:
         raise ValueError(f"none of its {len(given)} keys can be used")
     return keys
@@ -183,7 +212,9 @@ def _key_of(given: _Jwk) -> jwt.PyJWK | None:
 
 
 def values_of(claims: Mapping[str, Any], path: str) -> Iterable[str]:
-    """The words in a claim, a list or a text with blanks; ``realm_access.roles`` is a claim within one."""
+    """The words in a claim, a list or a text with blanks; ``realm_access.roles`` is a claim within
+    one.
+    """
     found: Any = claims
     for name in path.split("."):
         found = found.get(name) if isinstance(found, Mapping) else None
@@ -202,7 +233,10 @@ def reader_of(place: str) -> Callable[[], Awaitable[bytes]]:
         from aiohttp import ClientError, ClientSession
 
         try:
-            async with ClientSession() as session, session.get(place, allow_redirects=False) as answer:
+            async with (
+                ClientSession() as session,
+                session.get(place, allow_redirects=False) as answer,
+            ):
                 if answer.status != 200:
                     raise ValueError(f"{place} answers {answer.status}")
                 data = await answer.content.read(_MOST_BYTES + 1)

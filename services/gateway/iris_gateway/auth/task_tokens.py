@@ -1,6 +1,8 @@
-"""Verifies tokens of tasks with the keys of the state service, watched in their bucket, so that no request is needed.
+"""Verifies tokens of tasks with the keys of the state service, watched in their bucket, so that no
+request is needed.
 
-Out of scope: whether the attempt is still open, and what belongs to its job; the state service judges both.
+Out of scope: whether the attempt is still open, and what belongs to its job; the state service
+    judges both.
 Source: docs/adr/0040-tokens-of-attempts.md.
 """
 
@@ -37,7 +39,9 @@ class TaskTokens:
         await follow(self._bucket, self._update)
 
     def identify(self, token: str, now_ms: int) -> Caller:
-        """The task behind a token. Raises ProblemResponse: unauthenticated, or unavailable before the keys are read."""
+        """The task behind a token. Raises ProblemResponse: unauthenticated, or unavailable before
+        the keys are read.
+        """
         if self._keys is None:
             raise ProblemResponse("unavailable", "the keys of tasks' tokens are not loaded yet")
         try:

@@ -1,7 +1,7 @@
 """Changes by people on pages: cancel one or several jobs after a confirmation, and rerun a job.
 
-Each is a form that works without JavaScript, sends the command that the API sends, and leads back to a page. Source:
-docs/adr/0036-forms-may-change-jobs.md.
+Each is a form that works without JavaScript, sends the command that the API sends, and leads back
+to a page. Source: docs/adr/0036-forms-may-change-jobs.md.
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ async def confirm_cancel(call: Call) -> Response:
     caller = identify(call.gateway, call.request)
     call = replace(call, caller=caller)
     names = _chosen(call.request.query_params.getlist("job"))
-    jobs = msgspec.json.decode(await call.read(NamedJobsQuery(tuple(names), limit=AT_ONCE)))["items"]
+    jobs = msgspec.json.decode(await call.read(NamedJobsQuery(tuple(names), limit=AT_ONCE)))[
+        "items"
+    ]
     missing = {*names} - {name for job in jobs for name in (job["id"], job["name"])}
     refused = [(job, why) for job in jobs if (why := _obstacle(caller, job))]
     live = [job for job in jobs if not _obstacle(caller, job)]
@@ -57,7 +59,9 @@ def _chosen(references: list[str]) -> list[str]:
     """The distinct jobs of a form, in its order. Raises Problem."""
     jobs = list(dict.fromkeys(map(job_reference, references)))
     if len(jobs) > AT_ONCE:
-        raise ProblemResponse("malformed", f"{len(jobs)} jobs are chosen; {AT_ONCE} can be cancelled at once")
+        raise ProblemResponse(
+            "malformed", f"{len(jobs)} jobs are chosen; {AT_ONCE} can be cancelled at once"
+        )
     return jobs
 
 
@@ -69,13 +73,17 @@ def _obstacle(caller: Caller, job: Mapping[str, Any]) -> str:
 
 
 async def cancel(call: Call) -> Response:
-    """Cancel the jobs of the confirmed form; leads to the page of a single one, else says what became of each."""
+    """Cancel the jobs of the confirmed form; leads to the page of a single one, else says what
+    became of each.
+    """
     call, fields = await acting(call)
     jobs, reason = _chosen(fields.get("job", [])), first(fields, "reason")
     results = await asyncio.gather(*(_cancelled(call, job, reason) for job in jobs))
     if len(results) == 1 and not results[0]["problem"]:
         return RedirectResponse(f"/jobs/{results[0]['id']}", 303)
-    return html(call.request, "cancelled.html", title="Cancelled jobs", caller=call.caller, results=results)
+    return html(
+        call.request, "cancelled.html", title="Cancelled jobs", caller=call.caller, results=results
+    )
 
 
 async def _cancelled(call: Call, job: str, reason: str) -> Facts:
@@ -87,18 +95,28 @@ async def _cancelled(call: Call, job: str, reason: str) -> Facts:
 
 
 async def rerun(call: Call) -> Response:
-    """Submit a job again; the same form sent twice is one job. Leads to its page, or says what is not as it was."""
+    """Submit a job again; the same form sent twice is one job. Leads to its page, or says what is
+    not as it was.
+    """
     call, fields = await acting(call)
     job, key = job_reference(call.segment("job")), request_key(call, first(fields, "key"))
     wanted = RerunBody(failed_only=first(fields, "failed") == "1")
     made = msgspec.json.decode((await send_rerun(call, job, wanted, key)).body)
     if made.get("warnings"):
-        return html(call.request, "rerun.html", title=f"Rerun of {made['name']}", caller=call.caller, job=made)
+        return html(
+            call.request,
+            "rerun.html",
+            title=f"Rerun of {made['name']}",
+            caller=call.caller,
+            job=made,
+        )
     return RedirectResponse(f"/jobs/{made['id']}", 303)
 
 
 async def acting(call: Call) -> tuple[Call, FormFields]:
-    """The call as the caller who sent its form, within the rate of requests, and the form. Raises Problem."""
+    """The call as the caller who sent its form, within the rate of requests, and the form. Raises
+    Problem.
+    """
     caller = identify_form(call.gateway, call.request)
     call.gateway.pace.admit(caller.user, call.gateway.clock())
     return replace(call, caller=caller), await fields_of(call.request)

@@ -1,4 +1,6 @@
-"""The static files of the dashboard: those of ``static``, the glyphs, and an icon for each of three states."""
+"""The static files of the dashboard: those of ``static``, the glyphs, and an icon for each of three
+states.
+"""
 
 from __future__ import annotations
 
@@ -26,4 +28,6 @@ def _assets() -> tuple[dict[str, tuple[bytes, str]], str]:
 
 
 ASSETS, VERSION = _assets()
-"""A browser keeps what it has loaded under an address with the version, so it asks for a style sheet once a release."""
+"""A browser keeps what it has loaded under an address with the version, so it asks for a style
+sheet once a release.
+"""

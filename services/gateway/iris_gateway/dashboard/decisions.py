@@ -21,10 +21,16 @@ DECISIONS: Mapping[str, tuple[str, str]] = {
     "PromoteToTerminated": ("has ended", "has not ended yet"),
     "AmendJob": ("was changed", "was not changed"),
     "CheckPendingDeployment": ("was accepted", "was not accepted"),
-    "ScalingDeployment": ("has the wanted number of routes", "does not have the wanted number of routes"),
+    "ScalingDeployment": (
+        "has the wanted number of routes",
+        "does not have the wanted number of routes",
+    ),
     "CheckReplicaDeployment": ("is to have another number of routes", "keeps its number of routes"),
     "ReconcileDeployment": ("has the wanted number of routes", "had too few or too many routes"),
-    "AutoscaleDeployment": ("got another number of routes by its rule", "kept its number of routes by its rule"),
+    "AutoscaleDeployment": (
+        "got another number of routes by its rule",
+        "kept its number of routes by its rule",
+    ),
     "RollingDeployment": ("was updated", "could not be updated"),
     "UpdateDeployment": ("began an update", "did not begin an update"),
     "DestroyDeployment": ("is being deleted", "could not be deleted"),
@@ -32,7 +38,10 @@ DECISIONS: Mapping[str, tuple[str, str]] = {
     "ProvisioningRoute": ("started", "failed to start"),
     "HealthCheckRoute": ("passes its probe", "fails its probe"),
     "RunningRoute": ("runs", "ended by itself"),
-    "RouteEviction": ("is replaced, because it stayed unhealthy", "is kept although it is unhealthy"),
+    "RouteEviction": (
+        "is replaced, because it stayed unhealthy",
+        "is kept although it is unhealthy",
+    ),
     "EndRoute": ("is being stopped", "could not be stopped"),
     "TerminatingRoute": ("has ended", "did not end in time"),
     "ServiceDiscoverySync": ("gets requests", "gets no requests"),
@@ -40,7 +49,9 @@ DECISIONS: Mapping[str, tuple[str, str]] = {
 
 
 def decision(row: Mapping[str, Any]) -> str:
-    """What a row of history says, in words; the handler's name if it is one of a newer state service."""
+    """What a row of history says, in words; the handler's name if it is one of a newer state
+    service.
+    """
     done, otherwise = DECISIONS.get(row["handler"], (row["handler"], row["handler"]))
     if row["handler"] == "HealthCheckRoute" and row["result"] == "STALE":
         return "has no recent result of its probe"

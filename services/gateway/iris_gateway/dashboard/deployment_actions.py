@@ -1,7 +1,8 @@
-"""Changes of deployments by people on pages: scale, update, pause, resume, roll back, and delete after a confirmation.
+"""Changes of deployments by people on pages: scale, update, pause, resume, roll back, and delete
+after a confirmation.
 
-Each is a form that works without JavaScript, sends the command that the API sends, and leads back to the page of the
-deployment. Source: docs/adr/0036-forms-may-change-jobs.md.
+Each is a form that works without JavaScript, sends the command that the API sends, and leads back
+to the page of the deployment. Source: docs/adr/0036-forms-may-change-jobs.md.
 """
 
 from __future__ import annotations
@@ -60,11 +61,15 @@ async def edit(call: Call) -> Response:
 
 
 async def update(call: Call) -> Response:
-    """Send the specification of the form as a change; one that is refused is shown again with its mistakes."""
+    """Send the specification of the form as a change; one that is refused is shown again with its
+    mistakes.
+    """
     (call, fields), name = await acting(call), name_of(call)
     text, key = first(fields, "specification"), first(fields, "key")
     try:
-        await send_change(call, name, json_from(text.encode("utf-8", "replace")), _number(fields, "version"), key)
+        await send_change(
+            call, name, json_from(text.encode("utf-8", "replace")), _number(fields, "version"), key
+        )
     except ProblemResponse as problem:
         if problem.code not in ("invalid", "malformed", "precondition_failed"):
             raise
@@ -106,9 +111,16 @@ def _editable(spec: Mapping[str, Any]) -> dict[str, Any]:
 
 def _form(call: Call, shown: Any, text: str, problem: ProblemResponse | None = None) -> Response:
     status = 200 if problem is None else problem.kind.status
-    facts = {"deployment": shown, "specification": text, "problem": problem, "form_key": call.gateway.new_id()}
+    facts = {
+        "deployment": shown,
+        "specification": text,
+        "problem": problem,
+        "form_key": call.gateway.new_id(),
+    }
     title = f"Update {shown['name']}"
-    return html(call.request, "edit_deployment.html", status, title=title, caller=call.caller, **facts)
+    return html(
+        call.request, "edit_deployment.html", status, title=title, caller=call.caller, **facts
+    )
 
 
 def _back(name: str) -> Response:

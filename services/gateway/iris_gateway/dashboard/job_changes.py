@@ -1,7 +1,9 @@
-"""Changes of jobs and of the queue by people on pages: hold, release, requeue, and band, timeout and limit of a job.
+"""Changes of jobs and of the queue by people on pages: hold, release, requeue, and band, timeout
+and limit of a job.
 
-Each is a form that works without JavaScript, sends the command that the API sends, and leads back to the page it was
-on. Source: docs/adr/0036-forms-may-change-jobs.md, docs/adr/0084-a-job-is-changed-in-place.md.
+Each is a form that works without JavaScript, sends the command that the API sends, and leads back
+to the page it was on. Source: docs/adr/0036-forms-may-change-jobs.md,
+    docs/adr/0084-a-job-is-changed-in-place.md.
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ _HOLDS: Mapping[str, JobPatch] = {
 
 
 async def change(call: Call) -> Response:
-    """Send the change of a button, or the values of the form; the same form sent twice is one change.
+    """Send the change of a button, or the values of the form; the same form sent twice is one
+    change.
 
     The page of a task names it, and only that one is requeued.
     """
@@ -52,7 +55,9 @@ async def change(call: Call) -> Response:
     elif action in _HOLDS:
         await send_amend(call, job, _HOLDS[action], 0, key)
     else:
-        raise ProblemResponse("malformed", f"an action is one of {', '.join(_HOLDS)}, requeue, update")
+        raise ProblemResponse(
+            "malformed", f"an action is one of {', '.join(_HOLDS)}, requeue, update"
+        )
     return RedirectResponse(back, 303)
 
 
@@ -72,6 +77,8 @@ def _patch(fields: FormFields) -> JobPatch:
     }
     if band := first(fields, "band"):
         if band not in BANDS:
-            raise ProblemResponse("malformed", f"band: {band[:80]!r} is not one of {', '.join(BANDS)}")
+            raise ProblemResponse(
+                "malformed", f"band: {band[:80]!r} is not one of {', '.join(BANDS)}"
+            )
         changed["band"] = band
     return msgspec.convert(changed, JobPatch, strict=False)

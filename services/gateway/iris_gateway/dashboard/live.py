@@ -1,8 +1,9 @@
-"""Renders pages that are open in browsers again: once for all who watch a page, and only what has changed is sent.
+"""Renders pages that are open in browsers again: once for all who watch a page, and only what has
+changed is sent.
 
-A page asks for itself again with the version that it shows. Sections and rows of tables that have an id, and that it
-shows already, are sent empty and marked `data-same`. Ages are not a change: the page counts them on. Source:
-docs/adr/0045-open-pages-fetch-what-has-changed.md.
+A page asks for itself again with the version that it shows. Sections and rows of tables that have
+an id, and that it shows already, are sent empty and marked `data-same`. Ages are not a change: the
+page counts them on. Source: docs/adr/0045-open-pages-fetch-what-has-changed.md.
 """
 
 from __future__ import annotations
@@ -43,11 +44,15 @@ class Rendered(NamedTuple):
 
 
 def rendered(html: str, at: int = 0) -> Rendered:
-    """A page as templates make it; its version, and the event ``at`` which it was made, are written into ``main``."""
+    """A page as templates make it; its version, and the event ``at`` which it was made, are written
+    into ``main``.
+    """
     plain = _AGES.sub(r"\1", html[html.index("<main ") :])
     parts = frozenset(_digest(match) for kind in (_SECTION, _ROW) for match in kind.finditer(plain))
     version = blake2b(plain.encode(), digest_size=12).hexdigest()
-    return Rendered(html.replace("<main ", f'<main data-version="{version}" data-at="{at}" ', 1), version, parts)
+    return Rendered(
+        html.replace("<main ", f'<main data-version="{version}" data-at="{at}" ', 1), version, parts
+    )
 
 
 def _digest(part: re.Match[str]) -> bytes:
@@ -58,7 +63,11 @@ def changed(page: Rendered, known: Digests) -> str:
     """The title, icon and content of a page, without the parts that a reader has."""
 
     def sent(part: re.Match[str]) -> str:
-        return f"{part[1][:-1]} data-same>" if _digest(part) in known else part[1] + _ROW.sub(sent, part[2])
+        return (
+            f"{part[1][:-1]} data-same>"
+            if _digest(part) in known
+            else part[1] + _ROW.sub(sent, part[2])
+        )
 
     head, main = _HEAD.search(page.html), _MAIN.search(page.html)
     assert head is not None
@@ -70,7 +79,8 @@ class LivePages:
     """Renders for watchers, and what they have.
 
     Args:
-        clock: monotonic seconds. pause_s: from the beginning of one render of a page to the next, at least.
+        clock: monotonic seconds. pause_s: from the beginning of one render of a page to the next,
+            at least.
     """
 
     def __init__(self, clock: Callable[[], float], pause_s: float = PAUSE_S) -> None:
@@ -97,7 +107,9 @@ class LivePages:
         return self._versions.get(version, NOTHING)
 
     async def again(self, key: object, render: Callable[[], Awaitable[Rendered]]) -> Rendered:
-        """A render that begins after this call, shared by all who ask for ``key`` meanwhile; one a second begins."""
+        """A render that begins after this call, shared by all who ask for ``key`` meanwhile; one a
+        second begins.
+        """
         task = self._next.get(key)
         if task is None:
             task = self._next[key] = shared(self._in_turn(key, render))

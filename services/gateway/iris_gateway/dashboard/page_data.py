@@ -25,7 +25,11 @@ from iris_core.views.spec_facts import facts_of
 from iris_gateway.auth.bearer import may_read
 from iris_gateway.dashboard import snippets
 from iris_gateway.dashboard.drawings.bars import Axis
-from iris_gateway.dashboard.drawings.last_hour import ended_and_waited, held_over_time, requests_over_time
+from iris_gateway.dashboard.drawings.last_hour import (
+    ended_and_waited,
+    held_over_time,
+    requests_over_time,
+)
 from iris_gateway.dashboard.drawings.task_grid import task_grid
 from iris_gateway.dashboard.page_reads import ROWS, Facts, PageData
 from iris_gateway.dashboard.render import ENDED, STATES
@@ -67,7 +71,9 @@ _SEARCHED: tuple[tuple[Callable[[str], ViewQuery], str], ...] = (
 
 
 async def overview(look: PageData) -> Facts:
-    """The overview: problems, running and pending work with reasons, usage of capacity, the last hour."""
+    """The overview: problems, running and pending work with reasons, usage of capacity, the last
+    hour.
+    """
     counts, hour, slices, waiting, running, failed, unwell, deployments = await asyncio.gather(
         look.at(q.OverviewQuery()),
         look.at(q.LastHourQuery()),
@@ -93,18 +99,22 @@ async def overview(look: PageData) -> Facts:
 
 
 async def _failed(look: PageData) -> list[Facts]:
-    """The latest failed jobs that nothing has made good: their names have no later run, and they are no routes, which
-    their deployments replace.
+    """The latest failed jobs that nothing has made good: their names have no later run, and they
+    are no routes, which their deployments replace.
     """
     states = ("failed", "worker_failed", "unschedulable")
-    found = await look.items_of(*(q.JobsQuery(state=state, limit=ROWS, without_routes=True) for state in states))
+    found = await look.items_of(
+        *(q.JobsQuery(state=state, limit=ROWS, without_routes=True) for state in states)
+    )
     jobs = [job for job in found if not job.get("next_run")]
     jobs.sort(key=lambda job: job["finished_at"] or "", reverse=True)
     return await _with_last_lines(look, jobs[:ATTENTION])
 
 
 def _needs_attention(deployment: Mapping[str, Any]) -> bool:
-    """Whether somebody has to look after a deployment: it does not serve as wanted, or waits for a person."""
+    """Whether somebody has to look after a deployment: it does not serve as wanted, or waits for a
+    person.
+    """
     serves = deployment["ready"] >= deployment["replicas"] or deployment["status"] == "destroying"
     return not serves or any(one["code"] in LASTING for one in deployment["conditions"])
 
@@ -112,12 +122,18 @@ def _needs_attention(deployment: Mapping[str, Any]) -> bool:
 async def _with_last_lines(look: PageData, jobs: list[Facts]) -> list[Facts]:
     """Jobs, those that failed with their last line."""
     failed = [job["id"] for job in jobs if job["state"] == "failed"]
-    lines = dict(zip(failed, await asyncio.gather(*(_failing_line(look, id_) for id_ in failed)), strict=True))
+    lines = dict(
+        zip(
+            failed, await asyncio.gather(*(_failing_line(look, id_) for id_ in failed)), strict=True
+        )
+    )
     return [{**job, "line": lines.get(job["id"], "")} for job in jobs]
 
 
 async def _failing_line(look: PageData, job: str) -> str:
-    """What the first failed task of a job printed last; empty when it is not among its first tasks."""
+    """What the first failed task of a job printed last; empty when it is not among its first
+    tasks.
+    """
     with contextlib.suppress(ProblemResponse):  # the job is deleted
         tasks = (await look.at(q.TasksQuery(job=job, state="failed", limit=1)))["items"]
         return last_line(tasks[0]) if tasks else ""
@@ -147,7 +163,9 @@ async def jobs(look: PageData) -> Facts:
 
 
 def sort_links(order: str) -> dict[str, tuple[str, str]]:
-    """For each column of the list of jobs the order that its heading leads to, and the value of its ``aria-sort``."""
+    """For each column of the list of jobs the order that its heading leads to, and the value of its
+    ``aria-sort``.
+    """
     links = {}
     for column in JOB_COLUMNS:
         way = {column: "ascending", f"-{column}": "descending"}.get(order, "")
@@ -157,7 +175,9 @@ def sort_links(order: str) -> dict[str, tuple[str, str]]:
 
 
 def _has_values(spec: JobSpec) -> bool:
-    """Whether tasks of an array have other values than their indexes. Both rise from task to task: the last tells."""
+    """Whether tasks of an array have other values than their indexes. Both rise from task to task:
+    the last tells.
+    """
     last = spec.index_set[spec.replicas - 1]
     return spec.array_index(last) != last
 
@@ -169,7 +189,9 @@ async def job(look: PageData) -> Facts:
     own = of_run(EVERYTHING, shown["id"], shown["name"], shown["next_run"])
     failures = shown["task_counts"].get("failed", 0)
     failed = (
-        (await look.at(q.TasksQuery(job=shown["id"], state="failed", limit=LOOKED_AT)))["items"] if failures else []
+        (await look.at(q.TasksQuery(job=shown["id"], state="failed", limit=LOOKED_AT)))["items"]
+        if failures
+        else []
     )
     state = look.query.get("state") or ("failed" if failures else "all")
     spec = msgspec.convert(shown["spec"], JobSpec)
@@ -187,9 +209,13 @@ async def job(look: PageData) -> Facts:
         "failures": failure_groups(failed),
         "looked_at": len(failed),
         "slices": (slices := spec.coscheduling.slices if spec.coscheduling is not None else 1),
-        "held": (await look.at(q.SlicesQuery(job=shown["id"], limit=SLICES)))["items"] if slices > 1 else [],
+        "held": (await look.at(q.SlicesQuery(job=shown["id"], limit=SLICES)))["items"]
+        if slices > 1
+        else [],
         "tasks": tasks,
-        "peak": max(((peak, one["id"]) for one in tasks["items"] if (peak := _peak(one))), default=None),
+        "peak": max(
+            ((peak, one["id"]) for one in tasks["items"] if (peak := _peak(one))), default=None
+        ),
         "query": {"state": state},
         "grid": await _grid(look, shown, spec),
         "tree": await look.at(q.TreeQuery(job=shown["id"])),
@@ -210,7 +236,11 @@ async def _grid(look: PageData, job: Mapping[str, Any], spec: JobSpec) -> Markup
 def _title(job: Mapping[str, Any]) -> str:
     """The state first, so that a row of browser tabs shows it."""
     failed = job["task_counts"].get("failed", 0)
-    return f"{failed} of {job['replicas']} failed: {job['name']}" if failed else f"{job['state']}: {job['name']}"
+    return (
+        f"{failed} of {job['replicas']} failed: {job['name']}"
+        if failed
+        else f"{job['state']}: {job['name']}"
+    )
 
 
 def _peak(task: Mapping[str, Any]) -> int:
@@ -219,7 +249,9 @@ def _peak(task: Mapping[str, Any]) -> int:
 
 
 async def task(look: PageData) -> Facts:
-    reference = "/".join(look.segments[part] for part in ("job", "index", "task") if part in look.segments)
+    reference = "/".join(
+        look.segments[part] for part in ("job", "index", "task") if part in look.segments
+    )
     shown = await look.at(q.TaskQuery(task=task_reference(reference)))
     above = await look.at(q.JobQuery(job=shown["job_id"]))
     last = shown["attempts"][-1]["number"] if shown["attempts"] else None
@@ -229,12 +261,16 @@ async def task(look: PageData) -> Facts:
         "task": shown,
         "form_key": look.gateway.new_id(),
         "why": await look.at(q.WhyQuery(task=shown["id"])),
-        "output": await output_of(look, above, shown["index"], last if attempt is None else attempt),
+        "output": await output_of(
+            look, above, shown["index"], last if attempt is None else attempt
+        ),
     }
 
 
 async def queue(look: PageData) -> Facts:
-    """What waits, in order, the first jobs that wait outside the queue, and the first of the holds."""
+    """What waits, in order, the first jobs that wait outside the queue, and the first of the
+    holds.
+    """
     return {
         "queue": await look.page_of(q.QueueQuery()),
         "gated": await look.at(q.GatedJobsQuery(limit=ROWS)),
@@ -244,7 +280,10 @@ async def queue(look: PageData) -> Facts:
 
 
 async def deployments(look: PageData) -> Facts:
-    return {"deployments": await look.page_of(q.DeploymentsQuery()), "proxy_url": look.gateway.proxy_url}
+    return {
+        "deployments": await look.page_of(q.DeploymentsQuery()),
+        "proxy_url": look.gateway.proxy_url,
+    }
 
 
 async def deployment(look: PageData) -> Facts:
@@ -267,7 +306,9 @@ async def deployment(look: PageData) -> Facts:
 
 
 async def _revisions(look: PageData, deployment: Mapping[str, Any]) -> list[Facts]:
-    """The revisions that have routes, newest first: what lives, and what ended lately with its last line."""
+    """The revisions that have routes, newest first: what lives, and what ended lately with its last
+    line.
+    """
     wanted = deployment["revision"]
     numbers = sorted({wanted, *(route["revision"] for route in deployment["routes"])}, reverse=True)
     found = []
@@ -282,14 +323,18 @@ async def _revisions(look: PageData, deployment: Mapping[str, Any]) -> list[Fact
 
 
 async def _last_line(look: PageData, route: Mapping[str, Any]) -> str:
-    """What a route printed last, as far as the caller may read it; empty when its job is not kept any more."""
+    """What a route printed last, as far as the caller may read it; empty when its job is not kept
+    any more.
+    """
     with contextlib.suppress(ProblemResponse):
         return last_printed(await look.at(q.TaskQuery(task=f"{route['job_id']}/0")))
     return ""
 
 
 async def found(look: PageData) -> str:
-    """The path of the task, job, worker or deployment with this name, else of the jobs with this prefix."""
+    """The path of the task, job, worker or deployment with this name, else of the jobs with this
+    prefix.
+    """
     text = look.query.get("q", "").strip()
     if not text:
         return "/jobs"
@@ -322,17 +367,25 @@ async def worker(look: PageData) -> Facts:
     }
 
 
-async def _newest(look: PageData, wanted: Filter, most: int = 20, budget: int = STRETCH) -> list[Facts]:
+async def _newest(
+    look: PageData, wanted: Filter, most: int = 20, budget: int = STRETCH
+) -> list[Facts]:
     """The newest events that are wanted, of the last ``budget``."""
     found, _ = await newest_first(look.gateway.feed.streams, wanted, most, None, budget)
     return [event.shown() for event in found]
 
 
 async def _lost_with(look: PageData, worker: str) -> list[Facts]:
-    """The tasks that a host ran when it was lost, as far as events are kept: what each was then, and what it is now."""
+    """The tasks that a host ran when it was lost, as far as events are kept: what each was then,
+    and what it is now.
+    """
     on_it = Filter(("task",), worker=worker)
     events = await _newest(look, on_it, EVENTS, BUDGET)
-    then = {event["task_id"]: event for event in events if event.get("cause") == "worker_lost" and event.get("task_id")}
+    then = {
+        event["task_id"]: event
+        for event in events
+        if event.get("cause") == "worker_lost" and event.get("task_id")
+    }
     found = []
     for id_, event in islice(then.items(), ROWS):
         with contextlib.suppress(ProblemResponse):  # its job is deleted
@@ -371,38 +424,60 @@ async def events(look: PageData) -> Facts:
     kinds = [query["kind"]] if query["kind"] in STATES else [*STATES] if query["state"] else []
     types = tuple(f"{kind}.state.{query['state']}" if query["state"] else kind for kind in kinds)
     wanted = Filter(types, query["within"], worker=query["worker"])
-    found, onward = await newest_first(look.gateway.feed.streams, wanted, EVENTS, look.number("cursor"))
-    return {"events": {"items": [event.shown() for event in found], "next_cursor": onward}, "query": query}
+    found, onward = await newest_first(
+        look.gateway.feed.streams, wanted, EVENTS, look.number("cursor")
+    )
+    return {
+        "events": {"items": [event.shown() for event in found], "next_cursor": onward},
+        "query": query,
+    }
 
 
 async def system(look: PageData) -> Facts:
-    """Whether Iris itself works: its processes, the leader, what is stored, commands set aside, configuration."""
+    """Whether Iris itself works: its processes, the leader, what is stored, commands set aside,
+    configuration.
+    """
     processes, letters, counts = await asyncio.gather(
         look.gateway.processes.all(), look.page_of(q.DeadLettersQuery()), look.at(q.OverviewQuery())
     )
     replicas = [one for one in processes if one.info.replica is not None and not one.silent_s]
-    leader = next((one.info for one in replicas if one.info.replica and one.info.replica.leads), None)
+    leader = next(
+        (one.info for one in replicas if one.info.replica and one.info.replica.leads), None
+    )
     return {
         "processes": processes,
         "leader": leader,
         "versions": sorted({one.info.version for one in processes if not one.silent_s}),
-        "stores": leader.replica.stored_bytes if leader is not None and leader.replica is not None else {},
+        "stores": leader.replica.stored_bytes
+        if leader is not None and leader.replica is not None
+        else {},
         "letters": letters,
         "workers": counts["workers"],
     }
 
 
-async def output_of(look: PageData, job: Mapping[str, Any], index: int | None, attempt: int | None) -> Facts:
+async def output_of(
+    look: PageData, job: Mapping[str, Any], index: int | None, attempt: int | None
+) -> Facts:
     """The last lines of a job's output, or of one task or attempt of it, and where a page reads on.
 
     ``lines`` is None when the caller may not read them. Raises Problem.
     """
     query = LogQuery(int(job["id"][1:]), index, attempt)
-    whole = f"/v1/jobs/{job['id']}/logs" if index is None else f"/v1/tasks/{job['id']}%2F{index}/logs"
+    whole = (
+        f"/v1/jobs/{job['id']}/logs" if index is None else f"/v1/tasks/{job['id']}%2F{index}/logs"
+    )
     chosen = f"attempt={'all' if attempt is None else attempt}"
-    shown: Facts = {"index": index, "attempt": attempt, "source": f"{whole}?{chosen}", "lines": None}
+    shown: Facts = {
+        "index": index,
+        "attempt": attempt,
+        "source": f"{whole}?{chosen}",
+        "lines": None,
+    }
     shown["ended"] = job["state"] if job["state"] in ENDED else ""
-    shown["file"] = "-".join(str(part) for part in (job["name"], index, attempt) if part is not None)
+    shown["file"] = "-".join(
+        str(part) for part in (job["name"], index, attempt) if part is not None
+    )
     if may_read(look.caller, job["user"]):
         shown["lines"] = [] if look.again else await _last_lines(look, query)
     return shown
@@ -414,5 +489,7 @@ async def _last_lines(look: PageData, query: LogQuery) -> list[LogLine]:
     try:
         last.extend((await look.gateway.logs.tail(query, last, until)).rest())
     except ProblemResponse as problem:
-        last.append(LogLine((query.index or 0, query.attempt or 0, "stderr"), 0, 0, b"", 0, problem.detail))
+        last.append(
+            LogLine((query.index or 0, query.attempt or 0, "stderr"), 0, 0, b"", 0, problem.detail)
+        )
     return list(last)

@@ -1,4 +1,6 @@
-"""One request of a page, and how it reads views: one of them, one page of a listing, or all of a short one."""
+"""One request of a page, and how it reads views: one of them, one page of a listing, or all of a
+short one.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,8 @@ class PageData:
     """One request of a dashboard page.
 
     Attributes:
-        segments: the parameters of the path, decoded. query: the query parameters. now: the time, for ages.
+        segments: the parameters of the path, decoded. query: the query parameters. now: the time,
+            for ages.
         again: for a page that is open, and follows the output by itself.
     """
 
@@ -48,7 +51,9 @@ class PageData:
         return [item for page in pages for item in page["items"]]
 
     async def page_of(self, query: PageQuery, *filters: str) -> Any:
-        """One page of a listing, filtered and continued by the page's query; a few empty pages are skipped."""
+        """One page of a listing, filtered and continued by the page's query; a few empty pages are
+        skipped.
+        """
         given = {name: text for name in (*filters, "cursor") if (text := self.query.get(name))}
         query = replace(query, limit=ROWS, **given)
         left = PAGES
@@ -75,5 +80,7 @@ class PageData:
         if not (text := self.query.get(name, "")):
             return None
         if not (text.isascii() and text.isdigit() and len(text) <= 18):
-            raise ProblemResponse("malformed", f"{text[:80]!r} is not the number of a task, an attempt or an event")
+            raise ProblemResponse(
+                "malformed", f"{text[:80]!r} is not the number of a task, an attempt or an event"
+            )
         return int(text)

@@ -1,6 +1,7 @@
 """The dashboard's paths: pages, themes, signing in, and static files.
 
-With authentication on, a token is entered once and kept in a cookie that permits reads and the forms of `actions`.
+With authentication on, a token is entered once and kept in a cookie that permits reads and the
+forms of `actions`.
 Source: docs/design/page.md#pages.
 """
 
@@ -26,7 +27,16 @@ from iris_gateway.dashboard.assets import ASSETS, VERSION
 from iris_gateway.dashboard.live import PAUSE_S, Rendered, changed, rendered
 from iris_gateway.dashboard.page_reads import Facts, PageData
 from iris_gateway.dashboard.render import compiled
-from iris_gateway.dashboard.responses import HEADERS, HTML, THEME_COOKIE, THEMES, fields_of, first, html, text_of
+from iris_gateway.dashboard.responses import (
+    HEADERS,
+    HTML,
+    THEME_COOKIE,
+    THEMES,
+    fields_of,
+    first,
+    html,
+    text_of,
+)
 from iris_gateway.http.endpoint import Answers, Call, Endpoint, EndpointHandler
 from iris_gateway.http.problem import ProblemResponse
 from iris_gateway.http.problem_types import PROBLEM_TYPES, PROBLEMS
@@ -37,7 +47,9 @@ from iris_gateway.streams.sse import GREETING, frame, stream
 _THEME_S = 365 * 86_400
 
 
-def page(path: str, title: str, template: str, collect: Callable[[PageData], Awaitable[Facts]]) -> EndpointHandler:
+def page(
+    path: str, title: str, template: str, collect: Callable[[PageData], Awaitable[Facts]]
+) -> EndpointHandler:
     """The endpoint that renders one template; the collected data may override the title.
 
     A page that is open asks with the version that it shows: the answer is what has changed, or 304.
@@ -47,7 +59,9 @@ def page(path: str, title: str, template: str, collect: Callable[[PageData], Awa
         look, at = _look(call, caller, again), call.gateway.feed.newest
         shared = {"title": title, "here": path, "caller": caller}
         facts = await collect(look)
-        draw = partial(text_of, call.request, template, **{**shared, "now": datetime.now(UTC), **facts})
+        draw = partial(
+            text_of, call.request, template, **{**shared, "now": datetime.now(UTC), **facts}
+        )
         return rendered(draw() if template in compiled() else await asyncio.to_thread(draw), at)
 
     async def show(call: Call) -> Response:
@@ -58,7 +72,9 @@ def page(path: str, title: str, template: str, collect: Callable[[PageData], Awa
             live.remember(page)
             return Response(page.html, 200, HEADERS, HTML)
         known = live.parts_of(shown)
-        page = await live.again((str(call.request.url), caller), partial(render, call, caller, again=True))
+        page = await live.again(
+            (str(call.request.url), caller), partial(render, call, caller, again=True)
+        )
         live.remember(page)
         if page.version == shown:
             return Response(status_code=304)
@@ -69,23 +85,33 @@ def page(path: str, title: str, template: str, collect: Callable[[PageData], Awa
 
 def _look(call: Call, caller: Caller, again: bool = False) -> PageData:
     segments = {name: call.segment(name) for name in call.request.path_params}
-    return PageData(call.gateway, caller, segments, dict(call.request.query_params), datetime.now(UTC), again)
+    return PageData(
+        call.gateway, caller, segments, dict(call.request.query_params), datetime.now(UTC), again
+    )
 
 
 async def changes(call: Call) -> Response:
-    """Server-sent events: one, at most once a second, when events of the page have happened since it was made."""
+    """Server-sent events: one, at most once a second, when events of the page have happened since
+    it was made.
+    """
     call = replace(call, caller=identify(call.gateway, call.request))
     query, feed = call.request.query_params, call.gateway.feed
     await feed.wake()
     wanted = Filter(within=query.get("within", ""), deployment=query.get("deployment", ""))
     made_at = query.get("after", "")
-    known = made_at.isdecimal() and len(made_at) <= 18 and feed.oldest <= int(made_at) <= feed.newest
+    known = (
+        made_at.isdecimal() and len(made_at) <= 18 and feed.oldest <= int(made_at) <= feed.newest
+    )
     events = feed.watch(wanted, int(made_at) if known else feed.newest)
     return stream(call, _changes(call, events, missed=bool(made_at) and not known))
 
 
-async def _changes(call: Call, events: AsyncIterator[NewEvents], *, missed: bool) -> AsyncIterator[bytes]:
-    """What lags behind the feed ends: the page connects again. ``missed``: events since the page are not known."""
+async def _changes(
+    call: Call, events: AsyncIterator[NewEvents], *, missed: bool
+) -> AsyncIterator[bytes]:
+    """What lags behind the feed ends: the page connects again. ``missed``: events since the page
+    are not known.
+    """
     clock, keep_alive_s = call.gateway.clock, call.gateway.settings.keep_alive_s
     spoken_s = clock()
     yield GREETING + (frame("change", 1) if missed else b"")
@@ -117,7 +143,9 @@ async def themed(call: Call) -> Response:
 
 
 async def login(call: Call) -> Response:
-    """The form for a token; the code of a link signs in at once, or after a question when another site led to it."""
+    """The form for a token; the code of a link signs in at once, or after a question when another
+    site led to it.
+    """
     code = call.request.query_params.get("code", "")
     if not code or call.request.method != "GET":
         return _form(call)
@@ -143,7 +171,9 @@ async def signed_in(call: Call) -> Response:
 
 
 def _form(call: Call, wrong: str = "", *, code: str = "", user: str = "") -> Response:
-    """The form for a token, 401 with what was wrong; or the question whether a link's code may sign in as ``user``."""
+    """The form for a token, 401 with what was wrong; or the question whether a link's code may sign
+    in as ``user``.
+    """
     facts = {"wrong": wrong, "code": code, "user": user}
     return html(call.request, "login.html", 401 if wrong else 200, title="Sign in", **facts)
 
@@ -160,7 +190,9 @@ def _enter(call: Call, token: str) -> Response:
     """Store a token in the cookie, and lead to the first page."""
     response = RedirectResponse("/", 303)
     name = token_cookie(call.request)
-    response.set_cookie(name, token, httponly=True, samesite="strict", secure=name == SECURE_TOKEN_COOKIE)
+    response.set_cookie(
+        name, token, httponly=True, samesite="strict", secure=name == SECURE_TOKEN_COOKIE
+    )
     return response
 
 
@@ -173,7 +205,9 @@ async def logout(call: Call) -> Response:
 
 
 async def asset(call: Call) -> Response:
-    """A style sheet, script or image of the dashboard; under an address with its version it is kept for good."""
+    """A style sheet, script or image of the dashboard; under an address with its version it is kept
+    for good.
+    """
     name = call.segment("file")
     if name not in ASSETS:
         raise ProblemResponse("not_found", "there is no such file")
@@ -186,10 +220,14 @@ async def asset(call: Call) -> Response:
 
 
 async def problem_types(call: Call) -> Response:
-    """The page that ``type`` of a problem document names, or one of all types; public, since a 401 names one too."""
+    """The page that ``type`` of a problem document names, or one of all types; public, since a 401
+    names one too.
+    """
     code = call.segment("problem") if call.request.path_params else None
     if code is not None and code not in PROBLEM_TYPES:
-        raise ProblemResponse("not_found", f"there is no problem type {code[:80]!r}; {PROBLEMS} lists them")
+        raise ProblemResponse(
+            "not_found", f"there is no problem type {code[:80]!r}; {PROBLEMS} lists them"
+        )
     types = PROBLEM_TYPES if code is None else {code: PROBLEM_TYPES[code]}
     return html(call.request, "problem_types.html", title=code or "Problem types", types=types)
 
@@ -219,7 +257,10 @@ def _endpoint(method: str, path: str, handler: EndpointHandler, title: str) -> E
 
 
 PAGES: tuple[Endpoint, ...] = (
-    *(_endpoint("GET", path, page(path, title, template, collect), title) for path, title, template, collect in _PAGES),
+    *(
+        _endpoint("GET", path, page(path, title, template, collect), title)
+        for path, title, template, collect in _PAGES
+    ),
     _endpoint("GET", "/changes", changes, "Whether something of a page has changed"),
     _endpoint("GET", "/search", search, "Search"),
     _endpoint("GET", "/cancel", actions.confirm_cancel, "Cancel jobs"),
@@ -227,11 +268,24 @@ PAGES: tuple[Endpoint, ...] = (
     _endpoint("POST", "/jobs/{job}/rerun", actions.rerun, "Rerun a job"),
     _endpoint("POST", "/jobs/{job}/change", job_changes.change, "Change a job"),
     _endpoint("POST", "/queue/release", job_changes.release_queue, "End a hold on the queue"),
-    _endpoint("POST", "/deployments/{deployment}/change", deployment_actions.change, "Change a deployment"),
-    _endpoint("GET", "/deployments/{deployment}/update", deployment_actions.edit, "Update a deployment"),
-    _endpoint("POST", "/deployments/{deployment}/update", deployment_actions.update, "Update a deployment"),
-    _endpoint("GET", "/deployments/{deployment}/delete", deployment_actions.confirm_delete, "Delete a deployment"),
-    _endpoint("POST", "/deployments/{deployment}/delete", deployment_actions.delete, "Delete a deployment"),
+    _endpoint(
+        "POST", "/deployments/{deployment}/change", deployment_actions.change, "Change a deployment"
+    ),
+    _endpoint(
+        "GET", "/deployments/{deployment}/update", deployment_actions.edit, "Update a deployment"
+    ),
+    _endpoint(
+        "POST", "/deployments/{deployment}/update", deployment_actions.update, "Update a deployment"
+    ),
+    _endpoint(
+        "GET",
+        "/deployments/{deployment}/delete",
+        deployment_actions.confirm_delete,
+        "Delete a deployment",
+    ),
+    _endpoint(
+        "POST", "/deployments/{deployment}/delete", deployment_actions.delete, "Delete a deployment"
+    ),
     _endpoint("POST", "/theme", themed, "Theme"),
     _endpoint("GET", "/login", login, "Sign in"),
     _endpoint("POST", "/login", signed_in, "Sign in"),

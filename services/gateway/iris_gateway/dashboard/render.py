@@ -1,6 +1,7 @@
 """Renders views as HTML: templates, and the formats of states, times and amounts.
 
-Pure except for reading the templates once. All values are escaped; only markup made here is marked safe.
+Pure except for reading the templates once. All values are escaped; only markup made here is marked
+safe.
 Source: docs/design/page.md.
 """
 
@@ -31,14 +32,20 @@ from iris_gateway.dashboard.drawings.slices import shape_of
 from iris_gateway.dashboard.drawings.terminal import in_one_direction, plain, printed, printed_lines
 from iris_gateway.streams.event import WORDS
 
-STATES = {prefix.removesuffix(".state"): words for prefix, words in WORDS.items() if prefix.endswith(".state")}
+STATES = {
+    prefix.removesuffix(".state"): words
+    for prefix, words in WORDS.items()
+    if prefix.endswith(".state")
+}
 """The states of events by their kind."""
 ENDED = frozenset(map(display_name, JOB_TERMINAL))
 
 
 @lru_cache(maxsize=256, typed=True)  # typed: markup is not escaped, and equals its text
 def badge(state: str) -> Markup:
-    """A state as its glyph and name, with the class of Task States or the kind of another status."""
+    """A state as its glyph and name, with the class of Task States or the kind of another
+    status.
+    """
     return Markup('<span class="badge {}">{}</span>').format(bars.state_class(state), state)
 
 
@@ -55,7 +62,11 @@ def moment(context: Context, text: str | None) -> Markup:
     when = datetime.fromisoformat(text)
     seconds = (context["now"] - when).total_seconds()
     words = f"{coarse(seconds)} ago" if seconds >= 0 else f"in {coarse(-seconds)}"
-    return Markup('<time datetime="%s" title="%s">%s</time>') % (text, f"{when:%Y-%m-%d %H:%M:%S} UTC", words)
+    return Markup('<time datetime="%s" title="%s">%s</time>') % (
+        text,
+        f"{when:%Y-%m-%d %H:%M:%S} UTC",
+        words,
+    )
 
 
 @pass_context
@@ -74,7 +85,9 @@ def coarse(seconds: float) -> str:
 
 @pass_context
 def span(context: Context, start: str | None, end: str | None, open_too: bool = False) -> str:
-    """A duration; empty while it is open, or with ``open_too`` the time so far, which the page counts on."""
+    """A duration; empty while it is open, or with ``open_too`` the time so far, which the page
+    counts on.
+    """
     if not (start and (end or open_too)):
         return ""
     until = datetime.fromisoformat(end) if end else context["now"]
@@ -85,7 +98,10 @@ def span(context: Context, start: str | None, end: str | None, open_too: bool = 
 def held(worker: Mapping[str, Any]) -> int:
     """The part of a host that is held, in per cent: of the resource of which most is."""
     total, committed = worker["total"], worker["committed"]
-    return max((round(100 * min(committed[name] / total[name], 1)) for name in total if total[name]), default=0)
+    return max(
+        (round(100 * min(committed[name] / total[name], 1)) for name in total if total[name]),
+        default=0,
+    )
 
 
 def rate(per_second: float) -> str:
@@ -99,7 +115,9 @@ def clock(at_ms: int) -> str:
 
 
 def most_cpu(tasks: Sequence[Mapping[str, Any]]) -> tuple[float, str] | None:
-    """The most seconds of processors that the last attempt of one of these tasks has used, and its id."""
+    """The most seconds of processors that the last attempt of one of these tasks has used, and its
+    id.
+    """
     last = [(task["attempts"][-1]["cpu_ms"] or 0, task["id"]) for task in tasks if task["attempts"]]
     used_ms, name = max(last, key=lambda one: one[0], default=(0, ""))
     return (used_ms / 1000, name) if used_ms else None
@@ -162,7 +180,9 @@ def environment() -> Environment:
 
 @cache
 def compiled() -> set[str]:
-    """Pages rendered before. The first time takes 100 ms and more: jinja compiles what they are made of."""
+    """Pages rendered before. The first time takes 100 ms and more: jinja compiles what they are
+    made of.
+    """
     return set()
 
 

@@ -1,4 +1,5 @@
-"""Responses of the dashboard: HTML in the reader's theme, refusals as pages, and the fields of forms.
+"""Responses of the dashboard: HTML in the reader's theme, refusals as pages, and the fields of
+forms.
 
 Source: docs/design/page.md, docs/adr/0036-forms-may-change-jobs.md.
 """
@@ -60,7 +61,12 @@ def refusal(request: Request, problem: ProblemResponse, request_id: str) -> Resp
     if problem.code == "unauthenticated":
         return RedirectResponse("/login", 303)
     kind = problem.kind
-    facts = {"problem": problem, "request_id": request_id, "retry": request.method in SAFE, "uri": uri_of(problem.code)}
+    facts = {
+        "problem": problem,
+        "request_id": request_id,
+        "retry": request.method in SAFE,
+        "uri": uri_of(problem.code),
+    }
     response = html(request, "problem.html", kind.status, title=kind.title, **facts)
     response.headers.update(problem.headers)
     return response
@@ -78,7 +84,9 @@ def number_of(fields: FormFields, name: str, form: re.Pattern[str] = WHOLE) -> s
     """A number as it is in a field; None when the field is empty. Raises Problem."""
     text = first(fields, name).strip()
     if text and not form.fullmatch(text):
-        raise ProblemResponse("malformed", f"{name}: {text[:80]!r} is not a {'whole ' if form is WHOLE else ''}number")
+        raise ProblemResponse(
+            "malformed", f"{name}: {text[:80]!r} is not a {'whole ' if form is WHOLE else ''}number"
+        )
     return text or None
 
 

@@ -1,4 +1,6 @@
-"""How to submit a job again from a terminal or a program: its specification as ``iris run`` and as Python. Pure."""
+"""How to submit a job again from a terminal or a program: its specification as ``iris run`` and as
+Python. Pure.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,10 @@ from iris_core.states import ConstraintOp
 from iris_core.units import BYTES, CORES, Unit
 
 _SIZES = (("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
-_FLAGS = {row.name: max(row.flags, key=len) for row in rows_of(JobOptions)} | {"env": "-e", "labels": "-l"}
+_FLAGS = {row.name: max(row.flags, key=len) for row in rows_of(JobOptions)} | {
+    "env": "-e",
+    "labels": "-l",
+}
 _SIGNS = {
     ConstraintOp.EQ: "=",
     ConstraintOp.NE: "!=",
@@ -31,7 +36,9 @@ _NARROW = 80
 
 
 def options_of(spec: JobSpec) -> dict[str, Any]:
-    """What differs from the defaults, by the names of the SDK's options; a secret's value stays `MASK`."""
+    """What differs from the defaults, by the names of the SDK's options; a secret's value stays
+    `MASK`.
+    """
     plain = ResourceRequest()
     options: dict[str, Any] = {"name": spec.name, "user": spec.user}
     for resource in REQUESTED:
@@ -62,7 +69,9 @@ def options_of(spec: JobSpec) -> dict[str, Any]:
         options |= {"stop_signal": spec.stop.signal, "grace": _seconds(spec.stop.grace_s)}
     if spec.notice is not None:
         options["notice"] = f"{spec.notice.signal}@{_seconds(spec.notice.before_s)}"
-    options["after"] = [one.job if one.when == "ok" else f"{one.job}:{one.when}" for one in spec.after]
+    options["after"] = [
+        one.job if one.when == "ok" else f"{one.job}:{one.when}" for one in spec.after
+    ]
     options["each"] = any(one.each for one in spec.after) or None
     options["preload"] = list(spec.preload)
     options |= {name: value for name, value in _as_given(spec) if name not in options}
@@ -73,7 +82,9 @@ def options_of(spec: JobSpec) -> dict[str, Any]:
 
 
 def _as_given(spec: JobSpec) -> Iterator[tuple[str, Any]]:
-    """The options that are fields of a specification, or times of one, where they differ from the defaults."""
+    """The options that are fields of a specification, or times of one, where they differ from the
+    defaults.
+    """
     defaults = {field.name: field.default for field in msgspec.structs.fields(JobSpec)}
     for row in rows_of(JobOptions):
         field = field_of(JobSpec, row.name)
@@ -86,7 +97,9 @@ def exact(unit: Unit, amount: int) -> str:
     if unit is CORES:
         return f"{amount / 1000:.3f}".rstrip("0").rstrip(".")
     if unit is BYTES:
-        return next((f"{amount // size}{word}" for word, size in _SIZES if amount % size == 0), f"{amount}B")
+        return next(
+            (f"{amount // size}{word}" for word, size in _SIZES if amount % size == 0), f"{amount}B"
+        )
     return str(amount)
 
 
@@ -126,7 +139,9 @@ def cli_of(spec: JobSpec) -> str:
     for name, value in options_of(spec).items():
         flag = _FLAGS.get(name, f"--{name.replace('_', '-')}")
         if isinstance(value, dict):
-            lines += [[flag, key if text == MASK else f"{key}={text}"] for key, text in value.items()]
+            lines += [
+                [flag, key if text == MASK else f"{key}={text}"] for key, text in value.items()
+            ]
         else:
             values = value if isinstance(value, list) else [value]
             lines += [[flag] if one is True else [flag, str(one)] for one in values]
@@ -143,7 +158,10 @@ def sdk_of(spec: JobSpec) -> str:
     arguments = [f"{list(spec.command)!r}", *(['workdir="."'] if spec.bundle else [])]
     for name, value in options.items():
         if name == "env":
-            pairs = (f"{k!r}: " + (f"os.environ[{k!r}]" if t == MASK else repr(t)) for k, t in value.items())
+            pairs = (
+                f"{k!r}: " + (f"os.environ[{k!r}]" if t == MASK else repr(t))
+                for k, t in value.items()
+            )
             arguments.append(f"env={{{', '.join(pairs)}}}")
         else:
             arguments.append(f"{name}={value!r}")

@@ -1,1 +1,3 @@
-"""HTTP: requests, refusals, limits and the OpenAPI document; what is asked is decided in `iris_gateway.api`."""
+"""HTTP: requests, refusals, limits and the OpenAPI document; what is asked is decided in
+`iris_gateway.api`.
+"""

@@ -19,12 +19,16 @@ _DRAIN_S = 5.0
 
 
 def check_media_type(request: Request, wanted: str, *others: str) -> None:
-    """Raises ProblemResponse unsupported_media_type unless the body's media type is ``wanted`` or one of the others."""
+    """Raises ProblemResponse unsupported_media_type unless the body's media type is ``wanted`` or
+    one of the others.
+    """
     given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if given not in (wanted, *others):
         sent = f"not {given[:80]!r}" if given else "and must say so in Content-Type"
         raise ProblemResponse(
-            "unsupported_media_type", f"the body must be {wanted}, {sent}", headers={"accept": wanted}
+            "unsupported_media_type",
+            f"the body must be {wanted}, {sent}",
+            headers={"accept": wanted},
         )
 
 
@@ -37,15 +41,20 @@ def declared_length(request: Request) -> int:
 
 
 async def read_body(request: Request, limit: int) -> bytes:
-    """The whole body. Raises ProblemResponse too_large, also for a chunked body without a declared length, and
-    timeout.
+    """The whole body. Raises ProblemResponse too_large, also for a chunked body without a declared
+    length, and timeout.
     """
-    request.scope[BODY] = body = b"".join([chunk async for chunk in chunks(request, limit, _BODY_S, _BODY_S)])
+    request.scope[BODY] = body = b"".join(
+        [chunk async for chunk in chunks(request, limit, _BODY_S, _BODY_S)]
+    )
     return body
 
 
-async def chunks(request: Request, limit: int, seconds: float, idle_s: float) -> AsyncIterator[bytes]:
-    """The body in chunks, at most ``limit`` bytes within ``seconds``, no pause longer than ``idle_s``.
+async def chunks(
+    request: Request, limit: int, seconds: float, idle_s: float
+) -> AsyncIterator[bytes]:
+    """The body in chunks, at most ``limit`` bytes within ``seconds``, no pause longer than
+    ``idle_s``.
 
     Raises ProblemResponse too_large, timeout.
     """
@@ -69,15 +78,17 @@ async def _next(request: Request, deadline: float) -> tuple[bytes, bool]:
         async with asyncio.timeout_at(deadline):
             message = await request.receive()
     except TimeoutError:
-        raise ProblemResponse("timeout", "the body did not arrive in time", headers={"connection": "close"}) from None
+        raise ProblemResponse(
+            "timeout", "the body did not arrive in time", headers={"connection": "close"}
+        ) from None
     if message["type"] == "http.disconnect":
         raise ClientDisconnect
     return message.get("body", b""), message.get("more_body", False)
 
 
 async def _too_large(request: Request, limit: int) -> ProblemResponse:
-    """The response 413; first reads on for a while, because many clients read the response only after sending
-    everything.
+    """The response 413; first reads on for a while, because many clients read the response only
+    after sending everything.
     """
     waits = request.headers.get("expect", "").lower() == "100-continue"
     if not waits and declared_length(request) <= _DRAIN_BYTES:

@@ -1,6 +1,7 @@
 """One endpoint: its path, its documentation, and its handler.
 
-Out of scope: the endpoints (`iris_gateway.api`) and the handling of every request (`iris_gateway.http.middleware`).
+Out of scope: the endpoints (`iris_gateway.api`) and the handling of every request
+    (`iris_gateway.http.middleware`).
 """
 
 from __future__ import annotations
@@ -46,7 +47,10 @@ class Call:
 
     def asked(self, kind: type[S]) -> S:
         """The path and the query as a struct; see `read_query`. Raises ProblemResponse."""
-        path, query = path_fields(kind, self.request.path_params), self.request.query_params.multi_items()
+        path, query = (
+            path_fields(kind, self.request.path_params),
+            self.request.query_params.multi_items(),
+        )
         return read_query(kind, query, path, self.gateway.now_ms())
 
     @property
@@ -54,7 +58,9 @@ class Call:
         """The ``Idempotency-Key`` header, or nothing. Raises ProblemResponse malformed."""
         key: str = self.request.headers.get("idempotency-key", "")
         if len(key) > MAX_KEY or not (key.isascii() and key.isprintable()):
-            raise ProblemResponse("malformed", f"an Idempotency-Key has at most {MAX_KEY} printable ASCII characters")
+            raise ProblemResponse(
+                "malformed", f"an Idempotency-Key has at most {MAX_KEY} printable ASCII characters"
+            )
         return key
 
     async def read(self, query: ViewQuery) -> bytes:
@@ -95,11 +101,14 @@ class Endpoint:
 
     Attributes:
         path: with ``{parameters}`` of one segment each.
-        public: answered without authentication. admin: for admins only. page: its refusals are HTML pages.
+        public: answered without authentication. admin: for admins only. page: its refusals are HTML
+            pages.
         task: a task's token may be used; the state service judges which jobs it reaches.
-        parameters: the struct whose fields with a description are its query parameters; without one, it has none.
+        parameters: the struct whose fields with a description are its query parameters; without
+            one, it has none.
         body: the type of the JSON body, or a media type; None when there is none.
-        problems: codes of its own refusals, besides those that `openapi.problem_codes` states for its kind.
+        problems: codes of its own refusals, besides those that `openapi.problem_codes` states for
+            its kind.
     """
 
     method: str
@@ -122,7 +131,9 @@ class Endpoint:
 
 
 def needs_body(method: str, kind: type[msgspec.Struct]) -> bool:
-    """Whether a request with a JSON body must send one: to replace something, or where a field has no default."""
+    """Whether a request with a JSON body must send one: to replace something, or where a field has
+    no default.
+    """
     return method == "PUT" or any(field.required for field in msgspec.structs.fields(kind))
 
 

@@ -1,4 +1,5 @@
-"""Returns memory to the system after a burst of connections, because the C library keeps freed memory.
+"""Returns memory to the system after a burst of connections, because the C library keeps freed
+memory.
 
 Out of scope: who is connected (`http_protocol`). Without `malloc_trim` nothing is done.
 """
@@ -16,7 +17,9 @@ _BURST = 50
 
 
 async def shrink_after_bursts(connections: Connections, look_s: float = _LOOK_S) -> None:
-    """Called at intervals: release memory when at least half of many connections have closed since the last time."""
+    """Called at intervals: release memory when at least half of many connections have closed since
+    the last time.
+    """
     while True:
         await asyncio.sleep(look_s)
         if connections.most - connections.now >= max(_BURST, connections.most / 2):

@@ -1,8 +1,8 @@
-"""Handles every request before its endpoint: request id, authentication, security headers, metrics, and a problem
-document for every refusal, or a page for people with a browser.
+"""Handles every request before its endpoint: request id, authentication, security headers, metrics,
+and a problem document for every refusal, or a page for people with a browser.
 
-One ASGI layer outside the routes. Paths are matched percent-encoded, so that a job's name with its slashes is one
-segment. Out of scope: endpoints.
+One ASGI layer outside the routes. Paths are matched percent-encoded, so that a job's name with its
+slashes is one segment. Out of scope: endpoints.
 """
 
 from __future__ import annotations
@@ -74,7 +74,9 @@ class PathRoutes:
         if endpoint.parameters is None and endpoint.path.startswith("/v1/"):
             call.asked(msgspec.Struct)  # refuses any
         if endpoint.takes_key:
-            _ = call.idempotency_key  # refuses an invalid one, also where nothing is stored under it
+            _ = (
+                call.idempotency_key
+            )  # refuses an invalid one, also where nothing is stored under it
         if call.request.method in SAFE:
             return await endpoint.handler(call)
         tracer = self._gateway.tracer
@@ -100,8 +102,9 @@ class PathRoutes:
 
 
 class ToProxy:
-    """Redirects requests of deployments to the proxy, a process of its own, with the same method and body. They are not
-    authenticated, neither here nor by the proxy. Source: docs/adr/0025-the-proxy-is-a-process-on-aiohttp.md.
+    """Redirects requests of deployments to the proxy, a process of its own, with the same method
+    and body. They are not authenticated, neither here nor by the proxy. Source:
+        docs/adr/0025-the-proxy-is-a-process-on-aiohttp.md.
     """
 
     def __init__(self, gateway: Gateway) -> None:
@@ -111,7 +114,8 @@ class ToProxy:
         scope["iris.route"] = "/d/{deployment}"
         if not self._gateway.proxy_url:
             raise ProblemResponse(
-                "not_found", "this gateway has no proxy_url, so requests below /d/ cannot be redirected"
+                "not_found",
+                "this gateway has no proxy_url, so requests below /d/ cannot be redirected",
             )
         query = b"?" + scope["query_string"] if scope["query_string"] else b""
         location = self._gateway.proxy_url.encode() + scope["raw_path"] + query
@@ -130,7 +134,9 @@ class Middleware:
             doors.setdefault(endpoint.path, {})[endpoint.method] = endpoint
         routed = {path: PathRoutes(gateway, path, methods) for path, methods in doors.items()}
         self._fixed = {path: methods for path, methods in routed.items() if "{" not in path}
-        routes = [Route(path, methods) for path, methods in routed.items() if path not in self._fixed]
+        routes = [
+            Route(path, methods) for path, methods in routed.items() if path not in self._fixed
+        ]
         routes.append(Route("/d/{target:path}", ToProxy(gateway)))
         self._router = Router(routes, redirect_slashes=False, default=_nothing_here)
 
@@ -153,24 +159,45 @@ class Middleware:
             await self._refuse(problem, scope, receive, reply)
         except ClientDisconnect:
             reply.status = reply.status or 499
-        except asyncio.CancelledError:  # this gateway is stopping, and its time for requests under way is over
-            await self._refuse(ProblemResponse("unavailable", "this gateway is stopping"), scope, receive, reply)
+        except (
+            asyncio.CancelledError
+        ):  # this gateway is stopping, and its time for requests under way is over
+            await self._refuse(
+                ProblemResponse("unavailable", "this gateway is stopping"), scope, receive, reply
+            )
             raise
         except Exception:
-            log.exception("request %s: %s %s failed", reply.request_id, scope["method"], scope["path"])
-            await self._refuse(ProblemResponse("internal", "see the gateway's log"), scope, receive, reply)
+            log.exception(
+                "request %s: %s %s failed", reply.request_id, scope["method"], scope["path"]
+            )
+            await self._refuse(
+                ProblemResponse("internal", "see the gateway's log"), scope, receive, reply
+            )
         finally:
             route = scope.get("iris.route", "none")
-            gateway.metrics.answered(route, _known_method(scope), reply.status, gateway.clock() - began)
+            gateway.metrics.answered(
+                route, _known_method(scope), reply.status, gateway.clock() - began
+            )
 
-    async def _refuse(self, problem: ProblemResponse, scope: Scope, receive: Receive, reply: _Reply) -> None:
+    async def _refuse(
+        self, problem: ProblemResponse, scope: Scope, receive: Receive, reply: _Reply
+    ) -> None:
         if reply.status:
             raise problem  # the response has begun: only the connection can be closed
         who = scope.get("iris.caller") or "nobody"
-        log.info("%s %s of %s refused: %s %s", scope["method"], scope["path"][:200], who, problem.code, problem.detail)
+        log.info(
+            "%s %s of %s refused: %s %s",
+            scope["method"],
+            scope["path"][:200],
+            who,
+            problem.code,
+            problem.detail,
+        )
         self._gateway.metrics.refused.labels(problem.code).inc()
         request = Request(scope)
-        if scope.get("iris.page") or (request.method in SAFE and "text/html" in request.headers.get("accept", "")):
+        if scope.get("iris.page") or (
+            request.method in SAFE and "text/html" in request.headers.get("accept", "")
+        ):
             response = refusal(request, problem, reply.request_id)
         else:
             body = to_json(problem.document(reply.request_id))
@@ -223,10 +250,15 @@ def _request_id(scope: Scope) -> str:
 
 def _known_method(scope: Scope) -> str:
     method: str = scope["method"]
-    return method if method in ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS") else "other"
+    return (
+        method
+        if method in ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+        else "other"
+    )
 
 
 async def _nothing_here(scope: Scope, receive: Receive, send: Send) -> None:
     raise ProblemResponse(
-        "not_found", f"there is nothing at {scope['path'][:200]}; /v1/openapi.json lists what there is"
+        "not_found",
+        f"there is nothing at {scope['path'][:200]}; /v1/openapi.json lists what there is",
     )

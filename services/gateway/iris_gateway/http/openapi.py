@@ -20,8 +20,14 @@ from iris_gateway.http.problem_types import PROBLEM_TYPES
 TEMPLATE = "#/components/schemas/{name}"
 
 _SEGMENTS = {
-    "job": ("A job's name, percent-encoded, or its id.", {"type": "string", "examples": ["%2Ftrain", "j7"]}),
-    "task": ("A task's name, percent-encoded.", {"type": "string", "examples": ["%2Ftrain%2F0", "j7%2F0"]}),
+    "job": (
+        "A job's name, percent-encoded, or its id.",
+        {"type": "string", "examples": ["%2Ftrain", "j7"]},
+    ),
+    "task": (
+        "A task's name, percent-encoded.",
+        {"type": "string", "examples": ["%2Ftrain%2F0", "j7%2F0"]},
+    ),
     "sha256": ("The SHA-256 of the bytes.", {"type": "string", "pattern": "^[0-9a-f]{64}$"}),
 }
 _PLACEHOLDER = re.compile(r"\{([a-z0-9]+)\}")
@@ -35,7 +41,11 @@ _IF_MATCH = {
     "name": "If-Match",
     "in": "header",
     "description": "The `ETag` this is a change of; refused when it has been changed since.",
-    "schema": {"type": "string", "anyOf": [{"const": "*"}, {"pattern": '^"[0-9]{1,15}"$'}], "examples": ['"7"']},
+    "schema": {
+        "type": "string",
+        "anyOf": [{"const": "*"}, {"pattern": '^"[0-9]{1,15}"$'}],
+        "examples": ['"7"'],
+    },
 }
 
 
@@ -49,7 +59,11 @@ def describe(endpoints: Sequence[Endpoint], version: str) -> dict[str, Any]:
         paths.setdefault(endpoint.path, {})[endpoint.method.lower()] = _operation(endpoint, known)
     return {
         "openapi": "3.1.0",
-        "info": {"title": "Iris", "version": version, "description": "A job scheduler for clusters."},
+        "info": {
+            "title": "Iris",
+            "version": version,
+            "description": "A job scheduler for clusters.",
+        },
         "paths": paths,
         "components": {
             "schemas": components,
@@ -80,7 +94,9 @@ def _operation(endpoint: Endpoint, known: dict[str, Any]) -> dict[str, Any]:
         "summary": endpoint.summary,
         "operationId": _operation_id(endpoint),
         "parameters": list(_parameters(endpoint)),
-        "responses": {str(status): _answer(answers, known) for status, answers in endpoint.answers.items()},
+        "responses": {
+            str(status): _answer(answers, known) for status, answers in endpoint.answers.items()
+        },
     }
     operation["responses"] |= _problems(endpoint, known)
     if endpoint.body is not None:
@@ -97,11 +113,26 @@ def _operation_id(endpoint: Endpoint) -> str:
 
 def _parameters(endpoint: Endpoint) -> Iterator[dict[str, Any]]:
     for name in _PLACEHOLDER.findall(endpoint.path):
-        description, schema = _SEGMENTS.get(name, (f"The {name}.", {"type": "string", "minLength": 1}))
-        yield {"name": name, "in": "path", "required": True, "description": description, "schema": schema}
-    for parameter in query_parameters(endpoint.parameters) if endpoint.parameters is not None else ():
+        description, schema = _SEGMENTS.get(
+            name, (f"The {name}.", {"type": "string", "minLength": 1})
+        )
+        yield {
+            "name": name,
+            "in": "path",
+            "required": True,
+            "description": description,
+            "schema": schema,
+        }
+    for parameter in (
+        query_parameters(endpoint.parameters) if endpoint.parameters is not None else ()
+    ):
         schema = dict(parameter.schema)
-        yield {"name": parameter.name, "in": "query", "description": parameter.description, "schema": schema}
+        yield {
+            "name": parameter.name,
+            "in": "query",
+            "description": parameter.description,
+            "schema": schema,
+        }
     if endpoint.takes_key:
         yield _IDEMPOTENCY
     if "precondition_failed" in endpoint.problems:
@@ -111,17 +142,26 @@ def _parameters(endpoint: Endpoint) -> Iterator[dict[str, Any]]:
 def _body(endpoint: Endpoint, known: dict[str, Any]) -> dict[str, Any]:
     body = endpoint.body
     if isinstance(body, str):
-        return {"required": True, "content": {body: {"schema": {"type": "string", "format": "binary"}}}}
-    return {"required": needs_body(endpoint.method, body), "content": {JSON: {"schema": known[repr(body)]}}}
+        return {
+            "required": True,
+            "content": {body: {"schema": {"type": "string", "format": "binary"}}},
+        }
+    return {
+        "required": needs_body(endpoint.method, body),
+        "content": {JSON: {"schema": known[repr(body)]}},
+    }
 
 
 def _answer(answers: Answers, known: dict[str, Any]) -> dict[str, Any]:
     described: dict[str, Any] = {"description": answers.description}
     if answers.media_types:
-        described["content"] = {kind: {"schema": _schema(answers, kind, known)} for kind in answers.media_types}
+        described["content"] = {
+            kind: {"schema": _schema(answers, kind, known)} for kind in answers.media_types
+        }
     if answers.headers:
         described["headers"] = {
-            name: {"description": text, "schema": {"type": "string"}} for name, text in answers.headers.items()
+            name: {"description": text, "schema": {"type": "string"}}
+            for name, text in answers.headers.items()
         }
     return described
 
@@ -152,4 +192,7 @@ def _problems(endpoint: Endpoint, known: dict[str, Any]) -> dict[str, Any]:
     for code in problem_codes(endpoint):
         kind = PROBLEM_TYPES[code]
         by_status.setdefault(str(kind.status), []).append(f"{kind.title} (`{code}`)")
-    return {status: {"description": ", ".join(named), "content": content} for status, named in by_status.items()}
+    return {
+        status: {"description": ", ".join(named), "content": content}
+        for status, named in by_status.items()
+    }

@@ -1,4 +1,5 @@
-"""Reads path segments and query parameters strictly, into structs; each mistake names its parameter.
+"""Reads path segments and query parameters strictly, into structs; each mistake names its
+parameter.
 
 Out of scope: bodies.
 """
@@ -28,14 +29,19 @@ _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _TRUTH = {"true": True, "1": True, "yes": True, "": True, "false": False, "0": False, "no": False}
 
 _SINCE: dict[str, Any] = {
-    "anyOf": [{"type": "string", "format": "date-time"}, {"type": "string", "pattern": "^[0-9]{1,9}(ms|s|m|h|d)$"}]
+    "anyOf": [
+        {"type": "string", "format": "date-time"},
+        {"type": "string", "pattern": "^[0-9]{1,9}(ms|s|m|h|d)$"},
+    ]
 }
 
 S = TypeVar("S", bound=msgspec.Struct)
 
 
 def segment(raw: str) -> str:
-    """A path segment, percent-decoded once. Raises ProblemResponse not_found when it is not UTF-8."""
+    """A path segment, percent-decoded once. Raises ProblemResponse not_found when it is not
+    UTF-8.
+    """
     try:
         return unquote_to_bytes(raw).decode("utf-8")
     except UnicodeDecodeError:
@@ -59,7 +65,9 @@ def job_reference(text: str) -> str:
 
 
 def task_reference(text: str) -> str:
-    """A task's name, as of `job_reference`, or ``j<number>/<index>``. Raises ProblemResponse not_found."""
+    """A task's name, as of `job_reference`, or ``j<number>/<index>``. Raises ProblemResponse
+    not_found.
+    """
     if _TASK_ID.match(text):
         return text
     try:
@@ -80,7 +88,9 @@ def identifier(text: str, what: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One query parameter as it is read and documented: a field, its name in a query, and its JSON Schema."""
+    """One query parameter as it is read and documented: a field, its name in a query, and its JSON
+    Schema.
+    """
 
     field: str
     name: str
@@ -90,7 +100,9 @@ class Parameter:
 
 @cache
 def query_parameters(kind: type[msgspec.Struct]) -> tuple[Parameter, ...]:
-    """The fields of a struct that have a description. A time, whose name ends in ``_ms``, is given as text."""
+    """The fields of a struct that have a description. A time, whose name ends in ``_ms``, is given
+    as text.
+    """
     described = msgspec.json.schema(kind)["$defs"][kind.__name__]["properties"]
     return tuple(
         _parameter(field.name, dict(schema))
@@ -116,11 +128,15 @@ def _parameter(field: str, schema: dict[str, Any]) -> Parameter:
 
 
 def read_query(
-    kind: type[S], pairs: Iterable[tuple[str, str]], path: Mapping[str, str] | None = None, now_ms: int = 0
+    kind: type[S],
+    pairs: Iterable[tuple[str, str]],
+    path: Mapping[str, str] | None = None,
+    now_ms: int = 0,
 ) -> S:
     """The query of one request as a struct, beside the fields that its ``path`` names.
 
-    Raises ProblemResponse invalid with every mistake, unknown parameters among them; not_found for what names no job.
+    Raises ProblemResponse invalid with every mistake, unknown parameters among them; not_found for
+    what names no job.
     """
     values: dict[str, Any] = dict(path or {})
     given: dict[str, list[str]] = {}
@@ -163,7 +179,11 @@ def _value(parameter: Parameter, texts: list[str], now_ms: int) -> Any:
         hint = "a time such as 2026-01-31T08:00:00Z, or 10m"
         return moment if moment is not None else _wrong(name, f"cannot be {text[:80]!r}", hint)
     if schema["type"] == "boolean":
-        return _TRUTH[text] if text in _TRUTH else _wrong(name, f"cannot be {text[:80]!r}", "true or false")
+        return (
+            _TRUTH[text]
+            if text in _TRUTH
+            else _wrong(name, f"cannot be {text[:80]!r}", "true or false")
+        )
     if schema["type"] == "integer":
         return _number(name, text, schema)
     if not _fits(text, schema):
@@ -173,10 +193,18 @@ def _value(parameter: Parameter, texts: list[str], now_ms: int) -> Any:
 
 
 def _hint(text: str, schema: Mapping[str, Any]) -> str:
-    """What may be given instead: the word with the most similar letters, and a sentence, all words, or an example."""
+    """What may be given instead: the word with the most similar letters, and a sentence, all words,
+    or an example.
+    """
     choices, examples = schema.get("enum", ()), schema.get("examples", ())
     meant = [f"did you mean {near}?" for near in get_close_matches(text[:80], choices, 1)]
-    others = f"one of: {', '.join(choices)}" if choices else f"such as {', '.join(examples)}" if examples else ""
+    others = (
+        f"one of: {', '.join(choices)}"
+        if choices
+        else f"such as {', '.join(examples)}"
+        if examples
+        else ""
+    )
     return " ".join([*meant, schema.get("x-hint") or others]).strip()
 
 
@@ -224,9 +252,13 @@ _SEGMENTS: dict[str, Callable[[str], str]] = {"job": job_reference, "task": task
 
 
 def path_fields(kind: type[msgspec.Struct], raw: Mapping[str, str]) -> dict[str, str]:
-    """The fields that a path names, from its segments as they came. Raises ProblemResponse not_found."""
+    """The fields that a path names, from its segments as they came. Raises ProblemResponse
+    not_found.
+    """
     return {
-        name: _SEGMENTS[name](segment(text)) if name in _SEGMENTS else identifier(segment(text), name)
+        name: _SEGMENTS[name](segment(text))
+        if name in _SEGMENTS
+        else identifier(segment(text), name)
         for name, text in raw.items()
         if name in kind.__struct_fields__
     }

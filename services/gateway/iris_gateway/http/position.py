@@ -1,7 +1,7 @@
 """The journal position of the newest write that this gateway has seen answered.
 
-A read is answered by a replica at that position at least, so that callers read their own writes. Callers that use
-several gateways carry the position themselves, in `HEADER`.
+A read is answered by a replica at that position at least, so that callers read their own writes.
+Callers that use several gateways carry the position themselves, in `HEADER`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The refusals of the API as RFC 9457 problem documents.
 
-Handlers raise `ProblemResponse`; the middleware makes it a response. Out of scope: the types of problems
-(`problem_types`), and the texts of refusals, which are written where they are decided.
+Handlers raise `ProblemResponse`; the middleware makes it a response. Out of scope: the types of
+problems (`problem_types`), and the texts of refusals, which are written where they are decided.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ class ProblemDocument(msgspec.Struct, kw_only=True):
     """An ``application/problem+json`` body.
 
     Attributes:
-        type: the URI of the problem type, relative to the gateway's address: a page about it. code: its last segment.
+        type: the URI of the problem type, relative to the gateway's address: a page about it. code:
+            its last segment.
         detail: one sentence about this problem. errors: all mistakes of an invalid request.
         retryable: whether the same request may succeed later, and does not execute anything twice.
     """
@@ -52,7 +53,8 @@ class ProblemResponse(Exception):
         detail: one sentence for a person.
         errors: all mistakes, for ``invalid``.
         headers: more response headers, e.g. ``Allow``.
-        retryable: False: whether the request was executed is unknown, and a repetition could execute it again.
+        retryable: False: whether the request was executed is unknown, and a repetition could
+            execute it again.
     """
 
     def __init__(
@@ -92,7 +94,9 @@ def invalid(mistakes: Sequence[Mistake]) -> ProblemResponse:
     """The response 422 with all mistakes of a request."""
     first = mistakes[0]
     more = f" (and {len(mistakes) - 1} more)" if len(mistakes) > 1 else ""
-    return ProblemResponse("invalid", f"{first.pointer or 'the body'}: {first.message}{more}", errors=mistakes)
+    return ProblemResponse(
+        "invalid", f"{first.pointer or 'the body'}: {first.message}{more}", errors=mistakes
+    )
 
 
 def refused(status: str, body: bytes) -> ProblemResponse:

@@ -1,7 +1,8 @@
-"""The table of problem types: every refusal of the API, with its status, its meaning and what the caller can do.
+"""The table of problem types: every refusal of the API, with its status, its meaning and what the
+caller can do.
 
-The code is the last segment of the type's URI and the member ``code`` of a problem document. The gateway serves
-the table at ``/problems``, `make draw` writes it to docs/problems.md.
+The code is the last segment of the type's URI and the member ``code`` of a problem document. The
+gateway serves the table at ``/problems``, `make draw` writes it to docs/problems.md.
 Source: docs/adr/0032-problem-types-are-pages-of-the-gateway.md.
 """
 
@@ -182,7 +183,9 @@ PROBLEM_TYPES: Mapping[str, ProblemType] = {
         "within seconds: try again.",
     ),
 }
-"""By code: those of `iris_core.errors.Code` are refusals of the state service, the others are the gateway's own."""
+"""By code: those of `iris_core.errors.Code` are refusals of the state service, the others are the
+gateway's own.
+"""
 
 
 def uri_of(code: str) -> str:

@@ -1,5 +1,5 @@
-"""Parses HTTP with uvicorn's fast parser, and adds limits of a request's head, of connections, and of clients that do
-not read. What is refused here is a problem document too.
+"""Parses HTTP with uvicorn's fast parser, and adds limits of a request's head, of connections, and
+of clients that do not read. What is refused here is a problem document too.
 
 Out of scope: requests (`middleware`), bodies (`bodies`), and listening (`service`).
 """
@@ -28,7 +28,9 @@ _READ_BYTES = 1 << 16
 _LOG_S = 10.0
 _SHOWN = 200
 _ONCE = (b"host", b"authorization")
-"""Fields that would be read in two ways if there were two of them; the parser refuses a second Content-Length."""
+"""Fields that would be read in two ways if there were two of them; the parser refuses a second
+Content-Length.
+"""
 
 
 @dataclass(slots=True)
@@ -36,7 +38,8 @@ class Connections:
     """The open connections and their limits.
 
     Args:
-        head_s: seconds a request's head may take, from the start of the connection or its first byte.
+        head_s: seconds a request's head may take, from the start of the connection or its first
+            byte.
         per_address: open connections of one address, 0: unlimited.
         unread_s: seconds in which a client must read something of what waits for it.
         count: called with the code of each refusal.
@@ -72,12 +75,19 @@ class Connections:
         """Log what an address has sent, unless that was done lately."""
         self._unlogged += 1
         if now_s >= self._log_at_s:
-            log.warning("a client at %s was refused: %s (%d since the last such line)", address, detail, self._unlogged)
+            log.warning(
+                "a client at %s was refused: %s (%d since the last such line)",
+                address,
+                detail,
+                self._unlogged,
+            )
             self._unlogged, self._log_at_s = 0, now_s + _LOG_S
 
 
 class HttpProtocol(HttpToolsProtocol):
-    """One connection. A head that does not arrive in time ends it; waiting for it costs only a timer."""
+    """One connection. A head that does not arrive in time ends it; waiting for it costs only a
+    timer.
+    """
 
     _spoke = _in_head = _may_trail = False
     _head_bytes = 0
@@ -91,7 +101,9 @@ class HttpProtocol(HttpToolsProtocol):
         self._address = ""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Each read allocates a buffer of the transport's `max_size`; a quarter of asyncio's default is far cheaper."""
+        """Each read allocates a buffer of the transport's `max_size`; a quarter of asyncio's
+        default is far cheaper.
+        """
         if hasattr(transport, "max_size"):
             transport.max_size = _READ_BYTES
         super().connection_made(cast(asyncio.Transport, transport))
@@ -99,7 +111,9 @@ class HttpProtocol(HttpToolsProtocol):
         if self._connections.enter(self._address):
             self._expect_head()
         else:
-            self._refuse(ProblemResponse("too_many_requests", "this address has too many connections"))
+            self._refuse(
+                ProblemResponse("too_many_requests", "this address has too many connections")
+            )
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._connections.leave(self._address)
@@ -108,7 +122,9 @@ class HttpProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
-        """The client reads too little: nothing more is written until it has read, and it must read something."""
+        """The client reads too little: nothing more is written until it has read, and it must read
+        something.
+        """
         super().pause_writing()
         self._expect_reading()
 
@@ -118,7 +134,9 @@ class HttpProtocol(HttpToolsProtocol):
 
     def _expect_reading(self) -> None:
         self._unread_bytes = self.transport.get_write_buffer_size()
-        self._unread_timer = self.loop.call_later(self._connections.unread_s, self._look_whether_read)
+        self._unread_timer = self.loop.call_later(
+            self._connections.unread_s, self._look_whether_read
+        )
 
     def _look_whether_read(self) -> None:
         if self.transport.get_write_buffer_size() >= self._unread_bytes:
@@ -157,7 +175,9 @@ class HttpProtocol(HttpToolsProtocol):
         super().on_message_begin()
 
     def on_message_complete(self) -> None:
-        """Nothing is missing any more: what a client has sent after a refusal was all that it had announced."""
+        """Nothing is missing any more: what a client has sent after a refusal was all that it had
+        announced.
+        """
         self._spoke = False
         super().on_message_complete()
 
@@ -174,7 +194,9 @@ class HttpProtocol(HttpToolsProtocol):
         super().on_headers_complete()
 
     def on_chunk_header(self) -> None:
-        """What follows the size of a chunk and is not body is fields, which the parser collects without a limit."""
+        """What follows the size of a chunk and is not body is fields, which the parser collects
+        without a limit.
+        """
         self._may_trail, self._head_bytes = True, 0
 
     def on_body(self, body: bytes) -> None:
@@ -191,11 +213,13 @@ class HttpProtocol(HttpToolsProtocol):
             self._head_timer = None
 
     def _head_is_late(self) -> None:
-        """Browsers open connections in advance, and show what is answered on one without a request; others take that
-        for the answer to their next one.
+        """Browsers open connections in advance, and show what is answered on one without a request;
+        others take that for the answer to their next one.
         """
         if self._spoke:
-            self._turn_away(ProblemResponse("timeout", "the head of the request did not arrive in time"))
+            self._turn_away(
+                ProblemResponse("timeout", "the head of the request did not arrive in time")
+            )
         else:
             self.transport.close()
 
@@ -210,16 +234,21 @@ class HttpProtocol(HttpToolsProtocol):
         self._turn_away(problem)
 
     def _turn_away(self, problem: ProblemResponse) -> None:
-        """Answer and hang up; nothing is written in the place of an earlier request's answer, or into its midst."""
+        """Answer and hang up; nothing is written in the place of an earlier request's answer, or
+        into its midst.
+        """
         cycle = self.cycle
-        if not self._answering or (cycle.more_body and not cycle.response_started and not self.pipeline):
+        if not self._answering or (
+            cycle.more_body and not cycle.response_started and not self.pipeline
+        ):
             self._connections.count(problem.code)
             self.transport.write(_answer(problem))
         self.transport.close()
 
 
 def check_head(version: str, target: bytes, fields: Sequence[tuple[bytes, bytes]]) -> None:
-    """Raises ProblemResponse for a head that is too large, or could be read in two ways, and HttpParserError.
+    """Raises ProblemResponse for a head that is too large, or could be read in two ways, and
+    HttpParserError.
 
     Args:
         fields: with names in lower case.
@@ -232,7 +261,9 @@ def check_head(version: str, target: bytes, fields: Sequence[tuple[bytes, bytes]
     names = [name for name, _ in fields]
     for name in _ONCE:
         if names.count(name) > 1:
-            raise _malformed(f"it has {names.count(name)} {name.decode().title()} fields, at most 1 is allowed")
+            raise _malformed(
+                f"it has {names.count(name)} {name.decode().title()} fields, at most 1 is allowed"
+            )
     if b"host" not in names and version != "1.0":
         raise _malformed("it has no field Host")
     codings = [value.strip().lower() for name, value in fields if name == b"transfer-encoding"]
@@ -245,7 +276,9 @@ def _malformed(why: str) -> ProblemResponse:
 
 
 def _oversize(sizes: list[int], fields: Sequence[tuple[bytes, bytes]]) -> ProblemResponse:
-    """Says what of a head is too large; the first size is of the target, the others are of its fields."""
+    """Says what of a head is too large; the first size is of the target, the others are of its
+    fields.
+    """
     longest = max(sizes)
     if sizes[0] > HEAD_LINE_BYTES:
         return _too_large(f"the target has {sizes[0]} bytes", HEAD_LINE_BYTES)
@@ -283,5 +316,8 @@ def _answer(problem: ProblemResponse) -> bytes:
         "x-request-id": request_id,
         "connection": "close",
     }
-    lines = [f"HTTP/1.1 {status} {HTTPStatus(status).phrase}", *(f"{name}: {value}" for name, value in fields.items())]
+    lines = [
+        f"HTTP/1.1 {status} {HTTPStatus(status).phrase}",
+        *(f"{name}: {value}" for name, value in fields.items()),
+    ]
     return "\r\n".join((*lines, "", "")).encode() + body

@@ -18,7 +18,8 @@ class RateLimiter:
     """Token buckets by user; the least recently used are dropped first.
 
     Args:
-        per_s: requests or bytes a second, 0: unlimited. burst: how many at once after a pause. unit: what is counted.
+        per_s: requests or bytes a second, 0: unlimited. burst: how many at once after a pause.
+            unit: what is counted.
     """
 
     per_s: float = 0.0
@@ -27,7 +28,9 @@ class RateLimiter:
     _buckets: OrderedDict[str, tuple[float, float]] = field(default_factory=OrderedDict)
 
     def admit(self, user: str, now_s: float) -> None:
-        """Count one request. Raises ProblemResponse too_many_requests with the time until the next may be sent."""
+        """Count one request. Raises ProblemResponse too_many_requests with the time until the next
+        may be sent.
+        """
         if not self.per_s:
             return
         left = self._left(user, now_s)

@@ -1,6 +1,7 @@
 """Detects the end of a job or task: at once by its events, and reliably by polling.
 
-See also: `logs`, which reads on to the last line, and `results`, which also tells of tasks that left none.
+See also: `logs`, which reads on to the last line, and `results`, which also tells of tasks that
+    left none.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from iris_gateway.streams.feed import Feed, Lagging
 
 _RETRY_S = 1.0
 _LOOK_S = 4.5
-"""Between two looks at the state of what does not end, at least; a feed without events yields every 5 s."""
+"""Between two looks at the state of what does not end, at least; a feed without events yields every
+5 s.
+"""
 _TASK_ENDS = frozenset(f"task.state.{display_name(state)}" for state in TERMINAL)
 _BAD_ENDS = _TASK_ENDS - {f"task.state.{display_name(TaskState.SUCCEEDED)}"}
 _JOB_ENDS = frozenset(f"job.state.{display_name(state)}" for state in JOB_TERMINAL)
@@ -33,15 +36,18 @@ class Completion:
 
     Args:
         feed: of `ENDS`, or of all events for a task.
-        number, job: of the job; a later one may have its name. task: the task's name, empty for the whole job.
+        number, job: of the job; a later one may have its name. task: the task's name, empty for the
+            whole job.
         ask: returns its present state. Raises ProblemResponse.
-        found: its state when it was asked for, and the `position_of` before that; left out, it is asked for.
+        found: its state when it was asked for, and the `position_of` before that; left out, it is
+            asked for.
         calls: whether ``bad_ends`` of its tasks are wanted.
 
     Attributes:
         arrival: set when the end is known, and when there are ``bad_ends``.
         state: the last known one.
-        bad_ends: names of tasks of the job that have ended otherwise than well meanwhile; whoever reads it clears it.
+        bad_ends: names of tasks of the job that have ended otherwise than well meanwhile; whoever
+            reads it clears it.
     """
 
     def __init__(
@@ -118,7 +124,11 @@ class Completion:
                     return
 
     def _note(self, events: Iterable[EventRecord]) -> None:
-        ended = [event.task for event in events if event.type in _BAD_ENDS and event.job == self._job and event.task]
+        ended = [
+            event.task
+            for event in events
+            if event.type in _BAD_ENDS and event.job == self._job and event.task
+        ]
         if ended:
             self.bad_ends += ended
             self.arrival.set()
@@ -130,8 +140,8 @@ class Completion:
 
 
 async def position_of(feed: Feed) -> int:
-    """From where on a feed is read now; what is asked for afterwards knows of all events before. Raises ProblemResponse
-    unavailable.
+    """From where on a feed is read now; what is asked for afterwards knows of all events before.
+    Raises ProblemResponse unavailable.
     """
     await feed.wake()
     return feed.newest

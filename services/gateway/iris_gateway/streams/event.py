@@ -37,7 +37,11 @@ WORDS: Mapping[str, Sequence[str]] = {
 """The last tokens of the subjects of events, by what is before them."""
 _ENTITIES = dict.fromkeys(prefix.partition(".")[0] for prefix in WORDS)
 _OF_DEPLOYMENTS = ("deployment", "route")
-TYPES = (*_ENTITIES, *WORDS, *(f"{prefix}.{word}" for prefix, words in WORDS.items() for word in words))
+TYPES = (
+    *_ENTITIES,
+    *WORDS,
+    *(f"{prefix}.{word}" for prefix, words in WORDS.items() for word in words),
+)
 """Valid types of events in a filter."""
 TYPES_HINT = f"one or more of {', '.join((*_ENTITIES, *WORDS))}, or of these with a state, as task.state.running"
 """What a refusal of another type says."""
@@ -77,11 +81,17 @@ class EventRecord:
 
     def shown(self) -> dict[str, Any]:
         """The event as an item of a page: its body with ``id`` and ``type``."""
-        return {"id": str(self.sequence), "type": self.type, **msgspec.json.decode(self.body, type=dict[str, Any])}
+        return {
+            "id": str(self.sequence),
+            "type": self.type,
+            **msgspec.json.decode(self.body, type=dict[str, Any]),
+        }
 
 
 def read_event(message: Message) -> EventRecord:
-    """The event in a message; a body that cannot be decoded belongs to no job and is shown empty."""
+    """The event in a message; a body that cannot be decoded belongs to no job and is shown
+    empty.
+    """
     try:
         body, data = _read_body(message.data), message.data
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -97,9 +107,12 @@ class Filter:
     """A filter of events.
 
     Attributes:
-        types: subjects or their prefixes (``task``, ``task.state``, ``task.state.running``); all when empty.
-        within: a job's name: the job and its descendants; all when empty. number: of the one job of that name; 0: all.
-            next_run: the number of the next job of that name, which is above all its descendants'; 0: there is none.
+        types: subjects or their prefixes (``task``, ``task.state``, ``task.state.running``); all
+            when empty.
+        within: a job's name: the job and its descendants; all when empty. number: of the one job of
+            that name; 0: all.
+            next_run: the number of the next job of that name, which is above all its descendants';
+                0: there is none.
         deployment: a deployment's name: the deployment and its routes; all when empty.
         worker: a worker's name: of attempts and routes that are on it; all when empty.
     """
@@ -123,11 +136,13 @@ class Filter:
 
     @property
     def subjects(self) -> tuple[str, ...]:
-        """The subjects of ``types`` on the bus, or of what has a deployment, without those that another one includes;
-        none for all. They do not say of which job or worker an event is.
+        """The subjects of ``types`` on the bus, or of what has a deployment, without those that
+        another one includes; none for all. They do not say of which job or worker an event is.
         """
         types = self.types or (_OF_DEPLOYMENTS if self.deployment else ())
-        least = [one for one in dict.fromkeys(types) if not one.startswith(tuple(f"{t}." for t in types))]
+        least = [
+            one for one in dict.fromkeys(types) if not one.startswith(tuple(f"{t}." for t in types))
+        ]
         return tuple(one if one.count(".") == 2 else f"{one}.>" for one in least)
 
     def _wants_type(self, subject: str) -> bool:
@@ -141,12 +156,18 @@ class Filter:
         if event.job == self.within:
             return not event.number or self.number in (0, event.number)
         below = event.job.startswith(f"{self.within}/")
-        return below and (not event.number or self.number < event.number < (self.next_run or math.inf))
+        return below and (
+            not event.number or self.number < event.number < (self.next_run or math.inf)
+        )
 
 
 EVERYTHING = Filter()
 
 
 def of_run(wanted: Filter, job: str, name: str, next_run: str | None) -> Filter:
-    """The filter, of one job by its id, and of all below it: not of other jobs that have had its name."""
-    return replace(wanted, within=name, number=int(job[1:]), next_run=int(next_run[1:]) if next_run else 0)
+    """The filter, of one job by its id, and of all below it: not of other jobs that have had its
+    name.
+    """
+    return replace(
+        wanted, within=name, number=int(job[1:]), next_run=int(next_run[1:]) if next_run else 0
+    )

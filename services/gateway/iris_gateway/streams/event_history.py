@@ -1,8 +1,9 @@
-"""Pages of past events, read from the stream in ranges: a page reads a bounded number of messages, even if none
-matches.
+"""Pages of past events, read from the stream in ranges: a page reads a bounded number of messages,
+even if none matches.
 
-Where types or a deployment are wanted, the server finds their messages by its index of subjects. The newest `STRETCH`
-messages are read without it: a server that lags has fewer, and says that none is left.
+Where types or a deployment are wanted, the server finds their messages by its index of subjects.
+The newest `STRETCH` messages are read without it: a server that lags has fewer, and says that none
+    is left.
 
 Out of scope: new events (`feed`).
 """
@@ -48,10 +49,15 @@ async def oldest_first(streams: Streams, wanted: Filter, limit: int, after: int)
 
 
 async def newest_first(
-    streams: Streams, wanted: Filter, limit: int, before: int | None, budget: int = BUDGET, after: int = 0
+    streams: Streams,
+    wanted: Filter,
+    limit: int,
+    before: int | None,
+    budget: int = BUDGET,
+    after: int = 0,
 ) -> EventRecords:
-    """Matching events before sequence ``before`` (None: the end) and after ``after``, latest first; reads about
-    ``budget`` messages at most.
+    """Matching events before sequence ``before`` (None: the end) and after ``after``, latest first;
+    reads about ``budget`` messages at most.
     """
     end = await _end(streams)
     upper = end if before is None else before - 1
@@ -84,9 +90,11 @@ async def _end(streams: Streams) -> int:
     return message.sequence if message is not None else 0
 
 
-async def _stretch(streams: Streams, after: int, until: int, subjects: Sequence[str]) -> list[EventRecord]:
-    """Events after ``after`` up to ``until``, without deleted ones. With ``subjects`` only those, as the server finds
-    them; more than `STRETCH` when it has not read all of them.
+async def _stretch(
+    streams: Streams, after: int, until: int, subjects: Sequence[str]
+) -> list[EventRecord]:
+    """Events after ``after`` up to ``until``, without deleted ones. With ``subjects`` only those,
+    as the server finds them; more than `STRETCH` when it has not read all of them.
     """
     try:
         return await _read(streams, after, until, subjects)
@@ -97,10 +105,14 @@ async def _stretch(streams: Streams, after: int, until: int, subjects: Sequence[
         raise ProblemResponse("unavailable", "the events cannot be read") from None
 
 
-async def _read(streams: Streams, after: int, until: int, subjects: Sequence[str]) -> list[EventRecord]:
+async def _read(
+    streams: Streams, after: int, until: int, subjects: Sequence[str]
+) -> list[EventRecord]:
     events: list[EventRecord] = []
     with reading(streams, EVENTS.name, after, *subjects) as reader:
-        while after < until and not (subjects and (len(events) > STRETCH or await _finished(reader))):
+        while after < until and not (
+            subjects and (len(events) > STRETCH or await _finished(reader))
+        ):
             batch = await reader.batch(wait=_WAIT_S)
             if not batch:
                 raise Unavailable("the events were not delivered in time")

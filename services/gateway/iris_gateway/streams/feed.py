@@ -1,9 +1,11 @@
-"""Sends public events to many watchers: one reader of the stream, a ring buffer, and a position per watcher.
+"""Sends public events to many watchers: one reader of the stream, a ring buffer, and a position per
+watcher.
 
-Without watchers nothing is read, so an idle gateway costs the cluster nothing per event. A watcher that falls behind
-the ring is disconnected and resumes after the last sequence it received; events older than the ring are read from the
-stream, if it is not read for some subjects only. So no event is lost, and no watcher delays another.
-Out of scope: how events are written to a connection (`sse`). Source: docs/performance.md B9.
+Without watchers nothing is read, so an idle gateway costs the cluster nothing per event. A watcher
+that falls behind the ring is disconnected and resumes after the last sequence it received; events
+older than the ring are read from the stream, if it is not read for some subjects only. So no event
+is lost, and no watcher delays another. Out of scope: how events are written to a connection
+    (`sse`). Source: docs/performance.md B9.
 """
 
 from __future__ import annotations
@@ -93,8 +95,8 @@ class Feed:
         return self._task is not None and not self._task.done()
 
     async def wake(self) -> None:
-        """Start reading from the present end of the stream, unless it is being read already. Raises ProblemResponse
-        unavailable.
+        """Start reading from the present end of the stream, unless it is being read already. Raises
+        ProblemResponse unavailable.
         """
         self._woken_at = asyncio.get_running_loop().time()
         async with self._waking:
@@ -117,7 +119,9 @@ class Feed:
             await self._reader.close()
 
     async def last(self) -> int:
-        """The newest sequence of the stream, 0 when it is empty. Raises ProblemResponse unavailable."""
+        """The newest sequence of the stream, 0 when it is empty. Raises ProblemResponse
+        unavailable.
+        """
         message = await self._last()
         return message.sequence if message is not None else 0
 
@@ -138,13 +142,16 @@ class Feed:
     async def watch(self, wanted: Filter, after: int) -> AsyncGenerator[NewEvents, None]:
         """Matching events after ``after``, in order; empty batches at intervals.
 
-        Raises ProblemResponse gone when events after ``after`` are deleted, before anything is yielded; unavailable,
-        Lagging, which a feed of some subjects also raises for a position from before it read.
+        Raises ProblemResponse gone when events after ``after`` are deleted, before anything is
+        yielded; unavailable, Lagging, which a feed of some subjects also raises for a position from
+        before it read.
         """
         await self.wake()
         position = after
         arrival = asyncio.Event()
-        self._waiters.add(arrival)  # before older events are read, which may take longer than a feed without any rests
+        self._waiters.add(
+            arrival
+        )  # before older events are read, which may take longer than a feed without any rests
         try:
             async for older in self._older(position):
                 for start in range(0, len(older), PIECE):
@@ -201,10 +208,14 @@ class Feed:
             await asyncio.sleep(min(len(self._waiters) * _ROUND_S, _LONGEST_ROUND_S))
         self._after = self.newest
         self._ring.clear()
-        close_soon(self._reader)  # not waited for: whoever came meanwhile would be taken for one who is being read for
+        close_soon(
+            self._reader
+        )  # not waited for: whoever came meanwhile would be taken for one who is being read for
 
     def _may_rest(self) -> bool:
-        return not self._waiters and asyncio.get_running_loop().time() - self._woken_at > self._rest_s
+        return (
+            not self._waiters and asyncio.get_running_loop().time() - self._woken_at > self._rest_s
+        )
 
     async def _restart(self) -> None:
         """Continue after a gap: watchers before it are disconnected and resume from the stream."""
@@ -239,7 +250,9 @@ async def _batch(reader: Reader) -> list[EventRecord]:
     try:
         return [read_event(message) for message in await reader.batch(wait=5.0)]
     except Gap:
-        raise ProblemResponse("gone", "these events have expired; start again without a position") from None
+        raise ProblemResponse(
+            "gone", "these events have expired; start again without a position"
+        ) from None
     except Unavailable:
         raise _unavailable() from None
 

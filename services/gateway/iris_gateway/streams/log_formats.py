@@ -22,7 +22,9 @@ def write_text(lines: Iterable[LogLine], _: int = 0) -> bytes:
 
 
 def write_job_text(lines: Iterable[LogLine], _: int = 0) -> bytes:
-    """Several tasks' output, each line prefixed with its task's index, and its attempt unless that is the first."""
+    """Several tasks' output, each line prefixed with its task's index, and its attempt unless that
+    is the first.
+    """
     return b"".join([_noted(line) + _prefix(line) + line.data + b"\n" for line in lines])
 
 

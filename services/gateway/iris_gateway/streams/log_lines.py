@@ -1,7 +1,7 @@
 """Splits log chunks into lines.
 
-Pure. An incomplete line is held back until its end arrives, its attempt's log ends, or it reaches the maximum length.
-Out of scope: where chunks come from (`logs`).
+Pure. An incomplete line is held back until its end arrives, its attempt's log ends, or it reaches
+the maximum length. Out of scope: where chunks come from (`logs`).
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ class LogLine:
 
     Attributes:
         offset: of its first byte in the attempt's stream; with ``source`` it identifies the line.
-        dropped: bytes of the stream that were dropped just before it. notice: a message about that, empty when there
-            are none.
+        dropped: bytes of the stream that were dropped just before it. notice: a message about that,
+            empty when there are none.
     """
 
     source: Source
@@ -68,7 +68,9 @@ class Splitter:
         data, offset, lost = tail.data + chunk.data, tail.offset, (chunk.dropped, notice_of(chunk))
         start = 0
         while (end := data.find(b"\n", start)) >= 0:
-            yield LogLine(source, chunk.at_ms, offset + start, data[start:end].removesuffix(b"\r"), *lost)
+            yield LogLine(
+                source, chunk.at_ms, offset + start, data[start:end].removesuffix(b"\r"), *lost
+            )
             start, lost = end + 1, (0, "")
         rest = data[start:]
         if (rest or lost[0]) and (chunk.final or len(rest) >= LONGEST):
@@ -83,7 +85,9 @@ class Splitter:
             yield from self._cut(source)
 
     def complete_to(self, sequence: int) -> int:
-        """The last sequence up to which all lines are returned; a reader can resume after it without missing one."""
+        """The last sequence up to which all lines are returned; a reader can resume after it
+        without missing one.
+        """
         return min((tail.since - 1 for tail in self._tails.values()), default=sequence)
 
     def _cut(self, source: Source) -> Iterator[LogLine]:
@@ -103,4 +107,6 @@ def notice_of(chunk: LogChunk) -> str:
 
 def behind(position: int, chunk: LogChunk) -> LogChunk:
     """The part of a chunk after ``position``; the rest is a duplicate."""
-    return LogChunk(chunk.stream, chunk.at_ms, position, chunk.data[position - chunk.offset :], 0, chunk.final)
+    return LogChunk(
+        chunk.stream, chunk.at_ms, position, chunk.data[position - chunk.offset :], 0, chunk.final
+    )

@@ -1,4 +1,5 @@
-"""Reads task output from its stream: the present output, and new output until the task or job has ended.
+"""Reads task output from its stream: the present output, and new output until the task or job has
+ended.
 
 Out of scope: splitting into lines (`log_lines`) and formatting (`log_formats`). Source:
 docs/ARCHITECTURE.md#storage.
@@ -23,7 +24,9 @@ from iris_gateway.streams.log_lines import LogLine, Source, Splitter
 
 _QUIET_S = 5.0
 _SILENT_S = 2.0
-"""How long to wait for the next lines of unfinished output after the end; most ends are reported after their output."""
+"""How long to wait for the next lines of unfinished output after the end; most ends are reported
+after their output.
+"""
 _STOPPING_S = 10.0
 """The same for killed tasks, which may print while they stop."""
 _GONE = "this output has expired"
@@ -59,7 +62,11 @@ class LogQuery:
     def wants(self, ref: AttemptRef) -> bool:
         if ref.job != self.job or self.index not in (None, ref.index):
             return False
-        return ref.attempt >= self.from_attempt if self.attempt is None else ref.attempt == self.attempt
+        return (
+            ref.attempt >= self.from_attempt
+            if self.attempt is None
+            else ref.attempt == self.attempt
+        )
 
 
 @dataclass(slots=True)
@@ -67,9 +74,11 @@ class Reading:
     """The progress of a reader of output.
 
     Attributes:
-        position: last sequence read. safe: last sequence after which a reader can resume without missing a line.
+        position: last sequence read. safe: last sequence after which a reader can resume without
+            missing a line.
         unfinished: sources whose end has not been read.
-        whole: whether it began with the oldest output; else the first line read of a source may be the end of one.
+        whole: whether it began with the oldest output; else the first line read of a source may be
+            the end of one.
     """
 
     query: LogQuery
@@ -115,7 +124,9 @@ class Reading:
         return lines
 
     def _recent(self, lines: Iterable[LogLine]) -> list[LogLine]:
-        return [line for line in lines if self._is_whole(line) and line.at_ms >= self.query.since_ms]
+        return [
+            line for line in lines if self._is_whole(line) and line.at_ms >= self.query.since_ms
+        ]
 
     def _is_whole(self, line: LogLine) -> bool:
         whole, self._begun[line.source] = self._begun[line.source], True
@@ -126,8 +137,8 @@ class LogReader:
     """Reads the output of all tasks.
 
     Args:
-        silent_s: how long stored output may take to arrive. NATS delivers nothing after a message that its copy of the
-            stream has lost.
+        silent_s: how long stored output may take to arrive. NATS delivers nothing after a message
+            that its copy of the stream has lost.
     """
 
     def __init__(self, streams: Streams, silent_s: float = 5.0) -> None:
@@ -135,7 +146,9 @@ class LogReader:
         self._silent_s = silent_s
 
     async def last(self, query: LogQuery) -> int:
-        """The sequence of the newest chunk, 0 when there is none. Raises ProblemResponse unavailable."""
+        """The sequence of the newest chunk, 0 when there is none. Raises ProblemResponse
+        unavailable.
+        """
         try:
             message = await self._streams.last(subjects.LOGS.name, subject=query.subject)
         except Unavailable:
@@ -144,10 +157,16 @@ class LogReader:
 
     def open(self, reading: Reading) -> AbstractContextManager[Reader]:
         """A reader behind the reading's position."""
-        return readers.reading(self._streams, subjects.LOGS.name, reading.position, reading.query.subject)
+        return readers.reading(
+            self._streams, subjects.LOGS.name, reading.position, reading.query.subject
+        )
 
-    async def present(self, reading: Reading, reader: Reader, until: int) -> AsyncIterator[list[LogLine]]:
-        """Lines up to sequence ``until``. Raises ProblemResponse unavailable when they stop before it."""
+    async def present(
+        self, reading: Reading, reader: Reader, until: int
+    ) -> AsyncIterator[list[LogLine]]:
+        """Lines up to sequence ``until``. Raises ProblemResponse unavailable when they stop before
+        it.
+        """
         while reading.position < until:
             messages = await readers.batch(reader, self._silent_s, _GONE)
             if not messages:
@@ -155,10 +174,11 @@ class LogReader:
             yield reading.take(messages)
 
     async def tail(self, query: LogQuery, last: deque[LogLine], until: int) -> Reading:
-        """Fill ``last`` with the last lines up to sequence ``until``; returns a reading that goes on behind them.
+        """Fill ``last`` with the last lines up to sequence ``until``; returns a reading that goes
+        on behind them.
 
-        Reads ever more of the end of the stream, which other tasks share, until there are enough lines. Raises as
-        `present`; ``last`` then has the lines before.
+        Reads ever more of the end of the stream, which other tasks share, until there are enough
+        lines. Raises as `present`; ``last`` then has the lines before.
         """
         reading = Reading(query)
         for messages in (*_ENDS, until) if until else ():
@@ -172,8 +192,12 @@ class LogReader:
                 break
         return reading
 
-    async def coming(self, reading: Reading, reader: Reader, ending: Completion) -> AsyncIterator[list[LogLine]]:
-        """New lines until the end is known and all are read; an empty list after a silence. Raises as `present`."""
+    async def coming(
+        self, reading: Reading, reader: Reader, ending: Completion
+    ) -> AsyncIterator[list[LogLine]]:
+        """New lines until the end is known and all are read; an empty list after a silence. Raises
+        as `present`.
+        """
         arrival = ending.arrival
         reader.on_arrival(arrival.set)
         while not ending.known:

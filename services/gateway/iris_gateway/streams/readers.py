@@ -1,4 +1,6 @@
-"""What readers of streams share: a reader that is closed also when its user was cancelled, and ways to read."""
+"""What readers of streams share: a reader that is closed also when its user was cancelled, and ways
+to read.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ async def arrived_within(arrival: asyncio.Event, seconds: float | None) -> bool:
 
 
 def taken(reader: Reader, gone: str) -> Sequence[Message]:
-    """The messages that are there. Raises ProblemResponse ``gone`` when some are not kept any more."""
+    """The messages that are there. Raises ProblemResponse ``gone`` when some are not kept any
+    more.
+    """
     try:
         return reader.take()
     except Gap:

@@ -1,7 +1,8 @@
-"""Maps that were submitted through this process a moment ago, so that following their results needs no read of the job
-and no reader of their own.
+"""Maps that were submitted through this process a moment ago, so that following their results needs
+no read of the job and no reader of their own.
 
-Out of scope: what happened to them since; the events and results after the positions that are kept tell it.
+Out of scope: what happened to them since; the events and results after the positions that are kept
+    tell it.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ import msgspec
 
 _KEPT = 256
 _KEPT_S = 10.0
-"""Later a job may have ended long ago, or be deleted: reading it is quicker than the events since, or says so."""
+"""Later a job may have ended long ago, or be deleted: reading it is quicker than the events since,
+or says so.
+"""
 
 
 class MapJob(msgspec.Struct):
@@ -25,15 +28,17 @@ class MapJob(msgspec.Struct):
 
 
 class Since(NamedTuple):
-    """Positions from before a map was looked at or submitted: in the feed of ends, and of `NewResults` if it read."""
+    """Positions from before a map was looked at or submitted: in the feed of ends, and of
+    `NewResults` if it read.
+    """
 
     events: int
     results: int | None = None
 
 
 class RecentMaps:
-    """The newest maps whose results nobody has asked for, each since before its submission, and until when it is
-    kept.
+    """The newest maps whose results nobody has asked for, each since before its submission, and
+    until when it is kept.
     """
 
     def __init__(self) -> None:

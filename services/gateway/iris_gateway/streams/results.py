@@ -1,8 +1,10 @@
-"""Reads the results of a map's calls from their stream: those that are there, and new ones until the job has ended.
+"""Reads the results of a map's calls from their stream: those that are there, and new ones until
+the job has ended.
 
-A worker stores a result before it reports the end of its attempt, so no result follows the end of a job, unless it was
-killed. Maps that were submitted here just now share one reader of new results. Source:
-docs/adr/0076-results-are-a-stream-of-their-own.md, docs/adr/0106-new-maps-share-a-reader.md.
+A worker stores a result before it reports the end of its attempt, so no result follows the end of a
+job, unless it was killed. Maps that were submitted here just now share one reader of new results.
+Source: docs/adr/0076-results-are-a-stream-of-their-own.md,
+    docs/adr/0106-new-maps-share-a-reader.md.
 """
 
 from __future__ import annotations
@@ -35,7 +37,9 @@ GONE = "the results of this map are not kept any more"
 
 
 class ResultBatch(NamedTuple):
-    """Results of one message: its sequence, from which a reader resumes, and the token of the worker that sent it."""
+    """Results of one message: its sequence, from which a reader resumes, and the token of the
+    worker that sent it.
+    """
 
     sequence: int
     worker: str
@@ -43,7 +47,9 @@ class ResultBatch(NamedTuple):
 
 
 class Inbox:
-    """The results of one map from now on, a `Reader`: `take` and `batch` raise Lagging once it may have missed some."""
+    """The results of one map from now on, a `Reader`: `take` and `batch` raise Lagging once it may
+    have missed some.
+    """
 
     def __init__(self) -> None:
         self._messages: list[Message] = []
@@ -89,7 +95,8 @@ class Inbox:
 class NewResults:
     """New results of all maps, for followers of some.
 
-    It reads from the first follower on until there has been none for a rest, so calls one after another share it.
+    It reads from the first follower on until there has been none for a rest, so calls one after
+    another share it.
 
     Args:
         rest_s: how long it keeps reading without a follower.
@@ -120,7 +127,9 @@ class NewResults:
 
     @contextlib.contextmanager
     def following(self, job: int, since: int) -> Iterator[Inbox | None]:
-        """All results of a map behind a `position` from before its submission. None: some may have passed already."""
+        """All results of a map behind a `position` from before its submission. None: some may have
+        passed already.
+        """
         key, inbox = str(job), Inbox()
         if self._reader is None or since < self._complete_from or key in self._unclaimed:
             yield None
@@ -191,9 +200,13 @@ class ResultReader:
         self.new = NewResults(streams)
 
     async def last(self, job: int) -> int:
-        """The sequence of the newest results of a job; 0: there are none. Raises ProblemResponse unavailable."""
+        """The sequence of the newest results of a job; 0: there are none. Raises ProblemResponse
+        unavailable.
+        """
         try:
-            message = await self._streams.last(subjects.RESULTS.name, subject=subjects.job_results(job))
+            message = await self._streams.last(
+                subjects.RESULTS.name, subject=subjects.job_results(job)
+            )
         except Unavailable:
             raise ProblemResponse("unavailable", "the results cannot be read") from None
         return message.sequence if message is not None else 0
@@ -214,7 +227,9 @@ class ResultReader:
             if since is not None and not after:
                 reader = stack.enter_context(self.new.following(job, since))
             if reader is None:
-                own = reading(self._streams, subjects.RESULTS.name, after, subjects.job_results(job))
+                own = reading(
+                    self._streams, subjects.RESULTS.name, after, subjects.job_results(job)
+                )
                 reader = stack.enter_context(own)
             reader.on_arrival(ending.arrival.set)
             position = after
@@ -227,7 +242,9 @@ class ResultReader:
             while position < until:
                 found = await batch(reader, _SILENT_S, GONE)
                 if not found:
-                    raise ProblemResponse("unavailable", "the results cannot be read beyond this place")
+                    raise ProblemResponse(
+                        "unavailable", "the results cannot be read beyond this place"
+                    )
                 position = found[-1].sequence
                 yield _unpacked(found)
 

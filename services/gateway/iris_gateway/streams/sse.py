@@ -32,7 +32,8 @@ def frame(name: str, data: object, sequence: int = 0) -> bytes:
 
 
 def stream(call: Call, body: AsyncIterator[bytes]) -> Response:
-    """An endless response, counted until it ends or is dropped; it ends when its token is revoked or expires.
+    """An endless response, counted until it ends or is dropped; it ends when its token is revoked
+    or expires.
 
     Raises ProblemResponse when too many are open, unauthenticated.
     """
@@ -41,12 +42,18 @@ def stream(call: Call, body: AsyncIterator[bytes]) -> Response:
         raise _closing()
     everybody, own = gateway.watching, gateway.streams[call.caller.user]
     if everybody >= gateway.settings.watchers:
-        raise ProblemResponse("too_many_requests", f"{everybody} streams are open on this gateway, which is the limit")
+        raise ProblemResponse(
+            "too_many_requests", f"{everybody} streams are open on this gateway, which is the limit"
+        )
     if own >= gateway.settings.watchers_per_user:
-        raise ProblemResponse("too_many_requests", f"{call.caller.user} has {own} streams open, which is the limit")
+        raise ProblemResponse(
+            "too_many_requests", f"{call.caller.user} has {own} streams open, which is the limit"
+        )
     accepted = acceptance(gateway, call.request)
     opened = _OpenStream(gateway.streams, call.caller.user)
-    response = StreamingResponse(_counted(accepted, opened, body), media_type=EVENT_STREAM, headers=_HEADERS)
+    response = StreamingResponse(
+        _counted(accepted, opened, body), media_type=EVENT_STREAM, headers=_HEADERS
+    )
     weakref.finalize(response, opened.leave)  # it may never be sent
     return response
 
@@ -84,7 +91,9 @@ async def _counted(
 
 
 def resume_point(call: Call, after: int | None) -> int | None:
-    """Where to resume: ``Last-Event-ID``, else the query's parameter. Raises ProblemResponse malformed."""
+    """Where to resume: ``Last-Event-ID``, else the query's parameter. Raises ProblemResponse
+    malformed.
+    """
     text = call.request.headers.get("last-event-id", "")
     if not text:
         return after
@@ -120,7 +129,9 @@ async def stream_events(call: Call, wanted: Filter, after: int | None) -> Respon
     try:
         first = await anext(events)
     except Lagging:
-        raise ProblemResponse("unavailable", "the start of this stream has expired; reconnect") from None
+        raise ProblemResponse(
+            "unavailable", "the start of this stream has expired; reconnect"
+        ) from None
     except StopAsyncIteration:
         raise _closing() from None
     return stream(call, _frames(call, first, events))
@@ -137,7 +148,9 @@ async def check_not_ahead(call: Call, stored: Stream, after: int) -> None:
         raise ProblemResponse("gone", words)
 
 
-async def _frames(call: Call, first: NewEvents, rest: AsyncIterator[NewEvents]) -> AsyncIterator[bytes]:
+async def _frames(
+    call: Call, first: NewEvents, rest: AsyncIterator[NewEvents]
+) -> AsyncIterator[bytes]:
     clock, keep_alive_s = call.gateway.clock, call.gateway.settings.keep_alive_s
     spoken = clock()
     yield GREETING + _joined(first.events)

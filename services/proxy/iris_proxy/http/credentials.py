@@ -1,6 +1,7 @@
 """Recognises bearer tokens that Iris accepts, so that the proxy does not pass them on to services.
 
-A token of the issuer is recognised by its claims; its signature is not verified, because nothing is granted here.
+A token of the issuer is recognised by its claims; its signature is not verified, because nothing is
+granted here.
 Source: docs/design/reliability.md#security.
 """
 
@@ -45,7 +46,9 @@ class OwnTokens:
         secret = rest.strip()
         if scheme.lower() != "bearer":
             return False
-        return secret.startswith(TASK_TOKEN) or self._is_of_file(secret) or self._is_of_issuer(secret)
+        return (
+            secret.startswith(TASK_TOKEN) or self._is_of_file(secret) or self._is_of_issuer(secret)
+        )
 
     def _is_of_file(self, secret: str) -> bool:
         return bool(self.digests) and _digest(secret) in self.digests

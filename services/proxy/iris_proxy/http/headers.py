@@ -27,14 +27,17 @@ _KINDS = {
     "forwarded": _FORWARDED,
 }
 _NEVER_NAMED = frozenset({"host", "close", "keep-alive", "upgrade", ""})
-"""What Connection may say and names no field that is still there; a request without its Host would be another one."""
+"""What Connection may say and names no field that is still there; a request without its Host would
+be another one.
+"""
 
 
 @lru_cache(maxsize=4096)
 def _kind(name: str) -> str:
     """The handling of a field, empty for none; cached by name.
 
-    Where names of fields become variables, as in WSGI, ``X_Forwarded_For`` is taken for ``X-Forwarded-For``.
+    Where names of fields become variables, as in WSGI, ``X_Forwarded_For`` is taken for
+    ``X-Forwarded-For``.
     """
     low = name.lower()
     if "_" in low and _kind(low.replace("_", "-")):
@@ -80,8 +83,10 @@ def to_route(
     """A request's fields for a route.
 
     Args:
-        peer: the client's address. trusted: it is a proxy whose ``X-Forwarded-*`` is kept; else they are replaced.
-        withheld: whether the value of a field Authorization is not forwarded; the dashboard's cookie never is.
+        peer: the client's address. trusted: it is a proxy whose ``X-Forwarded-*`` is kept; else
+            they are replaced.
+        withheld: whether the value of a field Authorization is not forwarded; the dashboard's
+            cookie never is.
     """
     kept: Fields = []
     before: dict[str, str] = {}
@@ -94,7 +99,9 @@ def to_route(
             before[low] = f"{before[low]}, {field[1]}" if low in before else field[1]
         elif kind == _COOKIE:
             kept += _without_token(field)
-        elif (kind == _FORWARDED and trusted) or (kind == _AUTHORIZATION and not withheld(field[1])):
+        elif (kind == _FORWARDED and trusted) or (
+            kind == _AUTHORIZATION and not withheld(field[1])
+        ):
             kept.append(field)
     return [*kept, *_forwarded(before if trusted else {}, f"/d/{deployment}", peer, scheme, host)]
 
@@ -103,13 +110,15 @@ def _without_token(field: tuple[str, str]) -> Fields:
     """A Cookie field without the dashboard's token; nothing when it held no other cookie."""
     if TOKEN_COOKIE not in field[1]:
         return [field]
-    pairs = [pair for pair in field[1].split(";") if pair.partition("=")[0].strip() not in _OWN_COOKIES]
+    pairs = [
+        pair for pair in field[1].split(";") if pair.partition("=")[0].strip() not in _OWN_COOKIES
+    ]
     return [(field[0], ";".join(pairs).strip())] if pairs else []
 
 
 def to_client(fields: Iterable[tuple[str, str]]) -> Fields:
-    """An answer's fields for the client: its end-to-end fields, without cookies that sign in to the dashboard and the
-    mark of the proxy's own answers.
+    """An answer's fields for the client: its end-to-end fields, without cookies that sign in to the
+    dashboard and the mark of the proxy's own answers.
     """
     return [field for field in end_to_end(fields) if not _is_ours(field[0].lower(), field[1])]
 
@@ -120,8 +129,8 @@ def _is_ours(low: str, value: str) -> bool:
 
 
 def _sets_token(value: str) -> bool:
-    """Whether a Set-Cookie sets the dashboard's cookie; browsers send ``=NAME=value``, a cookie without a name, as
-    ``NAME=value``.
+    """Whether a Set-Cookie sets the dashboard's cookie; browsers send ``=NAME=value``, a cookie
+    without a name, as ``NAME=value``.
     """
     return value.lstrip("= \t").partition(";")[0].partition("=")[0].strip() in _OWN_COOKIES
 

@@ -1,4 +1,5 @@
-"""The proxy's own error responses: a status, a code for programs, and a message for people, as JSON or as a page.
+"""The proxy's own error responses: a status, a code for programs, and a message for people, as JSON
+or as a page.
 
 Source: docs/design/serving.md#proxy-rules.
 """
@@ -15,7 +16,9 @@ from iris_core.codec import to_json
 
 
 class RefusalType(NamedTuple):
-    """One row of the table; ``retry_after_s`` 0: the answer names no time. ``title`` is for people with a browser."""
+    """One row of the table; ``retry_after_s`` 0: the answer names no time. ``title`` is for people
+    with a browser.
+    """
 
     status: int
     title: str
@@ -47,7 +50,11 @@ REFUSAL_TYPES: Mapping[str, RefusalType] = {
         5,
     ),
     "draining": RefusalType(
-        503, "It is being deleted", "The deployment is being deleted.", "Send requests to another deployment.", 5
+        503,
+        "It is being deleted",
+        "The deployment is being deleted.",
+        "Send requests to another deployment.",
+        5,
     ),
     "overloaded": RefusalType(
         503,
@@ -95,7 +102,10 @@ REFUSAL_TYPES: Mapping[str, RefusalType] = {
         "Send less, or raise the deployment's limit.",
     ),
     "head_too_large": RefusalType(
-        431, "The request is too long", "The head of the request is too long.", "Send fewer or shorter header fields."
+        431,
+        "The request is too long",
+        "The head of the request is too long.",
+        "Send fewer or shorter header fields.",
     ),
 }
 """By code. Source: docs/design/serving.md#proxy-rules."""
@@ -123,8 +133,8 @@ class RefusalBody(msgspec.Struct, frozen=True):
 
 
 class ProxyRefusal(Exception):
-    """The proxy answers a request itself; ``code`` is a key of `REFUSAL_TYPES`. ``closes``: it also closes the
-    connection.
+    """The proxy answers a request itself; ``code`` is a key of `REFUSAL_TYPES`. ``closes``: it also
+    closes the connection.
     """
 
     def __init__(self, code: str, detail: str, *, closes: bool = False) -> None:
@@ -145,24 +155,38 @@ class ProxyRefusal(Exception):
             ("Cache-Control", "no-store"),
             ("Server", "iris"),
         ]
-        return [*marked, ("Retry-After", str(self.kind.retry_after_s))] if self.kind.retry_after_s else marked
+        return (
+            [*marked, ("Retry-After", str(self.kind.retry_after_s))]
+            if self.kind.retry_after_s
+            else marked
+        )
 
     def body(self) -> bytes:
         return to_json(RefusalBody(self.status, self.code, str(self)))
 
     def page(self) -> bytes:
-        """The body for a person with a browser; where a retry may succeed, the page tries again by itself."""
+        """The body for a person with a browser; where a retry may succeed, the page tries again by
+        itself.
+        """
         seconds = self.kind.retry_after_s
         again = f'<meta http-equiv="refresh" content="{seconds}">' if seconds else ""
         soon = f"This page tries again every {seconds} s." if seconds else ""
         texts = (self.kind.title, str(self), self.kind.meaning, self.kind.remedy, soon)
         title, detail, meaning, remedy, soon = map(escape, texts)
-        words = {"title": title, "detail": detail, "meaning": meaning, "remedy": remedy, "soon": soon}
+        words = {
+            "title": title,
+            "detail": detail,
+            "meaning": meaning,
+            "remedy": remedy,
+            "soon": soon,
+        }
         return PAGE.format(again=again, code=self.code, **words).encode()
 
 
 def without_route(deployment: str, reason: str) -> ProxyRefusal:
-    """The 503 for a deployment without a usable route; ``reason`` may be one of a newer state service."""
+    """The 503 for a deployment without a usable route; ``reason`` may be one of a newer state
+    service.
+    """
     known = reason if reason in REFUSAL_TYPES else "no_healthy_route"
     return ProxyRefusal(known, f"{deployment} has no route that can answer now")
 
@@ -181,12 +205,17 @@ def check_head(
     """Raises ProxyRefusal for a request that must not be forwarded.
 
     Args:
-        hosts, tokens: how many fields Host and Authorization it has. codings: its Transfer-Encoding fields.
+        hosts, tokens: how many fields Host and Authorization it has. codings: its Transfer-Encoding
+            fields.
     """
     if head_bytes > most_bytes:
-        raise ProxyRefusal("head_too_large", f"a head may have {most_bytes} bytes, not {head_bytes}", closes=True)
+        raise ProxyRefusal(
+            "head_too_large", f"a head may have {most_bytes} bytes, not {head_bytes}", closes=True
+        )
     if method == "CONNECT":
-        raise bad_request("CONNECT is refused: this proxy opens no tunnels, it forwards requests below /d/<name>/")
+        raise bad_request(
+            "CONNECT is refused: this proxy opens no tunnels, it forwards requests below /d/<name>/"
+        )
     if hosts != 1:
         raise bad_request(f"a request needs one Host field, this one has {hosts}")
     if tokens > 1:
@@ -203,7 +232,9 @@ def bad_request(detail: str) -> ProxyRefusal:
 
 
 def split_target(target: str) -> tuple[str, str]:
-    """The deployment of ``/d/<name>/...`` and the target for its route, as they were sent. Raises ProxyRefusal."""
+    """The deployment of ``/d/<name>/...`` and the target for its route, as they were sent. Raises
+    ProxyRefusal.
+    """
     path, question, query = target.partition("?")
     prefix, _, rest = path[1:].partition("/")
     name, _, inner = rest.partition("/")

@@ -47,7 +47,9 @@ class Reply(web.StreamResponse):
         """As `prepare`."""
 
     async def begin(self, added: Fields) -> None:
-        """Write the head with fields ``added``, sent with the next bytes. Raises ValueError for control characters."""
+        """Write the head with fields ``added``, sent with the next bytes. Raises ValueError for
+        control characters.
+        """
         head = self._head
         fields = CIMultiDict([*to_client(head.headers.items()), *added])
         if head.code == 101:
@@ -74,7 +76,9 @@ class Reply(web.StreamResponse):
             fields.add("Connection", "close")
 
     async def copy(self, content: aiohttp.StreamReader, idle_s: float) -> None:
-        """Copy the body. Raises TimeoutError when the route sends, or the client reads, nothing within the timeout."""
+        """Copy the body. Raises TimeoutError when the route sends, or the client reads, nothing
+        within the timeout.
+        """
         writer = self._writer
         if content.is_eof():
             await writer.write(content.read_nowait(), drain=False)
@@ -91,9 +95,13 @@ class Reply(web.StreamResponse):
 
 
 async def inform(request: web.BaseRequest, head: RawResponseMessage) -> None:
-    """Forward a 1xx answer, except to HTTP/1.0 clients, and except 100, which this proxy sends itself."""
+    """Forward a 1xx answer, except to HTTP/1.0 clients, and except 100, which this proxy sends
+    itself.
+    """
     if request.version != HttpVersion10 and head.code != _CONTINUE:
-        await request.writer.write_headers(_status_line(request, head), CIMultiDict(to_client(head.headers.items())))
+        await request.writer.write_headers(
+            _status_line(request, head), CIMultiDict(to_client(head.headers.items()))
+        )
         request.writer.send_headers()
 
 

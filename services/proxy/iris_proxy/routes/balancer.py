@@ -1,4 +1,5 @@
-"""Balances the requests of one deployment over its routes, and queues those that no route can take yet.
+"""Balances the requests of one deployment over its routes, and queues those that no route can take
+yet.
 
 When all routes are full, requests wait in a FIFO queue of limited length and time; those for a
 deployment that is scaled to zero wait for its first route.
@@ -33,7 +34,8 @@ class Balancer:
     """The routes of one deployment.
 
     Args:
-        queue_requests: the largest number that may wait. wake_s: how long they wait for a first route.
+        queue_requests: the largest number that may wait. wake_s: how long they wait for a first
+            route.
         on_wake: called when the first request waits for a first route.
 
     Attributes:
@@ -78,13 +80,17 @@ class Balancer:
         for route in self.routes:
             route.sent = 0
         latency = tuple(self._latency) if any(self._latency) else ()
-        found = DeploymentRequests(self._name, self._requests, routes, self._answered, self._failed, latency)
+        found = DeploymentRequests(
+            self._name, self._requests, routes, self._answered, self._failed, latency
+        )
         self._requests = self._answered = self._failed = 0
         self._latency = [0] * len(self._latency)
         return found
 
     def answered(self, status: int, waited_s: float | None) -> None:
-        """Count an answer; ``waited_s``: until its head came from the route, None for one of the proxy."""
+        """Count an answer; ``waited_s``: until its head came from the route, None for one of the
+        proxy.
+        """
         self._answered += 1
         self._failed += status >= 500
         if waited_s is not None:
@@ -100,7 +106,9 @@ class Balancer:
         self._serve()
 
     async def acquire(self, key: str = "", tried: Collection[RouteLoad] = ()) -> RouteLoad:
-        """A route with capacity, in use until `release`. Raises ProxyRefusal if none becomes free in time."""
+        """A route with capacity, in use until `release`. Raises ProxyRefusal if none becomes free
+        in time.
+        """
         if not tried:
             self._arrived += 1
             self._requests += 1
@@ -136,7 +144,9 @@ class Balancer:
             self._serve()
 
     def _take(self, key: str, tried: Collection[RouteLoad]) -> RouteLoad | None:
-        """A route with capacity; None if all are full or the first one starts. Raises ProxyRefusal without routes."""
+        """A route with capacity; None if all are full or the first one starts. Raises ProxyRefusal
+        without routes.
+        """
         if self._wakes:
             return None
         candidates = eligible(self.routes, tried)
@@ -169,7 +179,9 @@ class Balancer:
             self._waiting.popleft()
 
     def _leave(self, waiting: _Waiting) -> None:
-        """Leave the queue; a route assigned to a request that was just cancelled becomes free again."""
+        """Leave the queue; a route assigned to a request that was just cancelled becomes free
+        again.
+        """
         if waiting in self._waiting:
             self._waiting.remove(waiting)
         elif not waiting.future.cancelled() and waiting.future.exception() is None:
@@ -177,4 +189,6 @@ class Balancer:
 
 
 def overloaded(name: str, why: str) -> ProxyRefusal:
-    return ProxyRefusal("overloaded", f"every route of {name} has as many requests as it may, {why}")
+    return ProxyRefusal(
+        "overloaded", f"every route of {name} has as many requests as it may, {why}"
+    )

@@ -1,4 +1,5 @@
-"""Chooses the route of a request: the one with the fewest outstanding requests, or by its affinity key.
+"""Chooses the route of a request: the one with the fewest outstanding requests, or by its affinity
+key.
 
 A route that takes no connection is ejected until a probe finds it again (`probing`).
 Source: docs/design/serving.md#proxy-rules.
@@ -44,27 +45,32 @@ def merged(present: Iterable[RouteLoad], discovery: Discovery) -> list[RouteLoad
 
 
 def eligible(routes: Sequence[RouteLoad], tried: Collection[RouteLoad]) -> list[RouteLoad]:
-    """The routes a request may use: healthy ones, else stale ones, without ejected and already tried ones; when all are
-    ejected, the proxy may be at fault, and all may be tried.
+    """The routes a request may use: healthy ones, else stale ones, without ejected and already
+    tried ones; when all are ejected, the proxy may be at fault, and all may be tried.
     """
     healthy = [route for route in routes if not route.stale] or list(routes)
     present = [route for route in healthy if not route.ejected] or healthy
     return [route for route in present if route not in tried]
 
 
-def choose(routes: Sequence[RouteLoad], limit: int, randomly: Callable[[int], int], key: str = "") -> RouteLoad | None:
+def choose(
+    routes: Sequence[RouteLoad], limit: int, randomly: Callable[[int], int], key: str = ""
+) -> RouteLoad | None:
     """One of ``routes`` with fewer than ``limit`` outstanding requests; None without one.
 
     Args:
         randomly: returns a number below its argument, to break ties.
-        key: requests with the same key go to the same route, in every proxy, unless it is overloaded.
+        key: requests with the same key go to the same route, in every proxy, unless it is
+            overloaded.
     """
     free = [route for route in routes if route.outstanding < limit]
     if not free:
         return None
     if key:
         most = _OVERLOAD * sum(route.outstanding for route in routes) / len(routes) + 1
-        return max([r for r in free if r.outstanding < most] or free, key=lambda r: _weight(key, r.id))
+        return max(
+            [r for r in free if r.outstanding < most] or free, key=lambda r: _weight(key, r.id)
+        )
     least = min(route.outstanding for route in free)
     idlest = [route for route in free if route.outstanding == least]
     return idlest[randomly(len(idlest))] if len(idlest) > 1 else idlest[0]
@@ -72,4 +78,6 @@ def choose(routes: Sequence[RouteLoad], limit: int, randomly: Callable[[int], in
 
 def _weight(key: str, route: str) -> bytes:
     """Rendezvous hashing: the route with the largest weight has the key."""
-    return hashlib.blake2b(f"{len(key)}:{key}{route}".encode("utf-8", "surrogateescape"), digest_size=8).digest()
+    return hashlib.blake2b(
+        f"{len(key)}:{key}{route}".encode("utf-8", "surrogateescape"), digest_size=8
+    ).digest()

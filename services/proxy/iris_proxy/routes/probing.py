@@ -32,7 +32,9 @@ class EjectedRoutes:
         """Keep requests from a route that took no connection until it takes one."""
         if route in self._tasks or not self._is_current(route):
             return
-        log.warning("the route %s at %s takes no connections and is probed", route.id, route.address)
+        log.warning(
+            "the route %s at %s takes no connections and is probed", route.id, route.address
+        )
         route.ejected = True
         task = self._tasks[route] = asyncio.get_running_loop().create_task(self._probe(route))
         task.add_done_callback(lambda _: self._tasks.pop(route))

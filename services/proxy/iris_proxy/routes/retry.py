@@ -1,7 +1,7 @@
 """Decides whether a failed request is sent again, and where.
 
-A request that a route may have begun is sent to no other route unless its deployment allows it: what ended one server
-may end the next. Source: docs/design/serving.md#proxy-rules.
+A request that a route may have begun is sent to no other route unless its deployment allows it:
+what ended one server may end the next. Source: docs/design/serving.md#proxy-rules.
 """
 
 from __future__ import annotations
@@ -58,7 +58,8 @@ class SentRequest:
     Attributes:
         has_body, body_read: whether it has a body, and whether any of it was read from the client.
         idempotent: whether the deployment lets requests be repeated on other routes.
-        retries: how often it was sent again. begun: whether a route may have begun it before the failed attempt.
+        retries: how often it was sent again. begun: whether a route may have begun it before the
+            failed attempt.
     """
 
     method: str
@@ -79,6 +80,11 @@ def where_to_retry(failure: Failure, sent: SentRequest) -> Retry:
         return Retry.NOWHERE
     if failure is Failure.NOT_CONNECTED and not sent.begun:
         return Retry.NOWHERE if sent.body_read else Retry.OTHER_ROUTE
-    if failure is Failure.REUSED_CLOSED and not sent.begun and sent.method in _SAFE and not sent.has_body:
+    if (
+        failure is Failure.REUSED_CLOSED
+        and not sent.begun
+        and sent.method in _SAFE
+        and not sent.has_body
+    ):
         return Retry.SAME_ROUTE
     return Retry.OTHER_ROUTE if sent.may_be_repeated() else Retry.NOWHERE

@@ -1,7 +1,7 @@
 """Tunnels an accepted websocket: copies bytes unchanged in both directions until either side ends.
 
-Frames are not parsed, so pings, close codes, extensions and fragments stay intact. Backpressure: each side is read
-only as fast as the other accepts. Source: docs/design/serving.md#proxy-rules.
+Frames are not parsed, so pings, close codes, extensions and fragments stay intact. Backpressure:
+each side is read only as fast as the other accepts. Source: docs/design/serving.md#proxy-rules.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ class _Bytes:
 
 
 async def tunnel(request: web.BaseRequest, connection: RouteConnection, idle_s: float) -> None:
-    """Send the head of the answer, then copy until either side ends or both were silent for ``idle_s``."""
+    """Send the head of the answer, then copy until either side ends or both were silent for
+    ``idle_s``.
+    """
     request.writer.send_headers()
     route, client = _Bytes(connection), _Bytes(request.protocol)
     connection.set_parser(route, route.stream)
@@ -53,7 +55,10 @@ async def tunnel(request: web.BaseRequest, connection: RouteConnection, idle_s: 
 
 
 async def _copy(
-    stream: aiohttp.StreamReader, write: Callable[[bytes], Awaitable[Any]], timer: asyncio.Timeout, idle_s: float
+    stream: aiohttp.StreamReader,
+    write: Callable[[bytes], Awaitable[Any]],
+    timer: asyncio.Timeout,
+    idle_s: float,
 ) -> None:
     chunks: AsyncIterator[bytes] = stream.iter_any()
     async for chunk in chunks:

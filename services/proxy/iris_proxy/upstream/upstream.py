@@ -1,9 +1,9 @@
 """Connections to one route, and one request on one of them.
 
-Parsing, framing and flow control are aiohttp's (`ResponseHandler` and `StreamWriter`); its session, which adds cookies,
-redirects, decompression and retries, is not used. The newest idle connection is used first; one on which
-unexpected bytes arrive is closed. Source: docs/design/serving.md#proxy-rules,
-docs/adr/0028-the-proxy-manages-upstream-connections.md.
+Parsing, framing and flow control are aiohttp's (`ResponseHandler` and `StreamWriter`); its session,
+which adds cookies, redirects, decompression and retries, is not used. The newest idle connection is
+used first; one on which unexpected bytes arrive is closed. Source:
+docs/design/serving.md#proxy-rules, docs/adr/0028-the-proxy-manages-upstream-connections.md.
 """
 
 from __future__ import annotations
@@ -47,7 +47,9 @@ class RouteConnection(ResponseHandler):
         heard: whether bytes of the current answer have arrived.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, on_idle_end: Callable[[RouteConnection], None]) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, on_idle_end: Callable[[RouteConnection], None]
+    ) -> None:
         super().__init__(loop)
         self.reused = self.heard = False
         self._on_idle_end = on_idle_end
@@ -167,7 +169,8 @@ class Upstream:
         fresh: bool,
         informational: Informational,
     ) -> RouteAnswer:
-        """Send a request and return the head of its answer; calls ``informational`` with each 1xx before it.
+        """Send a request and return the head of its answer; calls ``informational`` with each 1xx
+        before it.
 
         Args:
             body: its exceptions are raised here. chunked: ``fields`` hold no length.
@@ -231,13 +234,17 @@ class Upstream:
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(within_s):
-                _, made = await loop.create_connection(lambda: RouteConnection(loop, self._forget), *self._origin)
+                _, made = await loop.create_connection(
+                    lambda: RouteConnection(loop, self._forget), *self._origin
+                )
                 return made
         except TimeoutError as error:
             detail = f"the route took no connection within {within_s:g} s"
             raise NoAnswer(Failure.NOT_CONNECTED, 502, detail) from error
         except OSError as error:
-            raise NoAnswer(Failure.NOT_CONNECTED, 502, f"the route refused the connection: {error}") from error
+            raise NoAnswer(
+                Failure.NOT_CONNECTED, 502, f"the route refused the connection: {error}"
+            ) from error
 
     def _forget(self, connection: RouteConnection) -> None:
         if connection in self._idle:
@@ -247,7 +254,9 @@ class Upstream:
 async def _begin(
     connection: RouteConnection, method: str, target: str, fields: Fields, *, chunked: bool
 ) -> StreamWriter:
-    """Prepare for the answer and write the request's head, which is sent with the first part of the body."""
+    """Prepare for the answer and write the request's head, which is sent with the first part of the
+    body.
+    """
     connection.set_response_params(
         skip_payload=method == "HEAD",
         read_until_eof=True,
@@ -266,7 +275,10 @@ async def _begin(
 
 
 async def _send(
-    body: AsyncIterator[bytes], writer: StreamWriter, connection: RouteConnection, policy: ProxyPolicy
+    body: AsyncIterator[bytes],
+    writer: StreamWriter,
+    connection: RouteConnection,
+    policy: ProxyPolicy,
 ) -> None:
     """Send a body; an error is raised to the waiter for the answer."""
     try:
@@ -294,7 +306,9 @@ def _no_answer(error: BaseException, connection: RouteConnection) -> NoAnswer | 
         case TimeoutError():
             return NoAnswer(Failure.BROKEN, 504, "the route did not answer in time")
         case aiohttp.ServerDisconnectedError() | ConnectionError() | OSError():
-            return NoAnswer(_closed(connection), 502, "the route closed the connection without an answer")
+            return NoAnswer(
+                _closed(connection), 502, "the route closed the connection without an answer"
+            )
         case aiohttp.ClientError() | HttpProcessingError() | ValueError():
             return NoAnswer(Failure.BROKEN, 502, f"the route's answer cannot be read: {error}")
     return None

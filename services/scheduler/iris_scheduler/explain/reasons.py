@@ -1,7 +1,8 @@
-"""Finds the reasons why pending work was not placed, from the same masks, capacity and order that placement used.
+"""Finds the reasons why pending work was not placed, from the same masks, capacity and order that
+placement used.
 
-Reasons are tried in the order of `reasons.ReasonCode`. A class has one reason; a job has its own only when it has
-nominations, is delayed, is over quota, or is counted in the queue. Source:
+Reasons are tried in the order of `reasons.ReasonCode`. A class has one reason; a job has its own
+only when it has nominations, is delayed, is over quota, or is counted in the queue. Source:
 docs/design/semantics.md#constraints-and-resources.
 """
 
@@ -35,8 +36,9 @@ class CycleOutcome:
     """The result of one cycle, as input for reasons.
 
     Attributes:
-        skipped: classes that were not examined because earlier cycles found them full. full: these, and those that
-            became full in this cycle. apart: gangs that did not fit although another gang of their class may.
+        skipped: classes that were not examined because earlier cycles found them full. full: these,
+            and those that became full in this cycle. apart: gangs that did not fit although another
+                gang of their class may.
     """
 
     cycle: Cycle
@@ -52,18 +54,28 @@ BEHIND = Reason(ReasonCode.BEHIND, "")
 
 
 def reason_of_class(outcome: CycleOutcome, kind: JobClass) -> Reason:
-    """Why no further task of this class fits; `BEHIND` when one would have fitted before others were placed."""
+    """Why no further task of this class fits; `BEHIND` when one would have fitted before others
+    were placed.
+    """
     if (waits := outcome.preemption.protected.get(kind)) is not None:
         return reasons.protected(waits.jobs, waits.until_ms)
     reason, device = _reason_of_class(outcome, kind), kind.key.resources.device
-    if device is None or not device.has_alternatives or reason == BEHIND or reason.code is ReasonCode.NO_MATCH:
+    if (
+        device is None
+        or not device.has_alternatives
+        or reason == BEHIND
+        or reason.code is ReasonCode.NO_MATCH
+    ):
         return reason
     taking = _taking(outcome, kind)
     free = taking[fitting(outcome.assignments.room.matrix, kind.need, taking)]
     masks = {
-        variant: outcome.cycle.columns.mask(Constraint(DEVICE_VARIANT, value=variant)) for variant in device.variants
+        variant: outcome.cycle.columns.mask(Constraint(DEVICE_VARIANT, value=variant))
+        for variant in device.variants
     }
-    counts = {variant: (int(mask[free].sum()), int(mask[taking].sum())) for variant, mask in masks.items()}
+    counts = {
+        variant: (int(mask[free].sum()), int(mask[taking].sum())) for variant, mask in masks.items()
+    }
     return reasons.by_variant(reason, counts)
 
 
@@ -96,11 +108,22 @@ def reason_of_job(outcome: CycleOutcome, job: int, of_class: Reason) -> Reason:
     """Why the pending tasks of one job were not placed, given the reason of its class."""
     assignments, names = outcome.assignments, outcome.cycle.columns.names
     waiting = assignments.waiting(job)
-    nominated = {n.index: n.worker for made in outcome.preemption.made for n in made.nominations if n.job == job}
+    nominated = {
+        n.index: n.worker
+        for made in outcome.preemption.made
+        for n in made.nominations
+        if n.job == job
+    }
     is_limited = assignments.places(job) <= len(nominated)
-    nominated |= {index: names[slot] for (of, index), slot in assignments.nominations.slots.items() if of == job}
+    nominated |= {
+        index: names[slot]
+        for (of, index), slot in assignments.nominations.slots.items()
+        if of == job
+    }
     if nominated and (is_limited or all(index in nominated for index in waiting)):
-        return reasons.waiting_for_victim([nominated[index] for index in waiting if index in nominated])
+        return reasons.waiting_for_victim(
+            [nominated[index] for index in waiting if index in nominated]
+        )
     noted = assignments.notes.get(job)
     if noted is not None:
         return noted
@@ -129,15 +152,21 @@ def _nobody(cycle: Cycle, kind: JobClass) -> Reason:
     states = [row.state for row in rows]
     degraded = (row for row in rows if row.state is WorkerState.DEGRADED and row.reason)
     by_state = {state.value: states.count(state) for state in WorkerState if state in states}
-    return reasons.no_workers(by_state, next((f"{row.worker} is degraded: {row.reason}" for row in degraded), ""))
+    return reasons.no_workers(
+        by_state, next((f"{row.worker} is degraded: {row.reason}" for row in degraded), "")
+    )
 
 
 def _no_match(cycle: Cycle, kind: JobClass) -> Reason:
     """Each constraint, and how many workers fail it."""
     failing = {describe(c): int((~cycle.columns.mask(c)).sum()) for c in kind.required}
     taints = [taint for taint in cycle.columns.taints if taint not in kind.tolerated]
-    failing |= {f"{taint} not tolerated": int(cycle.columns.tainted(taint).sum()) for taint in taints}
-    return reasons.no_match(len(cycle.columns), {words: count for words, count in failing.items() if count})
+    failing |= {
+        f"{taint} not tolerated": int(cycle.columns.tainted(taint).sum()) for taint in taints
+    }
+    return reasons.no_match(
+        len(cycle.columns), {words: count for words, count in failing.items() if count}
+    )
 
 
 def _kept(outcome: CycleOutcome, kind: JobClass) -> Reason | None:
@@ -147,7 +176,11 @@ def _kept(outcome: CycleOutcome, kind: JobClass) -> Reason | None:
         with assignments.reservations.opened([slot]):
             if mask[slot] and assignments.room.fits(slot, kind.need):
                 roomy.append(gang)
-    return reasons.reserved_for_gang(outcome.cycle.mirror.jobs[roomy[0]].name, len(roomy)) if roomy else None
+    return (
+        reasons.reserved_for_gang(outcome.cycle.mirror.jobs[roomy[0]].name, len(roomy))
+        if roomy
+        else None
+    )
 
 
 def _short(outcome: CycleOutcome, kind: JobClass, slots: Slots) -> Reason:
@@ -163,7 +196,10 @@ def _short(outcome: CycleOutcome, kind: JobClass, slots: Slots) -> Reason:
 def _scarcest(outcome: CycleOutcome, kind: JobClass, slots: Slots) -> Reason:
     """The resource that fewest workers have enough of."""
     now, resources = outcome.assignments.room.matrix, kind.need.held
-    short = {dimension: int((now[dimension].take(slots) < amount).sum()) for dimension, amount in resources}
+    short = {
+        dimension: int((now[dimension].take(slots) < amount).sum())
+        for dimension, amount in resources
+    }
     dimension, amount = max(resources, key=lambda pair: (short[pair[0]], -pair[0]))
     largest = max(row_of(row.total, 0)[dimension] for row in _rows(outcome.cycle, slots))
     best = int(now[dimension].take(slots).max())
@@ -180,7 +216,9 @@ def _scarcest(outcome: CycleOutcome, kind: JobClass, slots: Slots) -> Reason:
 
 
 def _stuck(cycle: Cycle, mask: Mask) -> list[str]:
-    """Workers the class may use where an attempt was ordered to stop and has not stopped in time."""
+    """Workers the class may use where an attempt was ordered to stop and has not stopped in
+    time.
+    """
     slot = cycle.columns.slot
     return [name for name in sorted(cycle.stuck) if name in slot and mask[slot[name]]]
 
@@ -189,7 +227,10 @@ def _no_group(outcome: CycleOutcome, kind: JobClass, slots: Slots) -> Reason:
     groups = outcome.cycle.columns.groups(kind)
     grouped = slots[groups.codes.take(slots) >= 0]
     before = grouped[fitting(outcome.assignments.before, kind.need, grouped)]
-    had_room = np.bincount(groups.codes.take(before), minlength=len(groups.names)) >= kind.size // kind.slices
+    had_room = (
+        np.bincount(groups.codes.take(before), minlength=len(groups.names))
+        >= kind.size // kind.slices
+    )
     if (groups.in_domains(had_room) >= kind.slices).any():
         return BEHIND
     return _crowded(outcome, kind, slots)
@@ -222,15 +263,21 @@ def _crowded(outcome: CycleOutcome, kind: JobClass, slots: Slots) -> Reason:
 
 
 def _outside(outcome: CycleOutcome, kind: JobClass, slots: Slots) -> list[tuple[str, str, int]]:
-    """Of each level outside of the innermost required one: its key, the value with most free hosts, their number."""
+    """Of each level outside of the innermost required one: its key, the value with most free hosts,
+    their number.
+    """
     levels, columns = kind.key.levels, outcome.cycle.columns
     first = next((at for at, level in enumerate(levels) if level.mode == "required"), len(levels))
     free = slots[fitting(outcome.assignments.room.matrix, kind.need, slots)]
     return [(level.key, *columns.roomiest(level.key, free)) for level in levels[first + 1 :]]
 
 
-def _too_few_slices(outcome: CycleOutcome, kind: JobClass, free: Codes, has: Codes, now: set[int]) -> Reason:
-    """How many slices are free in the domain with the most, and what holds those that are nearest to being free."""
+def _too_few_slices(
+    outcome: CycleOutcome, kind: JobClass, free: Codes, has: Codes, now: set[int]
+) -> Reason:
+    """How many slices are free in the domain with the most, and what holds those that are nearest
+    to being free.
+    """
     groups, each = outcome.cycle.columns.groups(kind), kind.size // kind.slices
     whole, large = groups.in_domains(free >= each), groups.in_domains(has >= each)
     domain = int(np.lexsort((-large, -whole))[0])
@@ -264,5 +311,7 @@ def _held(cycle: Cycle, kind: JobClass, groups: list[int], free: set[int]) -> di
         if host.row is not None and host.row.state is not WorkerState.HEALTHY:
             held.setdefault(f"{host.row.state.value}", []).append(name)
         elif jobs:
-            held.setdefault(f"held by {', '.join(jobs[:2])}{' and others' if len(jobs) > 2 else ''}", []).append(name)
+            held.setdefault(
+                f"held by {', '.join(jobs[:2])}{' and others' if len(jobs) > 2 else ''}", []
+            ).append(name)
     return held

@@ -1,7 +1,8 @@
-"""Chooses the pending jobs whose reason is sent in this cycle: those without one, and those whose reason has changed.
+"""Chooses the pending jobs whose reason is sent in this cycle: those without one, and those whose
+reason has changed.
 
-A reason is sent at once for a newly pending job and for small classes; for large classes at most every
-``reason_interval_ms``. `explain` finds the reasons.
+A reason is sent at once for a newly pending job and for small classes; for large classes at most
+every ``reason_interval_ms``. `explain` finds the reasons.
 """
 
 from __future__ import annotations
@@ -15,20 +16,28 @@ from iris_core.placement import reasons
 from iris_core.placement.reasons import Reason
 from iris_scheduler.cache import PublishedReason
 from iris_scheduler.cycle import Cycle
-from iris_scheduler.explain.reasons import BEHIND, CycleOutcome, reason_of_class, reason_of_first, reason_of_job
+from iris_scheduler.explain.reasons import (
+    BEHIND,
+    CycleOutcome,
+    reason_of_class,
+    reason_of_first,
+    reason_of_job,
+)
 from iris_scheduler.mirror.classes import JobClass, job_at
 
 _SMALL = 64
 """In classes of at most so many jobs every change is published."""
 
 _REFRESHED = 16
-"""Classes per cycle that are examined again only because others were placed before them last time."""
+"""Classes per cycle that are examined again only because others were placed before them last
+time.
+"""
 
 
 @dataclass(slots=True)
 class ReasonUpdate:
-    """The reasons to publish: to the state service, for whole classes, and for single jobs. ``left``: for the next
-    plan.
+    """The reasons to publish: to the state service, for whole classes, and for single jobs.
+    ``left``: for the next plan.
     """
 
     reasons: tuple[JobReason, ...] = ()
@@ -42,13 +51,21 @@ def changed_reasons(outcome: CycleOutcome) -> ReasonUpdate:
     cycle, update = outcome.cycle, ReasonUpdate()
     fresh = cycle.mirror.changes.fresh
     jobs = fresh | cycle.special | outcome.apart | cycle.mirror.changes.counted
-    jobs.update(nomination.job for eviction in outcome.preemption.made for nomination in eviction.nominations)
+    jobs.update(
+        nomination.job
+        for eviction in outcome.preemption.made
+        for nomination in eviction.nominations
+    )
     for kind in _changed_classes(outcome, update):
         jobs.update(job_at(place) for place in kind.waiting)
-    found: dict[JobClass, Reason] = {kind: published.reason for kind, published in update.classes.items()}
+    found: dict[JobClass, Reason] = {
+        kind: published.reason for kind, published in update.classes.items()
+    }
     behind = []
     for job in [job for job in sorted(jobs) if len(outcome.assignments.waiting(job))]:
-        reason = reason_of_job(outcome, job, _of_class(outcome, cycle.mirror.kinds[job], found, update))
+        reason = reason_of_job(
+            outcome, job, _of_class(outcome, cycle.mirror.kinds[job], found, update)
+        )
         if reason is BEHIND:
             behind.append(job)
         elif job in fresh or reason != cycle.cache.jobs.get(job):
@@ -72,7 +89,9 @@ def _fit(cycle: Cycle, update: ReasonUpdate) -> None:
         cycle.wake_at(cycle.now_ms)
 
 
-def _of_class(outcome: CycleOutcome, kind: JobClass, found: dict[JobClass, Reason], update: ReasonUpdate) -> Reason:
+def _of_class(
+    outcome: CycleOutcome, kind: JobClass, found: dict[JobClass, Reason], update: ReasonUpdate
+) -> Reason:
     reason = found.get(kind)
     if reason is None:
         published = outcome.cycle.cache.classes.get(kind)
@@ -90,7 +109,9 @@ def _changed_classes(outcome: CycleOutcome, update: ReasonUpdate) -> Iterable[Jo
     cycle, skipped = outcome.cycle, outcome.skipped
     known = cycle.cache.classes
     newly_full = [kind for kind in cycle.classes if kind in outcome.full and kind not in skipped]
-    stale = [kind for kind, published in known.items() if published.reason is BEHIND and kind in skipped]
+    stale = [
+        kind for kind, published in known.items() if published.reason is BEHIND and kind in skipped
+    ]
     if len(stale) > _REFRESHED:
         cycle.wake_at(cycle.now_ms)
     changed = []
@@ -118,5 +139,7 @@ def _update_positions(outcome: CycleOutcome, jobs: list[int], update: ReasonUpda
             before[job] = count
             count += len(queue.pending(job))
     for job in jobs:
-        first = reason_of_first(outcome, outcome.cycle.mirror.kinds[job]) if not before[job] else None
+        first = (
+            reason_of_first(outcome, outcome.cycle.mirror.kinds[job]) if not before[job] else None
+        )
         update.jobs[job] = first or reasons.behind(before[job])

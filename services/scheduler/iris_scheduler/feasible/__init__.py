@@ -1,1 +1,3 @@
-"""Which workers and groups have room, given quotas, reservations and nominated places. It assigns nothing."""
+"""Which workers and groups have room, given quotas, reservations and nominated places. It assigns
+nothing.
+"""

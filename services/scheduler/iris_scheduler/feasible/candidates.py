@@ -1,7 +1,8 @@
-"""First fit for one class: iterates over the workers it may use, never back, because free capacity only shrinks
-meanwhile.
+"""First fit for one class: iterates over the workers it may use, never back, because free capacity
+only shrinks meanwhile.
 
-Order and its reasons are in `placement.columns`. O(workers) per class and cycle, however many tasks the class has.
+Order and its reasons are in `placement.columns`. O(workers) per class and cycle, however many tasks
+the class has.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ _FEW = 16
 
 
 _SMALL = 256
-"""Up to so many workers, the tasks of one job are spread over as many as are taken up at a time, else over a quarter:
-each more costs a microsecond a job.
+"""Up to so many workers, the tasks of one job are spread over as many as are taken up at a time,
+else over a quarter: each more costs a microsecond a job.
 """
 
 
@@ -36,17 +37,20 @@ class Candidates:
         self._need = need
         self._workers = usable.slots
         self._boundary = boundary
-        self._over = 0 if usable.rank is not None else _FEW if len(usable.slots) <= _SMALL else _FEW // 4
+        self._over = (
+            0 if usable.rank is not None else _FEW if len(usable.slots) <= _SMALL else _FEW // 4
+        )
         self._seen = 0
         self._stretch = _FIRST_STRETCH
         self._ahead = usable.slots[:0]
         self._next: deque[int] = deque()
 
     def seat(self, count: int, *, spread: bool = False) -> list[int]:
-        """Place up to ``count`` tasks and return their workers; fewer when no worker has enough free for one more.
+        """Place up to ``count`` tasks and return their workers; fewer when no worker has enough
+        free for one more.
 
-        ``spread``: evenly over the next few workers, in turn, instead of one after the other, unless the class prefers
-        some.
+        ``spread``: evenly over the next few workers, in turn, instead of one after the other,
+        unless the class prefers some.
         """
         fill, need, following = self._room.fill, self._need, self._next
         seats: list[int] = []
@@ -71,7 +75,9 @@ class Candidates:
         return seats
 
     def seat_beside(self, shunned: Collection[int], last: Iterable[int]) -> int | None:
-        """Place one task on a worker outside ``shunned``, which includes ``last``; if none fits, on one of ``last``."""
+        """Place one task on a worker outside ``shunned``, which includes ``last``; if none fits, on
+        one of ``last``.
+        """
         ahead = with_room(self._room.matrix, self._need, self._workers[self._seen :])
         for slots in (self._ahead.tolist(), ahead.tolist(), last):
             for slot in slots:
@@ -86,7 +92,9 @@ class Candidates:
         if self._ahead.size:
             self._ahead = with_room(matrix, self._need, self._ahead)
         while not self._ahead.size and self._seen < self._workers.size:
-            self._ahead = with_room(matrix, self._need, self._workers[self._seen : self._seen + self._stretch])
+            self._ahead = with_room(
+                matrix, self._need, self._workers[self._seen : self._seen + self._stretch]
+            )
             self._seen += self._stretch
             self._stretch = min(self._stretch * 2, _LAST_STRETCH)
         few = self._ahead[:_FEW].tolist()

@@ -1,12 +1,15 @@
-"""Finds whole groups of workers for one class of gangs, and assigns tasks to workers within a group.
+"""Finds whole groups of workers for one class of gangs, and assigns tasks to workers within a
+group.
 
-Groups are ordered by: no worker to be avoided, most preferred, no accelerators that the gang does not ask for, fewest
-spare hosts, name. Within a group tasks in order of index get workers in order of ``tpu-worker-id``, one each, those
-with such accelerators last. A gang of several slices takes the best groups of one domain, its first slice the first of
-them by name; of domains, the one with the fewest spare groups.
+Groups are ordered by: no worker to be avoided, most preferred, no accelerators that the gang does
+not ask for, fewest spare hosts, name. Within a group tasks in order of index get workers in order
+of ``tpu-worker-id``, one each, those with such accelerators last. A gang of several slices takes
+the best groups of one domain, its first slice the first of them by name; of domains, the one with
+the fewest spare groups.
 
-Preferred levels of the topology come before all that: a gang is tried with all of them, as if they were required, then
-without the innermost, and so on; what is left out then decides first, by the fewest domains.
+Preferred levels of the topology come before all that: a gang is tried with all of them, as if they
+were required, then without the innermost, and so on; what is left out then decides first, by the
+fewest domains.
 Source: docs/design/semantics.md#coscheduling.
 """
 
@@ -23,8 +26,8 @@ from iris_scheduler.mirror.classes import JobClass
 from iris_scheduler.mirror.columns import Columns, Groups
 
 GroupRank = tuple[bool, int, bool, int, int]
-"""Whether the group holds a worker to avoid, its negated preference, whether it has accelerators that the gang does not
-ask for, its spare hosts, its number.
+"""Whether the group holds a worker to avoid, its negated preference, whether it has accelerators
+that the gang does not ask for, its spare hosts, its number.
 """
 
 _FINE = 1024
@@ -47,7 +50,8 @@ class GroupCandidates:
         """Rank the groups.
 
         Args:
-            groups: of `Columns.groupings`. size: how many workers a gang takes, over all its slices.
+            groups: of `Columns.groupings`. size: how many workers a gang takes, over all its
+                slices.
             shunned: workers that must not be used. last: workers to avoid: their groups come last.
         """
         self._room = room
@@ -67,7 +71,9 @@ class GroupCandidates:
         self._spacious = any(entry[3] > 0 for entry in self._heap)
 
     def seat(self) -> list[int] | None:
-        """Place one gang and return its workers, the first task's first. None when no group has enough free workers."""
+        """Place one gang and return its workers, the first task's first. None when no group has
+        enough free workers.
+        """
         if self._slices > 1:
             return self._seat_slices()
         if self._groups.near:
@@ -88,7 +94,9 @@ class GroupCandidates:
         if not entries:
             return None
         groups = self._groups
-        needed = domains_needed(groups.codes.take(free), groups.near[0].take(free), self._size, len(groups.names))
+        needed = domains_needed(
+            groups.codes.take(free), groups.near[0].take(free), self._size, len(groups.names)
+        )
         entry = min(entries, key=lambda entry: (needed[entry[4]], entry))
         inside = set(free[groups.codes.take(free) == entry[4]].tolist())
         return self._take(entry, [slot for slot in groups.members[entry[4]] if slot in inside])
@@ -104,14 +112,21 @@ class GroupCandidates:
         by_name = sorted(chosen, key=lambda entry: entry[4])
         return [slot for entry in by_name for slot in self._take(entry, self._free(entry[4]))]
 
-    def _domain_rank(self, entries: list[GroupRank]) -> tuple[int, bool, int, bool, int, list[GroupRank]]:
-        """The rank of a domain with these groups, which ends with those to take: as of these, with its spare groups for
-        spare hosts.
+    def _domain_rank(
+        self, entries: list[GroupRank]
+    ) -> tuple[int, bool, int, bool, int, list[GroupRank]]:
+        """The rank of a domain with these groups, which ends with those to take: as of these, with
+        its spare groups for spare hosts.
         """
-        near, firsts = self._groups.near, {self._groups.members[entry[4]][0]: entry for entry in entries}
+        near, firsts = (
+            self._groups.near,
+            {self._groups.members[entry[4]][0]: entry for entry in entries},
+        )
         best = [firsts[slot] for slot in nearest(list(firsts), self._slices, near)]
         late, preference, wasteful, *_, taken = zip(*best, strict=True)
-        domains = len({int(near[0][self._groups.members[group][0]]) for group in taken}) if near else 1
+        domains = (
+            len({int(near[0][self._groups.members[group][0]]) for group in taken}) if near else 1
+        )
         return domains, any(late), sum(preference), any(wasteful), len(entries) - self._slices, best
 
     def _take(self, entry: GroupRank, free: list[int]) -> list[int]:
@@ -133,7 +148,10 @@ class GroupCandidates:
         large = np.flatnonzero(counts >= self._size)
         pairs = zip(large.tolist(), counts[large].tolist(), strict=True)
         if self._usable.rank is None and not self._late:
-            entries = [(False, 0, group in self._wasteful, count - self._size, group) for group, count in pairs]
+            entries = [
+                (False, 0, group in self._wasteful, count - self._size, group)
+                for group, count in pairs
+            ]
         else:
             entries = [self._entry(group, count) for group, count in pairs]
         heapify(entries)
@@ -150,9 +168,13 @@ class GroupCandidates:
         return [slot for slot in self._groups.members[group] if may[slot] and room.fits(slot, need)]
 
     def _chosen(self, free: list[int]) -> list[int]:
-        """Those in the fewest domains of preferred levels; without accelerators, and then others."""
+        """Those in the fewest domains of preferred levels; without accelerators, and then
+        others.
+        """
         near = self._groups.near if self._slices == 1 else ()
-        chosen = set(nearest(sorted(free, key=lambda slot: slot >= self._accelerated), self._size, near))
+        chosen = set(
+            nearest(sorted(free, key=lambda slot: slot >= self._accelerated), self._size, near)
+        )
         return in_domains([slot for slot in free if slot in chosen], near)
 
     def _correct(self, entry: GroupRank, free: int) -> None:
@@ -163,12 +185,16 @@ class GroupCandidates:
             heappop(self._heap)
 
     def _catch_up(self) -> None:
-        """Update the ranks of groups whose free capacity has shrunk: with fewer spare hosts a group may rank higher."""
+        """Update the ranks of groups whose free capacity has shrunk: with fewer spare hosts a group
+        may rank higher.
+        """
         if self._caught_up == len(self._room.taken):
             return
         if self._spacious:
             spacious = {entry[4] for entry in self._heap if entry[3] > 0}
-            touched = {int(self._groups.codes[slot]) for slot in self._room.taken[self._caught_up :]}
+            touched = {
+                int(self._groups.codes[slot]) for slot in self._room.taken[self._caught_up :]
+            }
             for group in sorted(touched & spacious):
                 free = len(self._free(group))
                 if free >= self._size:
@@ -190,8 +216,12 @@ class GangCandidates:
     ) -> None:
         """As of `GroupCandidates`."""
         ways = columns.groupings(kind)
-        self._ways = [GroupCandidates(room, columns, kind, groups, size, shunned, last) for groups in ways]
+        self._ways = [
+            GroupCandidates(room, columns, kind, groups, size, shunned, last) for groups in ways
+        ]
 
     def seat(self) -> list[int] | None:
-        """Place one gang, in as few domains of preferred levels as there is room for; as of `GroupCandidates`."""
+        """Place one gang, in as few domains of preferred levels as there is room for; as of
+        `GroupCandidates`.
+        """
         return next((seats for way in self._ways if (seats := way.seat()) is not None), None)

@@ -1,7 +1,9 @@
-"""Chooses workers in as few domains as possible of levels of the topology that a gang prefers. Pure.
+"""Chooses workers in as few domains as possible of levels of the topology that a gang prefers.
+Pure.
 
-Of the outermost level the number of domains is the least there can be: those with the most workers are taken first, and
-the last one is the smallest that is enough. Within each the same holds for the next level.
+Of the outermost level the number of domains is the least there can be: those with the most workers
+are taken first, and the last one is the smallest that is enough. Within each the same holds for the
+next level.
 Source: docs/design/semantics.md#coscheduling.
 """
 
@@ -15,7 +17,8 @@ from iris_scheduler.mirror.columns import Codes
 
 
 def nearest(slots: Sequence[int], wanted: int, near: Sequence[Codes]) -> list[int]:
-    """So many of the workers, by domain, and within one in the order given; all when there are no more.
+    """So many of the workers, by domain, and within one in the order given; all when there are no
+    more.
 
     ``near``: the domain of each worker on each level, outermost level first.
     """
@@ -31,7 +34,9 @@ def nearest(slots: Sequence[int], wanted: int, near: Sequence[Codes]) -> list[in
             break
         taken[code] = len(domains[code])
         left -= len(domains[code])
-    return [slot for code in sorted(taken) for slot in nearest(domains[code], taken[code], near[1:])]
+    return [
+        slot for code in sorted(taken) for slot in nearest(domains[code], taken[code], near[1:])
+    ]
 
 
 def in_domains(slots: Sequence[int], near: Sequence[Codes]) -> list[int]:

@@ -1,10 +1,12 @@
 """Nominations: places reserved for tasks that wait for preempted work to stop.
 
-On a worker with nominations, other tasks may not use what the nominated tasks will still lack once everything that is
-stopping there has stopped. A nomination is invalid when its worker cannot take the task, or when what is free and what
-is being freed there in time is not enough: then the task waits like any other. A gang's nominations are valid together
-or not at all, and only while the workers of each slice are in one group: a worker may come back with other attributes.
-A nominated task goes wherever it fits first; a place it does not use is free for others from the next cycle on.
+On a worker with nominations, other tasks may not use what the nominated tasks will still lack once
+everything that is stopping there has stopped. A nomination is invalid when its worker cannot take
+the task, or when what is free and what is being freed there in time is not enough: then the task
+waits like any other. A gang's nominations are valid together or not at all, and only while the
+workers of each slice are in one group: a worker may come back with other attributes. A nominated
+    task goes wherever it fits first; a place it does not use is free for others from the next cycle
+    on.
 Source: docs/design/semantics.md#order.
 """
 
@@ -33,7 +35,9 @@ class Nominations:
         self._stopping: dict[int, list[int]] = {}
         self.slots = self._good(free) if cycle.mirror.nominations else {}
         for (job, _), slot in self.slots.items():
-            self._nominated[slot] = plus(self._nominated.get(slot, NOTHING), cycle.mirror.kinds[job].need.amounts)
+            self._nominated[slot] = plus(
+                self._nominated.get(slot, NOTHING), cycle.mirror.kinds[job].need.amounts
+            )
         for slot in self._nominated:
             self._stopping[slot] = self._cycle.coming(self._cycle.columns.names[slot])
             free[:, slot] -= self._lack(slot)
@@ -59,7 +63,9 @@ class Nominations:
     def give_back(self, room: Room) -> None:
         """Return the capacity of dropped nominations; nothing further is placed in this cycle."""
         for slot, job in self._left:
-            self._release(room, slot, self._cycle.mirror.kinds[job].need, self._unreserved(room, slot))
+            self._release(
+                room, slot, self._cycle.mirror.kinds[job].need, self._unreserved(room, slot)
+            )
         self._left.clear()
 
     def is_free(self, room: Room, task: TaskKey, need: Need) -> bool:
@@ -71,7 +77,9 @@ class Nominations:
         return self._nominated.get(slot, NOTHING)
 
     def coming(self, slot: int, stopping: Sequence[int]) -> list[int]:
-        """What will be free on a worker, besides its nominations, once all stopping attempts have ended."""
+        """What will be free on a worker, besides its nominations, once all stopping attempts have
+        ended.
+        """
         return [max(0, amount) for amount in minus(stopping, self.at(slot))]
 
     def _release(self, room: Room, slot: int, need: Need, left: Sequence[int]) -> None:
@@ -87,13 +95,21 @@ class Nominations:
         return [max(0, amount) for amount in minus(self._nominated[slot], self._stopping[slot])]
 
     def _good(self, free: Matrix) -> dict[TaskKey, int]:
-        slots = {task: slot for task in self._cycle.mirror.nominations if (slot := self._slot_of(task)) is not None}
+        slots = {
+            task: slot
+            for task in self._cycle.mirror.nominations
+            if (slot := self._slot_of(task)) is not None
+        }
         wanted: dict[int, list[int]] = {}
         for (job, _), slot in slots.items():
-            wanted[slot] = plus(wanted.get(slot, NOTHING), self._cycle.mirror.kinds[job].need.amounts)
+            wanted[slot] = plus(
+                wanted.get(slot, NOTHING), self._cycle.mirror.kinds[job].need.amounts
+            )
         bad = {slot for slot, amounts in wanted.items() if self._never_free(slot, amounts, free)}
         slots = {task: slot for task, slot in slots.items() if slot not in bad}
-        broken = {job for job, index in self._cycle.mirror.nominations if self._is_broken_gang(job, slots)}
+        broken = {
+            job for job, index in self._cycle.mirror.nominations if self._is_broken_gang(job, slots)
+        }
         return {task: slots[task] for task in sorted(slots) if task[0] not in broken}
 
     def _slot_of(self, task: TaskKey) -> int | None:
@@ -104,7 +120,11 @@ class Nominations:
             return None
         if not self._cycle.mirror.hosts.host(worker).takes_work:
             return None
-        return slot if self._cycle.columns.usable(self._cycle.mirror.kinds[task[0]]).mask[slot] else None
+        return (
+            slot
+            if self._cycle.columns.usable(self._cycle.mirror.kinds[task[0]]).mask[slot]
+            else None
+        )
 
     def _never_free(self, slot: int, wanted: Sequence[int], free: Matrix) -> bool:
         there = plus(free[:, slot].tolist(), self._cycle.coming(self._cycle.columns.names[slot]))

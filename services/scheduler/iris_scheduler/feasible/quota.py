@@ -1,4 +1,5 @@
-"""Running quotas: within a band, tasks that would take their user over a quota are placed after all others.
+"""Running quotas: within a band, tasks that would take their user over a quota are placed after all
+others.
 
 A quota never blocks a task; it only lowers its order. Source: docs/design/semantics.md#order.
 """
@@ -13,11 +14,14 @@ from iris_scheduler.mirror.usage import NOTHING, Held, Usage, share_of, with_tas
 
 
 class Allowances:
-    """What each user may still hold in one cycle before other users go first; placements count at once."""
+    """What each user may still hold in one cycle before other users go first; placements count at
+    once.
+    """
 
     def __init__(self, quotas: Mapping[str, Quota], usage: Usage) -> None:
         self._limits = {
-            user: tuple([getattr(quota, limit.name) for limit, _ in RUNNING_LIMITS]) for user, quota in quotas.items()
+            user: tuple([getattr(quota, limit.name) for limit, _ in RUNNING_LIMITS])
+            for user, quota in quotas.items()
         }
         self._limits = {user: limits for user, limits in self._limits.items() if any(limits)}
         self._usage = usage
@@ -43,8 +47,8 @@ class Allowances:
         return self._spent.get(user) or self._usage.of(user)
 
     def limit_reached(self, user: str, need: Need) -> tuple[UserLimit, int, int] | None:
-        """The first limit that one more such task would exceed, the amount in use, and the limit. None when it would
-        not.
+        """The first limit that one more such task would exceed, the amount in use, and the limit.
+        None when it would not.
         """
         mosts = self._limits.get(user, NOTHING)
         for (limit, _), most, running, share in zip(

@@ -1,4 +1,5 @@
-"""Reserves groups for gangs that have waited too long: nothing is placed there that would make them wait longer.
+"""Reserves groups for gangs that have waited too long: nothing is placed there that would make them
+wait longer.
 
 Source: docs/design/semantics.md#order.
 """
@@ -15,30 +16,51 @@ from iris_core.messages.scheduler_state import Hold
 from iris_scheduler.cycle import Cycle
 from iris_scheduler.feasible.levels import in_domains
 from iris_scheduler.feasible.nominations import Nominations
-from iris_scheduler.mirror.capacity import SHUT, WINDOW, Need, Room, Slots, covers, fitting, minus, row_of
+from iris_scheduler.mirror.capacity import (
+    SHUT,
+    WINDOW,
+    Need,
+    Room,
+    Slots,
+    covers,
+    fitting,
+    minus,
+    row_of,
+)
 from iris_scheduler.mirror.classes import JobClass
 from iris_scheduler.mirror.columns import Groups
 from iris_scheduler.mirror.hosts import NEVER_MS, HostRow
 
 _CANDIDATES = 64
-"""At most so many groups for each slice are compared for a reservation: most free workers first, then by name."""
+"""At most so many groups for each slice are compared for a reservation: most free workers first,
+then by name.
+"""
 _WAITED_FOR = 256
-"""At most so many workers that are not free are compared beyond a gang's size, in a group of several domains."""
+"""At most so many workers that are not free are compared beyond a gang's size, in a group of
+several domains.
+"""
 
 Freed = tuple[int, int, int, tuple[int, ...]]
-"""When a group will be free, how many of its workers are not free yet, the group, and the workers to reserve."""
+"""When a group will be free, how many of its workers are not free yet, the group, and the workers
+to reserve.
+"""
 AllFreed = tuple[int, int, tuple[int, ...], tuple[int, ...]]
 """The same for all groups of a gang together."""
 
 
 class Reservations:
-    """Which workers are kept for which gang in one cycle, and until when; nothing else is placed there.
+    """Which workers are kept for which gang in one cycle, and until when; nothing else is placed
+    there.
 
     ``placed_on``: by slot, the job of each task that has got its place there in this cycle.
     """
 
     def __init__(
-        self, cycle: Cycle, room: Room, nominations: Nominations, placed_on: Callable[[int], Sequence[int]]
+        self,
+        cycle: Cycle,
+        room: Room,
+        nominations: Nominations,
+        placed_on: Callable[[int], Sequence[int]],
     ) -> None:
         self._cycle = cycle
         self._room = room
@@ -51,11 +73,20 @@ class Reservations:
         return [(slot, gang) for slot, (gang, _) in sorted(self._kept.items())]
 
     def open_for(self, kind: JobClass) -> list[int]:
-        """Reserved workers on which a task of a class is certain to end before the gang could start."""
+        """Reserved workers on which a task of a class is certain to end before the gang could
+        start.
+        """
         if not self._kept or kind.key.timeout_ms is None:
             return []
-        mask, end_ms = self._cycle.columns.usable(kind).mask, self._cycle.now_ms + kind.key.timeout_ms
-        return [slot for slot, (_, at_ms) in sorted(self._kept.items()) if end_ms <= at_ms < NEVER_MS and mask[slot]]
+        mask, end_ms = (
+            self._cycle.columns.usable(kind).mask,
+            self._cycle.now_ms + kind.key.timeout_ms,
+        )
+        return [
+            slot
+            for slot, (_, at_ms) in sorted(self._kept.items())
+            if end_ms <= at_ms < NEVER_MS and mask[slot]
+        ]
 
     @contextmanager
     def opened(self, slots: Iterable[int | None]) -> Iterator[None]:
@@ -68,14 +99,22 @@ class Reservations:
             self._room.shut(slot)
 
     def reserve(self, gang: int, size: int) -> None:
-        """Reserve the groups that will be free first for a gang of that size, if there are any; of those that are free
-        at the same time, with as many preferred levels as possible.
+        """Reserve the groups that will be free first for a gang of that size, if there are any; of
+        those that are free at the same time, with as many preferred levels as possible.
         """
         columns, kind = self._cycle.columns, self._cycle.mirror.kinds[gang]
         matrix, slots = self._room.matrix, columns.usable(kind).slots
-        slots = slots[(columns.groups(kind).codes.take(slots) >= 0) & (matrix[WINDOW].take(slots) > -SHUT // 2)]
-        large = np.array([slot for slot in slots.tolist() if self._is_large(slot, kind.need)], np.int64)
-        ways = (self._first_free(kind, groups, large, size // kind.slices) for groups in columns.groupings(kind))
+        slots = slots[
+            (columns.groups(kind).codes.take(slots) >= 0)
+            & (matrix[WINDOW].take(slots) > -SHUT // 2)
+        ]
+        large = np.array(
+            [slot for slot in slots.tolist() if self._is_large(slot, kind.need)], np.int64
+        )
+        ways = (
+            self._first_free(kind, groups, large, size // kind.slices)
+            for groups in columns.groupings(kind)
+        )
         best = min((way for way in ways if way is not None), key=itemgetter(0, 1), default=None)
         if best is None:
             return
@@ -84,18 +123,28 @@ class Reservations:
             self._room.shut(slot)
             self._kept[slot] = (gang, at_ms)
 
-    def _first_free(self, kind: JobClass, groups: Groups, large: Slots, each: int) -> AllFreed | None:
-        """The groups that will be free first, of one way to group the workers that are large enough."""
+    def _first_free(
+        self, kind: JobClass, groups: Groups, large: Slots, each: int
+    ) -> AllFreed | None:
+        """The groups that will be free first, of one way to group the workers that are large
+        enough.
+        """
         by_domain: dict[int, list[Freed]] = {}
         for group in self._possible(kind, groups, large, each):
-            by_domain.setdefault(int(groups.domains[group]), []).append(self._freed(kind, groups, group, large, each))
+            by_domain.setdefault(int(groups.domains[group]), []).append(
+                self._freed(kind, groups, group, large, each)
+            )
         together = (
-            _together(sorted(freed)[: kind.slices]) for freed in by_domain.values() if len(freed) >= kind.slices
+            _together(sorted(freed)[: kind.slices])
+            for freed in by_domain.values()
+            if len(freed) >= kind.slices
         )
         return min(together, default=None)
 
     def _possible(self, kind: JobClass, groups: Groups, large: Slots, size: int) -> list[int]:
-        """Groups that could hold the gang if they were empty, those with the most free workers first."""
+        """Groups that could hold the gang if they were empty, those with the most free workers
+        first.
+        """
         grouped = large[groups.codes.take(large) >= 0]
         counts = np.bincount(groups.codes.take(grouped), minlength=len(groups.names))
         free = grouped[fitting(self._room.matrix, kind.need, grouped)]
@@ -109,12 +158,15 @@ class Reservations:
         if groups.near:
             free = fitting(self._room.matrix, kind.need, inside)
             members = in_domains(
-                [*inside[free][:size].tolist(), *inside[~free][: size + _WAITED_FOR].tolist()], groups.near
+                [*inside[free][:size].tolist(), *inside[~free][: size + _WAITED_FOR].tolist()],
+                groups.near,
             )
         else:
             there = set(inside.tolist())
             members = [slot for slot in groups.members[group] if slot in there]
-        times = sorted((self._free_at(slot, kind.need), order, slot) for order, slot in enumerate(members))[:size]
+        times = sorted(
+            (self._free_at(slot, kind.need), order, slot) for order, slot in enumerate(members)
+        )[:size]
         busy = sum(at_ms > self._cycle.now_ms for at_ms, _, _ in times)
         return times[-1][0], busy, group, tuple(slot for _, _, slot in times)
 
@@ -129,10 +181,15 @@ class Reservations:
         return self._cycle.mirror.hosts.host(self._cycle.columns.names[slot])
 
     def _free_at(self, slot: int, need: Need) -> int:
-        """When one task fits on a worker beside those nominated to it, by the time limits there; else NEVER_MS."""
+        """When one task fits on a worker beside those nominated to it, by the time limits there;
+        else NEVER_MS.
+        """
         cycle, host = self._cycle, self._host(slot)
         room = minus(host.room(), self._nominations.at(slot))
-        ends = [(self._end_of(hold), (*held.held, (WINDOW, hold.building))) for hold, held in host.counted()]
+        ends = [
+            (self._end_of(hold), (*held.held, (WINDOW, hold.building)))
+            for hold, held in host.counted()
+        ]
         for job in self._placed_on(slot):
             placed = cycle.mirror.kinds[job].need
             room = minus(room, placed.amounts)
@@ -149,7 +206,11 @@ class Reservations:
     def _end_of(self, hold: Hold) -> int:
         cycle = self._cycle
         if hold.stopping:
-            return cycle.now_ms if hold.stopping_ms + cycle.settings.stop_timeout_ms >= cycle.now_ms else NEVER_MS
+            return (
+                cycle.now_ms
+                if hold.stopping_ms + cycle.settings.stop_timeout_ms >= cycle.now_ms
+                else NEVER_MS
+            )
         return self._timeout_at(hold.ref.job, hold.since_ms)
 
     def _timeout_at(self, job: int, since_ms: int) -> int:
@@ -160,4 +221,9 @@ class Reservations:
 def _together(freed: Sequence[Freed]) -> AllFreed:
     """When all of these groups will be free."""
     slots = tuple(slot for _, _, _, own in freed for slot in own)
-    return max(at_ms for at_ms, *_ in freed), sum(busy for _, busy, *_ in freed), tuple(f[2] for f in freed), slots
+    return (
+        max(at_ms for at_ms, *_ in freed),
+        sum(busy for _, busy, *_ in freed),
+        tuple(f[2] for f in freed),
+        slots,
+    )

@@ -1,8 +1,8 @@
 """Free capacity of workers as columns of numbers, and the demand of one task. It chooses no worker.
 
-Dimensions are those of `RESOURCES`, and last the building window, of which every task takes one place. It has no more
-places than the worker may have attempts, and none while the worker takes no new work. A dimension that a task does not
-request always fits.
+Dimensions are those of `RESOURCES`, and last the building window, of which every task takes one
+place. It has no more places than the worker may have attempts, and none while the worker takes no
+new work. A dimension that a task does not request always fits.
 Source: docs/design/semantics.md#constraints-and-resources.
 """
 

@@ -1,4 +1,5 @@
-"""The open chains of each job whose tasks may wait behind one another, and how long its attempts run.
+"""The open chains of each job whose tasks may wait behind one another, and how long its attempts
+run.
 
 It decides nothing. See also: `hosts`, which counts what chains hold.
 Source: docs/adr/0080-short-calls-run-in-chains.md.
@@ -19,8 +20,8 @@ _REMEMBERED = 128
 class OpenChain:
     """One chain on a worker.
 
-    ``since_ms``: of each open attempt, when it was assigned; of one that runs, its start. ``stopping``: those that were
-    ordered to stop.
+    ``since_ms``: of each open attempt, when it was assigned; of one that runs, its start.
+    ``stopping``: those that were ordered to stop.
     """
 
     worker: str

@@ -1,4 +1,5 @@
-"""Scheduling classes: jobs with equal requests are examined once. One failed fit applies to the whole class.
+"""Scheduling classes: jobs with equal requests are examined once. One failed fit applies to the
+whole class.
 
 Source: docs/performance.md; docs/design/semantics.md#order for the order inside a class.
 """
@@ -26,7 +27,8 @@ NO_JOB = (1 << _JOB_BITS) - 1
 
 
 class ClassKey(NamedTuple):
-    """What jobs of one class have in common; ``size`` is the number of tasks of a gang, 0 for other jobs.
+    """What jobs of one class have in common; ``size`` is the number of tasks of a gang, 0 for other
+    jobs.
 
     ``slices``, ``within``, ``levels``: of a gang, as in `JobRow`.
     """
@@ -66,7 +68,8 @@ class JobClass:
     """One class and the jobs of it that wait.
 
     Attributes:
-        size: how many tasks must be placed together; 0 when each is placed alone. slices: in how many groups.
+        size: how many tasks must be placed together; 0 when each is placed alone. slices: in how
+            many groups.
         groupings: how workers may be grouped for a gang, best first; none for other jobs.
         need: what one task takes. required, preferred: what its workers must and should satisfy.
         waiting: the places of its waiting jobs, see `place_of`.

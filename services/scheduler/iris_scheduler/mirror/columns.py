@@ -1,8 +1,9 @@
-"""Workers as columns: names, attributes as codes, groups, and a mask of the workers that a class of jobs may use.
+"""Workers as columns: names, attributes as codes, groups, and a mask of the workers that a class of
+jobs may use.
 
-One order for every first fit: hosts without accelerators first, so that CPU work does not take accelerators, then by
-name. Rebuilt when a worker is added, removed or changes its attributes; the mask of a class is computed once per build.
-Free capacity is out of scope.
+One order for every first fit: hosts without accelerators first, so that CPU work does not take
+accelerators, then by name. Rebuilt when a worker is added, removed or changes its attributes; the
+mask of a class is computed once per build. Free capacity is out of scope.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ class Usable:
 
     Attributes:
         mask: over all workers. slots: the same workers in the order of first fit.
-        rank: preferred constraints satisfied, over all workers; None when the class prefers nothing.
+        rank: preferred constraints satisfied, over all workers; None when the class prefers
+            nothing.
     """
 
     mask: Mask
@@ -48,14 +50,17 @@ class Usable:
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """Workers that share the value of one attribute, and of those that are the domain of their group.
+    """Workers that share the value of one attribute, and of those that are the domain of their
+    group.
 
     Attributes:
         codes: the group of each worker, -1 for none. names: of the groups, sorted.
-        members: slots of each group by numeric ``tpu-worker-id``, those without one last, then by name.
-        domains: the domain of each group. domain_names: in words; one domain has all groups of a single attribute.
-        near: of each preferred level besides, outermost first, the domain of each worker, which has one of its own
-            where it lacks the attribute.
+        members: slots of each group by numeric ``tpu-worker-id``, those without one last, then by
+            name.
+        domains: the domain of each group. domain_names: in words; one domain has all groups of a
+            single attribute.
+        near: of each preferred level besides, outermost first, the domain of each worker, which has
+            one of its own where it lacks the attribute.
     """
 
     codes: Codes
@@ -70,7 +75,9 @@ class Groups:
         return np.bincount(self.domains[wanted], minlength=len(self.domain_names))
 
     def holds_slices(self, codes: Sequence[int], slices: int) -> bool:
-        """Whether workers of these groups, in order of task index, are one group for each slice in one domain."""
+        """Whether workers of these groups, in order of task index, are one group for each slice in
+        one domain.
+        """
         size, rest = divmod(len(codes), slices)
         if rest or not size or -1 in codes:
             return False
@@ -90,7 +97,9 @@ class AttributeColumn:
         for value in values:
             if value is not None and value not in self.code_of:
                 self.code_of[value] = len(self.code_of) + 1
-        self.codes = np.fromiter((0 if v is None else self.code_of[v] for v in values), np.int64, len(values))
+        self.codes = np.fromiter(
+            (0 if v is None else self.code_of[v] for v in values), np.int64, len(values)
+        )
 
     def mask(self, constraint: Constraint) -> Mask:
         """Which workers satisfy the constraint."""
@@ -111,7 +120,8 @@ class Columns:
     """All workers with their attributes at one time.
 
     Attributes:
-        names, attributes: by slot. slot: by name. accelerated: the first slot of those with accelerators.
+        names, attributes: by slot. slot: by name. accelerated: the first slot of those with
+            accelerators.
     """
 
     def __init__(self, rows: Mapping[str, WorkerRow]) -> None:
@@ -173,7 +183,9 @@ class Columns:
         return [self._grouped(grouping) for grouping in kind.groupings]
 
     def roomiest(self, key: str, slots: Slots) -> tuple[str, int]:
-        """The value of an attribute that most of these workers have, and how many do; 0 when none has one."""
+        """The value of an attribute that most of these workers have, and how many do; 0 when none
+        has one.
+        """
         codes, names = self._numbered(key)
         counts = np.bincount(codes.take(slots) + 1, minlength=len(names) + 1)[1:]
         best = int(counts.argmax()) if names else 0
@@ -188,7 +200,9 @@ class Columns:
     @cached_property
     def taints(self) -> tuple[str, ...]:
         """Every taint some worker has, sorted."""
-        return tuple(sorted({key for has in self.attributes for key in has if key.startswith(TAINT)}))
+        return tuple(
+            sorted({key for has in self.attributes for key in has if key.startswith(TAINT)})
+        )
 
     def tainted(self, taint: str) -> Mask:
         """The workers that have a taint."""
@@ -223,27 +237,37 @@ class Columns:
             return Groups(codes, names, members, domains, near=near)
         outer, outer_names = self._domains(grouping.domain)
         codes, inner, domains = _paired(codes, outer, len(outer_names))
-        words = [f"{names[group]} in {outer_names[within]}" for group, within in zip(inner, domains, strict=True)]
+        words = [
+            f"{names[group]} in {outer_names[within]}"
+            for group, within in zip(inner, domains, strict=True)
+        ]
         return Groups(codes, words, self._members(codes, len(words)), domains, outer_names, near)
 
     def _apart(self, attribute: str) -> Codes:
-        """The rank of each worker's value of an attribute; a number of its own for each worker without one."""
+        """The rank of each worker's value of an attribute; a number of its own for each worker
+        without one.
+        """
         codes, names = self._numbered(attribute)
         return np.where(codes < 0, len(names) + np.arange(len(self)), codes)
 
     def _domains(self, keys: tuple[str, ...]) -> tuple[Codes, list[str]]:
-        """The rank of each worker's values of some attributes, -1 where one is absent, and the values in words."""
+        """The rank of each worker's values of some attributes, -1 where one is absent, and the
+        values in words.
+        """
         codes, names = self._numbered(keys[0])
         names = [f"{keys[0]} {name}" for name in names]
         for key in keys[1:]:
             more, values = self._numbered(key)
             codes, firsts, seconds = _paired(codes, more, len(values))
-            names = [f"{names[one]}, {key} {values[two]}" for one, two in zip(firsts, seconds, strict=True)]
+            names = [
+                f"{names[one]}, {key} {values[two]}"
+                for one, two in zip(firsts, seconds, strict=True)
+            ]
         return codes, names
 
     def _numbered(self, attribute: str) -> tuple[Codes, list[str]]:
-        """The rank of each worker's value of an attribute, -1 for none, and the values in words. Without an attribute
-        all have one value.
+        """The rank of each worker's value of an attribute, -1 for none, and the values in words.
+        Without an attribute all have one value.
         """
         if not attribute:
             return np.zeros(len(self), np.int64), ["any"]
@@ -267,7 +291,8 @@ class Columns:
 
 
 def _paired(codes: Codes, others: Codes, number: int) -> tuple[Codes, Codes, Codes]:
-    """Pairs of codes as codes, -1 where one is; and of each pair, by rank, the first and the second.
+    """Pairs of codes as codes, -1 where one is; and of each pair, by rank, the first and the
+    second.
 
     ``number``: how many other codes there are.
     """

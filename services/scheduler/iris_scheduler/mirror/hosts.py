@@ -1,4 +1,5 @@
-"""The resources that attempts hold on each worker, and the columns of free capacity derived from them.
+"""The resources that attempts hold on each worker, and the columns of free capacity derived from
+them.
 
 A worker's free capacity is its total less that of its open attempts. Nothing here decides.
 Source: docs/design/semantics.md#tasks-and-attempts, section 9 "building-count window".
@@ -24,13 +25,25 @@ class HostRow:
     """One worker: its row, None while it is unknown, and its open attempts.
 
     Attributes:
-        used: amounts held, all dimensions. stopping: the part of it held by attempts that were ordered to stop.
+        used: amounts held, all dimensions. stopping: the part of it held by attempts that were
+            ordered to stop.
         alone: how many attempts here may have nothing beside them.
-        chains: the attempts of each chain of several, in the order in which they run. Only one of them is counted.
-        oldest_stop_ms: no attempt here was ordered to stop earlier; that attempt may have ended since.
+        chains: the attempts of each chain of several, in the order in which they run. Only one of
+            them is counted.
+        oldest_stop_ms: no attempt here was ordered to stop earlier; that attempt may have ended
+            since.
     """
 
-    __slots__ = ("_counted", "alone", "chains", "holds", "oldest_stop_ms", "row", "stopping", "used")
+    __slots__ = (
+        "_counted",
+        "alone",
+        "chains",
+        "holds",
+        "oldest_stop_ms",
+        "row",
+        "stopping",
+        "used",
+    )
 
     def __init__(self) -> None:
         self.row: WorkerRow | None = None
@@ -82,7 +95,9 @@ class HostRow:
     def _count_one_of(self, name: AttemptRef) -> None:
         """Count the attempt of a chain that runs, or runs next: the first that is not stopping."""
         members = self.chains[name]
-        chosen = next((ref for ref in members if not self.holds[ref][0].stopping), next(iter(members)))
+        chosen = next(
+            (ref for ref in members if not self.holds[ref][0].stopping), next(iter(members))
+        )
         before = self._counted.get(name)
         if before == chosen:
             return
@@ -112,10 +127,14 @@ class HostRow:
                 amounts[WINDOW] += sign
         self.alone += sign * hold.alone
         if hold.stopping:
-            self.oldest_stop_ms = min(self.oldest_stop_ms, hold.stopping_ms) if any(self.stopping) else NEVER_MS
+            self.oldest_stop_ms = (
+                min(self.oldest_stop_ms, hold.stopping_ms) if any(self.stopping) else NEVER_MS
+            )
 
     def coming(self, since_ms: int) -> tuple[list[int], int]:
-        """What the attempts ordered to stop since then will free, all dimensions, and when the first was ordered to."""
+        """What the attempts ordered to stop since then will free, all dimensions, and when the
+        first was ordered to.
+        """
         if self.oldest_stop_ms >= since_ms:
             return list(self.stopping), self.oldest_stop_ms
         recent = HostRow()
@@ -132,7 +151,9 @@ class HostRow:
 
     @property
     def is_crowded(self) -> bool:
-        """Whether it has its maximum number of attempts, so that the end of any of them lets another one start."""
+        """Whether it has its maximum number of attempts, so that the end of any of them lets
+        another one start.
+        """
         return self.row is not None and len(self.holds) >= self.row.max_attempts
 
     @property
@@ -140,7 +161,9 @@ class HostRow:
         return self.row is not None and self.row.state is WorkerState.HEALTHY and not self.alone
 
     def room(self) -> list[int]:
-        """The free capacity, all dimensions; its building window is shut when it accepts no new work."""
+        """The free capacity, all dimensions; its building window is shut when it accepts no new
+        work.
+        """
         assert self.row is not None
         total = row_of(self.row.total, self.row.max_building)
         left = minus(total, self.used)
@@ -154,7 +177,8 @@ class Hosts:
     """All workers.
 
     Attributes:
-        grown: names of workers that may have more free capacity, or more possible victims, than when last examined.
+        grown: names of workers that may have more free capacity, or more possible victims, than
+            when last examined.
         lost: rows of the workers that `placement.columns` leaves out.
         ending: names of workers where an attempt that was ordered to stop still holds resources.
     """
@@ -170,18 +194,28 @@ class Hosts:
         self.lost: list[WorkerRow] = []
 
     def columns(self) -> Columns:
-        """The workers as columns, without LOST ones; the same object until a worker or its attributes change."""
+        """The workers as columns, without LOST ones; the same object until a worker or its
+        attributes change.
+        """
         if self._columns is None:
             rows = [host.row for host in self._hosts.values() if host.row is not None]
-            self._columns = Columns({row.worker: row for row in rows if row.state is not WorkerState.LOST})
+            self._columns = Columns(
+                {row.worker: row for row in rows if row.state is not WorkerState.LOST}
+            )
             self.lost = [row for row in rows if row.state is WorkerState.LOST]
             names = self._columns.names
-            self._free = np.array([self._hosts[name].room() for name in names], np.int64).reshape(len(names), DEPTH).T
+            self._free = (
+                np.array([self._hosts[name].room() for name in names], np.int64)
+                .reshape(len(names), DEPTH)
+                .T
+            )
             self._stale.clear()
         return self._columns
 
     def free(self) -> Matrix:
-        """Free capacity of every worker, shape (DEPTH, workers): a copy that the caller may change."""
+        """Free capacity of every worker, shape (DEPTH, workers): a copy that the caller may
+        change.
+        """
         columns = self.columns()
         for name in self._stale:
             slot = columns.slot.get(name)
@@ -259,7 +293,9 @@ class Hosts:
         return host.chained(hold) if host is not None else 0
 
     def stuck(self, since_ms: int) -> Iterator[str]:
-        """Names of workers where an attempt that was ordered to stop before that time has not ended."""
+        """Names of workers where an attempt that was ordered to stop before that time has not
+        ended.
+        """
         return (name for name in self.ending if self._hosts[name].is_stuck(since_ms))
 
     def forget(self, kind: JobClass) -> None:
@@ -305,5 +341,11 @@ def _differs(old: WorkerRow, new: WorkerRow) -> bool:
 
 
 def _smaller(now: Hold, before: Hold) -> bool:
-    """Whether an attempt holds less than before, has begun to stop, or may have others beside it."""
-    return before.building > now.building or before.stopping != now.stopping or before.alone > now.alone
+    """Whether an attempt holds less than before, has begun to stop, or may have others beside
+    it.
+    """
+    return (
+        before.building > now.building
+        or before.stopping != now.stopping
+        or before.alone > now.alone
+    )

@@ -1,7 +1,8 @@
-"""A copy of the state service's records that placement needs: a full snapshot, then numbered deltas.
+"""A copy of the state service's records that placement needs: a full snapshot, then numbered
+deltas.
 
-It applies deltas as they are and decides nothing. A delta out of sequence is refused; the owner then requests a full
-snapshot. Source: docs/ARCHITECTURE.md#storage.
+It applies deltas as they are and decides nothing. A delta out of sequence is refused; the owner
+then requests a full snapshot. Source: docs/ARCHITECTURE.md#storage.
 """
 
 from __future__ import annotations
@@ -13,7 +14,15 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from iris_core.messages.message import AttemptRef
-from iris_core.messages.scheduler_state import Avoid, Delta, FullSnapshot, Hold, JobRow, Nomination, Queued
+from iris_core.messages.scheduler_state import (
+    Avoid,
+    Delta,
+    FullSnapshot,
+    Hold,
+    JobRow,
+    Nomination,
+    Queued,
+)
 from iris_core.placement.queue import Range, TaskQueue
 from iris_core.quota import Quota
 from iris_core.spec.jobs import TASKS
@@ -45,14 +54,15 @@ class Mirror:
     """The records of the state service as of ``version``, and of so many ``drafts`` of the next.
 
     Attributes:
-        jobs, quotas: rows by number and by user. queue: the pending tasks, in order. since_ms: since when each job is
-            pending.
-        nominations: by task, the worker on which freed capacity is reserved for it. avoids: by job, index and worker:
-            until when the task is excluded from the worker.
-        kinds: the scheduling class of every job. hosts: workers and the resources held on them. held: open attempts by
-            band. routes: of each deployment whose routes are spread, the worker of each attempt that goes on.
-        chains: of each job whose tasks may wait behind one another; what is known of their lengths is lost with a full
-            snapshot, and learned again.
+        jobs, quotas: rows by number and by user. queue: the pending tasks, in order. since_ms:
+            since when each job is pending.
+        nominations: by task, the worker on which freed capacity is reserved for it. avoids: by job,
+            index and worker: until when the task is excluded from the worker.
+        kinds: the scheduling class of every job. hosts: workers and the resources held on them.
+            held: open attempts by band. routes: of each deployment whose routes are spread, the
+                worker of each attempt that goes on.
+        chains: of each job whose tasks may wait behind one another; what is known of their lengths
+            is lost with a full snapshot, and learned again.
     """
 
     def __init__(self) -> None:
@@ -91,10 +101,12 @@ class Mirror:
         return mirror
 
     def apply(self, delta: Delta) -> bool:
-        """Apply the changes of one commit. Returns False, and changes nothing, when it does not follow the present
-        version.
+        """Apply the changes of one commit. Returns False, and changes nothing, when it does not
+        follow the present version.
         """
-        if (delta.after, delta.drafts) != (self.version, self.drafts) or not self._knows_jobs_of(delta):
+        if (delta.after, delta.drafts) != (self.version, self.drafts) or not self._knows_jobs_of(
+            delta
+        ):
             return False
         _put_rows(self, delta)
         self._close(delta.closed)
@@ -117,11 +129,13 @@ class Mirror:
         return True
 
     def places(self, job: int, count: int) -> int:
-        """How many of ``count`` tasks of a job may start: one with ``max_parallel`` has at most so many open attempts,
-        those that are being stopped included.
+        """How many of ``count`` tasks of a job may start: one with ``max_parallel`` has at most so
+        many open attempts, those that are being stopped included.
         """
         limit = self.jobs[job].max_parallel
-        return count if limit is None else min(count, max(0, limit - self._open_attempts.get(job, 0)))
+        return (
+            count if limit is None else min(count, max(0, limit - self._open_attempts.get(job, 0)))
+        )
 
     def special(self) -> Iterator[int]:
         """Pending jobs with tasks that are nominated to a worker or excluded from one."""
@@ -139,7 +153,9 @@ class Mirror:
 
     @contextmanager
     def supposing(self, row: JobRow, ranges: Sequence[Range]) -> Iterator[None]:
-        """A context in which this job, with these tasks, is in the mirror as if it had been submitted."""
+        """A context in which this job, with these tasks, is in the mirror as if it had been
+        submitted.
+        """
         changes = self.changes
         self.changes = MirrorChanges(set(changes.fresh), set(changes.left), set(changes.counted))
         self._job(row)
@@ -156,10 +172,14 @@ class Mirror:
             version=self.version,
             at_ms=self.at_ms,
             jobs=_sorted(self.jobs.values(), lambda row: row.job),
-            workers=_sorted((host.row for host in self.hosts.known() if host.row), lambda row: row.worker),
+            workers=_sorted(
+                (host.row for host in self.hosts.known() if host.row), lambda row: row.worker
+            ),
             quotas=_sorted(self.quotas.values(), lambda quota: quota.user),
             holds=_sorted((hold for hold, _ in self.hosts.holds()), lambda hold: hold.ref),
-            queued=tuple(Queued(job, self.queue.ranges(job), self.since_ms[job]) for job in self.queue.jobs()),
+            queued=tuple(
+                Queued(job, self.queue.ranges(job), self.since_ms[job]) for job in self.queue.jobs()
+            ),
             avoid=tuple(
                 Avoid(job, index, worker, until)
                 for job, tasks in sorted(self.avoids.items())
@@ -167,11 +187,13 @@ class Mirror:
                 for worker, until in sorted(workers.items())
             ),
             nominations=tuple(
-                Nomination(job, index, worker) for (job, index), worker in sorted(self.nominations.items())
+                Nomination(job, index, worker)
+                for (job, index), worker in sorted(self.nominations.items())
             ),
         )
 
-    # ── one change each ─────────────────────────────────────────────────────────────────────────────────────────
+    # ── one change each
+    # ─────────────────────────────────────────────────────────────────────────────────────────
 
     def _job(self, row: JobRow) -> None:
         before = self.jobs.get(row.job)
@@ -190,12 +212,16 @@ class Mirror:
             kind.waiting.add(place_of(row))
 
     def _change_band(self, before: JobRow, row: JobRow) -> None:
-        """Count a job's open attempts in its new band; where they are, others may preempt them now."""
+        """Count a job's open attempts in its new band; where they are, others may preempt them
+        now.
+        """
         held = self._open_attempts.get(row.job, 0) if row.band is not before.band else 0
         self.held[before.band] -= held
         self.held[row.band] += held
         if held:
-            self.hosts.grown.update(hold.worker for hold, _ in self.hosts.holds() if hold.ref.job == row.job)
+            self.hosts.grown.update(
+                hold.worker for hold, _ in self.hosts.holds() if hold.ref.job == row.job
+            )
 
     def _class_for(self, key: ClassKey) -> JobClass:
         kind = self._classes.get(key)
@@ -213,7 +239,9 @@ class Mirror:
             self.hosts.forget(kind)
 
     def _gone(self, job: int) -> None:
-        """A job will have no further pending tasks; its row stays until its open attempts have ended."""
+        """A job will have no further pending tasks; its row stays until its open attempts have
+        ended.
+        """
         if job not in self.jobs:
             return
         self._dequeued(job, self.queue.drop(job))
@@ -231,7 +259,10 @@ class Mirror:
 
     def _lose(self, name: str) -> None:
         host = self.hosts.host(name)
-        lost, counted = [hold for hold, _ in host.holds.values()], Counter(hold.ref.job for hold, _ in host.counted())
+        lost, counted = (
+            [hold for hold, _ in host.holds.values()],
+            Counter(hold.ref.job for hold, _ in host.counted()),
+        )
         self._forget_routes(host.holds)
         self.hosts.lose(name)
         for hold in lost:
@@ -241,7 +272,10 @@ class Mirror:
 
     def _knows_jobs_of(self, delta: Delta) -> bool:
         listed = {row.job for row in delta.jobs}
-        numbers = {*(hold.ref.job for hold in (*delta.opened, *delta.moved)), *(tasks.job for tasks in delta.queued)}
+        numbers = {
+            *(hold.ref.job for hold in (*delta.opened, *delta.moved)),
+            *(tasks.job for tasks in delta.queued),
+        }
         return all(number in listed or number in self.jobs for number in numbers)
 
     def _close(self, refs: Iterable[AttemptRef]) -> None:
@@ -297,7 +331,9 @@ class Mirror:
                 del self.routes[key]
 
     def _account(self, counts: Mapping[int, int], held: Mapping[int, int], sign: int) -> None:
-        """Adjust the count of open attempts of each job, opened (1) or ended (-1), and of what they hold together."""
+        """Adjust the count of open attempts of each job, opened (1) or ended (-1), and of what they
+        hold together.
+        """
         for job, count in counts.items():
             row = self.jobs[job]
             self.usage.add(row.user, self.kinds[job].need, sign * held.get(job, 0))
@@ -311,7 +347,9 @@ class Mirror:
                     self._gone(job)
 
     def _avoid(self, place: Avoid) -> None:
-        self.avoids.setdefault(place.job, {}).setdefault(place.index, {})[place.worker] = place.until_ms
+        self.avoids.setdefault(place.job, {}).setdefault(place.index, {})[place.worker] = (
+            place.until_ms
+        )
         self.changes.fresh.add(place.job)
 
     def _queue(self, tasks: Queued) -> None:

@@ -1,4 +1,5 @@
-"""Resources held by each user's open attempts, for quotas. An attempt counts until its end is known.
+"""Resources held by each user's open attempts, for quotas. An attempt counts until its end is
+known.
 
 Source: docs/design/semantics.md#order.
 """

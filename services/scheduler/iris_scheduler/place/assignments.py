@@ -1,4 +1,6 @@
-"""The assignments of one cycle, and what remains: free capacity, quotas, and the tasks that are still pending."""
+"""The assignments of one cycle, and what remains: free capacity, quotas, and the tasks that are
+still pending.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ from iris_scheduler.mirror.capacity import Room
 
 
 class Given(NamedTuple):
-    """Tasks of one job that got workers: the task indexes and the slots of their workers, pairwise."""
+    """Tasks of one job that got workers: the task indexes and the slots of their workers,
+    pairwise.
+    """
 
     job: int
     indexes: Sequence[int]
@@ -27,8 +31,8 @@ class Assignments:
 
     Attributes:
         before: the free capacity at the start of the cycle. room: the free capacity that is left.
-        nominations, reservations, allowances: the capacity set aside for nominated tasks and gangs, and each user's
-            remaining quota.
+        nominations, reservations, allowances: the capacity set aside for nominated tasks and gangs,
+            and each user's remaining quota.
         given: the assignments in order. is_full: more tasks are given than a plan may place.
         notes: reasons of single jobs that differ from their class's.
     """
@@ -56,7 +60,9 @@ class Assignments:
         return self._cycle.mirror.queue.pending(job) if rest is None else rest
 
     def places(self, job: int) -> int:
-        """How many of a job's waiting tasks may start besides those that are nominated, by its ``max_parallel``."""
+        """How many of a job's waiting tasks may start besides those that are nominated, by its
+        ``max_parallel``.
+        """
         mirror, waiting = self._cycle.mirror, len(self.waiting(job))
         if mirror.jobs[job].max_parallel is None:
             return waiting
@@ -66,21 +72,29 @@ class Assignments:
 
     def within_quota(self, job: int, count: int) -> int:
         """How many of ``count`` tasks of a job keep its user within every limit."""
-        return self.allowances.within(self._cycle.mirror.jobs[job].user, self._cycle.mirror.kinds[job].need, count)
+        return self.allowances.within(
+            self._cycle.mirror.jobs[job].user, self._cycle.mirror.kinds[job].need, count
+        )
 
-    def give(self, job: int, indexes: Sequence[int], slots: Sequence[int], rest: Sequence[int]) -> None:
-        """Assign tasks to workers; the job's other tasks stay pending. The caller has already subtracted the
-        capacity.
+    def give(
+        self, job: int, indexes: Sequence[int], slots: Sequence[int], rest: Sequence[int]
+    ) -> None:
+        """Assign tasks to workers; the job's other tasks stay pending. The caller has already
+        subtracted the capacity.
         """
         count = len(slots)
         self.given.append(Given(job, indexes, slots))
         self._left -= count
         self.is_full = self._left < 0
         self._rest[job] = rest
-        self.allowances.spend(self._cycle.mirror.jobs[job].user, self._cycle.mirror.kinds[job].need, count)
+        self.allowances.spend(
+            self._cycle.mirror.jobs[job].user, self._cycle.mirror.kinds[job].need, count
+        )
 
     def within(self) -> list[Given]:
-        """The assignments that a plan may have: all, or all but the last when it is full, but one at least."""
+        """The assignments that a plan may have: all, or all but the last when it is full, but one
+        at least.
+        """
         return self.given[:-1] or self.given if self.is_full else self.given
 
     def placed_on(self, slot: int) -> Sequence[int]:
@@ -96,7 +110,14 @@ class Assignments:
         self.notes[job] = reason
 
     def note_pause(self, job: int, places: str) -> None:
-        """Record that a job pauses because the state service rejected its placement a moment ago."""
+        """Record that a job pauses because the state service rejected its placement a moment
+        ago.
+        """
         backoff = self._cycle.cache.backoffs[job]
         self._cycle.wake_at(backoff.until_ms)
-        self.note(job, reasons.delayed(backoff.until_ms, f"the state service refused its {places}: {backoff.why}"))
+        self.note(
+            job,
+            reasons.delayed(
+                backoff.until_ms, f"the state service refused its {places}: {backoff.why}"
+            ),
+        )

@@ -1,7 +1,8 @@
-"""Lets tasks of a job whose attempts are short wait behind those that run: the next starts without a round trip.
+"""Lets tasks of a job whose attempts are short wait behind those that run: the next starts without
+a round trip.
 
-Only on workers that no task of an earlier job waits for. Every open attempt of a job is a chain, and all get the same
-length, up to `WORK_MS` of expected work.
+Only on workers that no task of an earlier job waits for. Every open attempt of a job is a chain,
+and all get the same length, up to `WORK_MS` of expected work.
 Source: docs/adr/0080-short-calls-run-in-chains.md.
 """
 
@@ -45,7 +46,9 @@ class ChainPlacer:
                     return
 
     def _may_wait(self, job: int) -> bool:
-        """Whether tasks of a job may wait behind others now: it is not paused, within its user's quota, and short."""
+        """Whether tasks of a job may wait behind others now: it is not paused, within its user's
+        quota, and short.
+        """
         cycle, chains = self._cycle, self._cycle.mirror.chains.get(job)
         if (
             chains is None
@@ -57,26 +60,37 @@ class ChainPlacer:
         return chains.seen >= SEEN and chains.mean_ms < SHORT_MS
 
     def _of(self, job: int, waiting: Sequence[int], wanted: Mask) -> Iterator[Extension]:
-        """Extensions of a job's chains to the same length; those that are not half empty yet are left for later.
+        """Extensions of a job's chains to the same length; those that are not half empty yet are
+        left for later.
 
         ``wanted``: the workers that tasks of earlier jobs wait for.
         """
         chains = self._cycle.mirror.chains[job]
         most = min(LONGEST, max(1, WORK_MS // max(1, chains.mean_ms)))
         found = sorted(self._open(job, chains, wanted))
-        placed = sum(len(one.indexes) for one in self._assignments.given if one.job == job)  # chains in the next cycle
+        placed = sum(
+            len(one.indexes) for one in self._assignments.given if one.job == job
+        )  # chains in the next cycle
         total = len(waiting) + sum(length for length, _, _ in found) + placed
         target = min(most, -(-total // max(1, len(found) + placed)))
         at = 0
         for length, name, worker in found:
-            count = min(target - length, len(waiting) - at, self._room(worker)) if length * 2 <= target else 0
+            count = (
+                min(target - length, len(waiting) - at, self._room(worker))
+                if length * 2 <= target
+                else 0
+            )
             if count > 0:
                 self._taken[worker] = self._taken.get(worker, 0) + count
                 yield Extension(name, worker, tuple(waiting[at : at + count]))
                 at += count
 
-    def _open(self, job: int, chains: JobChains, wanted: Mask) -> Iterator[tuple[int, AttemptRef, str]]:
-        """The length, name and worker of each chain that may be extended: what runs in it has not run for long."""
+    def _open(
+        self, job: int, chains: JobChains, wanted: Mask
+    ) -> Iterator[tuple[int, AttemptRef, str]]:
+        """The length, name and worker of each chain that may be extended: what runs in it has not
+        run for long.
+        """
         kept = {slot for slot, _ in self._assignments.reservations.gangs()} | set(
             self._assignments.nominations.slots.values()
         )
@@ -90,7 +104,8 @@ class ChainPlacer:
                 continue
             free = room.at(slot)
             if all(free[dimension] >= amount for dimension, amount in need.held):
-                continue  # the next task gets a place of its own there as soon as one may be prepared
+                # the next task gets a place of its own there as soon as one may be prepared
+                continue
             yield len(chain.since_ms), name, chain.worker
 
     def _room(self, worker: str) -> int:
@@ -99,4 +114,6 @@ class ChainPlacer:
         if host.row is None or not (host.row.chains and host.takes_work):
             return 0
         placed = self._assignments.placed_on(self._cycle.columns.slot[worker])
-        return max(0, host.row.max_attempts - len(host.holds) - len(placed) - self._taken.get(worker, 0))
+        return max(
+            0, host.row.max_attempts - len(host.holds) - len(placed) - self._taken.get(worker, 0)
+        )

@@ -18,7 +18,8 @@ class GangPlacer:
     """Places the gangs of one cycle.
 
     Attributes:
-        full: classes of which no further gang fits. apart: gangs smaller than their class that did not fit either.
+        full: classes of which no further gang fits. apart: gangs smaller than their class that did
+            not fit either.
     """
 
     def __init__(self, cycle: Cycle, assignments: Assignments, full: Iterable[JobClass]) -> None:
@@ -29,7 +30,9 @@ class GangPlacer:
         self.apart: set[int] = set()
 
     def place(self, job: int, *, over_quota: bool) -> bool:
-        """Place all pending tasks of a gang, or none. Returns whether it must yield to other users of the band."""
+        """Place all pending tasks of a gang, or none. Returns whether it must yield to other users
+        of the band.
+        """
         cycle, assignments = self._cycle, self._assignments
         if cycle.is_paused(job):
             assignments.note_pause(job, "places")
@@ -82,13 +85,17 @@ class GangPlacer:
         return seats
 
     def _seat_beside(self, job: int, size: int) -> list[int] | None:
-        """Assign workers to a gang with tasks that are excluded from some workers; the whole gang avoids those."""
+        """Assign workers to a gang with tasks that are excluded from some workers; the whole gang
+        avoids those.
+        """
         cycle, kind = self._cycle, self._cycle.mirror.kinds[job]
         until = [pair for workers in cycle.mirror.avoids[job].values() for pair in workers.items()]
         shunned = cycle.delayed(job)
         slots = ((cycle.columns.slot.get(worker), until_ms) for worker, until_ms in until)
         last = [slot for slot, until_ms in slots if slot is not None and until_ms <= cycle.now_ms]
-        seats = GangCandidates(self._assignments.room, cycle.columns, kind, size, shunned, last).seat()
+        seats = GangCandidates(
+            self._assignments.room, cycle.columns, kind, size, shunned, last
+        ).seat()
         if shunned:
             until_ms = min(until_ms for _, until_ms in until if until_ms > cycle.now_ms)
             cycle.wake_at(until_ms)

@@ -11,11 +11,14 @@ from heapq import heapify, heappop, heapreplace
 from iris_scheduler.mirror.classes import JobClass, job_at
 
 
-def in_order(kinds: Iterable[JobClass], full: Container[JobClass], special: Iterable[int]) -> Iterator[int]:
+def in_order(
+    kinds: Iterable[JobClass], full: Container[JobClass], special: Iterable[int]
+) -> Iterator[int]:
     """Numbers of pending jobs in queue order.
 
     Args:
-        kinds: classes whose jobs are returned until the class is full; it may become full during the iteration.
+        kinds: classes whose jobs are returned until the class is full; it may become full during
+            the iteration.
         special: keys of jobs that are returned in any case, once.
     """
     alone = sorted(special)
@@ -24,7 +27,11 @@ def in_order(kinds: Iterable[JobClass], full: Container[JobClass], special: Iter
     for number, of_kind in enumerate(kinds, start=1):
         if of_kind in full:
             continue
-        places = (place for place in of_kind.waiting if place not in skip) if skip else iter(of_kind.waiting)
+        places = (
+            (place for place in of_kind.waiting if place not in skip)
+            if skip
+            else iter(of_kind.waiting)
+        )
         first = next(places, None)
         if first is not None:
             heads.append((first, number, places, of_kind))

@@ -1,6 +1,7 @@
 """Spreads what can replace each other over workers, then over racks and slices, within one cycle.
 
-A worker that does not tell its rack or slice has one of its own. Source: docs/design/semantics.md#order.
+A worker that does not tell its rack or slice has one of its own. Source:
+    docs/design/semantics.md#order.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ class Spreading:
         self._placed.update(self._places(slot))
 
     def best(self, slots: Iterable[int]) -> int | None:
-        """The first of the workers with the fewest on it, then in its rack and slice; None of none."""
+        """The first of the workers with the fewest on it, then in its rack and slice; None of
+        none.
+        """
         found: int | None = None
         fewest: tuple[int, ...] = ()
         for slot in slots:

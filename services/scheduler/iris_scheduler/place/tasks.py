@@ -1,8 +1,9 @@
-"""Places single tasks by first fit in queue order; a task that does not fit does not block those after it.
+"""Places single tasks by first fit in queue order; a task that does not fit does not block those
+after it.
 
-A class that does not fit is skipped for the rest of the cycle. Tasks that are nominated to a worker, kept off a worker
-or rejected a moment ago are tried one by one. Source: docs/design/semantics.md#order,
-docs/design/semantics.md#tasks-and-attempts.
+A class that does not fit is skipped for the rest of the cycle. Tasks that are nominated to a
+worker, kept off a worker or rejected a moment ago are tried one by one. Source:
+docs/design/semantics.md#order, docs/design/semantics.md#tasks-and-attempts.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ class TaskPlacer:
         """Place the pending tasks of a job that fit.
 
         Args:
-            over_quota: all other users of the band have been placed, so the user's quota no longer applies.
+            over_quota: all other users of the band have been placed, so the user's quota no longer
+                applies.
 
         Returns:
             Whether some of its tasks must yield to other users of the band.
@@ -55,7 +57,11 @@ class TaskPlacer:
         if not places:
             return False
         count, spread = places if over_quota else assignments.within_quota(job, places), row.spread
-        seats = self._seat(kind, count, spread) if spread in ("", TASKS) else self._seat_routes(kind, count, spread)
+        seats = (
+            self._seat(kind, count, spread)
+            if spread in ("", TASKS)
+            else self._seat_routes(kind, count, spread)
+        )
         placed = len(seats)
         if placed:
             assignments.give(job, waiting[:placed], seats, waiting[placed:])
@@ -66,7 +72,9 @@ class TaskPlacer:
         if candidates is None:
             usable = self._cycle.columns.usable(kind)
             boundary = 0 if kind.need.amounts[CHIPS] else self._cycle.columns.accelerated
-            candidates = self._candidates[kind] = Candidates(self._assignments.room, kind.need, usable, boundary)
+            candidates = self._candidates[kind] = Candidates(
+                self._assignments.room, kind.need, usable, boundary
+            )
         return candidates
 
     def _seat(self, kind: JobClass, count: int, spread: str = "") -> list[int]:
@@ -78,8 +86,11 @@ class TaskPlacer:
                 self.full.add(kind)
         return seats
 
-    def _seat_routes(self, kind: JobClass, count: int, deployment: str, avoided: Collection[int] = ()) -> list[int]:
-        """Seats for routes of one deployment: on other hosts than its routes, then in other racks and slices.
+    def _seat_routes(
+        self, kind: JobClass, count: int, deployment: str, avoided: Collection[int] = ()
+    ) -> list[int]:
+        """Seats for routes of one deployment: on other hosts than its routes, then in other racks
+        and slices.
 
         ``avoided``: none there.
         """
@@ -118,7 +129,11 @@ class TaskPlacer:
             if not nominated and not left:
                 continue
             slot = None if self._is_apart(job, index) else self._nominated_seat(job, index)
-            if slot is None and not over_quota and assignments.within_quota(job, len(places) + 1) <= len(places):
+            if (
+                slot is None
+                and not over_quota
+                and assignments.within_quota(job, len(places) + 1) <= len(places)
+            ):
                 deferred = True
             elif slot is None:
                 slot = self._seat_one(job, index)
@@ -137,11 +152,13 @@ class TaskPlacer:
         if task not in nominations:
             return None
         with self._assignments.reservations.opened([nominations.slots[task]]):
-            return nominations.seat(self._assignments.room, task, self._cycle.mirror.kinds[job].need)
+            return nominations.seat(
+                self._assignments.room, task, self._cycle.mirror.kinds[job].need
+            )
 
     def _one_by_one(self, job: int) -> Iterator[int]:
-        """Pending indexes to examine: once the class is full, those that are nominated to a worker or excluded from
-        one.
+        """Pending indexes to examine: once the class is full, those that are nominated to a worker
+        or excluded from one.
         """
         kind, waiting = self._cycle.mirror.kinds[job], self._assignments.waiting(job)
         apart = {index for number, index in self._assignments.nominations.slots if number == job}
@@ -159,25 +176,42 @@ class TaskPlacer:
         avoided, spread = cycle.mirror.avoids.get(job, {}).get(index), cycle.mirror.jobs[job].spread
         route = spread not in ("", TASKS)
         if not avoided:
-            seats = [] if kind in self.full else self._seat_routes(kind, 1, spread) if route else self._seat(kind, 1)
+            seats = (
+                []
+                if kind in self.full
+                else self._seat_routes(kind, 1, spread)
+                if route
+                else self._seat(kind, 1)
+            )
             return seats[0] if seats else None
         if self._is_apart(job, index):
             return self._seat_alone(job, kind, cycle.delayed(job, index), avoided[OCCUPIED])
-        known = {cycle.columns.slot[worker]: until for worker, until in avoided.items() if worker in cycle.columns.slot}
+        known = {
+            cycle.columns.slot[worker]: until
+            for worker, until in avoided.items()
+            if worker in cycle.columns.slot
+        }
         mask = cycle.columns.usable(kind).mask
         if route and (seats := self._seat_routes(kind, 1, spread, known)):
             return seats[0]
         last = sorted(slot for slot, until in known.items() if until <= cycle.now_ms and mask[slot])
         slot = self._candidates_of(kind).seat_beside(known, last)
         if slot is None:
-            self._note_delay(job, {s: until for s, until in known.items() if until > cycle.now_ms and mask[s]})
+            self._note_delay(
+                job, {s: until for s, until in known.items() if until > cycle.now_ms and mask[s]}
+            )
         return slot
 
     def _is_apart(self, job: int, index: int) -> bool:
         """Whether a task may only be placed on a worker without other attempts."""
-        return self._cycle.mirror.avoids.get(job, {}).get(index, {}).get(OCCUPIED, 0) > self._cycle.now_ms
+        return (
+            self._cycle.mirror.avoids.get(job, {}).get(index, {}).get(OCCUPIED, 0)
+            > self._cycle.now_ms
+        )
 
-    def _seat_alone(self, job: int, kind: JobClass, shunned: Collection[int], until_ms: int) -> int | None:
+    def _seat_alone(
+        self, job: int, kind: JobClass, shunned: Collection[int], until_ms: int
+    ) -> int | None:
         """Place a suspect on a worker without any attempt, on which nothing is placed after it."""
         room, free = self._assignments.room, self._assignments.before[WINDOW]
         mask = self._cycle.columns.usable(kind).mask
@@ -203,11 +237,15 @@ class TaskPlacer:
         return [slot for slot, name in enumerate(names) if not hosts.host(name).holds]
 
     def _note_delay(self, job: int, delays: dict[int, int]) -> None:
-        """The task fits only on workers it is excluded from: record the reason and the end of the first exclusion."""
+        """The task fits only on workers it is excluded from: record the reason and the end of the
+        first exclusion.
+        """
         need, room = self._cycle.mirror.kinds[job].need, self._assignments.room
         open_again = [until for slot, until in delays.items() if room.fits(slot, need)]
         if delays:
             self._cycle.wake_at(min(delays.values()))
         if open_again:
-            delayed = reasons.delayed(min(open_again), "it failed to start on the only worker with capacity")
+            delayed = reasons.delayed(
+                min(open_again), "it failed to start on the only worker with capacity"
+            )
             self._assignments.note(job, delayed)

@@ -1,7 +1,9 @@
-"""Preempts lower bands for unplaced work of a higher band, band by band; nothing is stopped in vain.
+"""Preempts lower bands for unplaced work of a higher band, band by band; nothing is stopped in
+vain.
 
-It uses the capacity there will be once everything already stopping has stopped: work that fits there waits and evicts
-nothing. The freed place is nominated for the task. Groups reserved for gangs are open to higher bands.
+It uses the capacity there will be once everything already stopping has stopped: work that fits
+there waits and evicts nothing. The freed place is nominated for the task. Groups reserved for gangs
+are open to higher bands.
 Source: docs/design/semantics.md#tasks-and-attempts, docs/design/semantics.md#order.
 """
 
@@ -30,11 +32,13 @@ class Preemption:
         made: evictions in order. unschedulable: classes that no eviction helps.
         several: those of them that several evictions would help, while a task may preempt only one.
         protected: classes that wait until a victim is protected no more.
-        claiming: classes that wait for capacity that stopping work frees; they must be examined because they reduce it
-            for others.
+        claiming: classes that wait for capacity that stopping work frees; they must be examined
+            because they reduce it for others.
     """
 
-    def __init__(self, cycle: Cycle, assignments: Assignments, unschedulable: set[JobClass]) -> None:
+    def __init__(
+        self, cycle: Cycle, assignments: Assignments, unschedulable: set[JobClass]
+    ) -> None:
         """``unschedulable``: classes known from earlier cycles, which are not examined."""
         self._cycle = cycle
         self._assignments = assignments
@@ -51,7 +55,9 @@ class Preemption:
         tried = [
             kind
             for kind in cycle.classes
-            if kind.band in PREEMPTORS and kind not in self.unschedulable and (kind in full or kind in apart)
+            if kind.band in PREEMPTORS
+            and kind not in self.unschedulable
+            and (kind in full or kind in apart)
         ]
         held = [band for band in PriorityBand if tried and mirror.held[band]]
         bands = [band for band in PREEMPTORS if any(lower > band for lower in held)]

@@ -27,10 +27,11 @@ class Evictions:
 
     Attributes:
         victims: all possible victims at the start of the cycle.
-        future: free capacity after all attempts that stop in time or are evicted have ended, less all nominations.
-            Reserved workers are open until `keep_groups` shuts them.
+        future: free capacity after all attempts that stop in time or are evicted have ended, less
+            all nominations. Reserved workers are open until `keep_groups` shuts them.
         made: in order. stopped: all their victims.
-        protected: classes that victims would help which may not be evicted yet: which are evicted then, and when.
+        protected: classes that victims would help which may not be evicted yet: which are evicted
+            then, and when.
         freed: the victims' slots, in order of eviction.
     """
 
@@ -53,13 +54,17 @@ class Evictions:
             self.future.reopen(slot)
 
     def keep_groups(self, band: PriorityBand) -> None:
-        """Shut the workers reserved for gangs of a band: this band and lower ones preempt nothing there."""
+        """Shut the workers reserved for gangs of a band: this band and lower ones preempt nothing
+        there.
+        """
         for slot, gang in self._reserved:
             if self._cycle.mirror.jobs[gang].band is band:
                 self.future.shut(slot)
 
     def protect(self, kind: JobClass, victims: Sequence[Victim]) -> None:
-        """Note that a class waits until these victims, of which some are protected, may be evicted."""
+        """Note that a class waits until these victims, of which some are protected, may be
+        evicted.
+        """
         protected, jobs = self.victims.protected, self._cycle.mirror.jobs
         named = sorted({jobs[victim.ref.job].name for victim in victims if victim in protected})
         until_ms = max(protected.get(victim, 0) for victim in victims)
@@ -70,7 +75,9 @@ class Evictions:
         """Free capacity if everything below a band stopped, shape (DEPTH, workers)."""
         return self.future.matrix + self.victims.relief(band, len(self._cycle.columns))
 
-    def make(self, job: int, indexes: Sequence[int], slots: Sequence[int], going: Sequence[Victim]) -> None:
+    def make(
+        self, job: int, indexes: Sequence[int], slots: Sequence[int], going: Sequence[Victim]
+    ) -> None:
         """Evict these victims, if any, and nominate the workers, pairwise, for tasks of a job."""
         for victim in going:
             self.future.put(victim.slot, plus(self.future.at(victim.slot), victim.frees))
@@ -80,5 +87,8 @@ class Evictions:
         if going:
             self.stopped.update(going)
             names = self._cycle.columns.names
-            nominations = (Nomination(job, index, names[slot]) for index, slot in zip(indexes, slots, strict=True))
+            nominations = (
+                Nomination(job, index, names[slot])
+                for index, slot in zip(indexes, slots, strict=True)
+            )
             self.made.append(Eviction(tuple(victim.ref for victim in going), tuple(nominations)))

@@ -1,12 +1,14 @@
-"""Preempts for a gang: evicts whole sessions and single tasks of lower bands, if the gang then fits whole.
+"""Preempts for a gang: evicts whole sessions and single tasks of lower bands, if the gang then fits
+whole.
 
-Of the groups that could be freed, those with most workers free already are compared first and the cheapest is taken:
-the fewest victims of the higher of the lower bands, the fewest victims, the fewest resources, the name. A session
-counts with all its members, because all of them restart, also those that have finished and hold nothing. One with
-members outside the group stays, unless it has several slices. Victims are removed again one by one, most expensive
-first, as long as the gang still fits, so that none is stopped needlessly. A gang of several slices takes groups of one
-domain one after the other, each the cheapest beside the evictions that the gang needs already. Levels of the topology
-that the gang prefers decide between evictions of equal cost only.
+Of the groups that could be freed, those with most workers free already are compared first and the
+cheapest is taken: the fewest victims of the higher of the lower bands, the fewest victims, the
+fewest resources, the name. A session counts with all its members, because all of them restart, also
+those that have finished and hold nothing. One with members outside the group stays, unless it has
+several slices. Victims are removed again one by one, most expensive first, as long as the gang
+still fits, so that none is stopped needlessly. A gang of several slices takes groups of one domain
+one after the other, each the cheapest beside the evictions that the gang needs already. Levels of
+the topology that the gang prefers decide between evictions of equal cost only.
 Source: docs/design/semantics.md#order.
 """
 
@@ -20,7 +22,17 @@ import numpy as np
 from iris_core.states import PriorityBand
 from iris_scheduler.cycle import Cycle
 from iris_scheduler.feasible.levels import in_domains, nearest
-from iris_scheduler.mirror.capacity import SHUT, WINDOW, Mask, Need, Room, covers, fitting, minus, plus
+from iris_scheduler.mirror.capacity import (
+    SHUT,
+    WINDOW,
+    Mask,
+    Need,
+    Room,
+    covers,
+    fitting,
+    minus,
+    plus,
+)
 from iris_scheduler.mirror.classes import JobClass
 from iris_scheduler.mirror.columns import Groups
 from iris_scheduler.place.assignments import Assignments
@@ -72,7 +84,11 @@ class GangPreemptor:
         """Preempt for a gang that could not be placed. False when no eviction would help."""
         cycle, future = self._cycle, self._evictions.future
         indexes = self._assignments.waiting(job)
-        if not indexes or cycle.is_paused(job) or (job, indexes[0]) in self._assignments.nominations:
+        if (
+            not indexes
+            or cycle.is_paused(job)
+            or (job, indexes[0]) in self._assignments.nominations
+        ):
             return True
         own = [slot for slot, gang in self._assignments.reservations.gangs() if gang == job]
         for slot in own:
@@ -81,7 +97,9 @@ class GangPreemptor:
         kind, victims = cycle.mirror.kinds[job], self._evictions.victims
         best = self._best(kind, len(indexes), delayed, victims.all)
         if best is not None:
-            going = sorted((victim for unit in best.units for victim in unit), key=lambda victim: victim.ref)
+            going = sorted(
+                (victim for unit in best.units for victim in unit), key=lambda victim: victim.ref
+            )
             self._evictions.make(job, indexes, best.slots, going)
             return True
         if victims.protected:
@@ -104,7 +122,11 @@ class GangPreemptor:
         for groups in self._cycle.columns.groupings(kind):
             lays = self._lays(kind, groups, size // kind.slices, mask, remaining, sessions)
             found.append(self._cheapest(kind, lays, size // kind.slices))
-        return min((one for one in found if one is not None), key=lambda eviction: eviction.cost[:-1], default=None)
+        return min(
+            (one for one in found if one is not None),
+            key=lambda eviction: eviction.cost[:-1],
+            default=None,
+        )
 
     def _lays(
         self,
@@ -134,31 +156,55 @@ class GangPreemptor:
         return lays
 
     def _few(self, kind: JobClass, groups: Groups, members: Sequence[int], each: int) -> list[int]:
-        """The workers to compare of a group of several domains: free ones, and others in as few domains as possible."""
+        """The workers to compare of a group of several domains: free ones, and others in as few
+        domains as possible.
+        """
         slots = np.array(members, np.int64)
         slots = slots[fitting(self._evictions.relieved(kind.band), kind.need, slots)]
         free = fitting(self._evictions.future.matrix, kind.need, slots)
         others = nearest(slots[~free].tolist(), each + _COMPARED, groups.near)
         return in_domains([*slots[free].tolist()[:each], *others], groups.near)
 
-    def _cheapest(self, kind: JobClass, lays: dict[int, list[GroupLay]], each: int) -> GangEviction | None:
+    def _cheapest(
+        self, kind: JobClass, lays: dict[int, list[GroupLay]], each: int
+    ) -> GangEviction | None:
         future = self._evictions.future
         if kind.slices == 1:
-            found = [lay_out(future, kind.need, [lay], each) for domain in lays.values() for lay in domain]
+            found = [
+                lay_out(future, kind.need, [lay], each)
+                for domain in lays.values()
+                for lay in domain
+            ]
         else:
             found = [self._together(kind, domain, each) for domain in lays.values()]
-        return min((one for one in found if one is not None), key=lambda eviction: eviction.cost, default=None)
+        return min(
+            (one for one in found if one is not None),
+            key=lambda eviction: eviction.cost,
+            default=None,
+        )
 
     def _together(self, kind: JobClass, lays: Sequence[GroupLay], each: int) -> GangEviction | None:
         """The cheapest groups of one domain for all slices; None when there are too few.
 
-        They are chosen one after the other, and once more from each group whose victims have members elsewhere.
+        They are chosen one after the other, and once more from each group whose victims have
+        members elsewhere.
         """
         if len(lays) < kind.slices:
             return None
-        starts = [[], *([lay] for lay in lays if any(v.slot not in lay.members for unit in lay.units for v in unit))]
+        starts = [
+            [],
+            *(
+                [lay]
+                for lay in lays
+                if any(v.slot not in lay.members for unit in lay.units for v in unit)
+            ),
+        ]
         found = [self._complete(kind, start, lays, each) for start in starts]
-        return min((one for one in found if one is not None), key=lambda eviction: eviction.cost, default=None)
+        return min(
+            (one for one in found if one is not None),
+            key=lambda eviction: eviction.cost,
+            default=None,
+        )
 
     def _complete(
         self, kind: JobClass, chosen: list[GroupLay], lays: Sequence[GroupLay], each: int
@@ -169,7 +215,8 @@ class GangPreemptor:
             ways = [
                 (way.cost, at)
                 for at, lay in enumerate(lays)
-                if lay not in chosen and (way := lay_out(future, kind.need, [*chosen, lay], each)) is not None
+                if lay not in chosen
+                and (way := lay_out(future, kind.need, [*chosen, lay], each)) is not None
             ]
             if not ways:
                 return None
@@ -181,20 +228,31 @@ class GangPreemptor:
     ) -> list[EvictionUnit]:
         """Units that may be evicted in one group, most expensive first.
 
-        A session with members outside the group stays, unless it has several slices: each group has one of them.
+        A session with members outside the group stays, unless it has several slices: each group has
+            one of them.
         """
         units: list[EvictionUnit] = [(victim,) for victim in victims if victim.session is None]
         for number in sorted({victim.session for victim in victims if victim.session is not None}):
             session = sessions[number]
-            if self._cycle.mirror.kinds[number].slices > 1 or all(victim.slot in inside for victim in session):
+            if self._cycle.mirror.kinds[number].slices > 1 or all(
+                victim.slot in inside for victim in session
+            ):
                 units.append(session)
         return _dearest_first(units)
 
     def _promising(self, kind: JobClass, groups: Groups, size: int, mask: Mask) -> list[int]:
-        """Groups that could hold a slice without lower bands; those with the most free workers first."""
+        """Groups that could hold a slice without lower bands; those with the most free workers
+        first.
+        """
         matrix, slots = self._evictions.future.matrix, self._cycle.columns.usable(kind).slots
-        slots = slots[mask[slots] & (groups.codes.take(slots) >= 0) & (matrix[WINDOW].take(slots) > -SHUT // 2)]
-        counts = _count(groups, slots[fitting(self._evictions.relieved(kind.band), kind.need, slots)])
+        slots = slots[
+            mask[slots]
+            & (groups.codes.take(slots) >= 0)
+            & (matrix[WINDOW].take(slots) > -SHUT // 2)
+        ]
+        counts = _count(
+            groups, slots[fitting(self._evictions.relieved(kind.band), kind.need, slots)]
+        )
         free = _count(groups, slots[fitting(matrix, kind.need, slots)])
         possible = [group for group, count in enumerate(counts) if count >= size]
         return sorted(possible, key=lambda group: (-free[group], group))
@@ -218,10 +276,14 @@ def _dearest_first(units: Iterable[EvictionUnit]) -> list[EvictionUnit]:
 
 
 def lay_out(future: Room, need: Need, lays: Sequence[GroupLay], size: int) -> GangEviction | None:
-    """The cheapest set of evictions that gives each of these groups ``size`` workers; None when even all of them are
-    not enough.
+    """The cheapest set of evictions that gives each of these groups ``size`` workers; None when
+    even all of them are not enough.
     """
-    units = lays[0].units if len(lays) == 1 else _dearest_first(dict.fromkeys(u for lay in lays for u in lay.units))
+    units = (
+        lays[0].units
+        if len(lays) == 1
+        else _dearest_first(dict.fromkeys(u for lay in lays for u in lay.units))
+    )
     room = {slot: future.at(slot) for slot in {s for lay in lays for s in lay.members}}
     room |= {v.slot: future.at(v.slot) for unit in units for v in unit if v.slot not in room}
     for unit in units:
@@ -230,7 +292,9 @@ def lay_out(future: Room, need: Need, lays: Sequence[GroupLay], size: int) -> Ga
     if not _is_enough(room, need, lays, size):
         return None
     going = [unit for unit in units if not _spare(room, need, lays, unit, size)]
-    slots = [slot for lay in lays for slot in [s for s in lay.members if covers(room[s], need)][:size]]
+    slots = [
+        slot for lay in lays for slot in [s for s in lay.members if covers(room[s], need)][:size]
+    ]
     return GangEviction(_cost(going, tuple(lay.group for lay in lays)), tuple(going), tuple(slots))
 
 
@@ -238,7 +302,9 @@ def _is_enough(room: dict[int, list[int]], need: Need, lays: Sequence[GroupLay],
     return all(sum(covers(room[slot], need) for slot in lay.members) >= size for lay in lays)
 
 
-def _spare(room: dict[int, list[int]], need: Need, lays: Sequence[GroupLay], unit: EvictionUnit, size: int) -> bool:
+def _spare(
+    room: dict[int, list[int]], need: Need, lays: Sequence[GroupLay], unit: EvictionUnit, size: int
+) -> bool:
     """Keep a unit if the gang still fits."""
     before = {victim.slot: list(room[victim.slot]) for victim in unit}
     for victim in unit:
@@ -252,5 +318,7 @@ def _spare(room: dict[int, list[int]], need: Need, lays: Sequence[GroupLay], uni
 def _cost(units: Sequence[EvictionUnit], groups: tuple[int, ...]) -> GangCost:
     going = [unit[0] for unit in units]
     dear = sum(victim.members for victim in going if victim.band is not PriorityBand.BATCH)
-    resources = tuple(sum(column) for column in zip(*(victim.lost for victim in going), strict=True))
+    resources = tuple(
+        sum(column) for column in zip(*(victim.lost for victim in going), strict=True)
+    )
     return dear, sum(victim.members for victim in going), resources, groups

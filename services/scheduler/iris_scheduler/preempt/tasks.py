@@ -18,16 +18,22 @@ from iris_scheduler.preempt.victims import Victim
 
 
 class VictimSearch:
-    """Finds workers for single tasks of one class with the same excluded workers: first capacity that is being freed,
-    then victims.
+    """Finds workers for single tasks of one class with the same excluded workers: first capacity
+    that is being freed, then victims.
     """
 
-    def __init__(self, cycle: Cycle, evictions: Evictions, kind: JobClass, delayed: tuple[int, ...]) -> None:
+    def __init__(
+        self, cycle: Cycle, evictions: Evictions, kind: JobClass, delayed: tuple[int, ...]
+    ) -> None:
         self._evictions = evictions
         self._kind = kind
         self._mask = cycle.columns.usable(kind).mask.copy()
         self._mask[list(delayed)] = False
-        usable = np.flatnonzero(self._mask).tolist() if delayed else cycle.columns.usable(kind).slots.tolist()
+        usable = (
+            np.flatnonzero(self._mask).tolist()
+            if delayed
+            else cycle.columns.usable(kind).slots.tolist()
+        )
         self._coming = [slot for slot in usable if evictions.future.fits(slot, kind.need)]
         self._seen = len(evictions.freed)
         self._heap = self._helpful(np.arange(len(evictions.victims.all)))
@@ -40,7 +46,9 @@ class VictimSearch:
             self._seen += 1
             if self._mask[slot]:
                 self._coming.append(slot)
-                for position in self._helpful(np.flatnonzero(self._evictions.victims.slots == slot)):
+                for position in self._helpful(
+                    np.flatnonzero(self._evictions.victims.slots == slot)
+                ):
                     heappush(self._heap, position)
         while self._coming:
             if future.fits(self._coming[-1], need):
@@ -75,7 +83,8 @@ class TaskPreemptor:
 
     Attributes:
         several: classes that several evictions at once would help.
-        claiming: classes that wait for capacity that stopping work frees, which later classes cannot use.
+        claiming: classes that wait for capacity that stopping work frees, which later classes
+            cannot use.
     """
 
     def __init__(self, cycle: Cycle, assignments: Assignments, evictions: Evictions) -> None:
@@ -87,7 +96,9 @@ class TaskPreemptor:
         self.claiming: set[JobClass] = set()
 
     def make_room(self, job: int) -> bool:
-        """Find freed capacity or a victim for each pending task. False when a task without exclusions finds neither."""
+        """Find freed capacity or a victim for each pending task. False when a task without
+        exclusions finds neither.
+        """
         if self._cycle.is_paused(job):
             return True
         kind, places = self._cycle.mirror.kinds[job], self._assignments.places(job)
@@ -100,7 +111,9 @@ class TaskPreemptor:
             delayed = self._cycle.delayed(job, index)
             search = self._searches.get((kind, delayed))
             if search is None:
-                search = self._searches[kind, delayed] = VictimSearch(self._cycle, self._evictions, kind, delayed)
+                search = self._searches[kind, delayed] = VictimSearch(
+                    self._cycle, self._evictions, kind, delayed
+                )
             if search.waits():
                 self.claiming.add(kind)
             elif (victim := search.victim()) is not None:
@@ -114,12 +127,17 @@ class TaskPreemptor:
         return True
 
     def _note_protected(self, kind: JobClass) -> None:
-        """Find the victim that may be evicted soonest of those that are protected, if one would help."""
+        """Find the victim that may be evicted soonest of those that are protected, if one would
+        help.
+        """
         victims, mask = self._evictions.victims, self._cycle.columns.usable(kind).mask
         helpful = [
             (until_ms, victim.cost, victim)
             for victim, until_ms in victims.protected.items()
-            if victim.session is None and victim.band > kind.band and mask[victim.slot] and self._frees(victim, kind)
+            if victim.session is None
+            and victim.band > kind.band
+            and mask[victim.slot]
+            and self._frees(victim, kind)
         ]
         if helpful:
             self._evictions.protect(kind, [min(helpful)[2]])

@@ -1,8 +1,10 @@
-"""Lists possible victims, cheapest first: lowest band, fewest resources, youngest. The choice is made elsewhere.
+"""Lists possible victims, cheapest first: lowest band, fewest resources, youngest. The choice is
+made elsewhere.
 
-An attempt that is already stopping is not a victim, and one that its job protects is none until it has run for that
-long; a gang is protected as long as any of its members. A gang is evicted whole and restarts with all its members: its
-cost is the resources of all of them, including those that have finished and hold nothing any more.
+An attempt that is already stopping is not a victim, and one that its job protects is none until it
+has run for that long; a gang is protected as long as any of its members. A gang is evicted whole
+and restarts with all its members: its cost is the resources of all of them, including those that
+    have finished and hold nothing any more.
 Source: docs/design/semantics.md#order.
 """
 
@@ -28,7 +30,8 @@ class Victim:
 
     Attributes:
         cost: for comparison; the resources in it are those of ``members`` attempts.
-        session: its job when it is a member of a gang. members: how many attempts end with it, itself included.
+        session: its job when it is a member of a gang. members: how many attempts end with it,
+            itself included.
     """
 
     cost: Cost
@@ -55,20 +58,27 @@ class Victims:
 
     Attributes:
         protected: those that may not be evicted yet, and until when, ms.
-        slots, bands: by position. frees: shape (DEPTH, victims). single: which of them may be evicted alone.
+        slots, bands: by position. frees: shape (DEPTH, victims). single: which of them may be
+            evicted alone.
     """
 
     def __init__(self, mirror: Mirror, columns: Columns, now_ms: int) -> None:
         found = sorted(_find(mirror, columns), key=lambda victim: victim.cost)
         self.protected = _protected(mirror, found, now_ms)
-        self.all = [victim for victim in found if victim not in self.protected] if self.protected else found
+        self.all = (
+            [victim for victim in found if victim not in self.protected]
+            if self.protected
+            else found
+        )
         self.slots: Slots = np.array([v.slot for v in self.all], np.int64)
         self.bands: NDArray[np.int64] = np.array([int(v.band) for v in self.all], np.int64)
         self.single = np.array([v.session is None for v in self.all], np.bool_)
         self.frees: Matrix = np.array([v.frees for v in self.all], np.int64).reshape(-1, DEPTH).T
 
     def relief(self, band: PriorityBand, width: int) -> Matrix:
-        """What the end of everything below ``band`` would free on each worker, shape (DEPTH, workers)."""
+        """What the end of everything below ``band`` would free on each worker, shape (DEPTH,
+        workers).
+        """
         relief = np.zeros((DEPTH, width), np.int64)
         lower = self.bands > int(band)
         for dimension in range(DEPTH):
@@ -86,7 +96,10 @@ def _protected(mirror: Mirror, found: list[Victim], now_ms: int) -> dict[Victim,
         if protect_ms := mirror.jobs[victim.ref.job].protect_ms:
             unit = victim.ref if victim.session is None else victim.session
             until[unit] = max(until.get(unit, 0), victim.since_ms + protect_ms)
-    times = ((victim, until.get(victim.ref if victim.session is None else victim.session, 0)) for victim in found)
+    times = (
+        (victim, until.get(victim.ref if victim.session is None else victim.session, 0))
+        for victim in found
+    )
     return {victim: until_ms for victim, until_ms in times if until_ms > now_ms} if until else {}
 
 
@@ -103,5 +116,7 @@ def _find(mirror: Mirror, columns: Columns) -> list[Victim]:
         members = row.replicas if gang else 1
         lost = tuple([members * frees[dimension] for dimension in SCARCEST_FIRST])
         cost = (-int(band), lost, -hold.since_ms, hold.ref)
-        found.append(Victim(cost, hold.ref, slot, band, frees, hold.ref.job if gang else None, members))
+        found.append(
+            Victim(cost, hold.ref, slot, band, frees, hold.ref.job if gang else None, members)
+        )
     return found

@@ -1,6 +1,8 @@
-"""``python -m iris_state.admin``: verify, repair, backup, restore and streams as a process; `iris admin` starts it.
+"""``python -m iris_state.admin``: verify, repair, backup, restore and streams as a process; `iris
+admin` starts it.
 
-Exits with 0 when data is intact or was repaired, 65 when it is damaged, 1 when the command failed, 2 for wrong usage.
+Exits with 0 when data is intact or was repaired, 65 when it is damaged, 1 when the command failed,
+2 for wrong usage.
 """
 
 from __future__ import annotations
@@ -55,19 +57,25 @@ async def run(options: argparse.Namespace, nats: NatsSettings) -> int:
     path = Path(options.file)
     if options.verb == "backup":
         async with opened(options, nats) as stored:
-            about = await backup.backup(stored.connection, path, events=options.events, logs=options.logs)
+            about = await backup.backup(
+                stored.connection, path, events=options.events, logs=options.logs
+            )
         say(f"{path}: {described(about)}")
         return OK
     async with opened(options, nats) as stored:
         if await stored.is_led():
-            raise backup.NotEmpty("a state service runs there: a backup is restored onto an empty cluster only")
+            raise backup.NotEmpty(
+                "a state service runs there: a backup is restored onto an empty cluster only"
+            )
         about = await backup.restore(stored.connection, path)
     say(f"restored: {described(about)}")
     return OK
 
 
 async def verify(options: argparse.Namespace, nats: NatsSettings) -> int:
-    """Print what a backup, a stopped store or the servers hold; exit code 65 when that is damaged."""
+    """Print what a backup, a stopped store or the servers hold; exit code 65 when that is
+    damaged.
+    """
     if options.file:
         say(f"{options.file} is whole: {described(backup.verify(Path(options.file)))}")
         return OK
@@ -101,7 +109,9 @@ async def looked_at(stored: Stored) -> int:
     for wrong in bad:
         say(wrong)
     if await lacks_keys(stored):
-        say(f"bucket {subjects.KEYS_BUCKET}: there are no keys; a leader makes new ones, tokens of before are refused")
+        say(
+            f"bucket {subjects.KEYS_BUCKET}: there are no keys; a leader makes new ones, tokens of before are refused"
+        )
     unsound = bool(bad or found.unlike or found.salvaged.wrong)
     say(words.verdict(found, unsound=unsound))
     return OK if found.is_startable and not unsound else DAMAGED
@@ -123,7 +133,9 @@ async def lost_records(stored: Stored) -> list[str]:
     """Why no state service leads on a journal that can be read."""
     if await stored.connection.raw(subjects.JOURNAL.name).state() is None:
         return []
-    lost = (await stored.connection.streams.standing(subjects.JOURNAL.name)).notes.get(subjects.RECORDS_LOST, "")
+    lost = (await stored.connection.streams.standing(subjects.JOURNAL.name)).notes.get(
+        subjects.RECORDS_LOST, ""
+    )
     return [lost] if lost else []
 
 
@@ -135,17 +147,25 @@ async def bad_values(stored: Stored) -> list[str]:
         state = await raw.state()
         if state is None:
             continue
-        readable = [message async for message in raw.readable(max(state.first_seq - 1, 0), state.last_seq)]
+        readable = [
+            message async for message in raw.readable(max(state.first_seq - 1, 0), state.last_seq)
+        ]
         if lost := state.messages - len(readable):
-            bad.append(f"bucket {bucket}: {lost} of {state.messages} values cannot be read; a leader writes them anew")
-        elif bucket == subjects.KEYS_BUCKET and state.last_seq > max((one.sequence for one in readable), default=0):
-            bad.append(f"bucket {bucket}: the server has dropped its newest value; a leader writes it anew")
+            bad.append(
+                f"bucket {bucket}: {lost} of {state.messages} values cannot be read; a leader writes them anew"
+            )
+        elif bucket == subjects.KEYS_BUCKET and state.last_seq > max(
+            (one.sequence for one in readable), default=0
+        ):
+            bad.append(
+                f"bucket {bucket}: the server has dropped its newest value; a leader writes it anew"
+            )
     return bad
 
 
 async def lacks_keys(stored: Stored) -> bool:
-    """Whether there are records and no keys: the server has dropped a damaged value as if there had been none, or no
-    leader has made keys since a backup was restored.
+    """Whether there are records and no keys: the server has dropped a damaged value as if there had
+    been none, or no leader has made keys since a backup was restored.
     """
     keys = await stored.connection.raw(f"KV_{subjects.KEYS_BUCKET}").state()
     journal = await stored.connection.raw(subjects.JOURNAL.name).state()
@@ -155,7 +175,11 @@ async def lacks_keys(stored: Stored) -> bool:
 async def mend(options: argparse.Namespace, nats: NatsSettings) -> int:
     """Examine what is lost, ask for confirmation, keep a copy, repair."""
     stamp = time.time_ns()
-    copy = Path(options.store).with_name(f"replaced-{stamp}") if options.store else Path(f"iris-replaced-{stamp}")
+    copy = (
+        Path(options.store).with_name(f"replaced-{stamp}")
+        if options.store
+        else Path(f"iris-replaced-{stamp}")
+    )
     if options.store:
         await asyncio.to_thread(set_aside, Path(options.store), copy)
     kept = False
@@ -186,7 +210,9 @@ async def mend(options: argparse.Namespace, nats: NatsSettings) -> int:
 
 
 async def keep_messages(stored: Stored, path: Path) -> None:
-    """Write every readable message of journal and snapshots into a file in the format of a backup."""
+    """Write every readable message of journal and snapshots into a file in the format of a
+    backup.
+    """
     with Writer(path) as out:
         for name in (subjects.JOURNAL.name, f"OBJ_{subjects.SNAPSHOTS_BUCKET}"):
             raw = stored.connection.raw(name)
@@ -194,7 +220,11 @@ async def keep_messages(stored: Stored, path: Path) -> None:
             if state is None:
                 continue
             async for message in raw.readable(max(state.first_seq - 1, 0), state.last_seq):
-                out.add(Item(name, message.subject, message.data, dict(message.headers), message.sequence))
+                out.add(
+                    Item(
+                        name, message.subject, message.data, dict(message.headers), message.sequence
+                    )
+                )
 
 
 def opened(options: argparse.Namespace, nats: NatsSettings) -> AbstractAsyncContextManager[Stored]:
@@ -227,13 +257,17 @@ def say(line: str) -> None:
 def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="iris admin")
     parser.add_argument("--config", default="", metavar="FILE", help="an iris.toml")
-    parser.add_argument("--store", default="", metavar="DIR", help="the directory of a stopped embedded NATS server")
+    parser.add_argument(
+        "--store", default="", metavar="DIR", help="the directory of a stopped embedded NATS server"
+    )
     verbs = parser.add_subparsers(dest="verb", required=True)
     verbs.add_parser("verify").add_argument("file", nargs="?", default="")
     verbs.add_parser("streams").add_argument("--apply", action="store_true")
     wanted = verbs.add_parser("repair")
     wanted.add_argument("--yes", action="store_true")
-    wanted.add_argument("--lossless", action="store_true", help="only where nothing is lost; for a start")
+    wanted.add_argument(
+        "--lossless", action="store_true", help="only where nothing is lost; for a start"
+    )
     wanted = verbs.add_parser("backup")
     wanted.add_argument("--events", action="store_true")
     wanted.add_argument("--logs", action="store_true")
@@ -250,7 +284,9 @@ def main() -> int:
         sys.stderr.write(f"iris admin: nothing is stored in {options.store}\n")
         return MISUSED
     try:
-        return asyncio.run(run(options, read_settings(options.config).section("nats", NatsSettings)))
+        return asyncio.run(
+            run(options, read_settings(options.config).section("nats", NatsSettings))
+        )
     except BadSetting as error:
         sys.stderr.write(f"iris admin: {error}\n")
         return MISUSED

@@ -1,7 +1,8 @@
-"""The file of a backup: a magic, then records with a checksum each, the last of them with a digest of all before it.
+"""The file of a backup: a magic, then records with a checksum each, the last of them with a digest
+of all before it.
 
-Written under a temporary name and renamed when it is complete and on disk. Out of scope: the meaning of records
-(`backup`).
+Written under a temporary name and renamed when it is complete and on disk. Out of scope: the
+meaning of records (`backup`).
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ class BadArchive(Exception):
 
 
 class Item(msgspec.Struct, frozen=True, array_like=True):
-    """One record. ``kind``: about, snapshot, bundle, event, log. ``name``: of an object, or a subject. ``headers``: of
-    a message; of a bundle its owners.
+    """One record. ``kind``: about, snapshot, bundle, event, log. ``name``: of an object, or a
+    subject. ``headers``: of a message; of a bundle its owners.
     """
 
     kind: str
@@ -54,12 +55,17 @@ class Writer:
         self.items = 0
 
     def __enter__(self) -> Writer:
-        self._file = os.fdopen(os.open(self._draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb")
+        self._file = os.fdopen(
+            os.open(self._draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb"
+        )
         self._write(_HEAD.pack(_MAGIC, VERSION))
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
     ) -> None:
         assert self._file is not None
         if kind is None:
@@ -85,7 +91,9 @@ class Writer:
 
 
 def read(path: Path) -> Iterator[Item]:
-    """Every record, in order; the file is intact when the iteration ends without BadArchive. Raises OSError."""
+    """Every record, in order; the file is intact when the iteration ends without BadArchive. Raises
+    OSError.
+    """
     digest = hashlib.sha256()
     with path.open("rb") as file:
         head = file.read(_HEAD.size)
@@ -93,7 +101,9 @@ def read(path: Path) -> Iterator[Item]:
             raise BadArchive(f"{path} is not a backup of Iris")
         _, version = _HEAD.unpack(head)
         if version > VERSION:
-            raise BadArchive(f"{path} has version {version}, this release knows up to {VERSION}; use a newer one")
+            raise BadArchive(
+                f"{path} has version {version}, this release knows up to {VERSION}; use a newer one"
+            )
         digest.update(head)
         count, end = 0, path.stat().st_size
         while True:
@@ -102,7 +112,9 @@ def read(path: Path) -> Iterator[Item]:
             size, checksum = _FRAME.unpack(frame) if len(frame) == _FRAME.size else (0, 0)
             body = file.read(size) if at + size <= end else b""
             if not size or len(body) != size or zlib.crc32(body) != checksum:
-                raise BadArchive(f"{path} is damaged at byte {at}, record {count}: its checksum does not match")
+                raise BadArchive(
+                    f"{path} is damaged at byte {at}, record {count}: its checksum does not match"
+                )
             item = codec.unpack(body, Item)
             if item.kind == _END:
                 if item.data != digest.digest() or item.name != str(count) or file.read(1):

@@ -1,7 +1,8 @@
 """Backup of a running cluster into one file, and restore onto an empty one.
 
-The records are those of one commit: the newest snapshot and the journal after it, replayed here while the leader runs
-and written as a new snapshot. With them: bundles, and on request events and output. Out of scope: the file (`archive`).
+The records are those of one commit: the newest snapshot and the journal after it, replayed here
+while the leader runs and written as a new snapshot. With them: bundles, and on request events and
+    output. Out of scope: the file (`archive`).
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ class About(msgspec.Struct, frozen=True):
 
     Attributes:
         at_ms: the time of the last commit (Unix, ms). sequence: that commit.
-        last_published: the id of its last event. events: the sequence of the last event that had been published.
+        last_published: the id of its last event. events: the sequence of the last event that had
+            been published.
     """
 
     at_ms: int
@@ -92,15 +94,18 @@ async def backup(connection: JetStreamConnection, path: Path, *, events: bool, l
         if logs:
             async for message in _stored(connection, subjects.LOGS, 0):
                 out.add(_item("log", message))
-    await connection.streams.annotate(subjects.JOURNAL.name, LAST_BACKUP, str(replica.clock.now_ms()))
+    await connection.streams.annotate(
+        subjects.JOURNAL.name, LAST_BACKUP, str(replica.clock.now_ms())
+    )
     return about
 
 
 async def restore(connection: JetStreamConnection, path: Path) -> About:
-    """Fill an empty cluster from a backup, or one on which a state service has begun anew after a loss.
+    """Fill an empty cluster from a backup, or one on which a state service has begun anew after a
+    loss.
 
-    Until it is done no state service leads there; after an interruption it can be run again. Raises BadArchive before
-    anything is changed, NotEmpty, DamagedCommit, Full, Unavailable.
+    Until it is done no state service leads there; after an interruption it can be run again. Raises
+    BadArchive before anything is changed, NotEmpty, DamagedCommit, Full, Unavailable.
     """
     about = verify(path)
     await _refuse_records(connection)
@@ -134,14 +139,16 @@ async def restore(connection: JetStreamConnection, path: Path) -> About:
 
 
 def _with_new_numbers(data: bytes) -> bytes:
-    """A snapshot whose next job gets a number that no host knows: one may still run what was submitted after the
-    backup, and would take a job of the same number for that.
+    """A snapshot whose next job gets a number that no host knows: one may still run what was
+    submitted after the backup, and would take a job of the same number for that.
     """
     image = snapshot.read(data)
     machine = Machine(Policy(), "restore")
     machine.restore(image)
     machine.ledger.next_number += NUMBERS
-    return snapshot.cut(machine.ledger, image.rest.sequence, image.rest.at_ms, image.rest.last_published)
+    return snapshot.cut(
+        machine.ledger, image.rest.sequence, image.rest.at_ms, image.rest.last_published
+    )
 
 
 async def _refuse_records(connection: JetStreamConnection) -> None:
@@ -173,7 +180,9 @@ def verify(path: Path) -> About:
     return about
 
 
-async def _stored(connection: JetStreamConnection, stream: Stream, after: int) -> AsyncIterator[Message]:
+async def _stored(
+    connection: JetStreamConnection, stream: Stream, after: int
+) -> AsyncIterator[Message]:
     raw = connection.raw(stream.name)
     state = await raw.state()
     if state is not None:
@@ -181,8 +190,12 @@ async def _stored(connection: JetStreamConnection, stream: Stream, after: int) -
             yield message
 
 
-async def _events(connection: JetStreamConnection, end: int, unpublished: Sequence[Publication]) -> AsyncIterator[Item]:
-    """Every event of commits up to ``end``, in order, including those that are not published yet."""
+async def _events(
+    connection: JetStreamConnection, end: int, unpublished: Sequence[Publication]
+) -> AsyncIterator[Item]:
+    """Every event of commits up to ``end``, in order, including those that are not published
+    yet.
+    """
     last = (0, -1)
     async for message in _stored(connection, subjects.EVENTS, 0):
         place = event_place(message.headers.get("Nats-Msg-Id", ""))
@@ -191,7 +204,12 @@ async def _events(connection: JetStreamConnection, end: int, unpublished: Sequen
             yield _item("event", message)
     for event in unpublished:
         if event_place(event.message_id) > last:
-            yield Item("event", event.subject, event.data, {**event.headers, "Nats-Msg-Id": event.message_id})
+            yield Item(
+                "event",
+                event.subject,
+                event.data,
+                {**event.headers, "Nats-Msg-Id": event.message_id},
+            )
 
 
 def _item(kind: str, message: Message) -> Item:

@@ -29,14 +29,15 @@ class Examination(msgspec.Struct):
         snapshots: every snapshot by name with its fault, empty when it is intact.
         begin: the last commit in the newest intact one, 0 without one.
         journal: first and last sequence that NATS says the journal has.
-        end: the last sequence that is known to have existed, and ``proof`` names the source when that is not the
-            journal.
+        end: the last sequence that is known to have existed, and ``proof`` names the source when
+            that is not the journal.
         survey: the journal after ``begin``.
         last_published: the id of the last event that was published.
         lacking: entries after ``begin`` that one server cannot read and another can.
         touched: jobs that events of lost commits name.
         unlike: records of a snapshot that differ from a replay from the previous one.
-        spare: ranges up to ``begin`` that the server's files do not hold: the newest intact snapshot has what they did.
+        spare: ranges up to ``begin`` that the server's files do not hold: the newest intact
+            snapshot has what they did.
     """
 
     snapshots: dict[str, str]
@@ -54,7 +55,9 @@ class Examination(msgspec.Struct):
 
     @property
     def costs_nothing(self) -> bool:
-        """Whether all that is damaged stands before the newest intact snapshot, so that no start needs it."""
+        """Whether all that is damaged stands before the newest intact snapshot, so that no start
+        needs it.
+        """
         return bool(self.spare) and not (self.survey.lost or self.lacking)
 
     @property
@@ -64,10 +67,14 @@ class Examination(msgspec.Struct):
 
     @property
     def is_damaged(self) -> bool:
-        """Whether a state service cannot start, would start without some commits, or a replica has lost some."""
+        """Whether a state service cannot start, would start without some commits, or a replica has
+        lost some.
+        """
         first, last = self.journal
         return (
-            bool(self.survey.lost or self.lacking) or last < self.end or (first > self.begin + 1 and last > self.begin)
+            bool(self.survey.lost or self.lacking)
+            or last < self.end
+            or (first > self.begin + 1 and last > self.begin)
         )
 
 
@@ -104,7 +111,9 @@ async def examine(stored: Stored, policy: Policy) -> Examination:
 
 
 async def _snapshots(blobs: Blobs) -> tuple[dict[int, bytes], dict[str, str]]:
-    """The intact snapshots by their last commit, and the fault of each snapshot. Raises OtherVersion, Unavailable."""
+    """The intact snapshots by their last commit, and the fault of each snapshot. Raises
+    OtherVersion, Unavailable.
+    """
     found: dict[int, bytes] = {}
     wrong: dict[str, str] = {}
     for name in await blobs.names():
@@ -121,7 +130,9 @@ async def _snapshots(blobs: Blobs) -> tuple[dict[int, bytes], dict[str, str]]:
 
 
 async def last_published_event(stored: Stored) -> str:
-    """The id of the last readable event in the stream; empty when there is none. Raises Unavailable."""
+    """The id of the last readable event in the stream; empty when there is none. Raises
+    Unavailable.
+    """
     raw = stored.connection.raw(subjects.EVENTS.name)
     state = await raw.state()
     if state is None:
@@ -146,12 +157,18 @@ async def _touched(stored: Stored, lost: list[Lost]) -> list[str]:
 
 
 async def _unlike(stored: Stored, policy: Policy, found: Mapping[int, bytes]) -> list[str]:
-    """The records in which the newest snapshot, taken by a leader, differs from a replay from the previous one."""
+    """The records in which the newest snapshot, taken by a leader, differs from a replay from the
+    previous one.
+    """
     if len(found) < 2:
         return []
     before, newest = sorted(found)[-2:]
     raw = stored.connection.raw(subjects.JOURNAL.name)
-    between = survey({message.sequence: message.data async for message in raw.readable(before, newest)}, before, newest)
+    between = survey(
+        {message.sequence: message.data async for message in raw.readable(before, newest)},
+        before,
+        newest,
+    )
     if between.lost:
         return []
     replayed = salvage(policy, found[before], between).machine

@@ -1,7 +1,9 @@
-"""Replaces damaged data by one snapshot of everything that could be read, and an empty journal after it.
+"""Replaces damaged data by one snapshot of everything that could be read, and an empty journal
+after it.
 
-In this order, so that it can be interrupted anywhere and run again: unpublished events, the snapshot, the journal.
-Out of scope: reading (`examine`), and the copy of the replaced data (`__main__`).
+In this order, so that it can be interrupted anywhere and run again: unpublished events, the
+snapshot, the journal. Out of scope: reading (`examine`), and the copy of the replaced data
+    (`__main__`).
 """
 
 from __future__ import annotations
@@ -19,9 +21,13 @@ _PUBLISH_S = 60.0
 
 
 async def repair(stored: Stored, found: Examination) -> None:
-    """Write a store that a state service starts from. Raises Full, Unavailable; it can then be run again."""
+    """Write a store that a state service starts from. Raises Full, Unavailable; it can then be run
+    again.
+    """
     connection, machine = stored.connection, found.salvaged.machine
-    if await connection.raw(subjects.JOURNAL.name).state() is None:  # otherwise they stay as they are declared
+    if (
+        await connection.raw(subjects.JOURNAL.name).state() is None
+    ):  # otherwise they stay as they are declared
         await connection.streams.ensure()
     last_published = await _publish(connection, found)
     data = snapshot.cut(machine.ledger, found.end, machine.last_ms, last_published)
@@ -30,7 +36,9 @@ async def repair(stored: Stored, found: Examination) -> None:
 
 
 async def _publish(connection: Connection, found: Examination) -> str:
-    """Publish the unpublished events of the commits; returns the id of the last one. Raises Unavailable."""
+    """Publish the unpublished events of the commits; returns the id of the last one. Raises
+    Unavailable.
+    """
     publisher = connection.publisher()
     try:
         last_published = await publisher.resume() or found.last_published

@@ -1,8 +1,9 @@
 """Rebuilds the records from a snapshot and every readable commit, though some are lost. Pure.
 
-Up to the first loss the journal is replayed as usual. After it a change may refer to a record that was lost: such a
-change is skipped, and its job stays as it was before the loss, except for its admission. Workers report again which
-attempts they run, so differences are corrected as after any outage. Source: docs/adr/0019-damaged-data.md.
+Up to the first loss the journal is replayed as usual. After it a change may refer to a record that
+was lost: such a change is skipped, and its job stays as it was before the loss, except for its
+admission. Workers report again which attempts they run, so differences are corrected as after any
+    outage. Source: docs/adr/0019-damaged-data.md.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ from iris_state.records.facts import PublicFact
 from iris_state.snapshots import snapshot
 
 NUMBERS = 1_000_000
-"""Job numbers skipped after a loss or a restore: a worker may still run a job of a lost commit, under its number."""
+"""Job numbers skipped after a loss or a restore: a worker may still run a job of a lost commit,
+under its number.
+"""
 _DOES_NOT_FIT = (LookupError, AttributeError, AssertionError, TypeError, ValueError)
 
 
@@ -29,7 +32,8 @@ class Salvaged(msgspec.Struct):
     Attributes:
         machine: the records at the end.
         facts: the public facts of each applied commit.
-        stopped: number and name of each job that stays as it was before the loss; "" for an unknown name.
+        stopped: number and name of each job that stays as it was before the loss; "" for an unknown
+            name.
         left_out: how many readable changes were not applied.
         wrong: violated invariants as text; heartbeats of workers correct the held resources.
     """
@@ -44,7 +48,8 @@ class Salvaged(msgspec.Struct):
 def salvage(policy: Policy, data: bytes | None, found: Survey) -> Salvaged:
     """The records from the snapshot ``data``, if any, and the commits after it.
 
-    Replays two or three times when commits are lost. Raises snapshot.Damaged, snapshot.OtherVersion.
+    Replays two or three times when commits are lost. Raises snapshot.Damaged,
+    snapshot.OtherVersion.
     """
     stopped: set[int] = set()
     while True:
@@ -58,7 +63,9 @@ def salvage(policy: Policy, data: bytes | None, found: Survey) -> Salvaged:
 class _Replay:
     """One replay that leaves the jobs in ``stopped`` as they were before the first loss."""
 
-    def __init__(self, policy: Policy, image: snapshot.Image | None, found: Survey, stopped: set[int]) -> None:
+    def __init__(
+        self, policy: Policy, image: snapshot.Image | None, found: Survey, stopped: set[int]
+    ) -> None:
         self.doubtful: set[int] = set()
         self._machine = Machine(policy, "repair")
         self._found = found
@@ -79,8 +86,13 @@ class _Replay:
 
     def outcome(self) -> Salvaged:
         ledger = self._machine.ledger
-        names = {number: ledger.jobs[number].name if number in ledger.jobs else "" for number in sorted(self._stopped)}
-        return Salvaged(self._machine, self._facts, names, self._left_out, list(check.violations(ledger)))
+        names = {
+            number: ledger.jobs[number].name if number in ledger.jobs else ""
+            for number in sorted(self._stopped)
+        }
+        return Salvaged(
+            self._machine, self._facts, names, self._left_out, list(check.violations(ledger))
+        )
 
     def _replay(self, one: Found, changes: list[Change]) -> list[PublicFact]:
         commit = one.commit
@@ -90,7 +102,9 @@ class _Replay:
         )
 
     def _behind_loss(self, one: Found) -> list[PublicFact]:
-        """Apply a commit change by change, so that an invalid change does not prevent the others."""
+        """Apply a commit change by change, so that an invalid change does not prevent the
+        others.
+        """
         facts: list[PublicFact] = []
         for change in one.commit.changes:
             admitted = isinstance(change, JobAdmitted)

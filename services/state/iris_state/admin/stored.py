@@ -1,4 +1,5 @@
-"""Reads a cluster's stored data from outside its services: from every NATS server, or from the files of a stopped one.
+"""Reads a cluster's stored data from outside its services: from every NATS server, or from the
+files of a stopped one.
 
 Out of scope: evaluating it (`examine`), and changing it (`repair`).
 """
@@ -23,17 +24,19 @@ from iris_service.process_settings import NatsSettings
 _PING_S = 1.0
 _AT_ONCE = 256
 _ASKED_TIMES = 30
-"""How often an entry is requested: any server may answer, and the answer does not name it. With three servers, 30
-answers miss one of them in 5 of a million cases: (2/3)^30.
+"""How often an entry is requested: any server may answer, and the answer does not name it. With
+three servers, 30 answers miss one of them in 5 of a million cases: (2/3)^30.
 """
 
 
 class Stored:
-    """Connections to every given server, and what was read from files before a server was started on them.
+    """Connections to every given server, and what was read from files before a server was started
+    on them.
 
     Attributes:
         connection: the one for data that all servers share.
-        on_disk, missing: the journal's messages in the files of a stopped server, and the ranges that lack there.
+        on_disk, missing: the journal's messages in the files of a stopped server, and the ranges
+            that lack there.
         lacking: journal entries that one server cannot read and another can.
     """
 
@@ -46,7 +49,11 @@ class Stored:
     async def journal(self, after: int, end: int) -> dict[int, bytes]:
         """Every journal message after ``after`` that any server can read, by ascending sequence."""
         raw = self.connection.raw(subjects.JOURNAL.name)
-        found = {sequence: record.data for sequence, record in self.on_disk.items() if after < sequence <= end}
+        found = {
+            sequence: record.data
+            for sequence, record in self.on_disk.items()
+            if after < sequence <= end
+        }
         async for message in raw.readable(after, end):
             found[message.sequence] = message.data
         if len(self._connections) > 1:
@@ -54,15 +61,17 @@ class Stored:
         return dict(sorted(found.items()))
 
     async def _compare_copies(self, after: int, end: int, found: dict[int, bytes]) -> None:
-        """Request each entry so often that every server answers: an entry that any server has is found, and missing
-        copies are recorded.
+        """Request each entry so often that every server answers: an entry that any server has is
+        found, and missing copies are recorded.
         """
         raws = [connection.raw(subjects.JOURNAL.name) for connection in self._connections]
         lacking: set[int] = set()
         for at in range(after, end, _AT_ONCE):
             sequences = range(at + 1, min(at + _AT_ONCE, end) + 1)
             for raw in islice(cycle(raws), _ASKED_TIMES):
-                for sequence, copy in zip(sequences, await asyncio.gather(*map(raw.copy, sequences)), strict=True):
+                for sequence, copy in zip(
+                    sequences, await asyncio.gather(*map(raw.copy, sequences)), strict=True
+                ):
                     if copy is None:
                         lacking.add(sequence)
                     else:
@@ -132,10 +141,14 @@ def set_aside(directory: Path, target: Path) -> None:
 
 
 def copy_of(directory: Path, target: Path) -> None:
-    """Copy a stopped server's store without the output of tasks, so that a server may run on the copy."""
+    """Copy a stopped server's store without the output of tasks, so that a server may run on the
+    copy.
+    """
     printed = str(streams_of(directory) / subjects.LOGS.name)
     shutil.copytree(
-        directory / "store", target / "store", ignore=lambda at, names: [n for n in names if f"{at}/{n}" == printed]
+        directory / "store",
+        target / "store",
+        ignore=lambda at, names: [n for n in names if f"{at}/{n}" == printed],
     )
 
 

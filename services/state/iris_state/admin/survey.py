@@ -24,7 +24,9 @@ class Found(NamedTuple):
 
 
 class Lost(NamedTuple):
-    """A range of unreadable sequences, with the times (Unix, ms, 0: unknown) of the commits around it."""
+    """A range of unreadable sequences, with the times (Unix, ms, 0: unknown) of the commits around
+    it.
+    """
 
     first: int
     last: int

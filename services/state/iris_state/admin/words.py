@@ -50,7 +50,9 @@ def verdict(found: Examination, *, unsound: bool) -> str:
 
 
 def stretch(lost: Lost) -> str:
-    """``commits 138 to 140, of between 2026-11-21T16:07:23.952Z and …``; a large commit is several entries."""
+    """``commits 138 to 140, of between 2026-11-21T16:07:23.952Z and …``; a large commit is several
+    entries.
+    """
     which = f"{lost.first}" if lost.size == 1 else f"{lost.first} to {lost.last}"
     return f"entry {which} of the journal, between {moment(lost.after_ms)} and {moment(lost.before_ms)}"
 
@@ -61,19 +63,29 @@ def difference(one: Difference, *, applied: bool) -> str:
         return f"{one}; no server changes that: back up, delete the stream, and restore"
     if applied:
         return f"{one}; it is now as the settings say"
-    return f"{one}; " + ("it stays, because that is less safe" if one.lowers else "a service changes it when it starts")
+    return f"{one}; " + (
+        "it stays, because that is less safe"
+        if one.lowers
+        else "a service changes it when it starts"
+    )
 
 
 def differences(found: Sequence[Difference], *, applied: bool) -> str:
     if not found:
         return "every stream is as the settings say"
-    return "done" if applied else "nothing was changed; --apply makes the streams as the settings say"
+    return (
+        "done" if applied else "nothing was changed; --apply makes the streams as the settings say"
+    )
 
 
 def moment(at_ms: int) -> str:
     if not at_ms:
         return "an unknown time"
-    return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return (
+        datetime.fromtimestamp(at_ms / 1000, UTC)
+        .isoformat(timespec="milliseconds")
+        .replace("+00:00", "Z")
+    )
 
 
 def names(some: list[str]) -> str:
@@ -82,9 +94,16 @@ def names(some: list[str]) -> str:
 
 
 def _stopped(found: Examination) -> list[str]:
-    return [name or f"j{number}, of which only the number is known" for number, name in found.salvaged.stopped.items()]
+    return [
+        name or f"j{number}, of which only the number is known"
+        for number, name in found.salvaged.stopped.items()
+    ]
 
 
 def _readable(found: Examination) -> str:
     commits = found.survey.commits
-    return f"{len(commits)} commits, {commits[0].sequence} to {commits[-1].sequence}" if commits else "no commit"
+    return (
+        f"{len(commits)} commits, {commits[0].sequence} to {commits[-1].sequence}"
+        if commits
+        else "no commit"
+    )

@@ -1,7 +1,7 @@
 """Changes jobs that have not ended: what they wait for, and some fields of their specification.
 
-What is changed passes the checks of a submission again. Source: docs/adr/0079-gates-keep-tasks-out-of-the-queue.md,
-docs/adr/0084-a-job-is-changed-in-place.md.
+What is changed passes the checks of a submission again. Source:
+docs/adr/0079-gates-keep-tasks-out-of-the-queue.md, docs/adr/0084-a-job-is-changed-in-place.md.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from iris_state.records.ledger import Ledger
 
 
 def on_amend(ledger: Ledger, command: AmendJob, now_ms: int) -> Iterator[Step]:
-    """Hold or release a job, drop its dependencies, or change its specification. Raises Refused; Invalid lists every
-    mistake.
+    """Hold or release a job, drop its dependencies, or change its specification. Raises Refused;
+    Invalid lists every mistake.
     """
     job = known_job(ledger, command.job)
     check_owner(command.caller, job, "change")
@@ -38,7 +38,9 @@ def on_amend(ledger: Ledger, command: AmendJob, now_ms: int) -> Iterator[Step]:
         words = f"{job.name} has ended ({job.state.name.lower()}): submit it again with iris rerun"
         raise Refused(Code.CONFLICT, words)
     if command.version not in (0, job.version):
-        words = f"{job.name} has version {job.version}, not {command.version}: it was changed meanwhile"
+        words = (
+            f"{job.name} has version {job.version}, not {command.version}: it was changed meanwhile"
+        )
         raise Refused(Code.CHANGED, words)
     spec, by = _patched(ledger, job, command), actor_of(command.caller)
     made = gates.amended(job, command.hold, command.reason, command.drop_after, by, now_ms)
@@ -49,7 +51,9 @@ def on_amend(ledger: Ledger, command: AmendJob, now_ms: int) -> Iterator[Step]:
         after = () if command.drop_after else job.spec.after
         yield JobAmended(job.number, msgspec.structs.replace(spec, hold=hold, after=after), made)
     if command.stop and command.hold:
-        yield from stopped(job, f"held by {named(by)}" + (f": {command.reason}" if command.reason else ""))
+        yield from stopped(
+            job, f"held by {named(by)}" + (f": {command.reason}" if command.reason else "")
+        )
 
 
 def _patched(ledger: Ledger, job: Job, command: AmendJob) -> JobSpec:
@@ -66,7 +70,16 @@ def _patched(ledger: Ledger, job: Job, command: AmendJob) -> JobSpec:
 
 
 def stopped(job: Job, words: str) -> Iterator[Step]:
-    """Stop what runs of a held job; its tasks wait with the others, and nothing is charged. A gang stops whole."""
+    """Stop what runs of a held job; its tasks wait with the others, and nothing is charged. A gang
+    stops whole.
+    """
     running = [index for index, task in job.numbered() if task.current is not None]
     for index in running[:1] if job.is_gang else running:
-        yield Claim(table.STOP_FOR_HOLD, job.number, index, cause=Cause.HELD, initiator=Initiator.USER, note=words)
+        yield Claim(
+            table.STOP_FOR_HOLD,
+            job.number,
+            index,
+            cause=Cause.HELD,
+            initiator=Initiator.USER,
+            note=words,
+        )

@@ -1,7 +1,7 @@
 """Describes commands for the audit: what each is done to, as of before it is executed.
 
-A submission is its own record, which names its actor; it is in the audit when it replaces a live job, or is made for
-somebody else. Source: docs/adr/0055-changes-record-their-actor.md.
+A submission is its own record, which names its actor; it is in the audit when it replaces a live
+job, or is made for somebody else. Source: docs/adr/0055-changes-record-their-actor.md.
 """
 
 from __future__ import annotations
@@ -38,7 +38,9 @@ from iris_state.records.queue_holds import QueueHold
 
 
 def audited(ledger: Ledger, command: UserCommand) -> Audited | None:
-    """The audit of a command if it changes something; None for one that is not audited, or about nothing known."""
+    """The audit of a command if it changes something; None for one that is not audited, or about
+    nothing known.
+    """
     try:
         return _OF[type(command)](ledger, command)
     except Refused:  # then nothing is changed
@@ -48,10 +50,14 @@ def audited(ledger: Ledger, command: UserCommand) -> Audited | None:
 def _job(command: UserCommand, action: str, job: Job | None, detail: str) -> Audited | None:
     if job is None:
         return None
-    return Audited(actor_of(command.caller), action, "job", job.id, job.name, job.user, clipped(detail))
+    return Audited(
+        actor_of(command.caller), action, "job", job.id, job.name, job.user, clipped(detail)
+    )
 
 
-def _target(ledger: Ledger, command: UserCommand, action: str, target: str, reason: str) -> Audited | None:
+def _target(
+    ledger: Ledger, command: UserCommand, action: str, target: str, reason: str
+) -> Audited | None:
     """Of a job or a task."""
     task = ledger.find_task(target)
     job, which = (task[0], f"task {task[1]}") if task is not None else (ledger.find_job(target), "")
@@ -65,7 +71,10 @@ def _cancel(ledger: Ledger, command: CancelJob) -> Audited | None:
 def _rerun(ledger: Ledger, command: RerunJob) -> Audited | None:
     parts = [f"as j{ledger.next_number}", f"tasks {command.tasks}" if command.tasks else ""]
     parts += ["what did not succeed"] if command.failed_only else []
-    parts += [f"{RESOURCE[name].word} {RESOURCE[name].unit.show(value)}" for name, value in command.resources.items()]
+    parts += [
+        f"{RESOURCE[name].word} {RESOURCE[name].unit.show(value)}"
+        for name, value in command.resources.items()
+    ]
     parts += [f"other variables: {', '.join(sorted(command.env))}"] if command.env else []
     return _job(command, "rerun", ledger.find_job(command.job), ", ".join(filter(None, parts)))
 
@@ -91,7 +100,12 @@ def _grow(ledger: Ledger, command: GrowJob) -> Audited | None:
     if job is None or job.user == command.caller.user:
         return None
     what = f"{counted(command.count, 'call')} after {command.offset}" if command.count else ""
-    return _job(command, "close" if command.close else "grow", job, ": ".join(filter(None, (what, command.reason))))
+    return _job(
+        command,
+        "close" if command.close else "grow",
+        job,
+        ": ".join(filter(None, (what, command.reason))),
+    )
 
 
 def _submit(ledger: Ledger, command: SubmitJob) -> Audited | None:
@@ -110,8 +124,12 @@ def _admin(ledger: Ledger, command: AdminCommand) -> Audited:
         kind, user, detail = "worker", "", asked.reason
     else:
         kind, user = "user", target
-        detail = ", ".join(_set_to(name, value) for name, value in sorted(command.arguments.items()))
-    return Audited(actor_of(command.caller), asked.action, kind, target, target, user, clipped(detail))
+        detail = ", ".join(
+            _set_to(name, value) for name, value in sorted(command.arguments.items())
+        )
+    return Audited(
+        actor_of(command.caller), asked.action, kind, target, target, user, clipped(detail)
+    )
 
 
 def _set_to(name: str, value: Any) -> str:
@@ -123,8 +141,12 @@ def _set_to(name: str, value: Any) -> str:
 def _deploy(ledger: Ledger, command: DeployCommand) -> Audited | None:
     by, asked = actor_of(command.caller), command.asked
     if isinstance(asked, CreateDeployment):
-        user = (asked.spec.user if asked.spec is not None else "") or command.caller.user or ANONYMOUS
-        return Audited(by, asked.action, "deployment", f"d{ledger.next_deployment}", command.name, user)
+        user = (
+            (asked.spec.user if asked.spec is not None else "") or command.caller.user or ANONYMOUS
+        )
+        return Audited(
+            by, asked.action, "deployment", f"d{ledger.next_deployment}", command.name, user
+        )
     found = ledger.find_deployment(command.name)
     if found is None:
         return None

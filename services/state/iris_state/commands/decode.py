@@ -22,7 +22,9 @@ def decode(subject: str, data: bytes) -> UserCommand:
 
 
 def _check_lines(command: UserCommand) -> None:
-    """Check that text that is sent on in a line of the NATS protocol fits into one line. Raises Undecodable."""
+    """Check that text that is sent on in a line of the NATS protocol fits into one line. Raises
+    Undecodable.
+    """
     traceparent = command.traceparent if isinstance(command, (SubmitJob, DeployCommand)) else ""
     key = command.idempotency_key if isinstance(command, SubmitJob) else ""
     if max(map(len, (command.request_id, traceparent, key))) > SENTENCE:

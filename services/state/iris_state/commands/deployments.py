@@ -1,4 +1,5 @@
-"""Executes commands on deployments: create, update, scale, roll back, pause, resume, delete. Raises `Refused`.
+"""Executes commands on deployments: create, update, scale, roll back, pause, resume, delete. Raises
+`Refused`.
 
 Source: docs/design/semantics.md#deployments-and-routes, docs/design/serving.md#update.
 """
@@ -47,7 +48,9 @@ def on_deploy(ledger: Ledger, policy: Policy, command: DeployCommand) -> Iterato
     yield from _ACTIONS[type(asked)](deployment, asked)
 
 
-def _create(ledger: Ledger, policy: Policy, command: DeployCommand, asked: actions.CreateDeployment) -> Iterator[Step]:
+def _create(
+    ledger: Ledger, policy: Policy, command: DeployCommand, asked: actions.CreateDeployment
+) -> Iterator[Step]:
     spec = _checked(asked, asked.spec, command.name)
     user = spec.user or command.caller.user or ANONYMOUS
     check_may_act_for(command.caller, user, "create a deployment")
@@ -55,21 +58,29 @@ def _create(ledger: Ledger, policy: Policy, command: DeployCommand, asked: actio
     if known is not None and not known.is_terminal:
         raise Refused(Code.CONFLICT, f"{known.name} exists and is {known.status.value}")
     if len(ledger.deployments) - len(ledger.destroyed) >= policy.max_deployments:
-        raise Refused(Code.OVER_QUOTA, f"there are {policy.max_deployments} deployments, which is the limit")
+        raise Refused(
+            Code.OVER_QUOTA, f"there are {policy.max_deployments} deployments, which is the limit"
+        )
     taken = _job_of_that_name(ledger, spec.name)
     if taken:
         words = f"{taken} is a job that has not ended, and the names below /{spec.name} would be this deployment's"
         raise Refused(Code.CONFLICT, words)
     quota.check(ledger, spec.template.job(f"/{spec.name}/r1-1", user), user, None)
     spec = msgspec.structs.replace(spec, user=user, replicas=_bounded(spec, spec.replicas))
-    yield DeploymentCreated(ledger.next_deployment, spec, user, command.request_id, command.traceparent)
+    yield DeploymentCreated(
+        ledger.next_deployment, spec, user, command.request_id, command.traceparent
+    )
 
 
-def _checked(asked: actions.DeploymentAction, spec: DeploymentSpec | None, name: str) -> DeploymentSpec:
+def _checked(
+    asked: actions.DeploymentAction, spec: DeploymentSpec | None, name: str
+) -> DeploymentSpec:
     if spec is None:
         raise Refused(Code.INVALID, f"{asked.action} needs a specification")
     if spec.name != name:
-        raise Refused(Code.INVALID, f"the specification is of {spec.name[:80]!r}, not of {name[:80]!r}")
+        raise Refused(
+            Code.INVALID, f"the specification is of {spec.name[:80]!r}, not of {name[:80]!r}"
+        )
     mistakes = validate_deployment(spec)
     if mistakes:
         raise Invalid(mistakes)
@@ -85,13 +96,17 @@ def _job_of_that_name(ledger: Ledger, name: str) -> str:
     """A live job in the namespace of a new deployment; empty when there is none."""
     root = f"/{name}"
     for found in ledger.names.irange(root, f"{root}0"):  # type: ignore[attr-defined]
-        if (found == root or found.startswith(f"{root}/")) and not ledger.jobs[ledger.names[found]].is_terminal:
+        if (found == root or found.startswith(f"{root}/")) and not ledger.jobs[
+            ledger.names[found]
+        ].is_terminal:
             return str(found)
     return ""
 
 
 def _update(deployment: Deployment, asked: actions.UpdateDeployment) -> Iterator[Step]:
-    """Set a new specification; another template or port creates a new revision, and an update to it."""
+    """Set a new specification; another template or port creates a new revision, and an update to
+    it.
+    """
     wanted = patched(deployment.spec, asked.patch) if asked.patch else asked.spec
     spec = _checked(asked, wanted, deployment.name)
     replicas = spec.replicas
@@ -112,11 +127,15 @@ def _to_revision(deployment: Deployment, spec: DeploymentSpec, revision: int) ->
     known = deployment.rollout
     begun = Rollout(stable=known.stable, paused=known.paused, pause_after=spec.update.pause_after)
     yield RolledOut(deployment.number, begun)
-    yield from lifecycle.judged(deployment, table.UPDATE, Outcome.SUCCESS, f"to revision {revision}")
+    yield from lifecycle.judged(
+        deployment, table.UPDATE, Outcome.SUCCESS, f"to revision {revision}"
+    )
 
 
 def _of_revision(deployment: Deployment, spec: DeploymentSpec) -> Iterator[Step]:
-    """Set a specification of the same revision, and reset failures, so that the deployment tries again."""
+    """Set a specification of the same revision, and reset failures, so that the deployment tries
+    again.
+    """
     rested: Rollout = msgspec.structs.replace(deployment.rollout, pacing=RESTED)
     if spec != deployment.spec or rested != deployment.rollout:
         yield DeploymentChanged(deployment.number, spec, deployment.revision)
@@ -126,7 +145,9 @@ def _of_revision(deployment: Deployment, spec: DeploymentSpec) -> Iterator[Step]
 
 def _scale(deployment: Deployment, asked: actions.ScaleDeployment) -> Iterator[Step]:
     if not 0 <= asked.replicas <= MAX_ROUTES:
-        raise Refused(Code.INVALID, f"a deployment has 0 to {MAX_ROUTES} routes, not {asked.replicas}")
+        raise Refused(
+            Code.INVALID, f"a deployment has 0 to {MAX_ROUTES} routes, not {asked.replicas}"
+        )
     if deployment.spec.scaling is not None:
         raise _scaled_by_rule(deployment)
     spec = msgspec.structs.replace(deployment.spec, replicas=asked.replicas)
@@ -145,12 +166,16 @@ def _roll_back(deployment: Deployment, asked: actions.RollBackDeployment) -> Ite
 
 
 def _earlier(deployment: Deployment, number: int) -> Revision:
-    """The revision to roll back to: a number, or for 0 the last complete one, else the newest other than the target."""
+    """The revision to roll back to: a number, or for 0 the last complete one, else the newest other
+    than the target.
+    """
     missing = f"it has no revision {number}" if number else "no earlier one"
     if not number:
         stable, wanted = deployment.rollout.stable, deployment.revision
         number = (
-            stable if stable not in (0, wanted) else max((n for n in deployment.revisions if n < wanted), default=0)
+            stable
+            if stable not in (0, wanted)
+            else max((n for n in deployment.revisions if n < wanted), default=0)
         )
     revision = deployment.revisions.get(number)
     if revision is None:

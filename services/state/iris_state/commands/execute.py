@@ -1,4 +1,5 @@
-"""Executes commands: submissions, cancellations, and those of an operator. A rejection is a `Refused` with its reason.
+"""Executes commands: submissions, cancellations, and those of an operator. A rejection is a
+`Refused` with its reason.
 
 Sources: docs/design/semantics.md#coscheduling, docs/design/semantics.md#tasks-and-attempts,
 docs/design/semantics.md#order, docs/design/semantics.md#jobs.
@@ -45,8 +46,8 @@ ANONYMOUS = "anonymous"
 
 
 def earlier(ledger: Ledger, command: SubmitJob) -> Job | None:
-    """The job that this command's idempotency key has created before. Raises Refused when it is deleted, or is another
-    job.
+    """The job that this command's idempotency key has created before. Raises Refused when it is
+    deleted, or is another job.
     """
     if not command.idempotency_key:
         return None
@@ -56,17 +57,28 @@ def earlier(ledger: Ledger, command: SubmitJob) -> Job | None:
     if number is None:
         return None
     if number not in ledger.jobs:
-        raise Refused(Code.CONFLICT, f"this idempotency key has made job j{number}, which has ended and is forgotten")
+        raise Refused(
+            Code.CONFLICT,
+            f"this idempotency key has made job j{number}, which has ended and is forgotten",
+        )
     job = ledger.jobs[number]
     spec = _with(command.spec, user=user)
     if job.version > 1:
-        spec = _with(spec, **{field: getattr(job.spec, field) for field in (*AMENDABLE, "hold", "after")})
+        spec = _with(
+            spec, **{field: getattr(job.spec, field) for field in (*AMENDABLE, "hold", "after")}
+        )
     if is_grown(spec, job.spec):
         spec = _with(spec, replicas=job.spec.replicas, calls=job.spec.calls)
     if spec != job.spec:
-        fields = [name for name in spec.__struct_fields__ if getattr(spec, name) != getattr(job.spec, name)]
+        fields = [
+            name
+            for name in spec.__struct_fields__
+            if getattr(spec, name) != getattr(job.spec, name)
+        ]
         how = " and ".join(fields)
-        raise Refused(Code.MISMATCH, f"this idempotency key has made {job.name}, which differs in {how}")
+        raise Refused(
+            Code.MISMATCH, f"this idempotency key has made {job.name}, which differs in {how}"
+        )
     return job
 
 
@@ -81,7 +93,9 @@ def is_grown(spec: JobSpec, now: JobSpec) -> bool:
 
 
 def owner(ledger: Ledger, command: SubmitJob) -> str:
-    """The owner of a new job: as given, else the caller; a child without an owner has its parent's."""
+    """The owner of a new job: as given, else the caller; a child without an owner has its
+    parent's.
+    """
     user = command.spec.user or command.caller.user or ANONYMOUS
     parent = ledger.find_job(command.spec.name.rpartition("/")[0]) if user == ANONYMOUS else None
     return parent.user if parent is not None else user
@@ -129,15 +143,21 @@ def _parent(ledger: Ledger, name: JobName, command: SubmitJob, user: str) -> Job
         return None
     if parent.is_terminal:
         raise Refused(
-            Code.GONE, f"{parent.name} has ended ({parent.state.name.lower()}) and no longer accepts children"
+            Code.GONE,
+            f"{parent.name} has ended ({parent.state.name.lower()}) and no longer accepts children",
         )
     if command.caller.role != "admin" and parent.user != user:
-        raise Refused(Code.FORBIDDEN, f"{parent.name} belongs to {parent.user}; only its owner submits under it")
+        raise Refused(
+            Code.FORBIDDEN,
+            f"{parent.name} belongs to {parent.user}; only its owner submits under it",
+        )
     return parent
 
 
 def _check_namespace(ledger: Ledger, name: JobName, parent: Job | None) -> None:
-    """Refuse names below a deployment's namespace, which is reserved for its routes and their children."""
+    """Refuse names below a deployment's namespace, which is reserved for its routes and their
+    children.
+    """
     deployment = ledger.deployment_named(name.namespace)
     if parent is None and deployment is not None and not deployment.is_terminal:
         words = f"{name.namespace} is a deployment, and the names below /{name.namespace} are its routes'"
@@ -151,7 +171,9 @@ def _replaced(ledger: Ledger, name: JobName, command: SubmitJob) -> Job | None:
 
 
 def _make_room(ledger: Ledger, name: JobName, command: SubmitJob) -> Iterator[Step]:
-    """Refuse a second live job of one name, or cancel the first when the caller wants to replace it."""
+    """Refuse a second live job of one name, or cancel the first when the caller wants to replace
+    it.
+    """
     job = ledger.find_job(str(name))
     if job is None or job.is_terminal:
         return
@@ -168,17 +190,24 @@ def check_may_act_for(caller: Caller, user: str, what: str) -> None:
 
 def check_owner(caller: Caller, job: Job, what: str) -> None:
     if caller.role != "admin" and caller.user != job.user:
-        raise Refused(Code.FORBIDDEN, f"{job.name} belongs to {job.user}; only its owner or an admin may {what} it")
+        raise Refused(
+            Code.FORBIDDEN,
+            f"{job.name} belongs to {job.user}; only its owner or an admin may {what} it",
+        )
 
 
 def check_length(what: str, text: str) -> None:
     """Limit a reason's length, because every task it applies to records it."""
     if len(text) > SENTENCE:
-        raise Refused(Code.INVALID, f"the {what} is {len(text)} characters long; the limit is {SENTENCE}")
+        raise Refused(
+            Code.INVALID, f"the {what} is {len(text)} characters long; the limit is {SENTENCE}"
+        )
 
 
 def on_cancel(ledger: Ledger, command: CancelJob) -> Iterator[Step]:
-    """Kill a whole subtree, or one task whose job goes on without it; ended jobs are unchanged. Raises Refused."""
+    """Kill a whole subtree, or one task whose job goes on without it; ended jobs are unchanged.
+    Raises Refused.
+    """
     job, index = known_target(ledger, command.job)
     check_owner(command.caller, job, "cancel")
     check_length("reason", command.reason)
@@ -191,13 +220,22 @@ def on_cancel(ledger: Ledger, command: CancelJob) -> Iterator[Step]:
         raise Refused(Code.CONFLICT, words)
     if state in TERMINAL and state is not TaskState.KILLED:
         raise Refused(Code.CONFLICT, f"{name} has ended ({state.name.lower()})")
-    yield Claim(table.KILL, job.number, index, cause=Cause.CANCELLED, initiator=Initiator.USER, note=command.reason)
+    yield Claim(
+        table.KILL,
+        job.number,
+        index,
+        cause=Cause.CANCELLED,
+        initiator=Initiator.USER,
+        note=command.reason,
+    )
 
 
 def on_requeue(job: Job, index: int | None, command: RequeueTasks) -> Iterator[Step]:
-    """Stop the attempts of a job, or of one task, and return what they ran to the queue; a gang whole. Raises Refused.
+    """Stop the attempts of a job, or of one task, and return what they ran to the queue; a gang
+    whole. Raises Refused.
 
-    One that is being stopped for another reason is charged for that; only its exit does not count any more.
+    One that is being stopped for another reason is charged for that; only its exit does not count
+    any more.
     """
     check_owner(command.caller, job, "requeue")
     check_length("reason", command.reason)
@@ -209,7 +247,9 @@ def on_requeue(job: Job, index: int | None, command: RequeueTasks) -> Iterator[S
         if index is None and job.state not in JOB_TERMINAL:
             raise Refused(Code.CONFLICT, f"no task of {command.target} runs")
         state = job.state if index is None else job.task(index).state
-        raise Refused(Code.CONFLICT, f"{command.target} is {state.name.lower()}: nothing of it runs")
+        raise Refused(
+            Code.CONFLICT, f"{command.target} is {state.name.lower()}: nothing of it runs"
+        )
     current = [(i, attempt) for i in running if (attempt := job.task(i).current) is not None]
     stopping += [(i, attempt) for i, attempt in current if attempt.ending is not None]
     for i, attempt in stopping:
@@ -218,16 +258,26 @@ def on_requeue(job: Job, index: int | None, command: RequeueTasks) -> Iterator[S
     running = [i for i, attempt in current if attempt.ending is None]
     if job.is_gang:
         running = [index if index in running else running[0]] if running else []
-    words = f"requeued by {named(actor_of(command.caller))}" + (f": {command.reason}" if command.reason else "")
+    words = f"requeued by {named(actor_of(command.caller))}" + (
+        f": {command.reason}" if command.reason else ""
+    )
     for i in running:
-        yield Claim(table.REQUEUE_ON_COMMAND, job.number, i, cause=Cause.REQUEUED, initiator=Initiator.USER, note=words)
+        yield Claim(
+            table.REQUEUE_ON_COMMAND,
+            job.number,
+            i,
+            cause=Cause.REQUEUED,
+            initiator=Initiator.USER,
+            note=words,
+        )
 
 
 def rerun_of(ledger: Ledger, command: RerunJob) -> SubmitJob:
-    """The submission that repeats a finished job, or some of its tasks, under their indexes. Raises Refused.
+    """The submission that repeats a finished job, or some of its tasks, under their indexes. Raises
+    Refused.
 
-    A gang is repeated whole. It waits for what the command says, and no longer for what the job had waited for; only a
-    singleton key stays.
+    A gang is repeated whole. It waits for what the command says, and no longer for what the job had
+    waited for; only a singleton key stays.
     """
     job = known_job(ledger, command.job)
     check_owner(command.caller, job, "rerun")
@@ -235,7 +285,9 @@ def rerun_of(ledger: Ledger, command: RerunJob) -> SubmitJob:
     if command.tasks or (command.failed_only and not job.is_gang):
         wanted = named_indexes(job, command.tasks) if command.tasks else job.indexes
         if command.failed_only:
-            wanted = IndexSet.of(index for index in wanted if job.task(index).state is not TaskState.SUCCEEDED)
+            wanted = IndexSet.of(
+                index for index in wanted if job.task(index).state is not TaskState.SUCCEEDED
+            )
         if not wanted:
             which = f" that {command.tasks} names" if command.tasks else ""
             raise Refused(Code.CONFLICT, f"every task of {job.name}{which} has succeeded")
@@ -289,13 +341,17 @@ def _drain(ledger: Ledger, worker: Worker, asked: actions.DrainWorker, by: str) 
     yield WorkerMoved(worker.id, state, _with_reason(f"drained by {by}", asked), drained=True)
 
 
-def _undrain(ledger: Ledger, worker: Worker, asked: actions.UndrainWorker, by: str) -> Iterator[Step]:
+def _undrain(
+    ledger: Ledger, worker: Worker, asked: actions.UndrainWorker, by: str
+) -> Iterator[Step]:
     if worker.drained:
         state = WorkerState.LOST if worker.state is WorkerState.LOST else WorkerState.HEALTHY
         yield WorkerMoved(worker.id, state, asked.reason, drained=False)
 
 
-def _mark_lost(ledger: Ledger, worker: Worker, asked: actions.MarkWorkerLost, by: str) -> Iterator[Step]:
+def _mark_lost(
+    ledger: Ledger, worker: Worker, asked: actions.MarkWorkerLost, by: str
+) -> Iterator[Step]:
     if worker.state is not WorkerState.LOST:
         yield from lose(ledger, worker.id, _with_reason(f"marked lost by {by}", asked))
 
@@ -307,7 +363,9 @@ def _forget(ledger: Ledger, worker: Worker, asked: actions.ForgetWorker, by: str
     yield WorkerForgotten(worker.id)
 
 
-_WORKER_ACTIONS: dict[type[actions.Action], Callable[[Ledger, Worker, Any, str], Iterator[Step]]] = {
+_WORKER_ACTIONS: dict[
+    type[actions.Action], Callable[[Ledger, Worker, Any, str], Iterator[Step]]
+] = {
     actions.DrainWorker: _drain,
     actions.UndrainWorker: _undrain,
     actions.MarkWorkerLost: _mark_lost,

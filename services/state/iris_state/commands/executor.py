@@ -1,4 +1,5 @@
-"""Executes each command once, however often it arrives, records it in the audit, and answers it as of now.
+"""Executes each command once, however often it arrives, records it in the audit, and answers it as
+of now.
 
 What a command does is in `execute` and `deployments`; who may give it, in `task_scope`. Pure.
 Source: docs/adr/0026-one-way-in-for-commands.md, docs/adr/0055-changes-record-their-actor.md.
@@ -47,12 +48,18 @@ class CommandExecutor:
         self._ledger = round_.ledger
 
     def on_command(self, request: Request) -> None:
-        """Execute a command. The sender of one that cannot be decoded may retry: a later release may decode it."""
+        """Execute a command. The sender of one that cannot be decoded may retry: a later release
+        may decode it.
+        """
         try:
             user_command = decode(request.subject, request.data)
         except Undecodable as error:
-            words = views.refusal(f"this release of the state service cannot read the command: {error}")
-            self._round.effects.append(AnswerTo(request.reply, Answer(Code.UNAVAILABLE.value, words)))
+            words = views.refusal(
+                f"this release of the state service cannot read the command: {error}"
+            )
+            self._round.effects.append(
+                AnswerTo(request.reply, Answer(Code.UNAVAILABLE.value, words))
+            )
         else:
             self._execute_once(user_command, request.reply)
 
@@ -80,19 +87,26 @@ class CommandExecutor:
             job = self._ledger.find_job(body.decode())
             if job is None:
                 what = "is about" if status in _FOUND else "has made"
-                words = views.refusal(f"this request {what} job {body.decode()}, which has ended and is forgotten")
+                words = views.refusal(
+                    f"this request {what} job {body.decode()}, which has ended and is forgotten"
+                )
                 return Answer(Code.CONFLICT.value, words)
             word = _JOB_ANSWERS.get(status, views.job)
             body = word(self._ledger, job, caller)
         elif body.startswith(b"d"):
             deployment = self._ledger.deployments.get(int(body[1:]))
             if deployment is None:
-                return Answer(Code.CONFLICT.value, views.refusal("the deployment of this request is forgotten"))
+                return Answer(
+                    Code.CONFLICT.value,
+                    views.refusal("the deployment of this request is forgotten"),
+                )
             body = views.deployment(self._ledger, deployment, caller)
         return Answer(status, body)
 
     def _execute_audited(self, user_command: UserCommand) -> tuple[str, bytes]:
-        """Execute a command as its caller, and put it into the audit if it has changed something."""
+        """Execute a command as its caller, and put it into the audit if it has changed
+        something.
+        """
         begun, done = self._round.begun, audited(self._ledger, user_command)
         with self._round.acting(actor_of(user_command.caller)):
             answer = self._execute(user_command)
@@ -112,7 +126,9 @@ class CommandExecutor:
             if isinstance(user_command, CancelJob):
                 self._round.take(execute.on_cancel(self._ledger, user_command))
                 self._round.settle()
-                return "accepted", targets.known_target(self._ledger, user_command.job)[0].id.encode()
+                return "accepted", targets.known_target(self._ledger, user_command.job)[
+                    0
+                ].id.encode()
             if isinstance(user_command, AmendJob):
                 self._round.take(amend.on_amend(self._ledger, user_command, self._round.now_ms))
                 self._round.settle()

@@ -24,13 +24,18 @@ from iris_state.records.ledger import Ledger
 
 
 def on_grow(ledger: Ledger, command: GrowJob) -> Iterator[Step]:
-    """Add calls to an open job, once however often they are sent, and close it if that is wanted. Raises Refused."""
+    """Add calls to an open job, once however often they are sent, and close it if that is wanted.
+    Raises Refused.
+    """
     job = known_job(ledger, command.job)
     check_owner(command.caller, job, "change")
     check_length("reason", command.reason)
     calls = job.spec.calls
     if calls is None or calls.idle_s is None:
-        raise Refused(Code.CONFLICT, f"{job.name} is not an open job: it has the tasks that it was submitted with")
+        raise Refused(
+            Code.CONFLICT,
+            f"{job.name} is not an open job: it has the tasks that it was submitted with",
+        )
     adds = command.count > 0 and not _has(calls, command)
     if adds:
         _check_open(job)
@@ -42,8 +47,14 @@ def on_grow(ledger: Ledger, command: GrowJob) -> Iterator[Step]:
 
 
 def _has(calls: Calls, command: GrowJob) -> bool:
-    """Whether the calls were added before, by the same request of a client that has not got the answer."""
-    if command.offset + command.count > calls.count or not command.firsts or command.firsts[0] not in calls.firsts:
+    """Whether the calls were added before, by the same request of a client that has not got the
+    answer.
+    """
+    if (
+        command.offset + command.count > calls.count
+        or not command.firsts
+        or command.firsts[0] not in calls.firsts
+    ):
         return False
     at = calls.firsts.index(command.firsts[0])
     return (
@@ -54,9 +65,14 @@ def _has(calls: Calls, command: GrowJob) -> bool:
 
 def _check_open(job: Job) -> None:
     if job.is_terminal:
-        raise Refused(Code.CONFLICT, f"{job.name} has ended ({job.state.name.lower()}) and takes no further calls")
+        raise Refused(
+            Code.CONFLICT,
+            f"{job.name} has ended ({job.state.name.lower()}) and takes no further calls",
+        )
     if not job.open:
-        raise Refused(Code.CONFLICT, f"{job.name} takes no further calls: {job.note or 'it was closed'}")
+        raise Refused(
+            Code.CONFLICT, f"{job.name} takes no further calls: {job.note or 'it was closed'}"
+        )
 
 
 def _growth(ledger: Ledger, job: Job, calls: Calls, command: GrowJob) -> JobGrown:
@@ -69,13 +85,17 @@ def _growth(ledger: Ledger, job: Job, calls: Calls, command: GrowJob) -> JobGrow
         raise Refused(Code.CONFLICT, f"{words}; only the last growth may end within a task")
     first, tasks = job.spec.replicas, -(-command.count // calls.chunksize)
     if first + tasks > MAX_REPLICAS:
-        words = f"a job has at most {MAX_REPLICAS:,} tasks, and {job.name} would have {first + tasks:,}"
+        words = (
+            f"a job has at most {MAX_REPLICAS:,} tasks, and {job.name} would have {first + tasks:,}"
+        )
         raise Refused(Code.INVALID, words)
     ascending = all(before < after for before, after in pairwise(command.firsts))
     is_aligned = command.firsts[:1] == (first,) and ascending and command.firsts[-1] < first + tasks
     if not is_aligned or len(command.firsts) != len(command.segments):
         raise Refused(Code.INVALID, f"not one ascending index for each segment, from {first}")
     if not all(map(SHA256.match, command.segments)):
-        raise Refused(Code.INVALID, "a file is named by its digest: 64 hexadecimal digits (SHA-256)")
+        raise Refused(
+            Code.INVALID, "a file is named by its digest: 64 hexadecimal digits (SHA-256)"
+        )
     quota.check_growth(ledger, job, tasks)
     return JobGrown(job.number, command.count, tasks, command.segments, command.firsts)

@@ -1,6 +1,7 @@
 """Executes holds on the queue and their release. Raises `Refused`.
 
-An admin holds whatever it likes, a user only what is its own; a hold is released by who has made it, or an admin.
+An admin holds whatever it likes, a user only what is its own; a hold is released by who has made
+it, or an admin.
 Source: docs/adr/0084-a-job-is-changed-in-place.md.
 """
 
@@ -32,15 +33,17 @@ def on_hold_queue(ledger: Ledger, command: HoldQueue) -> Iterator[Step]:
     wanted = QueueHold(ledger.next_hold, command.user, command.band, command.label)
     _check_selector(command)
     if command.caller.role != "admin" and command.user != command.caller.user:
-        words = (
-            f"only an admin holds {wanted.words} of every user; specify user={command.caller.user} for your own jobs"
-        )
+        words = f"only an admin holds {wanted.words} of every user; specify user={command.caller.user} for your own jobs"
         raise Refused(Code.FORBIDDEN, words)
     same = [one for one in ledger.queue_holds.values() if one.words == wanted.words]
     if same:
-        raise Refused(Code.CONFLICT, f"{wanted.words} is held already, by {named(same[0].by)} ({same[0].id})")
+        raise Refused(
+            Code.CONFLICT, f"{wanted.words} is held already, by {named(same[0].by)} ({same[0].id})"
+        )
     if len(ledger.queue_holds) >= MAX_HOLDS:
-        raise Refused(Code.OVER_QUOTA, f"there are {MAX_HOLDS} holds on the queue, which is the limit")
+        raise Refused(
+            Code.OVER_QUOTA, f"there are {MAX_HOLDS} holds on the queue, which is the limit"
+        )
     yield QueueHeld(wanted.number, command.user, command.band, command.label, command.reason)
 
 
@@ -59,7 +62,9 @@ def _releasable(ledger: Ledger, command: HoldQueue) -> QueueHold:
     hold = known_hold(ledger, command.hold)
     by = hold.by.user if hold.by is not None else ""
     if command.caller.role != "admin" and (not by or by != command.caller.user):
-        words = f"{hold.words} is held by {named(hold.by)}; only that user or an admin may release it"
+        words = (
+            f"{hold.words} is held by {named(hold.by)}; only that user or an admin may release it"
+        )
         raise Refused(Code.FORBIDDEN, words)
     return hold
 

@@ -1,4 +1,6 @@
-"""Finds the job, task or deployment that a command or a query names, or says what there is instead. Reads only."""
+"""Finds the job, task or deployment that a command or a query names, or says what there is instead.
+Reads only.
+"""
 
 from __future__ import annotations
 
@@ -47,14 +49,21 @@ def known_task(ledger: Ledger, text: str) -> tuple[Job, int]:
 
 
 def named_indexes(job: Job, text: str) -> IndexSet:
-    """The tasks of a job that a set of indexes names. Raises Refused for a gang, and for one that it does not have."""
+    """The tasks of a job that a set of indexes names. Raises Refused for a gang, and for one that
+    it does not have.
+    """
     if job.is_gang:
-        message, hint = f"the tasks of {job.name} are placed together: it is run again whole", "leave tasks out"
+        message, hint = (
+            f"the tasks of {job.name} are placed together: it is run again whole",
+            "leave tasks out",
+        )
         raise Invalid([Mistake(pointer="/tasks", code="unexpected", message=message, hint=hint)])
     try:
         found = IndexSet.parse(text)
     except ValueError as error:
-        raise Invalid([Mistake(pointer="/tasks", code="bad_indexes", message=str(error), hint="3-7")]) from None
+        raise Invalid(
+            [Mistake(pointer="/tasks", code="bad_indexes", message=str(error), hint="3-7")]
+        ) from None
     missing = next((index for index in found if not job.has(index)), None)
     if missing is not None:
         raise Refused(Code.NOT_FOUND, f"{job.name} has no task {missing}: {_tasks_of(job)}")

@@ -1,9 +1,10 @@
-"""What the token of a task permits: to submit below its own job, and to read, grow, requeue and cancel its own
-subtree.
+"""What the token of a task permits: to submit below its own job, and to read, grow, requeue and
+cancel its own subtree.
 
-The gateway has verified the token without a request; only here is known whether its attempt is still open and what is
-below its job. So a token ends with its attempt, at once. Pure: reads the ledger. Source:
-docs/adr/0040-tokens-of-attempts.md. See also: `iris_gateway.http.endpoint` lists the paths that take one.
+The gateway has verified the token without a request; only here is known whether its attempt is
+still open and what is below its job. So a token ends with its attempt, at once. Pure: reads the
+ledger. Source: docs/adr/0040-tokens-of-attempts.md. See also: `iris_gateway.http.endpoint` lists
+    the paths that take one.
 """
 
 from __future__ import annotations
@@ -14,7 +15,15 @@ import msgspec
 
 from iris_core.access.task_tokens import ROLE
 from iris_core.errors import Code, Refused
-from iris_core.messages.gateway_state import Caller, CancelJob, GrowJob, RequeueTasks, RerunJob, SubmitJob, UserCommand
+from iris_core.messages.gateway_state import (
+    Caller,
+    CancelJob,
+    GrowJob,
+    RequeueTasks,
+    RerunJob,
+    SubmitJob,
+    UserCommand,
+)
 from iris_core.views.queries import ViewQuery
 from iris_state.commands.targets import named_job
 from iris_state.records.entities import Job
@@ -38,7 +47,8 @@ def allowed_query(ledger: Ledger, query: ViewQuery, caller: Caller) -> None:
 
 
 def allowed_command(ledger: Ledger, command: Command) -> Command:
-    """The command as it is executed for its caller: a task's child gets at best the band of its parent.
+    """The command as it is executed for its caller: a task's child gets at best the band of its
+    parent.
 
     Raises Refused when a task may not do this.
     """
@@ -57,7 +67,9 @@ def allowed_command(ledger: Ledger, command: Command) -> Command:
             raise _forbidden(own, "does not run its own job again")
     elif isinstance(command, SubmitJob):
         above = command.spec.name.rpartition("/")[0]
-        parent = _check_within(ledger, own, ledger.find_job(above), above or "the root", "submits only below its job")
+        parent = _check_within(
+            ledger, own, ledger.find_job(above), above or "the root", "submits only below its job"
+        )
         if command.spec.priority_band < parent.band:
             spec = msgspec.structs.replace(command.spec, band=parent.spec.band)
             return msgspec.structs.replace(command, spec=spec)
@@ -76,14 +88,18 @@ def _own_job(ledger: Ledger, caller: Caller) -> Job:
 
 
 def _check_within(ledger: Ledger, own: Job, job: Job | None, name: str, may: str = "") -> Job:
-    """``job``, which is ``own`` or below it. Raises Refused; which jobs exist elsewhere is not told."""
+    """``job``, which is ``own`` or below it. Raises Refused; which jobs exist elsewhere is not
+    told.
+    """
     if job is None and name.startswith(f"{own.name}/"):
         raise Refused(Code.NOT_FOUND, f"there is no job or task {name[:200]}")
     above = job
     while above is not None and above is not own:
         above = ledger.jobs.get(above.parent)
     if job is None or above is None:
-        raise _forbidden(own, f"{may or 'reaches only its own subtree'}, and {name[:200]} is not in it")
+        raise _forbidden(
+            own, f"{may or 'reaches only its own subtree'}, and {name[:200]} is not in it"
+        )
     return job
 
 

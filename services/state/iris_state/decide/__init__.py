@@ -1,1 +1,3 @@
-"""The decisions: the machine with its rounds, the judgement of claims, and the consequences of changes."""
+"""The decisions: the machine with its rounds, the judgement of claims, and the consequences of
+changes.
+"""

@@ -1,8 +1,9 @@
-"""The consequences of a change: siblings of a gang, the derived job, its remaining tasks, its children.
+"""The consequences of a change: siblings of a gang, the derived job, its remaining tasks, its
+children.
 
-Each function reads the ledger and returns claims or changes; the machine applies them and calls again until nothing
-follows. Sources: docs/design/semantics.md#tasks-and-attempts, docs/design/semantics.md#coscheduling,
-docs/design/semantics.md#jobs.
+Each function reads the ledger and returns claims or changes; the machine applies them and calls
+again until nothing follows. Sources: docs/design/semantics.md#tasks-and-attempts,
+docs/design/semantics.md#coscheduling, docs/design/semantics.md#jobs.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ from iris_state.records.ledger import Ledger
 
 
 class Death(NamedTuple):
-    """A host was lost without a notice. ``together``: how many hosts with each attribute were at the same time."""
+    """A host was lost without a notice. ``together``: how many hosts with each attribute were at
+    the same time.
+    """
 
     together: Mapping[tuple[str, Attribute], int]
     policy: Policy
@@ -64,7 +67,9 @@ def siblings(ledger: Ledger, moved: Moved) -> list[Claim]:
     return done + [
         Claim(rule, job.number, index, cause=cause, note=note)
         for index, task in job.numbered()
-        if index != moved.index and task.state in rule.sources and not (done and task.waits_for_gang)
+        if index != moved.index
+        and task.state in rule.sources
+        and not (done and task.waits_for_gang)
     ]
 
 
@@ -78,8 +83,8 @@ def complete(job: Job) -> list[Claim]:
 
 
 def members(ledger: Ledger, moved: SessionMoved) -> list[Claim]:
-    """A gang's session has ended, and its members succeed together; or its leader has succeeded, and the others are
-    stopped.
+    """A gang's session has ended, and its members succeed together; or its leader has succeeded,
+    and the others are stopped.
     """
     job = ledger.jobs[moved.job]
     if moved.status is SessionStatus.TERMINATED:
@@ -114,7 +119,9 @@ def job(job: Job) -> JobMoved | None:
     """The job's state derived from its tasks' counts; None when it has not changed."""
     if job.is_terminal:
         return None
-    tolerated = 0 if job.is_gang else job.spec.max_task_failures  # a gang that lost a member has failed
+    tolerated = (
+        0 if job.is_gang else job.spec.max_task_failures
+    )  # a gang that lost a member has failed
     facts = {
         "max_task_failures": tolerated,
         "started": int(job.state is JobState.RUNNING),
@@ -134,10 +141,18 @@ def job(job: Job) -> JobMoved | None:
 
 
 def _rest(job: Job, tolerated: int) -> str:
-    """What the failures of a job's tasks mean for those that have not ended; empty when all have."""
+    """What the failures of a job's tasks mean for those that have not ended; empty when all
+    have.
+    """
     left = sum(job.counts[state] for state in NON_TERMINAL)
-    tasks = "1 task that had not ended was" if left == 1 else f"{left} tasks that had not ended were"
-    return f"; {tasks} killed, because at most {tolerated} may fail (max_task_failures)" if left else ""
+    tasks = (
+        "1 task that had not ended was" if left == 1 else f"{left} tasks that had not ended were"
+    )
+    return (
+        f"; {tasks} killed, because at most {tolerated} may fail (max_task_failures)"
+        if left
+        else ""
+    )
 
 
 _INFORMATIVE = (
@@ -150,8 +165,8 @@ _INFORMATIVE = (
 
 
 def _why(job: Job) -> tuple[Cause | None, str]:
-    """The cause and a sentence, from the first task that did not succeed; for a gang from the member the others
-    follow.
+    """The cause and a sentence, from the first task that did not succeed; for a gang from the
+    member the others follow.
     """
     worst = next((state for state in _INFORMATIVE if job.counts[state]), None)
     if worst is None:
@@ -191,7 +206,9 @@ def kill(job: Job, cause: Cause, initiator: Initiator, note: str = "") -> list[S
     ]
 
 
-def subtree(ledger: Ledger, root: Job, cause: Cause, initiator: Initiator, note: str = "") -> list[Step]:
+def subtree(
+    ledger: Ledger, root: Job, cause: Cause, initiator: Initiator, note: str = ""
+) -> list[Step]:
     """Kill a job and all its descendants in one step; the children have the cause parent_ended."""
     claims = kill(root, cause, initiator, note)
     for child in below(ledger, root):
@@ -210,11 +227,15 @@ def below(ledger: Ledger, root: Job) -> Iterator[Job]:
 
 
 def lost_with(ledger: Ledger, worker: str, death: Death | None = None) -> list[Claim]:
-    """A host is lost: every attempt that is open on it has ended. ``death``: None when the host gave notice."""
+    """A host is lost: every attempt that is open on it has ended. ``death``: None when the host
+    gave notice.
+    """
     presence = ledger.presence.get(worker)
     if presence is None:
         return []
-    sudden = frozenset(key for key in presence.open if death is not None and _was_alone(ledger, death, key, worker))
+    sudden = frozenset(
+        key for key in presence.open if death is not None and _was_alone(ledger, death, key, worker)
+    )
     beside = poison.bystanders(ledger, death.policy, sudden) if death is not None else frozenset()
     return [
         Claim(
@@ -231,7 +252,9 @@ def lost_with(ledger: Ledger, worker: str, death: Death | None = None) -> list[C
 
 
 def _was_alone(ledger: Ledger, death: Death, key: AttemptKey, worker: str) -> bool:
-    """Whether no other host of the slice, or of the gang's group, was lost with the host of an attempt."""
+    """Whether no other host of the slice, or of the gang's group, was lost with the host of an
+    attempt.
+    """
     return death.together.get(_group(ledger, key[0], worker), 1) < 2
 
 

@@ -29,13 +29,19 @@ from iris_state.records.ledger import Ledger
 
 
 def conclude(ledger: Ledger, claim: Claim, policy: Policy) -> Change | None:
-    """The change that follows from one claim; None when it is late, repeated, or about an unknown record."""
+    """The change that follows from one claim; None when it is late, repeated, or about an unknown
+    record.
+    """
     job = ledger.jobs.get(claim.job)
     if job is None or not job.has(claim.index):
         return None  # deleted, or never existed
     task = job.task(claim.index)
     attempt = task.current
-    if (ended := claim.ended) is not None and attempt is not None and attempt.number == claim.attempt:
+    if (
+        (ended := claim.ended) is not None
+        and attempt is not None
+        and attempt.number == claim.attempt
+    ):
         asked = attempt.ending is not None or ended.cause is not Cause.EXITED
         claim = endings.judged(job, attempt, claim, ended) if asked else claim
     if claim.attempt != CURRENT and (attempt is None or attempt.number != claim.attempt):
@@ -50,9 +56,11 @@ def conclude(ledger: Ledger, claim: Claim, policy: Policy) -> Change | None:
 
 
 def _close_superseded(ledger: Ledger, job: Job, claim: Claim, policy: Policy) -> Change | None:
-    """Close an attempt that its task has left: that frees its resources and, if its work was done, ends the task.
+    """Close an attempt that its task has left: that frees its resources and, if its work was done,
+    ends the task.
 
-    The same holds for a gang's member that is stopped for its leader; a finished one is closed already.
+    The same holds for a gang's member that is stopped for its leader; a finished one is closed
+    already.
     """
     task = job.task(claim.index)
     if claim.ended is None or not 0 <= claim.attempt < len(task.attempts):
@@ -76,7 +84,9 @@ def _stage(claim: Claim, attempt: Attempt | None) -> Change | None:
     return Staged(claim.job, claim.index, attempt.number, claim.status, claim.detail)
 
 
-def _leave(ledger: Ledger, job: Job, attempt: Attempt | None, claim: Claim, policy: Policy) -> Change | None:
+def _leave(
+    ledger: Ledger, job: Job, attempt: Attempt | None, claim: Claim, policy: Policy
+) -> Change | None:
     rule, task = claim.rule, job.task(claim.index)
     charged = rule.charged(task.state)
     outcome = Outcome.SUCCESS if charged is None else Outcome.FAILURE
@@ -90,7 +100,11 @@ def _leave(ledger: Ledger, job: Job, attempt: Attempt | None, claim: Claim, poli
         return None
     state = target.status or task.state
     gave_up = charged is not None and state is TaskState.UNSCHEDULABLE
-    over = limit if charged is Budget.REQUEUE and state is not TaskState.PENDING and spent >= limit else None
+    over = (
+        limit
+        if charged is Budget.REQUEUE and state is not TaskState.PENDING and spent >= limit
+        else None
+    )
     return Moved(
         claim.job,
         claim.index,
@@ -104,7 +118,9 @@ def _leave(ledger: Ledger, job: Job, attempt: Attempt | None, claim: Claim, poli
         ended=claim.ended,
         note=verdict or (claim.note if over is None else _over(claim, over)),
         suspect=suspect,
-        not_before_ms=_not_before(ledger, job, task, claim, charged) if state is TaskState.PENDING else 0,
+        not_before_ms=_not_before(ledger, job, task, claim, charged)
+        if state is TaskState.PENDING
+        else 0,
     )
 
 
@@ -116,7 +132,8 @@ def _over(claim: Claim, limit: int) -> str:
 
 
 def _not_before(ledger: Ledger, job: Job, task: Task, claim: Claim, charged: Budget | None) -> int:
-    """When a task that is pending again may be placed: after the pause that its job asks for; 0: at once.
+    """When a task that is pending again may be placed: after the pause that its job asks for; 0: at
+    once.
 
     A gang waits as long as the member that it starts again with.
     """
@@ -129,7 +146,9 @@ def _not_before(ledger: Ledger, job: Job, task: Task, claim: Claim, charged: Bud
     return ledger.now_ms + job.spec.backoff_ms(task.failure_count + task.requeue_count)
 
 
-def _spent_and_limit(job: Job, task: Task, charged: Budget | None, policy: Policy) -> tuple[int, int]:
+def _spent_and_limit(
+    job: Job, task: Task, charged: Budget | None, policy: Policy
+) -> tuple[int, int]:
     if charged is None:
         return 0, 0
     if charged is Budget.RESCHEDULE:
@@ -138,5 +157,7 @@ def _spent_and_limit(job: Job, task: Task, charged: Budget | None, policy: Polic
 
 
 def _is_ending(job: Job) -> bool:
-    """Whether a gang cannot be placed again: it is only placed whole, and a task of it has ended for good."""
+    """Whether a gang cannot be placed again: it is only placed whole, and a task of it has ended
+    for good.
+    """
     return job.is_gang and any(job.counts[state] for state in TERMINAL)

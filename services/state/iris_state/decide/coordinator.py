@@ -1,8 +1,8 @@
 """Runs a handler over sessions, judges its report, and returns the changes.
 
-Only here do outcomes of handlers become transitions of a session. Promotions, which follow from kernels alone, are
-judged here too. Reads the ledger, writes nothing. Source: docs/design/semantics.md#rules-and-judgement,
-docs/design/semantics.md#sessions.
+Only here do outcomes of handlers become transitions of a session. Promotions, which follow from
+kernels alone, are judged here too. Reads the ledger, writes nothing. Source:
+docs/design/semantics.md#rules-and-judgement, docs/design/semantics.md#sessions.
 """
 
 from __future__ import annotations
@@ -57,7 +57,9 @@ REQUEUED_BY_A_HANDLER = frozenset(_REQUEUED.values())
 """The causes of attempts that end by a judgement, which is a row of history already."""
 
 _LATE = {PREPARE.name: KERNEL_UNPREPARED, START.name: KERNEL_UNSTARTED}
-"""The members of a gang that delayed the others; they are charged, and the others restart with them."""
+"""The members of a gang that delayed the others; they are charged, and the others restart with
+them.
+"""
 
 
 ENDINGS = by_source(session_table.ENDINGS, SessionStatus)
@@ -68,24 +70,32 @@ PROMOTIONS = by_source(session_table.PROMOTIONS, SessionStatus)
 def promote(
     ledger: Ledger, job: Job, rows: Mapping[SessionStatus, Sequence[Promotion]] = PROMOTIONS
 ) -> SessionMoved | None:
-    """The transition of a gang's session that follows from its kernels by one of these rows, which are listed by the
-    status that they start from; None when it stays, or has ended.
+    """The transition of a gang's session that follows from its kernels by one of these rows, which
+    are listed by the status that they start from; None when it stays, or has ended.
     """
     session, kernels = job.session, ledger.kernels.get(job.number)
     if session is None or kernels is None or not (judged := rows[session.status]):
         return None
-    facts = {"ended_badly": sum(job.counts[state] for state in _BADLY), "leader_done": int(job.leader_is_done)}
+    facts = {
+        "ended_badly": sum(job.counts[state] for state in _BADLY),
+        "leader_done": int(job.leader_is_done),
+    }
     row = derive(judged, kernels, facts, session.status)
     return SessionMoved(job.number, row.target, row.name) if row is not None else None
 
 
 def run(
-    ledger: Ledger, policy: Policy, rule: SessionRule, handler: Handler, shown: Sequence[SessionFacts], now_ms: int
+    ledger: Ledger,
+    policy: Policy,
+    rule: SessionRule,
+    handler: Handler,
+    shown: Sequence[SessionFacts],
+    now_ms: int,
 ) -> Steps:
     """Run a handler over sessions and judge each one exactly once, in its state at that time.
 
-    A handler that raises has failed for its whole batch. A session missing in its report was not handled, and may only
-    expire.
+    A handler that raises has failed for its whole batch. A session missing in its report was not
+    handled, and may only expire.
     """
     try:
         report, why = handler(shown), ""
@@ -96,19 +106,34 @@ def run(
     for view in shown:
         if (view.status, view.version) == seen(ledger, view.id):
             outcome = outcomes.get(view.id, Outcome.SKIPPED)
-            yield from settle(ledger, policy, rule, view.id, outcome, why or view.undelivered, now_ms, view.wanting)
+            yield from settle(
+                ledger,
+                policy,
+                rule,
+                view.id,
+                outcome,
+                why or view.undelivered,
+                now_ms,
+                view.wanting,
+            )
 
 
-def unread(ledger: Ledger, policy: Policy, id_: SessionId, members: Sequence[int], reason: str, now_ms: int) -> Steps:
+def unread(
+    ledger: Ledger, policy: Policy, id_: SessionId, members: Sequence[int], reason: str, now_ms: int
+) -> Steps:
     """Give up a session whose members, by task index, were never started and never will be.
 
     Their attempts have ended; the other members of a gang are stopped and restart with them.
     """
-    yield from settle(ledger, policy, PREPARE, id_, Outcome.FAILURE, reason, now_ms, members, unread=True)
+    yield from settle(
+        ledger, policy, PREPARE, id_, Outcome.FAILURE, reason, now_ms, members, unread=True
+    )
 
 
 def seen(ledger: Ledger, id_: SessionId) -> tuple[SessionStatus | None, int]:
-    """A session's status and version, for compare-and-set. (None, 0) when there is no such session."""
+    """A session's status and version, for compare-and-set. (None, 0) when there is no such
+    session.
+    """
     job = ledger.jobs.get(id_[0])
     if job is None:
         return None, 0
@@ -130,8 +155,8 @@ def settle(
 ) -> Steps:
     """Judge one outcome of one session and yield the changes.
 
-    ``wanting``: the members that failed, by task index; ``unread``: they are known never to have started, so no further
-    try helps. ``version``: see `changes.Judged`.
+    ``wanting``: the members that failed, by task index; ``unread``: they are known never to have
+    started, so no further try helps. ``version``: see `changes.Judged`.
     """
     job = ledger.jobs.get(id_[0])
     if job is None:
@@ -154,26 +179,33 @@ def settle(
     result, target, reason = found
     judged = Judged(job.number, id_[1], rule.name, result, reason, tries + 1, version=version)
     if id_[1] == GANG and target is not None:
-        yield from _of_tasks(job, rule, result, target, _members(job, rule, result, wanting), reason, unread)
+        yield from _of_tasks(
+            job, rule, result, target, _members(job, rule, result, wanting), reason, unread
+        )
         if target is SessionStatus.PENDING and any(job.counts[state] for state in _BADLY):
             yield judged  # a member has no retry left: DetectTermination ends this gang
         elif target is not status:
             yield SessionMoved(job.number, target, rule.name, result, reason)
         return
     claims = list(_of_tasks(job, rule, result, target, [id_[1]], reason, unread))
-    if result is not Result.SUCCESS:  # a session of one follows its kernel; only failures are recorded
+    if (
+        result is not Result.SUCCESS
+    ):  # a session of one follows its kernel; only failures are recorded
         stays = target is SessionStatus.PENDING and not _is_requeued(ledger, policy, claims)
         yield msgspec.structs.replace(judged, to_status=None if stays else target)
     yield from claims
 
 
 def expire(job: Job, reason: str, index: int | None = None) -> Steps:
-    """The scheduling timeout of a job, or of one task of it, has passed: its tasks that were never placed expire.
+    """The scheduling timeout of a job, or of one task of it, has passed: its tasks that were never
+    placed expire.
 
     For a session of one there is no row, because `history` derives it from the task's end.
     """
     tasks = job.numbered() if index is None else ((index, job.task(index)),)
-    waiting = [index for index, task in tasks if task.state is TaskState.PENDING and not task.attempts]
+    waiting = [
+        index for index, task in tasks if task.state is TaskState.PENDING and not task.attempts
+    ]
     to = SCHEDULE.target(Result.EXPIRED)
     if to is None or to.status is None or not waiting:
         return
@@ -185,11 +217,17 @@ def expire(job: Job, reason: str, index: int | None = None) -> Steps:
 def _is_requeued(ledger: Ledger, policy: Policy, claims: Sequence[Claim]) -> bool:
     """Whether these claims return the task to PENDING; without a retry left it ends."""
     changes = [conclude(ledger, claim, policy) for claim in claims]
-    return all(isinstance(change, Moved) and change.state is TaskState.PENDING for change in changes)
+    return all(
+        isinstance(change, Moved) and change.state is TaskState.PENDING for change in changes
+    )
 
 
-def _members(job: Job, rule: SessionRule, result: SchedulingResult, wanting: Sequence[int]) -> list[int]:
-    """The tasks of a gang that a judgement changes first; the others follow them (`cascade.siblings`)."""
+def _members(
+    job: Job, rule: SessionRule, result: SchedulingResult, wanting: Sequence[int]
+) -> list[int]:
+    """The tasks of a gang that a judgement changes first; the others follow them
+    (`cascade.siblings`).
+    """
     active = [index for index, task in job.numbered() if task.current is not None]
     if result is Result.GIVE_UP and wanting:
         return list(wanting)
@@ -206,12 +244,18 @@ def _of_tasks(
     reason: str,
     unread: bool = False,
 ) -> Iterator[Claim]:
-    """The claims about the tasks: requeued without charge from ASSIGNED and charged after, or UNSCHEDULABLE when never
-    placed.
+    """The claims about the tasks: requeued without charge from ASSIGNED and charged after, or
+    UNSCHEDULABLE when never placed.
     """
     if target is SessionStatus.CANCELLED:
         for index in job.indexes if job.is_gang else members:
-            yield Claim(task_table.EXPIRE, job.number, index, cause=_CANCELLED[rule.name, result], note=reason)
+            yield Claim(
+                task_table.EXPIRE,
+                job.number,
+                index,
+                cause=_CANCELLED[rule.name, result],
+                note=reason,
+            )
     elif target is SessionStatus.PENDING:
         cause = _REQUEUED[rule.name, result]
         ended = Ended(cause, error=reason) if unread else None
@@ -221,21 +265,31 @@ def _of_tasks(
             yield Claim(row, job.number, index, cause=cause, ended=ended, note=reason)
 
 
-def answered(ledger: Ledger, policy: Policy, rule: SessionRule, id_: SessionId, now_ms: int) -> bool:
-    """Whether the hosts of a session have listed their attempts lately, so that what they carried out is recorded.
+def answered(
+    ledger: Ledger, policy: Policy, rule: SessionRule, id_: SessionId, now_ms: int
+) -> bool:
+    """Whether the hosts of a session have listed their attempts lately, so that what they carried
+    out is recorded.
 
-    A host that is silent, or that this leader has not heard of yet, may have executed its order: it is heard first, or
-    LOST. What is terminating is only shown as terminated: its attempts stay open.
+    A host that is silent, or that this leader has not heard of yet, may have executed its order: it
+    is heard first, or LOST. What is terminating is only shown as terminated: its attempts stay
+        open.
     """
     if rule is TERMINATE:
         return True
     job, heard_ms = ledger.jobs[id_[0]], now_ms - 2 * policy.heartbeat_interval_ms
     indexes = job.indexes if id_[1] == GANG else (id_[1],)
     current = (job.task(index).current for index in indexes)
-    return all(ledger.presence[attempt.worker].listed_ms >= heard_ms for attempt in current if attempt is not None)
+    return all(
+        ledger.presence[attempt.worker].listed_ms >= heard_ms
+        for attempt in current
+        if attempt is not None
+    )
 
 
-def overdue(ledger: Ledger, policy: Policy, now_ms: int) -> Iterator[tuple[SessionRule, list[SessionId]]]:
+def overdue(
+    ledger: Ledger, policy: Policy, now_ms: int
+) -> Iterator[tuple[SessionRule, list[SessionId]]]:
     """Every session that has exceeded its status's timeout, by the handler of that status.
 
     See also `answered`: none is given up before its hosts have told what became of it.

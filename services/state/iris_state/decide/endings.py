@@ -1,8 +1,10 @@
-"""Judges stops of attempts whose task may still succeed by exit 0: when they are told, and when they have ended.
+"""Judges stops of attempts whose task may still succeed by exit 0: when they are told, and when
+they have ended.
 
-A job with a notice, or whose time limit requeues, is asked to end in time: exit 0 is its success to the end of the
-grace period. So its task stays in its state until the end is known, and only then is the stop charged. Reads records,
-writes nothing. Source: docs/design/semantics.md#tasks-and-attempts.
+A job with a notice, or whose time limit requeues, is asked to end in time: exit 0 is its success to
+the end of the grace period. So its task stays in its state until the end is known, and only then is
+the stop charged. Reads records, writes nothing. Source:
+    docs/design/semantics.md#tasks-and-attempts.
 """
 
 from __future__ import annotations
@@ -24,7 +26,9 @@ _STOPPED = frozenset({Cause.CANCELLED, Cause.TIMEOUT})
 
 
 def order(job: Job, index: int, stop: Claim) -> Step:
-    """The stop that a claim asks for: of an attempt that may still succeed, the order to stop; else the claim."""
+    """The stop that a claim asks for: of an attempt that may still succeed, the order to stop; else
+    the claim.
+    """
     attempt = job.task(index).current
     if attempt is None or not job.spec.ends_late or attempt.status is not KernelStatus.RUNNING:
         return stop
@@ -34,10 +38,14 @@ def order(job: Job, index: int, stop: Claim) -> Step:
 
 
 def on_limit(job: Job, index: int) -> Iterator[Step]:
-    """A task has run for as long as it may, or the end of an attempt that was told to stop is not known for long."""
+    """A task has run for as long as it may, or the end of an attempt that was told to stop is not
+    known for long.
+    """
     attempt = job.task(index).current
     if attempt is not None and attempt.ending is not None:
-        initiator = Initiator.SCHEDULER if attempt.ending.cause is Cause.PREEMPTED else Initiator.SYSTEM
+        initiator = (
+            Initiator.SCHEDULER if attempt.ending.cause is Cause.PREEMPTED else Initiator.SYSTEM
+        )
         rule, cause, note = _row(job, attempt), attempt.ending.cause, attempt.ending.note
         yield Claim(rule, job.number, index, attempt.number, cause, initiator, note=note)
         return
@@ -47,7 +55,9 @@ def on_limit(job: Job, index: int) -> Iterator[Step]:
 
 
 def judged(job: Job, attempt: Attempt, claim: Claim, ended: Ended) -> Claim:
-    """The claim of an end as it counts for the task: by the exit code, or by why the attempt was told to stop."""
+    """The claim of an end as it counts for the task: by the exit code, or by why the attempt was
+    told to stop.
+    """
     if ended.cause in _STOPPED and _succeeds(job, attempt, ended):
         rule = table.FINISH if job.is_gang else table.SUCCEED
         return structs.replace(claim, rule=rule, cause=Cause.EXITED, note="")
@@ -59,13 +69,22 @@ def judged(job: Job, attempt: Attempt, claim: Claim, ended: Ended) -> Claim:
         return claim  # it has exited by itself, before its stop arrived
     initiator = Initiator.SCHEDULER if ending.cause is Cause.PREEMPTED else Initiator.SYSTEM
     rule = _row(job, attempt)
-    return structs.replace(claim, rule=rule, cause=ending.cause, initiator=initiator, note=ending.note)
+    return structs.replace(
+        claim, rule=rule, cause=ending.cause, initiator=initiator, note=ending.note
+    )
 
 
 def _succeeds(job: Job, attempt: Attempt, ended: Ended) -> bool:
     """Whether what an attempt that was stopped exited with is its task's success."""
-    asked = job.spec.notice is not None or attempt.ending is not None or ended.cause is Cause.TIMEOUT
-    return job.spec.ends_late and asked and not attempt.requeued and (ended.exit_code, ended.signal) == (0, None)
+    asked = (
+        job.spec.notice is not None or attempt.ending is not None or ended.cause is Cause.TIMEOUT
+    )
+    return (
+        job.spec.ends_late
+        and asked
+        and not attempt.requeued
+        and (ended.exit_code, ended.signal) == (0, None)
+    )
 
 
 def _row(job: Job, attempt: Attempt) -> TaskRule:

@@ -1,7 +1,8 @@
 """Makes the gates of a new job, and judges those that may have changed.
 
-What has changed is noted when a change is applied (`indexes.gates`); the timers of the same round call `judge`, for a
-bounded number of gates. Source: docs/adr/0079-gates-keep-tasks-out-of-the-queue.md.
+What has changed is noted when a change is applied (`indexes.gates`); the timers of the same round
+call `judge`, for a bounded number of gates. Source:
+    docs/adr/0079-gates-keep-tasks-out-of-the-queue.md.
 """
 
 from __future__ import annotations
@@ -25,7 +26,15 @@ from iris_state.decide import cascade
 from iris_state.inputs.claims import Claim, Step
 from iris_state.records.changes import GatesOpened
 from iris_state.records.entities import Job, Task
-from iris_state.records.gates import BACKOFF, WHOLE, Gate, GateKind, Verdict, judge_dependency, next_number
+from iris_state.records.gates import (
+    BACKOFF,
+    WHOLE,
+    Gate,
+    GateKind,
+    Verdict,
+    judge_dependency,
+    next_number,
+)
 from iris_state.records.ledger import Ledger, whole_number
 
 _CHAIN = 32
@@ -35,7 +44,9 @@ _Part: TypeAlias = tuple[Job, int | None]
 
 
 def gates_of(ledger: Ledger, spec: JobSpec, user: str, by: Actor, now_ms: int) -> tuple[Gate, ...]:
-    """The gates of a user's job that is admitted now, all closed. Raises Invalid for jobs that cannot be waited for."""
+    """The gates of a user's job that is admitted now, all closed. Raises Invalid for jobs that
+    cannot be waited for.
+    """
     made: list[Gate] = []
     mistakes: list[Mistake] = []
     for place, wanted in enumerate(spec.after):
@@ -44,12 +55,21 @@ def gates_of(ledger: Ledger, spec: JobSpec, user: str, by: Actor, now_ms: int) -
             mistakes.append(_unknown(ledger, wanted, pointer_to("after", place, "job")))
         elif wanted.each and job.open:
             words = f"{job.name} is open: how many tasks it will have is not known"
-            mistakes.append(Mistake(pointer=pointer_to("after", place, "each"), code="open_job", message=words))
+            mistakes.append(
+                Mistake(pointer=pointer_to("after", place, "each"), code="open_job", message=words)
+            )
         elif wanted.each and len(job.tasks) != spec.task_count:
-            words = f"{job.name} has {counted(len(job.tasks), 'task')} and this job {spec.task_count}"
+            words = (
+                f"{job.name} has {counted(len(job.tasks), 'task')} and this job {spec.task_count}"
+            )
             hint = "as many tasks, or leave each out"
             mistakes.append(
-                Mistake(pointer=pointer_to("after", place, "each"), code="other_size", message=words, hint=hint)
+                Mistake(
+                    pointer=pointer_to("after", place, "each"),
+                    code="other_size",
+                    message=words,
+                    hint=hint,
+                )
             )
         else:
             made.append(Gate(len(made), GateKind.DEPENDENCY, job.number, wanted.when, wanted.each))
@@ -65,7 +85,9 @@ def gates_of(ledger: Ledger, spec: JobSpec, user: str, by: Actor, now_ms: int) -
     return under_holds(ledger, user, spec, made)
 
 
-def under_holds(ledger: Ledger, user: str, spec: JobSpec, gates: Sequence[Gate]) -> tuple[Gate, ...]:
+def under_holds(
+    ledger: Ledger, user: str, spec: JobSpec, gates: Sequence[Gate]
+) -> tuple[Gate, ...]:
     """The gates of a job with those of the holds on the queue that match it, and of no others."""
     holds = {hold.number: hold for hold in ledger.queue_holds.values() if hold.matches(user, spec)}
     kept = [gate for gate in gates if not gate.hold or gate.hold in holds]
@@ -74,7 +96,9 @@ def under_holds(ledger: Ledger, user: str, spec: JobSpec, gates: Sequence[Gate])
     return tuple(kept)
 
 
-def amended(job: Job, hold: bool | None, reason: str, drop_after: bool, by: Actor, now_ms: int) -> tuple[Gate, ...]:
+def amended(
+    job: Job, hold: bool | None, reason: str, drop_after: bool, by: Actor, now_ms: int
+) -> tuple[Gate, ...]:
     """The gates of a job that is held or released, or waits for no other job any more."""
     gates = [gate for gate in job.gates if not (drop_after and gate.kind is GateKind.DEPENDENCY)]
     if hold is None:
@@ -83,7 +107,9 @@ def amended(job: Job, hold: bool | None, reason: str, drop_after: bool, by: Acto
     held = next((gate for gate in own if gate.is_closed), None)
     if hold and held is None:
         gates = [gate for gate in gates if gate not in own]
-        gates.append(Gate(next_number(job.gates), GateKind.HELD, by=by, at_ms=now_ms, reason=reason))
+        gates.append(
+            Gate(next_number(job.gates), GateKind.HELD, by=by, at_ms=now_ms, reason=reason)
+        )
     elif not hold and held is not None:
         gates.remove(held)
     return tuple(gates)
@@ -97,14 +123,24 @@ def found(ledger: Ledger, wanted: Dependency) -> Job | None:
 def _unknown(ledger: Ledger, wanted: Dependency, pointer: str) -> Mistake:
     """That there is no such job; of a task, that it is one."""
     above, _, last = wanted.job.rpartition("/")
-    if whole_number(last) is None or found(ledger, msgspec.structs.replace(wanted, job=above)) is None:
-        return Mistake(pointer=pointer, code="unknown_job", message=f"there is no job {wanted.job[:200]}")
-    words, hint = f"{wanted.job[:200]} is a task", "name its job; with each, a task waits for its counterpart there"
+    if (
+        whole_number(last) is None
+        or found(ledger, msgspec.structs.replace(wanted, job=above)) is None
+    ):
+        return Mistake(
+            pointer=pointer, code="unknown_job", message=f"there is no job {wanted.job[:200]}"
+        )
+    words, hint = (
+        f"{wanted.job[:200]} is a task",
+        "name its job; with each, a task waits for its counterpart there",
+    )
     return Mistake(pointer=pointer, code="unknown_job", message=words, hint=hint)
 
 
 def judge(ledger: Ledger, number: int, index: int, now_ms: int) -> Iterator[Step]:
-    """Open the gates of a job, or of one of its tasks, that may open now; end what can never open."""
+    """Open the gates of a job, or of one of its tasks, that may open now; end what can never
+    open.
+    """
     job = ledger.jobs.get(number)
     if job is None or job.is_terminal:
         return
@@ -118,7 +154,9 @@ def judge(ledger: Ledger, number: int, index: int, now_ms: int) -> Iterator[Step
             continue
         verdict = _verdict(ledger, job, gate, now_ms) if index == WHOLE else Verdict.STAYS
         if verdict is Verdict.NEVER:
-            yield from cascade.kill(job, Cause.DEPENDENCY_FAILED, Initiator.SYSTEM, _impossible(ledger, gate))
+            yield from cascade.kill(
+                job, Cause.DEPENDENCY_FAILED, Initiator.SYSTEM, _impossible(ledger, gate)
+            )
             return
         if verdict is Verdict.OPENS:
             yield GatesOpened(number, gate.number)
@@ -136,7 +174,9 @@ def _verdict(ledger: Ledger, job: Job, gate: Gate, now_ms: int) -> Verdict:
     elif gate.kind is GateKind.SINGLETON:
         opens = ledger.gates.singletons[job.user, gate.key][0] == job.number
     else:
-        opens = gate.hold > 0 and gate.hold not in ledger.queue_holds  # another hold ends by a command
+        opens = (
+            gate.hold > 0 and gate.hold not in ledger.queue_holds
+        )  # another hold ends by a command
     return Verdict.OPENS if opens else Verdict.STAYS
 
 
@@ -144,12 +184,17 @@ def judge_job(other: Job, gate: Gate) -> Verdict:
     """The verdict on a dependency from the job it is on."""
     succeeded = other.state is JobState.SUCCEEDED
     return judge_dependency(
-        gate.when, has_started=has_started(other), has_ended=other.is_terminal, has_succeeded=succeeded
+        gate.when,
+        has_started=has_started(other),
+        has_ended=other.is_terminal,
+        has_succeeded=succeeded,
     )
 
 
 def _each(ledger: Ledger, job: Job, gate: Gate, indexes: Iterable[int]) -> Iterator[Step]:
-    """Open a gate for the tasks whose counterparts have done what it waits for; fail those whose never will."""
+    """Open a gate for the tasks whose counterparts have done what it waits for; fail those whose
+    never will.
+    """
     other = ledger.jobs.get(gate.job)
     opened: list[int] = []
     for index in indexes:
@@ -162,7 +207,9 @@ def _each(ledger: Ledger, job: Job, gate: Gate, indexes: Iterable[int]) -> Itera
             opened.append(index)
         elif verdict is Verdict.NEVER:
             note = _impossible(ledger, gate, place)
-            yield Claim(table.FAIL_UNPLACED, job.number, index, cause=Cause.DEPENDENCY_FAILED, note=note)
+            yield Claim(
+                table.FAIL_UNPLACED, job.number, index, cause=Cause.DEPENDENCY_FAILED, note=note
+            )
     if opened:
         yield GatesOpened(job.number, gate.number, as_ranges(opened))
 
@@ -170,7 +217,9 @@ def _each(ledger: Ledger, job: Job, gate: Gate, indexes: Iterable[int]) -> Itera
 def _verdict_on(task: Task, gate: Gate) -> Verdict:
     succeeded = task.state is TaskState.SUCCEEDED
     started = succeeded or any(attempt.started_ms for attempt in task.attempts)
-    return judge_dependency(gate.when, has_started=started, has_ended=task.is_terminal, has_succeeded=succeeded)
+    return judge_dependency(
+        gate.when, has_started=started, has_ended=task.is_terminal, has_succeeded=succeeded
+    )
 
 
 def has_started(job: Job) -> bool:
@@ -180,7 +229,12 @@ def has_started(job: Job) -> bool:
     )
 
 
-_WANTED = {"ok": "its success", "any": "its end", "notok": "its end without success", "start": "its start"}
+_WANTED = {
+    "ok": "its success",
+    "any": "its end",
+    "notok": "its end without success",
+    "start": "its start",
+}
 
 
 def _impossible(ledger: Ledger, gate: Gate, place: int | None = None) -> str:
@@ -189,7 +243,10 @@ def _impossible(ledger: Ledger, gate: Gate, place: int | None = None) -> str:
     if other is None:
         return f"job j{gate.job}, for which it waited, is forgotten"
     part: _Part = (other, place)
-    words, first = f"{_ended(part)}, and this job waited for {_WANTED[gate.when]}", _first(ledger, part)
+    words, first = (
+        f"{_ended(part)}, and this job waited for {_WANTED[gate.when]}",
+        _first(ledger, part),
+    )
     return words if first is None or first is part else f"{words}; root cause: {_ended(first)}"
 
 
@@ -203,8 +260,8 @@ def _ended(part: _Part) -> str:
 
 
 def _first(ledger: Ledger, part: _Part) -> _Part | None:
-    """The first of the chain of dependencies that ended a job or a task: it ended for another reason. None when that is
-    more than `_CHAIN` steps away, or forgotten.
+    """The first of the chain of dependencies that ended a job or a task: it ended for another
+    reason. None when that is more than `_CHAIN` steps away, or forgotten.
     """
     for _ in range(_CHAIN):
         job, place = part
@@ -231,17 +288,23 @@ def _ended_by(ledger: Ledger, job: Job, place: int | None) -> Iterator[_Part]:
 
 
 def reason_for(ledger: Ledger, job: Job, task: Task) -> Reason | None:
-    """Why gates keep a pending task out of the queue, a hold first, which only people open; None when none does."""
+    """Why gates keep a pending task out of the queue, a hold first, which only people open; None
+    when none does.
+    """
     closed = [gate for gate in job.closed_gates if not gate.each or task.gates & gate.bit]
     closed.sort(key=lambda gate: gate.kind is not GateKind.HELD)
     if not closed:
         return reasons.retry_backoff(task.not_before_ms) if task.not_before_ms else None
     first, *others = (_REASONS[gate.kind](ledger, job, gate) for gate in closed)
-    return msgspec.structs.replace(first, message="; ".join([first.message, *(one.message for one in others)]))
+    return msgspec.structs.replace(
+        first, message="; ".join([first.message, *(one.message for one in others)])
+    )
 
 
 def reason_for_new(ledger: Ledger, spec: JobSpec, user: str) -> Reason | None:
-    """Why a job would not be queued at once if it were submitted now; None when it would. Raises Invalid."""
+    """Why a job would not be queued at once if it were submitted now; None when it would. Raises
+    Invalid.
+    """
     for gate in gates_of(ledger, spec, user, Actor(user), ledger.now_ms):
         other = ledger.jobs.get(gate.job)
         if gate.kind is GateKind.HELD:
@@ -264,7 +327,9 @@ def _waits_for_job(ledger: Ledger, job: Job, gate: Gate) -> Reason:
 
 def _held(ledger: Ledger, gate: Gate) -> Reason:
     hold = ledger.queue_holds.get(gate.hold)
-    return reasons.held(named(gate.by), gate.reason, f"the queue of {hold.words} ({hold.id})" if hold else "")
+    return reasons.held(
+        named(gate.by), gate.reason, f"the queue of {hold.words} ({hold.id})" if hold else ""
+    )
 
 
 def _singleton(ledger: Ledger, job: Job, gate: Gate) -> Reason:

@@ -1,7 +1,8 @@
-"""The lifecycle handlers of sessions: each reports which succeeded, failed, or are not ready. Nothing is judged here.
+"""The lifecycle handlers of sessions: each reports which succeeded, failed, or are not ready.
+Nothing is judged here.
 
-Adding one: a row in `iris_core.tables.session.HANDLERS`, a function here, its line in `REPORTS`. Source:
-docs/design/semantics.md#sessions.
+Adding one: a row in `iris_core.tables.session.HANDLERS`, a function here, its line in `REPORTS`.
+Source: docs/design/semantics.md#sessions.
 """
 
 from __future__ import annotations
@@ -47,7 +48,8 @@ Handler = Callable[[Sequence[SessionFacts]], Report]
 
 
 def prepare_sessions(sessions: Sequence[SessionFacts]) -> Report:
-    """A session is prepared when every worker has accepted its order; an order that was not accepted is a failure.
+    """A session is prepared when every worker has accepted its order; an order that was not
+    accepted is a failure.
 
     A session in PREPARING has had its success and is only observed.
     """
@@ -60,7 +62,9 @@ def start_sessions(sessions: Sequence[SessionFacts]) -> Report:
 
 
 def terminate_sessions(sessions: Sequence[SessionFacts]) -> Report:
-    """Report nothing: workers are ordered to stop until every end is known, which PromoteToTerminated checks."""
+    """Report nothing: workers are ordered to stop until every end is known, which
+    PromoteToTerminated checks.
+    """
     return Report(skipped=[s.id for s in sessions])
 
 
@@ -68,7 +72,9 @@ def _delivered(sessions: Sequence[SessionFacts], before: SessionStatus) -> Repor
     failed = [s.id for s in sessions if s.undelivered]
     taken = [s.id for s in sessions if not s.undelivered and s.status is before and not s.wanting]
     judged = {*failed, *taken}
-    return Report(successes=taken, failures=failed, skipped=[s.id for s in sessions if s.id not in judged])
+    return Report(
+        successes=taken, failures=failed, skipped=[s.id for s in sessions if s.id not in judged]
+    )
 
 
 REPORTS: dict[str, Handler] = {
@@ -79,9 +85,11 @@ REPORTS: dict[str, Handler] = {
 """The handlers that run in this service; ScheduleNewSessions runs in the scheduler."""
 
 DELIVERING = {PREPARE.name: SessionStatus.SCHEDULED, START.name: SessionStatus.PREPARED}
-"""The handlers that run whenever an order was accepted or failed, and the status in which each waits for acceptance;
-other handlers run by timers.
+"""The handlers that run whenever an order was accepted or failed, and the status in which each
+waits for acceptance; other handlers run by timers.
 """
 
 AWAITING = frozenset(DELIVERING.values())
-"""The statuses in which a handler waits until every order was accepted; it succeeds then and not before."""
+"""The statuses in which a handler waits until every order was accepted; it succeeds then and not
+before.
+"""

@@ -1,4 +1,5 @@
-"""Judges one outcome for one record and returns a result and a target, for sessions, deployments and routes.
+"""Judges one outcome for one record and returns a result and a target, for sessions, deployments
+and routes.
 
 Callers apply the target to their kind of record. Source:
 docs/design/semantics.md#rules-and-judgement.
@@ -35,14 +36,21 @@ def judgement(
     in_status_ms: int = 0,
     timeout_ms: int | None = None,
 ) -> Judgement[W] | None:
-    """Judge a record in ``status``; None when the row does not start from that status, or ignores the claim.
+    """Judge a record in ``status``; None when the row does not start from that status, or ignores
+    the claim.
 
     Arguments as of `lifecycle.judge`. An expired record gets a reason if its handler gave none.
     """
     if status not in rule.sources:
         return None  # its status has changed between claim and judgement
     result, to = decide(
-        rule, status, outcome, tries=tries, limit=limit, in_status_ms=in_status_ms, timeout_ms=timeout_ms
+        rule,
+        status,
+        outcome,
+        tries=tries,
+        limit=limit,
+        in_status_ms=in_status_ms,
+        timeout_ms=timeout_ms,
     )
     if result is SchedulingResult.SKIPPED:
         return None

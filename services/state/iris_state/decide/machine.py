@@ -1,7 +1,9 @@
-"""The deterministic state machine of the state service: takes inputs, returns one commit and the messages after it.
+"""The deterministic state machine of the state service: takes inputs, returns one commit and the
+messages after it.
 
-Inputs are judged in the order of arrival and applied at once, so that each sees the effect of those before it; no
-message is released before its commit is durable. No clock, no bus: `service` passes the time and sends the messages.
+Inputs are judged in the order of arrival and applied at once, so that each sees the effect of those
+before it; no message is released before its commit is durable. No clock, no bus: `service` passes
+the time and sends the messages.
 Source: docs/ARCHITECTURE.md#modules, the picture of the one way round.
 """
 
@@ -77,10 +79,13 @@ class Machine:
         leader: a name for this replica, unique per start.
 
     Attributes:
-        floor_ms: when this machine began to lead, or its service last stood still. silent_from_ms: from when on the
-            silence of hosts counts; a machine that follows a torn one takes over its value.
-        sequence, previous: of the last commit in the journal, that is where it ends, and of the one before it.
-        torn: some changes of an input that was set aside stand in the ledger, which must be reloaded.
+        floor_ms: when this machine began to lead, or its service last stood still. silent_from_ms:
+            from when on the silence of hosts counts; a machine that follows a torn one takes over
+            its value.
+        sequence, previous: of the last commit in the journal, that is where it ends, and of the one
+            before it.
+        torn: some changes of an input that was set aside stand in the ledger, which must be
+            reloaded.
     """
 
     def __init__(self, policy: Policy, leader: str) -> None:
@@ -107,7 +112,7 @@ class Machine:
         """The time of the last round, or of the last replayed commit."""
         return self.round.now_ms
 
-    # ── recovery ────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── recovery ──────────────────────────────────────────────────────────────────────────────────
 
     def restore(self, image: snapshot.Image) -> None:
         """Start from a snapshot; only allowed for a machine without records."""
@@ -118,13 +123,21 @@ class Machine:
         self.sequence, self.round.now_ms = rest.sequence, rest.at_ms
 
     def replay(self, sequence: int, data: bytes) -> list[PublicFact]:
-        """Apply an earlier commit, or one of another replica; returns its public facts. Raises DamagedCommit."""
+        """Apply an earlier commit, or one of another replica; returns its public facts. Raises
+        DamagedCommit.
+        """
         try:
             commit = codec.unpack(data, Commit)
         except Undecodable as error:
             raise DamagedCommit(sequence, str(error)) from error
-        if commit.epoch == self.ledger.epoch and self.serial >= 0 and commit.serial != self.serial + 1:
-            raise DamagedCommit(sequence, f"commit {commit.serial} of epoch {commit.epoch} follows {self.serial}")
+        if (
+            commit.epoch == self.ledger.epoch
+            and self.serial >= 0
+            and commit.serial != self.serial + 1
+        ):
+            raise DamagedCommit(
+                sequence, f"commit {commit.serial} of epoch {commit.epoch} follows {self.serial}"
+            )
         self.serial = commit.serial
         self.round.replay(commit)
         self.previous, self.sequence = self.sequence, sequence
@@ -133,15 +146,18 @@ class Machine:
         return facts
 
     def bid(self, now_ms: int) -> bytes:
-        """The commit that makes this replica the leader, if the journal accepts it after `sequence`."""
+        """The commit that makes this replica the leader, if the journal accepts it after
+        `sequence`.
+        """
         led = Led(self.leader, self.ledger.epoch + 1)
         return codec.pack(Commit(led.epoch, 0, max(now_ms, self.round.now_ms), [led]))
 
     def lead(self, now_ms: int) -> Output:
-        """Our bid and all behind it was replayed: a full grace for every worker, every open order again.
+        """Our bid and all behind it was replayed: a full grace for every worker, every open order
+        again.
 
-        After a torn machine workers have what is left of their grace, unless the reload took long: otherwise inputs
-        that raise again and again would keep dead hosts alive forever.
+        After a torn machine workers have what is left of their grace, unless the reload took long:
+        otherwise inputs that raise again and again would keep dead hosts alive forever.
         """
         self.round.now_ms = self.floor_ms = now_ms = max(now_ms, self.round.now_ms)
         if now_ms - self._torn_ms > self.policy.stall_ms:
@@ -152,7 +168,9 @@ class Machine:
                 self.ledger.hear(worker.id, heard_ms[worker.id])
                 self.ledger.presence[worker.id].answered = False
                 self.round.orders.probe(worker.id)
-            if worker.state is WorkerState.DEGRADED:  # orders may be what does not reach it: let one do so first
+            if (
+                worker.state is WorkerState.DEGRADED
+            ):  # orders may be what does not reach it: let one do so first
                 self.ledger.presence[worker.id].undelivered = self.policy.undelivered_limit
         for job in self.ledger.jobs.values():
             if job.open:  # its client could not reach a leader
@@ -160,17 +178,23 @@ class Machine:
         self.round.orders.again()
         self.round.deployments.begin(self.round.now_ms)
         output = self.finish()
-        output.add(discovery_of(one) for one in self.ledger.deployments.values() if one.discovered.version)
+        output.add(
+            discovery_of(one) for one in self.ledger.deployments.values() if one.discovered.version
+        )
         output.add([self._delta()])
         return output
 
     def succeed(self, torn: Machine) -> None:
         """Continue after a torn machine of the same leader, having replayed the journal."""
-        self.serial, self.quarantine, self.timers.aside = torn.serial, torn.quarantine, torn.timers.aside
+        self.serial, self.quarantine, self.timers.aside = (
+            torn.serial,
+            torn.quarantine,
+            torn.timers.aside,
+        )
         self.silent_from_ms, self._torn_ms = torn.silent_from_ms, torn.round.now_ms
         self._heard_ms = dict(torn.ledger.heard.items())
 
-    # ── one round ───────────────────────────────────────────────────────────────────────────────────────────────
+    # ── one round ─────────────────────────────────────────────────────────────────────────────────
 
     def step(self, inputs: Iterable[Input], now_ms: int) -> Output:
         """One whole round. Raises InvariantBroken, RecordsLost."""
@@ -178,12 +202,16 @@ class Machine:
         return self.finish()
 
     def judge(self, inputs: Iterable[Input], now_ms: int) -> None:
-        """Judge everything that has arrived, then whatever is due at ``now_ms``, which is the same in all of a round.
+        """Judge everything that has arrived, then whatever is due at ``now_ms``, which is the same
+        in all of a round.
 
-        What raises is set aside and changes nothing, be it an input or a timer. Raises InvariantBroken, RecordsLost.
+        What raises is set aside and changes nothing, be it an input or a timer. Raises
+        InvariantBroken, RecordsLost.
         """
         if now_ms - self.round.now_ms > self.policy.stall_ms:
-            self.floor_ms = self.silent_from_ms = now_ms  # it was this service that stood still, not the workers
+            self.floor_ms = self.silent_from_ms = (
+                now_ms  # it was this service that stood still, not the workers
+            )
             self.ledger.probes.floor_ms = now_ms
         self.round.now_ms = self.ledger.now_ms = now_ms = max(now_ms, self.round.now_ms)
         arrived = iter(inputs)
@@ -212,7 +240,9 @@ class Machine:
         return self.timers.next_due()
 
     def finish(self) -> Output:
-        """The result of the round: its changes are the commit, and what can only be worded now is added to the rest."""
+        """The result of the round: its changes are the commit, and what can only be worded now is
+        added to the rest.
+        """
         changes: list[Any] = []
         facts: list[Any] = []
         rest: list[Any] = []
@@ -226,7 +256,9 @@ class Machine:
             output.add(OrderTo(worker, order) for worker, order in orders.items())
         if changes:
             self.serial += 1
-            output.commit = codec.pack(Commit(self.ledger.epoch, self.serial, self.round.now_ms, changes))
+            output.commit = codec.pack(
+                Commit(self.ledger.epoch, self.serial, self.round.now_ms, changes)
+            )
             self.previous = self.sequence
             self.sequence += framing.count(len(output.commit), self.policy.journal_part_bytes)
             output.sequence = self.sequence
@@ -241,13 +273,19 @@ class Machine:
     def _worded(self, one: Effect) -> Iterable[Effect]:
         """An effect as it is sent when the round has ended."""
         if isinstance(one, AnswerTo):
-            return [ReplyTo(one.to, codec.pack(Answer(one.answer.status, one.answer.body, self.sequence)))]
+            return [
+                ReplyTo(
+                    one.to, codec.pack(Answer(one.answer.status, one.answer.body, self.sequence))
+                )
+            ]
         if isinstance(one, SnapshotTo):
             return [Unjudged(one.request)] if self.torn else self._snapshot(one.request)
         return [one]
 
     def _snapshot(self, request: Request) -> list[Effect]:
-        """A full snapshot as of the end of the round, which includes everything before the request."""
+        """A full snapshot as of the end of the round, which includes everything before the
+        request.
+        """
         try:
             whole = deltas.full(self.ledger, self.sequence, self.round.now_ms, self.policy)
             return [ReplyTo(request.reply, data) for data in deltas.chunks(whole)]
@@ -276,7 +314,7 @@ class Machine:
         delta = self.round.deltas.take(self.sequence, after, self._drafts, self.round.now_ms)
         return MirrorDelta(deltas.fitting(delta))
 
-    # ── what raises ─────────────────────────────────────────────────────────────────────────────────────────────
+    # ── what raises ───────────────────────────────────────────────────────────────────────────────
 
     def _set_aside(self, one: Input | Timer, error: Exception, mark: int) -> None:
         """Undo what an input or timer has caused, and answer it. Its changes in the ledger stay."""
@@ -297,15 +335,23 @@ class Machine:
         """Answer a command that raised, also when it is repeated."""
         with contextlib.suppress(Undecodable):
             refusal = Answer(Code.INTERNAL.value, _words(error))
-            self.round.apply(Answered(decode(request.subject, request.data).request_id, refusal.status, refusal.body))
+            self.round.apply(
+                Answered(
+                    decode(request.subject, request.data).request_id, refusal.status, refusal.body
+                )
+            )
             self.round.effects.append(AnswerTo(request.reply, refusal))
 
     def _refuse_plan(self, request: Request) -> None:
         """Refuse a plan as a whole: its jobs pause, and others are placed."""
         with contextlib.suppress(Undecodable):
             plan = codec.unpack(request.data, Plan)
-            refused = tuple((p.job, index, "set_aside") for p in plan.placements for index in p.indexes)
-            refused += tuple((e.chain.job, index, "set_aside") for e in plan.extensions for index in e.indexes)
+            refused = tuple(
+                (p.job, index, "set_aside") for p in plan.placements for index in p.indexes
+            )
+            refused += tuple(
+                (e.chain.job, index, "set_aside") for e in plan.extensions for index in e.indexes
+            )
             taken = PlanTaken(self.sequence + 1, 0, refused)
             self.round.effects.append(ReplyTo(request.reply, codec.pack(taken)))
 
@@ -334,7 +380,7 @@ class Machine:
         elif request.subject == subjects.SNAPSHOT_FULL:
             self.round.effects.append(SnapshotTo(request))
 
-    # ── the scheduler ───────────────────────────────────────────────────────────────────────────────────────────
+    # ── the scheduler ─────────────────────────────────────────────────────────────────────────────
 
     def _on_plan(self, request: Request) -> None:
         try:
@@ -344,7 +390,11 @@ class Machine:
         refused: accept.Refusals = []
         effects = self.round.effects
         before = len(effects)
-        self.round.take(accept.on_plan(self.ledger, self.policy, plan, refused, self.round.now_ms, self.sequence + 1))
+        self.round.take(
+            accept.on_plan(
+                self.ledger, self.policy, plan, refused, self.round.now_ms, self.sequence + 1
+            )
+        )
         self.round.take(extend.on_extensions(self.ledger, plan, refused))
         placed = [change.job for change in effects[before:] if type(change) is Assigned]
         self._explain(plan)
@@ -354,7 +404,9 @@ class Machine:
 
     def _traces(self, numbers: list[int]) -> dict[int, str]:
         found = ((job, self.ledger.jobs[job].traceparent) for job in dict.fromkeys(numbers))
-        return dict(islice(((job, traceparent) for job, traceparent in found if traceparent), TRACES))
+        return dict(
+            islice(((job, traceparent) for job, traceparent in found if traceparent), TRACES)
+        )
 
     def _explain(self, plan: Plan) -> None:
         """Store the reasons of pending jobs, and send them to followers."""
@@ -364,7 +416,7 @@ class Machine:
                 self.round.take(record_reason(self.ledger, job, update, self.round.now_ms))
                 self.round.effects.append(update)
 
-    # ── hosts ───────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── hosts ─────────────────────────────────────────────────────────────────────────────────────
 
     def _on_report(self, request: Request) -> None:
         try:
@@ -374,9 +426,17 @@ class Machine:
         if not subjects.is_from(request.subject, report.worker):
             return
         listed = report.register.attempts if report.register is not None else ()
-        loss.check(self.ledger, self.policy, report.worker, report.stages + listed, self.round.now_ms - self.floor_ms)
+        loss.check(
+            self.ledger,
+            self.policy,
+            report.worker,
+            report.stages + listed,
+            self.round.now_ms - self.floor_ms,
+        )
         if report.register is not None:
-            if report.register.worker != report.worker or not progress.is_valid_registration(report.register):
+            if report.register.worker != report.worker or not progress.is_valid_registration(
+                report.register
+            ):
                 return
             self.round.take(progress.on_register(self.ledger, self.policy, report.register))
         if not liveness.is_known(self.ledger, report.worker, report.incarnation):
@@ -388,7 +448,9 @@ class Machine:
         presence.reported_ms = max(presence.reported_ms, report.monotonic_ms)
         self.round.take(progress.on_stages(self.ledger, self.policy, report.worker, report.stages))
         if report.leaving:
-            self.round.take(progress.on_leaving(self.ledger, report.worker, report.leaving, report.why))
+            self.round.take(
+                progress.on_leaving(self.ledger, report.worker, report.leaving, report.why)
+            )
         stages = report.stages + listed
         drop = liveness.stop_unknown_attempts(self.ledger, self.round.orders, report.worker, stages)
         self.round.effects.append(ReplyTo(request.reply, codec.pack(ReportTaken(drop=tuple(drop)))))
@@ -401,16 +463,28 @@ class Machine:
         if not subjects.is_from(one.subject, heartbeat.worker):
             return
         ledger, now_ms = self.ledger, self.round.now_ms
-        loss.check(ledger, self.policy, heartbeat.worker, heartbeat.attempts, now_ms - self.floor_ms)
-        self.round.take(liveness.on_heartbeat(ledger, self.policy, self.round.orders, heartbeat, self.floor_ms, now_ms))
+        loss.check(
+            ledger, self.policy, heartbeat.worker, heartbeat.attempts, now_ms - self.floor_ms
+        )
+        self.round.take(
+            liveness.on_heartbeat(
+                ledger, self.policy, self.round.orders, heartbeat, self.floor_ms, now_ms
+            )
+        )
         if heartbeat.probes and liveness.is_known(ledger, heartbeat.worker, heartbeat.incarnation):
-            self.round.take(self.round.deployments.on_probes(heartbeat.worker, heartbeat.probes, now_ms))
+            self.round.take(
+                self.round.deployments.on_probes(heartbeat.worker, heartbeat.probes, now_ms)
+            )
 
     def _on_load(self, data: bytes) -> None:
         with contextlib.suppress(Undecodable):
-            self.round.take(self.round.deployments.on_loads(codec.unpack(data, LoadReport), self.round.now_ms))
+            self.round.take(
+                self.round.deployments.on_loads(codec.unpack(data, LoadReport), self.round.now_ms)
+            )
 
 
 def _words(error: Exception) -> bytes:
     """The answer to an input that raised; the log has the traceback."""
-    return views.refusal(clipped(f"the state service failed to process this: {error!r}; nothing was changed"))
+    return views.refusal(
+        clipped(f"the state service failed to process this: {error!r}; nothing was changed")
+    )

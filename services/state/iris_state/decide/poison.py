@@ -1,11 +1,13 @@
-"""Detects tasks that crash their workers, from what happened to the workers that started them. Pure.
+"""Detects tasks that crash their workers, from what happened to the workers that started them.
+Pure.
 
-An attempt is suspect when its worker, or only the process of it, died alone and without a notice soon after the attempt
-had started: what is new on a worker is blamed. The others on it are bystanders, and are not charged; of several
-suspects none is. A suspect's next attempt is alone on its worker until it has run longer than the window, which clears
-the task: so a second death shows which one it was. With suspects on several workers the task gets no retry, whatever
-its budget.
-Spot capacity is taken with a notice, later, or by whole slices. Source: docs/adr/0059-restart-suspects-alone.md.
+An attempt is suspect when its worker, or only the process of it, died alone and without a notice
+soon after the attempt had started: what is new on a worker is blamed. The others on it are
+bystanders, and are not charged; of several suspects none is. A suspect's next attempt is alone on
+its worker until it has run longer than the window, which clears the task: so a second death shows
+which one it was. With suspects on several workers the task gets no retry, whatever its budget.
+Spot capacity is taken with a notice, later, or by whole slices. Source:
+    docs/adr/0059-restart-suspects-alone.md.
 """
 
 from __future__ import annotations
@@ -21,10 +23,12 @@ NOT_CHARGED = "; not charged, as another attempt was new on it"
 
 
 def is_suspect(ledger: Ledger, attempt: Attempt, policy: Policy) -> bool:
-    """Whether an attempt whose worker died suddenly had started shortly before the worker's last message.
+    """Whether an attempt whose worker died suddenly had started shortly before the worker's last
+    message.
 
-    A worker that its task kills may die before it reports the start, or anything after the assignment: it was alive
-    then if it sent a message within one heartbeat interval before. Otherwise it may have been dead already.
+    A worker that its task kills may die before it reports the start, or anything after the
+    assignment: it was alive then if it sent a message within one heartbeat interval before.
+        Otherwise it may have been dead already.
     """
     if attempt.waits_in_chain:
         return False  # one before it in its chain was told to run
@@ -33,13 +37,20 @@ def is_suspect(ledger: Ledger, attempt: Attempt, policy: Policy) -> bool:
     return -policy.heartbeat_interval_ms <= lived_ms <= policy.poison_window_ms
 
 
-def bystanders(ledger: Ledger, policy: Policy, keys: Collection[AttemptKey]) -> frozenset[AttemptKey]:
-    """Those of the attempts that ended with one death that are not charged for it: others are suspect, or as much.
+def bystanders(
+    ledger: Ledger, policy: Policy, keys: Collection[AttemptKey]
+) -> frozenset[AttemptKey]:
+    """Those of the attempts that ended with one death that are not charged for it: others are
+    suspect, or as much.
 
     A route has one attempt in any case: its deployment replaces it.
     """
     attempts = ((key, ledger.attempt(key)) for key in keys)
-    new = [key for key, attempt in attempts if attempt is not None and is_suspect(ledger, attempt, policy)]
+    new = [
+        key
+        for key, attempt in attempts
+        if attempt is not None and is_suspect(ledger, attempt, policy)
+    ]
     if not new or len(keys) == 1:
         return frozenset()
     innocent = frozenset(keys) - (frozenset(new) if len(new) == 1 else frozenset())
@@ -48,12 +59,19 @@ def bystanders(ledger: Ledger, policy: Policy, keys: Collection[AttemptKey]) -> 
 
 def survivors(ledger: Ledger, policy: Policy, now_ms: int) -> list[Key]:
     """Tasks that are alone on their workers and have run there for longer than the window."""
-    return [key[:2] for key, attempt in ledger.alone.items() if now_ms >= (_clear_ms(attempt, policy) or now_ms + 1)]
+    return [
+        key[:2]
+        for key, attempt in ledger.alone.items()
+        if now_ms >= (_clear_ms(attempt, policy) or now_ms + 1)
+    ]
 
 
 def next_survivor(ledger: Ledger, policy: Policy) -> int | None:
     """When the first of them has, if nothing else happens, ms."""
-    return min((due for attempt in ledger.alone.values() if (due := _clear_ms(attempt, policy))), default=None)
+    return min(
+        (due for attempt in ledger.alone.values() if (due := _clear_ms(attempt, policy))),
+        default=None,
+    )
 
 
 def _clear_ms(attempt: Attempt, policy: Policy) -> int:

@@ -1,4 +1,5 @@
-"""Limits of users: whether a job would exceed one, and the usage of each. The scheduler enforces running limits.
+"""Limits of users: whether a job would exceed one, and the usage of each. The scheduler enforces
+running limits.
 
 Source: docs/design/semantics.md#order.
 """
@@ -22,7 +23,8 @@ class Counted:
     """How a limit on submissions is counted.
 
     Attributes:
-        has: the present count of the user. adds: what so many tasks add. frees: what a job's end subtracts.
+        has: the present count of the user. adds: what so many tasks add. frees: what a job's end
+            subtracts.
     """
 
     has: Callable[[Ledger, str], int]
@@ -44,7 +46,9 @@ if COUNTED.keys() != {limit.name for limit in QUOTA_LIMITS if limit.resource is 
 
 
 def check(ledger: Ledger, spec: JobSpec, user: str, replaced: Job | None) -> None:
-    """Raises Refused when the job would exceed a limit of its user, not counting the job it replaces."""
+    """Raises Refused when the job would exceed a limit of its user, not counting the job it
+    replaces.
+    """
     quota = ledger.quota_of(user)
     for limit in QUOTA_LIMITS:
         counted, most = COUNTED.get(limit.name), getattr(quota, limit.name)
@@ -71,17 +75,25 @@ def check_growth(ledger: Ledger, job: Job, tasks: int) -> None:
     for limit in QUOTA_LIMITS:
         counted, most = COUNTED.get(limit.name), getattr(quota, limit.name)
         if counted is not None and most:
-            _check_count(job.user, limit.words, counted.has(ledger, job.user), counted.adds(tasks), most)
+            _check_count(
+                job.user, limit.words, counted.has(ledger, job.user), counted.adds(tasks), most
+            )
 
 
 def _check_count(user: str, words: str, has: int, adds: int, most: int) -> None:
     if has + adds > most:
-        raise Refused(Code.OVER_QUOTA, f"{user} may have {most} {words}, has {has} and asks for {adds} more")
+        raise Refused(
+            Code.OVER_QUOTA, f"{user} may have {most} {words}, has {has} and asks for {adds} more"
+        )
 
 
 def used(ledger: Ledger, user: str, running: Amount) -> dict[str, int]:
-    """The amount in use for each limit, by `UserLimit.used`; ``running`` is what the user's open attempts hold."""
+    """The amount in use for each limit, by `UserLimit.used`; ``running`` is what the user's open
+    attempts hold.
+    """
     return {
-        limit.used: getattr(running, limit.resource.name) if limit.resource else COUNTED[limit.name].has(ledger, user)
+        limit.used: getattr(running, limit.resource.name)
+        if limit.resource
+        else COUNTED[limit.name].has(ledger, user)
         for limit in QUOTA_LIMITS
     }

@@ -1,8 +1,10 @@
-"""Deletes finished jobs, their idempotency keys, and answers. `machine` runs it at the end of each round.
+"""Deletes finished jobs, their idempotency keys, and answers. `machine` runs it at the end of each
+round.
 
-A job is finished when it has ended and the end of every attempt is known: it is compacted then, and queued for
-deletion, oldest end first. A job with children on record stays until they are deleted, so that cancelling a tree always
-finds the whole tree; one that another job waits for stays too. Its counts stay, its key for a while.
+A job is finished when it has ended and the end of every attempt is known: it is compacted then, and
+queued for deletion, oldest end first. A job with children on record stays until they are deleted,
+so that cancelling a tree always finds the whole tree; one that another job waits for stays too. Its
+counts stay, its key for a while.
 Source: docs/design/semantics.md#jobs; ADR 21.
 """
 
@@ -26,7 +28,9 @@ PRUNED_AT_ONCE = 500
 """Jobs deleted in one round at most, which bounds the size of a commit."""
 
 JOB_BYTES = 2100
-"""Bytes of memory of a finished job of one task, besides its specification: measured, rounded up."""
+"""Bytes of memory of a finished job of one task, besides its specification: measured, rounded
+up.
+"""
 
 
 class Retention:
@@ -53,9 +57,23 @@ class Retention:
         self._leave(change.job)
 
     REACTIONS = complete(
-        {c.JobMoved: _job_moved, c.Moved: _moved, c.Closed: _moved, c.SessionMoved: _moved, c.JobPruned: _pruned},
+        {
+            c.JobMoved: _job_moved,
+            c.Moved: _moved,
+            c.Closed: _moved,
+            c.SessionMoved: _moved,
+            c.JobPruned: _pruned,
+        },
         nothing=(
-            *(c.GatesOpened, c.JobAmended, c.Requeued, c.StopOrdered, c.Noticed, c.JobGrown, c.JobClosed),
+            *(
+                c.GatesOpened,
+                c.JobAmended,
+                c.Requeued,
+                c.StopOrdered,
+                c.Noticed,
+                c.JobGrown,
+                c.JobClosed,
+            ),
             *(c.QueueHeld, c.QueueReleased),
             *(c.JobAdmitted, c.Assigned, c.Staged, c.Judged, c.Nominated, c.Avoided),
             *(c.WorkerRegistered, c.WorkerMoved, c.WorkerForgotten, c.QuotaSet),
@@ -65,7 +83,9 @@ class Retention:
     )
 
     def settle(self) -> None:
-        """Compact the jobs that are finished now. Called when nothing refers to the tasks of this round any more."""
+        """Compact the jobs that are finished now. Called when nothing refers to the tasks of this
+        round any more.
+        """
         if not self._looked_at:
             return
         for number in self._looked_at:
@@ -104,9 +124,11 @@ class Retention:
         self._looked_at = dict(self._ended)
         self._parents = {}
 
-    def forgettable(self, keep_jobs: int, keep_ms: int, now_ms: int, keep_bytes: int = 0) -> Iterator[c.JobPruned]:
-        """Jobs to delete now: all but the newest ``keep_jobs`` and ``keep_bytes``, and those finished for longer than
-        ``keep_ms``; 0: never.
+    def forgettable(
+        self, keep_jobs: int, keep_ms: int, now_ms: int, keep_bytes: int = 0
+    ) -> Iterator[c.JobPruned]:
+        """Jobs to delete now: all but the newest ``keep_jobs`` and ``keep_bytes``, and those
+        finished for longer than ``keep_ms``; 0: never.
 
         Each must be applied before the next one is requested.
         """
@@ -114,7 +136,11 @@ class Retention:
         oldest = now_ms - keep_ms if keep_ms else 0
 
         def stays(finished_ms: int) -> bool:
-            return surplus <= 0 and finished_ms >= oldest and not (keep_bytes and self.bytes > keep_bytes)
+            return (
+                surplus <= 0
+                and finished_ms >= oldest
+                and not (keep_bytes and self.bytes > keep_bytes)
+            )
 
         first = next(iter(self._line.values()), None)
         if first is None or stays(first[0]):  # as in nearly every round
@@ -155,7 +181,10 @@ class Retention:
             bytes_left -= kept_bytes(key)
         bytes_left = ledger.answers.bytes
         for request, (_, body) in islice(ledger.answers.items(), PRUNED_AT_ONCE):
-            if bytes_left <= policy.keep_answers_bytes and len(ledger.answers) - answers <= policy.keep_answers:
+            if (
+                bytes_left <= policy.keep_answers_bytes
+                and len(ledger.answers) - answers <= policy.keep_answers
+            ):
                 break
             answers += 1
             bytes_left -= kept_bytes(request, body)
@@ -203,4 +232,6 @@ def is_over(job: Job) -> bool:
         return False
     if job.session is not None and job.session.status not in SESSION_TERMINAL:
         return False
-    return is_compacted(job) or not any(attempt.is_open for task in job.tasks for attempt in task.attempts)
+    return is_compacted(job) or not any(
+        attempt.is_open for task in job.tasks for attempt in task.attempts
+    )

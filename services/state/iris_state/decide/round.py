@@ -1,7 +1,8 @@
 """One round: applies changes one at a time, and their consequences until nothing follows.
 
-It holds the effects since the last commit and the consequences still to compute; the ledger has the records, `conclude`
-and `coordinator` judge. It decodes no input. Source: docs/ARCHITECTURE.md#modules.
+It holds the effects since the last commit and the consequences still to compute; the ledger has the
+records, `conclude` and `coordinator` judge. It decodes no input. Source:
+    docs/ARCHITECTURE.md#modules.
 """
 
 from __future__ import annotations
@@ -38,10 +39,18 @@ from iris_state.records.ledger import Ledger
 from iris_state.records.reactions import bind, complete
 
 PASSES = 100
-"""Passes over one deployment in one round, at most; creating, updating and deleting 300 routes took four."""
+"""Passes over one deployment in one round, at most; creating, updating and deleting 300 routes took
+four.
+"""
 
 _AVOIDED = frozenset(
-    {Cause.UNDELIVERED, Cause.PREPARE_TIMEOUT, Cause.START_TIMEOUT, Cause.INFRASTRUCTURE, Cause.WORKER_CRASHED}
+    {
+        Cause.UNDELIVERED,
+        Cause.PREPARE_TIMEOUT,
+        Cause.START_TIMEOUT,
+        Cause.INFRASTRUCTURE,
+        Cause.WORKER_CRASHED,
+    }
 )
 
 
@@ -62,7 +71,9 @@ class Round:
         self.effects: list[Effect] = []
         self.begun = 0
         self.retention = retention
-        self.orders = OrderBook(ledger, int(policy.stop_grace_s * 1000), policy.order_expires_ms, policy.task_token_ms)
+        self.orders = OrderBook(
+            ledger, int(policy.stop_grace_s * 1000), policy.order_expires_ms, policy.task_token_ms
+        )
         self.deltas = DeltaBuilder(ledger, policy)
         self.deliveries = Deliveries(ledger)
         self.deployments = Reconciler(ledger, policy)
@@ -74,7 +85,9 @@ class Round:
         self._reactions = bind(self.retention, self.orders, self.deltas, self.deployments, self)
 
     def replay(self, commit: Commit) -> None:
-        """Apply the changes of an earlier commit; their consequences are in it or in a later one."""
+        """Apply the changes of an earlier commit; their consequences are in it or in a later
+        one.
+        """
         for change in commit.changes:
             apply(self.ledger, change, commit.at_ms)
             for react in self._replay_reactions[type(change)]:
@@ -83,14 +96,22 @@ class Round:
         self.ledger.newly_queued.clear()
 
     def take(self, happenings: Iterable[Step]) -> None:
-        """Judge claims and apply changes one after the other: each after the one before it is applied."""
+        """Judge claims and apply changes one after the other: each after the one before it is
+        applied.
+        """
         for happening in happenings:
-            change = conclude(self.ledger, happening, self.policy) if isinstance(happening, Claim) else happening
+            change = (
+                conclude(self.ledger, happening, self.policy)
+                if isinstance(happening, Claim)
+                else happening
+            )
             if change is not None:
                 self.apply(change)
 
     def apply(self, change: Change) -> None:
-        """Apply a change, and record the messages and follow-up checks it needs; `settle` runs the checks."""
+        """Apply a change, and record the messages and follow-up checks it needs; `settle` runs the
+        checks.
+        """
         if self.actor is not None and type(change) in c.SIGNED:
             change = msgspec.structs.replace(change, by=self.actor)
         self.begun += 1
@@ -117,14 +138,17 @@ class Round:
         self._claims.clear()
         self._dirty.clear()
 
-    # ── consequences of a change ────────────────────────────────────────────────────────────────────────────────
+    # ── consequences of a change
+    # ────────────────────────────────────────────────────────────────────────────────
 
     def _assigned(self, change: c.Assigned) -> None:
         if not self.ledger.jobs[change.job].started_ms:
             self._dirty[change.job] = True
 
     def _kernel_moved(self, change: c.Staged | c.Closed) -> None:
-        """A gang's session follows a start at once: the next claim may be the end that the same report tells."""
+        """A gang's session follows a start at once: the next claim may be the end that the same
+        report tells.
+        """
         if change.job not in self.ledger.kernels:
             return
         if isinstance(change, c.Staged) and change.status is KernelStatus.RUNNING:
@@ -168,15 +192,23 @@ class Round:
         nothing=(
             *(c.GatesOpened, c.JobAmended, c.Requeued, c.StopOrdered, c.Noticed, c.JobGrown),
             *(c.QueueHeld, c.QueueReleased),
-            *(c.JobAdmitted, c.JobPruned, c.Judged, c.Nominated, c.Avoided, c.WorkerRegistered, c.WorkerForgotten),
+            *(
+                c.JobAdmitted,
+                c.JobPruned,
+                c.Judged,
+                c.Nominated,
+                c.Avoided,
+                c.WorkerRegistered,
+                c.WorkerForgotten,
+            ),
             *(c.QuotaSet, c.Answered, c.Dropped, c.Audited, c.Led),
             *c.DEPLOYMENT_KINDS,
         ),
     )
 
     def settle(self) -> None:
-        """Apply the consequences until there are none: siblings, derived jobs, their tasks and children, promoted
-        sessions.
+        """Apply the consequences until there are none: siblings, derived jobs, their tasks and
+        children, promoted sessions.
         """
         while self._claims or self._dirty:
             while self._claims:
@@ -204,7 +236,9 @@ class Round:
         raise RuntimeError(f"deployment d{number} does not come to rest")
 
     def _derive(self, number: int, has_moved: bool) -> None:
-        """Derive the state of one job from its tasks: its session first, then, when one of them has moved, the job."""
+        """Derive the state of one job from its tasks: its session first, then, when one of them has
+        moved, the job.
+        """
         job = self.ledger.jobs.get(number)
         if job is None:
             return
@@ -222,7 +256,9 @@ class Round:
 
     def _release(self, worker: str) -> None:
         """This host accepts nothing new: withdraw its nominations."""
-        for key in [key for key, nominated in self.ledger.nominations.items() if nominated == worker]:
+        for key in [
+            key for key, nominated in self.ledger.nominations.items() if nominated == worker
+        ]:
             self.apply(Nominated(*key, ""))
 
     def _keep_off(self, moved: Moved) -> None:
@@ -231,13 +267,20 @@ class Round:
             return
         task = self.ledger.jobs[moved.job].task(moved.index)
         worker = task.attempts[moved.attempt].worker
-        times = sum(a.worker == worker and (a.suspect or a.cause in _AVOIDED) for a in task.attempts) - 1
-        self.apply(Avoided(moved.job, moved.index, worker, self.now_ms + self.policy.avoid_ms(times)))
+        times = (
+            sum(a.worker == worker and (a.suspect or a.cause in _AVOIDED) for a in task.attempts)
+            - 1
+        )
+        self.apply(
+            Avoided(moved.job, moved.index, worker, self.now_ms + self.policy.avoid_ms(times))
+        )
         job = self.ledger.jobs[moved.job]
         if moved.suspect and not job.is_gang and job.spec.probe is None:
-            self.apply(Avoided(moved.job, moved.index, OCCUPIED, self.now_ms + self.policy.suspect_wait_ms))
+            self.apply(
+                Avoided(moved.job, moved.index, OCCUPIED, self.now_ms + self.policy.suspect_wait_ms)
+            )
 
-    # ── sessions ────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── sessions ──────────────────────────────────────────────────────────────────────────────────
 
     def on_delivered(self, delivered: DeliveryResult) -> None:
         """A worker accepted an order, or it could not be delivered: judge its sessions."""
@@ -253,8 +296,14 @@ class Round:
         for session in self.deliveries.sessions(order):
             never = self.deliveries.never_taken(delivered, session)
             if never:
-                self.take(coordinator.unread(self.ledger, self.policy, session, never, delivered.error, self.now_ms))
-            elif session not in self.deliveries.again:  # otherwise another host has failed the same try already
+                self.take(
+                    coordinator.unread(
+                        self.ledger, self.policy, session, never, delivered.error, self.now_ms
+                    )
+                )
+            elif (
+                session not in self.deliveries.again
+            ):  # otherwise another host has failed the same try already
                 self._round_of(session, delivered.error)
                 self.deliveries.again.set(session, retry_ms)
         for stop in order.stop:
@@ -270,7 +319,9 @@ class Round:
     def show(self, rule: SessionRule, sessions: Iterable[SessionId], error: str = "") -> None:
         """One round of a handler over these sessions."""
         shown = [self._view(session, error) for session in sessions]
-        self.take(coordinator.run(self.ledger, self.policy, rule, REPORTS[rule.name], shown, self.now_ms))
+        self.take(
+            coordinator.run(self.ledger, self.policy, rule, REPORTS[rule.name], shown, self.now_ms)
+        )
 
     def _view(self, id_: SessionId, error: str) -> SessionFacts:
         job = self.ledger.jobs[id_[0]]
@@ -278,4 +329,6 @@ class Round:
         assert status is not None
         if id_[1] != GANG:
             return SessionFacts(id_, status, 1, (id_[1],), error, version)
-        return SessionFacts(id_, status, len(job.tasks), self.deliveries.wanting(job), error, version)
+        return SessionFacts(
+            id_, status, len(job.tasks), self.deliveries.wanting(job), error, version
+        )

@@ -1,6 +1,7 @@
 """The handlers of deployments: their claims and the changes that follow. Creates and ends routes.
 
-Reads the ledger only. Source: docs/design/semantics.md#deployments-and-routes, docs/design/serving.md#update.
+Reads the ledger only. Source: docs/design/semantics.md#deployments-and-routes,
+    docs/design/serving.md#update.
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ def judged(
     """The change that a claim causes; none if the row has no cell for it."""
     found = judgement(rule, deployment.status, claimed, reason)
     if found is not None and found.target is not None:
-        yield DeploymentMoved(deployment.number, found.target, rule.name, found.result, found.reason)
+        yield DeploymentMoved(
+            deployment.number, found.target, rule.name, found.result, found.reason
+        )
 
 
 def wanted(deployment: Deployment) -> Target:
@@ -53,7 +56,10 @@ def is_paused(deployment: Deployment) -> bool:
         return True
     if deployment.status is not D.DEPLOYING or known.pause_after is None:
         return False
-    return known.pause_after < deployment.spec.replicas and deployment.live_of_revision() >= known.pause_after
+    return (
+        known.pause_after < deployment.spec.replicas
+        and deployment.live_of_revision() >= known.pause_after
+    )
 
 
 def waits_for_room(ledger: Ledger, deployment: Deployment, members: list[Member]) -> bool:
@@ -61,15 +67,22 @@ def waits_for_room(ledger: Ledger, deployment: Deployment, members: list[Member]
     lacking = [
         member
         for member in members
-        if member.is_new and not member.available and member.status in (RouteStatus.PROVISIONING, RouteStatus.DEGRADED)
+        if member.is_new
+        and not member.available
+        and member.status in (RouteStatus.PROVISIONING, RouteStatus.DEGRADED)
     ]
-    return bool(lacking) and all(routes.waits_for_room(ledger, deployment.routes[m.number]) for m in lacking)
+    return bool(lacking) and all(
+        routes.waits_for_room(ledger, deployment.routes[m.number]) for m in lacking
+    )
 
 
-# ── the handlers, by the status they answer for ─────────────────────────────────────────────────────────────────
+# ── the handlers, by the status they answer for
+# ─────────────────────────────────────────────────────────────────
 
 
-def _check_pending(ledger: Ledger, policy: Policy, deployment: Deployment, now_ms: int) -> Iterator[Step]:
+def _check_pending(
+    ledger: Ledger, policy: Policy, deployment: Deployment, now_ms: int
+) -> Iterator[Step]:
     yield from judged(deployment, table.CHECK_PENDING, Outcome.SUCCESS)
 
 
@@ -81,11 +94,16 @@ def _scaling(ledger: Ledger, policy: Policy, deployment: Deployment, now_ms: int
 
 
 def _ready(ledger: Ledger, policy: Policy, deployment: Deployment, now_ms: int) -> Iterator[Step]:
-    """CheckReplicaDeployment compares the wanted number with the previous one, ReconcileDeployment with the routes."""
+    """CheckReplicaDeployment compares the wanted number with the previous one, ReconcileDeployment
+    with the routes.
+    """
     live, replicas = len(deployment.live()), deployment.spec.replicas
     if deployment.reached != replicas:
         yield from judged(
-            deployment, table.CHECK_REPLICA, Outcome.SUCCESS, f"{replicas} routes are wanted, not {deployment.reached}"
+            deployment,
+            table.CHECK_REPLICA,
+            Outcome.SUCCESS,
+            f"{replicas} routes are wanted, not {deployment.reached}",
         )
     elif live != replicas:
         reason = f"{live} routes live, {replicas} are wanted"
@@ -97,11 +115,17 @@ def _ready(ledger: Ledger, policy: Policy, deployment: Deployment, now_ms: int) 
 def _note_stable(deployment: Deployment, now_ms: int) -> Iterator[Step]:
     """The first revision is stable when all of its routes are available."""
     known, members = deployment.rollout, deployment.members(now_ms)
-    if known.stable != deployment.revision and members and rollout.is_complete(wanted(deployment), members):
+    if (
+        known.stable != deployment.revision
+        and members
+        and rollout.is_complete(wanted(deployment), members)
+    ):
         yield _rolled(deployment, stable=deployment.revision)
 
 
-def _deploying(ledger: Ledger, policy: Policy, deployment: Deployment, now_ms: int) -> Iterator[Step]:
+def _deploying(
+    ledger: Ledger, policy: Policy, deployment: Deployment, now_ms: int
+) -> Iterator[Step]:
     """Replace old routes by new ones within the bounds, until only new ones are left."""
     known = deployment.rollout
     before = known.progress or _begun(deployment, now_ms)
@@ -110,7 +134,9 @@ def _deploying(ledger: Ledger, policy: Policy, deployment: Deployment, now_ms: i
     progress = rollout.advance(before, members, stands, now_ms)
     if progress != known.progress:
         yield _rolled(deployment, progress=progress)
-    if rollout.is_complete(rollout.target(deployment.spec.update, deployment.spec.replicas), members):
+    if rollout.is_complete(
+        rollout.target(deployment.spec.update, deployment.spec.replicas), members
+    ):
         yield _rolled(deployment, stable=deployment.revision, progress=None, pause_after=None)
         yield from judged(deployment, table.ROLL_OUT, Outcome.SUCCESS)
         return
@@ -126,7 +152,9 @@ def _begun(deployment: Deployment, now_ms: int) -> RolloutProgress:
 
 
 def _fail(deployment: Deployment, failure: str, now_ms: int) -> Iterator[Step]:
-    """An update has failed: roll back to the last complete revision, if there is one and ``rollback`` allows it."""
+    """An update has failed: roll back to the last complete revision, if there is one and
+    ``rollback`` allows it.
+    """
     known = deployment.rollout
     failed = msgspec.structs.replace(known, failed=deployment.revision, failure=failure)
     back = deployment.revisions.get(known.stable)
@@ -137,14 +165,22 @@ def _fail(deployment: Deployment, failure: str, now_ms: int) -> Iterator[Step]:
     spec = msgspec.structs.replace(deployment.spec, template=back.template, port=back.port)
     yield DeploymentChanged(deployment.number, spec, back.number, by_owner=False)
     begun = msgspec.structs.replace(
-        failed, progress=_begun(deployment, now_ms), pacing=pacing.RESTED, paused=False, pause_after=None
+        failed,
+        progress=_begun(deployment, now_ms),
+        pacing=pacing.RESTED,
+        paused=False,
+        pause_after=None,
     )
     yield RolledOut(deployment.number, begun)
     yield from judged(deployment, table.ROLL_OUT, Outcome.FAILURE, reason)
 
 
-def _destroying(ledger: Ledger, policy: Policy, deployment: Deployment, now_ms: int) -> Iterator[Step]:
-    """End every route. Routes that do not end in time end later; the name becomes free before that."""
+def _destroying(
+    ledger: Ledger, policy: Policy, deployment: Deployment, now_ms: int
+) -> Iterator[Step]:
+    """End every route. Routes that do not end in time end later; the name becomes free before
+    that.
+    """
     for route in deployment.held():
         yield from routes.end(deployment, route, f"{deployment.name} is deleted")
     left = len(deployment.held())
@@ -158,14 +194,20 @@ def _destroying(ledger: Ledger, policy: Policy, deployment: Deployment, now_ms: 
 def destroyed_at(policy: Policy, deployment: Deployment) -> int:
     """When a deployment is destroyed even if some of its routes have not ended, ms."""
     spec = deployment.spec
-    return deployment.since_ms + int((spec.settle_s + spec.grace_s + policy.terminating_timeout_s) * 1000)
+    return deployment.since_ms + int(
+        (spec.settle_s + spec.grace_s + policy.terminating_timeout_s) * 1000
+    )
 
 
-def _destroyed(ledger: Ledger, policy: Policy, deployment: Deployment, now_ms: int) -> Iterator[Step]:
+def _destroyed(
+    ledger: Ledger, policy: Policy, deployment: Deployment, now_ms: int
+) -> Iterator[Step]:
     return iter(())
 
 
-_HANDLERS: dict[DeploymentLifecycle, Callable[[Ledger, Policy, Deployment, int], Iterator[Step]]] = {
+_HANDLERS: dict[
+    DeploymentLifecycle, Callable[[Ledger, Policy, Deployment, int], Iterator[Step]]
+] = {
     D.PENDING: _check_pending,
     D.CREATED: _check_pending,
     D.SCALING: _scaling,
@@ -176,7 +218,8 @@ _HANDLERS: dict[DeploymentLifecycle, Callable[[Ledger, Policy, Deployment, int],
 }
 
 
-# ── routes come and go ──────────────────────────────────────────────────────────────────────────────────────────
+# ── routes come and go
+# ──────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _plan(deployment: Deployment, now_ms: int) -> Iterator[Step]:
@@ -202,7 +245,8 @@ def _has_recovered(deployment: Deployment, now_ms: int) -> bool:
     """Whether a route has become available since the last one failed to start."""
     failed_ms, wait_ms = deployment.rollout.pacing.times[-1], deployment.min_ready_ms
     return any(
-        route.is_available(wait_ms, now_ms) and route.ready_ms + wait_ms > failed_ms for route in deployment.held()
+        route.is_available(wait_ms, now_ms) and route.ready_ms + wait_ms > failed_ms
+        for route in deployment.held()
     )
 
 

@@ -75,10 +75,14 @@ class LoadBook:
                 self.asked, self.busy_ms = True, now_ms
 
     def unknown(self, now_ms: int, floor_ms: int) -> str:
-        """Why the load is unknown now, empty when it is known. ``floor_ms``: start of this replica's reports."""
+        """Why the load is unknown now, empty when it is known. ``floor_ms``: start of this
+        replica's reports.
+        """
         wait_ms = floor_ms + int(self.policy.window_s * 1000) - now_ms
         if wait_ms > 0:
-            return f"this leader listens to the load for {self.policy.window_s:g} s before it decides"
+            return (
+                f"this leader listens to the load for {self.policy.window_s:g} s before it decides"
+            )
         if self.policy.query and self.error:
             return f"its query is not answered: {self.error}"
         if self.policy.query and now_ms - self.queried_ms > QUERY_SILENT_MS:
@@ -91,10 +95,14 @@ class LoadBook:
 
     def decide(self, deployment: Deployment, now_ms: int, floor_ms: int) -> ScalingDecision | None:
         """The decision of the rule as of now; None too soon after the previous one."""
-        if now_ms - self.sampled_ms < BETWEEN_MS and not (self.asked and deployment.spec.replicas == 0):
+        if now_ms - self.sampled_ms < BETWEEN_MS and not (
+            self.asked and deployment.spec.replicas == 0
+        ):
             return None
         self.sampled_ms = now_ms
-        self.proxies = {name: one for name, one in self.proxies.items() if now_ms - one.at_ms <= GONE_MS}
+        self.proxies = {
+            name: one for name, one in self.proxies.items() if now_ms - one.at_ms <= GONE_MS
+        }
         unknown = self.unknown(now_ms, floor_ms)
         if not unknown and not self.policy.query:
             self._sample(sum(one.outstanding for one in self.proxies.values()), now_ms)
@@ -122,7 +130,9 @@ class LoadBook:
 
 
 class RequestRates:
-    """The requests of the last `RATE_MS`, by deployment and route, as proxies have reported them."""
+    """The requests of the last `RATE_MS`, by deployment and route, as proxies have reported
+    them.
+    """
 
     def __init__(self) -> None:
         self._reports: deque[tuple[int, DeploymentRequests]] = deque()
@@ -152,7 +162,9 @@ class RequestRates:
 
 
 class Loads:
-    """The load books of one replica, by number of deployment, the rates of requests, and those of the last hour."""
+    """The load books of one replica, by number of deployment, the rates of requests, and those of
+    the last hour.
+    """
 
     def __init__(self) -> None:
         self.books: dict[int, LoadBook] = {}
@@ -172,7 +184,9 @@ class Loads:
         return book
 
     def unknown(self, deployment: Deployment, now_ms: int, floor_ms: int) -> str:
-        """Why the load of a deployment with a scaling rule is unknown now; empty when it is known or not needed."""
+        """Why the load of a deployment with a scaling rule is unknown now; empty when it is known
+        or not needed.
+        """
         policy = deployment.spec.scaling
         if policy is None or deployment.status not in table.LIVE:
             return ""

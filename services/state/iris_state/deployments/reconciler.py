@@ -1,8 +1,10 @@
 """Reconciles deployments after each change and when a timer of theirs is due.
 
-Level-triggered: each is brought nearer to what its records say until nothing more follows. Kept here is what is not
-recorded: the newest results of probes, and when each is looked at. That is always a timer of its own, also when
-something has happened: many reports of one round are one pass, and a pass that raises blames no report.
+Level-triggered: each is brought nearer to what its records say until nothing more follows. Kept
+here is what is not
+recorded: the newest results of probes, and when each is looked at. That is always a timer of its
+own, also when something has happened: many reports of one round are one pass, and a pass that
+    raises blames no report.
 Source: docs/design/semantics.md#deployments-and-routes.
 """
 
@@ -44,10 +46,12 @@ class Reconciler:
         self.due: TimerQueue[int] = TimerQueue()
 
     def begin(self, floor_ms: int) -> None:
-        """Start as leader: silence counts from now, and every deployment is reconciled, each by its own timer.
+        """Start as leader: silence counts from now, and every deployment is reconciled, each by its
+        own timer.
 
-        Results that a follower has heard are forgotten: the addresses that came with them are not recorded, and a route
-        that is healthy without one would take the place of others and get no requests.
+        Results that a follower has heard are forgotten: the addresses that came with them are not
+        recorded, and a route that is healthy without one would take the place of others and get no
+        requests.
         """
         self._ledger.probes.reports.clear()
         self._ledger.probes.floor_ms = floor_ms
@@ -71,14 +75,18 @@ class Reconciler:
             self._wind(deployment, now_ms)
 
     def _wind(self, deployment: Deployment, now_ms: int) -> None:
-        """Set the timer of a deployment to the next time at which a claim may change without an event."""
+        """Set the timer of a deployment to the next time at which a claim may change without an
+        event.
+        """
         ledger, policy = self._ledger, self._policy
         times = (*routes.clocks(ledger, deployment), *lifecycle.clocks(policy, deployment))
         first = min((at for at in times if at > now_ms), default=None)
         if first is not None:
             self.due.set(deployment.number, first)
 
-    def on_probes(self, worker: str, results: Iterable[ProbeResult], now_ms: int) -> Iterator[RouteProbed]:
+    def on_probes(
+        self, worker: str, results: Iterable[ProbeResult], now_ms: int
+    ) -> Iterator[RouteProbed]:
         """Take the newest probe results of a worker; their claims are judged in the next pass."""
         for deployment, route, result in note_results(self._ledger, worker, results, now_ms):
             if routes.is_news(self._ledger, deployment, route, now_ms):
@@ -88,14 +96,19 @@ class Reconciler:
                 yield RouteProbed(deployment.number, route.number, result.address, result.ready)
 
     def on_loads(self, report: LoadReport, now_ms: int) -> Iterator[DeploymentScaled]:
-        """Take the load of deployments from a proxy or queries; yields a change for each number that changes."""
+        """Take the load of deployments from a proxy or queries; yields a change for each number
+        that changes.
+        """
         for deployment, decision in note_loads(self._ledger, report, now_ms):
             if decision.target != deployment.spec.replicas:
                 yield DeploymentScaled(deployment.number, decision.target, decision.reason)
 
-    # ── what a change is to deployments ─────────────────────────────────────────────────────────────────────────
+    # ── what a change is to deployments
+    # ─────────────────────────────────────────────────────────────────────────
 
-    def _job_changed(self, change: c.Assigned | c.Staged | c.Moved | c.Closed | c.JobMoved | c.JobPruned) -> None:
+    def _job_changed(
+        self, change: c.Assigned | c.Staged | c.Moved | c.Closed | c.JobMoved | c.JobPruned
+    ) -> None:
         found = self._ledger.route_of_job.get(change.job)
         if found is not None:
             self.look(found[0])
@@ -111,14 +124,26 @@ class Reconciler:
 
     REACTIONS = complete(
         {
-            **dict.fromkeys((c.Assigned, c.Staged, c.Moved, c.Closed, c.JobMoved, c.JobPruned), _job_changed),
+            **dict.fromkeys(
+                (c.Assigned, c.Staged, c.Moved, c.Closed, c.JobMoved, c.JobPruned), _job_changed
+            ),
             c.DeploymentCreated: _created,
-            **dict.fromkeys((c.DeploymentChanged, c.DeploymentScaled, c.RolledOut, c.DeploymentMoved), _changed),
+            **dict.fromkeys(
+                (c.DeploymentChanged, c.DeploymentScaled, c.RolledOut, c.DeploymentMoved), _changed
+            ),
             **dict.fromkeys((c.RouteCreated, c.RouteMoved, c.RouteProbed), _changed),
             c.DeploymentForgotten: _forgotten,
         },
         nothing=(
-            *(c.GatesOpened, c.JobAmended, c.Requeued, c.StopOrdered, c.Noticed, c.JobGrown, c.JobClosed),
+            *(
+                c.GatesOpened,
+                c.JobAmended,
+                c.Requeued,
+                c.StopOrdered,
+                c.Noticed,
+                c.JobGrown,
+                c.JobClosed,
+            ),
             *(c.QueueHeld, c.QueueReleased),
             *(c.JobAdmitted, c.SessionMoved, c.Judged, c.Nominated, c.Avoided, c.RoutesDiscovered),
             *(c.WorkerRegistered, c.WorkerMoved, c.WorkerForgotten, c.QuotaSet),
@@ -130,22 +155,34 @@ class Reconciler:
 def note_results(
     ledger: Ledger, worker: str, results: Iterable[ProbeResult], now_ms: int
 ) -> list[tuple[Deployment, Route, ProbeResult]]:
-    """Store the newest results for routes whose current attempt this worker runs; returns those routes."""
+    """Store the newest results for routes whose current attempt this worker runs; returns those
+    routes.
+    """
     noted = []
     for result in results:
         found = ledger.route_for(result.ref.job)
         attempt = ledger.jobs[result.ref.job].task(0).current if found is not None else None
-        if found is None or attempt is None or (attempt.worker, attempt.number) != (worker, result.ref.attempt):
+        if (
+            found is None
+            or attempt is None
+            or (attempt.worker, attempt.number) != (worker, result.ref.attempt)
+        ):
             continue
         if result.passes or result.failures:
             heard_ms, detail = now_ms - max(0, result.age_ms), clipped(result.detail, SENTENCE)
-            ledger.probes.reports[result.ref.job] = ProbeReport(heard_ms, result.passes, result.failures, detail)
+            ledger.probes.reports[result.ref.job] = ProbeReport(
+                heard_ms, result.passes, result.failures, detail
+            )
         noted.append((*found, result))
     return noted
 
 
-def note_loads(ledger: Ledger, report: LoadReport, now_ms: int) -> Iterator[tuple[Deployment, ScalingDecision]]:
-    """Store the load that a proxy or the queries reported; returns the decision for each deployment in it."""
+def note_loads(
+    ledger: Ledger, report: LoadReport, now_ms: int
+) -> Iterator[tuple[Deployment, ScalingDecision]]:
+    """Store the load that a proxy or the queries reported; returns the decision for each deployment
+    in it.
+    """
     if report.leaving:
         ledger.loads.forget_proxy(report.proxy)
     for requests in report.requests:

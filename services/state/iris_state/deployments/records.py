@@ -22,7 +22,9 @@ ITSELF = -1
 AUTOSCALE = "AutoscaleDeployment"
 """The handler of a row that says why its scaling rule wants another number."""
 CHANGE, PAUSE = "ChangeDeployment", "PauseDeployment"
-"""The handlers of rows about commands that keep its status: another number or other settings; paused or resumed."""
+"""The handlers of rows about commands that keep its status: another number or other settings;
+paused or resumed.
+"""
 
 
 class Revision(msgspec.Struct, frozen=True, array_like=True):
@@ -41,7 +43,8 @@ class Rollout(msgspec.Struct, frozen=True, array_like=True):
         stable: the last revision that was complete; 0: none yet.
         progress: of the update under way; None without one.
         paused: by its owner. pause_after: number of new routes after which it waits to be resumed.
-        failed: the revision that failed last, and failure: why; 0 and empty since the last change by a person.
+        failed: the revision that failed last, and failure: why; 0 and empty since the last change
+            by a person.
     """
 
     stable: int = 0
@@ -59,8 +62,10 @@ class Route(msgspec.Struct, array_like=True):
     Attributes:
         job: its number, 0 before it is admitted. since_ms: when it came into its status.
         address: host:port, reported by its worker. ready: its ready path passes, if it has one.
-        healthy_ms: when it first became healthy; 0: never. ready_ms: since when it is healthy and ready; 0: it is not.
-        served: it was available at some time. passed: its last result was a pass, as far as was stored.
+        healthy_ms: when it first became healthy; 0: never. ready_ms: since when it is healthy and
+            ready; 0: it is not.
+        served: it was available at some time. passed: its last result was a pass, as far as was
+            stored.
         evicted: because it was unhealthy. reason: why it ended, one line.
     """
 
@@ -102,7 +107,8 @@ class Discovered(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Deployment(msgspec.Struct, array_like=True):
-    """The record of a deployment, which keeps ``spec.replicas`` routes of revision ``revision`` running.
+    """The record of a deployment, which keeps ``spec.replicas`` routes of revision ``revision``
+    running.
 
     Attributes:
         version: incremented by every change of a user; compare-and-set compares it.
@@ -149,7 +155,9 @@ class Deployment(msgspec.Struct, array_like=True):
 
     def held(self) -> list[Route]:
         """The routes that have not ended."""
-        return [route for route in self.routes.values() if route.status is not RouteStatus.TERMINATED]
+        return [
+            route for route in self.routes.values() if route.status is not RouteStatus.TERMINATED
+        ]
 
     def live(self) -> list[Route]:
         """The routes that count as replicas."""
@@ -163,7 +171,12 @@ class Deployment(msgspec.Struct, array_like=True):
         """The routes that have not ended, as the rollout sees them."""
         wait_ms = self.min_ready_ms
         return [
-            Member(route.number, route.revision == self.revision, route.status, route.is_available(wait_ms, now_ms))
+            Member(
+                route.number,
+                route.revision == self.revision,
+                route.status,
+                route.is_available(wait_ms, now_ms),
+            )
             for route in self.held()
         ]
 
@@ -184,7 +197,8 @@ class Probes:
     """Results of probes, kept in memory and not recorded, as `records.Presence` is for hosts.
 
     Attributes:
-        reports: by the number of a route's job. floor_ms: silence counts from this time at the earliest.
+        reports: by the number of a route's job. floor_ms: silence counts from this time at the
+            earliest.
         heartbeat_ms: between the heartbeats that bring reports.
     """
 
@@ -202,8 +216,12 @@ _UNHEARD = ProbeReport(0)
 def discovery_of(deployment: Deployment) -> Discovery:
     """The last published discovery of a deployment."""
     said, scaling = deployment.discovered, deployment.spec.scaling
-    minimum = scaling.minimum if scaling is not None and deployment.status in LIVE_DEPLOYMENT else None
-    return Discovery(deployment.name, said.version, said.routes, said.reason, deployment.spec.proxy, minimum)
+    minimum = (
+        scaling.minimum if scaling is not None and deployment.status in LIVE_DEPLOYMENT else None
+    )
+    return Discovery(
+        deployment.name, said.version, said.routes, said.reason, deployment.spec.proxy, minimum
+    )
 
 
 class DeploymentFact(msgspec.Struct, frozen=True, gc=False):

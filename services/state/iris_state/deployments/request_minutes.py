@@ -1,6 +1,8 @@
-"""Requests to deployments in each of the last sixty minutes, as proxies have reported them: for charts. Pure.
+"""Requests to deployments in each of the last sixty minutes, as proxies have reported them: for
+charts. Pure.
 
-Kept in memory and not recorded: every replica hears the same reports. Out of scope: the present rate (`load`).
+Kept in memory and not recorded: every replica hears the same reports. Out of scope: the present
+    rate (`load`).
 """
 
 from __future__ import annotations
@@ -46,7 +48,9 @@ class RequestMinutes:
 
     def of(self, deployment: int, now_ms: int) -> list[RequestMinute]:
         """The minutes of the last hour in which there were requests or answers."""
-        return [one for one in self._minutes.get(deployment, ()) if one.number > now_ms // _MS - KEPT]
+        return [
+            one for one in self._minutes.get(deployment, ()) if one.number > now_ms // _MS - KEPT
+        ]
 
     def forget(self, deployment: int) -> None:
         self._minutes.pop(deployment, None)

@@ -1,4 +1,5 @@
-"""Computes how many routes a deployment creates and ends next, from counts only: one rule scales and updates.
+"""Computes how many routes a deployment creates and ends next, from counts only: one rule scales
+and updates.
 
 Pure. Source: docs/design/serving.md#update; docs/design/semantics.md#deployments-and-routes.
 """
@@ -15,7 +16,9 @@ from iris_core.states import RouteStatus
 from iris_core.tables.route import LIVE, SCALE_IN_ORDER
 
 FAILED_STARTS = 5
-"""So many new routes that failed to start, and none that ever got healthy, and an update has failed."""
+"""So many new routes that failed to start, and none that ever got healthy, and an update has
+failed.
+"""
 
 _RANK = {status: rank for rank, status in enumerate(SCALE_IN_ORDER)}
 
@@ -37,7 +40,8 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The target of a rollout: ``replicas`` routes, at most ``surge`` above and ``unavailable`` below.
+    """The target of a rollout: ``replicas`` routes, at most ``surge`` above and ``unavailable``
+    below.
 
     ``new``: how many of them are of the new revision for now; the others stay of the old one.
     """
@@ -50,7 +54,9 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class RolloutPlan:
-    """The next step: how many routes of the new and of the old revision to create, and which to end, by number."""
+    """The next step: how many routes of the new and of the old revision to create, and which to
+    end, by number.
+    """
 
     create: int = 0
     restore: int = 0
@@ -58,12 +64,14 @@ class RolloutPlan:
 
 
 class RolloutProgress(msgspec.Struct, frozen=True, array_like=True):
-    """How far an update has come; stored, because moving from DEPLOYING to DEPLOYING restarts no clock.
+    """How far an update has come; stored, because moving from DEPLOYING to DEPLOYING restarts no
+    clock.
 
     Attributes:
         at_ms: of its last progress, plus the time its clock was stopped.
         stands_ms: since when the clock is stopped; 0: it runs.
-        best: the highest number of available new routes so far. old: the lowest number of live old routes.
+        best: the highest number of available new routes so far. old: the lowest number of live old
+            routes.
         failed: new routes that failed to start. healthy: one has become healthy.
     """
 
@@ -76,7 +84,9 @@ class RolloutProgress(msgspec.Struct, frozen=True, array_like=True):
 
 
 def target(policy: UpdatePolicy, replicas: int, new: int | None = None) -> Target:
-    """The bounds of an update in routes; if rounding allows neither surge nor absence, one surge route is allowed."""
+    """The bounds of an update in routes; if rounding allows neither surge nor absence, one surge
+    route is allowed.
+    """
     surge = _routes(policy.max_surge, replicas, up=True)
     unavailable = min(_routes(policy.max_unavailable, replicas, up=False), replicas)
     if not surge and not unavailable:
@@ -93,10 +103,11 @@ def _routes(value: int | str, of: int, *, up: bool) -> int:
 
 
 def plan(wanted: Target, members: Iterable[Member]) -> RolloutPlan:
-    """The next step towards the target. Evaluated again after every change of a route, and as time passes.
+    """The next step towards the target. Evaluated again after every change of a route, and as time
+    passes.
 
-    Never more routes than ``replicas + surge``, including those being terminated; it never reduces the available
-    ones below ``replicas - unavailable``.
+    Never more routes than ``replicas + surge``, including those being terminated; it never reduces
+    the available ones below ``replicas - unavailable``.
     """
     held = list(members)
     live = [member for member in held if member.status in LIVE]
@@ -110,12 +121,18 @@ def plan(wanted: Target, members: Iterable[Member]) -> RolloutPlan:
     end = _surplus(new, len(new) - wanted.replicas) if kept == 0 else []
     end += _ended_old(wanted, new, old, kept)
     left = [member for member in live if member not in end]
-    end += _surplus(left, len(left) - wanted.replicas - wanted.surge)  # fewer are wanted than before
+    end += _surplus(
+        left, len(left) - wanted.replicas - wanted.surge
+    )  # fewer are wanted than before
     return RolloutPlan(create, restore, tuple(member.number for member in end))
 
 
-def _ended_old(wanted: Target, new: Sequence[Member], old: Sequence[Member], kept: int) -> list[Member]:
-    """Old routes that may end: first those that serve no requests, then available ones that can be spared."""
+def _ended_old(
+    wanted: Target, new: Sequence[Member], old: Sequence[Member], kept: int
+) -> list[Member]:
+    """Old routes that may end: first those that serve no requests, then available ones that can be
+    spared.
+    """
     least = wanted.replicas - wanted.unavailable
     idle = [member for member in old if not member.available]
     serving = [member for member in old if member.available]
@@ -137,11 +154,16 @@ def _surplus(members: Sequence[Member], count: int) -> list[Member]:
 def is_complete(wanted: Target, members: Iterable[Member]) -> bool:
     """Whether all wanted new routes are available and no other route is live."""
     live = [member for member in members if member.status in LIVE]
-    return len(live) == wanted.replicas and all(member.is_new and member.available for member in live)
+    return len(live) == wanted.replicas and all(
+        member.is_new and member.available for member in live
+    )
 
 
-def advance(progress: RolloutProgress, members: Sequence[Member], stands: bool, now_ms: int) -> RolloutProgress:
-    """The progress as of now: it advances at a new maximum of available new routes and at the end of an old one.
+def advance(
+    progress: RolloutProgress, members: Sequence[Member], stands: bool, now_ms: int
+) -> RolloutProgress:
+    """The progress as of now: it advances at a new maximum of available new routes and at the end
+    of an old one.
 
     ``stands``: the update is paused, or all missing routes wait for capacity; its clock is stopped.
     """
@@ -160,7 +182,8 @@ def advance(progress: RolloutProgress, members: Sequence[Member], stands: bool, 
         stands_ms=stands_ms,
         best=max(available, progress.best),
         old=min(old, progress.old),
-        healthy=progress.healthy or any(m.is_new and m.status is RouteStatus.HEALTHY for m in members),
+        healthy=progress.healthy
+        or any(m.is_new and m.status is RouteStatus.HEALTHY for m in members),
     )
 
 

@@ -1,8 +1,9 @@
-"""The six route handlers of one deployment: their claims and the changes that follow. Reads the ledger only.
+"""The six route handlers of one deployment: their claims and the changes that follow. Reads the
+ledger only.
 
-Each is asked about every route it answers for, in the order of Status Transitions, whenever something about the
-deployment has changed or its time has come. Source: docs/design/semantics.md#deployments-and-routes,
-docs/design/serving.md#probes.
+Each is asked about every route it answers for, in the order of Status Transitions, whenever
+something about the deployment has changed or its time has come. Source:
+docs/design/semantics.md#deployments-and-routes, docs/design/serving.md#probes.
 """
 
 from __future__ import annotations
@@ -30,7 +31,14 @@ from iris_core.tables.route import RouteRule
 from iris_state.decide import cascade, quota
 from iris_state.decide.judging import judgement
 from iris_state.deployments import pacing, rollout
-from iris_state.deployments.health import Health, evicted, has_failed_to_start, outcome, silent_ms, start_expires_ms
+from iris_state.deployments.health import (
+    Health,
+    evicted,
+    has_failed_to_start,
+    outcome,
+    silent_ms,
+    start_expires_ms,
+)
 from iris_state.deployments.records import Deployment, Route
 from iris_state.inputs.claims import Step
 from iris_state.policy import Policy
@@ -99,8 +107,12 @@ def _judged(
     job: int = 0,
     passed: bool = False,
 ) -> Iterator[RouteMoved]:
-    """The change that a claim causes; none if the status stays the same, because probes claim every few seconds."""
-    found = judgement(rule, route.status, claimed, reason, in_status_ms=in_status_ms, timeout_ms=timeout_ms)
+    """The change that a claim causes; none if the status stays the same, because probes claim every
+    few seconds.
+    """
+    found = judgement(
+        rule, route.status, claimed, reason, in_status_ms=in_status_ms, timeout_ms=timeout_ms
+    )
     if found is None or found.target is None or found.target is route.status:
         return
     yield RouteMoved(
@@ -109,10 +121,13 @@ def _judged(
     )
 
 
-# ── ProvisioningRoute ───────────────────────────────────────────────────────────────────────────────────────────
+# ── ProvisioningRoute
+# ───────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _provision(ledger: Ledger, policy: Policy, deployment: Deployment, route: Route, now_ms: int) -> Iterator[Step]:
+def _provision(
+    ledger: Ledger, policy: Policy, deployment: Deployment, route: Route, now_ms: int
+) -> Iterator[Step]:
     """Admit the job of a route; if it is refused, the route has failed to start."""
     template = deployment.revisions[route.revision].template
     spec = template.job(deployment.job_name(route), deployment.user)
@@ -125,31 +140,43 @@ def _provision(ledger: Ledger, policy: Policy, deployment: Deployment, route: Ro
         yield from _judged(deployment, route, table.PROVISION, Outcome.FAILURE, refused.detail)
         return
     number = ledger.next_number
-    yield JobAdmitted(number, spec.name, spec, deployment.user, now_ms, now_ms, traceparent=deployment.traceparent)
+    yield JobAdmitted(
+        number, spec.name, spec, deployment.user, now_ms, now_ms, traceparent=deployment.traceparent
+    )
     for worker, times in _failed_on(ledger, deployment, now_ms).items():
         yield Avoided(number, 0, worker, now_ms + policy.avoid_ms(times - 1))
     yield from _judged(deployment, route, table.PROVISION, Outcome.SUCCESS, job=number)
 
 
 def _failed_on(ledger: Ledger, deployment: Deployment, now_ms: int) -> Counter[str]:
-    """The hosts that could not start a route of a deployment lately, and how often: the next one avoids them, as a task
-    that is retried does.
+    """The hosts that could not start a route of a deployment lately, and how often: the next one
+    avoids them, as a task that is retried does.
     """
-    jobs = [job for route in deployment.routes.values() if (job := ledger.jobs.get(route.job)) is not None]
+    jobs = [
+        job
+        for route in deployment.routes.values()
+        if (job := ledger.jobs.get(route.job)) is not None
+    ]
     last = [job.task(0).attempts[-1] for job in jobs if job.cause is Cause.INFRASTRUCTURE]
-    return Counter(attempt.worker for attempt in last if now_ms - attempt.ended_ms <= pacing.WINDOW_MS)
+    return Counter(
+        attempt.worker for attempt in last if now_ms - attempt.ended_ms <= pacing.WINDOW_MS
+    )
 
 
-# ── RunningRoute ────────────────────────────────────────────────────────────────────────────────────────────────
+# ── RunningRoute ──────────────────────────────────────────────────────────────────────────────────
 
 
-def _ended(ledger: Ledger, deployment: Deployment, route: Route, job: Job | None, now_ms: int) -> Iterator[Step]:
+def _ended(
+    ledger: Ledger, deployment: Deployment, route: Route, job: Job | None, now_ms: int
+) -> Iterator[Step]:
     """The job of a route has ended or does not exist; results of probes do not override that."""
     if route.status not in table.RUNNING.sources:
         return
     reason = route.reason or "its job is not known any more"
     if job is not None:
-        reason = job.error or "its command has ended (exit code 0), though that of a route is to run on"
+        reason = (
+            job.error or "its command has ended (exit code 0), though that of a route is to run on"
+        )
     fault = job is None or job.cause not in _NOT_ITS_FAULT
     served = route.served or route.is_available(deployment.min_ready_ms, now_ms)
     yield from _judged(deployment, route, table.RUNNING, Outcome.FAILURE, reason)
@@ -164,20 +191,32 @@ def _failed_start(deployment: Deployment, route: Route, now_ms: int) -> Iterator
     if progress is not None and route.revision == deployment.revision:
         progress = msgspec.structs.replace(progress, failed=progress.failed + 1)
     paced = pacing.failed(
-        known.pacing, deployment.number, now_ms, for_ever=known.failed not in (0, deployment.revision)
+        known.pacing,
+        deployment.number,
+        now_ms,
+        for_ever=known.failed not in (0, deployment.revision),
     )
-    yield RolledOut(deployment.number, msgspec.structs.replace(known, progress=progress, pacing=paced))
+    yield RolledOut(
+        deployment.number, msgspec.structs.replace(known, progress=progress, pacing=paced)
+    )
 
 
-# ── HealthCheckRoute ────────────────────────────────────────────────────────────────────────────────────────────
+# ── HealthCheckRoute
+# ────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _probed(ledger: Ledger, deployment: Deployment, route: Route, job: Job, now_ms: int) -> Iterator[Step]:
+def _probed(
+    ledger: Ledger, deployment: Deployment, route: Route, job: Job, now_ms: int
+) -> Iterator[Step]:
     health, probe = health_of(ledger, route, job), probe_of(deployment, route)
     claimed = outcome(health, probe, now_ms)
     reason = ""
     if claimed is Outcome.FAILURE:
-        reason = failed_probes(ledger, route) if health.was_healthy else too_late(ledger, deployment, route)
+        reason = (
+            failed_probes(ledger, route)
+            if health.was_healthy
+            else too_late(ledger, deployment, route)
+        )
     stale_ms = silent_ms(health, probe) if health.was_healthy else None
     if stale_ms is not None and claimed is Outcome.SKIPPED:
         reason = f"no result of its probe for {stale_ms / 1000:g} s"
@@ -194,7 +233,9 @@ def failed_probes(ledger: Ledger, route: Route) -> str:
     report = ledger.probes.of(route)
     if not report.failures:
         return ""
-    words = "1 probe failed" if report.failures == 1 else f"{report.failures} probes in a row failed"
+    words = (
+        "1 probe failed" if report.failures == 1 else f"{report.failures} probes in a row failed"
+    )
     return f"{words}: {report.detail}" if report.detail else words
 
 
@@ -207,15 +248,19 @@ def too_late(ledger: Ledger, deployment: Deployment, route: Route) -> str:
 def is_news(ledger: Ledger, deployment: Deployment, route: Route, now_ms: int) -> bool:
     """Whether the newest result may change the status of a route; most do not."""
     health = health_of(ledger, route, ledger.jobs[route.job])
-    found = judgement(table.HEALTH_CHECK, route.status, outcome(health, probe_of(deployment, route), now_ms))
+    found = judgement(
+        table.HEALTH_CHECK, route.status, outcome(health, probe_of(deployment, route), now_ms)
+    )
     return found is not None and found.target is not route.status
 
 
-# ── RouteEviction ───────────────────────────────────────────────────────────────────────────────────────────────
+# ── RouteEviction ─────────────────────────────────────────────────────────────────────────────────
 
 
 def healths(ledger: Ledger, deployment: Deployment) -> dict[int, list[Health]]:
-    """The live routes of a deployment with live jobs, by revision; the routes of a revision share a probe."""
+    """The live routes of a deployment with live jobs, by revision; the routes of a revision share a
+    probe.
+    """
     found: dict[int, list[Health]] = {}
     for route in deployment.live():
         job = ledger.jobs.get(route.job)
@@ -225,18 +270,26 @@ def healths(ledger: Ledger, deployment: Deployment) -> dict[int, list[Health]]:
 
 
 def _evict(ledger: Ledger, deployment: Deployment, now_ms: int) -> Iterator[Step]:
-    """Evict unhealthy routes, at most as many at a time over all revisions as may be unavailable."""
+    """Evict unhealthy routes, at most as many at a time over all revisions as may be
+    unavailable.
+    """
     if not any(route.status is R.UNHEALTHY for route in deployment.routes.values()):
         return
     missing = rollout.target(deployment.spec.update, deployment.spec.replicas).unavailable
     for revision, found in healths(ledger, deployment).items():
         probe = deployment.revisions[revision].template.probe
         by_number = {health.number: health for health in found}
-        going = sum(route.evicted and route.status is R.TERMINATING for route in deployment.routes.values())
+        going = sum(
+            route.evicted and route.status is R.TERMINATING for route in deployment.routes.values()
+        )
         for number in evicted(found, probe, missing, going, now_ms):
             route = deployment.routes[number]
             failed = has_failed_to_start(by_number[number])
-            reason = too_late(ledger, deployment, route) if failed else f"unhealthy for more than {probe.grace_s:g} s"
+            reason = (
+                too_late(ledger, deployment, route)
+                if failed
+                else f"unhealthy for more than {probe.grace_s:g} s"
+            )
             yield from _judged(deployment, route, table.EVICT, Outcome.SUCCESS, reason)
             if failed or not route.served:
                 yield from _failed_start(deployment, route, now_ms)
@@ -247,7 +300,8 @@ def end(deployment: Deployment, route: Route, reason: str) -> Iterator[Step]:
     yield from _judged(deployment, route, table.END, Outcome.SUCCESS, reason)
 
 
-# ── TerminatingRoute ────────────────────────────────────────────────────────────────────────────────────────────
+# ── TerminatingRoute
+# ────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _terminate(ledger: Ledger, deployment: Deployment, route: Route) -> Iterator[Step]:
@@ -260,7 +314,8 @@ def _terminate(ledger: Ledger, deployment: Deployment, route: Route) -> Iterator
         yield from _judged(deployment, route, table.TERMINATE, Outcome.SUCCESS)
 
 
-# ── ServiceDiscoverySync ────────────────────────────────────────────────────────────────────────────────────────
+# ── ServiceDiscoverySync
+# ────────────────────────────────────────────────────────────────────────────────────────
 
 
 def discovery(ledger: Ledger, deployment: Deployment) -> Iterator[RoutesDiscovered]:
@@ -272,7 +327,13 @@ def discovery(ledger: Ledger, deployment: Deployment) -> Iterator[RoutesDiscover
     for route in deployment.held():
         if route.address and route.ready and route.status is R.HEALTHY:
             routes.append(DiscoveredRoute(route.id, route.address))
-        elif route.address and route.ready and route.status is R.DEGRADED and route.healthy_ms and route.passed:
+        elif (
+            route.address
+            and route.ready
+            and route.status is R.DEGRADED
+            and route.healthy_ms
+            and route.passed
+        ):
             routes.append(DiscoveredRoute(route.id, route.address, "stale"))
     reason = ""
     if deployment.status in (DeploymentLifecycle.DESTROYING, DeploymentLifecycle.DESTROYED):
@@ -282,10 +343,12 @@ def discovery(ledger: Ledger, deployment: Deployment) -> Iterator[RoutesDiscover
         reason = "no_healthy_route" if was_healthy else "starting"
     said = deployment.discovered
     if (tuple(routes), reason, deployment.version) != (said.routes, said.reason, said.generation):
-        yield RoutesDiscovered(deployment.number, ledger.discovery_version + 1, tuple(routes), reason)
+        yield RoutesDiscovered(
+            deployment.number, ledger.discovery_version + 1, tuple(routes), reason
+        )
 
 
-# ── clocks ──────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── clocks ────────────────────────────────────────────────────────────────────────────────────────
 
 
 def clocks(ledger: Ledger, deployment: Deployment) -> Iterator[int]:

@@ -1,6 +1,8 @@
-"""Decides the number of routes by a scaling rule: from samples of the load, the time, and earlier numbers.
+"""Decides the number of routes by a scaling rule: from samples of the load, the time, and earlier
+numbers.
 
-An unknown load is not 0: without a sample the number stays. Pure. Source: docs/design/serving.md#scale.
+An unknown load is not 0: without a sample the number stays. Pure. Source:
+    docs/design/serving.md#scale.
 """
 
 from __future__ import annotations
@@ -20,7 +22,9 @@ STEP = 4
 
 
 class Sample(NamedTuple):
-    """The load of a deployment at a time (ms): outstanding requests at all proxies, or the value of its query."""
+    """The load of a deployment at a time (ms): outstanding requests at all proxies, or the value of
+    its query.
+    """
 
     at_ms: int
     load: float
@@ -34,11 +38,13 @@ class Wanted(NamedTuple):
 
 
 class ScalingMemory(msgspec.Struct, frozen=True):
-    """The state carried from one decision to the next; not recorded, so a new leader starts without it.
+    """The state carried from one decision to the next; not recorded, so a new leader starts without
+    it.
 
     Attributes:
         replicas: the previous number; -1: unknown.
-        wants: numbers wanted within the last ``stabilization_s`` that no later one exceeds; the first is the largest.
+        wants: numbers wanted within the last ``stabilization_s`` that no later one exceeds; the
+            first is the largest.
         rises: the numbers before each rise of the last ``cooldown_s``.
         panic_until_ms: the number only rises until this time.
     """
@@ -53,9 +59,11 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     """The current state of a deployment.
 
     Attributes:
-        replicas: wanted so far. live: existing routes, including starting ones. ready: those that get requests.
+        replicas: wanted so far. live: existing routes, including starting ones. ready: those that
+            get requests.
         updating: an update is under way.
-        asked: there was load (a request, or a query above 0) since the previous decision. busy_ms: of the last load.
+        asked: there was load (a request, or a query above 0) since the previous decision. busy_ms:
+            of the last load.
         unknown: why the load is not known, empty when it is.
         memory: of the previous decision.
     """
@@ -74,7 +82,8 @@ class ScalingDecision(msgspec.Struct, frozen=True):
     """The number of routes wanted from now on.
 
     Attributes:
-        reason: the measurements behind a change; or what holds the number although the load wants another.
+        reason: the measurements behind a change; or what holds the number although the load wants
+            another.
         load: the mean of the window; None when unknown. memory: for the next decision.
     """
 
@@ -84,7 +93,9 @@ class ScalingDecision(msgspec.Struct, frozen=True):
     load: float | None = None
 
 
-def decide(policy: ScalingPolicy, samples: Sequence[Sample], now_ms: int, now: Situation) -> ScalingDecision:
+def decide(
+    policy: ScalingPolicy, samples: Sequence[Sample], now_ms: int, now: Situation
+) -> ScalingDecision:
     """The number of routes wanted at ``now_ms``; always within the policy's bounds."""
     bounded = policy.bounded(now.replicas)
     if bounded != now.replicas:
@@ -92,31 +103,45 @@ def decide(policy: ScalingPolicy, samples: Sequence[Sample], now_ms: int, now: S
         return _scaled(now, bounded, reason, _remember(policy, now, now_ms, bounded))
     if now.replicas == 0:
         memory = _remember(policy, now, now_ms, int(now.asked))
-        why = "its query is above 0, or a request has come" if policy.query else "a request has come"
+        why = (
+            "its query is above 0, or a request has come" if policy.query else "a request has come"
+        )
         return _scaled(now, 1, why, memory) if now.asked else ScalingDecision(0, "", memory)
     mean = _mean(samples, now_ms - policy.window_s * 1000)
     unknown = now.unknown or ("" if mean is not None else "there is no sample of its load")
     if unknown or mean is None:
         return ScalingDecision(now.replicas, unknown, _remember(policy, now, now_ms, now.replicas))
-    return _by_load(policy, mean, _mean(samples, now_ms - policy.panic_window_s * 1000), now_ms, now)
+    return _by_load(
+        policy, mean, _mean(samples, now_ms - policy.panic_window_s * 1000), now_ms, now
+    )
 
 
-def _by_load(policy: ScalingPolicy, mean: float, sudden: float | None, now_ms: int, now: Situation) -> ScalingDecision:
-    """Scale up by the larger mean of both windows, down to the largest number wanted within the stabilization."""
+def _by_load(
+    policy: ScalingPolicy, mean: float, sudden: float | None, now_ms: int, now: Situation
+) -> ScalingDecision:
+    """Scale up by the larger mean of both windows, down to the largest number wanted within the
+    stabilization.
+    """
     live = min(now.live, now.replicas)
     stable, panic = want(mean, policy.target, live), want(sudden or 0.0, policy.target, live)
     wanted = policy.bounded(max(stable, panic, 1))
     memory = _remember(policy, now, now_ms, wanted)
     if panic >= max(1, 2 * now.ready):
-        memory = msgspec.structs.replace(memory, panic_until_ms=now_ms + int(policy.window_s * 1000))
-    load, window_s = (mean, policy.window_s) if stable >= panic else (sudden or 0.0, policy.panic_window_s)
+        memory = msgspec.structs.replace(
+            memory, panic_until_ms=now_ms + int(policy.window_s * 1000)
+        )
+    load, window_s = (
+        (mean, policy.window_s) if stable >= panic else (sudden or 0.0, policy.panic_window_s)
+    )
     unit = "by its query" if policy.query else "outstanding"
     measured = f"{load:.3g} {unit}, target {policy.target:g} a route, over {window_s:g} s"
     if wanted > now.replicas:
         target = max(now.replicas, min(wanted, _highest(now, memory)))
         if target > now.replicas:
             return _scaled(now, target, measured, memory, mean)
-        held = f"{wanted} wanted, and {policy.cooldown_s:g} s have to pass between steps: {measured}"
+        held = (
+            f"{wanted} wanted, and {policy.cooldown_s:g} s have to pass between steps: {measured}"
+        )
         return ScalingDecision(now.replicas, held, memory, mean)
     lowest = policy.bounded(memory.wants[0].routes)
     held = _held(policy, wanted, lowest, now_ms, now, memory)
@@ -129,7 +154,9 @@ def _by_load(policy: ScalingPolicy, mean: float, sudden: float | None, now_ms: i
         what = "load" if policy.query else "request"
         return _scaled(now, 0, f"no {what} for {policy.stabilization_s:g} s", memory, mean)
     over = max(stable, panic) > policy.maximum
-    return ScalingDecision(now.replicas, f"at most {policy.maximum} are allowed: {measured}" * over, memory, mean)
+    return ScalingDecision(
+        now.replicas, f"at most {policy.maximum} are allowed: {measured}" * over, memory, mean
+    )
 
 
 def want(load: float, target: float, routes: int) -> int:
@@ -139,8 +166,17 @@ def want(load: float, target: float, routes: int) -> int:
     return math.ceil(load / target - 1e-9)
 
 
-def _held(policy: ScalingPolicy, wanted: int, lowest: int, now_ms: int, now: Situation, memory: ScalingMemory) -> str:
-    """Why routes are kept that the load does not need, or the last one is; empty without a reason."""
+def _held(
+    policy: ScalingPolicy,
+    wanted: int,
+    lowest: int,
+    now_ms: int,
+    now: Situation,
+    memory: ScalingMemory,
+) -> str:
+    """Why routes are kept that the load does not need, or the last one is; empty without a
+    reason.
+    """
     if wanted >= now.replicas and not _is_idle(policy, now_ms, now):
         return ""
     if now.updating:
@@ -164,13 +200,17 @@ def _is_idle(policy: ScalingPolicy, now_ms: int, now: Situation) -> bool:
 
 
 def _highest(now: Situation, memory: ScalingMemory) -> int:
-    """The largest number allowed now, from the lowest number within ``cooldown_s`` and the present routes."""
+    """The largest number allowed now, from the lowest number within ``cooldown_s`` and the present
+    routes.
+    """
     least = min((rise.routes for rise in memory.rises), default=now.replicas)
     least = min(least, now.live)
     return max(2 * least, least + STEP)
 
 
-def _scaled(now: Situation, target: int, why: str, memory: ScalingMemory, load: float | None = None) -> ScalingDecision:
+def _scaled(
+    now: Situation, target: int, why: str, memory: ScalingMemory, load: float | None = None
+) -> ScalingDecision:
     return ScalingDecision(target, f"scaled {now.replicas} -> {target}: {why}", memory, load)
 
 
@@ -185,11 +225,15 @@ def _remember(policy: ScalingPolicy, now: Situation, now_ms: int, wanted: int) -
     oldest_ms = now_ms - policy.stabilization_s * 1000
     kept = tuple(one for one in wants if one.at_ms > oldest_ms and one.routes > wanted)
     recent = tuple(one for one in rises if one.at_ms > now_ms - policy.cooldown_s * 1000)
-    return ScalingMemory(now.replicas, (*kept, Wanted(now_ms, wanted)), recent, before.panic_until_ms)
+    return ScalingMemory(
+        now.replicas, (*kept, Wanted(now_ms, wanted)), recent, before.panic_until_ms
+    )
 
 
 def _mean(samples: Sequence[Sample], since_ms: float) -> float | None:
-    """The mean of the samples since then; the newest sample if none is that recent; None without samples."""
+    """The mean of the samples since then; the newest sample if none is that recent; None without
+    samples.
+    """
     loads = [one.load for one in samples if one.at_ms > since_ms]
     if not loads:
         return samples[-1].load if samples else None

@@ -1,8 +1,10 @@
-"""Tracks which orders hosts have accepted, and which sessions wait for redelivery. Kept in memory only.
+"""Tracks which orders hosts have accepted, and which sessions wait for redelivery. Kept in memory
+only.
 
-A new leader sends every open order again, so nothing of this need be recorded. A failed delivery is one failure of its
-session however many hosts failed it; the next try of the session comes ``order_retry_s`` later. Out of scope:
-what a failure means (`handlers`, `coordinator`). Source: docs/design/semantics.md#sessions.
+A new leader sends every open order again, so nothing of this need be recorded. A failed delivery is
+one failure of its session however many hosts failed it; the next try of the session comes
+``order_retry_s`` later. Out of scope: what a failure means (`handlers`, `coordinator`). Source:
+docs/design/semantics.md#sessions.
 """
 
 from __future__ import annotations
@@ -54,26 +56,37 @@ class Deliveries:
             if job.session is not None:
                 starting = ref in order.start
                 rule = START if starting else PREPARE
-                if job.session.status in rule.sources and not self._has(job, ref, starting=starting):
+                if job.session.status in rule.sources and not self._has(
+                    job, ref, starting=starting
+                ):
                     found[(job.number, GANG)] = None
             elif job.task(ref.index).attempts[-1].status is KernelStatus.SCHEDULED:
                 found[(job.number, ref.index)] = None
         yield from found
 
     def never_taken(self, delivered: DeliveryResult, session: SessionId) -> tuple[int, ...]:
-        """The members of a session, by task index, that no host will ever start, because their only order failed."""
+        """The members of a session, by task index, that no host will ever start, because their only
+        order failed.
+        """
         if delivered.fate is not Fate.NEVER:
             return ()
         orders = self._ledger.presence[delivered.worker].orders
         found = []
         for ref in (*delivered.order.run, *delivered.order.prepare):
             ordered = orders.get((ref.job, ref.index, ref.attempt))
-            if ref.job == session[0] and session[1] in (GANG, ref.index) and ordered is not None and ordered.once:
+            if (
+                ref.job == session[0]
+                and session[1] in (GANG, ref.index)
+                and ordered is not None
+                and ordered.once
+            ):
                 found.append(ref.index)
         return tuple(found)
 
     def wanting(self, job: Job) -> tuple[int, ...]:
-        """The members of a gang whose workers have not accepted the order of the session's status."""
+        """The members of a gang whose workers have not accepted the order of the session's
+        status.
+        """
         return tuple(self._wanting(job))
 
     def is_wanting(self, job: Job) -> bool:
@@ -110,7 +123,9 @@ class Deliveries:
                 continue
             ref = AttemptRef(job.number, index, attempt.number)
             if job.session is None or job.session.status in PREPARE.sources:
-                if attempt.status is KernelStatus.SCHEDULED and (ref, False) not in self._taken.get(job.number, ()):
+                if attempt.status is KernelStatus.SCHEDULED and (ref, False) not in self._taken.get(
+                    job.number, ()
+                ):
                     orders.place(ref)
             elif job.session.status in START.sources and not self._has(job, ref, starting=True):
                 orders.start(ref)

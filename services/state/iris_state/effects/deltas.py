@@ -1,7 +1,7 @@
 """Deltas for the scheduler's mirror: one numbered delta per commit, and a full snapshot on request.
 
-A delta is the net effect of a commit, in the order that `Delta` prescribes. The version is the commit's journal
-sequence, so a gap is seen across restarts too. Source: docs/ARCHITECTURE.md.
+A delta is the net effect of a commit, in the order that `Delta` prescribes. The version is the
+commit's journal sequence, so a gap is seen across restarts too. Source: docs/ARCHITECTURE.md.
 """
 
 from __future__ import annotations
@@ -122,17 +122,25 @@ class DeltaBuilder:
             self._released_jobs[change.job] = None
 
     def _amended(self, change: c.JobAmended) -> None:
-        """Its row and its place in the queue are told anew: out of it, and into it as of the end of the commit."""
+        """Its row and its place in the queue are told anew: out of it, and into it as of the end of
+        the commit.
+        """
         self._requeue()
         if change.job not in self._jobs:
             self._changed[change.job] = None
             self._tell_again(self._ledger.jobs[change.job])
-            self._nominated |= {key: host for key, host in self._ledger.nominations.items() if key[0] == change.job}
+            self._nominated |= {
+                key: host for key, host in self._ledger.nominations.items() if key[0] == change.job
+            }
 
     def _queue_held(self, change: c.QueueHeld) -> None:
         """What it holds is out of the queue."""
         self._requeue()
-        for job in (self._ledger.jobs[number] for number in self._ledger.gates.gated if number not in self._jobs):
+        for job in (
+            self._ledger.jobs[number]
+            for number in self._ledger.gates.gated
+            if number not in self._jobs
+        ):
             if any(gate.hold == change.number for gate in job.gates):
                 self._tell_again(job)
 
@@ -206,7 +214,15 @@ class DeltaBuilder:
             c.QuotaSet: _quota_set,
         },
         nothing=(
-            *(c.Requeued, c.Noticed, c.JobClosed, c.QueueReleased, c.JobPruned, c.SessionMoved, c.Judged),
+            *(
+                c.Requeued,
+                c.Noticed,
+                c.JobClosed,
+                c.QueueReleased,
+                c.JobPruned,
+                c.SessionMoved,
+                c.Judged,
+            ),
             *(c.Answered, c.Dropped, c.Audited, c.Led),
             *c.DEPLOYMENT_KINDS,
         ),
@@ -215,14 +231,18 @@ class DeltaBuilder:
     def take(self, version: int, after: int, drafts: int, at_ms: int) -> Delta:
         """The delta of the commit with this journal sequence, see `Delta`; then begin the next."""
         ledger = self._ledger
-        known = [ledger.jobs[number] for number in self._jobs | self._changed if number in ledger.jobs]
+        known = [
+            ledger.jobs[number] for number in self._jobs | self._changed if number in ledger.jobs
+        ]
         queued = [*self._whole(self._jobs | self._released_jobs), *self._again()]
         moved = [ref for ref in self._touched if ref not in self._opened]
         delta = Delta(
             version=version,
             at_ms=at_ms,
             jobs=tuple(job_row(job) for job in known),
-            workers=tuple(worker_row(ledger.workers[w], self._policy.max_building) for w in self._workers),
+            workers=tuple(
+                worker_row(ledger.workers[w], self._policy.max_building) for w in self._workers
+            ),
             quotas=tuple(ledger.quotas[user] for user in self._quotas),
             closed=tuple(self._closed),
             unqueued=tuple(_grouped(self._unqueued, ledger)),
@@ -246,11 +266,17 @@ class DeltaBuilder:
         for number in numbers:
             pending = self._ledger.queue.pending(number)
             if len(pending):
-                yield Queued(number, as_ranges(pending), self._ledger.jobs[number].task(pending[0]).queued_ms)
+                yield Queued(
+                    number, as_ranges(pending), self._ledger.jobs[number].task(pending[0]).queued_ms
+                )
 
     def _again(self) -> Iterable[Queued]:
         """Tasks of earlier jobs that are pending again."""
-        back = {key: None for key in self._queued if key[0] not in self._jobs and key[0] not in self._released_jobs}
+        back = {
+            key: None
+            for key in self._queued
+            if key[0] not in self._jobs and key[0] not in self._released_jobs
+        }
         return _grouped(back, self._ledger)
 
 
@@ -300,7 +326,14 @@ def job_row(job: Job) -> JobRow:
 
 def worker_row(worker: Worker, max_building: int) -> WorkerRow:
     return WorkerRow(
-        *(worker.id, worker.state, worker.attributes, worker.total, max_building, worker.max_attempts),
+        *(
+            worker.id,
+            worker.state,
+            worker.attributes,
+            worker.total,
+            max_building,
+            worker.max_attempts,
+        ),
         *(worker.chains, worker.reason),
     )
 
@@ -308,10 +341,14 @@ def worker_row(worker: Worker, max_building: int) -> WorkerRow:
 def full(ledger: Ledger, version: int, at_ms: int, policy: Policy) -> FullSnapshot:
     """The content of a mirror as of the commit with this journal sequence.
 
-    It holds the jobs with a pending or an open task, including ended jobs with an attempt that is being stopped, jobs
-    that are held back by one or kept out of the queue by a gate, and open jobs.
+    It holds the jobs with a pending or an open task, including ended jobs with an attempt that is
+    being stopped, jobs that are held back by one or kept out of the queue by a gate, and open jobs.
     """
-    holds = [hold(ledger, policy, AttemptRef(*key)) for presence in ledger.presence.values() for key in presence.open]
+    holds = [
+        hold(ledger, policy, AttemptRef(*key))
+        for presence in ledger.presence.values()
+        for key in presence.open
+    ]
     later = (number for (kind, number, _), _ in ledger.timers.items() if kind in ("gate", "idle"))
     outside = {*ledger.held_back, *ledger.gates.gated, *later}
     numbers = dict.fromkeys([*ledger.queue.jobs(), *(h.ref.job for h in holds), *sorted(outside)])
@@ -319,7 +356,9 @@ def full(ledger: Ledger, version: int, at_ms: int, policy: Policy) -> FullSnapsh
         version=version,
         at_ms=at_ms,
         jobs=tuple(job_row(ledger.jobs[number]) for number in numbers),
-        workers=tuple(worker_row(worker, policy.max_building) for worker in ledger.workers.values()),
+        workers=tuple(
+            worker_row(worker, policy.max_building) for worker in ledger.workers.values()
+        ),
         quotas=tuple(ledger.quotas.values()),
         holds=tuple(holds),
         queued=tuple(
@@ -343,7 +382,9 @@ def chunks(whole: FullSnapshot) -> Iterator[bytes]:
         for row in getattr(whole, name):
             packed = msgspec.Raw(codec.pack(row))
             if size and size + len(packed) > CHUNK_BYTES:
-                yield codec.pack(msgspec.structs.replace(_EMPTY, **_head(whole, number), **rows, last=False))
+                yield codec.pack(
+                    msgspec.structs.replace(_EMPTY, **_head(whole, number), **rows, last=False)
+                )
                 number, size, rows = number + 1, 0, _no_rows()
             rows[name].append(packed)
             size += len(packed)
@@ -358,7 +399,10 @@ def _head(whole: FullSnapshot, number: int) -> dict[str, int]:
 
 
 def _no_rows() -> dict[str, list[msgspec.Raw]]:
-    return {name: [] for name in ("jobs", "workers", "quotas", "holds", "queued", "avoid", "nominations")}
+    return {
+        name: []
+        for name in ("jobs", "workers", "quotas", "holds", "queued", "avoid", "nominations")
+    }
 
 
 def fitting(delta: Delta) -> bytes:

@@ -1,8 +1,9 @@
 """What the machine's inputs cause, as one list of one union, and the result of a round. Types only.
 
-Judging an input appends to the list; what raises is undone by removing its end. When the round ends, changes and public
-facts become the commit, and what can only be worded then (answers, snapshots, orders, events) takes its place.
-Adding an effect: a class here, its place in `Effect`, and what the leader does with it (`replication.leader`).
+Judging an input appends to the list; what raises is undone by removing its end. When the round
+ends, changes and public facts become the commit, and what can only be worded then (answers,
+snapshots, orders, events) takes its place. Adding an effect: a class here, its place in `Effect`,
+    and what the leader does with it (`replication.leader`).
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ from iris_state.records.facts import PublicFact
 
 @dataclass(frozen=True, slots=True)
 class AnswerTo:
-    """The answer to a command; it names the commit, so it becomes a `ReplyTo` when the round ends."""
+    """The answer to a command; it names the commit, so it becomes a `ReplyTo` when the round
+    ends.
+    """
 
     to: str
     answer: Answer
@@ -55,7 +58,9 @@ class OrderTo:
 
 @dataclass(frozen=True, slots=True)
 class MirrorDelta:
-    """The delta of the commit for the mirrors of schedulers; it alone may be sent before the commit is durable."""
+    """The delta of the commit for the mirrors of schedulers; it alone may be sent before the commit
+    is durable.
+    """
 
     data: bytes
 
@@ -119,7 +124,11 @@ class Output:
     """
 
     def __init__(
-        self, sequence: int, commit: bytes | None, changes: Sequence[Change], facts: Sequence[PublicFact]
+        self,
+        sequence: int,
+        commit: bytes | None,
+        changes: Sequence[Change],
+        facts: Sequence[PublicFact],
     ) -> None:
         self.sequence = sequence
         self.commit = commit

@@ -48,7 +48,9 @@ class OrderBook:
         keys: those that sign the tokens of attempts; none while they are not known.
     """
 
-    def __init__(self, ledger: Ledger, stop_grace_ms: int, expires_ms: int, token_life_ms: int) -> None:
+    def __init__(
+        self, ledger: Ledger, stop_grace_ms: int, expires_ms: int, token_life_ms: int
+    ) -> None:
         self.keys: Sequence[SigningKey] = ()
         self._ledger = ledger
         self._stop_grace_ms = stop_grace_ms
@@ -95,7 +97,16 @@ class OrderBook:
         nothing=(
             *(c.GatesOpened, c.Requeued, c.Noticed, c.JobGrown, c.JobClosed),
             *(c.QueueHeld, c.QueueReleased),
-            *(c.JobAdmitted, c.Staged, c.Closed, c.JobMoved, c.JobPruned, c.Judged, c.Nominated, c.Avoided),
+            *(
+                c.JobAdmitted,
+                c.Staged,
+                c.Closed,
+                c.JobMoved,
+                c.JobPruned,
+                c.Judged,
+                c.Nominated,
+                c.Avoided,
+            ),
             *(c.WorkerRegistered, c.WorkerForgotten, c.QuotaSet),
             *(c.Answered, c.Dropped, c.Audited, c.Led),
             *c.DEPLOYMENT_KINDS,
@@ -109,7 +120,9 @@ class OrderBook:
         (draft.prepare if job.is_gang else draft.run)[ref] = None
 
     def tell_drained(self, worker: str) -> None:
-        """Give notice of a drain to what runs on a host and has not had it, a gang's members all; they go on."""
+        """Give notice of a drain to what runs on a host and has not had it, a gang's members all;
+        they go on.
+        """
         for number, index, _ in self._ledger.presence[worker].open:
             job = self._ledger.jobs[number]
             if job.spec.notice is None:
@@ -117,7 +130,9 @@ class OrderBook:
             for member in job.indexes if job.is_gang else (index,):
                 attempt = job.task(member).current
                 if attempt is not None and _lacks_notice(attempt):
-                    self._draft(attempt.worker).drained[AttemptRef(number, member, attempt.number)] = None
+                    self._draft(attempt.worker).drained[
+                        AttemptRef(number, member, attempt.number)
+                    ] = None
 
     def start_all(self, job: Job) -> None:
         """Start every member of a prepared gang."""
@@ -141,7 +156,11 @@ class OrderBook:
         """End an attempt on a host, also one that the ledger does not know."""
         draft = self._draft(worker)
         _withdraw(draft, ref)
-        ending = attempt.ending.cause if attempt is not None and attempt.ending is not None else Cause.CANCELLED
+        ending = (
+            attempt.ending.cause
+            if attempt is not None and attempt.ending is not None
+            else Cause.CANCELLED
+        )
         draft.stop[ref] = (attempt.cause if attempt is not None else None) or ending
 
     def register(self, worker: str, incarnation: str) -> None:
@@ -159,7 +178,10 @@ class OrderBook:
                     self.stop(attempt.worker, ref, attempt)
         for number in self._ledger.kernels:
             job = self._ledger.jobs[number]
-            if job.session is not None and job.session.status in (SessionStatus.PREPARED, SessionStatus.CREATING):
+            if job.session is not None and job.session.status in (
+                SessionStatus.PREPARED,
+                SessionStatus.CREATING,
+            ):
                 self.start_all(job)
 
     def probe(self, worker: str) -> None:
@@ -167,8 +189,8 @@ class OrderBook:
         self._draft(worker)
 
     def renew_tokens(self, worker: str, now_ms: int) -> None:
-        """Renew the tokens of everything that runs on a host, in good time before they expire; several times, as an
-        order may be lost.
+        """Renew the tokens of everything that runs on a host, in good time before they expire;
+        several times, as an order may be lost.
         """
         presence = self._ledger.presence[worker]
         if self.keys and presence.open and now_ms >= presence.renew_ms:
@@ -176,7 +198,9 @@ class OrderBook:
             self._draft(worker).renew = True
 
     def repeat_timeouts(self, worker: str, known: Mapping[int, int]) -> None:
-        """Tell a host the timeouts of jobs that were changed and that it does not know; ``known``: by job, ms."""
+        """Tell a host the timeouts of jobs that were changed and that it does not know; ``known``:
+        by job, ms.
+        """
         if self._ledger.retimed:
             there = {number for number, _, _ in self._ledger.presence[worker].open}
             for number in sorted(self._ledger.retimed & there):
@@ -189,15 +213,19 @@ class OrderBook:
     def take(self, epoch: int, now_ms: int) -> dict[str, Order]:
         """Each worker's order; then begin the next commit's."""
         drafts, self._drafts = self._drafts, {}
-        orders = {worker: self._write(worker, draft, epoch, now_ms) for worker, draft in drafts.items()}
+        orders = {
+            worker: self._write(worker, draft, epoch, now_ms) for worker, draft in drafts.items()
+        }
         self._new.clear()
         return orders
 
     def _expiry(self, worker: str, draft: _Draft, now_ms: int) -> int:
-        """When an order expires, by the host's monotonic clock; 0 when it starts nothing or the clock is unknown.
+        """When an order expires, by the host's monotonic clock; 0 when it starts nothing or the
+        clock is unknown.
 
-        All orders to start one attempt expire at the same time, after which none of them can be accepted. An expired
-        order is not repeated, and nothing is started on a host whose clock this leader does not know.
+        All orders to start one attempt expire at the same time, after which none of them can be
+        accepted. An expired order is not repeated, and nothing is started on a host whose clock
+        this leader does not know.
         """
         presence = self._ledger.presence.get(worker)
         if presence is None or not (draft.run or draft.prepare):
@@ -241,7 +269,8 @@ class OrderBook:
             incarnation=draft.incarnation or (known.incarnation if known is not None else ""),
             epoch=epoch,
             templates=tuple(
-                self._template(number, worker, self._grant(key, number, worker, now_ms), refs) for number in jobs
+                self._template(number, worker, self._grant(key, number, worker, now_ms), refs)
+                for number in jobs
             ),
             run=tuple(draft.run),
             prepare=tuple(draft.prepare),
@@ -275,12 +304,25 @@ class OrderBook:
     def _gang(self, job: Job, worker: str) -> Gang:
         """Where the members of a gang are, and when their time is over, for a host."""
         slices = job.spec.coscheduling.slices if job.spec.coscheduling is not None else 1
-        return Gang(job.number, self._hosts(job), len(job.task(0).attempts) - 1, slices, self._deadline(job, worker))
+        return Gang(
+            job.number,
+            self._hosts(job),
+            len(job.task(0).attempts) - 1,
+            slices,
+            self._deadline(job, worker),
+        )
 
     def _deadline(self, job: Job, worker: str) -> int:
-        """When the time of a gang that was told to start is over, by the monotonic clock of a host; 0: unknown."""
+        """When the time of a gang that was told to start is over, by the monotonic clock of a host;
+        0: unknown.
+        """
         clock_ms = self._ledger.presence[worker].clock_ms
-        if job.spec.timeout_ms is None or clock_ms is None or job.session is None or not job.session.begun_ms:
+        if (
+            job.spec.timeout_ms is None
+            or clock_ms is None
+            or job.session is None
+            or not job.session.begun_ms
+        ):
             return 0
         return job.session.begun_ms + job.spec.timeout_ms + clock_ms
 
@@ -290,22 +332,34 @@ class OrderBook:
         grants = (self._grant(key, number, worker, now_ms) for number in jobs)
         return tuple(grant for grant in grants if grant is not None)
 
-    def _grant(self, key: SigningKey | None, number: int, worker: str, now_ms: int) -> TaskGrant | None:
+    def _grant(
+        self, key: SigningKey | None, number: int, worker: str, now_ms: int
+    ) -> TaskGrant | None:
         if key is None:
             return None
-        return task_tokens.grant(key, number, self._ledger.jobs[number].user, worker, now_ms + self._token_life_ms)
+        return task_tokens.grant(
+            key, number, self._ledger.jobs[number].user, worker, now_ms + self._token_life_ms
+        )
 
-    def _template(self, number: int, worker: str, grant: TaskGrant | None, refs: Iterable[AttemptRef]) -> TaskTemplate:
-        """The template of a job's tasks on a host, with the arguments of these attempts, and for a route the port of
-        requests and its settle time.
+    def _template(
+        self, number: int, worker: str, grant: TaskGrant | None, refs: Iterable[AttemptRef]
+    ) -> TaskTemplate:
+        """The template of a job's tasks on a host, with the arguments of these attempts, and for a
+        route the port of requests and its settle time.
         """
         made, found = template(self._ledger.jobs[number], grant), self._ledger.route_for(number)
         if made.calls is not None and len(made.calls.segments) > 1:
             needed = made.calls.of(ref.index for ref in refs if ref.job == number)
             made = msgspec.structs.replace(made, calls=needed)
         device, host = made.resources.device, self._ledger.workers.get(worker)
-        if device is not None and host is not None and (variant := host.attributes.get(DEVICE_VARIANT)) is not None:
-            of_host = msgspec.structs.replace(made.resources, device=device.with_variant(str(variant)))
+        if (
+            device is not None
+            and host is not None
+            and (variant := host.attributes.get(DEVICE_VARIANT)) is not None
+        ):
+            of_host = msgspec.structs.replace(
+                made.resources, device=device.with_variant(str(variant))
+            )
             made = msgspec.structs.replace(made, resources=of_host)
         if found is None:
             return made
@@ -313,15 +367,17 @@ class OrderBook:
         return msgspec.structs.replace(made, serves=spec.port, settle_ms=int(spec.settle_s * 1000))
 
     def _stop(self, ref: AttemptRef, why: Cause) -> Stop:
-        """How an attempt is ended: a route serves until proxies have stopped sending it requests, then finishes those
-        it has.
+        """How an attempt is ended: a route serves until proxies have stopped sending it requests,
+        then finishes those it has.
 
         A preempted route has the same grace period as a job.
         """
         found = self._ledger.route_for(ref.job)
         if found is None:
             job = self._ledger.jobs.get(ref.job)
-            grace_ms = self._stop_grace_ms if job is None else job.spec.grace_ms(self._stop_grace_ms)
+            grace_ms = (
+                self._stop_grace_ms if job is None else job.spec.grace_ms(self._stop_grace_ms)
+            )
             return Stop(ref, grace_ms, why)
         spec = found[0].spec
         grace_ms = self._stop_grace_ms if why is Cause.PREEMPTED else int(spec.grace_s * 1000)
@@ -329,7 +385,9 @@ class OrderBook:
 
     def _hosts(self, job: Job) -> tuple[str, ...]:
         """The address of each member's host, by task index."""
-        return tuple(self._address(task.attempts[-1].worker) if task.attempts else "" for task in job.tasks)
+        return tuple(
+            self._address(task.attempts[-1].worker) if task.attempts else "" for task in job.tasks
+        )
 
     def _address(self, worker: str) -> str:
         known = self._ledger.workers.get(worker)
@@ -345,8 +403,8 @@ def _lacks_notice(attempt: Attempt) -> bool:
 def parts(order: Order) -> Iterator[Order]:
     """The order split into orders of at most `CHUNK_BYTES`, or of one attempt where that is larger.
 
-    Each part is idempotent, so the parts may be executed in any sequence and repeated separately. Renewals and
-    timeouts go with the first.
+    Each part is idempotent, so the parts may be executed in any sequence and repeated separately.
+    Renewals and timeouts go with the first.
     """
     refs = [(name, ref) for name in _LISTS for ref in getattr(order, name)]
     if len(refs) < 2 or len(codec.pack(order)) <= CHUNK_BYTES:
@@ -366,7 +424,9 @@ def parts(order: Order) -> Iterator[Order]:
         )
         first = {"renewals": renewals, "timeouts": timeouts}
         yield from parts(
-            msgspec.structs.replace(order, templates=templates, gangs=gangs, chains=chains, **first, **lists)
+            msgspec.structs.replace(
+                order, templates=templates, gangs=gangs, chains=chains, **first, **lists
+            )
         )
         renewals, timeouts = (), {}
 

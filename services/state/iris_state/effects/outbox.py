@@ -1,7 +1,7 @@
 """The public events of one commit, such as ``task.state.*``, with their ids.
 
-An event's id is the commit's journal sequence and its place in the commit, so a new leader that replays the commit
-makes the same events. Source: docs/design/reliability.md#promises.
+An event's id is the commit's journal sequence and its place in the commit, so a new leader that
+replays the commit makes the same events. Source: docs/design/reliability.md#promises.
 """
 
 from __future__ import annotations
@@ -44,7 +44,9 @@ def events(facts: Sequence[PublicFact], sequence: int) -> list[Publication]:
     return out
 
 
-def unheard(facts: Sequence[PublicFact], sequence: int, place: tuple[int, int]) -> list[Publication]:
+def unheard(
+    facts: Sequence[PublicFact], sequence: int, place: tuple[int, int]
+) -> list[Publication]:
     """The events of an earlier commit after the last published one."""
     if sequence < place[0] or not facts:
         return []
@@ -54,13 +56,20 @@ def unheard(facts: Sequence[PublicFact], sequence: int, place: tuple[int, int]) 
 
 def _task_events(fact: Fact, index: int, sequence: int, first: int) -> list[Publication]:
     job, attempt, tasks = fact.job, fact.attempt, fact.tasks
-    name, id_, subject, why = job.name, job.id, subjects.event("task", fact.state), fact.cause and fact.cause.value
+    name, id_, subject, why = (
+        job.name,
+        job.id,
+        subjects.event("task", fact.state),
+        fact.cause and fact.cause.value,
+    )
     number, worker = (None, None) if attempt is None else (attempt.number, attempt.worker)
     shared = _headers_of(job)
     if number is not None:
         shared["Iris-Attempt"] = str(number)
     by, out = _name(fact.by) if fact.by is not None else msgspec.UNSET, []
-    indexes = islice(job.indexes.since(index), tasks) if tasks > 1 else (index,)  # of a new job, or added to one
+    indexes = (
+        islice(job.indexes.since(index), tasks) if tasks > 1 else (index,)
+    )  # of a new job, or added to one
     for place, number_of_task in enumerate(indexes):
         task = f"{name}/{number_of_task}"
         body = TaskEvent(
@@ -81,7 +90,9 @@ def _task_events(fact: Fact, index: int, sequence: int, first: int) -> list[Publ
         )
         headers = shared if tasks == 1 else shared.copy()
         headers["Iris-Task"] = task
-        out.append(Publication(subject, codec.to_json(body), f"{sequence}.{first + place}", headers))
+        out.append(
+            Publication(subject, codec.to_json(body), f"{sequence}.{first + place}", headers)
+        )
     return out
 
 
@@ -99,7 +110,9 @@ def _whole_event(fact: Fact, sequence: int, place: int) -> Publication:
     }
     body = JobEvent(**shared) if fact.entity == "job" else SessionEvent(session=job.id, **shared)
     message_id = f"{sequence}.{place}"
-    return Publication(subjects.event(fact.entity, fact.state), codec.to_json(body), message_id, _headers_of(job))
+    return Publication(
+        subjects.event(fact.entity, fact.state), codec.to_json(body), message_id, _headers_of(job)
+    )
 
 
 def _deployment_event(fact: DeploymentFact, sequence: int, place: int) -> Publication:
@@ -132,7 +145,9 @@ def _deployment_event(fact: DeploymentFact, sequence: int, place: int) -> Public
     headers = {"Iris-Deployment": deployment.name}
     if deployment.traceparent:
         headers["traceparent"] = deployment.traceparent
-    return Publication(subjects.event(fact.entity, fact.state), codec.to_json(body), f"{sequence}.{place}", headers)
+    return Publication(
+        subjects.event(fact.entity, fact.state), codec.to_json(body), f"{sequence}.{place}", headers
+    )
 
 
 def _amendment_event(fact: AmendmentFact, sequence: int, place: int) -> Publication:
@@ -166,7 +181,9 @@ def _hold_event(fact: HoldFact, sequence: int, place: int) -> Publication:
         seq=sequence,
         by=_name(fact.by),
     )
-    return Publication(subjects.event("queue", fact.state), codec.to_json(body), f"{sequence}.{place}", {})
+    return Publication(
+        subjects.event("queue", fact.state), codec.to_json(body), f"{sequence}.{place}", {}
+    )
 
 
 def _notice_event(fact: NoticeFact, sequence: int, place: int) -> Publication:
@@ -218,7 +235,9 @@ def _name(actor: Actor | None) -> str | msgspec.UnsetType:
 
 
 def event_place(message_id: str) -> tuple[int, int]:
-    """Journal sequence and index of the event with this id; (0, -1) when there is none. Raises ValueError."""
+    """Journal sequence and index of the event with this id; (0, -1) when there is none. Raises
+    ValueError.
+    """
     if not message_id:
         return 0, -1
     sequence, _, place = message_id.partition(".")

@@ -1,1 +1,3 @@
-"""What the machine is given: its kinds of input, and what becomes of plans, reports of workers and timers."""
+"""What the machine is given: its kinds of input, and what becomes of plans, reports of workers and
+timers.
+"""

@@ -1,7 +1,8 @@
-"""Claims: reports about a task, by a message or the clock. A claim decides nothing; `conclude` judges it.
+"""Claims: reports about a task, by a message or the clock. A claim decides nothing; `conclude`
+judges it.
 
-A generator of steps is resumed only after its last step has been applied, so the second placement of a plan sees the
-capacity that the first one took.
+A generator of steps is resumed only after its last step has been applied, so the second placement
+of a plan sees the capacity that the first one took.
 """
 
 from __future__ import annotations
@@ -21,8 +22,10 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
     """A claimed event, as a row of the task table.
 
     Attributes:
-        attempt: the attempt of the claim, or `CURRENT`; a claim about a superseded attempt can only close it.
-        status: for assign, build and run: the kernel status the attempt is in now. detail: what is done in it.
+        attempt: the attempt of the claim, or `CURRENT`; a claim about a superseded attempt can only
+            close it.
+        status: for assign, build and run: the kernel status the attempt is in now. detail: what is
+            done in it.
         worker: for assign: the worker. chain: as of `changes.Assigned`.
         ended: how the attempt's process ended, when its end is known.
         sudden: its worker, or the worker's process, died alone and without notice.

@@ -46,8 +46,8 @@ class Fate(Enum):
 
 @dataclass(frozen=True, slots=True)
 class DeliveryResult:
-    """How the delivery of an order ended; ``error`` is empty when its worker accepted it, otherwise ``fate`` tells
-    more.
+    """How the delivery of an order ended; ``error`` is empty when its worker accepted it, otherwise
+    ``fate`` tells more.
 
     ``monotonic_ms``: the host's monotonic clock when it took the order, 0: unknown.
     """

@@ -1,7 +1,9 @@
-"""Hosts whose inputs are ignored for a while, because judging one of them raised after it had changed a record. Pure.
+"""Hosts whose inputs are ignored for a while, because judging one of them raised after it had
+changed a record. Pure.
 
-A host repeats what is not answered, and each time the ledger would have to be rebuilt. It is declared lost instead,
-which ends its attempts, and registers again. Source: docs/adr/0016-what-raises-is-set-aside.md.
+A host repeats what is not answered, and each time the ledger would have to be rebuilt. It is
+declared lost instead, which ends its attempts, and registers again. Source:
+    docs/adr/0016-what-raises-is-set-aside.md.
 """
 
 from __future__ import annotations
@@ -22,7 +24,9 @@ _KINDS = {Heartbeat: "heartbeat", Load: "load", DeliveryResult: "delivery", Time
 def kind_of(one: Input | Timer) -> str:
     """The kind of an input or timer, as a label of the metric."""
     if isinstance(one, Request):
-        return "report" if subjects.is_report(one.subject) else _REQUESTS.get(one.subject, "command")
+        return (
+            "report" if subjects.is_report(one.subject) else _REQUESTS.get(one.subject, "command")
+        )
     return _KINDS[type(one)]
 
 

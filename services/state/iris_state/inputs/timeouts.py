@@ -15,8 +15,9 @@ from iris_state.records.ledger import Ledger
 
 
 def on_limit(ledger: Ledger, kind: str, number: int, index: int, now_ms: int) -> Iterator[Step]:
-    """A limit set by a job's owner has passed: a running task's timeout, a pending job's scheduling timeout, a time
-    before which nothing is placed, or the time for which an open job waits for its client.
+    """A limit set by a job's owner has passed: a running task's timeout, a pending job's scheduling
+    timeout, a time before which nothing is placed, or the time for which an open job waits for its
+    client.
     """
     job = ledger.jobs.get(number)
     if job is None or job.state in JOB_TERMINAL:
@@ -26,7 +27,9 @@ def on_limit(ledger: Ledger, kind: str, number: int, index: int, now_ms: int) ->
         return
     if kind == "idle":
         if job.open and job.spec.calls is not None:
-            yield JobClosed(number, f"closed: no request of its client for {job.spec.calls.idle_s:g} s")
+            yield JobClosed(
+                number, f"closed: no request of its client for {job.spec.calls.idle_s:g} s"
+            )
         return
     if kind == "gate":
         yield from gates.judge(ledger, number, index, now_ms)

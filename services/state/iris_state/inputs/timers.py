@@ -1,9 +1,10 @@
 """Turns deadlines that have passed into timers, each judged and set aside by itself. Pure.
 
-Sessions whose status has timed out, and hosts without a heartbeat, are one timer together, because their consequences
-are computed once. When that raises they are judged again one by one.
+Sessions whose status has timed out, and hosts without a heartbeat, are one timer together, because
+their consequences are computed once. When that raises they are judged again one by one.
 Source: docs/design/semantics.md#rules-and-judgement, docs/design/semantics.md#tasks-and-attempts,
-docs/design/semantics.md#jobs, docs/design/semantics.md#sessions; docs/adr/0016-what-raises-is-set-aside.md.
+docs/design/semantics.md#jobs, docs/design/semantics.md#sessions;
+docs/adr/0016-what-raises-is-set-aside.md.
 """
 
 from __future__ import annotations
@@ -35,15 +36,17 @@ GATES_AT_ONCE = 500
 CHANGES_AT_ONCE = 2_000
 """No more gates are judged in a round when those that were have changed so much."""
 LOOK_MS = 500
-"""How often other timers are checked while the one that is due first is set aside, or its host is silent, ms."""
+"""How often other timers are checked while the one that is due first is set aside, or its host is
+silent, ms.
+"""
 
 
 class Timers:
     """The timers of one machine.
 
     Attributes:
-        aside: timers that raised: until when each is paused, and the length of the pause, ms. A pause of 0: it was one
-            of several that raised together, and is judged separately now.
+        aside: timers that raised: until when each is paused, and the length of the pause, ms. A
+            pause of 0: it was one of several that raised together, and is judged separately now.
     """
 
     def __init__(self, round_: Round) -> None:
@@ -54,8 +57,8 @@ class Timers:
     def expired(self, silent_from_ms: int) -> Iterator[Timer]:
         """Every timer that is due, in order.
 
-        Each must be judged or set aside before the next one is requested. ``silent_from_ms``: from when on the silence
-        of hosts counts.
+        Each must be judged or set aside before the next one is requested. ``silent_from_ms``: from
+        when on the silence of hosts counts.
         """
         round_, ledger, policy = self._round, self._round.ledger, self._round.policy
         now_ms, retention = round_.now_ms, round_.retention
@@ -75,7 +78,9 @@ class Timers:
         yield from self._timers("silent", silent, self._lose)
         yield from self._queue(DEPLOYMENT, round_.deployments.due, round_.reconcile)
         yield from self._gates()
-        for pruned in retention.forgettable(policy.keep_jobs, policy.keep_ms, now_ms, policy.keep_jobs_bytes):
+        for pruned in retention.forgettable(
+            policy.keep_jobs, policy.keep_ms, now_ms, policy.keep_jobs_bytes
+        ):
             yield from self._change("prune", pruned.job, pruned)
         for gone in retention.forgettable_deployments(policy.keep_deployments):
             yield from self._change("forget_deployment", gone.deployment, gone)
@@ -84,11 +89,13 @@ class Timers:
             yield from self._change("drop", "", dropped)
 
     def set_aside(self, timer: Timer) -> None:
-        """A timer raised: it is judged again after a pause that doubles; several together are judged one by one,
-        soon.
+        """A timer raised: it is judged again after a pause that doubles; several together are
+        judged one by one, soon.
         """
         now_ms = self._round.now_ms
-        self.aside = {key: held for key, held in self.aside.items() if now_ms - held[0] < LONGEST_PAUSE_MS}
+        self.aside = {
+            key: held for key, held in self.aside.items() if now_ms - held[0] < LONGEST_PAUSE_MS
+        }
         for key in timer.keys:
             pause_ms = 0
             if len(timer.keys) == 1:
@@ -99,7 +106,11 @@ class Timers:
     def next_due(self) -> int | None:
         """When the next timer is due if nothing arrives, ms; None when there is none."""
         round_, ledger, policy = self._round, self._round.ledger, self._round.policy
-        dues = [ledger.timers.next_due(), round_.deliveries.again.next_due(), round_.stop_again.next_due()]
+        dues = [
+            ledger.timers.next_due(),
+            round_.deliveries.again.next_due(),
+            round_.stop_again.next_due(),
+        ]
         dues += [round_.deployments.due.next_due(), poison.next_survivor(ledger, policy)]
         for status, line in ledger.timeouts.items():
             if line and (timeout_ms := policy.timeout_of(status)) is not None:
@@ -112,11 +123,13 @@ class Timers:
         waits = (self.aside or self._unheard) and first is not None and first <= round_.now_ms
         return round_.now_ms + LOOK_MS if waits else first
 
-    # ── one kind each ───────────────────────────────────────────────────────────────────────────────────────────
+    # ── one kind each ─────────────────────────────────────────────────────────────────────────────
 
-    def _timers(self, what: str, keys: Iterable[K], judge: Callable[[list[K]], None]) -> Iterator[Timer]:
-        """One timer for those of ``keys`` that have not raised; those that have are judged separately, after their
-        pause.
+    def _timers(
+        self, what: str, keys: Iterable[K], judge: Callable[[list[K]], None]
+    ) -> Iterator[Timer]:
+        """One timer for those of ``keys`` that have not raised; those that have are judged
+        separately, after their pause.
         """
         together: list[K] = []
         alone: list[tuple[int, K]] = []
@@ -126,11 +139,15 @@ class Timers:
                 together.append(key)
             elif until_ms <= self._round.now_ms:
                 alone.append((pause_ms, key))
-        alone.sort(key=itemgetter(0))  # the suspects come last: one that tears the ledger ends the round
+        alone.sort(
+            key=itemgetter(0)
+        )  # the suspects come last: one that tears the ledger ends the round
         for batch in [together] * bool(together) + [[key] for _, key in alone]:
             yield Timer(tuple((what, key) for key in batch), partial(judge, batch))
 
-    def _queue(self, what: str, timers: TimerQueue[K], judge: Callable[[K], None]) -> Iterator[Timer]:
+    def _queue(
+        self, what: str, timers: TimerQueue[K], judge: Callable[[K], None]
+    ) -> Iterator[Timer]:
         """Remove each key once it was judged, unless that set it again."""
         for key in timers.due(self._round.now_ms):
             yield from self._timers(what, [key], lambda keys: judge(*keys))
@@ -139,7 +156,9 @@ class Timers:
                 timers.clear(key)
 
     def _gates(self) -> Iterator[Timer]:
-        """The gates that may open now, and those that become ripe by that; the rest is due in the next round."""
+        """The gates that may open now, and those that become ripe by that; the rest is due in the
+        next round.
+        """
         round_, index = self._round, self._round.ledger.gates
         left, begun, held = GATES_AT_ONCE, round_.begun, self._held_gates()
         while left > 0:
@@ -160,7 +179,9 @@ class Timers:
         """The gates whose judgement raised, and that are judged again after their pause."""
         now_ms = self._round.now_ms
         return frozenset(
-            key for (what, key), (until_ms, _) in self.aside.items() if what == "gate" and until_ms > now_ms
+            key
+            for (what, key), (until_ms, _) in self.aside.items()
+            if what == "gate" and until_ms > now_ms
         )
 
     def _judge_gate(self, keys: list[Key]) -> None:

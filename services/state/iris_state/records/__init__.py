@@ -1,1 +1,3 @@
-"""The records in memory, the changes that write them, the indexes over them and their invariants."""
+"""The records in memory, the changes that write them, the indexes over them and their
+invariants.
+"""

@@ -1,4 +1,5 @@
-"""What makes a repeated command or submission harmless: answers by request id, and idempotency keys. Pure.
+"""What makes a repeated command or submission harmless: answers by request id, and idempotency
+keys. Pure.
 
 Source: docs/ARCHITECTURE.md#delivery-guarantees.
 """
@@ -22,7 +23,8 @@ class KeptAnswers(OrderedDict[str, tuple[str, bytes]]):
     """The status and body of each answer by request id, oldest first.
 
     Attributes:
-        keys_answered: request ids by the idempotency key that they are made of. bytes: of memory, about.
+        keys_answered: request ids by the idempotency key that they are made of. bytes: of memory,
+            about.
     """
 
     def __init__(self) -> None:
@@ -46,7 +48,8 @@ class KeptAnswers(OrderedDict[str, tuple[str, bytes]]):
 
 
 class SpentKeys(OrderedDict[str, int]):
-    """Idempotency keys of deleted jobs, and when each was spent, ms: a key keeps its job's number for a while.
+    """Idempotency keys of deleted jobs, and when each was spent, ms: a key keeps its job's number
+    for a while.
 
     Attributes:
         bytes: of memory, about.

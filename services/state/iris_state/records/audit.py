@@ -1,6 +1,7 @@
 """The audit: the newest commands that changed something, with their actors.
 
-`apply` writes it, `retention` bounds it. Entries are kept packed: they are read seldom, and a snapshot copies them.
+`apply` writes it, `retention` bounds it. Entries are kept packed: they are read seldom, and a
+snapshot copies them.
 Source: docs/adr/0055-changes-record-their-actor.md.
 """
 

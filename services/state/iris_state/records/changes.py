@@ -1,8 +1,9 @@
-"""The entries of the journal: `Commit`s, each a batch of changes. Types only; `ledger` applies them.
+"""The entries of the journal: `Commit`s, each a batch of changes. Types only; `ledger` applies
+them.
 
-Facts, past participles, positional: new fields go last with a default, tags are never reused, and a journal of
-every earlier release replays (tests/golden). ``by``: whose command caused the change, which `round` fills in; None:
-nobody's. Source: docs/ARCHITECTURE.md#storage.
+Facts, past participles, positional: new fields go last with a default, tags are never reused, and a
+journal of every earlier release replays (tests/golden). ``by``: whose command caused the change,
+which `round` fills in; None: nobody's. Source: docs/ARCHITECTURE.md#storage.
 """
 
 from __future__ import annotations
@@ -49,7 +50,9 @@ GANG = -1
 
 
 class JobAdmitted(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=1):
-    """A job exists, with all its tasks PENDING. ``parent`` and ``rerun_of`` are job numbers, 0 without a known one."""
+    """A job exists, with all its tasks PENDING. ``parent`` and ``rerun_of`` are job numbers, 0
+    without a known one.
+    """
 
     number: int
     name: str
@@ -69,7 +72,8 @@ class JobAdmitted(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=1)
 class Assigned(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=2):
     """A new attempt of a PENDING task is open on a worker.
 
-    ``chain``: index and attempt that its chain began with, if that is not itself; see `records.chains`.
+    ``chain``: index and attempt that its chain began with, if that is not itself; see
+    `records.chains`.
     """
 
     job: int
@@ -80,7 +84,9 @@ class Assigned(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=2):
 
 
 class Staged(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=3):
-    """A live attempt has reached a later stage, or does something else in its stage (``detail``)."""
+    """A live attempt has reached a later stage, or does something else in its stage
+    (``detail``).
+    """
 
     job: int
     index: int
@@ -90,17 +96,21 @@ class Staged(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=3):
 
 
 class Moved(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=4):
-    """A task left its attempt: it is PENDING again, or has ended. ``attempt`` -1 when it was in none.
+    """A task left its attempt: it is PENDING again, or has ended. ``attempt`` -1 when it was in
+    none.
 
-    A gang's member that has exited 0, or is stopped for its leader, leaves its attempt and stays ACTIVE.
+    A gang's member that has exited 0, or is stopped for its leader, leaves its attempt and stays
+    ACTIVE.
 
     Attributes:
         shown: the displayed state of the attempt.
-        closed: the attempt's end is known (``ended``); otherwise it is being stopped and still holds its resources.
+        closed: the attempt's end is known (``ended``); otherwise it is being stopped and still
+            holds its resources.
         charged_to: the incremented counter.
         note: one sentence for a person.
         suspect: the attempt may have crashed its worker, see `poison`.
-        not_before_ms: of a task that is PENDING again: it is not queued before that time; 0: at once.
+        not_before_ms: of a task that is PENDING again: it is not queued before that time; 0: at
+            once.
     """
 
     job: int
@@ -150,11 +160,13 @@ class SessionMoved(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=7
 
 
 class Judged(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=8):
-    """A judgement without a SessionMoved; ``tries`` is the handler's counter from now on. ``index`` GANG: whole job.
+    """A judgement without a SessionMoved; ``tries`` is the handler's counter from now on. ``index``
+    GANG: whole job.
 
-    ``looks`` equal judgements are merged, the first of them at ``since_ms`` (0: now). ``version`` is the journal
-    sequence that holds it: a plan based on an older one does not count as another failure. ``to_status``: the target of
-    a session of one, whose status is not stored; None: unchanged.
+    ``looks`` equal judgements are merged, the first of them at ``since_ms`` (0: now). ``version``
+    is the journal sequence that holds it: a plan based on an older one does not count as another
+    failure. ``to_status``: the target of a session of one, whose status is not stored; None:
+        unchanged.
     """
 
     job: int
@@ -188,7 +200,8 @@ class WorkerRegistered(msgspec.Struct, frozen=True, array_like=True, gc=False, t
 
 
 class WorkerMoved(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=10):
-    """A host's state changed. ``drained`` of a LOST one: whether it is DRAINING when it comes back; of one that is
+    """A host's state changed. ``drained`` of a LOST one: whether it is DRAINING when it comes back;
+    of one that is
     stopping: False.
     """
 
@@ -200,8 +213,8 @@ class WorkerMoved(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=10
 
 
 class Nominated(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=11):
-    """The capacity that is being freed on ``worker`` is nominated for this pending task; "" withdraws the
-    nomination.
+    """The capacity that is being freed on ``worker`` is nominated for this pending task; ""
+    withdraws the nomination.
     """
 
     job: int
@@ -212,7 +225,8 @@ class Nominated(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=11):
 class Avoided(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=12):
     """This task must not be placed on this worker before ``until_ms``.
 
-    ``worker`` `OCCUPIED`: on any worker with another attempt, nor another attempt beside it; ``until_ms`` 0: no longer.
+    ``worker`` `OCCUPIED`: on any worker with another attempt, nor another attempt beside it;
+    ``until_ms`` 0: no longer.
     """
 
     job: int
@@ -242,7 +256,8 @@ class Answered(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=14):
 class GatesOpened(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=23):
     """A gate of a job has opened, or of some of its tasks; those without another one are queued.
 
-    ``gate``: its number, or `gates.BACKOFF`. ``ranges``: half-open ranges of task indexes; empty: as a whole.
+    ``gate``: its number, or `gates.BACKOFF`. ``ranges``: half-open ranges of task indexes; empty:
+    as a whole.
     """
 
     job: int
@@ -260,7 +275,9 @@ class JobAmended(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=24)
 
 
 class Requeued(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=25):
-    """An attempt that is being stopped does not end its task, whatever it exits with: somebody wants it again."""
+    """An attempt that is being stopped does not end its task, whatever it exits with: somebody
+    wants it again.
+    """
 
     job: int
     index: int
@@ -268,7 +285,8 @@ class Requeued(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=25):
 
 
 class JobGrown(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=40):
-    """An open job has so many calls more, in so many tasks behind those it had; none: its client is there.
+    """An open job has so many calls more, in so many tasks behind those it had; none: its client is
+    there.
 
     ``segments``, ``firsts``: as in `Calls`.
     """
@@ -290,7 +308,9 @@ class JobClosed(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=41):
 
 
 class QueueHeld(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=26):
-    """The jobs with this user, band and label (empty: any) wait from now on, and those that are admitted later."""
+    """The jobs with this user, band and label (empty: any) wait from now on, and those that are
+    admitted later.
+    """
 
     number: int
     user: str = ""
@@ -321,7 +341,9 @@ class Led(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=16):
 
 
 class Dropped(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=21):
-    """The oldest idempotency keys of deleted jobs, answers, and entries of the audit were deleted: so many of each."""
+    """The oldest idempotency keys of deleted jobs, answers, and entries of the audit were deleted:
+    so many of each.
+    """
 
     keys: int = 0
     answers: int = 0
@@ -329,11 +351,13 @@ class Dropped(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=21):
 
 
 class Audited(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=22):
-    """Somebody's command was executed and has changed something; the changes are in the same commit.
+    """Somebody's command was executed and has changed something; the changes are in the same
+    commit.
 
     Attributes:
         kind, record, name: what it was done to: job, worker, user or deployment; its id; its name.
-        owner: of that record, empty of a worker. detail: the reason that was given, or what was asked for.
+        owner: of that record, empty of a worker. detail: the reason that was given, or what was
+            asked for.
     """
 
     by: Actor
@@ -393,14 +417,17 @@ Change = (
     | DeploymentScaled
 )
 
-SIGNED: frozenset[type] = frozenset(kind for kind in get_args(Change) if "by" in kind.__struct_fields__)
+SIGNED: frozenset[type] = frozenset(
+    kind for kind in get_args(Change) if "by" in kind.__struct_fields__
+)
 """The kinds of changes that name their actor."""
 
 
 class Commit(msgspec.Struct, frozen=True, array_like=True):
     """One batch: the leader's epoch, the time, and the changes.
 
-    ``epoch`` and ``serial`` make the bytes of every commit unique, on which an append of unknown outcome relies.
+    ``epoch`` and ``serial`` make the bytes of every commit unique, on which an append of unknown
+    outcome relies.
     """
 
     epoch: int

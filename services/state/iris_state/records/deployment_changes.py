@@ -24,8 +24,8 @@ class DeploymentCreated(msgspec.Struct, frozen=True, array_like=True, gc=False, 
 class DeploymentChanged(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=31):
     """The target of a deployment changed.
 
-    An unknown revision is created from ``spec``. ``by_owner``: by a user's command; otherwise a failed update is rolled
-    back.
+    An unknown revision is created from ``spec``. ``by_owner``: by a user's command; otherwise a
+    failed update is rolled back.
     """
 
     deployment: int
@@ -36,7 +36,9 @@ class DeploymentChanged(msgspec.Struct, frozen=True, array_like=True, gc=False, 
 
 
 class RolledOut(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=32):
-    """The state of the rollout of the target revision, as a whole; ``by_owner``: a user has paused or resumed it."""
+    """The state of the rollout of the target revision, as a whole; ``by_owner``: a user has paused
+    or resumed it.
+    """
 
     deployment: int
     rollout: Rollout
@@ -75,7 +77,8 @@ class RouteMoved(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=36)
 
     Attributes:
         job: the number of the job that was admitted for it, 0: none was.
-        passed: of a stale route: whether its last result was a pass. evicted: it is ended because it is unhealthy.
+        passed: of a stale route: whether its last result was a pass. evicted: it is ended because
+            it is unhealthy.
     """
 
     deployment: int
@@ -99,7 +102,9 @@ class RouteProbed(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=37
 
 
 class RoutesDiscovered(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=38):
-    """The whole set of routes that may get requests changed. ``version``: see `serving.Discovery`."""
+    """The whole set of routes that may get requests changed. ``version``: see
+    `serving.Discovery`.
+    """
 
     deployment: int
     version: int
@@ -116,7 +121,14 @@ class DeploymentScaled(msgspec.Struct, frozen=True, array_like=True, gc=False, t
 
 
 DEPLOYMENT_KINDS = (
-    *(DeploymentCreated, DeploymentChanged, RolledOut, DeploymentMoved, DeploymentForgotten, DeploymentScaled),
+    *(
+        DeploymentCreated,
+        DeploymentChanged,
+        RolledOut,
+        DeploymentMoved,
+        DeploymentForgotten,
+        DeploymentScaled,
+    ),
     *(RouteCreated, RouteMoved, RouteProbed, RoutesDiscovered),
 )
 """The kinds of changes of deployments and their routes."""

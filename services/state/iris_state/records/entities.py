@@ -1,7 +1,7 @@
 """The records of the ledger: jobs with their tasks and attempts, coscheduled sessions, workers.
 
-Fields only, and properties that follow from them; `ledger` alone writes. Records are positional so that a snapshot
-is one encoding of them. Source: docs/design/semantics.md#entities.
+Fields only, and properties that follow from them; `ledger` alone writes. Records are positional so
+that a snapshot is one encoding of them. Source: docs/design/semantics.md#entities.
 """
 
 from __future__ import annotations
@@ -47,11 +47,13 @@ AttemptKey = tuple[int, int, int]
 class Attempt(msgspec.Struct, array_like=True, gc=False):
     """One placement of a task on one worker. Open, and so holding resources, until ``closed_ms``.
 
-    ``since_ms`` is when it entered its status; counters are before and after its end was charged. ``suspect``: it may
-    have crashed its worker, see `poison`. ``detail``: what its worker does in this status; ``doing``: since it runs.
-    ``by``: whose command ended it. ``alone``: nothing is placed beside it, because an earlier attempt of its task is
-    suspect. ``requeued``: its task was requeued while it was being stopped. ``chain``: as of `changes.Assigned`.
-    ``ending``: it is being stopped, its task stays in its state until the end is known. ``notices``: that it was given.
+    ``since_ms`` is when it entered its status; counters are before and after its end was charged.
+    ``suspect``: it may have crashed its worker, see `poison`. ``detail``: what its worker does in
+    this status; ``doing``: since it runs. ``by``: whose command ended it. ``alone``: nothing is
+    placed beside it, because an earlier attempt of its task is suspect. ``requeued``: its task was
+    requeued while it was being stopped. ``chain``: as of `changes.Assigned`. ``ending``: it is
+        being stopped, its task stays in its state until the end is known. ``notices``: that it was
+            given.
     """
 
     number: int
@@ -93,7 +95,9 @@ class Attempt(msgspec.Struct, array_like=True, gc=False):
 
     @property
     def is_building(self) -> bool:
-        """Whether it counts in the building window of its worker; what waits behind another attempt does not."""
+        """Whether it counts in the building window of its worker; what waits behind another attempt
+        does not.
+        """
         return self.chain is None and self.status in KERNEL_UNSTARTED
 
     @property
@@ -113,11 +117,12 @@ class Attempt(msgspec.Struct, array_like=True, gc=False):
 
 
 class Session(msgspec.Struct, array_like=True):
-    """The stored part of a session: a coscheduled job's status, or only the tries of a session of one.
+    """The stored part of a session: a coscheduled job's status, or only the tries of a session of
+    one.
 
-    ``version`` grows with every change, for compare-and-set. ``judged_at`` is the journal sequence of the last refused
-    placement, see `changes.Judged`. ``begun_ms``: when its members were told to start; 0: not yet, or by an older
-    release.
+    ``version`` grows with every change, for compare-and-set. ``judged_at`` is the journal sequence
+    of the last refused placement, see `changes.Judged`. ``begun_ms``: when its members were told to
+    start; 0: not yet, or by an older release.
     """
 
     status: SessionStatus = SessionStatus.PENDING
@@ -131,9 +136,10 @@ class Session(msgspec.Struct, array_like=True):
 class Task(msgspec.Struct, array_like=True, gc=False):
     """One task of a job; its current attempt is the last one.
 
-    ``cause``, ``note`` and ``by`` describe its end. ``no_retry``: it failed for good with budget left; no counter is
-    charged. ``gates``: the bits of its job's gates with ``each`` that are closed for it (`Gate.bit`);
-    ``not_before_ms``: not queued before, while it is pending; 0: no such gate.
+    ``cause``, ``note`` and ``by`` describe its end. ``no_retry``: it failed for good with budget
+    left; no counter is charged. ``gates``: the bits of its job's gates with ``each`` that are
+    closed for it (`Gate.bit`); ``not_before_ms``: not queued before, while it is pending; 0: no
+    such gate.
     """
 
     state: TaskState = TaskState.PENDING
@@ -158,8 +164,12 @@ class Task(msgspec.Struct, array_like=True, gc=False):
 
     @property
     def current(self) -> Attempt | None:
-        """The task's current attempt; None while the task is pending or waits for its gang, and when it has ended."""
-        return self.attempts[-1] if self.state in ACTIVE and not self.attempts[-1].ended_ms else None
+        """The task's current attempt; None while the task is pending or waits for its gang, and
+        when it has ended.
+        """
+        return (
+            self.attempts[-1] if self.state in ACTIVE and not self.attempts[-1].ended_ms else None
+        )
 
     @property
     def is_leaving(self) -> bool:
@@ -168,8 +178,8 @@ class Task(msgspec.Struct, array_like=True, gc=False):
 
     @property
     def waits_for_gang(self) -> bool:
-        """Whether its attempt has exited 0, or is stopped for the gang's leader, and the task waits for the other
-        members.
+        """Whether its attempt has exited 0, or is stopped for the gang's leader, and the task waits
+        for the other members.
         """
         return self.state in ACTIVE and self.attempts[-1].ended_ms > 0
 
@@ -210,14 +220,16 @@ _STATES = tuple(TaskState)
 
 
 class Job(msgspec.Struct, array_like=True):
-    """A job with all its tasks, by ascending index. ``counts[state]`` is how many tasks are in each state.
+    """A job with all its tasks, by ascending index. ``counts[state]`` is how many tasks are in each
+    state.
 
     ``rerun_of``: the number of the job that it repeats, in whole or in part; 0: none.
     ``by``: who has submitted it; ``ended_by``: whose command ended it.
-    ``gates``: open and closed ones, by number; ``eligible_ms``: when the last gate of the whole job opened, 0: never
-    closed. ``version``: grows with each amendment. ``retimed``: its timeout was changed, and hosts may know another.
-    ``open``: further calls may be added. ``grown_ms``: the last request of the client of such a job; ``note``: why it
-    was closed, when its client has not done so. ``usage``: of its attempts that have ended.
+    ``gates``: open and closed ones, by number; ``eligible_ms``: when the last gate of the whole job
+    opened, 0: never closed. ``version``: grows with each amendment. ``retimed``: its timeout was
+    changed, and hosts may know another. ``open``: further calls may be added. ``grown_ms``: the
+    last request of the client of such a job; ``note``: why it was closed, when its client has not
+    done so. ``usage``: of its attempts that have ended.
     """
 
     number: int
@@ -263,7 +275,11 @@ class Job(msgspec.Struct, array_like=True):
 
     def numbered(self) -> Iterator[tuple[int, Task]]:
         """Every task with its index."""
-        return zip(self.indexes, self.tasks, strict=True) if self.spec.indexes else enumerate(self.tasks)
+        return (
+            zip(self.indexes, self.tasks, strict=True)
+            if self.spec.indexes
+            else enumerate(self.tasks)
+        )
 
     @property
     def indexes(self) -> IndexSet:
@@ -297,28 +313,37 @@ class Job(msgspec.Struct, array_like=True):
 
     @property
     def opens_by_task(self) -> bool:
-        """Whether its tasks became eligible one by one: by gates of their own, or as calls were added."""
+        """Whether its tasks became eligible one by one: by gates of their own, or as calls were
+        added.
+        """
         return self.spec.grows or any(gate.each for gate in self.gates)
 
     @property
     def leader_is_done(self) -> bool:
-        """Whether task 0 of a gang with success ``leader`` has exited 0, and the gang has not ended."""
+        """Whether task 0 of a gang with success ``leader`` has exited 0, and the gang has not
+        ended.
+        """
         gang = self.spec.coscheduling
         return gang is not None and gang.success == "leader" and self.task(0).waits_for_gang
 
     @property
     def key(self) -> PriorityKey:
-        return priority_key(self.band, self.depth, self.root_submitted_ms, self.submitted_ms, self.number)
+        return priority_key(
+            self.band, self.depth, self.root_submitted_ms, self.submitted_ms, self.number
+        )
 
     def limit_ms(self, attempt: Attempt) -> int | None:
-        """When a running attempt is looked at again: at its time limit, and once its stop takes long; None: never.
+        """When a running attempt is looked at again: at its time limit, and once its stop takes
+        long; None: never.
 
         The members of a gang have one time limit, from when all of them run.
         """
         if attempt.ending is not None:
             return attempt.ending.since_ms + self.spec.grace_ms(GRACE_MS) + UNCONFIRMED_MS
         timeout_ms, session = self.spec.timeout_ms, self.session
-        if timeout_ms is None or (session is not None and session.status is not SessionStatus.RUNNING):
+        if timeout_ms is None or (
+            session is not None and session.status is not SessionStatus.RUNNING
+        ):
             return None
         return (attempt.started_ms if session is None else session.since_ms) + timeout_ms
 
@@ -348,8 +373,8 @@ class Minute(msgspec.Struct, array_like=True):
 
     Attributes:
         number: minutes since the epoch.
-        placed: assigned to a host. waited_ms: how long those had waited, together. longest_ms: the longest of them.
-        succeeded, others: reached a final state.
+        placed: assigned to a host. waited_ms: how long those had waited, together. longest_ms: the
+        longest of them. succeeded, others: reached a final state.
     """
 
     number: int
@@ -361,11 +386,12 @@ class Minute(msgspec.Struct, array_like=True):
 
 
 class Totals(msgspec.Struct, array_like=True):
-    """Counters that outlive their jobs: how many jobs were admitted and deleted, and the final states of the latter.
+    """Counters that outlive their jobs: how many jobs were admitted and deleted, and the final
+    states of the latter.
 
-    ``dead_letters``: commands that were set aside because judging them raised. ``minutes``: the last ones in which
-    tasks were placed or ended, oldest first. ``held``: what all healthy hosts held, as of `Worker.held`;
-    ``minute_ends_ms``: when it is sampled next.
+    ``dead_letters``: commands that were set aside because judging them raised. ``minutes``: the
+    last ones in which tasks were placed or ended, oldest first. ``held``: what all healthy hosts
+    held, as of `Worker.held`; ``minute_ends_ms``: when it is sampled next.
     """
 
     admitted: int = 0
@@ -381,9 +407,9 @@ class Totals(msgspec.Struct, array_like=True):
 class Fact(msgspec.Struct, frozen=True, gc=False):
     """One public fact of a change, without a number; `outbox` makes the event.
 
-    ``task`` is None for a job's or session's own; ``tasks`` > 1 stands for that many tasks from ``task`` on.
-    ``lasted_ms``: how long a placed task had waited in the queue, or how long an ended one had run; else None.
-    ``by``: whose command caused it.
+    ``task`` is None for a job's or session's own; ``tasks`` > 1 stands for that many tasks from
+    ``task`` on. ``lasted_ms``: how long a placed task had waited in the queue, or how long an ended
+    one had run; else None. ``by``: whose command caused it.
     """
 
     entity: str
@@ -429,16 +455,24 @@ def ended_waiting(task: Task) -> bool:
 
 
 def was_cancelled(job: Job, task: Task) -> bool:
-    """Whether a task ended while it was pending and without a running attempt, together with its job."""
-    return ended_waiting(task) and (not task.attempts or 0 < task.attempts[-1].closed_ms <= job.finished_ms)
+    """Whether a task ended while it was pending and without a running attempt, together with its
+    job.
+    """
+    return ended_waiting(task) and (
+        not task.attempts or 0 < task.attempts[-1].closed_ms <= job.finished_ms
+    )
 
 
 def lingers(job: Job, index: int) -> bool:
     """Whether an attempt that a pending task has left may still run: its end is not known yet.
 
-    A gang's member is started after all members have reported, so one that has not reported does not run.
+    A gang's member is started after all members have reported, so one that has not reported does
+    not run.
     """
-    return any(a.is_open and (a.building_ms or a.started_ms or not job.is_gang) for a in job.task(index).attempts)
+    return any(
+        a.is_open and (a.building_ms or a.started_ms or not job.is_gang)
+        for a in job.task(index).attempts
+    )
 
 
 def idempotency(user: str, key: str) -> str:

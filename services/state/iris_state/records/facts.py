@@ -1,4 +1,5 @@
-"""Public facts that are no change of a task's, job's or session's state, and the union of all. Types only.
+"""Public facts that are no change of a task's, job's or session's state, and the union of all.
+Types only.
 
 `effects.outbox` makes the events, one for each of these.
 """

@@ -1,7 +1,9 @@
-"""Gates: what keeps the tasks of a job, or one of them, out of the queue. Types, and the verdict on a dependency. Pure.
+"""Gates: what keeps the tasks of a job, or one of them, out of the queue. Types, and the verdict on
+a dependency. Pure.
 
-A gate opens once and is never closed again; only a hold is added after the admission. Out of scope: when a gate is
-judged, and what follows from the verdict (`decide.gates`). Source: docs/adr/0079-gates-keep-tasks-out-of-the-queue.md.
+A gate opens once and is never closed again; only a hold is added after the admission. Out of scope:
+when a gate is judged, and what follows from the verdict (`decide.gates`). Source:
+    docs/adr/0079-gates-keep-tasks-out-of-the-queue.md.
 """
 
 from __future__ import annotations
@@ -35,9 +37,11 @@ class Gate(msgspec.Struct, frozen=True, array_like=True, gc=False):
     Attributes:
         number: unique within the job.
         job, when, each: of a dependency: the other job's number, and see `spec.Dependency`.
-        until_ms: of a time before which nothing is placed. key: of a singleton. by, at_ms: of a hold, whose and since
-            when. reason: of a hold. hold: the number of the hold on the queue that it belongs to; 0: the job's own.
-        opened_ms: when it opened; 0: it is closed. One with ``each`` opens task by task, and at last as a whole.
+        until_ms: of a time before which nothing is placed. key: of a singleton. by, at_ms: of a
+            hold, whose and since when. reason: of a hold. hold: the number of the hold on the queue
+                that it belongs to; 0: the job's own.
+        opened_ms: when it opened; 0: it is closed. One with ``each`` opens task by task, and at
+            last as a whole.
     """
 
     number: int
@@ -82,7 +86,9 @@ class Verdict(Enum):
     """It can never open: what waits for it ends."""
 
 
-def judge_dependency(when: When, *, has_started: bool, has_ended: bool, has_succeeded: bool) -> Verdict:
+def judge_dependency(
+    when: When, *, has_started: bool, has_ended: bool, has_succeeded: bool
+) -> Verdict:
     """The verdict on a gate from what has become of the job or task it waits for."""
     if when == "start" and has_started:
         return Verdict.OPENS

@@ -22,10 +22,11 @@ from iris_state.records.indexes.chains import Chains
 class Worker(msgspec.Struct, array_like=True):
     """One host.
 
-    Its open attempts and what they hold are rebuilt from the attempts, never stored. ``monotonic_ms`` is the time of
-    its registration by its own clock since ``boot``; ``drained`` stays true while a drained host is lost. ``lost_ms``
-    is when it last became LOST. ``held``: samples of the last hour, oldest first, one where the amount had changed.
-    ``by``: whose command set its state. ``chains``: as of `Register`.
+    Its open attempts and what they hold are rebuilt from the attempts, never stored.
+    ``monotonic_ms`` is the time of its registration by its own clock since ``boot``; ``drained``
+    stays true while a drained host is lost. ``lost_ms`` is when it last became LOST. ``held``:
+    samples of the last hour, oldest first, one where the amount had changed. ``by``: whose command
+        set its state. ``chains``: as of `Register`.
     """
 
     id: str
@@ -51,7 +52,8 @@ class Ordered(NamedTuple):
     """What a leader knows of its orders to start one attempt.
 
     Attributes:
-        expires_ms: by the host's monotonic clock: an order that arrives later is refused. 0: it never expires.
+        expires_ms: by the host's monotonic clock: an order that arrives later is refused. 0: it
+            never expires.
         once: no leader has sent another order for it.
         inherited: the previous leader may have sent orders for it too.
     """
@@ -62,18 +64,24 @@ class Ordered(NamedTuple):
 
 
 class Presence:
-    """The unrecorded state of a host: open attempts, what they hold, and the time of its last message.
+    """The unrecorded state of a host: open attempts, what they hold, and the time of its last
+    message.
 
     Attributes:
         sequence: its newest heartbeat's. reported_ms: its monotonic clock in its newest report.
-        listed_ms: when its newest heartbeat was reconciled with the records; 0: this leader has had none.
-        answered: it has registered with this leader or accepted an order of it, which ``reported_ms`` includes.
-        heard: it has sent a message since this leader leads. clock_ms: upper bound of its monotonic clock less the
-            leader's time, from its last message; None: unknown. clock_ahead_ms: its time of day less the leader's.
-        orders: the orders to start its open attempts. undelivered: consecutive orders that did not reach it.
+        listed_ms: when its newest heartbeat was reconciled with the records; 0: this leader has had
+            none.
+        answered: it has registered with this leader or accepted an order of it, which
+            ``reported_ms`` includes.
+        heard: it has sent a message since this leader leads. clock_ms: upper bound of its monotonic
+            clock less the leader's time, from its last message; None: unknown. clock_ahead_ms: its
+            time of day less the leader's.
+        orders: the orders to start its open attempts. undelivered: consecutive orders that did not
+            reach it.
         renew_ms: when this leader next renews the tokens of its attempts.
         chains: those of its open attempts.
-        usage: what its running attempts use, and warnings: what is misconfigured there, from its newest heartbeat.
+        usage: what its running attempts use, and warnings: what is misconfigured there, from its
+            newest heartbeat.
     """
 
     __slots__ = (

@@ -1,8 +1,11 @@
-"""All records, in memory: `apply` is the only way to write them, for a new change and for replay alike.
+"""All records, in memory: `apply` is the only way to write them, for a new change and for replay
+alike.
 
-Queue, open attempts, capacity, clocks and children are indexes over the records and can be rebuilt; `check` compares
-the two. The package `apply` holds one function per kind of change; neither decides anything.
-Source: docs/ARCHITECTURE.md; docs/design/semantics.md#entities, docs/design/semantics.md#tasks-and-attempts.
+Queue, open attempts, capacity, clocks and children are indexes over the records and can be rebuilt;
+`check` compares the two. The package `apply` holds one function per kind of change; neither decides
+anything.
+Source: docs/ARCHITECTURE.md; docs/design/semantics.md#entities,
+    docs/design/semantics.md#tasks-and-attempts.
 """
 
 from __future__ import annotations
@@ -64,7 +67,9 @@ class Ledger:
         self.names: dict[str, int] = SortedDict()
         self.namesakes: dict[str, list[int]] = {}
         self.index = JobIndex()
-        self.tally: dict[PriorityBand, list[int]] = {band: [0] * len(TaskState) for band in PriorityBand}
+        self.tally: dict[PriorityBand, list[int]] = {
+            band: [0] * len(TaskState) for band in PriorityBand
+        }
         self.idempotency: dict[str, int] = {}
         self.spent_keys = SpentKeys()
         self.answers = KeptAnswers()
@@ -108,12 +113,14 @@ class Ledger:
         self.newly_queued: list[Key] = []
         self.pending_of_user: Counter[str] = Counter()
         self.timeouts: dict[SessionStatus, TimeoutQueue[Key]] = {
-            status: TimeoutQueue() for status in SessionStatus if StatusTimeout().of(status) is not None
+            status: TimeoutQueue()
+            for status in SessionStatus
+            if StatusTimeout().of(status) is not None
         }
         self.timers = JobTimers()
         self.facts: list[PublicFact] = []
 
-    # ── reading ─────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── reading ───────────────────────────────────────────────────────────────────────────────────
 
     def find_job(self, text: str) -> Job | None:
         """The job of a name (its newest run) or of an opaque id ``j<number>``."""
@@ -134,7 +141,9 @@ class Ledger:
         return self.deployments[number] if number is not None else None
 
     def route_for(self, job: int) -> tuple[Deployment, Route] | None:
-        """The deployment and the route of a job, until the route has ended; None for any other job."""
+        """The deployment and the route of a job, until the route has ended; None for any other
+        job.
+        """
         found = self.route_of_job.get(job)
         if found is None:
             return None
@@ -144,7 +153,9 @@ class Ledger:
     def ending_runs(self, job: Job) -> list[Job]:
         """Earlier runs of a job's name with attempts whose end is not known yet."""
         runs = self.namesakes.get(job.name, ())
-        return [self.jobs[number] for number in runs if number < job.number and self.open_of_job[number]]
+        return [
+            self.jobs[number] for number in runs if number < job.number and self.open_of_job[number]
+        ]
 
     def quota_of(self, user: str) -> Quota:
         """A user's limits: those set for the user, else the default."""
@@ -178,7 +189,11 @@ class Ledger:
         if job.session is not None:
             return job.session.since_ms
         task = job.task(index)
-        return task.queued_ms if task.state is TaskState.PENDING or not task.attempts else task.attempts[-1].since_ms
+        return (
+            task.queued_ms
+            if task.state is TaskState.PENDING or not task.attempts
+            else task.attempts[-1].since_ms
+        )
 
     def session_status(self, job: Job, index: int) -> SessionStatus:
         """A coscheduled session's stored status; a session of one follows its only kernel."""
@@ -186,7 +201,9 @@ class Ledger:
             return job.session.status
         task = job.task(index)
         if task.session is not None and task.session.status is SessionStatus.TERMINATED:
-            return SessionStatus.TERMINATED  # the session's end has timed out; its kernel's end is still unknown
+            return (
+                SessionStatus.TERMINATED
+            )  # the session's end has timed out; its kernel's end is still unknown
         return SINGLE[KernelStatus.CANCELLED if was_cancelled(job, task) else kernel_status(task)]
 
     def hear(self, worker: str, at_ms: int) -> None:
@@ -195,12 +212,14 @@ class Ledger:
         self.heard.enter(worker, at_ms)
 
     def miss(self, worker: Worker) -> None:
-        """A host is LOST; a drained one is expected back, the others are deleted after a long time."""
+        """A host is LOST; a drained one is expected back, the others are deleted after a long
+        time.
+        """
         self.lost.leave(worker.id)
         if not worker.drained:
             self.lost.enter(worker.id, worker.lost_ms)
 
-    # ── indexes: jobs ───────────────────────────────────────────────────────────────────────────────────────────
+    # ── indexes: jobs ─────────────────────────────────────────────────────────────────────────────
 
     def index_job(self, job: Job) -> None:
         """Add a job to every index: a new one, or one from a snapshot."""
@@ -253,8 +272,14 @@ class Ledger:
         self._index_open(job, index, task)
         if task.current is not None:
             self.watch(job, index, task.current)
-        elif job.session is None and task.is_terminal and self.session_status(job, index) is SessionStatus.TERMINATING:
-            self.start_timeout(SessionStatus.TERMINATING, (job.number, index), task.attempts[-1].since_ms)
+        elif (
+            job.session is None
+            and task.is_terminal
+            and self.session_status(job, index) is SessionStatus.TERMINATING
+        ):
+            self.start_timeout(
+                SessionStatus.TERMINATING, (job.number, index), task.attempts[-1].since_ms
+            )
 
     def _index_open(self, job: Job, index: int, task: Task) -> None:
         for attempt in task.attempts:
@@ -283,7 +308,8 @@ class Ledger:
         if len(runs) < 2:
             self.namesakes.pop(job.name, None)
 
-    # ── indexes: deployments ────────────────────────────────────────────────────────────────────────────────────
+    # ── indexes: deployments
+    # ────────────────────────────────────────────────────────────────────────────────────
 
     def index_deployment(self, deployment: Deployment) -> None:
         """Add a deployment to every index: a new one, or one from a snapshot."""
@@ -302,7 +328,8 @@ class Ledger:
         if self.deployment_names.get(deployment.name) == deployment.number:
             del self.deployment_names[deployment.name]
 
-    # ── indexes: the queue, resources, timers ───────────────────────────────────────────────────────────────────
+    # ── indexes: the queue, resources, timers
+    # ───────────────────────────────────────────────────────────────────
 
     def wait_for_place(self, job: Job, index: int) -> None:
         """A task waits."""
@@ -312,12 +339,14 @@ class Ledger:
         self.enqueue(job, index)
 
     def enqueue(self, job: Job, index: int) -> None:
-        """Add a pending task to the queue under its job's key, unless an attempt of it, or of an earlier run of the
-        job, may still run.
+        """Add a pending task to the queue under its job's key, unless an attempt of it, or of an
+        earlier run of the job, may still run.
 
         The members of a gang are added together.
         """
-        if job.number in self.held_back or (job.is_gang and job.counts[TaskState.PENDING] < len(job.tasks)):
+        if job.number in self.held_back or (
+            job.is_gang and job.counts[TaskState.PENDING] < len(job.tasks)
+        ):
             return
         ready = job.indexes if job.is_gang else (index,)
         if self.open_of_job[job.number] and any(lingers(job, one) for one in ready):
@@ -329,7 +358,9 @@ class Ledger:
                 self.newly_queued.append((job.number, one))
 
     def enqueue_new(self, job: Job) -> None:
-        """Add the tasks of a job that was never placed to the queue, without those that a gate keeps out of it."""
+        """Add the tasks of a job that was never placed to the queue, without those that a gate
+        keeps out of it.
+        """
         if job.number in self.held_back or job.is_gated:
             return
         if job.opens_by_task:
@@ -400,7 +431,9 @@ class Ledger:
             if attempt.alone:
                 self.alone.pop((job.number, index, attempt.number), None)
             chains = presence.chains
-            if not chains.members or chains.leave((job.number, index, attempt.number), attempt.chain):
+            if not chains.members or chains.leave(
+                (job.number, index, attempt.number), attempt.chain
+            ):
                 presence.committed = presence.committed - self.requested[job.number]
             self.open_of_job[job.number] -= 1
             if not self.open_of_job[job.number]:
@@ -412,7 +445,9 @@ class Ledger:
                 self._enqueue_next_run(self.jobs[self.names[job.name]])
 
     def _enqueue_next_run(self, job: Job) -> None:
-        """An earlier run of a name has ended: queue the newest run, unless another one has not ended."""
+        """An earlier run of a name has ended: queue the newest run, unless another one has not
+        ended.
+        """
         if job.number not in self.held_back or self.ending_runs(job):
             return
         self.held_back.remove(job.number)
@@ -421,7 +456,9 @@ class Ledger:
                 self.enqueue(job, index)
 
     def watch(self, job: Job, index: int, attempt: Attempt) -> None:
-        """Start the timers of a placed task: its timeout while it runs, its session's timeout until then."""
+        """Start the timers of a placed task: its timeout while it runs, its session's timeout until
+        then.
+        """
         if attempt.status is KernelStatus.RUNNING:
             if (limit_ms := job.limit_ms(attempt)) is not None:
                 self.timers.set(("timeout", job.number, index), limit_ms)
@@ -441,7 +478,9 @@ class Ledger:
         line = self.timeouts.get(status)
         if line is not None:
             line.enter(key, at_ms)
-            if status is SessionStatus.TERMINATING:  # a task may have waited for its kernel's end before it ended
+            if (
+                status is SessionStatus.TERMINATING
+            ):  # a task may have waited for its kernel's end before it ended
                 line.keep_order()
 
     def stop_timeout(self, status: SessionStatus, key: Key) -> None:

@@ -1,6 +1,8 @@
-"""Holds on the queue: who keeps which jobs out of it, present and future ones. Types and matching; it decides nothing.
+"""Holds on the queue: who keeps which jobs out of it, present and future ones. Types and matching;
+it decides nothing.
 
-A job that a hold matches has a gate with the hold's number. Source: docs/adr/0084-a-job-is-changed-in-place.md.
+A job that a hold matches has a gate with the hold's number. Source:
+docs/adr/0084-a-job-is-changed-in-place.md.
 """
 
 from __future__ import annotations
@@ -38,7 +40,9 @@ class QueueHold(msgspec.Struct, array_like=True, frozen=True):
         return ", ".join(f"{name} {value}" for name, value in parts.items() if value)
 
     def matches(self, user: str, spec: JobSpec) -> bool:
-        """Whether it holds a user's job; routes of deployments go on, which have controls of their own."""
+        """Whether it holds a user's job; routes of deployments go on, which have controls of their
+        own.
+        """
         key, _, value = self.label.partition("=")
         return (
             spec.probe is None
@@ -49,4 +53,11 @@ class QueueHold(msgspec.Struct, array_like=True, frozen=True):
 
     def gate(self, number: int) -> Gate:
         """The gate with this number of a job that it holds."""
-        return Gate(number, GateKind.HELD, by=self.by, at_ms=self.at_ms, reason=self.reason, hold=self.number)
+        return Gate(
+            number,
+            GateKind.HELD,
+            by=self.by,
+            at_ms=self.at_ms,
+            reason=self.reason,
+            hold=self.number,
+        )

@@ -1,7 +1,8 @@
-"""The reaction of each consumer to each kind of change: one table per consumer, with an entry for every kind.
+"""The reaction of each consumer to each kind of change: one table per consumer, with an entry for
+every kind.
 
-A consumer keeps the records, or data derived from them. A new kind of change needs an entry in each table, a function
-or nothing: a table without an entry for each kind cannot be imported.
+A consumer keeps the records, or data derived from them. A new kind of change needs an entry in each
+table, a function or nothing: a table without an entry for each kind cannot be imported.
 Source: docs/ARCHITECTURE.md#modules.
 """
 
@@ -25,18 +26,24 @@ class Consumer(Protocol):
 
 
 def complete(table: dict[type, Reaction], nothing: Iterable[type] = ()) -> dict[type, Reaction]:
-    """The table of one consumer; ``nothing`` are the kinds it ignores. Raises TypeError unless each stands once."""
+    """The table of one consumer; ``nothing`` are the kinds it ignores. Raises TypeError unless each
+    stands once.
+    """
     named = [*table, *nothing]
     wrong = {kind.__name__ for kind in KINDS.symmetric_difference(named)}
     wrong |= {kind.__name__ for kind in named if named.count(kind) > 1}
     if wrong:
-        raise TypeError(f"a reaction, or nothing, must be named once for {', '.join(sorted(wrong))}")
+        raise TypeError(
+            f"a reaction, or nothing, must be named once for {', '.join(sorted(wrong))}"
+        )
     return table
 
 
 def bind(*consumers: Consumer) -> dict[type, tuple[Callable[[Any], None], ...]]:
     """For each kind of change, the reactions of these consumers, in their order."""
     return {
-        kind: tuple(MethodType(one.REACTIONS[kind], one) for one in consumers if kind in one.REACTIONS)
+        kind: tuple(
+            MethodType(one.REACTIONS[kind], one) for one in consumers if kind in one.REACTIONS
+        )
         for kind in KINDS
     }

@@ -1,4 +1,5 @@
-"""Records of attempts that are told to stop before their task leaves them, and of the notices they were given.
+"""Records of attempts that are told to stop before their task leaves them, and of the notices they
+were given.
 
 Source: docs/adr/0085-the-end-of-a-noticed-attempt-is-judged-when-it-is-known.md.
 """
@@ -13,7 +14,9 @@ from iris_core.states import Cause
 GRACE_MS = 5_000
 """The grace period of jobs that do not say, as far as timers need it."""
 UNCONFIRMED_MS = 120_000
-"""How long after its grace period the end of an attempt is waited for, before its task leaves it."""
+"""How long after its grace period the end of an attempt is waited for, before its task leaves
+it.
+"""
 
 
 class Ending(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -28,7 +31,9 @@ class Ending(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class StopOrdered(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=28):
-    """A running attempt is told to stop; what becomes of its task is judged when its end is known."""
+    """A running attempt is told to stop; what becomes of its task is judged when its end is
+    known.
+    """
 
     job: int
     index: int

@@ -1,8 +1,10 @@
-"""Writes the set of routes of each deployment into the bucket that proxies watch, and retries until it is stored.
+"""Writes the set of routes of each deployment into the bucket that proxies watch, and retries until
+it is stored.
 
-A leader that was deposed overwrites nothing newer: it confirms that it leads between its first read and its first
-write, each set has a version, and a value is replaced by compare-and-set on its revision.
-See also: `deployments.routes` says what is in a set. Source: docs/design/serving.md#discovery.
+A leader that was deposed overwrites nothing newer: it confirms that it leads between its first read
+and its first write, each set has a version, and a value is replaced by compare-and-set on its
+revision. See also: `deployments.routes` says what is in a set. Source:
+    docs/design/serving.md#discovery.
 """
 
 from __future__ import annotations
@@ -32,7 +34,9 @@ class DiscoveryWriter:
         confirm: returns once this replica has been seen to lead, and never in one that was deposed.
     """
 
-    def __init__(self, bucket: KeyValue, sets: Iterable[Discovery], confirm: Callable[[], Awaitable[None]]) -> None:
+    def __init__(
+        self, bucket: KeyValue, sets: Iterable[Discovery], confirm: Callable[[], Awaitable[None]]
+    ) -> None:
         self._bucket = bucket
         self._confirm = confirm
         self._wanted: dict[str, Discovery | None] = {}
@@ -51,10 +55,12 @@ class DiscoveryWriter:
             self._all_stored.clear()
 
     async def stored(self) -> None:
-        """Return once all that was noted is stored, or after a short time; at once before the first write.
+        """Return once all that was noted is stored, or after a short time; at once before the first
+        write.
 
-        A route that was told to stop serves for its settle time only: were this leader to end before the set without it
-        is stored, proxies would send requests to it until the next one has written.
+        A route that was told to stop serves for its settle time only: were this leader to end
+        before the set without it is stored, proxies would send requests to it until the next one
+        has written.
         """
         if self._stored is not None:
             with contextlib.suppress(TimeoutError):
@@ -71,7 +77,9 @@ class DiscoveryWriter:
             try:
                 await self._write()
             except (Full, Unavailable) as error:
-                log.warning("where deployments answer could not be written, and is tried again: %s", error)
+                log.warning(
+                    "where deployments answer could not be written, and is tried again: %s", error
+                )
                 await asyncio.sleep(AGAIN_S)
             except Fenced:
                 self._stored, self._is_first = await self._read(), False
@@ -89,7 +97,9 @@ class DiscoveryWriter:
         self._changed.clear()
         if self._stored is None:
             stored = dict(await self._bucket.all())
-            await self._confirm()  # who leads now has written before that read, or makes our writes fail
+            await (
+                self._confirm()
+            )  # who leads now has written before that read, or makes our writes fail
             self._stored = stored
             self._wanted = {**dict.fromkeys(self._stored), **self._wanted}
         while self._wanted:
@@ -101,7 +111,9 @@ class DiscoveryWriter:
             elif wanted is not None and (self._is_first or version_of(entry) <= wanted.version):
                 data = codec.to_json(wanted)
                 if entry is None or entry.value != data:
-                    revision = await self._bucket.put(name, data, expected=entry.revision if entry else 0)
+                    revision = await self._bucket.put(
+                        name, data, expected=entry.revision if entry else 0
+                    )
                     self._stored[name] = Entry(data, revision)
             if self._wanted.get(name) is wanted:
                 del self._wanted[name]

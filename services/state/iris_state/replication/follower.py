@@ -1,8 +1,8 @@
 """Answers reads on a follower, from a ledger that is at least as new as the read requires. Shell.
 
-A follower that is behind waits a moment for the journal, then answers `BEHIND`, and the read goes to the leader.
-Unrecorded data, the reasons why jobs wait and the status that hosts report, reaches a follower as it reaches the
-leader. Source: docs/adr/0017-reads-beside-the-writer.md.
+A follower that is behind waits a moment for the journal, then answers `BEHIND`, and the read goes
+to the leader. Unrecorded data, the reasons why jobs wait and the status that hosts report, reaches
+a follower as it reaches the leader. Source: docs/adr/0017-reads-beside-the-writer.md.
 """
 
 from __future__ import annotations
@@ -52,7 +52,9 @@ class Follower:
         leader_at: the leader's position in its last message.
     """
 
-    def __init__(self, replica: Replica, wake: Callable[[], None], in_the_way: Callable[[], bool]) -> None:
+    def __init__(
+        self, replica: Replica, wake: Callable[[], None], in_the_way: Callable[[], bool]
+    ) -> None:
         self._replica = replica
         self._wake = wake
         self._bus = replica.connection.bus
@@ -76,7 +78,9 @@ class Follower:
         }
         for subject, callback in listening.items():
             self._subscriptions.append(await self._bus.subscribe(subject, callback))
-        self._subscriptions.append(await self._bus.subscribe(subjects.STATE_READ, self._on_read, queue=GROUP))
+        self._subscriptions.append(
+            await self._bus.subscribe(subjects.STATE_READ, self._on_read, queue=GROUP)
+        )
 
     async def close(self) -> None:
         """Stop; the callers of unanswered reads ask the leader."""
@@ -102,7 +106,9 @@ class Follower:
             else:
                 self._early.append((position, until_s, message))
         committed_ms = machine.ledger.now_ms
-        machine.ledger.now_ms = max(committed_ms, self._replica.clock.now_ms())  # time passes without commits
+        machine.ledger.now_ms = max(
+            committed_ms, self._replica.clock.now_ms()
+        )  # time passes without commits
         for reply, data in self._reads.answers(machine.ledger, machine.sequence):
             self._bus.publish(reply, data)
         machine.ledger.now_ms = committed_ms
@@ -144,8 +150,8 @@ class Follower:
                 ledger.keep_reason(job, each.reason)
 
     def missing_reasons(self) -> bytes:
-        """The question for reasons that were forwarded before this process, or before their job, was here; empty when
-        none is missing, or when it was asked a moment ago. O(waiting jobs).
+        """The question for reasons that were forwarded before this process, or before their job,
+        was here; empty when none is missing, or when it was asked a moment ago. O(waiting jobs).
         """
         ledger, now_s = self._replica.machine.ledger, self._loop.time()
         if now_s < self._look_s:
@@ -173,7 +179,9 @@ class Follower:
             ledger.presence[heartbeat.worker].note(heartbeat, now_ms)
 
     def _on_load(self, message: Message) -> None:
-        """What is decided here says what holds a deployment at its number; the leader carries it out."""
+        """What is decided here says what holds a deployment at its number; the leader carries it
+        out.
+        """
         try:
             report = codec.unpack(message.data, LoadReport)
         except Undecodable:

@@ -1,9 +1,11 @@
-"""The leader: collects inputs, has them judged, appends the commit to the journal, and only then sends messages.
+"""The leader: collects inputs, has them judged, appends the commit to the journal, and only then
+sends messages.
 
-One round at a time, so everything that arrives during an append is the next batch. Messages without a commit are sent
-only after the journal has confirmed that this replica still leads, so a deposed one sends nothing. Only schedulers get
-deltas earlier, because their plans are checked.
-Source: docs/ARCHITECTURE.md#storage, docs/ARCHITECTURE.md#the-path-of-one-job; docs/design/nats.md#features-used.
+One round at a time, so everything that arrives during an append is the next batch. Messages without
+a commit are sent only after the journal has confirmed that this replica still leads, so a deposed
+one sends nothing. Only schedulers get deltas earlier, because their plans are checked.
+Source: docs/ARCHITECTURE.md#storage, docs/ARCHITECTURE.md#the-path-of-one-job;
+    docs/design/nats.md#features-used.
 """
 
 from __future__ import annotations
@@ -15,7 +17,14 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from iris_bus.contract import EventPublisher, Fenced, Message, Publication, Subscription, Unavailable
+from iris_bus.contract import (
+    EventPublisher,
+    Fenced,
+    Message,
+    Publication,
+    Subscription,
+    Unavailable,
+)
 from iris_core import codec, subjects
 from iris_core.access.actor import described
 from iris_core.access.task_tokens import SigningKey
@@ -27,7 +36,15 @@ from iris_core.messages.scheduler_state import JobReason, Reasons
 from iris_core.spec.serving import Discovery
 from iris_core.tables.deployment import LIVE
 from iris_service.tracing import Tracer
-from iris_state.effects.kinds import MirrorDelta, OrderTo, Output, Raised, ReplyTo, Undiscovered, Unjudged
+from iris_state.effects.kinds import (
+    MirrorDelta,
+    OrderTo,
+    Output,
+    Raised,
+    ReplyTo,
+    Undiscovered,
+    Unjudged,
+)
 from iris_state.effects.orders import parts
 from iris_state.inputs.kinds import DeliveryResult, Heartbeat, Input, Load, Request
 from iris_state.metrics import StateMetrics
@@ -94,7 +111,12 @@ class Leader:
         self._plans = PlanWait(replica.policy.plan_wait_s, self._steady)
         self._pace = Batcher(replica.policy.commit_spacing_s, replica.policy.commit_burst)
         self._orders = OrderDelivery(
-            self._bus, replica.policy.order_timeout_s, replica.clock, self._tracer, lambda: self._machine, self._arrive
+            self._bus,
+            replica.policy.order_timeout_s,
+            replica.clock,
+            self._tracer,
+            lambda: self._machine,
+            self._arrive,
         )
         self._discovery: DiscoveryWriter | None = None
         self._task_keys: Sequence[SigningKey] = ()
@@ -128,10 +150,15 @@ class Leader:
                 async with asyncio.timeout(_KEYS_S):
                     await keys.known.wait()
             except TimeoutError:  # orders without tokens are better than none
-                log.error("the keys of tasks' tokens are not loaded yet: tasks that start before get no token")
+                log.error(
+                    "the keys of tasks' tokens are not loaded yet: tasks that start before get no token"
+                )
             await self._begin()
             self.ready = True
-            log.info("leading", extra={"sequence": self._machine.sequence, "epoch": self._machine.ledger.epoch})
+            log.info(
+                "leading",
+                extra={"sequence": self._machine.sequence, "epoch": self._machine.ledger.epoch},
+            )
             while not self._stop.is_set():
                 await self._round()
         finally:
@@ -156,8 +183,12 @@ class Leader:
         return TaskKeyStore(bucket, clock.now_ms, life_ms, self._use_keys, has_jobs=has_jobs)
 
     def _use_keys(self, keys: Sequence[SigningKey]) -> None:
-        """Sign tokens with these keys, also after the machine is replaced; none where attempts get none."""
-        self._task_keys = self._machine.round.orders.keys = keys if self._policy.task_token_s else ()
+        """Sign tokens with these keys, also after the machine is replaced; none where attempts get
+        none.
+        """
+        self._task_keys = self._machine.round.orders.keys = (
+            keys if self._policy.task_token_s else ()
+        )
 
     async def _publish_the_rest(self) -> None:
         """Publish the events that the previous leader has not published."""
@@ -187,7 +218,9 @@ class Leader:
             spans.committed(self._tracer, output, worked_s, took_s, stored_ms)
         for raised in output.of(Raised):
             self._metrics.raised.note(raised.kind)
-            log.error("a %s was set aside, because judging it raised", raised.kind, exc_info=raised.error)
+            log.error(
+                "a %s was set aside, because judging it raised", raised.kind, exc_info=raised.error
+            )
         self._snapshots.note(output)
         if self._machine.torn:
             await self._reload_records([one.input for one in output.of(Unjudged)])
@@ -199,8 +232,8 @@ class Leader:
     async def _judge(self) -> tuple[Output, float]:
         """The result of what has arrived, and the CPU seconds it took.
 
-        A few new tasks are planned within a millisecond or two where there is room: their plan is then part of the
-        same commit. All of a round is judged at one time, that of its commit.
+        A few new tasks are planned within a millisecond or two where there is room: their plan is
+        then part of the same commit. All of a round is judged at one time, that of its commit.
         """
         now_ms, queue = self._replica.clock.now_ms(), self._machine.ledger.queue
         waiting = len(queue)
@@ -220,16 +253,20 @@ class Leader:
         inputs, self._inputs = _at_once(self._inputs)
         commands, self._commands = _at_once(self._commands)
         self._commands_bytes -= sum(len(one.data) for one in commands)
-        self._plans.just_took = any(type(one) is Request and one.subject == subjects.STATE_PLAN for one in inputs)
+        self._plans.just_took = any(
+            type(one) is Request and one.subject == subjects.STATE_PLAN for one in inputs
+        )
         began_s = time.thread_time()
         self._machine.judge([*inputs, *commands], now_ms)
         return time.thread_time() - began_s
 
     async def _reload_records(self, left: Sequence[Input]) -> None:
-        """Make the ledger again of what is durable: a part of what raised stands in it. What is ``left`` comes next.
+        """Make the ledger again of what is durable: a part of what raised stands in it. What is
+        ``left`` comes next.
 
-        But for how orders of before were delivered: every open order is given again, and newer things were reported.
-        Raises Fenced when another replica has written to the journal meanwhile, Unavailable.
+        But for how orders of before were delivered: every open order is given again, and newer
+        things were reported. Raises Fenced when another replica has written to the journal
+        meanwhile, Unavailable.
         """
         torn = self._machine
         await self._replica.recover()
@@ -239,7 +276,9 @@ class Leader:
         machine.succeed(torn)
         self._machine = machine
         self._snapshots.begin_anew(machine)
-        self._inputs[:] = [one for one in (*left, *self._inputs) if not isinstance(one, DeliveryResult)]
+        self._inputs[:] = [
+            one for one in (*left, *self._inputs) if not isinstance(one, DeliveryResult)
+        ]
         await self._begin()
 
     async def _begin(self) -> None:
@@ -268,7 +307,10 @@ class Leader:
     def _on_command(self, message: Message) -> None:
         if not subjects.is_plain(message.reply):
             return
-        if len(self._commands) >= WAITING or self._commands_bytes + len(message.data) > WAITING_BYTES:
+        if (
+            len(self._commands) >= WAITING
+            or self._commands_bytes + len(message.data) > WAITING_BYTES
+        ):
             if message.reply:
                 self._bus.publish(message.reply, refusal(Code.UNAVAILABLE, BUSY))
             return
@@ -296,7 +338,11 @@ class Leader:
     def _load_queries(self) -> dict[str, str]:
         """What Prometheus is asked for the deployments that are scaled by a query, by name."""
         live = [one for one in self._machine.ledger.deployments.values() if one.status in LIVE]
-        return {one.name: one.spec.scaling.query for one in live if one.spec.scaling and one.spec.scaling.query}
+        return {
+            one.name: one.spec.scaling.query
+            for one in live
+            if one.spec.scaling and one.spec.scaling.query
+        }
 
     def _on_load(self, message: Message) -> None:
         self._arrive(Load(message.data))
@@ -325,7 +371,9 @@ class Leader:
             return
         due = self._machine.next_due()
         now_ms = self._replica.clock.now_ms()
-        wait = LONGEST_WAIT_S if due is None else min(LONGEST_WAIT_S, max(0.0, (due - now_ms) / 1000))
+        wait = (
+            LONGEST_WAIT_S if due is None else min(LONGEST_WAIT_S, max(0.0, (due - now_ms) / 1000))
+        )
         if self._reads:
             wait = min(wait, self._reads.wait_s())
         with contextlib.suppress(TimeoutError):
@@ -334,8 +382,8 @@ class Leader:
         self._arrived.clear()
 
     async def _commit(self, output: Output, requested: bool) -> float:
-        """Append the commit, or confirm the leadership where messages or reads (``asked``) need it; the seconds it
-        took.
+        """Append the commit, or confirm the leadership where messages or reads (``asked``) need it;
+        the seconds it took.
 
         Raises Fenced, Full, Unavailable.
         """
@@ -346,7 +394,11 @@ class Leader:
             self._pace.spend(self._steady(), self._machine.ledger.open_attempts)
             self._reads.note_commit()
             self._confirmed_s = self._steady()
-        elif requested or any(map(output.of, _CONFIRMED)) or self._steady() - self._confirmed_s > _CONFIRM_EVERY_S:
+        elif (
+            requested
+            or any(map(output.of, _CONFIRMED))
+            or self._steady() - self._confirmed_s > _CONFIRM_EVERY_S
+        ):
             await self._confirm()
             self._confirmed_s = self._steady()
         return time.perf_counter() - began
@@ -369,7 +421,9 @@ class Leader:
         await confirmation.wait()
 
     async def _confirm(self) -> None:
-        """Check that no other replica has written since these requests came. Raises Fenced, Unavailable."""
+        """Check that no other replica has written since these requests came. Raises Fenced,
+        Unavailable.
+        """
         async with asyncio.timeout(_CONFIRM_S):
             while True:
                 with contextlib.suppress(Unavailable):
@@ -379,9 +433,11 @@ class Leader:
                 await asyncio.sleep(_PAUSE_S)
 
     def _hint(self, output: Output) -> None:
-        """Let schedulers plan while the commit becomes durable: a plan changes nothing until judged in a later one.
+        """Let schedulers plan while the commit becomes durable: a plan changes nothing until judged
+        in a later one.
 
-        A scheduler that received the delta of a lost commit is corrected by the next leader's first delta.
+        A scheduler that received the delta of a lost commit is corrected by the next leader's first
+        delta.
         """
         for delta in output.of(MirrorDelta):
             self._notifications.add(delta.data, urgent=len(self._machine.ledger.queue) > 0)
@@ -392,7 +448,9 @@ class Leader:
         if self._discovery is not None:
             self._discovery.note(sets, [one.name for one in output.of(Undiscovered)])
             if sets and any(one.order.stop for one in orders):
-                await self._discovery.stored()  # before a route that is not in it any more is told to stop
+                await (
+                    self._discovery.stored()
+                )  # before a route that is not in it any more is told to stop
         for one in orders:
             for part in parts(one.order):
                 self._orders.deliver(one.worker, part)
@@ -406,8 +464,8 @@ class Leader:
             await asyncio.sleep(0)
 
     async def _answer(self, replies: Sequence[ReplyTo]) -> None:
-        """Send an answer; the chunks of a large snapshot no faster than the server accepts them, so that none is
-        dropped.
+        """Send an answer; the chunks of a large snapshot no faster than the server accepts them, so
+        that none is dropped.
         """
         size = 0
         for reply in replies:
@@ -447,4 +505,12 @@ def _log_audit(changes: Sequence[Change]) -> None:
         if type(done) is Audited:
             why = f": {done.detail}" if done.detail else ""
             whose = f" of {done.owner}" if done.owner else ""
-            log.info("audit: %s: %s %s %s%s%s", described(done.by), done.action, done.kind, done.name, whose, why)
+            log.info(
+                "audit: %s: %s %s %s%s%s",
+                described(done.by),
+                done.action,
+                done.kind,
+                done.name,
+                whose,
+                why,
+            )

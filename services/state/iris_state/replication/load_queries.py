@@ -1,7 +1,8 @@
 """Asks Prometheus what the queries of scaling rules give, beside the rounds of the leader.
 
-What it answers goes out as a report of load, which this leader hears like those of proxies, and so do replicas that
-follow. Only the operator says where Prometheus is (`[state] prometheus`); a deployment says only what is asked.
+What it answers goes out as a report of load, which this leader hears like those of proxies, and so
+do replicas that follow. Only the operator says where Prometheus is (`[state] prometheus`); a
+deployment says only what is asked.
 Source: docs/design/serving.md#scale; https://prometheus.io/docs/prometheus/latest/querying/api/.
 """
 
@@ -53,12 +54,19 @@ class LoadQueries:
             await asyncio.sleep(self._policy.prometheus_interval_s)
             wanted = self._wanted()
             if wanted:
-                self._bus.publish(LOADS, codec.pack(LoadReport("", queried=await self._ask_all(wanted))))
+                self._bus.publish(
+                    LOADS, codec.pack(LoadReport("", queried=await self._ask_all(wanted)))
+                )
 
     async def _ask_all(self, wanted: Mapping[str, str]) -> tuple[QueriedLoad, ...]:
         if not self._policy.prometheus:
-            return tuple(QueriedLoad(name, error="[state] prometheus is not set") for name in wanted)
-        from aiohttp import ClientSession, ClientTimeout  # a tenth of a second that only those wait who ask
+            return tuple(
+                QueriedLoad(name, error="[state] prometheus is not set") for name in wanted
+            )
+        from aiohttp import (
+            ClientSession,
+            ClientTimeout,
+        )  # a tenth of a second that only those wait who ask
 
         timeout = ClientTimeout(total=self._policy.prometheus_timeout_s)
         async with ClientSession(timeout=timeout) as session:
@@ -73,7 +81,10 @@ class LoadQueries:
             async with self._some:
                 return QueriedLoad(name, await self._value(session, query))
         except TimeoutError:
-            return QueriedLoad(name, error=f"Prometheus did not answer within {self._policy.prometheus_timeout_s:g} s")
+            return QueriedLoad(
+                name,
+                error=f"Prometheus did not answer within {self._policy.prometheus_timeout_s:g} s",
+            )
         except (ClientError, ValueError) as error:
             return QueriedLoad(name, error=str(error) or type(error).__name__)
 
@@ -85,7 +96,9 @@ class LoadQueries:
             async for chunk in answer.content.iter_any():
                 body += chunk
                 if len(body) > ANSWER_BYTES:
-                    raise ValueError("the answer of Prometheus is too long: aggregate the query, for example by sum()")
+                    raise ValueError(
+                        "the answer of Prometheus is too long: aggregate the query, for example by sum()"
+                    )
             return value_of(body, answer.status)
 
 
@@ -104,7 +117,9 @@ class _Answer(msgspec.Struct, frozen=True):
 
 
 def value_of(body: bytes, status: int) -> float:
-    """The one value of an answer of Prometheus. Raises ValueError: it is an error, or not one value, or no number."""
+    """The one value of an answer of Prometheus. Raises ValueError: it is an error, or not one
+    value, or no number.
+    """
     try:
         answer = codec.from_json(body, _Answer)
         found = _values(answer.data)
@@ -113,7 +128,9 @@ def value_of(body: bytes, status: int) -> float:
     if status != 200 or found is None:
         raise ValueError(answer.error or f"Prometheus answered {status}, and no scalar or vector")
     if len(found) != 1:
-        raise ValueError(f"the query has {len(found)} results, not one: aggregate them, for example by sum()")
+        raise ValueError(
+            f"the query has {len(found)} results, not one: aggregate them, for example by sum()"
+        )
     value = float(found[0])
     if not math.isfinite(value) or value < 0:
         raise ValueError(f"the query gives {value}, which is not a load")

@@ -1,7 +1,9 @@
-"""Sends deltas of commits to schedulers: at once while a task is pending, several together otherwise. Shell.
+"""Sends deltas of commits to schedulers: at once while a task is pending, several together
+otherwise. Shell.
 
-While no task is pending there is nothing to plan, and a scheduler that is woken for every start and end of a small job
-takes processor time from the other services. Out of scope: the content of deltas (`deltas`).
+While no task is pending there is nothing to plan, and a scheduler that is woken for every start and
+end of a small job takes processor time from the other services. Out of scope: the content of deltas
+    (`deltas`).
 Source: docs/adr/0012-notify-schedulers-before-durability.md.
 """
 
@@ -13,7 +15,9 @@ from iris_bus.contract import Bus
 from iris_core import subjects
 
 COMPANY_S = 0.1
-"""How long a delta that allows no plan may wait for others, in seconds; the draft of new tasks takes it along."""
+"""How long a delta that allows no plan may wait for others, in seconds; the draft of new tasks
+takes it along.
+"""
 
 
 class SchedulerNotifications:
@@ -26,7 +30,9 @@ class SchedulerNotifications:
         self._immediately = False
 
     def add(self, delta: bytes, *, urgent: bool) -> None:
-        """Queue the delta of a commit that is about to become durable; ``urgent`` when it may allow a plan."""
+        """Queue the delta of a commit that is about to become durable; ``urgent`` when it may allow
+        a plan.
+        """
         self._waiting.append(delta)
         if urgent or self._immediately:
             self.flush()
@@ -34,7 +40,9 @@ class SchedulerNotifications:
             self._timer = asyncio.get_running_loop().call_later(COMPANY_S, self.flush)
 
     def send_immediately(self, on: bool) -> None:
-        """While a full snapshot is requested, send each delta at once, so that none it includes arrives after it."""
+        """While a full snapshot is requested, send each delta at once, so that none it includes
+        arrives after it.
+        """
         self._immediately = on
         if on:
             self.flush()

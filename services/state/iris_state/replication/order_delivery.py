@@ -1,4 +1,6 @@
-"""Sends orders to workers, each by a request, and passes on how those were delivered that somebody waits for."""
+"""Sends orders to workers, each by a request, and passes on how those were delivered that somebody
+waits for.
+"""
 
 from __future__ import annotations
 
@@ -60,12 +62,16 @@ class OrderDelivery:
             task.cancel()
 
     async def send(self, worker: str, order: Order) -> None:
-        """Send an order and record the result; a worker that has restarted has executed nothing of it."""
+        """Send an order and record the result; a worker that has restarted has executed nothing of
+        it.
+        """
         timeout, machine = self._timeout_s, self._machine()
         sent = spans.OrderSpans(self._tracer, order, self._clock.now_ms())
         taken, fate = OrderTaken(""), Fate.UNKNOWN
         try:
-            send = partial(self._bus.request, subjects.order(worker), codec.pack(sent.order), timeout=timeout)
+            send = partial(
+                self._bus.request, subjects.order(worker), codec.pack(sent.order), timeout=timeout
+            )
             answer = await with_retries(send, self._repeat_s(machine, worker), repeat_unknown=False)
             taken = codec.unpack(answer.data, OrderTaken)
             error = "" if taken.taken else why_refused(worker, taken)
@@ -80,9 +86,14 @@ class OrderDelivery:
             self._arrive(DeliveryResult(worker, order, error, fate, taken.monotonic_ms))
 
     def _repeat_s(self, machine: Machine, worker: str) -> float:
-        """How long an order that finds no listener is sent again: a host with fresh heartbeats is only reconnecting."""
+        """How long an order that finds no listener is sent again: a host with fresh heartbeats is
+        only reconnecting.
+        """
         presence, policy = machine.ledger.presence.get(worker), machine.policy
-        if presence is None or self._clock.now_ms() - presence.heartbeat_ms > 2 * policy.heartbeat_interval_ms:
+        if (
+            presence is None
+            or self._clock.now_ms() - presence.heartbeat_ms > 2 * policy.heartbeat_interval_ms
+        ):
             return 0.0
         return policy.order_retry_s
 

@@ -9,9 +9,13 @@ import asyncio
 from collections.abc import Callable
 
 _TASKS = 100
-"""Tasks that a round may add to the queue for its commit to wait for their plan; that of more takes longer."""
+"""Tasks that a round may add to the queue for its commit to wait for their plan; that of more takes
+longer.
+"""
 _UNPLANNED_S = (0.05, 1.0)
-"""How long no commit waits for a plan after the first that did not come in time; doubles with each up to the second."""
+"""How long no commit waits for a plan after the first that did not come in time; doubles with each
+up to the second.
+"""
 
 
 class PlanWait:
@@ -36,8 +40,15 @@ class PlanWait:
         self._came.set()
 
     def may_come(self, added: int) -> bool:
-        """Whether a plan may come in time for so many tasks that this round has added to the queue."""
-        return not self.just_took and 0 < added <= _TASKS and self._wait_s > 0 and self._steady() >= self._not_before_s
+        """Whether a plan may come in time for so many tasks that this round has added to the
+        queue.
+        """
+        return (
+            not self.just_took
+            and 0 < added <= _TASKS
+            and self._wait_s > 0
+            and self._steady() >= self._not_before_s
+        )
 
     def forget(self) -> None:
         """What has arrived until now is not the plan that `wait` waits for."""

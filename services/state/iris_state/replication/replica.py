@@ -1,8 +1,9 @@
-"""The part that leader and followers share: a machine that has applied the journal up to some commit.
+"""The part that leader and followers share: a machine that has applied the journal up to some
+commit.
 
-It loads the newest valid snapshot, replays the journal after it, and applies what the leader appends. Out of scope:
-leader election (`replication.standby`), and the work of the leader (`replication.leader`). Source:
-docs/ARCHITECTURE.md#storage.
+It loads the newest valid snapshot, replays the journal after it, and applies what the leader
+appends. Out of scope: leader election (`replication.standby`), and the work of the leader
+(`replication.leader`). Source: docs/ARCHITECTURE.md#storage.
 """
 
 from __future__ import annotations
@@ -51,12 +52,14 @@ class Replica:
     async def recover(self) -> None:
         """Apply everything up to the journal's present end.
 
-        Raises DamagedCommit when a commit that no intact snapshot covers is missing or damaged, OtherVersion,
-        Unavailable.
+        Raises DamagedCommit when a commit that no intact snapshot covers is missing or damaged,
+        OtherVersion, Unavailable.
         """
         try:
             for _ in range(_RECOVERIES):
-                with contextlib.suppress(Gap):  # the journal may have been trimmed after a newer snapshot meanwhile
+                with contextlib.suppress(
+                    Gap
+                ):  # the journal may have been trimmed after a newer snapshot meanwhile
                     await self._recover()
                     return
         except DamagedCommit as damaged:
@@ -78,23 +81,34 @@ class Replica:
         blobs = self.connection.blobs(subjects.SNAPSHOTS_BUCKET)
         known = max(await newest_commit(blobs), event_place(last_published)[0])
         if known > (end := await self.journal.end()):
-            raise DamagedCommit(end + 1, f"the journal ends at {end}, snapshots or events hold commit {known}")
+            raise DamagedCommit(
+                end + 1, f"the journal ends at {end}, snapshots or events hold commit {known}"
+            )
         image = await newest(blobs, last_published if all_events else "")
         if all_events and not await streams.end(subjects.EVENTS.name):
-            image = None  # nothing was ever published, or power loss has lost it: the whole journal is published again
+            # nothing was ever published, or power loss has lost it: the whole journal is published
+            # again
+            image = None
         machine = Machine(self.policy, self.name)
         if image is not None:
             machine.restore(image)
             last_published = last_published or image.rest.last_published
-        self.machine, self.unpublished = machine, UnpublishedEvents(machine.sequence, last_published)
+        self.machine, self.unpublished = (
+            machine,
+            UnpublishedEvents(machine.sequence, last_published),
+        )
         begin = machine.sequence
         try:
             async for entry in await self.journal.replay(begin):
                 self.apply(entry.sequence, entry.data)
                 if entry.sequence % _TURN == 0:
-                    await asyncio.sleep(0)  # a leader that reloads its records answers pings meanwhile
+                    await asyncio.sleep(
+                        0
+                    )  # a leader that reloads its records answers pings meanwhile
         except DamagedCommit as damaged:
-            raise DamagedCommit(damaged.sequence, f"{damaged.why}; {self._whole(begin, end)}") from damaged
+            raise DamagedCommit(
+                damaged.sequence, f"{damaged.why}; {self._whole(begin, end)}"
+            ) from damaged
         self.clock.start_after(machine.last_ms)
         log.info(
             "recovered",
@@ -131,7 +145,9 @@ class Replica:
 
         Raises Gap when this replica has fallen behind what is kept, Full, Unavailable.
         """
-        end = await self.journal.end()  # after the last commit, if its writer ended within another one
+        end = (
+            await self.journal.end()
+        )  # after the last commit, if its writer ended within another one
         async for entry in await self.journal.replay(self.machine.sequence):
             self.apply(entry.sequence, entry.data)
         if self.machine.ledger.epoch != epoch:

@@ -1,7 +1,8 @@
 """A follower: tails the journal and pings the leader until the leader does not answer.
 
-"No responders" means dead, detected at once; two pings without an answer mean hung. A wrong conclusion costs only a
-change of leader: the fence of the journal decides who may write. Out of scope: the change itself.
+"No responders" means dead, detected at once; two pings without an answer mean hung. A wrong
+conclusion costs only a change of leader: the fence of the journal decides who may write. Out of
+    scope: the change itself.
 Source: docs/ARCHITECTURE.md#storage; docs/design/nats.md#features-used.
 """
 
@@ -53,14 +54,16 @@ class Standby:
         return bool(self._follower.leader_at) and self.behind <= LAG
 
     def _written_to_lately(self) -> bool:
-        """Whether the last writer may be about to subscribe: replicas that start together detect one another by
-        that.
+        """Whether the last writer may be about to subscribe: replicas that start together detect
+        one another by that.
         """
         age_ms = self._replica.clock.now_ms() - self._replica.machine.last_ms
         return age_ms < self._replica.policy.election_timeout_s * 1000
 
     async def wait(self) -> None:
-        """Return when there is no leader, or the process should end. Raises Gap when needed commits were trimmed."""
+        """Return when there is no leader, or the process should end. Raises Gap when needed commits
+        were trimmed.
+        """
         watching = asyncio.create_task(self._watch())
         stopping = asyncio.create_task(self._stop.wait())
         for each in (watching, stopping):
@@ -115,7 +118,9 @@ class Standby:
                     silent = 0
                 elif self._replica.machine.sequence != sequence:
                     silent = 0  # an appended commit shows that the leader is alive, too
-                elif clock() - began < policy.ping_timeout_s + _STALL_S:  # otherwise this process itself was suspended
+                elif (
+                    clock() - began < policy.ping_timeout_s + _STALL_S
+                ):  # otherwise this process itself was suspended
                     silent += 1
                 if silent >= _SILENT:
                     log.info("the leader is silent", extra={"leader": self.leader})
@@ -132,10 +137,14 @@ class Standby:
         return True
 
     async def _ping(self, timeout: float) -> None:
-        """Raises NoResponders when there is no leader, or only a deposed one that does not know it yet; Unavailable."""
+        """Raises NoResponders when there is no leader, or only a deposed one that does not know it
+        yet; Unavailable.
+        """
         replica = self._replica
         question = self._follower.missing_reasons()
-        answer = await replica.connection.bus.request(subjects.STATE_PING, question, timeout=timeout)
+        answer = await replica.connection.bus.request(
+            subjects.STATE_PING, question, timeout=timeout
+        )
         try:
             pong = codec.unpack(answer.data, Ping)
         except codec.Undecodable as error:

@@ -1,8 +1,10 @@
-"""Keeps the keys that sign tokens of attempts: makes the first one, rotates them, and stores them in their bucket.
+"""Keeps the keys that sign tokens of attempts: makes the first one, rotates them, and stores them
+in their bucket.
 
-The bucket survives restarts and changes of the leader, gateways watch it, and nobody else may read it; the keys are in
-no commit, no snapshot and no backup. All of them are one value, replaced by compare-and-set, so two leaders never make
-two sets. See also: `iris_core.access.task_tokens` says when a key is made, signs and goes.
+The bucket survives restarts and changes of the leader, gateways watch it, and nobody else may read
+it; the keys are in no commit, no snapshot and no backup. All of them are one value, replaced by
+compare-and-set, so two leaders never make two sets. See also: `iris_core.access.task_tokens` says
+when a key is made, signs and goes.
 """
 
 from __future__ import annotations
@@ -21,8 +23,8 @@ log = logging.getLogger(__name__)
 
 AGAIN_S = 1.0
 CHECK_INTERVAL_S = 60.0
-"""How often it is seen whether a key is due, and whether the bucket has lost them: a server that starts drops a damaged
-value, and tells nobody."""
+"""How often it is seen whether a key is due, and whether the bucket has lost them: a server that
+starts drops a damaged value, and tells nobody."""
 
 
 class TaskKeyStore:
@@ -64,7 +66,10 @@ class TaskKeyStore:
             except Fenced:
                 continue  # another leader has replaced them: read those
             except (Full, Unavailable) as error:
-                log.warning("the keys of tasks' tokens could not be read or stored, and are tried again: %s", error)
+                log.warning(
+                    "the keys of tasks' tokens could not be read or stored, and are tried again: %s",
+                    error,
+                )
                 await asyncio.sleep(AGAIN_S)
             else:
                 await asyncio.sleep(CHECK_INTERVAL_S)
@@ -72,14 +77,24 @@ class TaskKeyStore:
     async def check(self) -> None:
         """Store the keys as they should be now, and use them. Raises Fenced, Full, Unavailable."""
         entry = (await self._bucket.all()).get(KEYS)
-        stored, revision = (read_keys(entry.value), entry.revision) if entry is not None else ((), 0)
+        stored, revision = (
+            (read_keys(entry.value), entry.revision) if entry is not None else ((), 0)
+        )
         before: Sequence[SigningKey] = stored
         if revision < self._revision:  # nothing, or an older value that the newer one had replaced
-            log.error("the keys of tasks' tokens were lost on the NATS servers, and are stored again")
+            log.error(
+                "the keys of tasks' tokens were lost on the NATS servers, and are stored again"
+            )
             before = self._held
         elif not stored and self._has_jobs:
-            log.error("the keys of tasks' tokens are lost: new ones are made, tokens of tasks that run are refused")
-        keys = rotated(before, SigningKey(secrets.token_hex(4), secrets.token_bytes(32), self._now_ms()), self._life_ms)
+            log.error(
+                "the keys of tasks' tokens are lost: new ones are made, tokens of tasks that run are refused"
+            )
+        keys = rotated(
+            before,
+            SigningKey(secrets.token_hex(4), secrets.token_bytes(32), self._now_ms()),
+            self._life_ms,
+        )
         if keys != stored:
             revision = await self._bucket.put(KEYS, codec.pack(keys), expected=revision)
             log.info("the keys of tasks' tokens are now %s", ", ".join(key.id for key in keys))

@@ -1,8 +1,10 @@
-"""Public events of commits that may not have been published yet, kept until their publication is confirmed. Pure.
+"""Public events of commits that may not have been published yet, kept until their publication is
+confirmed. Pure.
 
-A follower publishes no events; when it takes over it publishes those after the last one published. Some are kept
-longer, because the stream of events may lose its newest ones in a crash. See also: `iris_bus.streams.window` keeps the
-encoded events of the leader. Source: docs/design/reliability.md#promises.
+A follower publishes no events; when it takes over it publishes those after the last one published.
+Some are kept longer, because the stream of events may lose its newest ones in a crash. See also:
+`iris_bus.streams.window` keeps the encoded events of the leader. Source:
+docs/design/reliability.md#promises.
 """
 
 from __future__ import annotations
@@ -53,7 +55,9 @@ class UnpublishedEvents:
         place = event_place(last_published) if last_published else self._last_published
         if place < self._since:
             return None
-        return [event for sequence, facts in self._facts for event in unheard(facts, sequence, place)]
+        return [
+            event for sequence, facts in self._facts for event in unheard(facts, sequence, place)
+        ]
 
     def _let_go(self) -> None:
         while self._count > KEPT and self._facts[0][0] < self._last_published[0]:

@@ -1,6 +1,8 @@
-"""The tasks of a finished job as the bytes of a snapshot: a tenth of the memory, and nothing left to encode.
+"""The tasks of a finished job as the bytes of a snapshot: a tenth of the memory, and nothing left
+to encode.
 
-A compacted job is read like any other and never written again. Out of scope: when a job is compacted (`retention`).
+A compacted job is read like any other and never written again. Out of scope: when a job is
+    compacted (`retention`).
 """
 
 from __future__ import annotations

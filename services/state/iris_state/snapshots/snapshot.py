@@ -1,9 +1,9 @@
 """Encodes the whole ledger while the service runs, and decodes it.
 
-Layout: magic, version, checksum; then three msgpack values, each with its length: everything but the jobs, the
-compacted jobs, the others. Jobs are encoded in slices; a job that changes meanwhile is encoded again, so the snapshot
-is as of its end. Out of scope: where snapshots are stored, and when one is taken (`snapshots.snapshotter`). Source:
-docs/ARCHITECTURE.md#storage.
+Layout: magic, version, checksum; then three msgpack values, each with its length: everything but
+the jobs, the compacted jobs, the others. Jobs are encoded in slices; a job that changes meanwhile
+is encoded again, so the snapshot is as of its end. Out of scope: where snapshots are stored, and
+when one is taken (`snapshots.snapshotter`). Source: docs/ARCHITECTURE.md#storage.
 """
 
 from __future__ import annotations
@@ -100,7 +100,9 @@ _decode_open = msgspec.msgpack.Decoder(list[Job]).decode
 
 
 class Cutter:
-    """One snapshot in progress. Call it between rounds only, when everything applied is committed."""
+    """One snapshot in progress. Call it between rounds only, when everything applied is
+    committed.
+    """
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
@@ -126,7 +128,9 @@ class Cutter:
     def _queue_held(self, change: c.QueueHeld) -> None:
         """Every job that it holds has one more gate."""
         jobs = (self._ledger.jobs[number] for number in self._ledger.gates.gated)
-        self._changed.update(job.number for job in jobs if any(gate.hold == change.number for gate in job.gates))
+        self._changed.update(
+            job.number for job in jobs if any(gate.hold == change.number for gate in job.gates)
+        )
 
     REACTIONS = complete(
         {
@@ -134,14 +138,32 @@ class Cutter:
             c.GatesOpened: _job_changed,
             c.JobAmended: _job_changed,
             c.QueueHeld: _queue_held,
-            **dict.fromkeys((c.Requeued, c.StopOrdered, c.Noticed, c.JobGrown, c.JobClosed), _job_changed),
             **dict.fromkeys(
-                (c.Assigned, c.Staged, c.Moved, c.Closed, c.JobMoved, c.SessionMoved, c.Judged, c.JobPruned),
+                (c.Requeued, c.StopOrdered, c.Noticed, c.JobGrown, c.JobClosed), _job_changed
+            ),
+            **dict.fromkeys(
+                (
+                    c.Assigned,
+                    c.Staged,
+                    c.Moved,
+                    c.Closed,
+                    c.JobMoved,
+                    c.SessionMoved,
+                    c.Judged,
+                    c.JobPruned,
+                ),
                 _job_changed,
             ),
         },
         nothing=(  # none of these is part of a job's record
-            *(c.QueueReleased, c.Nominated, c.Avoided, c.WorkerRegistered, c.WorkerMoved, c.WorkerForgotten),
+            *(
+                c.QueueReleased,
+                c.Nominated,
+                c.Avoided,
+                c.WorkerRegistered,
+                c.WorkerMoved,
+                c.WorkerForgotten,
+            ),
             *(c.QuotaSet, c.Answered, c.Dropped, c.Audited, c.Led),
             *c.DEPLOYMENT_KINDS,
         ),
@@ -178,7 +200,10 @@ class Cutter:
 
 
 def _array(pieces: dict[int, bytes]) -> list[bytes]:
-    return [b"\xdd" + struct.pack(">I", len(pieces)), *(pieces[number] for number in sorted(pieces))]
+    return [
+        b"\xdd" + struct.pack(">I", len(pieces)),
+        *(pieces[number] for number in sorted(pieces)),
+    ]
 
 
 class Draft:
@@ -213,10 +238,15 @@ def _rest(ledger: Ledger, sequence: int, at_ms: int, last_published: str) -> Res
         next_number=ledger.next_number,
         workers=list(ledger.workers.values()),
         quotas=list(ledger.quotas.values()),
-        idempotency={key: ledger.idempotency[key] for key in ledger.spent_keys} | ledger.idempotency,
+        idempotency={key: ledger.idempotency[key] for key in ledger.spent_keys}
+        | ledger.idempotency,
         answers=[(request, status, body) for request, (status, body) in ledger.answers.items()],
         nominations=[(job, index, worker) for (job, index), worker in ledger.nominations.items()],
-        avoided=[(*key, worker, until) for key, found in ledger.avoided.items() for worker, until in found.items()],
+        avoided=[
+            (*key, worker, until)
+            for key, found in ledger.avoided.items()
+            for worker, until in found.items()
+        ],
         totals=ledger.totals,
         spent_ms=list(ledger.spent_keys.values()),
         deployments=list(ledger.deployments.values()),
@@ -257,13 +287,19 @@ def read(data: bytes) -> Image:
     if magic != _MAGIC:
         raise Damaged("it does not begin like a snapshot")
     if version != VERSION:
-        raise OtherVersion(f"the snapshot has version {version}, this release knows {VERSION}; start the other release")
+        raise OtherVersion(
+            f"the snapshot has version {version}, this release knows {VERSION}; start the other release"
+        )
     body = memoryview(data)[_HEAD.size :]
     if len(body) != sum(sizes) or zlib.crc32(body) != checksum:
         raise Damaged("its checksum does not match")
     rest, compacted = body[: sizes[0]], body[sizes[0] : sizes[0] + sizes[1]]
     try:
-        return Image(_decode_rest(rest), _decode_compacted(compacted), _decode_open(body[sizes[0] + sizes[1] :]))
+        return Image(
+            _decode_rest(rest),
+            _decode_compacted(compacted),
+            _decode_open(body[sizes[0] + sizes[1] :]),
+        )
     except msgspec.DecodeError as error:
         raise Damaged(f"it cannot be decoded: {error}") from error
 
@@ -288,7 +324,9 @@ def restore(ledger: Ledger, image: Image) -> None:
     ledger.quotas = {quota.user: quota for quota in rest.quotas}
     ledger.nominations = {(job, index): worker for job, index, worker in rest.nominations}
     jobs = [*map(_compacted_job, image.compacted), *image.open]
-    ended = {job.number for job in jobs if job.is_terminal}  # an earlier release kept the avoided workers of such jobs
+    ended = {
+        job.number for job in jobs if job.is_terminal
+    }  # an earlier release kept the avoided workers of such jobs
     for number, index, name, until in rest.avoided:
         if number not in ended:
             ledger.avoided.setdefault((number, index), {})[name] = until

@@ -1,9 +1,11 @@
-"""Takes snapshots beside the leader's rounds, keeps the last few, and trims the journal behind them.
+"""Takes snapshots beside the leader's rounds, keeps the last few, and trims the journal behind
+them.
 
-A snapshot is stored only when every event of its commits is published; until then a crash needs the commits themselves.
-The journal is kept back to the last snapshot but one, so that a damaged newest one costs nothing, and to one so old
-that its events are on disk: events lost by power loss are published again from the commits after it.
-Out of scope: the content of a snapshot (`snapshots.snapshot`). Source: docs/ARCHITECTURE.md#storage.
+A snapshot is stored only when every event of its commits is published; until then a crash needs the
+commits themselves. The journal is kept back to the last snapshot but one, so that a damaged newest
+one costs nothing, and to one so old that its events are on disk: events lost by power loss are
+published again from the commits after it. Out of scope: the content of a snapshot
+    (`snapshots.snapshot`). Source: docs/ARCHITECTURE.md#storage.
 """
 
 from __future__ import annotations
@@ -27,8 +29,9 @@ SLICE_TASKS = 2000
 SLICE_BYTES = 4 << 20
 """Tasks encoded, or bytes added to the checksum, between two rounds: a few milliseconds."""
 BYTES_A_CHANGE = 200
-"""Of the last snapshot, for each change before the next: replaying the commits after it takes about twice as long as
-reading it, and all snapshots together no longer than the work between them, however much the ledger holds."""
+"""Of the last snapshot, for each change before the next: replaying the commits after it takes about
+twice as long as reading it, and all snapshots together no longer than the work between them,
+however much the ledger holds."""
 _PAUSE_S = 0.1
 
 
@@ -44,11 +47,19 @@ async def good(blobs: Blobs) -> AsyncIterator[Image]:
 
 
 async def newest(blobs: Blobs, last_published: str) -> Image | None:
-    """The newest intact snapshot whose events are all published up to ``last_published``; None when there is none."""
+    """The newest intact snapshot whose events are all published up to ``last_published``; None when
+    there is none.
+    """
     async for image in good(blobs):
-        if not last_published or event_place(image.rest.last_published) <= event_place(last_published):
+        if not last_published or event_place(image.rest.last_published) <= event_place(
+            last_published
+        ):
             return image
-        log.warning("the snapshot of %d is ahead of the events, which end at %s", image.rest.sequence, last_published)
+        log.warning(
+            "the snapshot of %d is ahead of the events, which end at %s",
+            image.rest.sequence,
+            last_published,
+        )
     return None
 
 
@@ -128,7 +139,11 @@ class Snapshotter:
         self._machine, self._cutter = machine, None
 
     def is_due(self) -> bool:
-        if not self._changes or self.busy or (self._putting is not None and not self._putting.done()):
+        if (
+            not self._changes
+            or self.busy
+            or (self._putting is not None and not self._putting.done())
+        ):
             return False
         limit = max(self._limit, self._bytes // BYTES_A_CHANGE)
         return self._changes >= limit or self._clock() - self._first_s >= self._after_s
@@ -140,7 +155,9 @@ class Snapshotter:
             if draft.work(SLICE_BYTES):
                 data, self._draft = draft.data(), None
                 self._bytes = len(data)
-                self._putting = asyncio.get_running_loop().create_task(self._put(name, data, last_published))
+                self._putting = asyncio.get_running_loop().create_task(
+                    self._put(name, data, last_published)
+                )
         elif self._cutter is not None:
             if self._cutter.work(SLICE_TASKS):
                 machine, cutter, self._cutter = self._machine, self._cutter, None
@@ -157,7 +174,8 @@ class Snapshotter:
                 await self._putting
 
     async def _put(self, name: str, data: bytes, last_published: str) -> None:
-        while self._publisher.backlog and event_place(self._publisher.last_published) < event_place(last_published):  # noqa: ASYNC110
+        wanted = event_place(last_published)
+        while self._publisher.backlog and event_place(self._publisher.last_published) < wanted:  # noqa: ASYNC110
             await asyncio.sleep(_PAUSE_S)
         try:
             await self._blobs.put(name, data)
@@ -169,7 +187,9 @@ class Snapshotter:
         log.info("%s is kept", name, extra={"bytes": len(data)})
 
     async def _trim(self) -> None:
-        """Keep the newest few snapshots and one whose events are on disk, the journal to it or the last but one."""
+        """Keep the newest few snapshots and one whose events are on disk, the journal to it or the
+        last but one.
+        """
         names = await _names(self._blobs)
         now_s = self._clock()
         self._seen = {name: self._seen.get(name, now_s) for name in names}

@@ -133,5 +133,7 @@ READS: dict[type[q.ViewQuery], Callable[[Ledger, Any], Any]] = {
     q.DeploymentRequestsQuery: deployments.requests,
     q.DeploymentWhyQuery: deployments.why,
 }
-KINDS: dict[str, type[q.ViewQuery]] = {q.view_name(kind): kind for kind in (*READS_OF_A_CALLER, *READS)}
+KINDS: dict[str, type[q.ViewQuery]] = {
+    q.view_name(kind): kind for kind in (*READS_OF_A_CALLER, *READS)
+}
 """The struct of each view, by its name on the wire."""

@@ -12,4 +12,7 @@ def actor_view(actor: Actor | None) -> ActorView | None:
     """None for Iris itself."""
     if actor is None:
         return None
-    return ActorView(name=named(actor), **{key: value or None for key, value in msgspec.structs.asdict(actor).items()})
+    return ActorView(
+        name=named(actor),
+        **{key: value or None for key, value in msgspec.structs.asdict(actor).items()},
+    )

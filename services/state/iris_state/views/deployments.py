@@ -1,4 +1,6 @@
-"""Views of deployments and their routes: one, a listing, the reasons of its status, and its history."""
+"""Views of deployments and their routes: one, a listing, the reasons of its status, and its
+history.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,13 @@ from iris_core.limits import clipped
 from iris_core.states import DeploymentLifecycle, RouteStatus
 from iris_core.tables import deployment as deployment_table
 from iris_core.tables import route as route_table
-from iris_core.views.deployments import ConditionView, DeploymentView, RouteView, ScalingView, UpdateView
+from iris_core.views.deployments import (
+    ConditionView,
+    DeploymentView,
+    RouteView,
+    ScalingView,
+    UpdateView,
+)
 from iris_core.views.jobs import HistoryRow, Page, moment
 from iris_core.views.queries import (
     DeploymentHistoryQuery,
@@ -54,13 +62,17 @@ def deployment_view(ledger: Ledger, record: Deployment, *, whole: bool = True) -
         available=sum(member.available for member in members),
         live=len(record.live()),
         version=record.version,
-        spec=msgspec.structs.replace(record.spec, template=msgspec.structs.replace(template, env=env)),
+        spec=msgspec.structs.replace(
+            record.spec, template=msgspec.structs.replace(template, env=env)
+        ),
         revisions=sorted(record.revisions),
         created_at=moment(record.created_ms),
         since=moment(record.since_ms),
         update=_update(ledger, record),
         conditions=list(conditions(ledger, record)),
-        routes=[route_view(ledger, record, route) for route in record.routes.values()] if whole else [],
+        routes=[route_view(ledger, record, route) for route in record.routes.values()]
+        if whole
+        else [],
         scaling=_scaling(ledger, record) if whole else None,
         requests_per_s=ledger.loads.rates.per_second(record.name, "", ledger.now_ms),
         changed_by=actor_view(record.by),
@@ -88,7 +100,8 @@ def route_view(ledger: Ledger, record: Deployment, route: Route) -> RouteView:
         ready=route.ready,
         available=route.is_available(record.min_ready_ms, ledger.now_ms),
         discovered=any(one.id == route.id for one in record.discovered.routes),
-        detail=shortened(failed_probes(ledger, route) if route.is_live else route.reason, MAX_TEXT) or None,
+        detail=shortened(failed_probes(ledger, route) if route.is_live else route.reason, MAX_TEXT)
+        or None,
         pending_reason=reason_of(ledger, job) if job is not None else None,
         requests_per_s=ledger.loads.rates.per_second(record.name, route.id, ledger.now_ms),
         job_id=job.id if job is not None else "",
@@ -124,7 +137,9 @@ def _scaling(ledger: Ledger, record: Deployment) -> ScalingView | None:
     book = ledger.loads.books.get(record.number)
     unknown = ledger.loads.unknown(record, ledger.now_ms, ledger.probes.floor_ms)
     decision = book.decision if book is not None and not unknown else None
-    held = decision.reason if decision is not None and decision.target == record.spec.replicas else ""
+    held = (
+        decision.reason if decision is not None and decision.target == record.spec.replicas else ""
+    )
     last = next((row for row in reversed(record.history) if row.handler == AUTOSCALE), None)
     return ScalingView(
         load=decision.load if decision is not None else None,
@@ -141,17 +156,26 @@ def conditions(ledger: Ledger, record: Deployment) -> Iterator[ConditionView]:
     known = record.rollout
     if known.pacing.stopped:
         message = f"{pacing.STARTS} tries to start a route have failed, and no more are made until the deployment is"
-        yield ConditionView(code="crash_loop", message=f"{message} changed or resumed: {_last_failure(record)}")
-    elif known.pacing.failures and (record.status is not DeploymentLifecycle.READY or lifecycle.is_trying(record)):
+        yield ConditionView(
+            code="crash_loop", message=f"{message} changed or resumed: {_last_failure(record)}"
+        )
+    elif known.pacing.failures and (
+        record.status is not DeploymentLifecycle.READY or lifecycle.is_trying(record)
+    ):
         failures = known.pacing.failures
-        tries = "1 try to start a route has" if failures == 1 else f"{failures} tries in a row to start a route have"
+        tries = (
+            "1 try to start a route has"
+            if failures == 1
+            else f"{failures} tries in a row to start a route have"
+        )
         message = f"{tries} failed; the next one waits: {_last_failure(record)}"
         yield ConditionView(code="back_off", message=message)
     if known.failed:
         kept = f"; revision {record.revision} is kept" if record.revision != known.failed else ""
         code = "rolled_back" if kept else "update_failed"
         yield ConditionView(
-            code=code, message=f"the update to revision {known.failed} has failed: {known.failure}{kept}"
+            code=code,
+            message=f"the update to revision {known.failed} has failed: {known.failure}{kept}",
         )
     if lifecycle.is_paused(record):
         yield ConditionView(code="paused", message="the update waits to be resumed")
@@ -162,11 +186,15 @@ def conditions(ledger: Ledger, record: Deployment) -> Iterator[ConditionView]:
         yield ConditionView(code="waiting_for_capacity", message=message)
     unknown = ledger.loads.unknown(record, ledger.now_ms, ledger.probes.floor_ms)
     if unknown:
-        yield ConditionView(code="load_unknown", message=f"the number of routes stays as it is: {unknown}")
+        yield ConditionView(
+            code="load_unknown", message=f"the number of routes stays as it is: {unknown}"
+        )
     for revision, found in healths(ledger, record).items():
         if health.fell_together(found, record.revisions[revision].template.probe):
             message = "more than half of the routes became unhealthy together, so none of them is replaced for that"
-            yield ConditionView(code="unhealthy_together", message=f"{message}: look at what they all depend on")
+            yield ConditionView(
+                code="unhealthy_together", message=f"{message}: look at what they all depend on"
+            )
 
 
 def _last_failure(record: Deployment) -> str:
@@ -178,7 +206,11 @@ def deployments(ledger: Ledger, query: DeploymentsQuery) -> Page:
     """Deployments, newest first; destroyed ones only when that status is requested."""
     status, user = query.status, query.user
     last = behind(query.cursor)
-    rows = ((n, ledger.deployments[n]) for n in sorted(ledger.deployments, reverse=True) if last is None or n < last)
+    rows = (
+        (n, ledger.deployments[n])
+        for n in sorted(ledger.deployments, reverse=True)
+        if last is None or n < last
+    )
 
     def wanted(record: Deployment) -> bool:
         shown = record.status.value == status if status else not record.is_terminal
@@ -188,9 +220,13 @@ def deployments(ledger: Ledger, query: DeploymentsQuery) -> Page:
 
 
 def routes(ledger: Ledger, query: DeploymentRoutesQuery) -> Page:
-    """The routes of a deployment: those that have not ended before the last few that have, each newest first."""
+    """The routes of a deployment: those that have not ended before the last few that have, each
+    newest first.
+    """
     record, after = known_deployment(ledger, query.deployment), numbers_behind(query.cursor, 2)
-    places = sorted((int(route.status in ENDED_ROUTE), -number) for number, route in record.routes.items())
+    places = sorted(
+        (int(route.status in ENDED_ROUTE), -number) for number, route in record.routes.items()
+    )
     rows = (
         (f"{ended}-{-number}", record.routes[-number])
         for ended, number in places
@@ -200,10 +236,16 @@ def routes(ledger: Ledger, query: DeploymentRoutesQuery) -> Page:
 
 
 def requests(ledger: Ledger, query: DeploymentRequestsQuery) -> dict[str, Any]:
-    """The minutes of the last hour in which a deployment got requests or answered some, oldest first."""
+    """The minutes of the last hour in which a deployment got requests or answered some, oldest
+    first.
+    """
     record = known_deployment(ledger, query.deployment)
     minutes = ledger.loads.minutes.of(record.number, ledger.now_ms)
-    return {"minutes": [{"at": moment(one.number * 60_000), **msgspec.structs.asdict(one)} for one in minutes]}
+    return {
+        "minutes": [
+            {"at": moment(one.number * 60_000), **msgspec.structs.asdict(one)} for one in minutes
+        ]
+    }
 
 
 def history(ledger: Ledger, query: DeploymentHistoryQuery) -> Page:
@@ -214,7 +256,9 @@ def history(ledger: Ledger, query: DeploymentHistoryQuery) -> Page:
 
 
 def why(ledger: Ledger, query: DeploymentWhyQuery) -> dict[str, Any]:
-    """Why a deployment has its status: conditions, routes that do not serve, and the newest judgements."""
+    """Why a deployment has its status: conditions, routes that do not serve, and the newest
+    judgements.
+    """
     record = known_deployment(ledger, query.deployment)
     unhealthy = [route for route in record.held() if route.status is not RouteStatus.HEALTHY]
     return {

@@ -1,7 +1,8 @@
 """Listings of jobs that are ordered by one of their columns, page by page. Pure.
 
-There is no index for them: each page looks at all jobs, `JOBS_ORDERED` at most, and takes those it shows, in a few
-milliseconds. So an order costs nothing where jobs change. Out of scope: filters (`jobs`).
+There is no index for them: each page looks at all jobs, `JOBS_ORDERED` at most, and takes those it
+shows, in a few milliseconds. So an order costs nothing where jobs change. Out of scope: filters
+    (`jobs`).
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ NAME, USER = 400, 100
 
 
 class _Place(NamedTuple):
-    """The last job of a page: when the first page was made, the job's key as of then, and its number."""
+    """The last job of a page: when the first page was made, the job's key as of then, and its
+    number.
+    """
 
     at_ms: int
     key: SortValue
@@ -33,7 +36,9 @@ class _Place(NamedTuple):
 
 def _duration_ms(job: Job, at_ms: int) -> int:
     """How long a job has run; -1 before it starts."""
-    return (job.finished_ms or max(at_ms, job.started_ms)) - job.started_ms if job.started_ms else -1
+    return (
+        (job.finished_ms or max(at_ms, job.started_ms)) - job.started_ms if job.started_ms else -1
+    )
 
 
 KEYS: dict[str, Callable[[Job, int], SortValue]] = {
@@ -51,8 +56,8 @@ assert KEYS.keys() == set(JOB_COLUMNS), "every column has its key"
 def in_order(jobs: Iterable[Job], query: JobsQuery, now_ms: int) -> list[tuple[str, Job]]:
     """The jobs of the next page and one more, each with its cursor, as `pages.page` takes them.
 
-    Equal ones are in the order of their submission. Durations are those at the time of the first page, so that
-    later pages neither repeat nor omit a job that only goes on running.
+    Equal ones are in the order of their submission. Durations are those at the time of the first
+    page, so that later pages neither repeat nor omit a job that only goes on running.
 
     Raises:
         Refused: an unknown order, or a cursor of another listing.

@@ -63,8 +63,9 @@ def page(
 ) -> Page:
     """The matching ones of (position, record) rows; the cursor is the last position read.
 
-    Ends at the caller's limit, after `SCANNED` rows, or before `PAGE_BYTES` are exceeded, whichever comes first. So a
-    page may be empty and not the last one: a listing ends where there is no cursor.
+    Ends at the caller's limit, after `SCANNED` rows, or before `PAGE_BYTES` are exceeded, whichever
+    comes first. So a page may be empty and not the last one: a listing ends where there is no
+        cursor.
     """
     items: list[Any] = []
     limit, size = query.limit, 0

@@ -1,9 +1,11 @@
-"""Hides from other users what only a job's owner and admins may see: the values of its environment, the digest of its
-code, and its output; and what only a caller and admins may see: addresses, and the names of tokens.
+"""Hides from other users what only a job's owner and admins may see: the values of its environment,
+the digest of its code, and its output; and what only a caller and admins may see: addresses, and
+the names of tokens.
 
-A view names the owner of its record, and nothing but that is asked: a name may belong to somebody else by now. Every
-view is filtered here. Without tokens every caller is an admin. Output is stored outside the records, and the gateway
-judges by the same owner. Source: docs/design/semantics.md#rights-and-names. Out of scope: secrets (`redaction`).
+A view names the owner of its record, and nothing but that is asked: a name may belong to somebody
+else by now. Every view is filtered here. Without tokens every caller is an admin. Output is stored
+outside the records, and the gateway judges by the same owner. Source:
+    docs/design/semantics.md#rights-and-names. Out of scope: secrets (`redaction`).
 """
 
 from __future__ import annotations
@@ -18,7 +20,16 @@ from iris_core.messages.gateway_state import Caller
 from iris_core.spec.jobs import JobSpec
 from iris_core.spec.serving import RouteTemplate
 from iris_core.views.deployments import DeploymentView
-from iris_core.views.jobs import ActorView, AttemptPage, AttemptView, JobView, Page, TaskView, TreeView, View
+from iris_core.views.jobs import (
+    ActorView,
+    AttemptPage,
+    AttemptView,
+    JobView,
+    Page,
+    TaskView,
+    TreeView,
+    View,
+)
 
 NOT_YOURS = "(only the owner of the job and admins read this)"
 _Code = TypeVar("_Code", JobSpec, RouteTemplate)

@@ -1,7 +1,7 @@
 """Answers queued reads, callers in turn, in slices of time. Pure; the clock is an argument.
 
-Used by the leader and by followers. While commits compete with reads, reads have a share of the time: after each slice
-of answers commits have theirs. Out of scope: the content of views.
+Used by the leader and by followers. While commits compete with reads, reads have a share of the
+time: after each slice of answers commits have theirs. Out of scope: the content of views.
 Source: docs/adr/0017-reads-beside-the-writer.md.
 """
 
@@ -94,8 +94,8 @@ class Reads:
             self._refused.append((reply, refusal(Code.UNAVAILABLE, words)))
 
     def answers(self, ledger: Ledger, position: int) -> Iterator[tuple[str, bytes]]:
-        """The answers for which there is time now, with their reply subjects, from a ledger at a position of the
-        journal.
+        """The answers for which there is time now, with their reply subjects, from a ledger at a
+        position of the journal.
         """
         refused, self._refused = self._refused, []
         yield from refused
@@ -123,7 +123,9 @@ class Reads:
             raise
         except Exception as error:  # noqa: BLE001 - an error is the answer to this read only
             self._raised.append(error)
-            return refusal(Code.INTERNAL, f"the state service could not answer: {type(error).__name__}")
+            return refusal(
+                Code.INTERNAL, f"the state service could not answer: {type(error).__name__}"
+            )
 
     def take_raised(self) -> list[Exception]:
         """The exceptions of queries since the last call."""

@@ -1,7 +1,7 @@
 """Redacts environment values under keys that look secret from a job's specification.
 
-Every view of a job is redacted here; tasks, reruns and the journal keep the values. Out of scope: arguments of a
-command, which every process list shows anyway. Source:
+Every view of a job is redacted here; tasks, reruns and the journal keep the values. Out of scope:
+arguments of a command, which every process list shows anyway. Source:
 docs/design/reliability.md#security.
 """
 
@@ -14,9 +14,12 @@ import msgspec
 from iris_core.admission.jobs import MASK
 from iris_core.spec.jobs import JobSpec
 
-# One word of a key, split at _ . -; what a word may end in when it is written as one: githubtoken, dbPassword.
+# One word of a key, split at _ . -; what a word may end in when it is written as one: githubtoken,
+# dbPassword.
 _WORD = re.compile(r"[^_.-]+")
-_SECRET_WORDS = frozenset({"key", "pass", "pw", "auth", "authorization", "cookie", "bearer", "private"})
+_SECRET_WORDS = frozenset(
+    {"key", "pass", "pw", "auth", "authorization", "cookie", "bearer", "private"}
+)
 _SECRET_ENDINGS = (
     "secret",
     "secrets",
@@ -34,7 +37,9 @@ _SECRET_ENDINGS = (
 
 
 def is_secret(key: str) -> bool:
-    """Whether a variable's name marks a secret: ``HF_TOKEN``, ``AWS_SECRET_ACCESS_KEY``, ``dbPassword``."""
+    """Whether a variable's name marks a secret: ``HF_TOKEN``, ``AWS_SECRET_ACCESS_KEY``,
+    ``dbPassword``.
+    """
     words = _WORD.findall(key.lower())
     return any(word in _SECRET_WORDS or word.endswith(_SECRET_ENDINGS) for word in words)
 

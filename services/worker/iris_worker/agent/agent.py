@@ -1,9 +1,10 @@
 """The state machine of a worker's attempts: takes a stimulus, returns instructions. Pure.
 
-The shell executes instructions, and their outcome is the next stimulus. The shell pulls the next launch
-(`next_launch`), so that an unconfirmed worker launches nothing. Out of scope: clocks, processes, sockets, and judging
-tasks, which the state service does.
-Source: docs/design/semantics.md#tasks-and-attempts, docs/design/semantics.md#sessions; docs/ARCHITECTURE.md#storage.
+The shell executes instructions, and their outcome is the next stimulus. The shell pulls the next
+launch (`next_launch`), so that an unconfirmed worker launches nothing. Out of scope: clocks,
+processes, sockets, and judging tasks, which the state service does.
+Source: docs/design/semantics.md#tasks-and-attempts, docs/design/semantics.md#sessions;
+    docs/ARCHITECTURE.md#storage.
 """
 
 from __future__ import annotations
@@ -29,7 +30,13 @@ from iris_core.messages.state_worker import (
 from iris_core.states import Cause, KernelStatus, NoticeReason
 from iris_worker.agent.chains import WaitingChains
 from iris_worker.agent.instructions import Discard, Instruction, Kill, Prepare
-from iris_worker.agent.local_attempt import LocalAttempt, drain_notices, end_stage, renewals, set_timeouts
+from iris_worker.agent.local_attempt import (
+    LocalAttempt,
+    drain_notices,
+    end_stage,
+    renewals,
+    set_timeouts,
+)
 from iris_worker.agent.reports import Reports, fitting
 from iris_worker.agent.room import LACKING, HostRoom
 from iris_worker.agent.seen import SeenAttempts
@@ -38,15 +45,18 @@ K = KernelStatus
 DROP_GRACE_MS = 5000
 _LONG = "not started: the call before it on this worker takes long"
 OUR_SIGNALS = frozenset({9, 15})
-"""KILL and TERM, the signals of a stop; the cause of the end then says enough, without the signal."""
+"""KILL and TERM, the signals of a stop; the cause of the end then says enough, without the
+signal.
+"""
 
 
 class Agent:
-    """The worker's view of itself; ``room``: while in doubt; ``epoch``: of the leader whose orders it takes, or 0;
-    ``checks_gangs``: members of gangs wait for a check of the host.
+    """The worker's view of itself; ``room``: while in doubt; ``epoch``: of the leader whose orders
+    it takes, or 0; ``checks_gangs``: members of gangs wait for a check of the host.
 
     Args:
-        incarnation: identifies this start of the worker; orders for another incarnation are refused.
+        incarnation: identifies this start of the worker; orders for another incarnation are
+            refused.
         max_attempts: most open attempts at a time; orders that would exceed it are refused.
     """
 
@@ -64,17 +74,22 @@ class Agent:
         self._chains = WaitingChains(self._is_done)
         self.room = HostRoom(self._held, self._chains.next)
 
-    # ── orders ──────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── orders ────────────────────────────────────────────────────────────────────────────────────
 
-    def on_order(self, order: Order, now_ms: int, monotonic_ms: int = 0) -> tuple[OrderTaken, list[Instruction]]:
-        """Accept an order, or refuse it as a whole; stops are executed in any case, because they cannot do harm.
+    def on_order(
+        self, order: Order, now_ms: int, monotonic_ms: int = 0
+    ) -> tuple[OrderTaken, list[Instruction]]:
+        """Accept an order, or refuse it as a whole; stops are executed in any case, because they
+        cannot do harm.
 
-        Refused: an order for another incarnation, of a deposed leader, an expired one, any while unconfirmed, and one
-        that would exceed ``max_attempts``.
+        Refused: an order for another incarnation, of a deposed leader, an expired one, any while
+        unconfirmed, and one that would exceed ``max_attempts``.
         """
         fresh = [ref for ref in (*order.run, *order.prepare) if ref not in self._seen]
         begun = len(fresh) < len(order.run) + len(order.prepare)
-        refused = OrderTaken(self.incarnation, False, monotonic_ms, stopping=self.closing and not begun)
+        refused = OrderTaken(
+            self.incarnation, False, monotonic_ms, stopping=self.closing and not begun
+        )
         if order.incarnation != self.incarnation or order.epoch < self.epoch:
             return refused, []
         self.epoch = order.epoch
@@ -91,16 +106,26 @@ class Agent:
         for ref in order.run:
             if ref in waits and templates.get(ref.job) is not None:
                 self._seen.add(ref)
-                self._held[ref] = LocalAttempt(ref, templates[ref.job], Stage(ref, K.SCHEDULED, now_ms))
+                self._held[ref] = LocalAttempt(
+                    ref, templates[ref.job], Stage(ref, K.SCHEDULED, now_ms)
+                )
             else:
                 stage = Stage(ref, K.PREPARING, now_ms)
-                self._take(LocalAttempt(ref, templates.get(ref.job), stage, gangs.get(ref.job)), now_ms, todo)
+                self._take(
+                    LocalAttempt(ref, templates.get(ref.job), stage, gangs.get(ref.job)),
+                    now_ms,
+                    todo,
+                )
         for chain in order.chains:
             self._chains.add(chain, [ref for ref in chain.members if ref in waits], now_ms)
         todo += self.begin_waiting(now_ms)
         for ref in order.prepare:
             stage = Stage(ref, K.PREPARING, now_ms)
-            self._take(LocalAttempt(ref, templates.get(ref.job), stage, gangs.get(ref.job), True), now_ms, todo)
+            self._take(
+                LocalAttempt(ref, templates.get(ref.job), stage, gangs.get(ref.job), True),
+                now_ms,
+                todo,
+            )
         for ref in order.start:
             self._start(ref, gangs.get(ref.job), now_ms)
         todo += drain_notices(self._held, order.drained)
@@ -112,9 +137,13 @@ class Agent:
         return OrderTaken(self.incarnation, monotonic_ms=monotonic_ms), todo
 
     def timeouts(self) -> dict[int, int]:
-        """The timeouts that orders have changed, in ms by job, of the jobs with attempts here; 0: none."""
+        """The timeouts that orders have changed, in ms by job, of the jobs with attempts here; 0:
+        none.
+        """
         here = {ref.job for ref in self._held} if self._timeouts else set()
-        self._timeouts = {job: timeout_ms for job, timeout_ms in self._timeouts.items() if job in here}
+        self._timeouts = {
+            job: timeout_ms for job, timeout_ms in self._timeouts.items() if job in here
+        }
         return self._timeouts
 
     def _take(self, held: LocalAttempt, now_ms: int, todo: list[Instruction]) -> None:
@@ -123,15 +152,25 @@ class Agent:
         if ref in self._seen:
             return
         self._seen.add(ref)
-        if template is not None and ref.job in self._timeouts:  # the template may be older than that
-            held.template = template = structs.replace(template, timeout_ms=self._timeouts[ref.job] or None)
+        if (
+            template is not None and ref.job in self._timeouts
+        ):  # the template may be older than that
+            held.template = template = structs.replace(
+                template, timeout_ms=self._timeouts[ref.job] or None
+            )
         self._held[ref] = held
         if template is None:
-            self._end(held, now_ms, Ended(Cause.INFRASTRUCTURE, error="the order does not say what to run"))
+            self._end(
+                held,
+                now_ms,
+                Ended(Cause.INFRASTRUCTURE, error="the order does not say what to run"),
+            )
             return
         self._begin(held, template, now_ms, todo)
 
-    def _begin(self, held: LocalAttempt, template: TaskTemplate, now_ms: int, todo: list[Instruction]) -> None:
+    def _begin(
+        self, held: LocalAttempt, template: TaskTemplate, now_ms: int, todo: list[Instruction]
+    ) -> None:
         """Have whatever an attempt needs before it starts provided."""
         ref, held.settle_ms = held.ref, template.settle_ms
         if self.room.doubted and not self.room.take(ref, template):
@@ -149,7 +188,8 @@ class Agent:
         else:
             self._advance(held, now_ms)
 
-    # ── what waits behind others ────────────────────────────────────────────────────────────────────────────────
+    # ── what waits behind others
+    # ────────────────────────────────────────────────────────────────────────────────
 
     def _is_done(self, ref: AttemptRef) -> bool:
         held = self._held.get(ref)
@@ -176,13 +216,17 @@ class Agent:
         return todo
 
     def hand_back(self, now_ms: int) -> None:
-        """End what waits behind an attempt that takes long, without having started it, and waits that are too long."""
+        """End what waits behind an attempt that takes long, without having started it, and waits
+        that are too long.
+        """
         self.room.pass_time(now_ms)
         for ref in list(self._chains.late(now_ms)):
             self._end(self._held[ref], now_ms, Ended(Cause.HANDED_BACK, error=_LONG))
 
     def on_free(self, ref: AttemptRef, now_ms: int) -> None:
-        """Nothing of an attempt runs any more, though its end is not reported yet: the next may run in its place."""
+        """Nothing of an attempt runs any more, though its end is not reported yet: the next may run
+        in its place.
+        """
         held = self._held.get(ref)
         if held is not None and not held.freed:
             held.freed = True
@@ -231,7 +275,7 @@ class Agent:
         self._ready.append(held)
         self._starting.add(held.ref)
 
-    # ── stopping ────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── stopping ──────────────────────────────────────────────────────────────────────────────────
 
     def _stop(self, stop: Stop, now_ms: int, todo: list[Instruction]) -> None:
         held = self._held.get(stop.ref)
@@ -277,8 +321,8 @@ class Agent:
     ) -> list[Instruction]:
         """The worker shuts down: end all attempts and accept no new ones.
 
-        Routes serve for their settle time: the state service has taken them out of discovery. ``why``: for their ends.
-        ``reason``: for their notices.
+        Routes serve for their settle time: the state service has taken them out of discovery.
+        ``why``: for their ends. ``reason``: for their notices.
         """
         self.closing, self._why_closing = True, why
         todo: list[Instruction] = []
@@ -294,7 +338,8 @@ class Agent:
         """The longest settle time of the routes that run here."""
         return max((held.settle_ms for held in self._held.values() if not held.is_over), default=0)
 
-    # ── results of instructions ─────────────────────────────────────────────────────────────────────────────────
+    # ── results of instructions
+    # ─────────────────────────────────────────────────────────────────────────────────
 
     @property
     def has_launches(self) -> bool:
@@ -302,7 +347,9 @@ class Agent:
         return bool(self._ready)
 
     def next_launch(self) -> LocalAttempt | None:
-        """The next attempt to launch; each is returned once, unless postponed, and none while unconfirmed."""
+        """The next attempt to launch; each is returned once, unless postponed, and none while
+        unconfirmed.
+        """
         while self._ready and not self.unconfirmed:
             held = self._ready.popleft()
             if not held.is_over:
@@ -336,7 +383,10 @@ class Agent:
     def on_detail(self, ref: AttemptRef, detail: str, now_ms: int) -> None:
         """What is done in its present status, for a person."""
         if (held := self._living(ref)) is not None:
-            self._report(held, Stage(ref, held.stage.status, now_ms, detail=detail, notices=held.stage.notices))
+            self._report(
+                held,
+                Stage(ref, held.stage.status, now_ms, detail=detail, notices=held.stage.notices),
+            )
 
     def on_noticed(self, ref: AttemptRef, notice: GivenNotice) -> None:
         """It was given a notice."""
@@ -351,13 +401,20 @@ class Agent:
     def on_started(self, ref: AttemptRef, now_ms: int, detail: str = "") -> None:
         """Its process runs; ``detail``: what is odd about that, for a person."""
         held = self._held.get(ref)
-        if held is None or held.template is None or held.template.calls is None or len(self._held) > 1:
+        if (
+            held is None
+            or held.template is None
+            or held.template.calls is None
+            or len(self._held) > 1
+        ):
             self._starting.discard(ref)
         if held is not None and held.stage.ended is None:
             self._report(held, Stage(ref, K.RUNNING, now_ms, detail=detail))
 
     def on_exited(self, ref: AttemptRef) -> None:
-        """Its process has ended; what that means is reported when its output directory is stored."""
+        """Its process has ended; what that means is reported when its output directory is
+        stored.
+        """
         if (held := self._held.get(ref)) is not None and held.stopping is None:
             held.exited = True
 
@@ -368,7 +425,9 @@ class Agent:
             self._end(held, now_ms, self.as_reported(ref, ended))
 
     def as_reported(self, ref: AttemptRef, ended: Ended) -> Ended:
-        """An end as it is reported, by this worker or its successor: with the cause of the stop, if it was stopped."""
+        """An end as it is reported, by this worker or its successor: with the cause of the stop, if
+        it was stopped.
+        """
         held = self._held.get(ref)
         if held is None or held.stopping is None:
             return ended
@@ -376,24 +435,33 @@ class Agent:
         return structs.replace(ended, cause=held.stopping, error=error)
 
     def adopt(self, *stages: Stage, settle_ms: int = 0) -> None:
-        """Adopt an attempt of the previous worker process; it runs or has ended, and what was reported of it is
-        unknown.
+        """Adopt an attempt of the previous worker process; it runs or has ended, and what was
+        reported of it is unknown.
         """
         last = stages[-1]
         self._seen.add(last.ref)
-        self._held[last.ref] = LocalAttempt(last.ref, None, last, launched=True, settle_ms=settle_ms)
+        self._held[last.ref] = LocalAttempt(
+            last.ref, None, last, launched=True, settle_ms=settle_ms
+        )
         for stage in stages:
             self.reports.add(stage)
 
-    # ── reporting ─────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── reporting ─────────────────────────────────────────────────────────────────────────────────
 
     def attempts(self) -> tuple[Stage, ...]:
-        """All attempts that run here or whose end is not acknowledged, for heartbeats and registrations.
+        """All attempts that run here or whose end is not acknowledged, for heartbeats and
+        registrations.
 
         Each with its unacknowledged stages in order, or else its present stage.
         """
         unreported = self.reports.of
-        return fitting(tuple(stage for ref, held in self._held.items() for stage in unreported(ref) or (held.stage,)))
+        return fitting(
+            tuple(
+                stage
+                for ref, held in self._held.items()
+                for stage in unreported(ref) or (held.stage,)
+            )
+        )
 
     def __len__(self) -> int:
         """How many attempts run here, or have an end that is not acknowledged."""
@@ -404,18 +472,24 @@ class Agent:
         return sum(not held.is_over for held in self._held.values())
 
     def awaits_more(self) -> bool:
-        """Whether all that is to be reported is of attempts whose process is about to run, or of a call that is alone
-        here and may end at once: one report may hold both.
+        """Whether all that is to be reported is of attempts whose process is about to run, or of a
+        call that is alone here and may end at once: one report may hold both.
         """
         return bool(self._starting) and self._starting.issuperset(self.reports)
 
     def report_all(self) -> tuple[Stage, ...]:
-        """All stages of all attempts, for a Register or to be confirmed again; its answer acknowledges them all."""
+        """All stages of all attempts, for a Register or to be confirmed again; its answer
+        acknowledges them all.
+        """
         self.reports.clear()
         return self.attempts()
 
-    def on_taken(self, stages: Sequence[Stage], answer: ReportTaken, now_ms: int) -> list[Instruction]:
-        """A report or registration is committed: drop acknowledged ends, and stop attempts that were reassigned."""
+    def on_taken(
+        self, stages: Sequence[Stage], answer: ReportTaken, now_ms: int
+    ) -> list[Instruction]:
+        """A report or registration is committed: drop acknowledged ends, and stop attempts that
+        were reassigned.
+        """
         self.reports.answered(stages)
         for stage in stages:
             if stage.ended is not None:

@@ -1,6 +1,8 @@
-"""The attempts that wait on this host for others of their job to end, and then run in their place. Pure.
+"""The attempts that wait on this host for others of their job to end, and then run in their place.
+Pure.
 
-Out of scope: what an attempt needs before it runs (agent). Source: docs/adr/0080-short-calls-run-in-chains.md.
+Out of scope: what an attempt needs before it runs (agent). Source:
+    docs/adr/0080-short-calls-run-in-chains.md.
 """
 
 from __future__ import annotations
@@ -16,7 +18,9 @@ from iris_core.placement.chains import HAND_BACK_MS
 
 @dataclass(slots=True, eq=False)
 class _LocalChain:
-    """``before``: what runs, or was ordered and has not arrived. ``since_ms``: when the last of it was begun."""
+    """``before``: what runs, or was ordered and has not arrived. ``since_ms``: when the last of it
+    was begun.
+    """
 
     since_ms: int
     before: set[AttemptRef] = field(default_factory=set)
@@ -39,12 +43,16 @@ class WaitingChains:
         self.next: deque[AttemptRef] = deque()
 
     def add(self, ordered: Chain, fresh: list[AttemptRef], now_ms: int) -> None:
-        """Attempts that are new here wait behind others; the first of them may begin at once where none runs."""
+        """Attempts that are new here wait behind others; the first of them may begin at once where
+        none runs.
+        """
         if not fresh:
             return
         known = (self._of[ref] for ref in (*ordered.ahead, *ordered.members) if ref in self._of)
         chain = next(known, None) or _LocalChain(now_ms)
-        before = {ref for ref in ordered.ahead if ref not in chain.waiting and not self._is_done(ref)}
+        before = {
+            ref for ref in ordered.ahead if ref not in chain.waiting and not self._is_done(ref)
+        }
         chain.before |= before
         chain.waiting += fresh
         self._of |= dict.fromkeys((*before, *fresh), chain)

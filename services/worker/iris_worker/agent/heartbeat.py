@@ -1,11 +1,12 @@
-"""Schedules heartbeats, detects that this process was suspended, and tracks whether its orders are confirmed.
+"""Schedules heartbeats, detects that this process was suspended, and tracks whether its orders are
+confirmed.
 
 Pure; times are monotonic.
 
-A worker that was suspended and resumes may find orders in its socket that were revoked long ago. So after a pause, and
-before it launches anything without recent contact, it is unconfirmed until the state service has answered it.
-Out of scope: what an unconfirmed agent does. Source: docs/design/semantics.md#constraints-and-resources;
-docs/ARCHITECTURE.md#storage.
+A worker that was suspended and resumes may find orders in its socket that were revoked long ago. So
+after a pause, and before it launches anything without recent contact, it is unconfirmed until the
+state service has answered it. Out of scope: what an unconfirmed agent does. Source:
+docs/design/semantics.md#constraints-and-resources; docs/ARCHITECTURE.md#storage.
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ class StallDetector:
         self.ticked_s = self.contact_s = now_s
 
     def tick(self, now_s: float) -> bool:
-        """Called several times a second; returns whether this process was suspended since the last call."""
+        """Called several times a second; returns whether this process was suspended since the last
+        call.
+        """
         slept = self.slept(now_s)
         self.ticked_s = now_s
         return slept
@@ -57,7 +60,9 @@ EARLY = 10
 
 @dataclass(slots=True)
 class HeartbeatSchedule:
-    """Heartbeats are numbered and due at fixed times, so that a late one does not delay the next."""
+    """Heartbeats are numbered and due at fixed times, so that a late one does not delay the
+    next.
+    """
 
     worker: str
     incarnation: str
@@ -71,7 +76,9 @@ class HeartbeatSchedule:
         return max(0.0, self.due_s - now_s)
 
     def advance(self, now_s: float) -> None:
-        """A change should be sent early: the next heartbeat is due now, or shortly after the last one."""
+        """A change should be sent early: the next heartbeat is due now, or shortly after the last
+        one.
+        """
         if self.due_s:
             self.due_s = min(self.due_s, max(now_s, self.sent_s + self.interval_s / EARLY))
 
@@ -90,7 +97,9 @@ class HeartbeatSchedule:
         ``detail`` is the host's fault; empty: healthy.
         """
         lag = max(0.0, now_s - self.due_s) if self.due_s else 0.0
-        self.due_s = max(self.due_s + self.interval_s, now_s) if self.due_s else now_s + self.interval_s
+        self.due_s = (
+            max(self.due_s + self.interval_s, now_s) if self.due_s else now_s + self.interval_s
+        )
         if lag > self.interval_s:
             self.due_s = now_s + self.interval_s
         self.sequence, self.sent_s = self.sequence + 1, now_s

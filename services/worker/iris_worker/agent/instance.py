@@ -1,6 +1,8 @@
-"""What the metadata of a virtual machine says of it: its place, its TPU, and that it is about to be taken away. Pure.
+"""What the metadata of a virtual machine says of it: its place, its TPU, and that it is about to be
+taken away. Pure.
 
-Shapes are those of Compute Engine's ``instance/?recursive=true``, and of the environment of a TPU VM on GKE.
+Shapes are those of Compute Engine's ``instance/?recursive=true``, and of the environment of a TPU
+VM on GKE.
 Source: cloud.google.com/compute/docs/metadata/predefined-metadata-keys,
 cloud.google.com/compute/docs/metadata/getting-live-migration-notice.
 """
@@ -32,7 +34,9 @@ _TPU_ENV = re.compile(r"^(\w+): *'(.*)'$", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """The machine is taken away ``within_s`` after this was said, or later; tasks are told ``reason``."""
+    """The machine is taken away ``within_s`` after this was said, or later; tasks are told
+    ``reason``.
+    """
 
     why: str
     within_s: float
@@ -50,7 +54,9 @@ _NOTICES: Mapping[tuple[str, str], Notice] = {
 
 def notice_of(instance: Instance) -> Notice | None:
     """The notice that is given now; a VM that is moved while it runs has none."""
-    return next((notice for (key, value), notice in _NOTICES.items() if instance.get(key) == value), None)
+    return next(
+        (notice for (key, value), notice in _NOTICES.items() if instance.get(key) == value), None
+    )
 
 
 def attributes_of(instance: Instance, environ: Mapping[str, str]) -> dict[str, Attribute]:

@@ -11,8 +11,8 @@ from iris_core.states import NoticeReason
 
 @dataclass(frozen=True, slots=True)
 class Prepare:
-    """Provide the attempt's bundle and environment; answer with `on_prepared` or `on_unprepared`. ``in_gang``: others
-    wait for it.
+    """Provide the attempt's bundle and environment; answer with `on_prepared` or `on_unprepared`.
+    ``in_gang``: others wait for it.
     """
 
     ref: AttemptRef
@@ -22,9 +22,9 @@ class Prepare:
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """Send the process group its stop signal after ``settle_ms``, then KILL; answer with `on_ended`. What is stored of
-    an attempt that has exited is stored by then, or not at all. ``reason``: of a notice, where its job has one, which
-    takes the place of the signal.
+    """Send the process group its stop signal after ``settle_ms``, then KILL; answer with
+    `on_ended`. What is stored of an attempt that has exited is stored by then, or not at all.
+    ``reason``: of a notice, where its job has one, which takes the place of the signal.
     """
 
     ref: AttemptRef

@@ -23,7 +23,8 @@ class LocalAttempt:
     Attributes:
         barrier: whether it is prepared first and started by a later order.
         go: whether the start order has arrived.
-        preparing: whether what it needs is being provided. building: whether a process builds its environment.
+        preparing: whether what it needs is being provided. building: whether a process builds its
+            environment.
         stopping: why it was ordered to end, None otherwise.
         settle_ms: for a route, how long it serves after it has left discovery.
         exited: whether its process has ended by itself, so that a stop does not change how.
@@ -57,7 +58,9 @@ def end_stage(ref: AttemptRef, ended: Ended, now_ms: int) -> Stage:
 
 
 def renewals(attempts: Iterable[LocalAttempt], grants: Iterable[TaskGrant]) -> list[Instruction]:
-    """New tokens for the attempts of these jobs that run here, adopted ones too, or are to start."""
+    """New tokens for the attempts of these jobs that run here, adopted ones too, or are to
+    start.
+    """
     by_job = {grant.job: grant for grant in grants}
     todo: list[Instruction] = []
     for held in attempts:
@@ -71,7 +74,9 @@ def renewals(attempts: Iterable[LocalAttempt], grants: Iterable[TaskGrant]) -> l
     return todo
 
 
-def drain_notices(attempts: Mapping[AttemptRef, LocalAttempt], refs: Iterable[AttemptRef]) -> list[Instruction]:
+def drain_notices(
+    attempts: Mapping[AttemptRef, LocalAttempt], refs: Iterable[AttemptRef]
+) -> list[Instruction]:
     """Notices of a drain for those of these attempts that run here and go on."""
     held = (attempts[ref] for ref in refs if ref in attempts)
     goes_on = (one for one in held if one.launched and one.stopping is None and not one.is_over)

@@ -1,9 +1,11 @@
-"""Sends reports to the state service and repeats each until it is committed. Part of the shell: it waits for answers.
+"""Sends reports to the state service and repeats each until it is committed. Part of the shell: it
+waits for answers.
 
-Answers to orders that nobody awaits are sent with the next report, because each message by itself wakes two services.
-Two reports may be under way at once, so that an end need not wait for the answer to its start. While this worker is
-not registered, or unconfirmed, one report holds everything; until it is answered nothing else is reported or started.
-Out of scope: what is reported (agent, reports), how soon (`Batcher`), and what follows from an answer.
+Answers to orders that nobody awaits are sent with the next report, because each message by itself
+wakes two services. Two reports may be under way at once, so that an end need not wait for the
+answer to its start. While this worker is not registered, or unconfirmed, one report holds
+everything; until it is answered nothing else is reported or started. Out of scope: what is reported
+(agent, reports), how soon (`Batcher`), and what follows from an answer.
 """
 
 from __future__ import annotations
@@ -35,13 +37,15 @@ log = logging.getLogger(__name__)
 HANDS = 2
 _RETRY_S = 0.2
 _MORE_S = 0.02
-"""For how long an attempt's first stages wait for the start of its process, and that of a call for its end: the two are
-one report, and one commit.
+"""For how long an attempt's first stages wait for the start of its process, and that of a call for
+its end: the two are one report, and one commit.
 """
 _ANSWER_S = 0.02
 """For how long the answer to an order waits for a report."""
 _GATHER_S = 0.025
-"""For how long stages are gathered that nothing waits for: others run in the place of those that have ended."""
+"""For how long stages are gathered that nothing waits for: others run in the place of those that
+have ended.
+"""
 
 Registration = Callable[[tuple[Stage, ...]], Register]
 OnTaken = Callable[[Sequence[Stage], ReportTaken], None]
@@ -93,12 +97,16 @@ class Reporter:
         self.settled = False
 
     def answer(self, reply: str, taken: OrderTaken, *, urgent: bool) -> None:
-        """Answer an order, with those before it: at once when ``urgent``, otherwise with a report that comes soon."""
+        """Answer an order, with those before it: at once when ``urgent``, otherwise with a report
+        that comes soon.
+        """
         self._answers.append((reply, taken))
         if urgent:
             self._send_answers()
         elif self._answer_timer is None:
-            self._answer_timer = asyncio.get_running_loop().call_later(_ANSWER_S, self._send_answers)
+            self._answer_timer = asyncio.get_running_loop().call_later(
+                _ANSWER_S, self._send_answers
+            )
 
     def close(self) -> None:
         """Send the answers that wait for a report, as far as there is a connection."""
@@ -138,7 +146,9 @@ class Reporter:
         self.wake()
 
     def repeat(self) -> None:
-        """A new leader has taken over: repeat every report that the previous one has not answered."""
+        """A new leader has taken over: repeat every report that the previous one has not
+        answered.
+        """
         unanswered, self._unanswered = self._unanswered, set()
         for one in unanswered:
             one.reschedule(0.0)
@@ -203,13 +213,17 @@ class Reporter:
                 self._agent.unconfirmed = False
                 self._agent.room.believe(answer.drop, self._clock.wall_ms())
                 self._on_taken(stages, answer)
-                if register is not None and register.trouble:  # it may be over, and no heartbeat has said so
+                if (
+                    register is not None and register.trouble
+                ):  # it may be over, and no heartbeat has said so
                     self.advance()
 
     async def leave(self, how: str, why: str = "") -> None:
-        """Report that this worker is "stopping" or "gone" until that is answered; not when no registration was sent.
+        """Report that this worker is "stopping" or "gone" until that is answered; not when no
+        registration was sent.
 
-        A registration that is not answered yet may have been applied. The last report holds all unacknowledged stages.
+        A registration that is not answered yet may have been applied. The last report holds all
+        unacknowledged stages.
         """
         self._leaving = (how, why)  # a later registration says it too
         stages = self._agent.report_all() if how == "gone" else ()
@@ -217,7 +231,11 @@ class Reporter:
             pass
 
     async def _ask(
-        self, stages: tuple[Stage, ...], register: Register | None = None, leaving: str = "", why: str = ""
+        self,
+        stages: tuple[Stage, ...],
+        register: Register | None = None,
+        leaving: str = "",
+        why: str = "",
     ) -> ReportTaken | None:
         """Send a request to the state service; None when it was not answered, after a pause."""
         monotonic_ms = to_ms(self._clock.steady_s())
@@ -241,13 +259,17 @@ class Reporter:
         return taken
 
     async def _request(self, report: WorkerReport) -> ReportTaken:
-        """The answer to a report. Raises Unavailable, also when a new leader takes over, and Undecodable."""
+        """The answer to a report. Raises Unavailable, also when a new leader takes over, and
+        Undecodable.
+        """
         limit = asyncio.timeout(None)
         try:
             async with limit:
                 self._unanswered.add(limit)
                 try:
-                    answer = await self._bus.request(self._subject, codec.pack(report), timeout=self._timeout_s)
+                    answer = await self._bus.request(
+                        self._subject, codec.pack(report), timeout=self._timeout_s
+                    )
                 finally:  # one that was left cannot be rescheduled
                     self._unanswered.discard(limit)
         except TimeoutError:
@@ -272,7 +294,8 @@ class Reporter:
         """Sends heartbeats until cancelled, once registered.
 
         Args:
-            trouble: returns the fault of this host, empty when healthy. probes: the newest result of each.
+            trouble: returns the fault of this host, empty when healthy. probes: the newest result
+                of each.
             usage: what running attempts use.
         """
         while True:
@@ -283,7 +306,13 @@ class Reporter:
                         await self._advanced.wait()
             now_s, now_ms = self._clock.steady_s(), self._clock.wall_ms()
             heartbeat, lag_s = self._heart.heartbeat(
-                self._agent.attempts(), now_s, now_ms, trouble(), probes(), usage(), self._agent.timeouts()
+                self._agent.attempts(),
+                now_s,
+                now_ms,
+                trouble(),
+                probes(),
+                usage(),
+                self._agent.timeouts(),
             )
             self._metrics.heartbeat(lag_s)
             if self._registered:

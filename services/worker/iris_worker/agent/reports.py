@@ -1,7 +1,8 @@
 """The queue of reports to the state service, and those in flight. Pure.
 
-A stage counts as reported when a report that holds it is answered. Until then every report, registration
-or heartbeat that names the attempt holds all its unanswered stages, so no end arrives before the start it follows.
+A stage counts as reported when a report that holds it is answered. Until then every report,
+registration or heartbeat that names the attempt holds all its unanswered stages, so no end arrives
+before the start it follows.
 """
 
 from __future__ import annotations
@@ -71,7 +72,11 @@ class Reports:
             if waiting is None:
                 continue
             known = tuple(reported)
-            left = [] if known[-1].ended is not None else [stage for stage in waiting if stage not in known]
+            left = (
+                []
+                if known[-1].ended is not None
+                else [stage for stage in waiting if stage not in known]
+            )
             if left:
                 self._unreported[ref] = left
             else:
@@ -79,7 +84,9 @@ class Reports:
                 self._line.pop(ref, None)
 
     def give_back(self, stages: Iterable[Stage]) -> None:
-        """Their report was not answered: they are queued first, unless another report has held them since."""
+        """Their report was not answered: they are queued first, unless another report has held them
+        since.
+        """
         again = dict.fromkeys(stage.ref for stage in stages if stage.ref in self._unreported)
         self._line = again | self._line
 
@@ -98,10 +105,15 @@ def weight(stage: Stage) -> int:
 
 
 def fitting(stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
-    """The same stages in one message; the last output of tasks is left out when the message would be too large."""
+    """The same stages in one message; the last output of tasks is left out when the message would
+    be too large.
+    """
     if sum(map(weight, stages)) <= MAX_BYTES:
         return stages
-    return tuple(s if s.ended is None else Stage(s.ref, s.status, s.at_ms, shortened(s.ended)) for s in stages)
+    return tuple(
+        s if s.ended is None else Stage(s.ref, s.status, s.at_ms, shortened(s.ended))
+        for s in stages
+    )
 
 
 def shortened(ended: Ended) -> Ended:

@@ -1,7 +1,9 @@
-"""The room for what begins on this host while something runs here that perhaps does not count any more. Pure.
+"""The room for what begins on this host while something runs here that perhaps does not count any
+more. Pure.
 
-Nothing that ran on a worker counts once it was LOST; when it comes back, others are placed there before that has ended.
-Out of scope: what begins, and how (agent). Source: docs/adr/0114-starts-wait-for-room-on-their-host.md.
+Nothing that ran on a worker counts once it was LOST; when it comes back, others are placed there
+before that has ended. Out of scope: what begins, and how (agent). Source:
+    docs/adr/0114-starts-wait-for-room-on-their-host.md.
 """
 
 from __future__ import annotations
@@ -28,10 +30,13 @@ class HostRoom:
 
     Attributes:
         total: what the host has.
-        doubted: what ran here when this worker registered, until it has ended or the answer says that it counts.
+        doubted: what ran here when this worker registered, until it has ended or the answer says
+            that it counts.
     """
 
-    def __init__(self, attempts: Mapping[AttemptRef, LocalAttempt], begin_next: deque[AttemptRef]) -> None:
+    def __init__(
+        self, attempts: Mapping[AttemptRef, LocalAttempt], begin_next: deque[AttemptRef]
+    ) -> None:
         self.total = NOTHING
         self.doubted: set[AttemptRef] = set()
         self._attempts = attempts
@@ -45,20 +50,29 @@ class HostRoom:
         """The worker registers: until the answer nobody here knows which of its attempts count."""
         begin = self._waiting.keys() | self._next
         self._held = {
-            ref: self._of(held.template) for ref, held in self._attempts.items() if _runs(held) and ref not in begin
+            ref: self._of(held.template)
+            for ref, held in self._attempts.items()
+            if _runs(held) and ref not in begin
         }
         self._free = self.total - sum(self._held.values(), NOTHING)
         self.doubted = set(self._held)
         self._until_ms = 0
 
     def _of(self, template: TaskTemplate | None) -> Amount:
-        """What an attempt holds; one that an earlier worker process has started may hold everything."""
+        """What an attempt holds; one that an earlier worker process has started may hold
+        everything.
+        """
         return template.resources.amount if template is not None else self.total
 
     def believe(self, dropped: Container[AttemptRef], now_ms: int) -> None:
-        """The registration is answered: what was not dropped counts, and what was is waited for, but not for ever."""
+        """The registration is answered: what was not dropped counts, and what was is waited for,
+        but not for ever.
+        """
         self.doubted = {ref for ref in self.doubted if ref in dropped}
-        settle_ms = max((held.settle_ms for ref, held in self._attempts.items() if ref in self.doubted), default=0)
+        settle_ms = max(
+            (held.settle_ms for ref, held in self._attempts.items() if ref in self.doubted),
+            default=0,
+        )
         self._until_ms = self._until_ms or now_ms + settle_ms + LONGEST_MS
         for ref in self._held.keys() - self.doubted:
             if (held := self._attempts.get(ref)) is not None and held.template is None:
@@ -66,7 +80,9 @@ class HostRoom:
         self._grant()
 
     def take(self, ref: AttemptRef, template: TaskTemplate) -> bool:
-        """Whether there is room for an attempt that is to begin, which has it then; otherwise it waits."""
+        """Whether there is room for an attempt that is to begin, which has it then; otherwise it
+        waits.
+        """
         if ref not in self._held:
             self._waiting[ref] = template.resources.amount
             if len(self._waiting) > 1 or not self._waiting[ref].fits(self._free):
@@ -88,7 +104,9 @@ class HostRoom:
             self._grant()
 
     def _grant(self) -> None:
-        """What waits begins in its order: what has room, and everything when there is no doubt any more."""
+        """What waits begins in its order: what has room, and everything when there is no doubt any
+        more.
+        """
         if not self.doubted:
             self._until_ms = 0
         for ref, amount in list(self._waiting.items()):

@@ -1,7 +1,7 @@
 """Attempts that this worker has had, so that a repeated or late order starts none of them again.
 
-Bounded: the oldest task is dropped first. Orders from before a restart are fenced by their incarnation, so nothing here
-is kept on disk.
+Bounded: the oldest task is dropped first. Orders from before a restart are fenced by their
+incarnation, so nothing here is kept on disk.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ LIMIT = 200_000
 TASK_BYTES = 110
 """Bytes of memory per task, at most."""
 _SHARE = 100
-"""The oldest hundredth is dropped at once: removing the first entry of a dict costs more the more were removed before.
+"""The oldest hundredth is dropped at once: removing the first entry of a dict costs more the more
+were removed before.
 """
 _INDEX_BITS = 32
 

@@ -1,7 +1,9 @@
-"""The spans of attempts of traced jobs: ``start`` from order to process, ``run`` below it from process to end. Pure.
+"""The spans of attempts of traced jobs: ``start`` from order to process, ``run`` below it from
+process to end. Pure.
 
-A span ends when the stage that ends it is committed. The span ``run`` of an attempt that a later worker adopts is below
-what its order is below, because the span ``start`` ended with the worker before.
+A span ends when the stage that ends it is committed. The span ``run`` of an attempt that a later
+worker adopts is below what its order is below, because the span ``start`` ended with the worker
+before.
 Source: docs/operating.md#traces.
 """
 
@@ -38,7 +40,8 @@ class AttemptSpans:
     """The attempts of traced jobs, from their order until their end is committed.
 
     Args:
-        worker: an attribute of every span. record: takes a finished span, and returns the context of what is below it.
+        worker: an attribute of every span. record: takes a finished span, and returns the context
+            of what is below it.
     """
 
     def __init__(self, worker: str, record: Callable[[Span], str]) -> None:
@@ -54,7 +57,9 @@ class AttemptSpans:
         for ref in (*order.run, *order.prepare):
             template = traced.get(ref.job)
             if template is not None:
-                self._open.setdefault(ref, _Open(template.traceparent, f"{template.name}/{ref.index}", now_ms))
+                self._open.setdefault(
+                    ref, _Open(template.traceparent, f"{template.name}/{ref.index}", now_ms)
+                )
 
     def adopted(self, ref: AttemptRef, traceparent: str, task: str, at_ms: int) -> None:
         """Start the span ``run`` of an attempt that a worker before has started."""
@@ -77,7 +82,11 @@ class AttemptSpans:
                 known.name, known.since_ms = "run", stage.at_ms
 
     def _span(self, known: _Open, stage: Stage) -> Span:
-        attributes: dict[str, str | int] = {"task": known.task, "attempt": stage.ref.attempt, "worker": self._worker}
+        attributes: dict[str, str | int] = {
+            "task": known.task,
+            "attempt": stage.ref.attempt,
+            "worker": self._worker,
+        }
         if stage.ended is not None:
             attributes["cause"] = stage.ended.cause.value
             if stage.ended.exit_code is not None:

@@ -1,1 +1,3 @@
-"""What one attempt has: workspace, devices, ports, code, environment, container, output, probes, and its executor."""
+"""What one attempt has: workspace, devices, ports, code, environment, container, output, probes,
+and its executor.
+"""

@@ -40,7 +40,9 @@ class Adoption:
         runtime: str,
         watch: Callable[[RunningAttempt, StoredProcess], None],
     ) -> tuple[tuple[Started, ...], int]:
-        """Returns those that run, each of which ``watch`` was called with, and how many have ended."""
+        """Returns those that run, each of which ``watch`` was called with, and how many have
+        ended.
+        """
         ended = {ref: entry for ref, entry in entries.items() if entry.has_ended}
         alive = {ref: entry for ref, entry in entries.items() if ref not in ended}
         running = tuple(entry.started for entry in alive.values())
@@ -48,27 +50,40 @@ class Adoption:
             {entry.started.slot for entry in entries.values() if entry.over is None},
             {entry.started.slot for entry in ended.values() if not entry.reused},
         )
-        self.use.environments.begin((one.ref, one.environment.directory) for one in running if one.environment)
+        self.use.environments.begin(
+            (one.ref, one.environment.directory) for one in running if one.environment
+        )
         self.containers.begin(running, runtime)
         for ref, entry in alive.items():
             watch(self._begin(ref, entry), entry)
         last = {entry.started.below: ref for ref, entry in entries.items()}
         for ref, entry in ended.items():
-            self._end(ref, entry, kept=last[entry.started.below] != ref and bool(entry.started.directory))
+            self._end(
+                ref, entry, kept=last[entry.started.below] != ref and bool(entry.started.directory)
+            )
         return running, len(ended)
 
     def _begin(self, ref: AttemptRef, entry: StoredProcess) -> RunningAttempt:
         """An attempt whose process runs."""
         attempt, started = self._open(ref, entry), entry.started
-        attempt.terminal, attempt.pid, attempt.container = started.terminal, started.pid, started.container
+        attempt.terminal, attempt.pid, attempt.container = (
+            started.terminal,
+            started.pid,
+            started.container,
+        )
         self.attempts.adopted(attempt)
-        self.agent.adopt(was_started(entry), settle_ms=started.probe.settle_ms if started.probe is not None else 0)
+        self.agent.adopt(
+            was_started(entry),
+            settle_ms=started.probe.settle_ms if started.probe is not None else 0,
+        )
         self.use.ports.hold(ref, started.ports.values())
         self.use.devices.hold(ref, started.devices)
         return attempt
 
     def _end(self, ref: AttemptRef, entry: StoredProcess, *, kept: bool) -> None:
-        """Report an end with the registration, and send the output that is not stored yet. ``kept``: as of `_open`."""
+        """Report an end with the registration, and send the output that is not stored yet.
+        ``kept``: as of `_open`.
+        """
         self.use.ports.hold(ref, entry.started.ports.values())
         self.use.ports.free(ref, self.clock.steady_s())
         stage = entry.over
@@ -77,20 +92,27 @@ class Adoption:
             return
         attempt = self.attempts.add(self._open(ref, entry, kept=kept))
         slot = attempt.slot
-        if stage is None and entry.exit is not None and not entry.is_build and attempt.leaves_output(entry.exit):
+        if (
+            stage is None
+            and entry.exit is not None
+            and not entry.is_build
+            and attempt.leaves_output(entry.exit)
+        ):
             self.agent.adopt(was_started(entry))
             self.finisher.store(attempt, describe(slot, entry.exit))
             return
         if stage is None and entry.exit is not None:
-            stage = self.finisher.over(attempt, INTERRUPTED if entry.is_build else describe(slot, entry.exit))
+            stage = self.finisher.over(
+                attempt, INTERRUPTED if entry.is_build else describe(slot, entry.exit)
+            )
         assert stage is not None
         assert stage.ended is not None
         self.agent.adopt(was_started(entry), stage)
         self.finisher.finish(attempt, stage.ended)
 
     def _open(self, ref: AttemptRef, entry: StoredProcess, *, kept: bool = False) -> RunningAttempt:
-        """An attempt of an earlier worker process; its output is read from where that stored it. ``kept``: a later one
-        has its directories, because it has left nothing there.
+        """An attempt of an earlier worker process; its output is read from where that stored it.
+        ``kept``: a later one has its directories, because it has left nothing there.
         """
         slot = self.slots.open(ref, entry.started.slot, entry.started.directory, kept=kept)
         if entry.over is None:

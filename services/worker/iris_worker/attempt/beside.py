@@ -13,13 +13,21 @@ from iris_worker.attempt.images.containers import Containers
 from iris_worker.attempt.running import RunningAttempts
 from iris_worker.launcher.cgroups.limits import Limits
 from iris_worker.launcher.client import LauncherClient
-from iris_worker.launcher.records.records import CommandExited, Exit, SignalCommand, SpawnCommand, StoredProbe
+from iris_worker.launcher.records.records import (
+    CommandExited,
+    Exit,
+    SignalCommand,
+    SpawnCommand,
+    StoredProbe,
+)
 
 
 class CommandsBeside:
     """The commands beside the attempts of this host."""
 
-    def __init__(self, launcher: LauncherClient, attempts: RunningAttempts, containers: Containers) -> None:
+    def __init__(
+        self, launcher: LauncherClient, attempts: RunningAttempts, containers: Containers
+    ) -> None:
         self._launcher = launcher
         self._attempts = attempts
         self._containers = containers
@@ -39,7 +47,8 @@ class CommandsBeside:
         inherits: bool = False,
         tty: bool = False,
     ) -> int:
-        """Start a command beside an attempt, with its own descriptors; returns its number. Raises OSError.
+        """Start a command beside an attempt, with its own descriptors; returns its number. Raises
+        OSError.
 
         ``inherits``: its environment is that of the attempt's process, and ``env`` on top.
         """
@@ -47,10 +56,14 @@ class CommandsBeside:
         if attempt is None or attempt.starting is not None:
             raise ProcessLookupError("the task does not run here")
         if attempt.container is not None:
-            command, env = self._containers.beside(attempt.container, command, env, attempt.slot, tty=tty)
+            command, env = self._containers.beside(
+                attempt.container, command, env, attempt.slot, tty=tty
+            )
             limits, inherits = (), False
         number = next(self._numbers)
-        self._launcher.send_with(SpawnCommand(ref, number, command, env, limits, inherits, tty), stdio)
+        self._launcher.send_with(
+            SpawnCommand(ref, number, command, env, limits, inherits, tty), stdio
+        )
         self._on_end[number] = on_end
         return number
 
@@ -67,7 +80,9 @@ class CommandsBeside:
         if attempt is not None and attempt.probe in self._on_end:
             raise OSError("the last probe could not be killed")
         stdio = (self._null, self._null, stderr)
-        number = self.start(ref, stored.probe.command, stdio, on_end, env=stored.env, limits=stored.limits)
+        number = self.start(
+            ref, stored.probe.command, stdio, on_end, env=stored.env, limits=stored.limits
+        )
         if attempt is not None:
             attempt.probe = number
         return partial(self.signal, number, signal.SIGKILL)

@@ -1,9 +1,11 @@
-"""Gives an attempt its virtual environment, one that is kept or a new one, or its image. Part of the shell: it waits.
+"""Gives an attempt its virtual environment, one that is kept or a new one, or its image. Part of
+the shell: it waits.
 
-A build is a process of the attempt that needs it first, started by the launcher in the attempt's directory and with its
-limits; its output is the beginning of the attempt's. Attempts that need the same environment wait for that build; when
-it is stopped, the next of them builds. An image that is not on the host is pulled likewise.
-Out of scope: what is run (plan, runtimes), what is kept (store).
+A build is a process of the attempt that needs it first, started by the launcher in the attempt's
+directory and with its limits; its output is the beginning of the attempt's. Attempts that need the
+same environment wait for that build; when it is stopped, the next of them builds. An image that is
+not on the host is pulled likewise. Out of scope: what is run (plan, runtimes), what is kept
+    (store).
 Source: docs/adr/0042-a-build-is-a-process-of-its-attempt.md.
 """
 
@@ -86,18 +88,26 @@ class Builder:
         except CannotBuild as error:
             return Ended(Cause.EXITED, NOT_FOUND, error=f"environment: {error}")
         except OSError as error:
-            if error.errno == errno.ENAMETOOLONG:  # the build has made directories that are too deep
+            if (
+                error.errno == errno.ENAMETOOLONG
+            ):  # the build has made directories that are too deep
                 return Ended(Cause.EXITED, NOT_FOUND, error=f"environment: {error.strerror}")
             return Ended(Cause.INFRASTRUCTURE, error=f"environment: {error}")
 
     def _shown_in(self, slot: Workspace) -> str | None:
-        """The environment of an attempt that runs in a shared slot, whose sandbox shows no other; None: none runs."""
+        """The environment of an attempt that runs in a shared slot, whose sandbox shows no other;
+        None: none runs.
+        """
         others = self._executor.attempts.by_ref.values()
-        beside = (one.environment for one in others if one.slot.number == slot.number and one.launched)
+        beside = (
+            one.environment for one in others if one.slot.number == slot.number and one.launched
+        )
         return next(filter(None, beside), None)
 
     @contextlib.asynccontextmanager
-    async def _turn(self, key: str, ref: AttemptRef, template: TaskTemplate, doing: str) -> AsyncIterator[None]:
+    async def _turn(
+        self, key: str, ref: AttemptRef, template: TaskTemplate, doing: str
+    ) -> AsyncIterator[None]:
         """Wait until no other attempt provides what ``key`` names."""
         lock = self._one_by_one.setdefault(key, asyncio.Lock())  # as long as an attempt needs it
         if lock.locked():
@@ -109,8 +119,12 @@ class Builder:
             finally:
                 del self._holders[key]
 
-    async def _provide_image(self, ref: AttemptRef, template: TaskTemplate, image: str) -> Ended | None:
-        """Have an image on this host; what is there is not compared with what its registry has now."""
+    async def _provide_image(
+        self, ref: AttemptRef, template: TaskTemplate, image: str
+    ) -> Ended | None:
+        """Have an image on this host; what is there is not compared with what its registry has
+        now.
+        """
         containers = self._executor.containers
         if not (runtime := containers.runtime):
             return Ended(Cause.INFRASTRUCTURE, error="this host has no container runtime now")
@@ -125,24 +139,41 @@ class Builder:
             self._tell(ref, f"pulls image {image}")
             command = pull_command(runtime, image)
             attempt = self._executor.attempts.by_ref[ref]
-            exit_, late = await self._run(attempt, self._executor.requests.of_pull(attempt, command))
+            exit_, late = await self._run(
+                attempt, self._executor.requests.of_pull(attempt, command)
+            )
             if late or exit_.code != 0:
                 return _with_tail(attempt, await self._not_pulled(runtime, exit_, late, image))
             self._metrics.built("image", self._clock.steady_s() - began_s)
         return None
 
     async def _not_pulled(self, runtime: str, exit_: Exit, late: bool, image: str) -> Ended:
-        """An image that is not there, or not for us, is its owner's failure; that of the host is a silent runtime."""
+        """An image that is not there, or not for us, is its owner's failure; that of the host is a
+        silent runtime.
+        """
         if late:
             error = f"image {image} was not pulled within {self._timeout_s:g} s"
             return Ended(Cause.EXITED, exit_.code, exit_.signal, error)
         if exit_.error and exit_.code is None:
-            return Ended(Cause.INFRASTRUCTURE, error=f"image {image} could not be pulled on this host: {exit_.error}")
+            return Ended(
+                Cause.INFRASTRUCTURE,
+                error=f"image {image} could not be pulled on this host: {exit_.error}",
+            )
         if not await works(runtime):
-            return Ended(Cause.INFRASTRUCTURE, error=f"image {image} could not be pulled: {runtime} does not answer")
-        return Ended(Cause.EXITED, exit_.code, exit_.signal, f"image {image} could not be pulled: {_how(exit_)}")
+            return Ended(
+                Cause.INFRASTRUCTURE,
+                error=f"image {image} could not be pulled: {runtime} does not answer",
+            )
+        return Ended(
+            Cause.EXITED,
+            exit_.code,
+            exit_.signal,
+            f"image {image} could not be pulled: {_how(exit_)}",
+        )
 
-    async def _build(self, ref: AttemptRef, template: TaskTemplate, plan: BuildPlan, slot: Workspace) -> Ended | None:
+    async def _build(
+        self, ref: AttemptRef, template: TaskTemplate, plan: BuildPlan, slot: Workspace
+    ) -> Ended | None:
         """Build, and publish the result. Raises OSError."""
         began_s = self._clock.steady_s()
         directory = self._store.new()
@@ -155,7 +186,9 @@ class Builder:
             self._tell(ref, f"builds its environment: {plan.title}")
             attempt = self._executor.attempts.by_ref[ref]
             attempt.slot.give_directory()
-            exit_, late = await self._run(attempt, self._executor.requests.of_build(attempt, template, plan, place))
+            exit_, late = await self._run(
+                attempt, self._executor.requests.of_build(attempt, template, plan, place)
+            )
             if (ended := self._verdict(exit_, late, plan, place)) is not None:
                 return _with_tail(attempt, ended)
             size = await asyncio.to_thread(self._store.seal, directory)
@@ -168,9 +201,13 @@ class Builder:
         return None
 
     async def _run(self, attempt: RunningAttempt, request: StartProcess) -> tuple[Exit, bool]:
-        """The exit of a process that prepares an attempt, and whether it was stopped because it took too long."""
+        """The exit of a process that prepares an attempt, and whether it was stopped because it
+        took too long.
+        """
         over: asyncio.Future[Exit] = asyncio.get_running_loop().create_future()
-        self._executor.build(attempt, request, lambda exit_: None if over.done() else over.set_result(exit_))
+        self._executor.build(
+            attempt, request, lambda exit_: None if over.done() else over.set_result(exit_)
+        )
         try:
             async with asyncio.timeout(self._timeout_s):
                 return await asyncio.shield(over), False
@@ -180,10 +217,12 @@ class Builder:
             return await over, True
 
     def _verdict(self, exit_: Exit, late: bool, plan: BuildPlan, place: Path) -> Ended | None:
-        """How the attempt ends after a failed build: the owner's failure, unless this host is broken.
+        """How the attempt ends after a failed build: the owner's failure, unless this host is
+        broken.
 
-        It is when its disk is full, when the process could not be started, and when its own Python cannot make an empty
-        environment. A network that fails looks to us as a package that does not exist; the output says which.
+        It is when its disk is full, when the process could not be started, and when its own Python
+        cannot make an empty environment. A network that fails looks to us as a package that does
+        not exist; the output says which.
         """
         if late:
             error = f"its environment was not built within {self._timeout_s:g} s: {plan.title}"
@@ -191,11 +230,22 @@ class Builder:
         if exit_.code == 0:
             return None
         if exit_.error and exit_.code is None:
-            return Ended(Cause.INFRASTRUCTURE, error=f"its environment could not be built on this host: {exit_.error}")
+            return Ended(
+                Cause.INFRASTRUCTURE,
+                error=f"its environment could not be built on this host: {exit_.error}",
+            )
         if trouble := host.trouble(place):
-            return Ended(Cause.INFRASTRUCTURE, error=f"its environment could not be built: {trouble}")
-        if plan.any_python and exit_.code != NOT_FOUND and not os.path.lexists(place / "venv" / "bin" / "python"):
-            return Ended(Cause.INFRASTRUCTURE, error="python3 of this host cannot make virtual environments")
+            return Ended(
+                Cause.INFRASTRUCTURE, error=f"its environment could not be built: {trouble}"
+            )
+        if (
+            plan.any_python
+            and exit_.code != NOT_FOUND
+            and not os.path.lexists(place / "venv" / "bin" / "python")
+        ):
+            return Ended(
+                Cause.INFRASTRUCTURE, error="python3 of this host cannot make virtual environments"
+            )
         error = f"its environment could not be built ({plan.title}): {_how(exit_)}"
         return Ended(Cause.EXITED, exit_.code, exit_.signal, error)
 
@@ -241,7 +291,9 @@ def tools(version: str) -> Tools:
     )
 
 
-def _copy(workdir: Path, place: Path, files: tuple[str, ...] | None, owner: tuple[int, int] | None) -> None:
+def _copy(
+    workdir: Path, place: Path, files: tuple[str, ...] | None, owner: tuple[int, int] | None
+) -> None:
     """Give a build its own copy of the bundle, or of a few files, and make its user the owner."""
     target = place / "workdir"
     if files is None:
@@ -252,5 +304,7 @@ def _copy(workdir: Path, place: Path, files: tuple[str, ...] | None, owner: tupl
             shutil.copyfile(workdir / name, target / name)
     os.chmod(place, 0o755)
     if owner is not None:
-        for path in reversed((place, target, *target.rglob("*"))):  # what its user could replace comes last
+        for path in reversed(
+            (place, target, *target.rglob("*"))
+        ):  # what its user could replace comes last
             os.lchown(path, *owner)

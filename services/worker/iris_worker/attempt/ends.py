@@ -23,25 +23,36 @@ from iris_worker.launcher.starts.spawn import NOT_EXECUTABLE, NOT_FOUND
 
 OF_DISK = frozenset({errno.EIO, errno.EROFS})
 """The errors of a disk that no task is the reason of."""
-INTERRUPTED = Ended(Cause.INFRASTRUCTURE, error="its worker was restarted while its environment was built")
+INTERRUPTED = Ended(
+    Cause.INFRASTRUCTURE, error="its worker was restarted while its environment was built"
+)
 _UNKNOWN = "exit code unknown: the process that had started it ended while it ran"
 _CANNOT_START = "could not be started on this host"
 _NO_PYTHON = (
     "; the calls of a map run the `python` of their PATH: set PATH in the map's env, give it an image or packages, "
     "or set PATH of the worker's process"
 )
-_SIGNALS = {9: " (SIGKILL: perhaps out of memory)", 11: " (SIGSEGV)", 6: " (SIGABRT)", 15: " (SIGTERM)"}
+_SIGNALS = {
+    9: " (SIGKILL: perhaps out of memory)",
+    11: " (SIGSEGV)",
+    6: " (SIGABRT)",
+    15: " (SIGTERM)",
+}
 
 
 def cannot_start(error: OSError) -> Ended:
-    """The end of an attempt that could not start because of this host, or of what its user asks for."""
+    """The end of an attempt that could not start because of this host, or of what its user asks
+    for.
+    """
     if isinstance(error, NoAccount | NoDirectory):
         return Ended(Cause.EXITED, NOT_EXECUTABLE, error=str(error))
     return Ended(Cause.INFRASTRUCTURE, error=f"{_CANNOT_START}: {error}")
 
 
 def was_started(entry: StoredProcess) -> Stage:
-    """The stage of an attempt of an earlier worker process before its end; without a process it was not started."""
+    """The stage of an attempt of an earlier worker process before its end; without a process it was
+    not started.
+    """
     started = entry.started
     if entry.is_build:
         return Stage(started.ref, KernelStatus.PULLING, started.at_ms)
@@ -50,7 +61,9 @@ def was_started(entry: StoredProcess) -> Stage:
 
 
 def describe(slot: Workspace, exit_: Exit) -> Ended:
-    """An exit as the end in a report. Where nothing can be written to the disk any more, a failure is the host's."""
+    """An exit as the end in a report. Where nothing can be written to the disk any more, a failure
+    is the host's.
+    """
     peak, usage = exit_.peak_rss_bytes, exit_.usage
     if not exit_.known:
         return Ended(Cause.WORKER_CRASHED, error=_UNKNOWN, peak_rss_bytes=peak, usage=usage)
@@ -70,7 +83,9 @@ def describe(slot: Workspace, exit_: Exit) -> Ended:
     how = error or f"exit code {exit_.code}"
     if not oom and (fault := disk_fault(slot.err)):
         error = f"{how}; the disk of its host takes nothing any more: {fault}"
-        return Ended(Cause.INFRASTRUCTURE, error=error, stderr_tail=tail, peak_rss_bytes=peak, usage=usage)
+        return Ended(
+            Cause.INFRASTRUCTURE, error=error, stderr_tail=tail, peak_rss_bytes=peak, usage=usage
+        )
     if lack := host.lack(os.fstatvfs(slot.err)):  # what it has printed about that may be lost
         error = f"{how}; on its host: {lack}"
     return Ended(Cause.EXITED, exit_.code, exit_.signal, error, tail, peak, usage=usage)
@@ -91,7 +106,9 @@ def _remedy(slot: Workspace, exit_: Exit) -> str:
 
 
 def out_of_memory(peak_bytes: int, usage: TaskUsage | None) -> str:
-    """The error of an attempt of which a process was killed for its memory limit; empty for another."""
+    """The error of an attempt of which a process was killed for its memory limit; empty for
+    another.
+    """
     if usage is None or not usage.memory_limit_bytes:
         return ""
     return f"memory limit {show_bytes(usage.memory_limit_bytes)} reached, peak {show_bytes(peak_bytes)}"

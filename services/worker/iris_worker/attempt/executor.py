@@ -69,7 +69,9 @@ from iris_worker.launcher.records.records import (
 from iris_worker.settings import WorkerSettings
 
 STARTS_AT_ONCE = 32
-"""Requested of the launcher and not answered yet: enough to keep it busy, and few to begin on an old order."""
+"""Requested of the launcher and not answered yet: enough to keep it busy, and few to begin on an
+old order.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,16 +98,21 @@ class Executor:
     """Runs real processes, by a launcher.
 
     Args:
-        prober: runs the probes of attempts. uploader: stores their output directories. devices: of this host.
+        prober: runs the probes of attempts. uploader: stores their output directories. devices: of
+            this host.
         on: what is called.
         isolation: how tasks are to be confined.
-        runtime: of this host's containers as the worker starts; empty: none. checks: of this host, if it has any.
+        runtime: of this host's containers as the worker starts; empty: none. checks: of this host,
+            if it has any.
 
     Attributes:
-        attempts: those that have a directory. commands: what runs beside them. terminals: of those that have one.
+        attempts: those that have a directory. commands: what runs beside them. terminals: of those
+            that have one.
         finisher: reports their ends. starts: that have failed.
-        preloading: has templates made for them. notices: what they are told before they are stopped.
-        requests: composes what the launcher is asked. watch: of the launcher. confinement: of what it starts.
+        preloading: has templates made for them. notices: what they are told before they are
+            stopped.
+        requests: composes what the launcher is asked. watch: of the launcher. confinement: of what
+            it starts.
     """
 
     def __init__(
@@ -125,7 +132,9 @@ class Executor:
         self.logs = OutputLogs(host.worker_id(settings), settings.log_limits)
         self.slots = Workspaces(root)
         self._tokens = abandoned.hold(self.slots.tokens, mode=0o711)
-        self.environments = EnvironmentStore(root / "environments", settings.environment_limits, self.slots.trash.throw)
+        self.environments = EnvironmentStore(
+            root / "environments", settings.environment_limits, self.slots.trash.throw
+        )
         self._agent, self._clock = agent, clock
         self._prober, self._uploader = prober, uploader
         self._on = on
@@ -139,13 +148,28 @@ class Executor:
         self._use = HostUse(PortUse(), devices, self.environments, prober, self.notices)
         self.attempts = RunningAttempts()
         self.finisher = Finisher(
-            agent, clock, self._launcher, uploader, self.attempts, self.logs, self.slots, self.flush, checks
+            agent,
+            clock,
+            self._launcher,
+            uploader,
+            self.attempts,
+            self.logs,
+            self.slots,
+            self.flush,
+            checks,
         )
         self.requests = StartRequests(
             settings, clock, self.containers, self._isolation, summary(self._isolation, trouble="")
         )
         self._adoption = Adoption(
-            agent, clock, self._use, self.attempts, self.containers, self.logs, self.slots, self.finisher
+            agent,
+            clock,
+            self._use,
+            self.attempts,
+            self.containers,
+            self.logs,
+            self.slots,
+            self.finisher,
         )
         self.commands = CommandsBeside(self._launcher, self.attempts, self.containers)
         self.terminals = Terminals(self._launcher, self.attempts, settings.terminal_silent_s)
@@ -153,7 +177,15 @@ class Executor:
         self.watch = LauncherWatch(settings, self._launcher, self.attempts, clock)
         self.slot_templates = SlotTemplates(self._launcher.send_now, self._isolation.uid_of)
         self.preloading = Preloading(
-            *(self._launcher, agent, clock, self.requests, self.attempts, self.logs, self.slot_templates),
+            *(
+                self._launcher,
+                agent,
+                clock,
+                self.requests,
+                self.attempts,
+                self.logs,
+                self.slot_templates,
+            ),
             *(settings.build_timeout_s, self.flush),
         )
         self._handlers: dict[type, Callable[[Any], None]] = {
@@ -168,10 +200,12 @@ class Executor:
             SlotEmptied: self.slot_templates.on_emptied,
         }
 
-    # ── restarts of the worker ──────────────────────────────────────────────────────────────────────────────────
+    # ── restarts of the worker
+    # ──────────────────────────────────────────────────────────────────────────────────
 
     async def recover(self) -> tuple[tuple[Started, ...], int]:
-        """Adopt the attempts of the previous worker process; returns those that run, and how many have ended.
+        """Adopt the attempts of the previous worker process; returns those that run, and how many
+        have ended.
 
         Raises LauncherGone, OSError, BadSetting.
         """
@@ -179,7 +213,8 @@ class Executor:
         self.requests.isolated = await self.confinement.begin(self.slots)
         self.requests.cgroups = self.cgroups
         self.slot_templates.begin(
-            empties=self._isolation.confines and self._launcher.version >= EMPTIES, outlived=self._launcher.outlived
+            empties=self._isolation.confines and self._launcher.version >= EMPTIES,
+            outlived=self._launcher.outlived,
         )
         alive, ended = self._adoption.adopt(entries, self._runtime, self._watch_adopted)
         early, self._early = self._early or [], None
@@ -188,17 +223,22 @@ class Executor:
 
     def _watch_adopted(self, attempt: RunningAttempt, entry: StoredProcess) -> None:
         started = entry.started
-        self._watch(attempt, started, started.before_s, self._clock.wall_ms() - started.at_ms, entry.notices)
+        self._watch(
+            attempt, started, started.before_s, self._clock.wall_ms() - started.at_ms, entry.notices
+        )
         if entry.is_build:  # the order that says what to start afterwards is lost
             attempt.on_build = lambda exit_: self._interrupted(attempt)
             self.kill(attempt.ref, 0, 0)
         if entry.exit is not None and attempt.container is not None:
             self._on_exited(Exited(attempt.ref, entry.exit))
 
-    # ── the agent's instructions ────────────────────────────────────────────────────────────────────────────────
+    # ── the agent's instructions
+    # ────────────────────────────────────────────────────────────────────────────────
 
     def launch(self, held: LocalAttempt) -> None:
-        """Request the start of an attempt's process. An error becomes the attempt's end, never an exception."""
+        """Request the start of an attempt's process. An error becomes the attempt's end, never an
+        exception.
+        """
         template = held.template
         if template is None:
             return
@@ -210,13 +250,21 @@ class Executor:
             if (attempt := self._give(slot, held, template)) is not None:
                 self._launch(held, template, attempt)
         else:
-            emptied.add_done_callback(lambda emptied: self._give_emptied(slot, held, template, emptied.result()))
+            emptied.add_done_callback(
+                lambda emptied: self._give_emptied(slot, held, template, emptied.result())
+            )
 
-    def _give_emptied(self, slot: int, held: LocalAttempt, template: TaskTemplate, trouble: str) -> None:
-        """A slot is empty: its attempt is launched when launches are allowed. With ``trouble`` nobody gets the slot."""
+    def _give_emptied(
+        self, slot: int, held: LocalAttempt, template: TaskTemplate, trouble: str
+    ) -> None:
+        """A slot is empty: its attempt is launched when launches are allowed. With ``trouble``
+        nobody gets the slot.
+        """
         if trouble:
             self.slots.numbers.spoil(slot)
-            self._agent.on_ended(held.ref, self.starts.refused(OSError(trouble)), self._clock.wall_ms())
+            self._agent.on_ended(
+                held.ref, self.starts.refused(OSError(trouble)), self._clock.wall_ms()
+            )
         elif held.stopping is not None:
             self.slots.numbers.give(slot)
             ended = Ended(held.stopping, error="stopped before it started")
@@ -257,9 +305,11 @@ class Executor:
         self.slots.begun(attempt.slot)
         self._launcher.send(request)
 
-    def build(self, attempt: RunningAttempt, request: StartProcess, on_end: Callable[[Exit], None]) -> None:
-        """Run what builds the environment of a prepared attempt or pulls its image; its output is the beginning of the
-        attempt's.
+    def build(
+        self, attempt: RunningAttempt, request: StartProcess, on_end: Callable[[Exit], None]
+    ) -> None:
+        """Run what builds the environment of a prepared attempt or pulls its image; its output is
+        the beginning of the attempt's.
         """
         self.logs.follow(attempt.slot, self._clock.steady_s())
         attempt.on_build = on_end
@@ -305,8 +355,8 @@ class Executor:
         ran_ms: int | None = None,
         notices: Sequence[GivenNotice] = (),
     ) -> None:
-        """Limit the time of a process, give its notices, and probe it, until it has ended. ``ran_ms``, ``notices``: of
-        one that is adopted.
+        """Limit the time of a process, give its notices, and probe it, until it has ended.
+        ``ran_ms``, ``notices``: of one that is adopted.
         """
         if (longest_s := limit_s(started)) is not None:
             self._on.limited(started.ref, longest_s - (ran_ms or 0) / 1000)
@@ -315,7 +365,15 @@ class Executor:
             probe, ports = stored.probe, started.ports
             start = partial(self.commands.probe, started.ref, stored)
             serves, adopted = ports.get(stored.serves or probe.port, 0), ran_ms is not None
-            self._prober.begin(started.ref, probe, ports.get(probe.port, 0), serves, start, started.after_s, adopted)
+            self._prober.begin(
+                started.ref,
+                probe,
+                ports.get(probe.port, 0),
+                serves,
+                start,
+                started.after_s,
+                adopted,
+            )
 
     def renew_token(self, ref: AttemptRef, grant: TaskGrant) -> None:
         """Replace the token of a running attempt; what fails is tried again by the next renewal."""
@@ -323,10 +381,18 @@ class Executor:
             with contextlib.suppress(OSError):
                 write_token(attempt.slot, task_tokens.token(grant, ref))
 
-    def kill(self, ref: AttemptRef, grace_ms: int, settle_ms: int, reason: NoticeReason | None = None) -> None:
-        """Stop an attempt; ``reason``: of a notice that takes the place of its stop signal, where its job has one."""
+    def kill(
+        self, ref: AttemptRef, grace_ms: int, settle_ms: int, reason: NoticeReason | None = None
+    ) -> None:
+        """Stop an attempt; ``reason``: of a notice that takes the place of its stop signal, where
+        its job has one.
+        """
         left_s = (grace_ms + settle_ms) / 1000
-        if self.finisher.hurry(ref) or self._uploader.limit(ref, left_s) or self.preloading.kill(ref):
+        if (
+            self.finisher.hurry(ref)
+            or self._uploader.limit(ref, left_s)
+            or self.preloading.kill(ref)
+        ):
             return
         if (attempt := self.attempts.living(ref)) is not None:
             attempt.slot.ends_s = self._clock.steady_s() + left_s
@@ -340,17 +406,22 @@ class Executor:
 
     @property
     def running(self) -> int:
-        """Attempts with a process that has not ended, or is being started, or of which something is being stored."""
+        """Attempts with a process that has not ended, or is being started, or of which something is
+        being stored.
+        """
         return self.attempts.alive + len(self._uploader)
 
     async def prepare(self, ref: AttemptRef, user: str = "", *, shares: bool = False) -> Workspace:
-        """The directory for the bundle of an attempt of the submitting ``user``, not given to it. Raises OSError.
+        """The directory for the bundle of an attempt of the submitting ``user``, not given to it.
+        Raises OSError.
 
         ``shares``: it may have a slot together with others of its job.
         """
         self.finisher.make_way(ref.job)
         slot = self.slots.numbers.reserve(ref.job if shares else 0)
-        if (emptied := self.slot_templates.empty(slot, ref.job, user)) is not None and (trouble := await emptied):
+        if (emptied := self.slot_templates.empty(slot, ref.job, user)) is not None and (
+            trouble := await emptied
+        ):
             self.slots.numbers.spoil(slot)
             raise OSError(trouble)
         return self._take(ref, user, slot).slot
@@ -387,13 +458,15 @@ class Executor:
         self.finisher.end(attempt, ended)
         return True
 
-    # ── ends ────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── ends ──────────────────────────────────────────────────────────────────────────────────────
 
     def _on_exited(self, exited: Exited) -> None:
         attempt = self.attempts.by_ref[exited.ref]
         if attempt.container is not None:
             container, attempt.container = attempt.container, None
-            self.containers.collect(container, exited.exit, lambda ended: self._on_answers([Exited(exited.ref, ended)]))
+            self.containers.collect(
+                container, exited.exit, lambda ended: self._on_answers([Exited(exited.ref, ended)])
+            )
             return
         self.attempts.exited(attempt)
         self.starts.exited(exited.exit, attempt.needs)
@@ -427,7 +500,12 @@ class Executor:
 
     def trouble(self) -> str:
         """The fault of this host, empty when it is healthy; also pings the launcher."""
-        faults = (self.watch.ask(), self.finisher.trouble, self.containers.trouble, self.slots.trouble)
+        faults = (
+            self.watch.ask(),
+            self.finisher.trouble,
+            self.containers.trouble,
+            self.slots.trouble,
+        )
         return next(filter(None, faults), self.starts.trouble)
 
     def flush(self) -> None:
@@ -436,8 +514,8 @@ class Executor:
         self._on.change()
 
     def flush_records(self) -> bool:
-        """Have the launcher record what has happened since the last call: at intervals, as it is woken for it; False:
-        it takes no more now.
+        """Have the launcher record what has happened since the last call: at intervals, as it is
+        woken for it; False: it takes no more now.
         """
         return self._launcher.flush_records()
 

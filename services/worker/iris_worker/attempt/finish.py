@@ -1,4 +1,6 @@
-"""Finishes attempts whose processes have ended: stores output directories, and reports ends when output is stored."""
+"""Finishes attempts whose processes have ended: stores output directories, and reports ends when
+output is stored.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +61,8 @@ class Finisher:
         self._uncleared: dict[AttemptRef, tuple[RunningAttempt, Ended]] = {}
 
     def store(self, attempt: RunningAttempt, ended: Ended) -> None:
-        """Store the output directory of an attempt whose processes have ended; its end is reported afterwards.
+        """Store the output directory of an attempt whose processes have ended; its end is reported
+        afterwards.
 
         One that is stopped has for it what is left of its grace period.
         """
@@ -71,7 +74,9 @@ class Finisher:
             self._uploader.limit(ref, max(0.0, slot.ends_s - self._clock.steady_s()))
 
     def _on_measured(self, ref: AttemptRef, size: int) -> None:
-        self._agent.on_detail(ref, f"{show_bytes(size)} of output are being stored", self._clock.wall_ms())
+        self._agent.on_detail(
+            ref, f"{show_bytes(size)} of output are being stored", self._clock.wall_ms()
+        )
         self._flush()
 
     def _on_stored(self, attempt: RunningAttempt, ended: Ended, artifact: Artifact) -> None:
@@ -79,9 +84,11 @@ class Finisher:
         self._flush()
 
     def end(self, attempt: RunningAttempt, ended: Ended) -> None:
-        """An attempt has ended: report it at once when it has no output, otherwise when its output is stored.
+        """An attempt has ended: report it at once when it has no output, otherwise when its output
+        is stored.
 
-        A failure that may be the host's waits for the check of the host, and holds its place until then.
+        A failure that may be the host's waits for the check of the host, and holds its place until
+        then.
         """
         ref = attempt.ref
         if self._checks is None or not self._checks.judges(self._agent.as_reported(ref, ended)):
@@ -97,7 +104,9 @@ class Finisher:
             self._flush()
 
     def hurry(self, ref: AttemptRef) -> bool:
-        """Do not wait for the check of the host before the end of an attempt is reported; False: it does not wait."""
+        """Do not wait for the check of the host before the end of an attempt is reported; False: it
+        does not wait.
+        """
         if (unjudged := self._unjudged.pop(ref, None)) is not None:
             self._end(*unjudged)
         return unjudged is not None
@@ -114,7 +123,9 @@ class Finisher:
         self.finish(attempt, ended)
 
     def make_way(self, job: int) -> None:
-        """Free the slot of a call of this job whose result is being stored: the next attempt needs its template."""
+        """Free the slot of a call of this job whose result is being stored: the next attempt needs
+        its template.
+        """
         if (ref := next((ref for ref in self._uncleared if ref.job == job), None)) is not None:
             attempt, ended = self._uncleared.pop(ref)
             self._clear(attempt, ended)
@@ -122,8 +133,8 @@ class Finisher:
                 self._logs.pass_on(ref)
 
     def over(self, attempt: RunningAttempt, ended: Ended) -> Stage:
-        """Take the directories of an attempt that has ended away, and record its end as it is reported, and the result
-        of a call.
+        """Take the directories of an attempt that has ended away, and record its end as it is
+        reported, and the result of a call.
         """
         stage = self._record(attempt, ended)
         self._clear_directories(attempt, ended)
@@ -142,18 +153,22 @@ class Finisher:
         """Report an end that is recorded, at once or when its output is stored."""
         attempt.ended, attempt.since_s = ended, self._clock.steady_s()
         replaced = self._agent.is_replaced(attempt.ref)
-        if self._logs.finish(attempt.ref, attempt.result, replaced=replaced, silent=attempt.slot.kept):
+        if self._logs.finish(
+            attempt.ref, attempt.result, replaced=replaced, silent=attempt.slot.kept
+        ):
             self._report(attempt, ended)
 
     def _clear(self, attempt: RunningAttempt, ended: Ended, *, silent: bool | None = None) -> None:
-        """Take the directories of an attempt away, and let the next call have its slot. ``silent``: whether it has
-        printed nothing, where its output is stored.
+        """Take the directories of an attempt away, and let the next call have its slot. ``silent``:
+        whether it has printed nothing, where its output is stored.
         """
         self._clear_directories(attempt, ended, silent=silent)
         if attempt.slot.call and self._launcher.version >= PASSED_ON:
             self._slots.pass_on(attempt.slot)
 
-    def _clear_directories(self, attempt: RunningAttempt, ended: Ended, *, silent: bool | None = None) -> None:
+    def _clear_directories(
+        self, attempt: RunningAttempt, ended: Ended, *, silent: bool | None = None
+    ) -> None:
         if not self._keep(attempt, ended, silent=silent):
             self._clean(attempt)
 
@@ -170,7 +185,9 @@ class Finisher:
         self._flush()
 
     def give_up_logs(self, before_s: float) -> int:
-        """Report the ends that have waited for their output since before this time without it; returns how many."""
+        """Report the ends that have waited for their output since before this time without it;
+        returns how many.
+        """
         late = self._attempts.late(before_s)
         for attempt in late:
             self._reported(attempt.ref, self._logs.forget(attempt.ref))
@@ -194,11 +211,16 @@ class Finisher:
         self._slots.give(attempt.slot)
 
     def _keep(self, attempt: RunningAttempt, ended: Ended, *, silent: bool | None) -> bool:
-        """Keep the directories of a call for the next one of its job, if it has returned and left only what that
-        returns; False: they are not kept.
+        """Keep the directories of a call for the next one of its job, if it has returned and left
+        only what that returns; False: they are not kept.
         """
         result = attempt.result
-        if result is None or result.kind not in ("value", "chunk") or result.stored or ended.exit_code != 0:
+        if (
+            result is None
+            or result.kind not in ("value", "chunk")
+            or result.stored
+            or ended.exit_code != 0
+        ):
             return False
         can_pass = self._launcher.version >= PASSED_ON and not attempt.terminal
         if silent is None:

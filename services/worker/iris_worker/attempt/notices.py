@@ -1,6 +1,8 @@
-"""The notices of the attempts of this host: when they are due, the file that says why, and the signal.
+"""The notices of the attempts of this host: when they are due, the file that says why, and the
+signal.
 
-The launcher records each before it sends the signal, so a worker that is restarted repeats none. Out of scope: stops.
+The launcher records each before it sends the signal, so a worker that is restarted repeats none.
+    Out of scope: stops.
 Source: docs/howto/checkpoints.md.
 """
 
@@ -26,13 +28,15 @@ from iris_worker.launcher.records.records import NOTICES, GiveNotice, NoticeReco
 NOTICE_FILE = "notice"
 """In the directory of what an attempt is given."""
 _GANG_STARTS_S = 600.0
-"""How long the members of a gang may take to start: their time limit counts from when the last one runs."""
+"""How long the members of a gang may take to start: their time limit counts from when the last one
+runs.
+"""
 
 
 @dataclass(slots=True)
 class _Noticed:
-    """An attempt that may be given notices. ``since_s``: from when its time limit counts; None until its process is
-    known to run. ``due``: its notice.
+    """An attempt that may be given notices. ``since_s``: from when its time limit counts; None
+    until its process is known to run. ``due``: its notice.
     """
 
     started: Started
@@ -49,7 +53,9 @@ class Notices:
         flush: called at the end of a round.
     """
 
-    def __init__(self, launcher: LauncherClient, agent: Agent, clock: HostClock, flush: Callable[[], None]) -> None:
+    def __init__(
+        self, launcher: LauncherClient, agent: Agent, clock: HostClock, flush: Callable[[], None]
+    ) -> None:
         self._launcher = launcher
         self._agent = agent
         self._clock = clock
@@ -57,12 +63,18 @@ class Notices:
         self._attempts: dict[AttemptRef, _Noticed] = {}
 
     def launch(self, started: Started, slot: Workspace) -> None:
-        """Its process is about to run: when it is stopped before that is known, its notice takes the signal's place."""
+        """Its process is about to run: when it is stopped before that is known, its notice takes
+        the signal's place.
+        """
         if started.notice is not None:
             self._attempts[started.ref] = _Noticed(started, slot)
 
-    def begin(self, started: Started, slot: Workspace, since_s: float, given: Sequence[GivenNotice] = ()) -> None:
-        """Its process runs since then; ``given``: notices that it was given before this worker process."""
+    def begin(
+        self, started: Started, slot: Workspace, since_s: float, given: Sequence[GivenNotice] = ()
+    ) -> None:
+        """Its process runs since then; ``given``: notices that it was given before this worker
+        process.
+        """
         if started.notice is None:
             return
         if started.deadline_s and started.timeout_ms is not None:
@@ -73,7 +85,9 @@ class Notices:
         self._await(one, started.timeout_ms)
 
     def change(self, wanted: SetTimeout) -> None:
-        """An attempt has another time limit now, or none: the notice is due at another time, unless it was given."""
+        """An attempt has another time limit now, or none: the notice is due at another time, unless
+        it was given.
+        """
         if (one := self._attempts.get(wanted.ref)) is not None:
             self._await(one, wanted.timeout_ms)
 
@@ -83,7 +97,9 @@ class Notices:
         if timeout_ms is not None and one.started.notice is not None and one.since_s is not None:
             ends_s = one.since_s + timeout_ms / 1000
             wait_s = max(0.0, ends_s - one.started.notice.before_s - self._clock.steady_s())
-            one.due = asyncio.get_running_loop().call_later(wait_s, self._on_due, one.started.ref, ends_s)
+            one.due = asyncio.get_running_loop().call_later(
+                wait_s, self._on_due, one.started.ref, ends_s
+            )
 
     def end(self, ref: AttemptRef) -> None:
         """It has ended."""
@@ -126,5 +142,12 @@ def limit_s(started: Started) -> float | None:
 
 def text_of(notice: GivenNotice, signal: str) -> str:
     """The notice as its task reads it."""
-    deadline = datetime.fromtimestamp(notice.deadline_ms / 1000, UTC) if notice.deadline_ms else None
-    return codec.to_json({"reason": notice.reason.value, "deadline": deadline, "signal": signal}).decode() + "\n"
+    deadline = (
+        datetime.fromtimestamp(notice.deadline_ms / 1000, UTC) if notice.deadline_ms else None
+    )
+    return (
+        codec.to_json(
+            {"reason": notice.reason.value, "deadline": deadline, "signal": signal}
+        ).decode()
+        + "\n"
+    )

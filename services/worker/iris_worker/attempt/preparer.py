@@ -1,6 +1,8 @@
-"""Provides what an attempt needs before it starts: its bundle, its environment, and for a gang a checked host.
+"""Provides what an attempt needs before it starts: its bundle, its environment, and for a gang a
+checked host.
 
-Part of the shell: it waits. Out of scope: how each is provided (host_checks, fetch, builder, preloading).
+Part of the shell: it waits. Out of scope: how each is provided (host_checks, fetch, builder,
+    preloading).
 """
 
 from __future__ import annotations
@@ -20,15 +22,23 @@ from iris_worker.attempt.templates.preloading import is_cloned, leaves_directory
 class Preparer:
     """Prepares the attempts of one host."""
 
-    def __init__(self, executor: Executor, fetcher: Fetcher, builder: Builder, checks: HostChecks) -> None:
+    def __init__(
+        self, executor: Executor, fetcher: Fetcher, builder: Builder, checks: HostChecks
+    ) -> None:
         self._executor = executor
         self._fetcher = fetcher
         self._builder = builder
         self._checks = checks
 
     async def prepare(self, ask: Prepare) -> Ended | None:
-        """Fetch an attempt's bundle into its directory, and provide its environment; returns its end if that failed."""
-        if ask.in_gang and self._checks.runs("before_gang") and (trouble := await self._checks.verdict()):
+        """Fetch an attempt's bundle into its directory, and provide its environment; returns its
+        end if that failed.
+        """
+        if (
+            ask.in_gang
+            and self._checks.runs("before_gang")
+            and (trouble := await self._checks.verdict())
+        ):
             return Ended(Cause.INFRASTRUCTURE, error=trouble)
         try:
             shares = self._executor.preloading.shares(ask.template)
@@ -37,7 +47,9 @@ class Preparer:
             return self._executor.starts.refused(error)
         return await self._provide(ask.ref, ask.template, slot)
 
-    async def _provide(self, ref: AttemptRef, template: TaskTemplate, slot: Workspace) -> Ended | None:
+    async def _provide(
+        self, ref: AttemptRef, template: TaskTemplate, slot: Workspace
+    ) -> Ended | None:
         if template.bundle is not None:
             brought = await self._fetcher.fetch(
                 template.bundle, slot.workdir, template.each_line, ref.index, slot.owner
@@ -47,7 +59,9 @@ class Preparer:
             slot.line = brought
         ended = None
         if template.calls is not None:
-            ended = await self._fetcher.bring_call(template.calls, slot, keeps=leaves_directory(template))
+            ended = await self._fetcher.bring_call(
+                template.calls, slot, keeps=leaves_directory(template)
+            )
         if ended is None and template.environment is not None:
             ended = await self._builder.provide(ref, template, template.environment, slot)
         if ended is None and is_cloned(template):

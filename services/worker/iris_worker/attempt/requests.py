@@ -69,7 +69,9 @@ class StartRequests:
         self._containers = containers
         self._isolation = isolation
         worker = host.worker_id(settings)
-        self._place = environment.Place(worker, settings.gateway_url, host.variables(isolation.confines))
+        self._place = environment.Place(
+            worker, settings.gateway_url, host.variables(isolation.confines)
+        )
         self._in_image = environment.Place(worker, settings.gateway_url, {})
         self._shared: dict[int, dict[str, str]] = {}
 
@@ -81,7 +83,9 @@ class StartRequests:
     def of_task(
         self, held: LocalAttempt, template: TaskTemplate, attempt: RunningAttempt, began_s: float
     ) -> StartProcess:
-        """The request for the process of an attempt; it has its ports and devices then. Raises OSError."""
+        """The request for the process of an attempt; it has its ports and devices then. Raises
+        OSError.
+        """
         slot, use = attempt.slot, attempt.use
         limits, cgroup = self._limits(template.resources)
         ports = self._take_ports(held, template.ports, attempt)
@@ -103,40 +107,64 @@ class StartRequests:
             call=slot.call,
             trace=template.traceparent,
             task=f"{template.name}/{held.ref.index}" if template.traceparent else "",
-            stop_signal=template.stop_signal or (signal.SIGHUP if template.terminal else signal.SIGTERM),
+            stop_signal=template.stop_signal
+            or (signal.SIGHUP if template.terminal else signal.SIGTERM),
             early=slot.early,
             terminal=template.terminal,
             notice=template.notice,
             deadline_s=held.gang.deadline_ms / 1000 if held.gang is not None else 0.0,
         )
         reuse = template.calls.reuse if template.calls is not None else 1
-        request = StartProcess(started, template.command, env, limits, cgroup, attempt.template, reuse)
+        request = StartProcess(
+            started, template.command, env, limits, cgroup, attempt.template, reuse
+        )
         return self._containers.contain(request, template, slot, files) if in_image else request
 
-    def sandbox(self, attempt: RunningAttempt, template: TaskTemplate, files: tuple[str, ...] = ()) -> Sandbox | None:
+    def sandbox(
+        self, attempt: RunningAttempt, template: TaskTemplate, files: tuple[str, ...] = ()
+    ) -> Sandbox | None:
         """How an attempt's processes are confined. ``files``: of its devices. Raises OSError."""
         sandbox = self._isolation.sandbox(attempt.slot.number, template.user, files)
         if attempt.environment and sandbox is not None:
-            return structs.replace(sandbox, reads=(attempt.use.environments.path(attempt.environment),))
+            return structs.replace(
+                sandbox, reads=(attempt.use.environments.path(attempt.environment),)
+            )
         return sandbox
 
-    def of_template(self, key: str, attempt: RunningAttempt, template: TaskTemplate) -> StartTemplate:
+    def of_template(
+        self, key: str, attempt: RunningAttempt, template: TaskTemplate
+    ) -> StartTemplate:
         """The request for a template; its variables are those that all attempts of the job have.
 
-        The key of the bare one that it is made from tells what those have in common that may share it: the user who has
-        submitted them, and all that a process gets when it starts. Raises OSError.
+        The key of the bare one that it is made from tells what those have in common that may share
+        it: the user who has submitted them, and all that a process gets when it starts. Raises
+            OSError.
         """
         slot, (limits, cgroup) = attempt.slot, self._limits(template.resources)
         env = environment.common(self._place, template)
         if self._isolation.confines:
             env = environment.personal(slot.workdir, self._isolation.name(template.user)) | env
         if directory := attempt.environment:
-            env |= environment.virtual(env["PATH"], f"{attempt.use.environments.path(directory)}/venv")
+            env |= environment.virtual(
+                env["PATH"], f"{attempt.use.environments.path(directory)}/venv"
+            )
         sandbox = self.sandbox(attempt, template)
         shared = {name: value for name, value in env.items() if name not in environment.OF_A_JOB}
         job = template.job if is_relative(template.command[0], env) else None
-        same = repr((job, template.user, template.command[0], sorted(shared.items()), limits, cgroup, sandbox)).encode()
-        bare = f"{BARE_KEY}{hashlib.sha256(same).hexdigest()}" + (f"/{slot.number}" if sandbox is not None else "")
+        same = repr(
+            (
+                job,
+                template.user,
+                template.command[0],
+                sorted(shared.items()),
+                limits,
+                cgroup,
+                sandbox,
+            )
+        ).encode()
+        bare = f"{BARE_KEY}{hashlib.sha256(same).hexdigest()}" + (
+            f"/{slot.number}" if sandbox is not None else ""
+        )
         return StartTemplate(
             *(key or bare, slot.number, slot.below, template.command, env, template.preload),
             *(template.calls is not None, limits, cgroup),
@@ -145,7 +173,9 @@ class StartRequests:
             bare=bare,
         )
 
-    def of_build(self, attempt: RunningAttempt, template: TaskTemplate, plan: BuildPlan, place: Path) -> StartProcess:
+    def of_build(
+        self, attempt: RunningAttempt, template: TaskTemplate, plan: BuildPlan, place: Path
+    ) -> StartProcess:
         """The request for the build of an attempt's environment in ``place``. Raises OSError."""
         slot = attempt.slot
         sandbox, home = self._isolation.sandbox(slot.number, template.user), dict[str, str]()
@@ -153,15 +183,21 @@ class StartRequests:
             sandbox = structs.replace(sandbox, writes=(str(place),))
             home = environment.personal(slot.workdir, self._isolation.name(template.user))
         started = structs.replace(
-            self._preparing(attempt), sandbox=sandbox, environment=StoredEnvironment(place.name, building=True)
+            self._preparing(attempt),
+            sandbox=sandbox,
+            environment=StoredEnvironment(place.name, building=True),
         )
-        env = environment.of_build(self._place.host, home, plan.variables, slot.workdir, f"{place}/venv")
+        env = environment.of_build(
+            self._place.host, home, plan.variables, slot.workdir, f"{place}/venv"
+        )
         limits, cgroup = self._limits(template.resources)
         return StartProcess(started, (*plan.command, f"{place}/workdir"), env, limits, cgroup)
 
     def of_pull(self, attempt: RunningAttempt, command: tuple[str, ...]) -> StartProcess:
         """The request for the command that pulls an attempt's image."""
-        started = structs.replace(self._preparing(attempt), environment=StoredEnvironment("", building=True))
+        started = structs.replace(
+            self._preparing(attempt), environment=StoredEnvironment("", building=True)
+        )
         return StartProcess(started, command, client_environment(attempt.slot.workdir))
 
     @property
@@ -170,11 +206,15 @@ class StartRequests:
         return self._isolation.any_user
 
     def of_trial(self, attempt: RunningAttempt) -> StartProcess:
-        """The request for a program that does nothing, started as those of tasks are. Raises OSError."""
+        """The request for a program that does nothing, started as those of tasks are. Raises
+        OSError.
+        """
         check_devices(attempt.use.devices.own_files(attempt.use.devices.every))
         sandbox = self._isolation.sandbox(attempt.slot.number, self.any_user)
         started = structs.replace(
-            self._preparing(attempt), sandbox=sandbox, environment=StoredEnvironment("", building=True)
+            self._preparing(attempt),
+            sandbox=sandbox,
+            environment=StoredEnvironment("", building=True),
         )
         limits, cgroup = self._limits(ResourceRequest())
         return StartProcess(started, TRIED, dict(self._place.host), limits, cgroup)
@@ -199,8 +239,12 @@ class StartRequests:
             return limits, None
         return limits, group_limits(ask, self._settings.pids_limit, memory=how != "off")
 
-    def _take_ports(self, held: LocalAttempt, names: tuple[str, ...], attempt: RunningAttempt) -> dict[str, int]:
-        """An attempt's ports by name; the first of a gang also reserves its gang's coordinator port. Raises OSError."""
+    def _take_ports(
+        self, held: LocalAttempt, names: tuple[str, ...], attempt: RunningAttempt
+    ) -> dict[str, int]:
+        """An attempt's ports by name; the first of a gang also reserves its gang's coordinator
+        port. Raises OSError.
+        """
         now_s, use = self._clock.steady_s(), attempt.use.ports
         reserved = []
         if held.gang is not None and held.ref.index == 0:
@@ -232,7 +276,9 @@ class StartRequests:
                 self._in_image if in_image else self._place, template
             )
         if in_image or self._isolation.confines:
-            shared = environment.personal(slot.workdir, self._isolation.name(template.user)) | shared
+            shared = (
+                environment.personal(slot.workdir, self._isolation.name(template.user)) | shared
+            )
         env = environment.own(shared, held.ref, slot.workdir, f"{slot.workdir}/{ERROR_FILE}", ports)
         env |= environment.values(template, held.ref.index, slot.line)
         if template.notice is not None:
@@ -249,12 +295,16 @@ class StartRequests:
             write_token(slot, token)
             env |= environment.token_variables(shared, token, slot.token_file)
         if directory := attempt.environment:
-            env |= environment.virtual(env["PATH"], f"{attempt.use.environments.path(directory)}/venv")
+            env |= environment.virtual(
+                env["PATH"], f"{attempt.use.environments.path(directory)}/venv"
+            )
         return env
 
 
 def stored_probe(template: TaskTemplate, env: dict[str, str], limits: Limits) -> StoredProbe | None:
-    """The probe of a route as stored for the next worker process; only a command needs the environment."""
+    """The probe of a route as stored for the next worker process; only a command needs the
+    environment.
+    """
     probe = template.probe
     if probe is None:
         return None
@@ -265,14 +315,17 @@ def stored_probe(template: TaskTemplate, env: dict[str, str], limits: Limits) ->
 
 
 def check_coordinator_port(port: int, rest_s: float) -> None:
-    """The first of a gang is to listen on a port that all members know already. Raises OSError when it is taken.
+    """The first of a gang is to listen on a port that all members know already. Raises OSError when
+    it is taken.
 
     Args:
-        rest_s: infinite while an attempt of this worker has it, which may not listen yet; see `PortUse`.
+        rest_s: infinite while an attempt of this worker has it, which may not listen yet; see
+            `PortUse`.
     """
     if rest_s == math.inf or not host.is_free(port):
         raise OSError(
-            errno.EADDRINUSE, f"port {port}, its gang's coordinator port, is in use; another attempt has another"
+            errno.EADDRINUSE,
+            f"port {port}, its gang's coordinator port, is in use; another attempt has another",
         )
 
 
@@ -285,4 +338,6 @@ def check_devices(files: tuple[str, ...]) -> None:
 def is_relative(program: str, env: Mapping[str, str]) -> bool:
     """Whether what Python is started from depends on the directory of the job."""
     paths = [path for name in _SEARCHED if env.get(name) for path in env[name].split(":")]
-    return not all(path.startswith("/") for path in [*paths, *([program] if "/" in program else [])])
+    return not all(
+        path.startswith("/") for path in [*paths, *([program] if "/" in program else [])]
+    )

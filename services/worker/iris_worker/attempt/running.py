@@ -15,7 +15,13 @@ from iris_worker.attempt.probes.prober import Prober
 from iris_worker.attempt.slots.devices import Devices
 from iris_worker.attempt.slots.ports import PortUse
 from iris_worker.attempt.slots.workspaces import Workspace
-from iris_worker.launcher.records.records import Exit, Measured, Started, StartProcess, StoredContainer
+from iris_worker.launcher.records.records import (
+    Exit,
+    Measured,
+    Started,
+    StartProcess,
+    StoredContainer,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +41,15 @@ class RunningAttempt:
 
     Attributes:
         launched: its own process was requested, so it is no longer prepared only.
-        starting: the request that the launcher has not answered. alive: it has a process, or is being started.
+        starting: the request that the launcher has not answered. alive: it has a process, or is
+            being started.
         container: that its process is the client of.
-        on_build: called with the exit of the process that builds its environment; None while none does.
-        template: the key of the template that it is cloned from; empty: it is a fresh process. fresh: why it is, for a
-            person, when it was to be cloned.
-        terminal: whether it reads and writes one. on_exit: called with its exit, for whoever reads that.
+        on_build: called with the exit of the process that builds its environment; None while none
+            does.
+        template: the key of the template that it is cloned from; empty: it is a fresh process.
+            fresh: why it is, for a person, when it was to be cloned.
+        terminal: whether it reads and writes one. on_exit: called with its exit, for whoever reads
+            that.
         pid: of its process, 0 before that is there.
         blamed: its exit, when that is known before its process has ended.
         probe: the number of the command that probed it last.
@@ -75,7 +84,9 @@ class RunningAttempt:
         return self.slot.ref
 
     def leaves_output(self, exit_: Exit) -> bool:
-        """Whether its output directory is to be stored: its job's, or that of the large result of a call."""
+        """Whether its output directory is to be stored: its job's, or that of the large result of a
+        call.
+        """
         slot = self.slot
         if slot.call:
             self.left = exit_.result or read_result(slot.workdir)
@@ -90,8 +101,8 @@ class RunningAttempt:
         return self.use.environments.used_by(self.ref)
 
     def release(self, now_s: float) -> None:
-        """Nothing of it runs: others may have its ports, devices and environment. Its slot is free when its output is
-        stored.
+        """Nothing of it runs: others may have its ports, devices and environment. Its slot is free
+        when its output is stored.
         """
         self.use.prober.end(self.ref)
         self.use.notices.end(self.ref)
@@ -106,7 +117,8 @@ class RunningAttempts:
     """The attempts of this host that have a directory, by reference.
 
     Attributes:
-        starting: how many the launcher has not answered for. alive: how many have a process, or are being started.
+        starting: how many the launcher has not answered for. alive: how many have a process, or are
+            being started.
     """
 
     by_ref: dict[AttemptRef, RunningAttempt] = field(default_factory=dict)
@@ -161,7 +173,9 @@ class RunningAttempts:
 
     def late(self, before_s: float) -> list[RunningAttempt]:
         """Those that have ended before ``before_s`` and wait for their output."""
-        return [one for one in self.by_ref.values() if one.ended is not None and one.since_s < before_s]
+        return [
+            one for one in self.by_ref.values() if one.ended is not None and one.since_s < before_s
+        ]
 
     def drop(self, attempt: RunningAttempt) -> None:
         self.by_ref.pop(attempt.ref, None)

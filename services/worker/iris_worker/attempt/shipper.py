@@ -1,6 +1,7 @@
 """Sends tasks' output to the log stream. Part of the shell: it waits for the stream.
 
-See also: `logs` schedules the output of attempts, `finish` reports the ends that waited for their output.
+See also: `logs` schedules the output of attempts, `finish` reports the ends that waited for their
+    output.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ class LogShipper:
 
     Args:
         ask: pings the state service, which updates the last contact of ``pulse``.
-        retry_for_s: how long an end waits for output that cannot be stored while the state service can be reached.
+        retry_for_s: how long an end waits for output that cannot be stored while the state service
+            can be reached.
     """
 
     def __init__(
@@ -61,8 +63,8 @@ class LogShipper:
             self._printed.set()
 
     async def run(self) -> None:
-        """Run until cancelled: at once for attempts that have ended, soon when others run in their place already, at
-        intervals for running ones, idle without attempts.
+        """Run until cancelled: at once for attempts that have ended, soon when others run in their
+        place already, at intervals for running ones, idle without attempts.
         """
         while True:
             await self._rest()
@@ -75,7 +77,9 @@ class LogShipper:
         if not self._logs.is_hurried:
             self._resting = not len(self._logs)
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(None if self._resting else GATHER_S if self._logs.is_urgent else TICK_S):
+                async with asyncio.timeout(
+                    None if self._resting else GATHER_S if self._logs.is_urgent else TICK_S
+                ):
                     await self._printed.wait()
         self._resting = False
         self._printed.clear()
@@ -103,7 +107,9 @@ class LogShipper:
             else:
                 found = await asyncio.gather(*(self._publish(*message) for message in messages))
             failed = [error for error in found if error is not None]
-            messages = [message for message, error in zip(messages, found, strict=True) if error is not None]
+            messages = [
+                message for message, error in zip(messages, found, strict=True) if error is not None
+            ]
             if failed:
                 log.warning("output could not be stored: %s", failed[0])
                 probed_s = self._give_up(probed_s)
@@ -117,7 +123,8 @@ class LogShipper:
         return None
 
     def _give_up(self, probed_s: float) -> float:
-        """Report ends without their output when the state service could be reached all the time they waited.
+        """Report ends without their output when the state service could be reached all the time
+        they waited.
 
         ``probed_s`` is the time of the last ping. Returns the time of this one.
         """

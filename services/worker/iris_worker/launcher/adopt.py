@@ -1,7 +1,8 @@
-"""Finds the processes of the previous launcher: which still run, and how the others ended as far as that is known.
+"""Finds the processes of the previous launcher: which still run, and how the others ended as far as
+that is known.
 
-A process matches an entry of the process store only if its start time is equal, so a process with a reused id is never
-touched. Out of scope: what is done with the findings.
+A process matches an entry of the process store only if its start time is equal, so a process with a
+reused id is never touched. Out of scope: what is done with the findings.
 Source: docs/design/semantics.md#tasks-and-attempts.
 """
 
@@ -24,7 +25,8 @@ _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 def exit_of(entry: StoredProcess, result: str = "") -> Exit | None:
     """How an attempt's first process ended; None while it runs.
 
-    ``result``: the file of a call's result. One that has ended well without has sent it to the launcher that is gone.
+    ``result``: the file of a call's result. One that has ended well without has sent it to the
+    launcher that is gone.
     """
     if not is_same(entry):
         return Exit(known=False)
@@ -44,11 +46,15 @@ def is_same(entry: StoredProcess) -> bool:
 
 
 def kill_orphans(attempts: str, alive: Collection[int]) -> int:
-    """Kill processes that were started below directory ``attempts`` in slots without a live attempt, and commands
-    beside one; returns how many.
+    """Kill processes that were started below directory ``attempts`` in slots without a live
+    attempt, and commands beside one; returns how many.
     """
     found = [(pid, tree.started_ticks(pid), tree.slot_of(pid, attempts)) for pid in tree.all_pids()]
-    orphans = [(pid, at) for pid, at, slot in found if slot is not None and (slot not in alive or tree.is_beside(pid))]
+    orphans = [
+        (pid, at)
+        for pid, at, slot in found
+        if slot is not None and (slot not in alive or tree.is_beside(pid))
+    ]
     return sum(signal_process(pid, at, signal.SIGKILL) for pid, at in orphans)
 
 

@@ -1,6 +1,7 @@
 """The worker's end of the connection to its launcher, which it starts when there is none.
 
-See also: `launcher` serves it. Out of scope: what is requested, and what an answer means (executor).
+See also: `launcher` serves it. Out of scope: what is requested, and what an answer means
+    (executor).
 """
 
 from __future__ import annotations
@@ -36,22 +37,28 @@ from iris_worker.launcher.starts.spawn import spawn
 _READ_BYTES = 1 << 18
 _TRIES = 5
 _HELP = ((5.0, rescue.resume), (30.0, rescue.end), (30.0, None))
-"""How long a launcher may take to answer a worker that has started, and what is done about it then."""
+"""How long a launcher may take to answer a worker that has started, and what is done about it
+then.
+"""
 _RECORDS_BYTES = 1 << 16
 _INHERITED = ("PYTHON", "LD_", "LANG", "LC_", "PATH", "TZ")
-"""Beginnings of the names of variables that the launcher gets; the others may hold secrets of the worker."""
+"""Beginnings of the names of variables that the launcher gets; the others may hold secrets of the
+worker.
+"""
 
 
 class LauncherGone(Exception):
-    """The launcher has ended, or does not answer. The next worker process starts another, which adopts what runs."""
+    """The launcher has ended, or does not answer. The next worker process starts another, which
+    adopts what runs.
+    """
 
 
 class LauncherClient:
     """Sends requests in order, without waiting.
 
     Attributes:
-        cgroups: what the launcher has said of its control groups. version: what it understands. outlived: it has served
-            an earlier worker.
+        cgroups: what the launcher has said of its control groups. version: what it understands.
+            outlived: it has served an earlier worker.
 
     Args:
         on_answers: called with the answers that have arrived together, in order.
@@ -59,7 +66,10 @@ class LauncherClient:
     """
 
     def __init__(
-        self, root: Path, on_answers: Callable[[list[LauncherAnswer]], None], on_gone: Callable[[LauncherGone], None]
+        self,
+        root: Path,
+        on_answers: Callable[[list[LauncherAnswer]], None],
+        on_gone: Callable[[LauncherGone], None],
     ) -> None:
         self._root = root
         self._on_answers = on_answers
@@ -71,7 +81,9 @@ class LauncherClient:
         self.cgroups, self.version, self.outlived = CgroupSupport(), 0, False
 
     async def connect(self) -> dict[AttemptRef, StoredProcess]:
-        """Connect, and return the attempts of the previous worker process. Raises LauncherGone, OSError."""
+        """Connect, and return the attempts of the previous worker process. Raises LauncherGone,
+        OSError.
+        """
         for wait_s, help_ in _HELP:
             try:
                 async with asyncio.timeout(wait_s):
@@ -113,7 +125,9 @@ class LauncherClient:
         return self._socket
 
     async def _recover(self, connection: socket.socket) -> dict[AttemptRef, StoredProcess] | None:
-        """The records of all attempts; None when the launcher is about to end, because nothing runs."""
+        """The records of all attempts; None when the launcher is about to end, because nothing
+        runs.
+        """
         table = ProcessTable()
         self._inbox.clear()
         with contextlib.suppress(ConnectionResetError):
@@ -123,7 +137,9 @@ class LauncherClient:
                 for number, answer in enumerate(answers, 1):
                     if isinstance(answer, Ready):
                         if answer.version < NEEDED:
-                            raise LauncherGone("the launcher is of an older version; end its tasks, and it ends too")
+                            raise LauncherGone(
+                                "the launcher is of an older version; end its tasks, and it ends too"
+                            )
                         self.cgroups, self.version = answer.cgroups, answer.version
                         self._loop.call_soon(self._on_answers, answers[number:])
                         self._loop.add_reader(connection, self._read)
@@ -166,7 +182,9 @@ class LauncherClient:
         """Send the requests, and the records before them."""
         if self._socket is None or not self._outbox or not self._urgent:
             return
-        with contextlib.suppress(BlockingIOError, BrokenPipeError, ConnectionResetError):  # `_read` finds out
+        with contextlib.suppress(
+            BlockingIOError, BrokenPipeError, ConnectionResetError
+        ):  # `_read` finds out
             del self._outbox[: self._socket.send(self._outbox)]
         self._urgent = bool(self._outbox)
         if self._urgent != self._waits:

@@ -1,9 +1,11 @@
-"""The process that owns the processes of one worker's tasks: ``python -m iris_worker.launcher.launcher DIRECTORY``.
+"""The process that owns the processes of one worker's tasks: ``python -m
+iris_worker.launcher.launcher DIRECTORY``.
 
-It records each start before it happens and each end with its exit, and outlives its worker: the next worker connects
-to the same socket, and is sent the records of all attempts. It ends when no worker is connected and nothing runs. The
-next launcher reads the records, and adopts what runs. The listening socket is its standard input.
-Out of scope: what is reported of an attempt, and output, which is in files.
+It records each start before it happens and each end with its exit, and outlives its worker: the
+next worker connects to the same socket, and is sent the records of all attempts. It ends when no
+worker is connected and nothing runs. The next launcher reads the records, and adopts what runs. The
+listening socket is its standard input. Out of scope: what is reported of an attempt, and output,
+    which is in files.
 Source: docs/adr/0037-a-launcher-owns-the-processes-of-tasks.md.
 """
 
@@ -131,7 +133,9 @@ class Launcher:
         self._spawner.close()
 
     def _recover(self) -> None:
-        """Adopt what the previous launcher left, and kill what it has not recorded, or had only begun to start."""
+        """Adopt what the previous launcher left, and kill what it has not recorded, or had only
+        begun to start.
+        """
         rescue.end(self._root)
         self._templates.kill_left()
         self._store.recover()
@@ -139,7 +143,9 @@ class Launcher:
         for ref, entry in self._store.table.entries.items():
             if entry.exit is not None or entry.over is not None:
                 continue
-            exit_ = adopt.exit_of(entry, f"{self._spawner.workdir_of(entry.started.below)}/{CALL}/result")
+            exit_ = adopt.exit_of(
+                entry, f"{self._spawner.workdir_of(entry.started.below)}/{CALL}/result"
+            )
             if exit_ is None and not self._runner.adopt(entry.started):
                 exit_ = Exit(known=False)
             if exit_ is None:
@@ -156,13 +162,15 @@ class Launcher:
             time.sleep(_ROUND_S)
         _log("processes of an earlier launcher cannot be killed")
 
-    # ── the worker ──────────────────────────────────────────────────────────────────────────────────────────────
+    # ── the worker ────────────────────────────────────────────────────────────────────────────────
 
     def _listen(self) -> None:
         self._loop.watch(self._listener.fileno(), self._accept)
 
     def _accept(self) -> None:
-        """A worker has started: what the one before it sent comes first. Without a free descriptor it waits."""
+        """A worker has started: what the one before it sent comes first. Without a free descriptor
+        it waits.
+        """
         try:
             connection, _ = self._listener.accept()
         except OSError as error:
@@ -197,7 +205,9 @@ class Launcher:
         """Execute what has arrived; False when that was nothing, and when the worker is gone."""
         assert self.connection is not None
         try:
-            data, fds, _, _ = socket.recv_fds(self.connection, _READ_BYTES, _FDS, socket.MSG_CMSG_CLOEXEC)
+            data, fds, _, _ = socket.recv_fds(
+                self.connection, _READ_BYTES, _FDS, socket.MSG_CMSG_CLOEXEC
+            )
         except BlockingIOError:
             return False
         except ConnectionResetError:
@@ -210,7 +220,9 @@ class Launcher:
         return bool(data)
 
     def _execute(self, frames: Iterable[bytes]) -> None:
-        """Execute requests that have arrived together: first their records are written, all at once."""
+        """Execute requests that have arrived together: first their records are written, all at
+        once.
+        """
         requests: list[Any] = []
         for data in frames:
             try:
@@ -243,7 +255,9 @@ class Launcher:
         self._write()
         if self.connection is None:
             return
-        with contextlib.suppress(BlockingIOError, BrokenPipeError, ConnectionResetError):  # `_read` finds out
+        with contextlib.suppress(
+            BlockingIOError, BrokenPipeError, ConnectionResetError
+        ):  # `_read` finds out
             if self._outbox:
                 del self._outbox[: self.connection.send(self._outbox)]
         self._loop.watch(self.connection.fileno(), self._read, writable=bool(self._outbox))
@@ -266,13 +280,15 @@ class Launcher:
         self._loop.call_later(_MEASURE_S, self._measure)
 
     def _tidy(self, directories: list[str]) -> None:
-        """Remove groups of launchers that will not return, a few at a time: what is started does not wait."""
+        """Remove groups of launchers that will not return, a few at a time: what is started does
+        not wait.
+        """
         if directories:
             if not abandoned.remove(directories[-1]):
                 directories.pop()
             self._loop.call_later(_TIDY_S, self._tidy, directories)
 
-    # ── processes ───────────────────────────────────────────────────────────────────────────────────────────────
+    # ── processes ─────────────────────────────────────────────────────────────────────────────────
 
     def _start(self, request: StartProcess) -> None:
         """Start an attempt, unless it could not be recorded."""
@@ -290,19 +306,27 @@ class Launcher:
         except (NotRunnable, OSError) as error:
             self.on_exit(ref, to_refusal(error))
         else:
-            spawned = Spawned(ref, child.pid, after_s, _steady_s(), time.time_ns() // 1_000_000, cgroup)
+            spawned = Spawned(
+                ref, child.pid, after_s, _steady_s(), time.time_ns() // 1_000_000, cgroup
+            )
             self._starting[ref] = (request, self._store.add(spawned))
             if child.report < 0:
                 self.on_begun(ref)
 
     def _is_new(self, record: NoticeRecord) -> bool:
-        """Whether the attempt was given no notice of this reason before; a worker that was restarted repeats it."""
+        """Whether the attempt was given no notice of this reason before; a worker that was
+        restarted repeats it.
+        """
         entry = self._store.table.entries.get(record.ref)
-        return entry is not None and all(given.reason is not record.notice.reason for given in entry.notices)
+        return entry is not None and all(
+            given.reason is not record.notice.reason for given in entry.notices
+        )
 
     def _stop(self, request: StopProcess) -> None:
         if not self._templates.stop(request.ref):
-            self._runner.stop(request.ref, request.grace_ms, request.settle_ms, noticed=request.noticed)
+            self._runner.stop(
+                request.ref, request.grace_ms, request.settle_ms, noticed=request.noticed
+            )
 
     def _kill_all(self) -> None:
         self._templates.stop_all()
@@ -312,13 +336,18 @@ class Launcher:
         """Empty a slot; the next worker gets no answer to what this one has asked."""
         asks = self.connection
         self._templates.empty(
-            request, lambda text: self._send(SlotEmptied(request.slot, text)) if self.connection is asks else None
+            request,
+            lambda text: (
+                self._send(SlotEmptied(request.slot, text)) if self.connection is asks else None
+            ),
         )
 
     def on_template(self, state: TemplateState) -> None:
         self._send(state)
 
-    def on_cloned(self, request: StartProcess, process: Process, after_s: float, note: str = "") -> None:
+    def on_cloned(
+        self, request: StartProcess, process: Process, after_s: float, note: str = ""
+    ) -> None:
         ref, at_ms = request.record.ref, time.time_ns() // 1_000_000
         spawned = Spawned(ref, process.pid, after_s, _steady_s(), at_ms, process.cgroup, note)
         self._starting[ref] = (request, self._store.add(spawned))
@@ -369,7 +398,9 @@ def _find_groups(root: Path) -> tuple[Cgroups | None, CgroupSupport]:
 
 
 def _find_abandoned(groups: Cgroups) -> list[str]:
-    """What other launchers have made, without those that live: ones of older versions hold no lock."""
+    """What other launchers have made, without those that live: ones of older versions hold no
+    lock.
+    """
     found, living = groups.of_others(), set()
     for root in rescue.living() if found else ():
         with contextlib.suppress(OSError):

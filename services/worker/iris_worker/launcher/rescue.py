@@ -1,8 +1,9 @@
-"""What a worker does for a launcher that does not answer: continue it, or end it, so that the next one takes over.
+"""What a worker does for a launcher that does not answer: continue it, or end it, so that the next
+one takes over.
 
-A launcher is found by its command, also an older one. What it has forked has that command too until it has become its
-program, and copies of its descriptors: a worker would wait for the answer of a launcher that is gone.
-Out of scope: when (client, executor).
+A launcher is found by its command, also an older one. What it has forked has that command too until
+it has become its program, and copies of its descriptors: a worker would wait for the answer of a
+launcher that is gone. Out of scope: when (client, executor).
 Source: docs/adr/0051-fork-what-runs-as-a-tasks-user.md.
 """
 
@@ -21,9 +22,11 @@ _MODULES = (MODULE.encode(), b"iris_worker.process.launcher")
 
 
 def resume(root: Path) -> set[str]:
-    """Continue the launcher of a worker's directory if it is stopped, and end what it has forked and is stopped.
+    """Continue the launcher of a worker's directory if it is stopped, and end what it has forked
+    and is stopped.
 
-    Returns the directories, below those of all slots, of the attempts for which the latter was forked.
+    Returns the directories, below those of all slots, of the attempts for which the latter was
+    forked.
     """
     processes, directories = _processes(root), set[str]()
     for pid in filter(tree.is_stopped, processes):
@@ -31,14 +34,18 @@ def resume(root: Path) -> set[str]:
             _signal(pid, signal.SIGCONT)
             continue
         with contextlib.suppress(OSError, ValueError):
-            slot, directory, *_ = Path(os.readlink(f"/proc/{pid}/cwd")).relative_to(root / "attempts").parts
+            slot, directory, *_ = (
+                Path(os.readlink(f"/proc/{pid}/cwd")).relative_to(root / "attempts").parts
+            )
             directories.add(f"{slot}/{directory}")
         _signal(pid, signal.SIGKILL)
     return directories
 
 
 def end(root: Path) -> None:
-    """End the launcher of a worker's directory, with all that has not become its program. Other processes go on."""
+    """End the launcher of a worker's directory, with all that has not become its program. Other
+    processes go on.
+    """
     for pid in _processes(root):
         _signal(pid, signal.SIGKILL)
 

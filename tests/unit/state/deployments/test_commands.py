@@ -88,7 +88,10 @@ def test_a_change_of_what_somebody_else_has_changed_is_refused(world: Serving):
     version = world.create(2)["version"]
     assert world.deploy("scale", replicas=3, version=version).status == "accepted"
     answer = world.deploy("scale", replicas=4, version=version)
-    assert (answer.status, "has been changed since" in answered(answer)) == ("precondition_failed", True)
+    assert (answer.status, "has been changed since" in answered(answer)) == (
+        "precondition_failed",
+        True,
+    )
     assert world.record.spec.replicas == 3
 
 
@@ -97,10 +100,16 @@ def test_a_patch_changes_what_it_names_and_nothing_else(world: Serving):
     patch = b'{"template": {"env": {"A": null, "C": "3"}}, "settle_s": 5}'
     assert world.deploy("update", name=world.record.id, patch=patch).status == "accepted"
     assert world.record.spec.template.env == {"B": "2", "API_TOKEN": "secret", "C": "3"}
-    assert (world.record.spec.settle_s, world.record.spec.replicas, world.record.revision) == (5, 2, 2)
+    assert (world.record.spec.settle_s, world.record.spec.replicas, world.record.revision) == (
+        5,
+        2,
+        2,
+    )
 
 
-@pytest.mark.parametrize("patch", [b"[]", b"{", b'{"replicas": "x"}', b'{"template": {"command": null}}'])
+@pytest.mark.parametrize(
+    "patch", [b"[]", b"{", b'{"replicas": "x"}', b'{"template": {"command": null}}']
+)
 def test_a_patch_that_makes_no_specification_is_refused(world: Serving, patch: bytes):
     world.create(2)
     assert world.deploy("update", patch=patch).status == "invalid"
@@ -118,9 +127,13 @@ def test_a_route_that_comes_and_goes_changes_no_version(world: Serving):
 def test_a_change_to_what_a_deployment_has_changes_no_version(world: Serving):
     version = world.create(2)["version"]
     for change in ({"replicas": 2}, {"patch": b'{"grace_s": null}'}):
-        assert world.deploy("update" if "patch" in change else "scale", **change).status == "accepted"
+        assert (
+            world.deploy("update" if "patch" in change else "scale", **change).status == "accepted"
+        )
     assert world.record.version == version
-    assert not [row for row in world.query("deployment_history", deployment="chat")["items"] if row["by"]]
+    assert not [
+        row for row in world.query("deployment_history", deployment="chat")["items"] if row["by"]
+    ]
 
 
 def test_a_deployment_that_is_being_deleted_is_changed_no_more(world: Serving):
@@ -142,7 +155,9 @@ def test_no_more_deployments_than_are_possible():
     world = Serving(policy=Policy(max_deployments=1))
     world.create(1)
     other = spec(1)
-    answer = world.deploy("create", name="other", spec=type(other)(name="other", template=template()))
+    answer = world.deploy(
+        "create", name="other", spec=type(other)(name="other", template=template())
+    )
     assert answer.status == "over_quota"
 
 
@@ -155,7 +170,10 @@ def test_a_user_over_quota_has_routes_that_fail_to_start(world: Serving):
         world.admin("drain", host)
     world.deploy("scale", replicas=3)
     assert world.codes() == ["back_off", "waiting_for_capacity"]
-    assert "may have 1 pending tasks" in world.query("deployment_why", deployment="chat")["conditions"][0]["message"]
+    assert (
+        "may have 1 pending tasks"
+        in world.query("deployment_why", deployment="chat")["conditions"][0]["message"]
+    )
 
 
 @pytest.mark.parametrize(
@@ -185,7 +203,9 @@ def test_a_mistake_is_named_by_its_place(world: Serving, fields: dict[str, Any],
 
 def test_a_name_that_would_not_fit_into_a_job_or_an_address_is_refused(world: Serving):
     for name in ("", "7", "a.b", "a/b", "é", "x" * 64):
-        answer = world.deploy("create", name=name, spec=type(spec(1))(name=name, template=template()))
+        answer = world.deploy(
+            "create", name=name, spec=type(spec(1))(name=name, template=template())
+        )
         assert answer.status == "invalid", name
 
 
@@ -200,7 +220,10 @@ def test_the_environment_of_a_deployment_is_its_owners(world: Serving):
 def test_a_mask_in_place_of_a_secret_is_refused_and_names_the_variable(world: Serving):
     answer = world.deploy("create", spec=spec(1, template=template(env={"API_TOKEN": "***"})))
     [mistake] = json.loads(answer.body)["errors"]
-    assert (mistake["pointer"], "API_TOKEN" in mistake["message"]) == ("/template/env/API_TOKEN", True)
+    assert (mistake["pointer"], "API_TOKEN" in mistake["message"]) == (
+        "/template/env/API_TOKEN",
+        True,
+    )
     world.create(1, template=template(env={"API_TOKEN": "t"}))
     back = {"template": world.query("deployment", deployment="chat")["spec"]["template"]}
     assert world.deploy("update", patch=json.dumps(back).encode()).status == "invalid"

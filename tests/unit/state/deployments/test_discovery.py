@@ -1,4 +1,6 @@
-"""The bucket that proxies watch holds the current discovery of each deployment, also after a change of leader."""
+"""The bucket that proxies watch holds the current discovery of each deployment, also after a change
+of leader.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,9 @@ async def test_each_set_is_written_whole():
     writer = DiscoveryWriter(bucket_of(memory), [], leads)
     writer.note([at(1, ONE), at(2, name="other")])
     found = await until(bucket_of(memory), lambda sets: len(sets) == 2)
-    assert found["chat"]["routes"] == [{"id": "r1-1", "address": "10.0.0.1:31000", "state": "healthy"}]
+    assert found["chat"]["routes"] == [
+        {"id": "r1-1", "address": "10.0.0.1:31000", "state": "healthy"}
+    ]
     await writer.close()
 
 
@@ -93,7 +97,9 @@ async def test_a_new_leader_writes_what_differs_and_removes_the_rest():
     await bucket.put("moved", codec.to_json(at(3, name="moved")), expected=0)
     await bucket.put("gone", codec.to_json(at(2, name="gone")), expected=0)
     writer = DiscoveryWriter(bucket_of(memory), [at(4, ONE), at(5, ONE, name="moved")], leads)
-    await until(bucket, lambda sets: set(sets) == {"chat", "moved"} and sets["moved"]["version"] == 5)
+    await until(
+        bucket, lambda sets: set(sets) == {"chat", "moved"} and sets["moved"]["version"] == 5
+    )
     assert (await bucket.all())["chat"].revision == same, "the same set is not written again"
     await writer.close()
 

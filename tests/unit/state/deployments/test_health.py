@@ -1,4 +1,6 @@
-"""How probe results change the health of a route, row by row, and which unhealthy routes are evicted."""
+"""How probe results change the health of a route, row by row, and which unhealthy routes are
+evicted.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,14 @@ NOW = 10_000_000
 
 
 def route(status: R = R.HEALTHY, **fields: Any) -> Health:
-    known = {"number": 1, "since_ms": NOW, "began_ms": NOW, "passes": 0, "failures": 0, "heard_ms": NOW}
+    known = {
+        "number": 1,
+        "since_ms": NOW,
+        "began_ms": NOW,
+        "passes": 0,
+        "failures": 0,
+        "heard_ms": NOW,
+    }
     return Health(status=status, **{"was_healthy": status is not R.DEGRADED, **known, **fields})
 
 
@@ -51,7 +60,9 @@ def test_as_many_passes_as_are_asked_for_make_it_healthy():
     assert outcome(route(R.UNHEALTHY, passes=2), twice, NOW) is Outcome.SUCCESS
 
 
-@pytest.mark.parametrize(("failures", "claimed"), [(1, Outcome.SKIPPED), (2, Outcome.SKIPPED), (3, Outcome.FAILURE)])
+@pytest.mark.parametrize(
+    ("failures", "claimed"), [(1, Outcome.SKIPPED), (2, Outcome.SKIPPED), (3, Outcome.FAILURE)]
+)
 def test_the_third_failure_in_a_row_makes_a_healthy_route_unhealthy(failures, claimed):
     assert outcome(route(failures=failures), PROBE, NOW) is claimed
 
@@ -95,9 +106,14 @@ def test_routes_that_fell_one_after_the_other_are_not_kept():
     assert evicted(routes, PROBE, 3, 0, NOW) == [1, 2]
 
 
-@pytest.mark.parametrize(("unhealthy", "live"), [(n, live) for live in range(3, 12) for n in range(1, live // 2 + 1)])
+@pytest.mark.parametrize(
+    ("unhealthy", "live"), [(n, live) for live in range(3, 12) for n in range(1, live // 2 + 1)]
+)
 def test_at_most_half_of_the_routes_that_fell_together_are_evicted(unhealthy, live):
-    routes = [*(ill(n) for n in range(1, unhealthy + 1)), *(route(number=n) for n in range(unhealthy + 1, live + 1))]
+    routes = [
+        *(ill(n) for n in range(1, unhealthy + 1)),
+        *(route(number=n) for n in range(unhealthy + 1, live + 1)),
+    ]
     assert evicted(routes, PROBE, live, 0, NOW) == [*range(1, unhealthy + 1)]
 
 

@@ -23,7 +23,7 @@ from tests.support.turns import in_turns
 
 TURNS = 3
 
-# ── stories ─────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── stories ───────────────────────────────────────────────────────────────────────────────────────
 
 
 def served(hosts: int, replicas: int, seconds: int, **options: Any) -> Serving:
@@ -56,7 +56,13 @@ def comes_and_goes() -> Serving:
     world.deploy("scale", replicas=1)
     assert judged(world, "CheckReplicaDeployment") == [("ready", "scaling", "SUCCESS")]
     world.go(3)
-    assert told(world, "route", "r1-2") == ["provisioning", "degraded", "healthy", "terminating", "terminated"]
+    assert told(world, "route", "r1-2") == [
+        "provisioning",
+        "degraded",
+        "healthy",
+        "terminating",
+        "terminated",
+    ]
     world.kill("r1-1")
     world.go(8)
     assert judged(world, "RunningRoute") == [("healthy", "terminating", "FAILURE")]
@@ -123,7 +129,12 @@ def is_refused() -> Serving:
     for host in world.hosts:
         world.admin("drain", host)
     world.deploy("scale", replicas=3)
-    assert told(world, "route", "r1-3") == ["provisioning", "failed_to_start", "terminating", "terminated"]
+    assert told(world, "route", "r1-3") == [
+        "provisioning",
+        "failed_to_start",
+        "terminating",
+        "terminated",
+    ]
     assert judged(world, "ProvisioningRoute")[-1] == ("provisioning", "failed_to_start", "FAILURE")
     assert judged(world, "RunningRoute") == [("failed_to_start", "terminating", "FAILURE")]
     assert world.status() == "scaling"
@@ -202,11 +213,13 @@ SAME = {
 }
 """Changes that are none, with the reason."""
 
-# ── changes ─────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── changes ───────────────────────────────────────────────────────────────────────────────────────
 
 
 def mutants(rule: Rule[Any, Any], statuses: type[Enum]) -> list[Mutant]:
-    """But for results that nothing claims: no failure is retried, and only the health check has a clock."""
+    """But for results that nothing claims: no failure is retried, and only the health check has a
+    clock.
+    """
     idle = {"need_retry"} if rule is route.HEALTH_CHECK else {"need_retry", "expired"}
     return [mutant for mutant in of_rule(rule, statuses) if mutant.place not in idle]
 
@@ -227,7 +240,13 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], Serving]], 
 def refused() -> bool:
     """Whether the tables as they are now could not be imported."""
     try:
-        guard("deployment", DeploymentLifecycle, deployment.TERMINAL, deployment.TABLE, deployment.WAYS_OUT)
+        guard(
+            "deployment",
+            DeploymentLifecycle,
+            deployment.TERMINAL,
+            deployment.TABLE,
+            deployment.WAYS_OUT,
+        )
         clocked = frozenset(route.HEALTH_CHECK.sources)
         guard("route", RouteStatus, route.TERMINAL, route.TABLE, route.WAYS_OUT, clocked=clocked)
     except TableBroken:

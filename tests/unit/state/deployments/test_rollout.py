@@ -1,4 +1,6 @@
-"""How many routes a rollout creates and ends, checked for every order in which routes can change."""
+"""How many routes a rollout creates and ends, checked for every order in which routes can
+change.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,7 @@ def old(number: int, status: R = R.HEALTHY, available: bool | None = None) -> Me
     return Member(number, False, status, status is R.HEALTHY if available is None else available)
 
 
-# ── scaling ─────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── scaling ───────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_what_lacks_is_created_at_once():
@@ -55,7 +57,14 @@ def test_a_route_that_is_being_terminated_counts_against_the_surge():
 
 
 def test_the_least_healthy_goes_first_and_then_the_youngest():
-    routes = [new(1), new(2), new(3, R.PROVISIONING), new(4, R.DEGRADED), new(5, R.UNHEALTHY), new(6)]
+    routes = [
+        new(1),
+        new(2),
+        new(3, R.PROVISIONING),
+        new(4, R.DEGRADED),
+        new(5, R.UNHEALTHY),
+        new(6),
+    ]
     left = list(routes)
     order = []
     for replicas in range(5, -1, -1):
@@ -65,7 +74,7 @@ def test_the_least_healthy_goes_first_and_then_the_youngest():
     assert order == [5, 4, 3, 6, 2, 1]
 
 
-# ── updates ─────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── updates ───────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_surge_comes_before_anything_ends():
@@ -77,7 +86,9 @@ def test_an_old_route_ends_when_a_new_one_is_available():
 
 
 def test_a_new_route_that_is_healthy_only_just_now_replaces_nobody():
-    assert plan(Target(3, 1, 0, 3), [old(1), old(2), old(3), new(4, available=False)]) == RolloutPlan()
+    assert (
+        plan(Target(3, 1, 0, 3), [old(1), old(2), old(3), new(4, available=False)]) == RolloutPlan()
+    )
 
 
 def test_without_a_surge_old_ones_end_first():
@@ -110,7 +121,13 @@ def test_scaling_in_during_a_pause_keeps_the_new_one():
 
 @pytest.mark.parametrize(
     ("surge", "unavailable", "replicas", "bounds"),
-    [(1, 0, 3, (1, 0)), ("25%", "25%", 10, (3, 2)), ("0%", "10%", 3, (1, 0)), (0, 5, 2, (0, 2)), (0, 1, 0, (1, 0))],
+    [
+        (1, 0, 3, (1, 0)),
+        ("25%", "25%", 10, (3, 2)),
+        ("0%", "10%", 3, (1, 0)),
+        (0, 5, 2, (0, 2)),
+        (0, 1, 0, (1, 0)),
+    ],
 )
 def test_per_cents_are_rounded_so_that_an_update_can_move(surge, unavailable, replicas, bounds):
     wanted = target(UpdatePolicy(max_surge=surge, max_unavailable=unavailable), replicas)
@@ -128,11 +145,15 @@ def test_an_update_keeps_its_bounds_and_comes_to_its_end(replicas, policy, seed,
     """Whatever the order in which routes come up and go, when none fails."""
     rng = random.Random(seed)
     surge, unavailable = policy
-    wanted = target(UpdatePolicy(max_surge=surge, max_unavailable=unavailable), replicas, pause_after)
+    wanted = target(
+        UpdatePolicy(max_surge=surge, max_unavailable=unavailable), replicas, pause_after
+    )
     routes = [old(number) for number in range(replicas)]
     for turn in range(400):
         if turn == 200:
-            wanted = target(UpdatePolicy(max_surge=surge, max_unavailable=unavailable), replicas)  # resumed
+            wanted = target(
+                UpdatePolicy(max_surge=surge, max_unavailable=unavailable), replicas
+            )  # resumed
         routes = _after(plan(wanted, routes), routes)
         assert len(routes) <= replicas + wanted.surge
         assert sum(route.available for route in routes) >= replicas - wanted.unavailable
@@ -158,13 +179,22 @@ def test_scaling_ends_with_as_many_as_wanted_whatever_fails(before, after, polic
 def _after(step: RolloutPlan, routes: list[Member]) -> list[Member]:
     number = max((route.number for route in routes), default=0) + 1
     ended = [
-        Member(route.number, route.is_new, R.TERMINATING) if route.number in step.end else route for route in routes
+        Member(route.number, route.is_new, R.TERMINATING) if route.number in step.end else route
+        for route in routes
     ]
-    made = [Member(number + at, at < step.create, R.PROVISIONING) for at in range(step.create + step.restore)]
+    made = [
+        Member(number + at, at < step.create, R.PROVISIONING)
+        for at in range(step.create + step.restore)
+    ]
     return ended + made
 
 
-_NEXT = {R.PROVISIONING: R.DEGRADED, R.DEGRADED: R.HEALTHY, R.HEALTHY: R.HEALTHY, R.UNHEALTHY: R.TERMINATING}
+_NEXT = {
+    R.PROVISIONING: R.DEGRADED,
+    R.DEGRADED: R.HEALTHY,
+    R.HEALTHY: R.HEALTHY,
+    R.UNHEALTHY: R.TERMINATING,
+}
 
 
 def _happens(rng: random.Random, routes: list[Member], failures: bool = False) -> list[Member]:
@@ -177,11 +207,13 @@ def _happens(rng: random.Random, routes: list[Member], failures: bool = False) -
             left.append(Member(route.number, route.is_new, R.UNHEALTHY))
         elif route.status is not R.TERMINATING:
             status = _NEXT[route.status]
-            left.append(Member(route.number, route.is_new, status, route.status is status is R.HEALTHY))
+            left.append(
+                Member(route.number, route.is_new, status, route.status is status is R.HEALTHY)
+            )
     return left
 
 
-# ── progress ────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── progress ──────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_an_update_without_progress_fails_at_its_deadline():

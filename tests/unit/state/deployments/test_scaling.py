@@ -1,4 +1,6 @@
-"""How many routes a scaling rule wants: each line of docs/design/serving.md#scale, and properties for any load."""
+"""How many routes a scaling rule wants: each line of docs/design/serving.md#scale, and properties
+for any load.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +11,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iris_core.spec.serving import ScalingPolicy
-from iris_state.deployments.scaling import Sample, ScalingDecision, ScalingMemory, Situation, decide, want
+from iris_state.deployments.scaling import (
+    Sample,
+    ScalingDecision,
+    ScalingMemory,
+    Situation,
+    decide,
+    want,
+)
 
 POLICY = ScalingPolicy(minimum=1, maximum=20, outstanding=5.0)
 
 
 @dataclass
 class Service:
-    """A deployment whose routes are there, and ready, as soon as they are wanted; a sample each second.
+    """A deployment whose routes are there, and ready, as soon as they are wanted; a sample each
+    second.
 
     Attributes:
         starting: so many of them are not ready. missing: so many cannot be created.
@@ -62,7 +72,7 @@ class Service:
         return self.last
 
 
-# ── want ────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── want ──────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize(
@@ -79,11 +89,13 @@ class Service:
         (3 * 0.1, 0.1, 0, 3),
     ],
 )
-def test_a_load_within_a_tenth_of_what_the_routes_are_for_changes_nothing(load, target, routes, wanted):
+def test_a_load_within_a_tenth_of_what_the_routes_are_for_changes_nothing(
+    load, target, routes, wanted
+):
     assert want(load, target, routes) == wanted
 
 
-# ── up ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── up ────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_the_reason_of_a_step_says_the_numbers():
@@ -129,7 +141,10 @@ def test_steps_that_cannot_be_taken_are_not_added_up():
 def test_more_than_the_maximum_is_said_and_not_wanted():
     service = Service(ScalingPolicy(minimum=1, maximum=3, outstanding=5.0))
     decision = service.go(120, 100.0)
-    assert (service.replicas, decision.reason.startswith("at most 3 are allowed: 100 outstanding")) == (3, True)
+    assert (
+        service.replicas,
+        decision.reason.startswith("at most 3 are allowed: 100 outstanding"),
+    ) == (3, True)
 
 
 def test_starting_routes_count_so_none_is_added_for_the_load_they_are_for():
@@ -139,7 +154,9 @@ def test_starting_routes_count_so_none_is_added_for_the_load_they_are_for():
 
 
 def test_a_mean_over_routes_is_not_what_decides():
-    """ray#18925: a route that has just started and serves nothing made the mean, and with it the number, swing."""
+    """ray#18925: a route that has just started and serves nothing made the mean, and with it the
+    number, swing.
+    """
     service = Service(replicas=2)
     service.go(60, 18.0)
     assert service.replicas == 4
@@ -147,7 +164,7 @@ def test_a_mean_over_routes_is_not_what_decides():
     assert set(service.numbers[60:]) == {4}
 
 
-# ── panic ───────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── panic ─────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_after_a_sudden_rise_the_number_only_rises_for_a_window():
@@ -163,7 +180,7 @@ def test_after_a_sudden_rise_the_number_only_rises_for_a_window():
     assert set(service.numbers[-50:]) == {5}
 
 
-# ── down ────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── down ──────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_it_scales_down_to_the_largest_number_wanted_in_the_window():
@@ -178,7 +195,9 @@ def test_it_scales_down_to_the_largest_number_wanted_in_the_window():
 
 
 def test_one_moment_of_load_within_the_stabilization_keeps_what_it_needs():
-    """skypilot#4444: a count of so many looks in a row was begun anew by each short rise, for ever."""
+    """skypilot#4444: a count of so many looks in a row was begun anew by each short rise, for
+    ever.
+    """
     service = Service(replicas=10)
     service.go(400, 20.0)
     assert service.replicas == 4
@@ -211,7 +230,7 @@ def test_what_is_there_when_a_leader_begins_was_wanted():
     assert service.replicas == 1
 
 
-# ── zero, and back ──────────────────────────────────────────────────────────────────────────────────────────────
+# ── zero, and back ────────────────────────────────────────────────────────────────────────────────
 
 IDLE = ScalingPolicy(minimum=0, maximum=4, outstanding=5.0)
 
@@ -264,7 +283,8 @@ def test_after_it_was_woken_it_rises_by_four_at_most_at_first():
     assert service.replicas == 4
 
 
-# ── unknown is not zero ─────────────────────────────────────────────────────────────────────────────────────────
+# ── unknown is not zero
+# ─────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_an_unknown_load_changes_nothing():
@@ -287,11 +307,13 @@ def test_without_a_sample_nothing_is_decided():
 
 
 def test_bounds_hold_though_the_load_is_not_known():
-    decision = decide(POLICY, [], 5000, Situation(replicas=30, live=30, ready=30, unknown="no proxy reports"))
+    decision = decide(
+        POLICY, [], 5000, Situation(replicas=30, live=30, ready=30, unknown="no proxy reports")
+    )
     assert (decision.target, decision.reason) == (20, "scaled 30 -> 20: 1 to 20 routes are allowed")
 
 
-# ── properties ──────────────────────────────────────────────────────────────────────────────────────────────────
+# ── properties ────────────────────────────────────────────────────────────────────────────────────
 
 POLICIES = st.builds(
     ScalingPolicy,
@@ -320,7 +342,14 @@ STRETCHES = st.lists(
 def test_the_number_stays_in_its_bounds_and_moves_in_steps(policy, replicas, stretches):
     service = Service(policy, replicas=policy.bounded(replicas))
     service.numbers.append(service.replicas)
-    for seconds, load, service.updating, service.unknown, service.starting, service.missing in stretches:
+    for (
+        seconds,
+        load,
+        service.updating,
+        service.unknown,
+        service.starting,
+        service.missing,
+    ) in stretches:
         first = len(service.numbers)
         service.go(seconds, load)
         for at in range(first, len(service.numbers)):
@@ -352,6 +381,13 @@ def test_a_load_that_stays_brings_the_number_to_rest_where_it_is_enough(policy, 
 def test_the_same_samples_give_the_same_decisions(policy, stretches):
     one, two = (Service(policy, replicas=policy.maximum) for _ in range(2))
     for service in (one, two):
-        for seconds, load, service.updating, service.unknown, service.starting, service.missing in stretches:
+        for (
+            seconds,
+            load,
+            service.updating,
+            service.unknown,
+            service.starting,
+            service.missing,
+        ) in stretches:
             service.go(seconds, load)
     assert (one.numbers, one.memory) == (two.numbers, two.memory)

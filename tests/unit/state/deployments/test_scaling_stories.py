@@ -8,7 +8,12 @@ from typing import Any
 import pytest
 
 from iris_core import codec
-from iris_core.messages.proxy_state import DeploymentLoad, DeploymentRequests, LoadReport, QueriedLoad
+from iris_core.messages.proxy_state import (
+    DeploymentLoad,
+    DeploymentRequests,
+    LoadReport,
+    QueriedLoad,
+)
 from iris_core.spec.serving import ScalingPolicy
 from iris_state.deployments.reconciler import note_loads
 from iris_state.effects.kinds import Raised
@@ -38,7 +43,7 @@ def decided(world: Serving) -> list[str]:
     return [row["reason"] for row in rows if row["handler"] == "AutoscaleDeployment"]
 
 
-# ── up and down ─────────────────────────────────────────────────────────────────────────────────────────────────
+# ── up and down ───────────────────────────────────────────────────────────────────────────────────
 
 
 def test_routes_follow_the_load_and_the_history_says_by_which_numbers(world: Serving):
@@ -51,7 +56,9 @@ def test_routes_follow_the_load_and_the_history_says_by_which_numbers(world: Ser
     world.loads["p"] = 0
     world.go(290)
     assert world.record.spec.replicas == 3
-    assert view(world)["scaling"]["held"].startswith("1 wanted, and 3 were within 300 s: 0 outstanding")
+    assert view(world)["scaling"]["held"].startswith(
+        "1 wanted, and 3 were within 300 s: 0 outstanding"
+    )
     world.go(80)
     assert (len(world.serving()), world.record.spec.replicas) == (1, 1)
     assert decided(world)[-1].endswith("and no more were wanted for 300 s")
@@ -59,7 +66,9 @@ def test_routes_follow_the_load_and_the_history_says_by_which_numbers(world: Ser
 
 
 def test_a_decision_is_no_change_by_its_owner(world: Serving):
-    """A program that changes a deployment with If-Match is not refused because the load rose meanwhile."""
+    """A program that changes a deployment with If-Match is not refused because the load rose
+    meanwhile.
+    """
     version = world.create(1, scaling=POLICY)["version"]
     world.loads["p"] = 15
     world.go(30)
@@ -133,7 +142,8 @@ def test_nothing_is_kept_of_the_load_of_a_deployment_that_is_deleted(world: Serv
     assert world.discovered["chat"].minimum is None
 
 
-# ── unknown is not zero ─────────────────────────────────────────────────────────────────────────────────────────
+# ── unknown is not zero
+# ─────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_silent_proxy_holds_the_number_and_its_owner_is_told_which(world: Serving):
@@ -214,7 +224,10 @@ def test_a_replica_that_follows_tells_what_holds_the_number(world: Serving):
 def test_prometheus_reads_how_many_are_wanted_and_whose_load_is_not_known(world: Serving):
     def scraped() -> list[float]:
         registry = StateMetrics(lambda: world.machine).registry
-        return [registry.get_sample_value(f"iris_deployment_{name}") for name in ("wanted_routes", "load_unknown")]
+        return [
+            registry.get_sample_value(f"iris_deployment_{name}")
+            for name in ("wanted_routes", "load_unknown")
+        ]
 
     world.create(3, scaling=POLICY)
     world.go(5)
@@ -226,7 +239,7 @@ def test_prometheus_reads_how_many_are_wanted_and_whose_load_is_not_known(world:
     assert scraped() == [0, 0]
 
 
-# ── by a query ──────────────────────────────────────────────────────────────────────────────────────────────────
+# ── by a query ────────────────────────────────────────────────────────────────────────────────────
 
 QUERY = ScalingPolicy(minimum=1, maximum=6, query="sum(queue_length)", per_route=100.0)
 
@@ -272,7 +285,7 @@ def test_a_query_wakes_what_has_no_route_and_no_load_ends_the_last_one(world: Se
     assert world.record.spec.replicas == 3
 
 
-# ── zero ────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── zero ──────────────────────────────────────────────────────────────────────────────────────────
 
 IDLE = ScalingPolicy(minimum=0, maximum=4, outstanding=5.0)
 
@@ -315,14 +328,16 @@ def test_a_deployment_may_begin_without_a_route(world: Serving):
     assert (world.routes(), world.status(), world.discovered["chat"].wakes) == ({}, "ready", True)
 
 
-# ── updates ─────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── updates ───────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_no_route_goes_by_rule_during_an_update_and_more_may_come(world: Serving):
     world.create(4, scaling=POLICY)
     world.go(290)
     world.never_ready.add("2")
-    answer = world.deploy("update", patch=json.dumps({"template": {"command": ["serve", "2"]}}).encode())
+    answer = world.deploy(
+        "update", patch=json.dumps({"template": {"command": ["serve", "2"]}}).encode()
+    )
     assert answer.status == "accepted"
     world.go(60)
     assert (world.status(), world.record.spec.replicas) == ("deploying", 4)
@@ -332,7 +347,8 @@ def test_no_route_goes_by_rule_during_an_update_and_more_may_come(world: Serving
     assert (world.status(), world.record.spec.replicas) == ("deploying", 6)
 
 
-# ── what its owner may change ───────────────────────────────────────────────────────────────────────────────────
+# ── what its owner may change
+# ───────────────────────────────────────────────────────────────────────────────────
 
 
 def test_it_begins_within_its_bounds(world: Serving):
@@ -354,7 +370,10 @@ def test_other_changes_keep_the_number_that_the_rule_found(world: Serving):
     world.loads["p"] = 15
     world.go(60)
     assert world.deploy("update", patch=b'{"settle_s": 1.0}').status == "accepted"
-    assert world.deploy("update", spec=spec(1, scaling=POLICY, template=template("2"))).status == "accepted"
+    assert (
+        world.deploy("update", spec=spec(1, scaling=POLICY, template=template("2"))).status
+        == "accepted"
+    )
     assert world.record.spec.replicas == 3
 
 
@@ -372,7 +391,10 @@ def test_changed_bounds_hold_at_once(world: Serving):
         ({"cooldown_s": 61.0}, "/scaling/cooldown_s"),
         ({"panic_window_s": 61.0}, "/scaling/panic_window_s"),
         ({"window_s": 601.0, "stabilization_s": 700.0}, "/scaling/window_s"),
-        ({"window_s": 5.0, "panic_window_s": 4.0}, "/scaling/window_s"),  # shorter than the cooldown, a default
+        (
+            {"window_s": 5.0, "panic_window_s": 4.0},
+            "/scaling/window_s",
+        ),  # shorter than the cooldown, a default
         ({"minimum": 7}, "/scaling/minimum"),
         ({"outstanding": 0.0}, "/scaling/outstanding"),
         ({"query": "a\nb"}, "/scaling/query"),

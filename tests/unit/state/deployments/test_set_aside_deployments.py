@@ -1,4 +1,6 @@
-"""A deployment whose reconciliation raises is retried at its next turn; other deployments are not affected."""
+"""A deployment whose reconciliation raises is retried at its next turn; other deployments are not
+affected.
+"""
 
 from __future__ import annotations
 

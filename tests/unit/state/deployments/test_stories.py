@@ -98,8 +98,14 @@ def test_a_probe_that_starts_failing_takes_a_route_out_and_then_away(world: Serv
     world.go(20)
     assert world.routes() == {"r1-2": "healthy", "r1-3": "healthy", "r1-4": "healthy"}
     rows = world.query("deployment_history", deployment="chat", limit=500)["items"]
-    (row,) = [row for row in rows if row["result"] == "FAILURE" and row["handler"] == "HealthCheckRoute"]
-    assert (row["from"], row["to"], row["reason"]) == ("healthy", "unhealthy", "3 probes in a row failed: no answer")
+    (row,) = [
+        row for row in rows if row["result"] == "FAILURE" and row["handler"] == "HealthCheckRoute"
+    ]
+    assert (row["from"], row["to"], row["reason"]) == (
+        "healthy",
+        "unhealthy",
+        "3 probes in a row failed: no answer",
+    )
 
 
 def test_a_route_that_recovers_within_its_grace_is_kept(world: Serving):
@@ -200,7 +206,9 @@ def test_a_route_whose_command_ends_without_error_has_to_run_on(world: Serving):
     world.create(1)
     world.go(5)
     (told,) = world.query("deployment", deployment="chat")["conditions"]
-    assert told["message"].endswith("r1-1: its command has ended (exit code 0), though that of a route is to run on")
+    assert told["message"].endswith(
+        "r1-1: its command has ended (exit code 0), though that of a route is to run on"
+    )
 
 
 def test_a_back_off_counts_the_failed_tries_in_words(world: Serving):
@@ -208,10 +216,14 @@ def test_a_back_off_counts_the_failed_tries_in_words(world: Serving):
     world.create(1)
     world.go(5)
     (told,) = world.query("deployment", deployment="chat")["conditions"]
-    assert told["message"].startswith("1 try to start a route has failed; the next one waits: r1-1: ")
+    assert told["message"].startswith(
+        "1 try to start a route has failed; the next one waits: r1-1: "
+    )
     world.go(15)
     (told,) = world.query("deployment", deployment="chat")["conditions"]
-    assert told["message"].startswith("2 tries in a row to start a route have failed; the next one waits: r1-2: ")
+    assert told["message"].startswith(
+        "2 tries in a row to start a route have failed; the next one waits: r1-2: "
+    )
     world.deploy("delete")
     assert world.codes() == []  # none waits any more
 
@@ -236,7 +248,7 @@ def test_the_loss_of_a_host_is_no_failed_start(world: Serving):
     assert len(world.serving()) == 3
 
 
-# ── updates ─────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── updates ───────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_rolling_update_never_serves_with_fewer_routes(world: Serving):
@@ -340,7 +352,9 @@ def test_a_rollback_goes_to_the_revision_before(world: Serving):
     assert world.record.spec.template == template("1")
 
 
-@pytest.mark.parametrize(("revision", "missing"), [(0, "no earlier one"), (77, "it has no revision 77")])
+@pytest.mark.parametrize(
+    ("revision", "missing"), [(0, "no earlier one"), (77, "it has no revision 77")]
+)
 def test_a_rollback_to_nothing_names_what_is_kept(world: Serving, revision, missing):
     world.create(1)
     world.go(10)
@@ -373,11 +387,13 @@ def test_a_host_is_given_the_port_that_gets_requests_and_how_to_probe(world: Ser
     probe = Probe(port="http", start_timeout_s=60.0)
     world.create(1, port="api", template=template(ports=("http", "api"), probe=probe))
     world.go(10)
-    given = [made for host in world.hosts.values() for order in host.orders for made in order.templates]
+    given = [
+        made for host in world.hosts.values() for order in host.orders for made in order.templates
+    ]
     assert {(made.serves, made.probe) for made in given} == {("api", probe)}
 
 
-# ── the end ─────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the end ───────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_deleted_deployment_drains_and_is_gone(world: Serving):

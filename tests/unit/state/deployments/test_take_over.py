@@ -1,4 +1,6 @@
-"""A new leader continues an update, and no deployment's discovery becomes empty because of the change."""
+"""A new leader continues an update, and no deployment's discovery becomes empty because of the
+change.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +63,9 @@ def test_no_route_is_healthy_by_what_a_follower_has_heard():
     world.update("2", replicas=2)
     world.go()
     world.take_over(followed=True)
-    assert all(route.address for route in world.record.held() if route.status is RouteStatus.HEALTHY)
+    assert all(
+        route.address for route in world.record.held() if route.status is RouteStatus.HEALTHY
+    )
     for _ in range(20):
         world.go(1)
         assert len(world.serving()) >= 2

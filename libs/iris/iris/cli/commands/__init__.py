@@ -1,1 +1,3 @@
-"""One module per command of `iris`, in the folder of its section of the help; each is imported when it is called."""
+"""One module per command of `iris`, in the folder of its section of the help; each is imported when
+it is called.
+"""

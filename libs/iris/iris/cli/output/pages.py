@@ -26,7 +26,11 @@ class ListedPage(msgspec.Struct, frozen=True):
 
 
 def read_page(
-    client: Client, path: str, query: UrlQuery | None = None, limit: int | None = None, cursor: str | None = None
+    client: Client,
+    path: str,
+    query: UrlQuery | None = None,
+    limit: int | None = None,
+    cursor: str | None = None,
 ) -> ListedPage:
     """The rows of a listing from ``cursor`` on, at most ``limit``."""
     asked: UrlQuery = query or {}
@@ -42,7 +46,9 @@ def read_page(
     return ListedPage(rows, cursor if more else None)
 
 
-def print_page(page: ListedPage, columns: Sequence[Column], form: str, *, name: str = "name") -> None:
+def print_page(
+    page: ListedPage, columns: Sequence[Column], form: str, *, name: str = "name"
+) -> None:
     """A listing in any form; ``json`` is the API's page object."""
     if form == "json":
         print_json(page)
@@ -52,12 +58,16 @@ def print_page(page: ListedPage, columns: Sequence[Column], form: str, *, name: 
 
 
 def note_rest(page: ListedPage) -> None:
-    """Say on stderr that no row has what was asked for, or that there are more, unless the user has set the limit."""
+    """Say on stderr that no row has what was asked for, or that there are more, unless the user has
+    set the limit.
+    """
     ctx = click.get_current_context()
     if not page.items and (given := " ".join(_filters(ctx))):
         click.echo(f"nothing is listed for {given}", err=True)
     if page.next_cursor and ctx.get_parameter_source("limit") is ParameterSource.DEFAULT:
-        click.echo(f"there are more than these {len(page.items)}; list more with --limit N", err=True)
+        click.echo(
+            f"there are more than these {len(page.items)}; list more with --limit N", err=True
+        )
 
 
 def _filters(ctx: click.Context) -> Iterator[str]:

@@ -1,4 +1,6 @@
-"""Draws one line at the bottom of a terminal: counts by state, output above them, bytes read, or a wait."""
+"""Draws one line at the bottom of a terminal: counts by state, output above them, bytes read, or a
+wait.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ class Progress:
         self._lock = threading.RLock()
         self._line = ""
         self.on = out.isatty()
-        self._plain = resolve_color_default() is False  # of this thread: the one that draws has no context of click
+        self._plain = (
+            resolve_color_default() is False
+        )  # of this thread: the one that draws has no context of click
 
     def show(self, view: JobView) -> None:
         """Draw a job's progress."""
@@ -121,5 +125,10 @@ def bar(view: JobView) -> str:
     """``[#####---------------] 2/8  2 succeeded, 6 running``."""
     over = sum(view.task_counts.get(state, 0) for state in _OVER)
     filled = _WIDTH * over // max(view.replicas, 1)
-    counts = ", ".join(f"{count} {state_word(state)}" for state, count in view.task_counts.items() if count)
-    return click.style(f"[{'#' * filled}{'-' * (_WIDTH - filled)}]", dim=True) + f" {over}/{view.replicas}  {counts}"
+    counts = ", ".join(
+        f"{count} {state_word(state)}" for state, count in view.task_counts.items() if count
+    )
+    return (
+        click.style(f"[{'#' * filled}{'-' * (_WIDTH - filled)}]", dim=True)
+        + f" {over}/{view.replicas}  {counts}"
+    )

@@ -1,4 +1,6 @@
-"""Prints results on stdout: tables for people, JSON and names for programs. JSON is the API object, unchanged."""
+"""Prints results on stdout: tables for people, JSON and names for programs. JSON is the API object,
+unchanged.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,8 @@ class Column:
     """One column of a table.
 
     Attributes:
-        title: its heading. cell: its text for a row. wide: only ``wide`` shows it. right: aligned to the right.
+        title: its heading. cell: its text for a row. wide: only ``wide`` shows it. right: aligned
+            to the right.
         gives: its turn to be left out where the terminal is too narrow, from 1; 0: never.
         wraps: its text, a sentence, continues below itself.
     """
@@ -72,7 +75,9 @@ def reason_words(row: Row) -> str:
     return reason["message"] if reason else ""
 
 
-def print_rows(items: Sequence[Row], columns: Sequence[Column], form: str, *, name: str = "name") -> None:
+def print_rows(
+    items: Sequence[Row], columns: Sequence[Column], form: str, *, name: str = "name"
+) -> None:
     """A listing as ``table`` or ``wide``, one JSON object per line, or names only."""
     if form == "jsonl":
         for item in items:
@@ -101,7 +106,9 @@ def print_json(value: object, indent: int = 2) -> None:
 
 def print_table(items: Iterable[Row], columns: Sequence[Column], *, wide: bool = False) -> None:
     """Headings and aligned cells, which fit where stdout is a terminal."""
-    for line in table_lines(list(items), [one for one in columns if wide or not one.wide], terminal_width()):
+    for line in table_lines(
+        list(items), [one for one in columns if wide or not one.wide], terminal_width()
+    ):
         click.echo(line)
 
 
@@ -113,17 +120,26 @@ def terminal_width() -> int:
 def table_lines(items: Sequence[Row], columns: Sequence[Column], width: int = 0) -> list[str]:
     """A table as lines.
 
-    ``width``: of the terminal; columns give way until the table fits, then sentences wrap. 0: no limit.
+    ``width``: of the terminal; columns give way until the table fits, then sentences wrap. 0: no
+    limit.
     """
     table = [(column, [column.title, *map(column.cell, items)]) for column in columns]
     turns = sorted((column.gives, place) for place, column in enumerate(columns) if column.gives)
     left_out = set[int]()
-    while width and turns and _least(part for place, part in enumerate(table) if place not in left_out) > width:
+    while (
+        width
+        and turns
+        and _least(part for place, part in enumerate(table) if place not in left_out) > width
+    ):
         left_out.add(turns.pop(0)[1])
     kept = [part for place, part in enumerate(table) if place not in left_out]
     widths = _widths(kept, width)
     some = [column for column, _ in kept]
-    return [line for row in zip(*(cells for _, cells in kept), strict=True) for line in _row_lines(row, some, widths)]
+    return [
+        line
+        for row in zip(*(cells for _, cells in kept), strict=True)
+        for line in _row_lines(row, some, widths)
+    ]
 
 
 def _longest(cells: Sequence[str]) -> int:
@@ -136,7 +152,12 @@ def _total(widths: Sequence[int]) -> int:
 
 def _least(table: Iterable[TablePart]) -> int:
     """The least width of a table, whose sentences can be as narrow as `_NARROWEST`."""
-    return _total([min(_longest(cells), _NARROWEST) if column.wraps else _longest(cells) for column, cells in table])
+    return _total(
+        [
+            min(_longest(cells), _NARROWEST) if column.wraps else _longest(cells)
+            for column, cells in table
+        ]
+    )
 
 
 def _widths(table: Sequence[TablePart], width: int) -> list[int]:
@@ -150,17 +171,24 @@ def _widths(table: Sequence[TablePart], width: int) -> list[int]:
 
 
 def _row_lines(row: Sequence[str], columns: Sequence[Column], widths: Sequence[int]) -> list[str]:
-    """One row; more than one line where a cell has several, or a sentence wraps: each in its column, for a text of
-    somebody else must not look like a row.
+    """One row; more than one line where a cell has several, or a sentence wraps: each in its
+    column, for a text of somebody else must not look like a row.
     """
     parts = [
-        [line for given in cell.splitlines() for line in (_wrapped(given, width) if column.wraps else [given])]
+        [
+            line
+            for given in cell.splitlines()
+            for line in (_wrapped(given, width) if column.wraps else [given])
+        ]
         for cell, column, width in zip(row, columns, widths, strict=True)
     ]
     lines = []
     for number in range(max(1, *map(len, parts))):
         cells = [part[number] if number < len(part) else "" for part in parts]
-        padded = [_pad(cell, width, column.right) for cell, width, column in zip(cells, widths, columns, strict=True)]
+        padded = [
+            _pad(cell, width, column.right)
+            for cell, width, column in zip(cells, widths, columns, strict=True)
+        ]
         lines.append(_GAP.join(padded).rstrip())
     return lines
 

@@ -1,8 +1,9 @@
-"""Escapes control characters on terminals, because names, error texts and output come from other users.
+"""Escapes control characters on terminals, because names, error texts and output come from other
+users.
 
-On a terminal every control character is shown as its escape, but for tab, newline and colours (SGR); a carriage return
-shows what would have been left of its line. A pipe or a file gets the bytes as they are, as does a terminal where
-``--raw`` asks for it.
+On a terminal every control character is shown as its escape, but for tab, newline and colours
+(SGR); a carriage return shows what would have been left of its line. A pipe or a file gets the
+bytes as they are, as does a terminal where ``--raw`` asks for it.
 """
 
 from __future__ import annotations
@@ -21,9 +22,13 @@ from iris_core.limits import TURNS
 F = TypeVar("F", bound=Callable[..., Any])
 
 OWN = frozenset({"\033[2J\033[1;1H", "\r\033[K"})
-"""The control sequences of the command line itself, each in a write of its own: `click.clear`, `progress`."""
+"""The control sequences of the command line itself, each in a write of its own: `click.clear`,
+`progress`.
+"""
 
-_COLOUR_OR_CONTROL = re.compile(f"(?P<colour>\033\\[[0-9;:]*m)|(?P<control>[\0-\x08\x0b-\x1f\x7f-\x9f{TURNS}])")
+_COLOUR_OR_CONTROL = re.compile(
+    f"(?P<colour>\033\\[[0-9;:]*m)|(?P<control>[\0-\x08\x0b-\x1f\x7f-\x9f{TURNS}])"
+)
 _OVERWRITTEN = re.compile(r"[^\n]*\r(?=[^\r\n])|\r")
 
 
@@ -66,7 +71,9 @@ def guarded() -> Iterator[None]:
 
 
 def _guard(stream: Any) -> Any:
-    """Replace a stream; it is flushed first, so that nothing is written after the guard's output."""
+    """Replace a stream; it is flushed first, so that nothing is written after the guard's
+    output.
+    """
     if stream is None or not stream.isatty() or not hasattr(stream, "buffer"):
         return stream
     stream.flush()

@@ -42,8 +42,8 @@ def age(text: str | None, now: datetime | None = None) -> str:
 
 
 def standing(job: Mapping[str, Any], now: datetime | None = None) -> str:
-    """``0 of 4 now, preempted for /boss 40s ago``: the interruption of a job, which its state does not show. Empty when
-    there is none.
+    """``0 of 4 now, preempted for /boss 40s ago``: the interruption of a job, which its state does
+    not show. Empty when there is none.
     """
     interrupted = job.get("interrupted")
     if not interrupted:

@@ -1,1 +1,3 @@
-"""Reads a command line: commands, flags, options that commands share, lines of a script, suggestions."""
+"""Reads a command line: commands, flags, options that commands share, lines of a script,
+suggestions.
+"""

@@ -13,8 +13,8 @@ from click.core import ParameterSource
 from iris.cli.parsing.suggestions import alias, did_you_mean
 
 MAY_BE_EMPTY = frozenset({"setup", "reason", "grep"})
-"""Options to which an empty value says something. To others it is a variable that was not set, whose option would be
-left out.
+"""Options to which an empty value says something. To others it is a variable that was not set,
+whose option would be left out.
 """
 
 
@@ -47,7 +47,11 @@ class CliGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        if self.get_command(ctx, args[0]) is None and not args[0].startswith("-") and not ctx.resilient_parsing:
+        if (
+            self.get_command(ctx, args[0]) is None
+            and not args[0].startswith("-")
+            and not ctx.resilient_parsing
+        ):
             near = did_you_mean(args[0], self.list_commands(ctx))
             raise click.UsageError(f"There is no command {args[0]!r}.{near}", ctx)
         return super().resolve_command(ctx, args)
@@ -57,13 +61,18 @@ def _checked(command: click.Command, ctx: click.Context, rest: list[str]) -> lis
     """The ``rest`` of the words. Raises UsageError for an option that was given an empty value."""
     for one in command.params:
         name = one.name or ""
-        given = isinstance(one, click.Option) and ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
+        given = (
+            isinstance(one, click.Option)
+            and ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
+        )
         if given and ctx.params.get(name) == "" and name not in MAY_BE_EMPTY:
             raise click.UsageError(f"{max(one.opts, key=len)} must not be empty", ctx)
     return rest
 
 
-def _mistakes(command: click.Command, ctx: click.Context, args: list[str]) -> Iterator[click.UsageError]:
+def _mistakes(
+    command: click.Command, ctx: click.Context, args: list[str]
+) -> Iterator[click.UsageError]:
     """Unknown options and options without a value, then missing or invalid values."""
     try:
         values, rest, order = command.make_parser(ctx).parse_args(list(args))
@@ -73,7 +82,9 @@ def _mistakes(command: click.Command, ctx: click.Context, args: list[str]) -> It
         if len(without) < len(args):  # it may be grouped with other letters after one dash
             yield from _mistakes(command, ctx, without)
         return
-    for parameter in sorted(command.get_params(ctx), key=lambda one: order.index(one) if one in order else len(order)):
+    for parameter in sorted(
+        command.get_params(ctx), key=lambda one: order.index(one) if one in order else len(order)
+    ):
         try:
             _, rest = parameter.handle_parse_result(ctx, values, rest)
         except click.UsageError as mistake:

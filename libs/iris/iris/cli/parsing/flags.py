@@ -31,7 +31,9 @@ def with_options(*options: Callable[[F], F]) -> Callable[[F], F]:
 
 def limit_options(limit: int) -> Callable[[F], F]:
     """``-n`` and ``--cursor``: how much of a listing, and from where."""
-    count = click.option("-n", "--limit", type=click.IntRange(1), default=limit, show_default=True, help=_LIMIT)
+    count = click.option(
+        "-n", "--limit", type=click.IntRange(1), default=limit, show_default=True, help=_LIMIT
+    )
     return with_options(count, click.option("--cursor", help=_CURSOR, metavar="CURSOR"))
 
 
@@ -58,7 +60,9 @@ def flag_option(row: OptionRow, more: Mapping[str, Any] | None = None) -> Callab
 
 
 def job_flags(wanted: Mapping[str, Mapping[str, Any]]) -> Iterator[Callable[[F], F]]:
-    """The flags of some options of a job, each with what click is told of it besides what its row says."""
+    """The flags of some options of a job, each with what click is told of it besides what its row
+    says.
+    """
     return (flag_option(row, wanted[row.name]) for row in rows_of(JobOptions) if row.name in wanted)
 
 

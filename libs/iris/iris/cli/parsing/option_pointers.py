@@ -23,22 +23,32 @@ _WORDS = {
 
 
 def option_of(pointer: str, command: click.Command, given: Collection[str] = ()) -> str:
-    """``--scale-window`` of ``/scaling/window_s``, ``--type`` of ``?type``; the pointer itself when no option of the
-    command gave it.
+    """``--scale-window`` of ``/scaling/window_s``, ``--type`` of ``?type``; the pointer itself when
+    no option of the command gave it.
 
     ``given``: the parameters that were; of several that may have given the field, one of these has.
     """
     path = pointer.strip("/?").removeprefix("template/")
-    options = {param.name: max(param.opts, key=len) for param in command.params if isinstance(param, click.Option)}
+    options = {
+        param.name: max(param.opts, key=len)
+        for param in command.params
+        if isinstance(param, click.Option)
+    }
     options |= {word.lstrip("-"): word for word in options.values()}
-    options |= {param.name: (param.name or "").upper() for param in command.params if isinstance(param, click.Argument)}
+    options |= {
+        param.name: (param.name or "").upper()
+        for param in command.params
+        if isinstance(param, click.Argument)
+    }
     named = [name for name in _names(path) if name in options]
     found = next((name for name in named if name in given), named[0] if named else "")
     return options[found] if found else pointer
 
 
 def _names(path: str) -> Iterable[str]:
-    """The parameters that may have given a field: of the field itself, then of what it is part of."""
+    """The parameters that may have given a field: of the field itself, then of what it is part
+    of.
+    """
     parts = path.split("/")
     for length in range(len(parts), 0, -1):
         part = "/".join(parts[:length])

@@ -34,7 +34,9 @@ def connected(command: F) -> F:
     @click.option("--context", help="Use this named gateway.", metavar="NAME")
     @click.pass_context
     @functools.wraps(command)
-    def with_client(ctx: click.Context, /, url: str | None, context: str | None, **given: Any) -> Any:
+    def with_client(
+        ctx: click.Context, /, url: str | None, context: str | None, **given: Any
+    ) -> Any:
         with connect(ctx, url, context) as client:
             try:
                 return command(client, **given)
@@ -47,13 +49,21 @@ def connected(command: F) -> F:
 
 
 def connect(
-    ctx: click.Context, url: str | None = None, context: str | None = None, *, retry_for_s: float = RETRY_FOR_S
+    ctx: click.Context,
+    url: str | None = None,
+    context: str | None = None,
+    *,
+    retry_for_s: float = RETRY_FOR_S,
 ) -> Client:
-    """A client of the gateway in this command's options, else in those before its name; it prints why it waits."""
+    """A client of the gateway in this command's options, else in those before its name; it prints
+    why it waits.
+    """
     above = ctx.find_root().obj or {}
     given_s = parse_duration(above["retry_for"]) if above.get("retry_for") else None
     retry_for_s = retry_for_s if given_s is None else given_s
-    client = Client(url or above.get("url"), context=context or above.get("context"), retry_for_s=retry_for_s)
+    client = Client(
+        url or above.get("url"), context=context or above.get("context"), retry_for_s=retry_for_s
+    )
     if given_s is not None:  # who says how long also waits for a gateway that has not answered yet
         client.transport.first_timeout_s = given_s
     client.transport.on_wait, client.transport.on_back = say_wait, say_back
@@ -83,22 +93,27 @@ def form_option(
 
 
 def full(name: str) -> str:
-    """A job or task as the API knows it: an id (``j7``, ``j7/0``) as it is, a name with its leading slash."""
+    """A job or task as the API knows it: an id (``j7``, ``j7/0``) as it is, a name with its leading
+    slash.
+    """
     return name if name.startswith("/") or _ID.match(name) else f"/{name}"
 
 
 def with_options(ctx: click.Context, problem: Rejected) -> Rejected:
-    """The same problem, whose mistakes name the options that were given instead of the fields of a request."""
+    """The same problem, whose mistakes name the options that were given instead of the fields of a
+    request.
+    """
     given = {name for name, value in ctx.params.items() if value}
     named = (
-        msgspec.structs.replace(one, pointer=option_of(one.pointer, ctx.command, given)) for one in problem.mistakes
+        msgspec.structs.replace(one, pointer=option_of(one.pointer, ctx.command, given))
+        for one in problem.mistakes
     )
     return problem.explained(problem.document.detail, tuple(named))
 
 
 def with_nearest(client: Client, problem: NotFound) -> NotFound:
-    """The same problem; that of a job which does not exist says that it is a deployment, or names the job with the most
-    similar name.
+    """The same problem; that of a job which does not exist says that it is a deployment, or names
+    the job with the most similar name.
     """
     missing = _NO_JOB.match(problem.document.detail)
     if missing is None:
@@ -106,20 +121,31 @@ def with_nearest(client: Client, problem: NotFound) -> NotFound:
     name = missing["name"].strip("/")
     with contextlib.suppress(ClientError):
         client.get(f"/v1/deployments/{in_path(name)}", dict)
-        return problem.explained(f"{problem.document.detail}; {name} is a deployment, see `iris deploy --help`")
+        return problem.explained(
+            f"{problem.document.detail}; {name} is a deployment, see `iris deploy --help`"
+        )
     try:
         names = [job["name"] for job in client.pages("/v1/jobs", dict, {}, _NAMES_SEARCHED)]
     except ClientError:
         return problem
     near = nearest_name(full(name), names)
-    return problem.explained(f"{problem.document.detail}; did you mean {near}?") if near else problem
+    return (
+        problem.explained(f"{problem.document.detail}; did you mean {near}?") if near else problem
+    )
 
 
-def completions(ctx: click.Context, path: str, state: str, query: UrlQuery | None = None) -> list[CompletionItem]:
-    """The names of what is at ``path``, each with its ``state``; none when the gateway does not answer."""
+def completions(
+    ctx: click.Context, path: str, state: str, query: UrlQuery | None = None
+) -> list[CompletionItem]:
+    """The names of what is at ``path``, each with its ``state``; none when the gateway does not
+    answer.
+    """
     try:
         with connect(ctx, retry_for_s=0.0) as client:
-            return [CompletionItem(one["name"], help=one[state]) for one in client.pages(path, dict, query, 50)]
+            return [
+                CompletionItem(one["name"], help=one[state])
+                for one in client.pages(path, dict, query, 50)
+            ]
     except ClientError:
         return []
 
@@ -134,8 +160,12 @@ class Name(click.ParamType):  # type: ignore[type-arg]
             self.fail("a name must not be empty", param, ctx)
         return full(value)
 
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        return completions(ctx, "/v1/jobs", "state", {"name_prefix": full(incomplete) if incomplete else None})
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        return completions(
+            ctx, "/v1/jobs", "state", {"name_prefix": full(incomplete) if incomplete else None}
+        )
 
 
 NAME = Name()

@@ -1,4 +1,6 @@
-"""Suggests the command or job that was probably meant: words of other tools first, then similar letters."""
+"""Suggests the command or job that was probably meant: words of other tools first, then similar
+letters.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,12 @@ SYNONYMS = {
     "watch": ("top", "events"),
 }
 """Words of Slurm, Kubernetes, Docker and Ray, and what they are called here."""
-ALIASES = {"ls": ("list",), "rm": ("delete", "forget", "remove", "revoke"), "list": ("ls",), "delete": ("rm",)}
+ALIASES = {
+    "ls": ("list",),
+    "rm": ("delete", "forget", "remove", "revoke"),
+    "list": ("ls",),
+    "delete": ("rm",),
+}
 """Words that every group takes, and the command of it that each runs: the first that it has."""
 _NEAREST = 3
 _CUTOFF = 0.5
@@ -46,7 +53,11 @@ _CUTOFF = 0.5
 def alias(word: str, commands: Iterable[str]) -> str:
     """The command of a group that ``word`` runs; ``word`` itself when it is not an alias of one."""
     there = set(commands)
-    return word if word in there else next((one for one in ALIASES.get(word, ()) if one in there), word)
+    return (
+        word
+        if word in there
+        else next((one for one in ALIASES.get(word, ()) if one in there), word)
+    )
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

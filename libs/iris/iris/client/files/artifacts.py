@@ -40,7 +40,9 @@ def fetch(
         raise transport.unreachable(error) from error
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        with gzip.GzipFile(fileobj=io.BufferedReader(Body(transport, channel, on_read), _READ_BYTES)) as packed:
+        with gzip.GzipFile(
+            fileobj=io.BufferedReader(Body(transport, channel, on_read), _READ_BYTES)
+        ) as packed:
             return extract(packed, directory, on_replace)
     finally:
         channel.interrupt()
@@ -48,9 +50,13 @@ def fetch(
 
 
 class Body(io.RawIOBase):
-    """The body of a response as a file; one that breaks off raises Unreachable, because it is not this machine's."""
+    """The body of a response as a file; one that breaks off raises Unreachable, because it is not
+    this machine's.
+    """
 
-    def __init__(self, transport: Transport, channel: Channel, on_read: Callable[[int, int], None] | None) -> None:
+    def __init__(
+        self, transport: Transport, channel: Channel, on_read: Callable[[int, int], None] | None
+    ) -> None:
         self._transport = transport
         self._response = channel.response
         self._on_read = on_read
@@ -67,7 +73,9 @@ class Body(io.RawIOBase):
             raise self._transport.unreachable(error) from error
         self._read += count
         if not count and self._read < self._size:
-            raise self._transport.unreachable(EOFError(f"the connection ended after {self._read} bytes"))
+            raise self._transport.unreachable(
+                EOFError(f"the connection ended after {self._read} bytes")
+            )
         if self._on_read is not None:
             self._on_read(self._read, self._size)
         return count

@@ -1,8 +1,10 @@
-"""A directory as one file: the same files always give the same bytes, so a bundle is known by its SHA-256.
+"""A directory as one file: the same files always give the same bytes, so a bundle is known by its
+SHA-256.
 
-What ``.gitignore`` and ``.irisignore`` name is not packed, and never version control, caches and virtual environments
-(`SKIPPED`); links that lead outside and special files are refused. Out of scope: sending it (`client`), unpacking it
-(the worker). Source: docs/design/reliability.md#security, gitignore(5).
+What ``.gitignore`` and ``.irisignore`` name is not packed, and never version control, caches and
+virtual environments (`SKIPPED`); links that lead outside and special files are refused. Out of
+scope: sending it (`client`), unpacking it (the worker). Source:
+    docs/design/reliability.md#security, gitignore(5).
 """
 
 from __future__ import annotations
@@ -49,11 +51,14 @@ class Bundle:
     """A packed directory.
 
     Attributes:
-        digest: the hex SHA-256 of the packed bytes. files, bytes: how many files it holds, and their size.
+        digest: the hex SHA-256 of the packed bytes. files, bytes: how many files it holds, and
+            their size.
         packed_bytes: size of the archive.
-        left_out: paths that were not packed, in order; a directory ends with a slash, and its content is not listed.
+        left_out: paths that were not packed, in order; a directory ends with a slash, and its
+            content is not listed.
         biggest: the largest files, with their sizes, largest first.
-        packages: the file in it that lists the packages it needs, see `iris_core.spec.jobs.Environment`.
+        packages: the file in it that lists the packages it needs, see
+            `iris_core.spec.jobs.Environment`.
     """
 
     digest: str
@@ -79,7 +84,8 @@ class Bundle:
 
 
 class IgnoreFiles:
-    """The ignore files that apply to ``root`` and below it: its own, nested ones, and those above it in its repository.
+    """The ignore files that apply to ``root`` and below it: its own, nested ones, and those above
+    it in its repository.
 
     Those above count unless they exclude ``root`` itself: then it was named in spite of them.
     """
@@ -105,7 +111,11 @@ class IgnoreFiles:
         slash = "/" if path.is_dir() and not path.is_symlink() else ""
         for base in path.parents:
             spec = self._spec(base)
-            found = None if spec is None else spec.check_file(path.relative_to(base).as_posix() + slash).include
+            found = (
+                None
+                if spec is None
+                else spec.check_file(path.relative_to(base).as_posix() + slash).include
+            )
             if found is not None:
                 return found
             if base == self._top:
@@ -120,7 +130,9 @@ class IgnoreFiles:
             try:
                 self._specs[directory] = GitIgnoreSpec.from_lines(lines) if lines else None
             except ValueError as error:
-                raise InvalidOption(f"{directory}: a pattern to ignore is invalid: {error}") from None
+                raise InvalidOption(
+                    f"{directory}: a pattern to ignore is invalid: {error}"
+                ) from None
         return self._specs[directory]
 
 
@@ -133,16 +145,26 @@ def _text(path: Path) -> str:
 
 
 def pack_directory(
-    root: Path, into: IO[bytes], *, everything: bool = False, added: Mapping[str, Path] | None = None
+    root: Path,
+    into: IO[bytes],
+    *,
+    everything: bool = False,
+    added: Mapping[str, Path] | None = None,
 ) -> Bundle:
-    """Write ``root`` as tar.gz to ``into`` (a seekable file), and the ``added`` files below these names.
+    """Write ``root`` as tar.gz to ``into`` (a seekable file), and the ``added`` files below these
+    names.
 
-    Owners, times and all permission bits but the owner's execute bit are left out. ``everything``: also what ignore
-    files name. Raises InvalidOption when ``root`` is not a directory or holds what cannot be packed.
+    Owners, times and all permission bits but the owner's execute bit are left out. ``everything``:
+    also what ignore files name. Raises InvalidOption when ``root`` is not a directory or holds what
+    cannot be packed.
     """
     if not root.is_dir():
         raise InvalidOption(f"{root} is not a directory")
-    rules, left_out, sizes = None if everything else IgnoreFiles(root), list[str](), list[tuple[int, str]]()
+    rules, left_out, sizes = (
+        None if everything else IgnoreFiles(root),
+        list[str](),
+        list[tuple[int, str]](),
+    )
     with (
         gzip.GzipFile(filename="", mode="wb", fileobj=into, mtime=0, compresslevel=6) as packed,
         tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive,
@@ -173,12 +195,18 @@ def pack_directory(
 
 def packages_of(names: Container[str]) -> PackageList:
     """The file that lists the packages of a project with these files; empty when there is none."""
-    return next(packages for packages, files in PACKAGE_FILES.items() if all(name in names for name in files))
+    return next(
+        packages
+        for packages, files in PACKAGE_FILES.items()
+        if all(name in names for name in files)
+    )
 
 
-def list_files(root: Path, rules: IgnoreFiles | None, left_out: list[str], below: str = "") -> Iterator[Path]:
-    """Every directory, file and link below ``root`` in one fixed order, parents first, without ignored ones: their
-    paths are added to ``left_out``, with ``below`` in front.
+def list_files(
+    root: Path, rules: IgnoreFiles | None, left_out: list[str], below: str = ""
+) -> Iterator[Path]:
+    """Every directory, file and link below ``root`` in one fixed order, parents first, without
+    ignored ones: their paths are added to ``left_out``, with ``below`` in front.
     """
     entries = sorted(os.scandir(root), key=lambda entry: entry.name)
     ignored = rules.left_out(root, [entry.name for entry in entries]) if rules is not None else ()
@@ -208,7 +236,9 @@ def add_entry(archive: tarfile.TarFile, root: Path, path: Path, name: str = "") 
     elif stat.S_ISLNK(found.st_mode):
         entry.type, entry.mode, entry.linkname = tarfile.SYMTYPE, 0o777, inner_link(root, path)
     else:
-        raise InvalidOption(f"{path} is neither a file nor a directory and cannot be uploaded{_LEAVE_OUT}")
+        raise InvalidOption(
+            f"{path} is neither a file nor a directory and cannot be uploaded{_LEAVE_OUT}"
+        )
     archive.addfile(entry)
     return entry
 

@@ -1,7 +1,8 @@
 """Unpacks a tar stream of a task below a directory: nothing in it reaches anything outside of that.
 
-Every parent is opened by its descriptor and never through a link, so neither the archive's links nor those that were
-there before lead out. `tarfile` has filters for this since Python 3.11.4; this works with every 3.11.
+Every parent is opened by its descriptor and never through a link, so neither the archive's links
+nor those that were there before lead out. `tarfile` has filters for this since Python 3.11.4; this
+works with every 3.11.
 """
 
 from __future__ import annotations
@@ -36,13 +37,18 @@ _INTO = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-def extract(archive: io.BufferedIOBase, directory: Path, on_replace: OnReplace | None = None) -> int:
-    """Unpack a tar stream below a directory that exists, and read it to its end; returns the number of files.
+def extract(
+    archive: io.BufferedIOBase, directory: Path, on_replace: OnReplace | None = None
+) -> int:
+    """Unpack a tar stream below a directory that exists, and read it to its end; returns the number
+    of files.
 
-    ``on_replace``: called with the path of each file there that differed, by its size or time, and has been replaced.
+    ``on_replace``: called with the path of each file there that differed, by its size or time, and
+    has been replaced.
 
-    Files keep their times and permissions as far as the umask lets them; a file that is there already is replaced.
-    Links that lead outside, devices, pipes and sockets are refused. Raises InvalidArchive, and OSError of this machine.
+    Files keep their times and permissions as far as the umask lets them; a file that is there
+    already is replaced. Links that lead outside, devices, pipes and sockets are refused. Raises
+    InvalidArchive, and OSError of this machine.
     """
     files = 0
     root = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -77,7 +83,9 @@ def _extract(opened: tarfile.TarFile, member: tarfile.TarInfo, root: int) -> boo
         if member.isreg() and not member.issparse():
             content = opened.extractfile(member)
             assert content is not None
-            with open(os.open(name, _NEW, member.mode & 0o777 | 0o600, dir_fd=parent), "wb") as file:
+            with open(
+                os.open(name, _NEW, member.mode & 0o777 | 0o600, dir_fd=parent), "wb"
+            ) as file:
                 shutil.copyfileobj(content, file, _COPY)
                 file.flush()
                 os.utime(file.fileno(), (member.mtime, member.mtime))
@@ -87,7 +95,9 @@ def _extract(opened: tarfile.TarFile, member: tarfile.TarInfo, root: int) -> boo
         elif member.islnk():
             _link(root, member, parent, name)
         else:
-            raise InvalidArchive(f"{member.name[:200]!r} is neither a plain file, a directory nor a link")
+            raise InvalidArchive(
+                f"{member.name[:200]!r} is neither a plain file, a directory nor a link"
+            )
         return differed
 
 
@@ -98,8 +108,13 @@ def _differs(parent: int, name: str, member: tarfile.TarInfo) -> bool:
     except FileNotFoundError:
         return False
     if member.issym():
-        return not stat.S_ISLNK(there.st_mode) or os.readlink(name, dir_fd=parent) != member.linkname
-    return member.isreg() and (there.st_size, int(there.st_mtime)) != (member.size, int(member.mtime))
+        return (
+            not stat.S_ISLNK(there.st_mode) or os.readlink(name, dir_fd=parent) != member.linkname
+        )
+    return member.isreg() and (there.st_size, int(there.st_mtime)) != (
+        member.size,
+        int(member.mtime),
+    )
 
 
 def _remove(parent: int, name: str) -> None:
@@ -121,12 +136,16 @@ def _link(root: int, member: tarfile.TarInfo, parent: int, name: str) -> None:
                 return
         except FileNotFoundError:
             pass
-    raise InvalidArchive(f"{member.name!r} is a link, and its target is not an earlier file of the archive")
+    raise InvalidArchive(
+        f"{member.name!r} is a link, and its target is not an earlier file of the archive"
+    )
 
 
 @contextmanager
 def _parent(root: int, path: tuple[str, ...]) -> Iterator[tuple[int, str]]:
-    """The directory that an entry is in, made where it is missing, and the entry's own name. Raises InvalidArchive."""
+    """The directory that an entry is in, made where it is missing, and the entry's own name. Raises
+    InvalidArchive.
+    """
     if not path:
         raise InvalidArchive("an entry has no name")
     here = os.dup(root)
@@ -148,7 +167,9 @@ def _parent(root: int, path: tuple[str, ...]) -> Iterator[tuple[int, str]]:
 
 
 def _directory(parent: int, name: str, mode: int) -> None:
-    """Make a directory that its owner can write to; one that is there keeps its permissions. Raises InvalidArchive."""
+    """Make a directory that its owner can write to; one that is there keeps its permissions. Raises
+    InvalidArchive.
+    """
     try:
         os.mkdir(name, mode & 0o777 | 0o700, dir_fd=parent)
     except FileExistsError:

@@ -1,9 +1,10 @@
 """Finds the gateway's address and token: the first of five sources that has one.
 
-1. an explicit address  2. ``IRIS_URL``  3. ``IRIS_GATEWAY_URL`` (set inside tasks)  4. the context, ``IRIS_CONTEXT`` or
-the current one  5. the local cluster that is up (``$IRIS_DATA``, else ``~/.local/state/iris``). The token is
-``IRIS_TOKEN``, else the content of the file ``IRIS_TOKEN_FILE``; where neither variable is set, also to nothing, it is
-the context's, or the one that `iris up` has made for the local cluster, also when its address was given.
+1. an explicit address  2. ``IRIS_URL``  3. ``IRIS_GATEWAY_URL`` (set inside tasks)  4. the context,
+``IRIS_CONTEXT`` or the current one  5. the local cluster that is up (``$IRIS_DATA``, else
+``~/.local/state/iris``). The token is ``IRIS_TOKEN``, else the content of the file
+``IRIS_TOKEN_FILE``; where neither variable is set, also to nothing, it is the context's, or the one
+that `iris up` has made for the local cluster, also when its address was given.
 """
 
 from __future__ import annotations
@@ -29,9 +30,11 @@ TOKEN_NAMES = ("IRIS_TOKEN", "IRIS_TOKEN_FILE")
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A gateway: scheme, host and port without a trailing slash; a bearer token, if any; the name of the source.
+    """A gateway: scheme, host and port without a trailing slash; a bearer token, if any; the name
+    of the source.
 
-    ``token_file``: holds the present token, which is replaced before it expires; ``token`` is what it was at first.
+    ``token_file``: holds the present token, which is replaced before it expires; ``token`` is what
+    it was at first.
     """
 
     url: str
@@ -45,12 +48,14 @@ class Address:
 
 
 class ClusterFile(msgspec.Struct, frozen=True):
-    """``DIR/cluster.json`` of a local cluster, for scripts: its address, processes, and metrics addresses.
+    """``DIR/cluster.json`` of a local cluster, for scripts: its address, processes, and metrics
+    addresses.
 
-    ``proxy_url``: the proxy of deployments, under ``/d/<name>/``. ``stop_s``: how long stopping everything may take.
-    ``nats_seed``: the file with the key of the role admin on the NATS server. ``token_file``: the one with the token of
-    an admin; empty when `iris up` made none. ``ready_s``: how long its start may take. ``gone``: workers that
-    are not started again, and when they ended, in seconds since the epoch.
+    ``proxy_url``: the proxy of deployments, under ``/d/<name>/``. ``stop_s``: how long stopping
+    everything may take. ``nats_seed``: the file with the key of the role admin on the NATS server.
+    ``token_file``: the one with the token of an admin; empty when `iris up` made none. ``ready_s``:
+    how long its start may take. ``gone``: workers that are not started again, and when they ended,
+        in seconds since the epoch.
     """
 
     url: str
@@ -84,16 +89,27 @@ def read_cluster(data: Path) -> ClusterFile | None:
 def find_gateway(
     url: str | None = None, *, context: str | None = None, environ: Mapping[str, str] = os.environ
 ) -> Address:
-    """The gateway to use. Raises NoGateway when no source has one, InvalidOption for an invalid address."""
+    """The gateway to use. Raises NoGateway when no source has one, InvalidOption for an invalid
+    address.
+    """
     token, file = (environ.get(name, "").strip() for name in TOKEN_NAMES)
-    sources = ((url, "--url"), *(((environ.get(name), name)) for name in ("IRIS_URL", "IRIS_GATEWAY_URL")))
+    sources = (
+        (url, "--url"),
+        *(((environ.get(name), name)) for name in ("IRIS_URL", "IRIS_GATEWAY_URL")),
+    )
     if not context:
         for given, origin in sources:
             if given:
                 return _address(given, token, origin, file, environ)
     chosen = find_context(context or environ.get("IRIS_CONTEXT"), environ)
     if chosen is not None:
-        return _address(chosen.url, token or ("" if names_token(environ) else chosen.token), "context", file, environ)
+        return _address(
+            chosen.url,
+            token or ("" if names_token(environ) else chosen.token),
+            "context",
+            file,
+            environ,
+        )
     data = data_dir(environ)
     if local := read_cluster(data):
         return _address(local.url, token, f"the local cluster in {data}", file, environ)
@@ -104,8 +120,8 @@ def find_gateway(
 
 
 def _address(url: str, token: str, origin: str, file: str, environ: Mapping[str, str]) -> Address:
-    """``file`` is read again for each request, unless a token is given that is not a task's. When the environment names
-    neither, the token is that of the local cluster, if this is its address.
+    """``file`` is read again for each request, unless a token is given that is not a task's. When
+    the environment names neither, the token is that of the local cluster, if this is its address.
     """
     if not token and not names_token(environ) and (local := _local_cluster(url, environ)):
         url, file = local.url, local.token_file
@@ -114,8 +130,9 @@ def _address(url: str, token: str, origin: str, file: str, environ: Mapping[str,
 
 
 def _local_cluster(url: str, environ: Mapping[str, str]) -> ClusterFile | None:
-    """The local cluster, if this is its address and it is up: another user's program that listens there after it has
-    crashed must not get the token. Nor must one that ``localhost`` leads to by IPv6: the cluster's own address is used.
+    """The local cluster, if this is its address and it is up: another user's program that listens
+    there after it has crashed must not get the token. Nor must one that ``localhost`` leads to by
+        IPv6: the cluster's own address is used.
     """
     try:
         local = read_cluster(data_dir(environ))
@@ -140,8 +157,8 @@ def _is_up(cluster: ClusterFile) -> bool:
 
 
 def names_token(environ: Mapping[str, str]) -> bool:
-    """Whether a variable is to have the token. An empty one is none: a script that has lost its secret must not act by
-    the token of the context, or of the local cluster's admin.
+    """Whether a variable is to have the token. An empty one is none: a script that has lost its
+    secret must not act by the token of the context, or of the local cluster's admin.
     """
     return any(name in environ for name in TOKEN_NAMES)
 
@@ -158,7 +175,9 @@ def find_context(name: str | None, environ: Mapping[str, str]) -> Context | None
     """The context of that name, or the current one. Raises InvalidOption for an unknown name."""
     contexts = load_contexts(contexts_path(environ))
     if name and name not in contexts.known:
-        raise InvalidOption(f"there is no context {name!r}; `iris context list` shows those there are")
+        raise InvalidOption(
+            f"there is no context {name!r}; `iris context list` shows those there are"
+        )
     return contexts.known.get(name or contexts.current)
 
 
@@ -170,5 +189,7 @@ def check_url(text: str) -> str:
     except ValueError:
         good = False
     if not good:
-        raise InvalidOption(f"{text!r} is not the address of a gateway; write for example http://127.0.0.1:8080")
+        raise InvalidOption(
+            f"{text!r} is not the address of a gateway; write for example http://127.0.0.1:8080"
+        )
     return text.rstrip("/")

@@ -17,7 +17,14 @@ from iris.client.decode import from_json
 from iris.client.http.address import Address, find_gateway
 from iris.client.http.event_stream import EventStream
 from iris.client.http.events import Event, read_events, read_lines
-from iris.client.http.transport import RETRY_FOR_S, HttpRequest, Response, Transport, UrlQuery, in_path
+from iris.client.http.transport import (
+    RETRY_FOR_S,
+    HttpRequest,
+    Response,
+    Transport,
+    UrlQuery,
+    in_path,
+)
 from iris.client.options.names import takes
 from iris.client.options.updates import UpdateOptions, job_changes
 from iris_core.views.jobs import JobView, QueueHoldView, TaskView
@@ -57,16 +64,23 @@ class GatewayApi:
         self.close()
 
     def close(self) -> None:
-        """Close the kept-alive connections. No request is repeated any more, also none that is made later."""
+        """Close the kept-alive connections. No request is repeated any more, also none that is made
+        later.
+        """
         self.transport.close()
 
     def get(self, path: str, kind: type[T], query: UrlQuery | None = None) -> T:
         """One object."""
         return decode(self.transport.send(HttpRequest("GET", path, query or {})), kind)
 
-    def pages(self, path: str, kind: type[T], query: UrlQuery | None = None, limit: int | None = None) -> Iterator[T]:
+    def pages(
+        self, path: str, kind: type[T], query: UrlQuery | None = None, limit: int | None = None
+    ) -> Iterator[T]:
         """The items of a listing, at most ``limit`` of them, fetched page by page."""
-        requested: dict[str, str | int | bool | None] = {**(query or {}), "limit": min(limit or PAGE_ITEMS, PAGE_ITEMS)}
+        requested: dict[str, str | int | bool | None] = {
+            **(query or {}),
+            "limit": min(limit or PAGE_ITEMS, PAGE_ITEMS),
+        }
         left = limit
         while True:
             page = self.get(path, RawPage, requested)
@@ -78,10 +92,18 @@ class GatewayApi:
             requested["cursor"] = page.next_cursor
 
     def post(
-        self, path: str, kind: type[T], *, body: object = None, query: UrlQuery | None = None, key: str | None = None
+        self,
+        path: str,
+        kind: type[T],
+        *,
+        body: object = None,
+        query: UrlQuery | None = None,
+        key: str | None = None,
     ) -> T:
         """Send a command; retries have no further effect."""
-        return self.change("POST", path, kind, body={} if body is None else body, query=query, key=key)
+        return self.change(
+            "POST", path, kind, body={} if body is None else body, query=query, key=key
+        )
 
     def change(
         self,
@@ -94,14 +116,20 @@ class GatewayApi:
         key: str | None = None,
         version: int | None = None,
     ) -> T:
-        """As `post`, by another method; raises Conflict when ``version`` is not the object's present one."""
+        """As `post`, by another method; raises Conflict when ``version`` is not the object's
+        present one.
+        """
         headers = {"Idempotency-Key": key or uuid.uuid4().hex}
         headers |= {} if body is None else {"Content-Type": "application/json"}
         headers |= {} if version is None else {"If-Match": f'"{version}"'}
         data = None if body is None else msgspec.json.encode(body)
-        return decode(self.transport.send(HttpRequest(method, path, query or {}, data, headers)), kind)
+        return decode(
+            self.transport.send(HttpRequest(method, path, query or {}, data, headers)), kind
+        )
 
-    def stream(self, path: str, query: UrlQuery | None = None, *, timeout: float | None = None) -> EventStream:
+    def stream(
+        self, path: str, query: UrlQuery | None = None, *, timeout: float | None = None
+    ) -> EventStream:
         """Server-sent events of ``path``; close it, or use it in a ``with`` block."""
         return EventStream(self.transport, HttpRequest("GET", path, query or {}), timeout_s=timeout)
 
@@ -118,60 +146,88 @@ class GatewayApi:
         on_read: Callable[[int, int], None] | None = None,
         on_replace: Callable[[str], None] | None = None,
     ) -> int:
-        """Unpack what a task has left in its output directory below another, which is made; returns how many files.
+        """Unpack what a task has left in its output directory below another, which is made; returns
+        how many files.
 
-        ``attempt``: None: the last one. ``on_read``: called with the bytes that have arrived, and of all.
-        ``on_replace``: called with each file there that differed, by its size or time, and has been replaced. Raises
-        NotFound when nothing is kept, Conflict before its end, InvalidArchive, OSError.
+        ``attempt``: None: the last one. ``on_read``: called with the bytes that have arrived, and
+        of all. ``on_replace``: called with each file there that differed, by its size or time, and
+        has been replaced. Raises NotFound when nothing is kept, Conflict before its end,
+        InvalidArchive, OSError.
         """
         from iris.client.files.artifacts import fetch  # imported only for artifacts
 
         return fetch(self.transport, task, Path(directory), attempt, on_read, on_replace)
 
     def cancel(self, name: str, reason: str = "") -> JobView:
-        """Kill a job and everything below it, or by the name of its task one call of a map or one task of an array with
-        ``keep_going``; the others go on.
+        """Kill a job and everything below it, or by the name of its task one call of a map or one
+        task of an array with ``keep_going``; the others go on.
 
-        Returns the job. Raises Conflict for a call that has ended, and for a task of another kind of job.
+        Returns the job. Raises Conflict for a call that has ended, and for a task of another kind
+        of job.
         """
-        return self.post(f"{path_of(name)}/cancel", JobView, body={"reason": reason} if reason else {})
+        return self.post(
+            f"{path_of(name)}/cancel", JobView, body={"reason": reason} if reason else {}
+        )
 
     def requeue(self, name: str, reason: str = "") -> JobView:
-        """Stop what runs of a job or a task (by name) and return it to the queue; a gang whole. Raises Conflict when
-        nothing runs.
+        """Stop what runs of a job or a task (by name) and return it to the queue; a gang whole.
+        Raises Conflict when nothing runs.
         """
-        return self.post(f"{path_of(name)}/requeue", JobView, body={"reason": reason} if reason else {})
+        return self.post(
+            f"{path_of(name)}/requeue", JobView, body={"reason": reason} if reason else {}
+        )
 
     def close_map(self, job: str, reason: str = "") -> JobView:
-        """Let an open map take no further calls: it ends with those that it has. Raises Conflict for another job."""
-        return self.post(f"/v1/jobs/{in_path(job)}/calls", JobView, body={"close": True, "reason": reason})
+        """Let an open map take no further calls: it ends with those that it has. Raises Conflict
+        for another job.
+        """
+        return self.post(
+            f"/v1/jobs/{in_path(job)}/calls", JobView, body={"close": True, "reason": reason}
+        )
 
-    def hold(self, job: str, reason: str = "", *, stop: bool = False, version: int | None = None) -> JobView:
-        """Keep a job's pending tasks out of the queue; running ones go on, or with ``stop`` wait with them, uncharged.
-        Raises Conflict.
+    def hold(
+        self, job: str, reason: str = "", *, stop: bool = False, version: int | None = None
+    ) -> JobView:
+        """Keep a job's pending tasks out of the queue; running ones go on, or with ``stop`` wait
+        with them, uncharged. Raises Conflict.
         """
         body = {"hold": True, "reason": reason, **({"stop": True} if stop else {})}
         return self.change("PATCH", f"/v1/jobs/{in_path(job)}", JobView, body=body, version=version)
 
     def release(self, job: str, *, drop_after: bool = False, version: int | None = None) -> JobView:
-        """End a hold; with ``drop_after`` the job waits for no other one any more either. Raises Conflict."""
+        """End a hold; with ``drop_after`` the job waits for no other one any more either. Raises
+        Conflict.
+        """
         body = {"hold": False, **({"after": []} if drop_after else {})}
         return self.change("PATCH", f"/v1/jobs/{in_path(job)}", JobView, body=body, version=version)
 
     @takes(UpdateOptions)
-    def update(self, job: str, *, version: int | None = None, **options: Unpack[UpdateOptions]) -> JobView:
-        """Change a job that waits or runs: band, timeout, limits, labels; under the limits of a submission.
+    def update(
+        self, job: str, *, version: int | None = None, **options: Unpack[UpdateOptions]
+    ) -> JobView:
+        """Change a job that waits or runs: band, timeout, limits, labels; under the limits of a
+        submission.
 
-        ``version``: of the job as it was read; any by default. Raises Conflict, InvalidOption, Rejected.
+        ``version``: of the job as it was read; any by default. Raises Conflict, InvalidOption,
+        Rejected.
         """
-        return self.change("PATCH", f"/v1/jobs/{in_path(job)}", JobView, body=job_changes(options), version=version)
+        return self.change(
+            "PATCH", f"/v1/jobs/{in_path(job)}", JobView, body=job_changes(options), version=version
+        )
 
-    def hold_queue(self, *, user: str = "", band: str = "", label: str = "", reason: str = "") -> QueueHoldView:
-        """Keep the pending tasks of all jobs with this user, band and label (``key=value``) from starting, also of jobs
-        that are submitted later; what runs goes on. Raises Conflict when that is held already, NotAllowed.
+    def hold_queue(
+        self, *, user: str = "", band: str = "", label: str = "", reason: str = ""
+    ) -> QueueHoldView:
+        """Keep the pending tasks of all jobs with this user, band and label (``key=value``) from
+        starting, also of jobs that are submitted later; what runs goes on. Raises Conflict when
+        that is held already, NotAllowed.
         """
         given = {"user": user, "band": band, "label": label, "reason": reason}
-        return self.post("/v1/queue/holds", QueueHoldView, body={name: text for name, text in given.items() if text})
+        return self.post(
+            "/v1/queue/holds",
+            QueueHoldView,
+            body={name: text for name, text in given.items() if text},
+        )
 
     def release_queue(self, hold: str) -> None:
         """End a hold on the queue by its id, such as ``h1``. Raises NotFound, NotAllowed."""
@@ -182,11 +238,17 @@ class GatewayApi:
         return list(self.pages("/v1/queue/holds", QueueHoldView))
 
     def login_link(self) -> str:
-        """An address of the dashboard that signs a browser in, once, within minutes. Raises NotAllowed."""
+        """An address of the dashboard that signs a browser in, once, within minutes. Raises
+        NotAllowed.
+        """
         return self.address.url + self.post("/v1/login-links", _LoginPath).path
 
-    def logs(self, name: str, query: UrlQuery | None = None, *, follow: bool = True) -> Iterator[LogLineView]:
-        """The lines of a job or a task (by name); with ``follow`` until it has ended, else the present ones."""
+    def logs(
+        self, name: str, query: UrlQuery | None = None, *, follow: bool = True
+    ) -> Iterator[LogLineView]:
+        """The lines of a job or a task (by name); with ``follow`` until it has ended, else the
+        present ones.
+        """
         with self.open_logs(name, {"follow": follow, **(query or {})}) as stream:
             yield from read_lines(stream)
 
@@ -195,7 +257,9 @@ class GatewayApi:
         return self.stream(f"{path_of(name)}/logs", query)
 
     def events(self, query: UrlQuery | None = None) -> Iterator[Event]:
-        """Every public event from now on, without end; lost connections are resumed without losing an event."""
+        """Every public event from now on, without end; lost connections are resumed without losing
+        an event.
+        """
         with self.stream("/v1/events", query) as stream:
             yield from read_events(stream)
 

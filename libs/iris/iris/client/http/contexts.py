@@ -1,6 +1,7 @@
 """Named gateways of a user: a private file with an address and a token for each.
 
-Kept as ``iris/contexts.json`` under ``$XDG_CONFIG_HOME`` (``~/.config``), readable by its owner only. Out of
+Kept as ``iris/contexts.json`` under ``$XDG_CONFIG_HOME`` (``~/.config``), readable by its owner
+only. Out of
 scope: choosing between a context and other sources (`address`).
 """
 
@@ -38,7 +39,9 @@ def contexts_path(environ: Mapping[str, str] = os.environ) -> Path:
 
 
 def load_contexts(path: Path) -> Contexts:
-    """The content of the file; empty when it does not exist. Raises InvalidOption when it cannot be read."""
+    """The content of the file; empty when it does not exist. Raises InvalidOption when it cannot be
+    read.
+    """
     try:
         return from_json(path.read_bytes(), Contexts)
     except FileNotFoundError:
@@ -46,7 +49,9 @@ def load_contexts(path: Path) -> Contexts:
     except OSError as error:
         raise InvalidOption(f"the contexts in {path} cannot be read: {error.strerror}") from None
     except Undecodable:
-        raise InvalidOption(f"{path} is not a file of contexts; correct it, or delete it and add them again") from None
+        raise InvalidOption(
+            f"{path} is not a file of contexts; correct it, or delete it and add them again"
+        ) from None
 
 
 def save_contexts(path: Path, contexts: Contexts) -> None:

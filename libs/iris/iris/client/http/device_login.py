@@ -1,4 +1,5 @@
-"""Signs a person in at an OpenID Connect issuer by the device flow (RFC 8628): a code is confirmed in any browser.
+"""Signs a person in at an OpenID Connect issuer by the device flow (RFC 8628): a code is confirmed
+in any browser.
 
 Out of scope: where the token is kept (`contexts`).
 """
@@ -35,7 +36,9 @@ class Endpoints(msgspec.Struct):
 
 
 class DeviceCode(msgspec.Struct):
-    """What the person does: open ``verification_uri`` and confirm ``user_code``, within ``expires_in`` seconds."""
+    """What the person does: open ``verification_uri`` and confirm ``user_code``, within
+    ``expires_in`` seconds.
+    """
 
     device_code: str
     user_code: str
@@ -56,12 +59,17 @@ class TokenAnswer(msgspec.Struct):
 def sign_in(issuer: str, client_id: str, tell: Callable[[DeviceCode], None]) -> str:
     """The access token of the person who confirms the code that ``tell`` is given.
 
-    Raises InvalidOption when the issuer has no device flow or refuses, Unreachable when it does not answer.
+    Raises InvalidOption when the issuer has no device flow or refuses, Unreachable when it does not
+    answer.
     """
     found = _ask(f"{issuer.rstrip('/')}/.well-known/openid-configuration", None, Endpoints)
     if not found.device_authorization_endpoint:
-        raise InvalidOption(f"{issuer} has no device flow; take a token from it, and see `iris context add`")
-    code = _ask(found.device_authorization_endpoint, {"client_id": client_id, "scope": "openid"}, DeviceCode)
+        raise InvalidOption(
+            f"{issuer} has no device flow; take a token from it, and see `iris context add`"
+        )
+    code = _ask(
+        found.device_authorization_endpoint, {"client_id": client_id, "scope": "openid"}, DeviceCode
+    )
     tell(code)
     until_s, pause_s = time.monotonic() + code.expires_in, code.interval
     fields = {"grant_type": _GRANT, "device_code": code.device_code, "client_id": client_id}
@@ -71,9 +79,13 @@ def sign_in(issuer: str, client_id: str, tell: Callable[[DeviceCode], None]) -> 
         if answer.access_token:
             return answer.access_token
         if answer.error not in ("authorization_pending", "slow_down"):
-            raise InvalidOption(f"{issuer} refused: {answer.error_description or answer.error or 'it sent no token'}")
+            raise InvalidOption(
+                f"{issuer} refused: {answer.error_description or answer.error or 'it sent no token'}"
+            )
         pause_s += _SLOWER_S if answer.error == "slow_down" else 0.0
-    raise InvalidOption(f"nobody confirmed the code within {code.expires_in:g} s; run `iris login` again")
+    raise InvalidOption(
+        f"nobody confirmed the code within {code.expires_in:g} s; run `iris login` again"
+    )
 
 
 def _ask(url: str, fields: dict[str, str] | None, kind: type[T]) -> T:
@@ -83,7 +95,9 @@ def _ask(url: str, fields: dict[str, str] | None, kind: type[T]) -> T:
         raise InvalidOption(f"{url!r} must be an https URL: plain http lets others read the token")
     data = urlencode(fields).encode() if fields is not None else None
     try:
-        with urlopen(Request(url, data, {"Accept": "application/json"}), timeout=_TIMEOUT_S) as answer:
+        with urlopen(
+            Request(url, data, {"Accept": "application/json"}), timeout=_TIMEOUT_S
+        ) as answer:
             body = answer.read(_MOST_BYTES)
     except HTTPError as refusal:
         body = refusal.read(_MOST_BYTES)

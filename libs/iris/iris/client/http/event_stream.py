@@ -1,8 +1,8 @@
 """Server-sent events from the gateway, resumed after a lost connection.
 
-`SseParser` is pure; `EventStream` reads a connection of its own and opens it again with ``Last-Event-ID`` when it
-breaks, so nothing is lost or seen twice. Out of scope: what the events mean (`client`). Source:
-the WHATWG HTML standard, "Server-sent events".
+`SseParser` is pure; `EventStream` reads a connection of its own and opens it again with
+``Last-Event-ID`` when it breaks, so nothing is lost or seen twice. Out of scope: what the events
+mean (`client`). Source: the WHATWG HTML standard, "Server-sent events".
 """
 
 from __future__ import annotations
@@ -44,7 +44,9 @@ class SseParser:
         self.last_id = ""
 
     def restart(self) -> None:
-        """Drop an incomplete event: the connection was lost, and the gateway sends the event again."""
+        """Drop an incomplete event: the connection was lost, and the gateway sends the event
+        again.
+        """
         self._id, self._rest, self._name, self._data = self.last_id, b"", "", []
 
     def feed(self, chunk: bytes) -> list[ServerEvent]:
@@ -76,15 +78,19 @@ class SseParser:
 
 
 class EventStream:
-    """Iterate for events; ends after the gateway's ``end`` event, after ``timeout_s``, or by `close` from any thread.
+    """Iterate for events; ends after the gateway's ``end`` event, after ``timeout_s``, or by
+    `close` from any thread.
 
-    Iterating raises Problem for an answer of 400 or more, Unreachable when nobody answers for the transport's timeout.
+    Iterating raises Problem for an answer of 400 or more, Unreachable when nobody answers for the
+    transport's timeout.
 
     Attributes:
         end: the data of the ``end`` event; empty before it.
     """
 
-    def __init__(self, transport: Transport, request: HttpRequest, *, timeout_s: float | None = None) -> None:
+    def __init__(
+        self, transport: Transport, request: HttpRequest, *, timeout_s: float | None = None
+    ) -> None:
         self.transport = transport
         self.end = b""
         self._request = request
@@ -142,7 +148,11 @@ class EventStream:
             self._reading.release()
 
     def _left_s(self) -> float:
-        return _SILENCE_S if self._deadline is None else min(_SILENCE_S, self._deadline - time.monotonic())
+        return (
+            _SILENCE_S
+            if self._deadline is None
+            else min(_SILENCE_S, self._deadline - time.monotonic())
+        )
 
     def _ensure(self) -> Channel | None:
         if self._channel is None:
@@ -189,7 +199,10 @@ class EventStream:
                         raise
                     pause = max(pause, problem.retry_after_s or 0.0)
                 except BROKEN as error:
-                    unreachable, until = self.transport.unreachable(error), start + self.transport.current_timeout_s
+                    unreachable, until = (
+                        self.transport.unreachable(error),
+                        start + self.transport.current_timeout_s,
+                    )
                     why = str(unreachable)
                     if time.monotonic() > until:
                         raise unreachable from error

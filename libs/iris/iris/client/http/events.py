@@ -1,4 +1,6 @@
-"""Public events and lines of output as typed values: what `Job.follow`, `Client.events` and `Client.logs` yield."""
+"""Public events and lines of output as typed values: what `Job.follow`, `Client.events` and
+`Client.logs` yield.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,16 @@ from iris_core.views.events import (
 )
 from iris_core.views.streams import LogLineView
 
-Event = TaskEvent | NoticeEvent | JobEvent | AmendmentEvent | SessionEvent | DeploymentEvent | RouteEvent | HoldEvent
+Event = (
+    TaskEvent
+    | NoticeEvent
+    | JobEvent
+    | AmendmentEvent
+    | SessionEvent
+    | DeploymentEvent
+    | RouteEvent
+    | HoldEvent
+)
 
 _KINDS: dict[str, type[Event]] = {
     "task.state": TaskEvent,
@@ -33,7 +44,9 @@ _KINDS: dict[str, type[Event]] = {
 
 
 def read_event(message: ServerEvent) -> Event | None:
-    """The event in a server-sent event, by its name (``task.state.running``); None for an unknown type."""
+    """The event in a server-sent event, by its name (``task.state.running``); None for an unknown
+    type.
+    """
     kind = _KINDS.get(message.name.rpartition(".")[0])
     return None if kind is None else from_json(message.data, kind)
 

@@ -1,8 +1,9 @@
 """Sends requests to one gateway over kept-alive connections of the standard library, with retries.
 
-A request is sent again without an answer or after 429, 502, 503 or 504, until its timeout. That is safe because every
-POST carries an ``Idempotency-Key``; one that starts a command has none (`Transport.start`).
-Out of scope: the requests (`client`), streams of events (`event_stream`). Threads may share a `Transport`.
+A request is sent again without an answer or after 429, 502, 503 or 504, until its timeout. That is
+safe because every POST carries an ``Idempotency-Key``; one that starts a command has none
+(`Transport.start`). Out of scope: the requests (`client`), streams of events (`event_stream`).
+Threads may share a `Transport`.
 """
 
 from __future__ import annotations
@@ -56,8 +57,13 @@ class HttpRequest:
 
     @property
     def target(self) -> str:
-        """Path and query as sent; a member that is None is omitted, a flag is ``true`` or ``false``."""
-        given = {key: str(value).lower() if isinstance(value, bool) else value for key, value in self.query.items()}
+        """Path and query as sent; a member that is None is omitted, a flag is ``true`` or
+        ``false``.
+        """
+        given = {
+            key: str(value).lower() if isinstance(value, bool) else value
+            for key, value in self.query.items()
+        }
         query = urlencode({key: value for key, value in given.items() if value is not None})
         return f"{self.path}?{query}" if query else self.path
 
@@ -91,8 +97,8 @@ class Channel:
 
 
 def in_path(name: str) -> str:
-    """A name as one path segment: its slashes are percent-encoded. Raises InvalidOption for an empty one, whose path
-    would be another's.
+    """A name as one path segment: its slashes are percent-encoded. Raises InvalidOption for an
+    empty one, whose path would be another's.
     """
     if not name.strip("/"):
         raise InvalidOption("a name must not be empty")
@@ -121,7 +127,9 @@ def log_back() -> None:
 
 
 class Wait:
-    """How one request waits for its answer: said once it takes long, and at its end, unless another one's wait is."""
+    """How one request waits for its answer: said once it takes long, and at its end, unless another
+    one's wait is.
+    """
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
@@ -138,7 +146,11 @@ class Wait:
     def report(self, why: str, pause_s: float, until_s: float) -> None:
         """The request is sent again after a pause, at most until then."""
         now_s = time.monotonic()
-        if not self._said and now_s + pause_s > self._long_s and self._transport.saying.acquire(blocking=False):
+        if (
+            not self._said
+            and now_s + pause_s > self._long_s
+            and self._transport.saying.acquire(blocking=False)
+        ):
             self._said = True
             self._transport.on_wait(why, until_s - now_s)
 
@@ -162,8 +174,8 @@ class Transport:
         has_answered: whether a response has arrived.
         position: journal position of the newest response or event; later reads are at least as new.
         stored: when files were stored lately, or found to be, by digest.
-        on_wait: called with the reason why a request is retried and the seconds for which it may be; once for all that
-            are at a time.
+        on_wait: called with the reason why a request is retried and the seconds for which it may
+            be; once for all that are at a time.
         on_back: called when that request is answered.
         saying: held by the request that is reported.
     """
@@ -190,12 +202,14 @@ class Transport:
         self._closed = False
 
     def send(self, request: HttpRequest) -> Response:
-        """The response. Raises Problem for one of 400 or more, Unreachable when none arrives in time."""
+        """The response. Raises Problem for one of 400 or more, Unreachable when none arrives in
+        time.
+        """
         return self._repeat(lambda: self._send_once(request))
 
     def start(self, request: HttpRequest, timeout_s: float) -> Channel:
-        """As `open`, for a request that must not be executed twice: sent again only where the gateway says that it was
-        not executed. Raises Problem, Unreachable.
+        """As `open`, for a request that must not be executed twice: sent again only where the
+        gateway says that it was not executed. Raises Problem, Unreachable.
         """
         return self._repeat(lambda: self.open(request, timeout_s), idempotent=False)
 
@@ -210,16 +224,26 @@ class Transport:
                 except TryAgain as problem:
                     if not (idempotent or problem.document.retryable):
                         raise
-                    why, wait, until = str(problem), max(pause, problem.retry_after_s or 0.0), start + self.retry_for_s
+                    why, wait, until = (
+                        str(problem),
+                        max(pause, problem.retry_after_s or 0.0),
+                        start + self.retry_for_s,
+                    )
                     if self._closed or wait > _LONGEST_ASKED_S or time.monotonic() + wait > until:
                         raise
                 except BROKEN as error:
-                    unreachable, wait, until = self.unreachable(error), pause, start + self.current_timeout_s
+                    unreachable, wait, until = (
+                        self.unreachable(error),
+                        pause,
+                        start + self.current_timeout_s,
+                    )
                     why = str(unreachable)
                     if self._closed or not idempotent or time.monotonic() + wait > until:
                         raise unreachable from error
                 waiting.report(why, wait, until)
-                time.sleep(wait * random.uniform(1.0, 1.3))  # never sooner than requested, and not all clients at once
+                time.sleep(
+                    wait * random.uniform(1.0, 1.3)
+                )  # never sooner than requested, and not all clients at once
                 pause = min(pause * 2, _LONGEST_PAUSE_S)
 
     @property
@@ -234,7 +258,9 @@ class Transport:
         return Unreachable(f"the gateway at {self.address.url}{origin} does not answer: {why}")
 
     def open(self, request: HttpRequest, timeout_s: float) -> Channel:
-        """Send one request, once, on a connection of its own, and leave the body unread. Raises Problem, OSError."""
+        """Send one request, once, on a connection of its own, and leave the body unread. Raises
+        Problem, OSError.
+        """
         connection = self.connect(timeout_s)
         line = connection.sock
         try:
@@ -252,7 +278,9 @@ class Transport:
         self.position = max(self.position, position)
 
     def close(self) -> None:
-        """Close the kept-alive connections; requests in progress close their own. None is repeated any more."""
+        """Close the kept-alive connections; requests in progress close their own. None is repeated
+        any more.
+        """
         self._closed = True
         while self._idle:
             self._idle.pop().close()
@@ -260,7 +288,9 @@ class Transport:
     def connect(self, timeout_s: float) -> http.client.HTTPConnection:
         """A new connection with TCP_NODELAY. Raises OSError."""
         parts = urlsplit(self.address.url)
-        kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+        kind = (
+            http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+        )
         connection = kind(parts.hostname or "", parts.port, timeout=timeout_s)
         connection.connect()
         connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -299,9 +329,13 @@ class Transport:
         return Response(response.status, response.headers, body)
 
     def _problem(self, response: http.client.HTTPResponse, body: bytes) -> Problem:
-        return problem_from(response.status, body, response.getheader("Retry-After"), self.address.url)
+        return problem_from(
+            response.status, body, response.getheader("Retry-After"), self.address.url
+        )
 
-    def _exchange(self, connection: http.client.HTTPConnection, request: HttpRequest) -> http.client.HTTPResponse:
+    def _exchange(
+        self, connection: http.client.HTTPConnection, request: HttpRequest
+    ) -> http.client.HTTPResponse:
         headers = {"Accept": "application/json", "User-Agent": USER_AGENT, **request.headers}
         if self.position:
             headers[POSITION] = str(self.position)
@@ -310,8 +344,12 @@ class Transport:
         if request.body is not None and not isinstance(request.body, bytes):
             request.body.seek(0)
         try:
-            connection.request(request.method, self._prefix + request.target, body=request.body, headers=headers)
-        except ConnectionError as broken:  # perhaps an answer came before the body was sent: it is too large
+            connection.request(
+                request.method, self._prefix + request.target, body=request.body, headers=headers
+            )
+        except (
+            ConnectionError
+        ) as broken:  # perhaps an answer came before the body was sent: it is too large
             try:
                 return connection.getresponse()
             except BROKEN:

@@ -1,9 +1,10 @@
 """Runs one call of a mapped function in its own process: ``python -P -S .iris-call/run.py``.
 
-The client sends this file along, so the host's interpreter needs no package of Iris; it needs cloudpickle only where a
-pickle names more of it than `_OWN` has. It imports little, because that is most of the time of a short call: ``site``
-when the first module is missing, ``traceback`` when something was raised. Out of scope: the caller's side (`calls`,
-`outcomes`). Source: docs/adr/0075-give-each-call-its-own-arguments.md.
+The client sends this file along, so the host's interpreter needs no package of Iris; it needs
+cloudpickle only where a pickle names more of it than `_OWN` has. It imports little, because that is
+most of the time of a short call: ``site`` when the first module is missing, ``traceback`` when
+something was raised. Out of scope: the caller's side (`calls`, `outcomes`). Source:
+    docs/adr/0075-give-each-call-its-own-arguments.md.
 """
 
 import builtins
@@ -30,7 +31,9 @@ VALUE, ERROR, CHUNK = b"v", b"e", b"c"
 
 
 class LateSite:
-    """Adds the packages of the interpreter to the search path when the first module is not found without them."""
+    """Adds the packages of the interpreter to the search path when the first module is not found
+    without them.
+    """
 
     @classmethod
     def find_spec(cls, name: str, path: "Any" = None, target: "Any" = None) -> "ModuleSpec | None":
@@ -51,7 +54,8 @@ def prepare_path(workdir: str) -> None:
     builtins.exit = builtins.quit = sys.exit  # type: ignore[assignment]  # `site` would define them
 
 
-# ── what cloudpickle names for a function that is sent by value ─────────────────────────────────────────────────────
+# ── what cloudpickle names for a function that is sent by value
+# ─────────────────────────────────────────────────────
 
 
 def _make_function(
@@ -77,7 +81,9 @@ def _make_cell(value: object = _EMPTY) -> "Any":
     return cell
 
 
-def _function_setstate(function: FunctionType, state: "tuple[dict[str, Any], dict[str, Any]]") -> None:
+def _function_setstate(
+    function: FunctionType, state: "tuple[dict[str, Any], dict[str, Any]]"
+) -> None:
     attributes, slots = state
     function.__dict__.update(attributes)
     function.__globals__.update(slots.pop("__globals__"))
@@ -120,11 +126,14 @@ class Loader(Unpickler):
             return super().find_class(module, name)
         here = f"{sys.version_info[0]}.{sys.version_info[1]}"
         if name == "_make_function" and self.made_by not in ("", here):
-            raise TypeError(f"the function is code of Python {self.made_by}, and this host runs its tasks by {here}")
+            raise TypeError(
+                f"the function is code of Python {self.made_by}, and this host runs its tasks by {here}"
+            )
         return _OWN.get(name) or super().find_class(module, name)
 
 
-# ── table files: u32 count, count + 1 offsets of u64, blobs ─────────────────────────────────────────────────────────
+# ── table files: u32 count, count + 1 offsets of u64, blobs
+# ─────────────────────────────────────────────────────────
 
 
 def entry(path: str, index: int) -> bytes:
@@ -145,13 +154,17 @@ def entry(path: str, index: int) -> bytes:
         posix.close(fd)
 
 
-# ── the call ────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the call ──────────────────────────────────────────────────────────────────────────────────────
 
 
 class MappedFunction:
-    """A function as it was sent: with constant keyword arguments; ``chunked``: for several items at once."""
+    """A function as it was sent: with constant keyword arguments; ``chunked``: for several items at
+    once.
+    """
 
-    def __init__(self, function: "Callable[..., Any]", kwargs: "dict[str, Any]", chunked: bool) -> None:
+    def __init__(
+        self, function: "Callable[..., Any]", kwargs: "dict[str, Any]", chunked: bool
+    ) -> None:
         self.function, self.kwargs, self.chunked = function, kwargs, chunked
 
 
@@ -160,10 +173,14 @@ def load_function(path: str) -> MappedFunction:
     loader = Loader(BytesIO(entry(path, 0)))
     loader.made_by = entry(path, 3).decode()
     kwargs = entry(path, 1)
-    return MappedFunction(loader.load(), Loader(BytesIO(kwargs)).load() if kwargs else {}, entry(path, 2) == b"1")
+    return MappedFunction(
+        loader.load(), Loader(BytesIO(kwargs)).load() if kwargs else {}, entry(path, 2) == b"1"
+    )
 
 
-def run_call(call: "MappedFunction | Callable[[], MappedFunction]", items: str, index: int, directory: str) -> int:
+def run_call(
+    call: "MappedFunction | Callable[[], MappedFunction]", items: str, index: int, directory: str
+) -> int:
     """As `outcome_of`, with the result in a file in ``directory``. Returns the exit code."""
     code, result = outcome_of(call, items, index, directory)
     leave(result, directory)
@@ -173,7 +190,8 @@ def run_call(call: "MappedFunction | Callable[[], MappedFunction]", items: str, 
 def outcome_of(
     call: "MappedFunction | Callable[[], MappedFunction]", items: str, index: int, directory: str
 ) -> "tuple[int, bytes]":
-    """Call the function with entry ``index`` of the file ``items``; returns the exit code and what `leave` writes.
+    """Call the function with entry ``index`` of the file ``items``; returns the exit code and what
+    `leave` writes.
 
     ``call``: or a function that returns it, whose exceptions are then the outcome.
     """
@@ -181,11 +199,17 @@ def outcome_of(
     kind, payload = _outcome(call, items, index)
     if posix.getpid() != process:  # the function has forked and returned in both
         posix._exit(0)
-    code = 1 if kind == ERROR or (kind == CHUNK and any(part[0] == ERROR for part in loads(payload))) else 0
+    code = (
+        1
+        if kind == ERROR or (kind == CHUNK and any(part[0] == ERROR for part in loads(payload)))
+        else 0
+    )
     return code, _packed(kind, payload, directory)
 
 
-def _outcome(call: "MappedFunction | Callable[[], MappedFunction]", items: str, index: int) -> "tuple[bytes, bytes]":
+def _outcome(
+    call: "MappedFunction | Callable[[], MappedFunction]", items: str, index: int
+) -> "tuple[bytes, bytes]":
     try:
         call = call if isinstance(call, MappedFunction) else call()
         arguments = Loader(BytesIO(entry(items, index))).load()
@@ -210,7 +234,9 @@ def _called(call: MappedFunction, arguments: "tuple[Any, ...]") -> "tuple[bytes,
 
 
 def _dumps(value: object) -> bytes:
-    """A pickle; cloudpickle's where the plain one does not know how, or would name what only this process has."""
+    """A pickle; cloudpickle's where the plain one does not know how, or would name what only this
+    process has.
+    """
     try:
         data = dumps(value, 5)
     except Exception:  # noqa: BLE001 - pickling may raise anything
@@ -224,14 +250,18 @@ def _dumps(value: object) -> bytes:
 
 
 def failure(error: BaseException) -> bytes:
-    """An exception as it is sent: the length of its text, that, and its pickle; empty where it has none.
+    """An exception as it is sent: the length of its text, that, and its pickle; empty where it has
+    none.
 
-    The first line of the text names the exception, and says why it has no pickle; its traceback follows.
+    The first line of the text names the exception, and says why it has no pickle; its traceback
+    follows.
     """
     import traceback
 
     frames = error.__traceback__
-    trace = "".join(traceback.format_exception(type(error), error, frames and (frames.tb_next or frames)))
+    trace = "".join(
+        traceback.format_exception(type(error), error, frames and (frames.tb_next or frames))
+    )
     try:
         sys.stderr.write(trace)
     except (AttributeError, OSError, ValueError):  # the function has closed it

@@ -1,8 +1,10 @@
-"""Packs the calls of a map: the function once, the arguments of all calls in segments, each a file in the bundle store.
+"""Packs the calls of a map: the function once, the arguments of all calls in segments, each a file
+in the bundle store.
 
-The function travels with cloudpickle: a lambda, or what a script or notebook defines, by value; what an installed
-module or the directory sent along defines, by its name, so the tasks must be able to import it. See also:
-`call_runner`, which unpacks one call; `mapping`, which waits for its result.
+The function travels with cloudpickle: a lambda, or what a script or notebook defines, by value;
+what an installed module or the directory sent along defines, by its name, so the tasks must be able
+to import it. See also: `call_runner`, which unpacks one call; `mapping`, which waits for its
+    result.
 Source: docs/adr/0075-give-each-call-its-own-arguments.md.
 """
 
@@ -51,7 +53,9 @@ def check_size(count: int, chunksize: int) -> None:
 
 
 def code_of(function: Callable[..., Any], kwargs: Mapping[str, Any], chunksize: int) -> list[bytes]:
-    """The files that the tasks of a map run: the runner and the function. Raises what pickling raises."""
+    """The files that the tasks of a map run: the runner and the function. Raises what pickling
+    raises.
+    """
     return [runner_source(), pack_function(function, kwargs, chunked=chunksize > 1)]
 
 
@@ -64,11 +68,11 @@ def send_calls(
     idle_s: float | None = None,
     reuse: int = 1,
 ) -> Calls:
-    """Store what the tasks of a map read: their ``code``, unless it was stored lately, and the pickled arguments of
-    each task, unless they are few bytes.
+    """Store what the tasks of a map read: their ``code``, unless it was stored lately, and the
+    pickled arguments of each task, unless they are few bytes.
 
-    ``idle_s``: of an open map. ``reuse``: how many tasks one process may make. Raises what pickling raises, Problem,
-    Unreachable.
+    ``idle_s``: of an open map. ``reuse``: how many tasks one process may make. Raises what pickling
+    raises, Problem, Unreachable.
     """
     firsts, segments = zip(*segments_of(blobs), strict=True)
     few = [inline(data) for data in segments if len(segments) == 1 and len(data) <= INLINE_BYTES]
@@ -85,16 +89,24 @@ def send_calls(
     )
 
 
-def send_arguments(transport: Transport, blobs: Iterable[bytes], first: int) -> tuple[list[str], list[int]]:
-    """Store the pickled arguments of further tasks, from index ``first`` on; the digests of the files, and the index of
-    the first task of each. Raises Problem, Unreachable.
+def send_arguments(
+    transport: Transport, blobs: Iterable[bytes], first: int
+) -> tuple[list[str], list[int]]:
+    """Store the pickled arguments of further tasks, from index ``first`` on; the digests of the
+    files, and the index of the first task of each. Raises Problem, Unreachable.
     """
     firsts, segments = zip(*segments_of(blobs), strict=True)
-    return [send_file(transport, data, new=True) for data in segments], [first + at for at in firsts]
+    return [send_file(transport, data, new=True) for data in segments], [
+        first + at for at in firsts
+    ]
 
 
-def pack_function(function: Callable[..., Any], kwargs: Mapping[str, Any], *, chunked: bool) -> bytes:
-    """A table file: the function, constant keyword arguments, whether a task has several calls, Python's version."""
+def pack_function(
+    function: Callable[..., Any], kwargs: Mapping[str, Any], *, chunked: bool
+) -> bytes:
+    """A table file: the function, constant keyword arguments, whether a task has several calls,
+    Python's version.
+    """
     constant = cloudpickle.dumps(dict(kwargs)) if kwargs else b""
     version = f"{sys.version_info[0]}.{sys.version_info[1]}"
     with explaining(function):
@@ -104,17 +116,26 @@ def pack_function(function: Callable[..., Any], kwargs: Mapping[str, Any], *, ch
 
 @contextmanager
 def explaining(function: Callable[..., Any]) -> Iterator[None]:
-    """Give an error of pickling a function a note that names the global or outer variable at fault, where one is."""
+    """Give an error of pickling a function a note that names the global or outer variable at fault,
+    where one is.
+    """
     try:
         yield
     except Exception as error:
-        if name := next((name for name, value in _variables_of(function).items() if not _is_picklable(value)), ""):
-            error.add_note(f"{name} cannot be pickled, which the function uses: make it in the function")
+        if name := next(
+            (name for name, value in _variables_of(function).items() if not _is_picklable(value)),
+            "",
+        ):
+            error.add_note(
+                f"{name} cannot be pickled, which the function uses: make it in the function"
+            )
         raise
 
 
 def _variables_of(function: Callable[..., Any]) -> Mapping[str, Any]:
-    """The global and outer variables that a function uses, by name; none of what is no function of Python."""
+    """The global and outer variables that a function uses, by name; none of what is no function of
+    Python.
+    """
     try:
         used = inspect.getclosurevars(function)
     except (TypeError, ValueError):
@@ -155,7 +176,9 @@ def segments_of(blobs: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
 
 
 def table(blobs: Sequence[bytes]) -> bytes:
-    """A table file: how many blobs, the offset of each and of the end, then the blobs. Little-endian."""
+    """A table file: how many blobs, the offset of each and of the end, then the blobs.
+    Little-endian.
+    """
     at = 4 + 8 * (len(blobs) + 1)
     parts = [len(blobs).to_bytes(4, "little")]
     for blob in (*blobs, b""):
@@ -179,7 +202,9 @@ def send_files(transport: Transport, files: Sequence[bytes]) -> list[str]:
     digests = [hashlib.sha256(data).hexdigest() for data in files]
     since_s = time.monotonic() - _KEPT_S
     missing = [
-        data for digest, data in zip(digests, files, strict=True) if transport.stored.get(digest, since_s) <= since_s
+        data
+        for digest, data in zip(digests, files, strict=True)
+        if transport.stored.get(digest, since_s) <= since_s
     ]
     if len(missing) > 1:
         with ThreadPoolExecutor(_SENT_AT_ONCE, "iris-map-send") as pool:

@@ -3,8 +3,9 @@
     with iris.Executor(cpu=1) as executor:
         print(executor.submit(pow, 2, 10).result())
 
-Its calls are one job, which is open until the executor is shut down or the process ends. When that job takes no
-further calls, because it is full or was ended by somebody, the next calls are a job of their own.
+Its calls are one job, which is open until the executor is shut down or the process ends. When that
+job takes no further calls, because it is full or was ended by somebody, the next calls are a job of
+their own.
 """
 
 from __future__ import annotations
@@ -43,18 +44,22 @@ class Executor(concurrent.futures.Executor):
 
     Args:
         client: left out, one of its own, as ``Client()``, which `shutdown` closes.
-        options: of the job, as of `Client.map`, but those of its items and results; the name of a second job gets its
-            number. Raises TypeError for an unknown option, InvalidOption.
+        options: of the job, as of `Client.map`, but those of its items and results; the name of a
+            second job gets its number. Raises TypeError for an unknown option, InvalidOption.
     """
 
     def __init__(self, client: Client | None = None, **options: Unpack[MapOptions]) -> None:
         if client is not None and not isinstance(client, Client):
-            raise TypeError(f"client is a Client, not {client!r}; how many calls run at a time is max_parallel=")
+            raise TypeError(
+                f"client is a Client, not {client!r}; how many calls run at a time is max_parallel="
+            )
         if "max_workers" in options:
             raise TypeError("Executor() has no option 'max_workers'; use 'max_parallel'")
         refuse_unknown("Executor", options, MapOptions.__annotations__)
         if wrong := sorted(_OF_ITEMS & options.keys()):
-            raise InvalidOption(f"an executor takes no {' and no '.join(wrong)}: each of its calls is a task")
+            raise InvalidOption(
+                f"an executor takes no {' and no '.join(wrong)}: each of its calls is a task"
+            )
         check_options(options)
         self._client = client or Client()
         self._owns_client = client is None
@@ -69,7 +74,9 @@ class Executor(concurrent.futures.Executor):
         _EXECUTORS.add(self)
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
-        """Call a function on some host. Raises RuntimeError after `shutdown`, and what pickling raises."""
+        """Call a function on some host. Raises RuntimeError after `shutdown`, and what pickling
+        raises.
+        """
         with explaining(fn):
             arguments = cloudpickle.dumps((fn, args, kwargs))
         future: CallFuture[T] = CallFuture()
@@ -84,13 +91,16 @@ class Executor(concurrent.futures.Executor):
         """Take no further calls.
 
         Args:
-            wait: return when all calls have ended. cancel_futures: end those that have not, also what runs.
+            wait: return when all calls have ended. cancel_futures: end those that have not, also
+                what runs.
         """
         with self._arrival:
             self._closed = True
             cancelled = [future for future, _ in self._waiting] if cancel_futures else []
             self._arrival.notify()
-        for future in cancelled:  # without the lock, because its callbacks may take locks of their own
+        for (
+            future
+        ) in cancelled:  # without the lock, because its callbacks may take locks of their own
             future.cancel()
         if wait or cancel_futures:
             self._sender.join()
@@ -108,7 +118,9 @@ class Executor(concurrent.futures.Executor):
         self._sender.join(_FLUSH_S)
 
     def _send(self) -> None:
-        """Submit what has arrived, until the executor is shut down and nothing is left; then close its job."""
+        """Submit what has arrived, until the executor is shut down and nothing is left; then close
+        its job.
+        """
         for batch in self._batches():
             live = [one for one in batch if not one[0].done()]
             while live:
@@ -149,7 +161,9 @@ class Executor(concurrent.futures.Executor):
         except BaseException as error:  # noqa: BLE001 - whoever waits for one of them must learn of it
             _fail(now, error)
         else:
-            going_on = [one for one in self._maps if not all(future.done() for future in one.mapped.futures)]
+            going_on = [
+                one for one in self._maps if not all(future.done() for future in one.mapped.futures)
+            ]
             self._maps = [*going_on, OpenMap(self._client, mapped)]
         return left
 

@@ -21,7 +21,9 @@ class Owner(Protocol):
     def job(self) -> Job: ...
 
     def kill(self, index: int) -> bool:
-        """Kill one call, by the index of its task; False when it has ended, or shares its task with others."""
+        """Kill one call, by the index of its task; False when it has ended, or shares its task with
+        others.
+        """
 
 
 class CallFuture(Future[R], Generic[R]):
@@ -52,7 +54,8 @@ class CallFuture(Future[R], Generic[R]):
     def cancel(self) -> bool:
         """Kill this call, also when it runs; the others go on.
 
-        False when it has ended, or shares its task with others (``chunksize``). Raises Problem, Unreachable.
+        False when it has ended, or shares its task with others (``chunksize``). Raises Problem,
+        Unreachable.
         """
         if self.done():
             return self.cancelled()
@@ -67,7 +70,9 @@ class CallFuture(Future[R], Generic[R]):
         return self.cancelled()
 
     def settle(self, value: Any, error: BaseException | None) -> None:
-        """Set the outcome, unless another thread has. One that this process has killed is cancelled."""
+        """Set the outcome, unless another thread has. One that this process has killed is
+        cancelled.
+        """
         with suppress(InvalidStateError):
             if error is None:
                 self.set_result(value)

@@ -1,7 +1,8 @@
-"""Reads the items of a map whose number is not known, and adds their calls to an open map as they come.
+"""Reads the items of a map whose number is not known, and adds their calls to an open map as they
+come.
 
-The iterator is read by a thread of its own, because it may take any time for an item. Out of scope: the job
-(`open_map`), packing (`calls`).
+The iterator is read by a thread of its own, because it may take any time for an item. Out of scope:
+the job (`open_map`), packing (`calls`).
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ _GATHER_S = 0.02
 
 
 class ItemReader:
-    """Takes items ahead of the calls that have ended, at most ``lookahead``, each tupled as the arguments of a call."""
+    """Takes items ahead of the calls that have ended, at most ``lookahead``, each tupled as the
+    arguments of a call.
+    """
 
     def __init__(self, items: Iterable[Iterable[Any]], lookahead: int, chunksize: int) -> None:
         self._items = items
@@ -71,12 +74,14 @@ class ItemReader:
             return self._over and not self._read
 
     def take(self, multiple: int, wait_s: float | None = None) -> list[Arguments]:
-        """The items that have come, a multiple of so many until the last ones; empty when none come in time, or none
-        are left.
+        """The items that have come, a multiple of so many until the last ones; empty when none come
+        in time, or none are left.
         """
         most = max(_AT_ONCE // multiple, 1) * multiple
         with self._arrival:
-            if not self._arrival.wait_for(lambda: self._over or len(self._read) >= multiple, wait_s):
+            if not self._arrival.wait_for(
+                lambda: self._over or len(self._read) >= multiple, wait_s
+            ):
                 return []
             self._arrival.wait_for(lambda: self._over or len(self._read) >= most, _GATHER_S)
             count = min(len(self._read), most)
@@ -106,7 +111,9 @@ class _Feed:
         finally:
             self._reader.stop()
             who = "its iterator" if error is self._reader.error else "adding its calls"
-            self._map.close(clipped(f"closed: {who} raised {error!r}") if error is not None else "", error)
+            self._map.close(
+                clipped(f"closed: {who} raised {error!r}") if error is not None else "", error
+            )
 
     def _add(self, calls: list[Arguments]) -> None:
         if not calls:

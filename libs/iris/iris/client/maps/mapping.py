@@ -1,7 +1,8 @@
 """`Client.map`: one function over many items, each a task, each result a future.
 
-Results come back through a stream of their own; large ones are artifacts. Out of scope: packing (`calls`), the task's
-side (`call_runner`), what a result means (`outcomes`). Source: docs/adr/0076-results-are-a-stream-of-their-own.md.
+Results come back through a stream of their own; large ones are artifacts. Out of scope: packing
+(`calls`), the task's side (`call_runner`), what a result means (`outcomes`). Source:
+docs/adr/0076-results-are-a-stream-of-their-own.md.
 """
 
 from __future__ import annotations
@@ -32,17 +33,19 @@ R = TypeVar("R")
 _LOOK_S = 5.0
 _FETCHED_AT_ONCE = 4
 _LOOKS_S = (0.1, 0.3, 1.0)
-"""Before each look at a task whose result does not tell whether it is tried again: stopped, it was cancelled or
-preempted.
+"""Before each look at a task whose result does not tell whether it is tried again: stopped, it was
+cancelled or preempted.
 """
 _ENDED = frozenset(display_name(state) for state in TERMINAL)
 
 
 class Mapped(list[CallFuture[R]]):
-    """The result of a map: ``job``, and one future per item, in order; empty and without a job for no items.
+    """The result of a map: ``job``, and one future per item, in order; empty and without a job for
+    no items.
 
-    Iterating yields futures in the order of the items, or with ``order="done"`` as they end. An open map gets futures
-    as calls are added; iterating it ends once it is closed, with the exception that reading its items has raised.
+    Iterating yields futures in the order of the items, or with ``order="done"`` as they end. An
+    open map gets futures as calls are added; iterating it ends once it is closed, with the
+    exception that reading its items has raised.
     """
 
     def __init__(
@@ -58,8 +61,9 @@ class Mapped(list[CallFuture[R]]):
         futures: Sequence[CallFuture[R]] = (),
         fed: bool = False,
     ) -> None:
-        """``has_rules``: how a call ends may have it tried again. ``futures``: of the calls, one for each task, which
-        their owner keeps; left out, new ones, which are kept. ``fed``: this process adds the calls of an open map.
+        """``has_rules``: how a call ends may have it tried again. ``futures``: of the calls, one
+        for each task, which their owner keeps; left out, new ones, which are kept. ``fed``: this
+        process adds the calls of an open map.
         """
         super().__init__()
         count, self._chunksize = (0, 1) if calls is None else (calls.count, calls.chunksize)
@@ -86,7 +90,9 @@ class Mapped(list[CallFuture[R]]):
         self.adopt(futures or [CallFuture() for _ in range(count)])
         if job is not None:
             threading.Thread(target=self._collect, name=f"iris-map {job.name}", daemon=True).start()
-            threading.Thread(target=self._watch, name=f"iris-map-watch {job.name}", daemon=True).start()
+            threading.Thread(
+                target=self._watch, name=f"iris-map-watch {job.name}", daemon=True
+            ).start()
 
     def adopt(self, futures: Sequence[CallFuture[R]]) -> None:
         """Take the futures of calls that were added."""
@@ -151,7 +157,9 @@ class Mapped(list[CallFuture[R]]):
         self._raise_end()
 
     def kill(self, index: int) -> bool:
-        """Kill one call, by the index of its task; False when it has ended, or shares its task with others."""
+        """Kill one call, by the index of its task; False when it has ended, or shares its task with
+        others.
+        """
         if self._chunksize > 1:
             return False
         try:
@@ -161,7 +169,9 @@ class Mapped(list[CallFuture[R]]):
         return True
 
     def as_completed(self, timeout: float | None = None) -> Iterator[CallFuture[R]]:
-        """The futures in the order in which they end. Raises TimeoutError when some have not ended by then."""
+        """The futures in the order in which they end. Raises TimeoutError when some have not ended
+        by then.
+        """
         until_s = None if timeout is None else time.monotonic() + timeout
         for number in itertools.count():
             with self._arrival:
@@ -177,14 +187,19 @@ class Mapped(list[CallFuture[R]]):
     def results(self, timeout: float | None = None) -> list[Any]:
         """Every result, in the order in which the futures are iterated.
 
-        Raises the exception of the first call that failed, as soon as one has, unless the map returns exceptions; then
-        what reading the items has raised; TimeoutError when calls have not ended by then.
+        Raises the exception of the first call that failed, as soon as one has, unless the map
+        returns exceptions; then what reading the items has raised; TimeoutError when calls have not
+        ended by then.
         """
         with self._arrival:
             try:
-                settled = self._arrival.wait_for(lambda: self._raises() or self._is_settled(len(self)), timeout)
+                settled = self._arrival.wait_for(
+                    lambda: self._raises() or self._is_settled(len(self)), timeout
+                )
             except KeyboardInterrupt as stop:
-                stop.add_note(f"{self.job.name} goes on: client.map_of({self.job.id!r}), or iris cancel {self.job.id}")
+                stop.add_note(
+                    f"{self.job.name} goes on: client.map_of({self.job.id!r}), or iris cancel {self.job.id}"
+                )
                 raise
             if not settled:
                 raise self._late()
@@ -231,12 +246,17 @@ class Mapped(list[CallFuture[R]]):
         for on_done in listeners:
             on_done(call)
 
-    # ── collecting ──────────────────────────────────────────────────────────────────────────────────────────────
+    # ── collecting ────────────────────────────────────────────────────────────────────────────────
 
     def _collect(self) -> None:
-        """Set every future; whatever ends the reading of results is the error of those that are left."""
+        """Set every future; whatever ends the reading of results is the error of those that are
+        left.
+        """
         try:
-            with ThreadPoolExecutor(_FETCHED_AT_ONCE, "iris-map-fetch") as fetching, closing(self._arriving()) as found:
+            with (
+                ThreadPoolExecutor(_FETCHED_AT_ONCE, "iris-map-fetch") as fetching,
+                closing(self._arriving()) as found,
+            ):
                 for result in found:
                     if result.stored:
                         self._fetched.add(result.index)
@@ -303,7 +323,9 @@ class Mapped(list[CallFuture[R]]):
             self._look_soon.set()
 
     def _is_last(self, result: CallResultView) -> bool:
-        """Whether no attempt follows a failed one, as far as its result shows; else the job's record does."""
+        """Whether no attempt follows a failed one, as far as its result shows; else the job's
+        record does.
+        """
         if self._has_rules or result.cause not in ("timeout", "exited"):
             return False
         if result.cause == "timeout":
@@ -313,7 +335,9 @@ class Mapped(list[CallFuture[R]]):
         return len(failed) > self._retries
 
     def _of(self, index: int) -> list[CallFuture[R]]:
-        """The futures of a task. One that was added a moment ago may have ended before that is known here."""
+        """The futures of a task. One that was added a moment ago may have ended before that is
+        known here.
+        """
         first = index * self._chunksize
         if first >= len(self):
             with self._arrival:  # the answer to the request that added it is on its way
@@ -334,14 +358,17 @@ class Mapped(list[CallFuture[R]]):
                 self._arrival.notify_all()
         return found
 
-    # ── calls that leave no result ──────────────────────────────────────────────────────────────────────────────
+    # ── calls that leave no result
+    # ──────────────────────────────────────────────────────────────────────────────
 
     def _watch(self) -> None:
-        """Look at intervals for tasks that ended without a result: on a lost host, or before they started.
+        """Look at intervals for tasks that ended without a result: on a lost host, or before they
+        started.
 
-        Two looks must find it, because a result may be on its way when the record of its end is read, unless it was
-        never placed, or the result of its last attempt is here. They are `_LOOK_S` apart, unless it was killed: what
-        others raised may be one of many results, or a large one.
+        Two looks must find it, because a result may be on its way when the record of its end is
+        read, unless it was never placed, or the result of its last attempt is here. They are
+        `_LOOK_S` apart, unless it was killed: what others raised may be one of many results, or a
+        large one.
         """
         while not self._ended.is_set():
             self._look_soon.wait(_LOOK_S)
@@ -354,8 +381,12 @@ class Mapped(list[CallFuture[R]]):
 
     def _look(self) -> None:
         counts = self._learn().task_counts
-        ended = sum(count for state, count in counts.items() if state in _ENDED and state != "succeeded")
-        failed = {future.index for future in self.futures if future.done() and _error(future) is not None}
+        ended = sum(
+            count for state, count in counts.items() if state in _ENDED and state != "succeeded"
+        )
+        failed = {
+            future.index for future in self.futures if future.done() and _error(future) is not None
+        }
         if ended <= len(failed):
             return
         found = {
@@ -374,7 +405,9 @@ class Mapped(list[CallFuture[R]]):
         self._suspects = {index: self._suspects.get(index, now_s) for index in found}
 
     def _decide(self, task: TaskView) -> bool:
-        """Settle the futures of a task that has ended with the result of its last attempt; False without one."""
+        """Settle the futures of a task that has ended with the result of its last attempt; False
+        without one.
+        """
         attempt, settle = self._undecided.get(task.index, (0, None))
         if settle is None or not task.attempts or task.attempts[-1].number != attempt:
             return False
@@ -387,7 +420,9 @@ class Mapped(list[CallFuture[R]]):
         for task in self.job.tasks() if left else ():
             if task.index in left and not self._decide(task):
                 self._fail_lost(task)
-        self._fail(self.futures, ClientError(f"{self.job.name} ended, and nothing is known of this call"))
+        self._fail(
+            self.futures, ClientError(f"{self.job.name} ended, and nothing is known of this call")
+        )
 
     def _fail_lost(self, task: TaskView) -> None:
         """Fail the futures of a task that left no result."""

@@ -1,7 +1,9 @@
-"""Open maps: jobs to which calls are added until they are closed, at the latest when this process ends.
+"""Open maps: jobs to which calls are added until they are closed, at the latest when this process
+ends.
 
-A client that dies cannot close its map; the cluster does after `IDLE_S`. Out of scope: where calls come from
-(`items`, `executor`), and their results (`mapping`). Source: docs/adr/0082-an-open-job-takes-further-calls.md.
+A client that dies cannot close its map; the cluster does after `IDLE_S`. Out of scope: where calls
+come from (`items`, `executor`), and their results (`mapping`). Source:
+    docs/adr/0082-an-open-job-takes-further-calls.md.
 """
 
 from __future__ import annotations
@@ -57,8 +59,8 @@ class OpenMap:
         return self._closed.is_set()
 
     def add(self, blobs: Sequence[bytes], futures: Sequence[CallFuture[Any]]) -> None:
-        """Add calls: the pickled arguments of each task, and the futures of all. While the user's limit of waiting
-        tasks is reached it waits.
+        """Add calls: the pickled arguments of each task, and the futures of all. While the user's
+        limit of waiting tasks is reached it waits.
 
         Raises Conflict when the job takes no calls any more, Problem, Unreachable.
         """
@@ -68,7 +70,12 @@ class OpenMap:
     def _add(self, blobs: Sequence[bytes], futures: Sequence[CallFuture[Any]]) -> None:
         first = self._count // self._chunksize
         segments, firsts = send_arguments(self._client.transport, blobs, first)
-        body = {"offset": self._count, "segments": segments, "firsts": firsts, "count": len(futures)}
+        body = {
+            "offset": self._count,
+            "segments": segments,
+            "firsts": firsts,
+            "count": len(futures),
+        }
         while True:
             try:
                 self._client.post(self._path, JobView, body=body)
@@ -110,9 +117,12 @@ def _close_all() -> None:
     for call in _BEFORE:
         call()
     for one in list(_OPEN):
-        cut = RuntimeError(f"{one.mapped.job.name} takes no further items, because this process ends")
+        cut = RuntimeError(
+            f"{one.mapped.job.name} takes no further items, because this process ends"
+        )
         one.close("closed: the process of its client has ended", cut)
 
 
-# While pools of the standard library still take work, as they do themselves; `atexit` comes after that.
+# While pools of the standard library still take work, as they do themselves; `atexit` comes after
+# that.
 getattr(threading, "_register_atexit", atexit.register)(_close_all)

@@ -1,6 +1,8 @@
-"""Reads what calls of a map have left: values, exceptions with their traceback, and how a process died.
+"""Reads what calls of a map have left: values, exceptions with their traceback, and how a process
+died.
 
-Source: docs/adr/0076-results-are-a-stream-of-their-own.md. Out of scope: waiting for results (`mapping`).
+Source: docs/adr/0076-results-are-a-stream-of-their-own.md. Out of scope: waiting for results
+    (`mapping`).
 """
 
 from __future__ import annotations
@@ -14,7 +16,15 @@ from typing import Any
 
 from iris.client.http.api import GatewayApi
 from iris.client.maps import call_runner
-from iris.client.problems import Conflict, JobEnded, NotFound, RemoteError, TryAgain, Unreachable, job_ended
+from iris.client.problems import (
+    Conflict,
+    JobEnded,
+    NotFound,
+    RemoteError,
+    TryAgain,
+    Unreachable,
+    job_ended,
+)
 from iris_core.views.causes import end_of
 from iris_core.views.jobs import AttemptView, TaskView
 from iris_core.views.streams import CallResultView
@@ -34,18 +44,25 @@ class RemoteTraceback(Exception):
 
 
 def outcomes_of(task: str, result: CallResultView, payload: bytes) -> list[CallOutcome]:
-    """The outcome of each call of a task that left a result; what was raised has a note that names the call."""
+    """The outcome of each call of a task that left a result; what was raised has a note that names
+    the call.
+    """
     if result.kind == "value":
         return [value_of(payload)]
     if result.kind == "error":
         found = [error_of(payload)]
     else:
         found = [
-            value_of(data) if kind == call_runner.VALUE else error_of(data) for kind, data in pickle.loads(payload)
+            value_of(data) if kind == call_runner.VALUE else error_of(data)
+            for kind, data in pickle.loads(payload)
         ]
     for number, (_, error) in enumerate(found, 1):
         if error is not None:
-            error.add_note(f"from {task}" if len(found) == 1 else f"from call {number} of {len(found)} of {task}")
+            error.add_note(
+                f"from {task}"
+                if len(found) == 1
+                else f"from call {number} of {len(found)} of {task}"
+            )
     return found
 
 
@@ -60,8 +77,8 @@ def value_of(data: bytes) -> CallOutcome:
 def error_of(data: bytes) -> CallOutcome:
     """What a call raised, with its traceback as the cause.
 
-    RemoteError when it is no ``Exception``, such as KeyboardInterrupt, or cannot be pickled there or unpickled here;
-    then the traceback is in its text.
+    RemoteError when it is no ``Exception``, such as KeyboardInterrupt, or cannot be pickled there
+    or unpickled here; then the traceback is in its text.
     """
     size = int.from_bytes(data[:4], "little")
     text, pickled = data[4 : 4 + size].decode(errors="replace"), data[4 + size :]
@@ -81,7 +98,9 @@ def error_of(data: bytes) -> CallOutcome:
 
 
 def _undecodable(what: str, error: BaseException, trace: str = "") -> RemoteError:
-    found = RemoteError(f"{what} (it cannot be unpickled here: {type(error).__name__}: {error}){trace}")
+    found = RemoteError(
+        f"{what} (it cannot be unpickled here: {type(error).__name__}: {error}){trace}"
+    )
     found.__cause__ = error
     return found
 
@@ -89,8 +108,8 @@ def _undecodable(what: str, error: BaseException, trace: str = "") -> RemoteErro
 def payload_of(api: GatewayApi, job: str, result: CallResultView) -> bytes:
     """What the runner wrote; a large result is fetched as the artifact of its attempt.
 
-    Its end may not be committed yet, and the gateway may restart meanwhile: it is asked again. Raises Problem,
-    Unreachable, InvalidArchive, OSError, RemoteError.
+    Its end may not be committed yet, and the gateway may restart meanwhile: it is asked again.
+    Raises Problem, Unreachable, InvalidArchive, OSError, RemoteError.
     """
     if not result.stored:
         return base64.b64decode(result.data)
@@ -101,18 +120,26 @@ def payload_of(api: GatewayApi, job: str, result: CallResultView) -> bytes:
                 api.fetch(f"{job}/{result.index}", made, attempt=result.attempt)
                 return (Path(made) / call_runner.LARGE_NAME).read_bytes()
             except (Conflict, TryAgain, Unreachable) as error:
-                most_s = _END_WITHIN_S if isinstance(error, Conflict) else api.transport.current_timeout_s
+                most_s = (
+                    _END_WITHIN_S
+                    if isinstance(error, Conflict)
+                    else api.transport.current_timeout_s
+                )
                 if time.monotonic() - start_s > most_s:
                     raise
             except (NotFound, FileNotFoundError) as error:
-                raise RemoteError(f"{job}/{result.index} returned a large value that is not kept: {error}") from error
+                raise RemoteError(
+                    f"{job}/{result.index} returned a large value that is not kept: {error}"
+                ) from error
         time.sleep(_RETRY_S)
 
 
 def death_of(name: str, result: CallResultView, calls: int) -> JobEnded:
     """The exception of the calls of a task whose process ended without a result."""
     state = "failed" if result.cause == "exited" else "killed"
-    words = f"killed by signal {result.signal}" if result.signal else f"exit code {result.exit_code}"
+    words = (
+        f"killed by signal {result.signal}" if result.signal else f"exit code {result.exit_code}"
+    )
     if result.exit_code == 0:
         words = "it exited without a result"
     elif result.cause != "exited":
@@ -122,9 +149,11 @@ def death_of(name: str, result: CallResultView, calls: int) -> JobEnded:
     return _died(name, state, words + _lost(calls), result)
 
 
-def ending_of(name: str, task: TaskView, calls: int, result: CallResultView | None = None) -> JobEnded:
-    """The exception of the calls of a task that has ended and left nothing to read. ``result``: how its process
-    ended.
+def ending_of(
+    name: str, task: TaskView, calls: int, result: CallResultView | None = None
+) -> JobEnded:
+    """The exception of the calls of a task that has ended and left nothing to read. ``result``: how
+    its process ended.
     """
     last = task.attempts[-1] if task.attempts else None
     if task.state == "succeeded":
@@ -139,12 +168,20 @@ def _lost(calls: int) -> str:
     """What else is lost with a process: results of one task are stored together."""
     if calls == 1:
         return ""
-    return f"; none of the {calls} calls of this task has a result, not even those that had returned"
+    return (
+        f"; none of the {calls} calls of this task has a result, not even those that had returned"
+    )
 
 
-def _died(name: str, state: str, words: str, ended: CallResultView | AttemptView | None) -> JobEnded:
-    """``ended``: how its process ended. Of one that was stopped that may be known before or after this."""
-    error = job_ended({"name": name, "state": "failed" if state == "succeeded" else state, "error": words})
+def _died(
+    name: str, state: str, words: str, ended: CallResultView | AttemptView | None
+) -> JobEnded:
+    """``ended``: how its process ended. Of one that was stopped that may be known before or after
+    this.
+    """
+    error = job_ended(
+        {"name": name, "state": "failed" if state == "succeeded" else state, "error": words}
+    )
     if ended is not None and ended.cause == "exited":
         error.exit_code, error.signal = ended.exit_code, ended.signal
     return error

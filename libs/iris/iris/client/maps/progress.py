@@ -29,7 +29,9 @@ class CountedCalls(Protocol):
 
 
 class MapProgress:
-    """The line of one map: how many calls have ended and failed; ``file``: a terminal or a notebook's output."""
+    """The line of one map: how many calls have ended and failed; ``file``: a terminal or a
+    notebook's output.
+    """
 
     def __init__(self, name: str, calls: CountedCalls, file: TextIO) -> None:
         self._name, self._calls = name, calls
@@ -67,7 +69,9 @@ class MapProgress:
         full = _WIDTH * self._done // max(count, 1)
         failed = f", {self._failed} failed" if self._failed else ""
         more = "+" if self._calls.is_open else ""
-        return f"{self._name} [{'#' * full}{'.' * (_WIDTH - full)}] {self._done}/{count}{more}{failed}"
+        return (
+            f"{self._name} [{'#' * full}{'.' * (_WIDTH - full)}] {self._done}/{count}{more}{failed}"
+        )
 
     def _write(self, text: str) -> None:
         self._file.write(text)
@@ -75,7 +79,9 @@ class MapProgress:
 
 
 def show_progress(name: str, calls: CountedCalls, file: TextIO | None = None) -> None:
-    """Show it until every call has ended; nothing where standard error is neither a terminal nor a notebook's."""
+    """Show it until every call has ended; nothing where standard error is neither a terminal nor a
+    notebook's.
+    """
     file = file or sys.stderr
     if not (file.isatty() or type(file).__module__.startswith("ipykernel")):
         return

@@ -1,1 +1,3 @@
-"""Options of jobs, maps, deployments and updates: what is checked and converted before anything is sent."""
+"""Options of jobs, maps, deployments and updates: what is checked and converted before anything is
+sent.
+"""

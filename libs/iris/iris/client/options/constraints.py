@@ -1,7 +1,7 @@
 """Parses constraints as text: ``zone=eu-1``, ``!taint:spot``, ``cores>=64``, ``zone in a,b``.
 
-Text in, `Constraint` out; raises `InvalidOption`. Out of scope: whether a host satisfies one. Source:
-docs/design/semantics.md#constraints-and-resources.
+Text in, `Constraint` out; raises `InvalidOption`. Out of scope: whether a host satisfies one.
+Source: docs/design/semantics.md#constraints-and-resources.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ _OPS = {
 
 
 def parse_constraint(text: str, mode: Mode = "required") -> Constraint:
-    """One condition. Numbers are numbers unless quoted: ``rack="7"`` compares text. Raises InvalidOption."""
+    """One condition. Numbers are numbers unless quoted: ``rack="7"`` compares text. Raises
+    InvalidOption.
+    """
     plain = text.strip()
     if match := _LISTED.match(plain):
         values = tuple(parse_value(value) for value in match["values"].split(","))
@@ -46,9 +48,13 @@ def parse_constraint(text: str, mode: Mode = "required") -> Constraint:
             raise InvalidOption(
                 f'{text!r} has two operators; quote a value: {match["key"]}{match["op"]}"{match["value"]}"'
             )
-        return Constraint(match["key"], _OPS[match["op"]], value=parse_value(match["value"]), mode=mode)
+        return Constraint(
+            match["key"], _OPS[match["op"]], value=parse_value(match["value"]), mode=mode
+        )
     if match := _NAMED.match(plain):
-        return Constraint(match["key"], ConstraintOp.NOT_EXISTS if match["no"] else ConstraintOp.EXISTS, mode=mode)
+        return Constraint(
+            match["key"], ConstraintOp.NOT_EXISTS if match["no"] else ConstraintOp.EXISTS, mode=mode
+        )
     hint = "; keys are lower case" if plain != plain.lower() and parseable(plain.lower()) else ""
     raise InvalidOption(f"{text!r} is not a constraint{hint}; {FORMS}")
 

@@ -1,9 +1,9 @@
 """Makes the bodies of ``POST`` and ``PATCH`` of ``/v1/deployments`` from the options of a caller.
 
-Only given options are sent: omitted ones have their default in a new deployment and stay unchanged in an update.
-Raises `InvalidOption` for texts that cannot be understood; what is understood but not allowed is the gateway's to
-refuse. Source: docs/design/serving.md#probes, docs/design/serving.md#update,
-docs/design/serving.md#scale.
+Only given options are sent: omitted ones have their default in a new deployment and stay unchanged
+in an update. Raises `InvalidOption` for texts that cannot be understood; what is understood but not
+allowed is the gateway's to refuse. Source: docs/design/serving.md#probes,
+docs/design/serving.md#update, docs/design/serving.md#scale.
 """
 
 from __future__ import annotations
@@ -28,19 +28,33 @@ from iris.client.options.jobs import (
 from iris.client.options.units import parse_duration
 from iris_core.codec import to_builtins
 from iris_core.spec.jobs import Environment, Probe
-from iris_core.spec.option_table import DeployOptions, OptionRow, TaskOptions, Time, deployment_field, rows_of
+from iris_core.spec.option_table import (
+    DeployOptions,
+    OptionRow,
+    TaskOptions,
+    Time,
+    deployment_field,
+    rows_of,
+)
 from iris_core.spec.serving import UpdatePolicy
 
 _ENVIRONMENT = Environment.__struct_fields__
 
 
-def deployment_fields(command: CommandLine | None, options: DeployOptions, *, new: bool = False) -> dict[str, Any]:
-    """The given fields as JSON values. ``new``: of a deployment that is created. Raises InvalidOption."""
+def deployment_fields(
+    command: CommandLine | None, options: DeployOptions, *, new: bool = False
+) -> dict[str, Any]:
+    """The given fields as JSON values. ``new``: of a deployment that is created. Raises
+    InvalidOption.
+    """
     reading = OptionReader()
     parts = _parts(options, reading)
     template, update = _template(command, options, parts["probe"], reading), parts["update"]
     if new and "progress_deadline_s" in update:
-        template["probe"] = {"start_timeout_s": _start_timeout_s(update), **template.get("probe", {})}
+        template["probe"] = {
+            "start_timeout_s": _start_timeout_s(update),
+            **template.get("probe", {}),
+        }
     fields = {
         "template": template,
         "update": update,
@@ -53,7 +67,9 @@ def deployment_fields(command: CommandLine | None, options: DeployOptions, *, ne
     if new:
         fields["user"] = options.get("user") or ""
     reading.finish()
-    said: dict[str, Any] = to_builtins({name: value for name, value in fields.items() if value not in ({}, None)})
+    said: dict[str, Any] = to_builtins(
+        {name: value for name, value in fields.items() if value not in ({}, None)}
+    )
     if options.get("no_scaling"):
         said["scaling"] = None
     return said
@@ -67,13 +83,18 @@ def _start_timeout_s(update: Mapping[str, Any]) -> float:
 
 
 def _template(
-    command: CommandLine | None, options: DeployOptions, probe: dict[str, Any], reading: OptionReader
+    command: CommandLine | None,
+    options: DeployOptions,
+    probe: dict[str, Any],
+    reading: OptionReader,
 ) -> dict[str, Any]:
     none: tuple[Any, int] = (None, 1)
     no_words: tuple[str, ...] = ()
     device, hosts = reading.read(lambda: read_device(options), none)
     if hosts > 1:
-        reading.read(partial(refuse, f"a route is one task, and {options['tpu']} takes {hosts} hosts"), None)
+        reading.read(
+            partial(refuse, f"a route is one task, and {options['tpu']} takes {hosts} hosts"), None
+        )
     resources: dict[str, Any] = read_amounts(options, reading)
     fields = {
         **_given(options, "band", "bundle", "spread"),
@@ -91,11 +112,17 @@ def _template(
 
 
 def _environment(options: DeployOptions) -> dict[str, Any]:
-    """The environment that other code, setup or image needs; an update removes what it does not need."""
+    """The environment that other code, setup or image needs; an update removes what it does not
+    need.
+    """
     if all(options.get(name) is None for name in ("bundle", "setup", "image")):
         return {"environment": {"python": options["python"]}} if options.get("python") else {}
     found = read_environment(options)
-    return {"environment": None if found is None else {name: getattr(found, name) or None for name in _ENVIRONMENT}}
+    return {
+        "environment": None
+        if found is None
+        else {name: getattr(found, name) or None for name in _ENVIRONMENT}
+    }
 
 
 def _probe(options: DeployOptions, fields: dict[str, Any], reading: OptionReader) -> dict[str, Any]:
@@ -104,7 +131,9 @@ def _probe(options: DeployOptions, fields: dict[str, Any], reading: OptionReader
     kinds = {"http": options.get("probe_path"), "tcp": options.get("probe_tcp"), "command": command}
     wanted = [kind for kind, value in kinds.items() if value]
     if len(wanted) > 1:
-        reading.read(partial(refuse, "a probe uses a path, TCP or a command: specify one of them"), None)
+        reading.read(
+            partial(refuse, "a probe uses a path, TCP or a command: specify one of them"), None
+        )
     if command:
         fields["command"] = shlex.split(command) if isinstance(command, str) else list(command)
     port = {"port": options["ports"][0]} if options.get("ports") else {}
@@ -112,8 +141,16 @@ def _probe(options: DeployOptions, fields: dict[str, Any], reading: OptionReader
 
 
 def _parts(options: DeployOptions, reading: OptionReader) -> dict[str, dict[str, Any]]:
-    """The given fields of the probe, the update, the scaling rule and the proxy, and under "" of the deployment."""
-    parts: dict[str, dict[str, Any]] = {"": {}, "probe": {}, "update": {}, "scaling": {}, "proxy": {}}
+    """The given fields of the probe, the update, the scaling rule and the proxy, and under "" of
+    the deployment.
+    """
+    parts: dict[str, dict[str, Any]] = {
+        "": {},
+        "probe": {},
+        "update": {},
+        "scaling": {},
+        "proxy": {},
+    }
     for row in rows_of(DeployOptions, TaskOptions):
         part, field = deployment_field(row)
         value: Any = options.get(row.name)

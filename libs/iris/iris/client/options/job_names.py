@@ -27,8 +27,8 @@ _WHO = (
 def fresh_name(seed: str = "") -> str:
     """Two words and six hex digits, e.g.
 
-    ``brisk-otter-3f9a1c``: 2.5 x 10**10 names, easy to read and to type. The same ``seed`` gives the same name, so that
-    a repeated request is the same.
+    ``brisk-otter-3f9a1c``: 2.5 x 10**10 names, easy to read and to type. The same ``seed`` gives
+    the same name, so that a repeated request is the same.
     """
     noise = hashlib.sha256(seed.encode()).digest() if seed else secrets.token_bytes(32)
     how, who = (int.from_bytes(noise[at : at + 8], "big") for at in (0, 8))
@@ -39,8 +39,10 @@ def full_name(name: str | None, parent: str | None, seed: str = "") -> str:
     """The path of a new job.
 
     Args:
-        name: the given name; with a leading slash it is the whole path. None: a generated one, from ``seed`` if given.
-        parent: the path of the parent job, with or without its leading slash; None or empty at top level.
+        name: the given name; with a leading slash it is the whole path. None: a generated one, from
+            ``seed`` if given.
+        parent: the path of the parent job, with or without its leading slash; None or empty at top
+            level.
 
     Raises InvalidOption when a whole path was given that does not lie directly under ``parent``.
     """
@@ -50,5 +52,7 @@ def full_name(name: str | None, parent: str | None, seed: str = "") -> str:
     if not name.startswith("/"):
         return f"{above}/{name}"
     if above and name.rpartition("/")[0] != above:
-        raise InvalidOption(f"{name} is not a child of {above}; leave out the leading slash, or the parent")
+        raise InvalidOption(
+            f"{name} is not a child of {above}; leave out the leading slash, or the parent"
+        )
     return name

@@ -1,7 +1,7 @@
 """Makes the body of ``POST /v1/jobs`` from the options of a caller, for the CLI and the SDK.
 
-Raises `InvalidOption` for texts that cannot be parsed; the gateway refuses values that are not allowed. Out of scope:
-parsing command lines, sending.
+Raises `InvalidOption` for texts that cannot be parsed; the gateway refuses values that are not
+allowed. Out of scope: parsing command lines, sending.
 """
 
 from __future__ import annotations
@@ -61,11 +61,15 @@ class OptionReader:
         self._mistakes: list[str] = []
 
     def read(self, parse: Callable[[], T], otherwise: T, option: str = "") -> T:
-        """The result of ``parse``, or ``otherwise`` after recording why it failed; of an ``option``, which is named."""
+        """The result of ``parse``, or ``otherwise`` after recording why it failed; of an
+        ``option``, which is named.
+        """
         try:
             return parse()
         except InvalidOption as error:
-            self._mistakes += [f"{option}: {line}" if option else line for line in str(error).splitlines()]
+            self._mistakes += [
+                f"{option}: {line}" if option else line for line in str(error).splitlines()
+            ]
             return otherwise
 
     def finish(self) -> None:
@@ -75,9 +79,14 @@ class OptionReader:
 
 
 def job_spec(
-    command: CommandLine, options: JobOptions, environ: Mapping[str, str] = os.environ, *, seed: str = ""
+    command: CommandLine,
+    options: JobOptions,
+    environ: Mapping[str, str] = os.environ,
+    *,
+    seed: str = "",
 ) -> JobSpec:
-    """The job that ``options`` describe. ``environ`` shows whether this runs inside a task. Raises InvalidOption.
+    """The job that ``options`` describe. ``environ`` shows whether this runs inside a task. Raises
+    InvalidOption.
 
     ``seed``: makes the name of a job that has none; the same seed, the same name.
     """
@@ -88,7 +97,9 @@ def job_spec(
     device, gang = reading.read(lambda: read_device(options), none)
     slices = options.get("slices")
     in_slices = gang > 1 or (device is not None and device.kind == "tpu" and slices is not None)
-    group_by = reading.read(lambda: read_levels(options.get("group_by")), None) or (TPU_GROUP if in_slices else None)
+    group_by = reading.read(lambda: read_levels(options.get("group_by")), None) or (
+        TPU_GROUP if in_slices else None
+    )
     gang *= slices or 1
     replicas = reading.read(lambda: read_replicas(options, gang), gang)
     given = {key: options[key] for key in _PLAIN if options.get(key) is not None}  # type: ignore[literal-required]
@@ -109,10 +120,15 @@ def job_spec(
         "labels": read_pairs(options, "labels", reading),
         "user": options.get("user") or "",
         "environment": read_environment(options),
-        "on_exit": tuple(reading.read(partial(read_rule, one), None) for one in read_list(options, "on_exit", reading)),
+        "on_exit": tuple(
+            reading.read(partial(read_rule, one), None)
+            for one in read_list(options, "on_exit", reading)
+        ),
         "each_line": EACH_LINE if options.get("each_line") else "",
         "after": read_after(options, reading),
-        **reading.read(lambda: read_tolerance(options, replicas, is_gang=group_by is not None), no_limit),
+        **reading.read(
+            lambda: read_tolerance(options, replicas, is_gang=group_by is not None), no_limit
+        ),
     }
     reading.read(lambda: check_backoff(times), None)
     if given.get("terminal"):
@@ -125,15 +141,25 @@ def job_spec(
 
 
 def _wrong(message: str) -> str:
-    """The decoder's message with the option's name: ``replicas must be a whole number, not a string``."""
+    """The decoder's message with the option's name: ``replicas must be a whole number, not a
+    string``.
+    """
     place = place_of(message)
-    whose = "a key of " if "`key` in `" in message else "a value of " if place in ("env", "labels") else ""
-    return with_choices(f"{whose}{place.removesuffix('_s')} {in_words(message)}".strip(), JobSpec, place)
+    whose = (
+        "a key of "
+        if "`key` in `" in message
+        else "a value of "
+        if place in ("env", "labels")
+        else ""
+    )
+    return with_choices(
+        f"{whose}{place.removesuffix('_s')} {in_words(message)}".strip(), JobSpec, place
+    )
 
 
 def read_replicas(options: JobOptions, gang: int) -> int:
-    """The number of tasks: as given, or by the values of an array, the lines of a file, the hosts of a slice. Raises
-    InvalidOption.
+    """The number of tasks: as given, or by the values of an array, the lines of a file, the hosts
+    of a slice. Raises InvalidOption.
     """
     given, array, file = options.get("replicas"), options.get("array"), options.get("each_line")
     if array is None and file is None:
@@ -151,7 +177,9 @@ def read_array(array: str) -> int:
     """How many values an array has. Raises InvalidOption."""
     values, percent, limit = array.partition("%")
     if percent:
-        raise InvalidOption(f"array: {array!r} has a limit: write array {values!r} with max_parallel {limit}")
+        raise InvalidOption(
+            f"array: {array!r} has a limit: write array {values!r} with max_parallel {limit}"
+        )
     try:
         return len(IndexSet.parse(array))
     except ValueError as error:
@@ -163,7 +191,9 @@ def read_stop(options: JobOptions) -> StopPolicy | None:
     signal, grace = options.get("stop_signal"), options.get("grace")
     if signal is None and grace is None:
         return None
-    return StopPolicy(signal=_signal("stop_signal", signal or "SIGTERM"), grace_s=read_time(grace, "grace"))
+    return StopPolicy(
+        signal=_signal("stop_signal", signal or "SIGTERM"), grace_s=read_time(grace, "grace")
+    )
 
 
 def read_notice(notice: str | None) -> NoticePolicy | None:
@@ -193,7 +223,9 @@ def read_rule(rule: str | ExitRule) -> ExitRule:
     codes, _, action = rule.partition("=")
     if action not in get_args(ExitAction):
         raise InvalidOption(f"on_exit: {rule!r} is not CODES=retry, CODES=requeue or CODES=fail")
-    return ExitRule(tuple(int(code) if code.isdigit() else code for code in codes.split(",")), action)  # type: ignore[arg-type]
+    return ExitRule(
+        tuple(int(code) if code.isdigit() else code for code in codes.split(",")), action
+    )  # type: ignore[arg-type]
 
 
 def read_lines(file: str | os.PathLike[str]) -> list[str]:
@@ -207,7 +239,9 @@ def read_lines(file: str | os.PathLike[str]) -> list[str]:
 
 
 def read_tolerance(options: JobOptions, replicas: object, *, is_gang: bool) -> dict[str, object]:
-    """How many tasks may fail when all may; nothing without ``keep_going``. Raises InvalidOption."""
+    """How many tasks may fail when all may; nothing without ``keep_going``. Raises
+    InvalidOption.
+    """
     if not options.get("keep_going"):
         return {}
     if options.get("max_task_failures") is not None:
@@ -217,14 +251,24 @@ def read_tolerance(options: JobOptions, replicas: object, *, is_gang: bool) -> d
     return {"max_task_failures": replicas}
 
 
-def read_coscheduling(options: JobOptions, group_by: str | tuple[Level, ...] | None) -> Coscheduling | None:
+def read_coscheduling(
+    options: JobOptions, group_by: str | tuple[Level, ...] | None
+) -> Coscheduling | None:
     """The coscheduling of the tasks; None without. Raises InvalidOption."""
     success, slices, within = options.get("success"), options.get("slices"), options.get("within")
     if group_by:
-        return Coscheduling(group_by, success or "all", 1 if slices is None else slices, within or "")
-    for given, what in ((success, "a success policy"), (slices is not None, "slices"), (within, "slices within")):
+        return Coscheduling(
+            group_by, success or "all", 1 if slices is None else slices, within or ""
+        )
+    for given, what in (
+        (success, "a success policy"),
+        (slices is not None, "slices"),
+        (within, "slices within"),
+    ):
         if given:
-            raise InvalidOption(f"only a gang has {what}: specify group_by too, or ask for a slice of several hosts")
+            raise InvalidOption(
+                f"only a gang has {what}: specify group_by too, or ask for a slice of several hosts"
+            )
     return None
 
 
@@ -233,7 +277,9 @@ def read_after(options: JobOptions, reading: OptionReader) -> tuple[Dependency, 
     each = bool(options.get("each"))
     given = read_list(options, "after", reading)
     if each and not given:
-        return reading.read(partial(refuse, "each says how to wait for another job: specify after too"), ())
+        return reading.read(
+            partial(refuse, "each says how to wait for another job: specify after too"), ()
+        )
     found = [reading.read(partial(read_dependency, one, each), None) for one in given]
     return tuple(one for one in found if one is not None)
 
@@ -246,15 +292,23 @@ def read_dependency(given: object, each: bool = False) -> Dependency:
         raise InvalidOption(f"{given!r} is not a job to wait for; write train, or train:any")
     job, colon, when = given.partition(":")
     if not job or (colon and when not in get_args(When)):
-        raise InvalidOption(f"{given!r} is not JOB or JOB:WHEN; WHEN is one of {', '.join(get_args(When))}")
-    return Dependency(job if job.startswith("/") or _JOB_ID.match(job) else f"/{job}", cast(When, when or "ok"), each)
+        raise InvalidOption(
+            f"{given!r} is not JOB or JOB:WHEN; WHEN is one of {', '.join(get_args(When))}"
+        )
+    return Dependency(
+        job if job.startswith("/") or _JOB_ID.match(job) else f"/{job}",
+        cast(When, when or "ok"),
+        each,
+    )
 
 
 def read_environment(options: TaskOptions) -> Environment | None:
     """What is built or pulled before the tasks start; None: nothing."""
     setup, image = options.get("setup"), options.get("image") or ""
     packages = options.get("packages", "") if setup is None and not image else ""
-    found = Environment(packages=packages, setup=setup or "", python=options.get("python") or "", image=image)
+    found = Environment(
+        packages=packages, setup=setup or "", python=options.get("python") or "", image=image
+    )
     return None if found == Environment() else found
 
 
@@ -273,7 +327,9 @@ def name_of(options: JobOptions, environ: Mapping[str, str], seed: str) -> str:
 
 
 def parent_of(options: JobOptions, environ: Mapping[str, str]) -> str | None:
-    """The path of the parent job: as given, or inside a task its own job; a whole path has its own parent."""
+    """The path of the parent job: as given, or inside a task its own job; a whole path has its own
+    parent.
+    """
     if options.get("parent"):
         return options["parent"]
     inside = environ.get("IRIS_JOB")
@@ -294,22 +350,34 @@ def read_device(options: TaskOptions) -> tuple[Device | None, int]:
 
 
 def read_tpu(variant: str) -> tuple[Device, int]:
-    """One host's chips of a slice, and its number of hosts; the gateway refuses a variant that is not in the table."""
+    """One host's chips of a slice, and its number of hosts; the gateway refuses a variant that is
+    not in the table.
+    """
     from iris_core.placement.topology import topology_of  # imported only for slices
 
     variants = [one.strip() for one in variant.split(",")]
     known = topology_of(variants[0])
     named = one_or_more(variants)
-    return (Device("tpu", named, known.chips_per_vm), known.vm_count) if known else (Device("tpu", named), 1)
+    return (
+        (Device("tpu", named, known.chips_per_vm), known.vm_count)
+        if known
+        else (Device("tpu", named), 1)
+    )
 
 
-def read_resources(options: JobOptions, device: Device | None, reading: OptionReader) -> ResourceRequest:
+def read_resources(
+    options: JobOptions, device: Device | None, reading: OptionReader
+) -> ResourceRequest:
     return ResourceRequest(**read_amounts(options, reading), device=device)
 
 
 def read_amounts(options: Mapping[str, object], reading: OptionReader) -> dict[str, int]:
     """The given amounts, by the fields of `ResourceRequest`."""
-    given = {resource: str(text) for resource in REQUESTED if (text := options.get(resource.word)) is not None}
+    given = {
+        resource: str(text)
+        for resource in REQUESTED
+        if (text := options.get(resource.word)) is not None
+    }
     found = {
         resource.name: reading.read(partial(PARSERS[resource.unit], text), 0, resource.word)
         for resource, text in given.items()
@@ -320,7 +388,9 @@ def read_amounts(options: Mapping[str, object], reading: OptionReader) -> dict[s
 
 
 def read_constraints(options: TaskOptions, reading: OptionReader) -> tuple[Constraint, ...]:
-    """Required constraints first, then preferred ones, each in the given order, without invalid ones."""
+    """Required constraints first, then preferred ones, each in the given order, without invalid
+    ones.
+    """
     given: list[tuple[str | Constraint, Mode]] = [
         (one, "required") for one in read_list(options, "constraints", reading)
     ]
@@ -332,15 +402,23 @@ def read_constraints(options: TaskOptions, reading: OptionReader) -> tuple[Const
 def _constraint(given: object, mode: Mode) -> Constraint:
     if isinstance(given, str):
         return parse_constraint(given, mode)
-    return given if isinstance(given, Constraint) else refuse(f"{given!r} is not a constraint; {FORMS}")
+    return (
+        given
+        if isinstance(given, Constraint)
+        else refuse(f"{given!r} is not a constraint; {FORMS}")
+    )
 
 
 def read_list(options: TaskOptions, name: str, reading: OptionReader) -> tuple[Any, ...]:
-    """The items of an option that is a list; one text or constraint is refused, because a text is a list of letters."""
+    """The items of an option that is a list; one text or constraint is refused, because a text is a
+    list of letters.
+    """
     given = options.get(name) or ()
     if isinstance(given, Iterable) and not isinstance(given, str | bytes | Mapping):
         return tuple(given)
-    return reading.read(partial(refuse, f"{name} is a list, not {given!r}; write {name}=[{given!r}]"), ())
+    return reading.read(
+        partial(refuse, f"{name} is a list, not {given!r}; write {name}=[{given!r}]"), ()
+    )
 
 
 def read_pairs(options: TaskOptions, name: str, reading: OptionReader) -> dict[str, str]:
@@ -359,7 +437,11 @@ def refuse(words: str) -> Any:
 
 def read_times(options: JobOptions, reading: OptionReader) -> dict[str, float | None]:
     """The given times that are fields, in seconds."""
-    times = {row.name: options.get(row.name) for row in rows_of(JobOptions, TaskOptions) if row.kind == Time}
+    times = {
+        row.name: options.get(row.name)
+        for row in rows_of(JobOptions, TaskOptions)
+        if row.kind == Time
+    }
     return {
         field: reading.read(partial(parse_duration, str(given)), None, name)
         for name, given in times.items()
@@ -368,8 +450,8 @@ def read_times(options: JobOptions, reading: OptionReader) -> dict[str, float | 
 
 
 def check_backoff(times: Mapping[str, float | None]) -> None:
-    """Refuse a longest pause below the first one; admission cannot tell one that is the default from none. Raises
-    InvalidOption.
+    """Refuse a longest pause below the first one; admission cannot tell one that is the default
+    from none. Raises InvalidOption.
     """
     first, longest = times.get("backoff_s"), times.get("max_backoff_s")
     if first is not None and longest is not None and longest < first:

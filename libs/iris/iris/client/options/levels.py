@@ -13,7 +13,8 @@ _MODES = get_args(LevelMode)
 
 
 def read_levels(given: str | Sequence[str | Level] | None) -> str | tuple[Level, ...] | None:
-    """One attribute, or levels of the topology, each ``rack`` or ``rack:preferred``, innermost first; None: no gang.
+    """One attribute, or levels of the topology, each ``rack`` or ``rack:preferred``, innermost
+    first; None: no gang.
 
     Raises InvalidOption.
     """
@@ -27,10 +28,14 @@ def _level(given: object) -> Level:
     if isinstance(given, Level):
         return given
     if not isinstance(given, str):
-        raise InvalidOption(f"group_by: {given!r} is not an attribute; write rack, or rack:preferred")
+        raise InvalidOption(
+            f"group_by: {given!r} is not an attribute; write rack, or rack:preferred"
+        )
     key, _, mode = given.rpartition(":")
     if key and mode in _MODES:
         return Level(key, cast(LevelMode, mode))
     if key and (near := get_close_matches(mode, _MODES, n=1)):
-        raise InvalidOption(f"group_by: {given!r} is not KEY or KEY:MODE; did you mean {key}:{near[0]}?")
+        raise InvalidOption(
+            f"group_by: {given!r} is not KEY or KEY:MODE; did you mean {key}:{near[0]}?"
+        )
     return Level(given)

@@ -10,18 +10,22 @@ from iris_core.spec.option_table import JobOptions
 
 ResultOrder = Literal["items", "done"]
 LOOKAHEAD = 1000
-"""Items of an iterator that are taken ahead of the calls that have ended, unless the map says otherwise."""
+"""Items of an iterator that are taken ahead of the calls that have ended, unless the map says
+otherwise.
+"""
 
 
 class MapOptions(JobOptions, total=False):
     """The options of a map, and of its job, of which ``timeout`` is for each task.
 
-    ``kwargs``: constant keyword arguments of each call. ``chunksize``: how many calls one task makes, one after the
-    other. ``retries``: how often a task is tried again in which a call raised or whose process died. ``order``: of
-    iteration and results: of the ``items``, or as calls are ``done``. ``return_exceptions``: results are exceptions
-    instead of raising the first one. ``progress``: show it on the terminal or in the notebook. ``lookahead``: how many
-    items of an iterator are taken ahead of the calls that have ended, 1,000 if left out. ``reuse``: how many tasks one
-    process may make, one after the other; 1 if left out, and each has a process of its own.
+    ``kwargs``: constant keyword arguments of each call. ``chunksize``: how many calls one task
+    makes, one after the other. ``retries``: how often a task is tried again in which a call raised
+    or whose process died. ``order``: of iteration and results: of the ``items``, or as calls are
+    ``done``. ``return_exceptions``: results are exceptions instead of raising the first one.
+    ``progress``: show it on the terminal or in the notebook. ``lookahead``: how many items of an
+    iterator are taken ahead of the calls that have ended, 1,000 if left out. ``reuse``: how many
+        tasks one process may make, one after the other; 1 if left out, and each has a process of
+        its own.
     """
 
     kwargs: Mapping[str, Any] | None
@@ -40,7 +44,9 @@ _NUMBERS_OF_TASKS = ("replicas", "array", "each_line")
 
 
 def check_options(options: Mapping[str, object]) -> None:
-    """Raises InvalidOption for what a map does not take, and for wrong values that no host would see."""
+    """Raises InvalidOption for what a map does not take, and for wrong values that no host would
+    see.
+    """
     for name in _NUMBERS_OF_TASKS:
         if options.get(name) is not None:
             raise InvalidOption(f"a map takes no {name}: it has a task for each item")
@@ -49,14 +55,21 @@ def check_options(options: Mapping[str, object]) -> None:
     if (order := options.get("order", "items")) not in (orders := get_args(ResultOrder)):
         raise InvalidOption(f"order must be one of {', '.join(orders)}, not {order!r}")
     if not isinstance(kwargs := options.get("kwargs") or {}, Mapping):
-        raise InvalidOption(f"kwargs is a dictionary, not {kwargs!r}; write for example kwargs={{'scale': 2}}")
+        raise InvalidOption(
+            f"kwargs is a dictionary, not {kwargs!r}; write for example kwargs={{'scale': 2}}"
+        )
     for name, least in (("chunksize", 1), ("lookahead", 1), ("retries", 0)):
         if not isinstance(number := options.get(name, least), int) or number < least:
-            raise InvalidOption(f"{name} must be a whole number of at least {least}, not {number!r}")
+            raise InvalidOption(
+                f"{name} must be a whole number of at least {least}, not {number!r}"
+            )
 
 
-def split_options(options: MapOptions, tasks: int = 0, most: int = 0) -> tuple[MapOptions, JobOptions]:
-    """How results are shown, and the options of a job of so many tasks, of which all may fail; 0: as given.
+def split_options(
+    options: MapOptions, tasks: int = 0, most: int = 0
+) -> tuple[MapOptions, JobOptions]:
+    """How results are shown, and the options of a job of so many tasks, of which all may fail; 0:
+    as given.
 
     ``most``: the tasks that an open job may get.
     """

@@ -16,10 +16,15 @@ T = TypeVar("T")
 
 
 def takes(options: type[Any]) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """Let a method raise TypeError for a keyword that is neither a parameter of it nor in the typed dictionary."""
+    """Let a method raise TypeError for a keyword that is neither a parameter of it nor in the typed
+    dictionary.
+    """
 
     def checked(method: Callable[P, T]) -> Callable[P, T]:
-        known = {*options.__annotations__, *inspect.signature(method).parameters} - {"self", "options"}
+        known = {*options.__annotations__, *inspect.signature(method).parameters} - {
+            "self",
+            "options",
+        }
 
         @functools.wraps(method)
         def call(*words: P.args, **given: P.kwargs) -> T:
@@ -32,7 +37,9 @@ def takes(options: type[Any]) -> Callable[[Callable[P, T]], Callable[P, T]]:
 
 
 def refuse_unknown(method: str, given: Iterable[str], known: Iterable[str]) -> None:
-    """Raise TypeError for each name that is not known: ``run() has no option 'nane'; did you mean 'name'?``."""
+    """Raise TypeError for each name that is not known: ``run() has no option 'nane'; did you mean
+    'name'?``.
+    """
     names = sorted(known)
     mistakes = [_mistake(method, name, names) for name in given if name not in names]
     if mistakes:

@@ -15,8 +15,12 @@ from iris_core.spec.resources import AUTO, Device
 from iris_core.units import BYTES, CORES, COUNT, Unit
 
 _POWERS = "kmgtpe"
-_SIZE = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>[kmgtpe]?)(?P<kind>i?b?)\Z", re.IGNORECASE)
-_GPU = re.compile(r"(?P<variant>[A-Za-z][A-Za-z0-9._-]*?)(?:x(?P<count>\d{1,2}|(?<=[0-9A-Z]x)\d+))?\Z")
+_SIZE = re.compile(
+    r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>[kmgtpe]?)(?P<kind>i?b?)\Z", re.IGNORECASE
+)
+_GPU = re.compile(
+    r"(?P<variant>[A-Za-z][A-Za-z0-9._-]*?)(?:x(?P<count>\d{1,2}|(?<=[0-9A-Z]x)\d+))?\Z"
+)
 _NO_COUNT = re.compile(r"[0-9A-Z]x[-.0-9]*\Z")
 """The end of a variant that is meant for a count: of ``H100x-1``, and not of ``rtx4090``."""
 LEAST_BARE = 1 << 20
@@ -24,7 +28,8 @@ LEAST_BARE = 1 << 20
 
 
 def parse_size(text: str) -> int:
-    """Bytes. ``4GiB``, ``4Gi`` and ``4G`` are 4 x 2**30, ``4GB`` is 4 x 10**9, a bare number is bytes, 1 MiB at least.
+    """Bytes. ``4GiB``, ``4Gi`` and ``4G`` are 4 x 2**30, ``4GB`` is 4 x 10**9, a bare number is
+    bytes, 1 MiB at least.
 
     Fractions are rounded down to whole bytes. Raises InvalidOption.
     """
@@ -54,9 +59,13 @@ def parse_cpu(text: str) -> int:
     try:
         millis = Decimal(number) * factor
     except InvalidOperation:
-        raise InvalidOption(f"{text!r} is not a number of cores; write for example 0.5 or 8") from None
+        raise InvalidOption(
+            f"{text!r} is not a number of cores; write for example 0.5 or 8"
+        ) from None
     if not millis.is_finite() or millis < 0 or millis != int(millis):
-        raise InvalidOption(f"{text!r} cores cannot be asked for; write whole thousandths, for example 0.5 or 8")
+        raise InvalidOption(
+            f"{text!r} cores cannot be asked for; write whole thousandths, for example 0.5 or 8"
+        )
     return int(millis)
 
 
@@ -68,7 +77,11 @@ def parse_count(text: str) -> int:
     return int(plain)
 
 
-PARSERS: dict[Unit, Callable[[str], int]] = {CORES: parse_cpu, BYTES: parse_size, COUNT: parse_count}
+PARSERS: dict[Unit, Callable[[str], int]] = {
+    CORES: parse_cpu,
+    BYTES: parse_size,
+    COUNT: parse_count,
+}
 
 
 def parse_duration(text: str) -> float:
@@ -80,11 +93,19 @@ def parse_duration(text: str) -> float:
 
 
 def parse_gpu(text: str) -> Device:
-    """``H100x8`` is eight of one kind, ``H100x8,A100x8`` of either, ``8`` of whatever kind. Raises InvalidOption."""
+    """``H100x8`` is eight of one kind, ``H100x8,A100x8`` of either, ``8`` of whatever kind. Raises
+    InvalidOption.
+    """
     found = [_parse_gpu(one) for one in text.split(",")]
     if len({device.count for device in found}) > 1:
-        raise InvalidOption(f"{text!r}: alternatives are as many of each, for example H100x8,A100x8")
-    return Device("gpu", one_or_more([variant for device in found for variant in device.variants]), found[0].count)
+        raise InvalidOption(
+            f"{text!r}: alternatives are as many of each, for example H100x8,A100x8"
+        )
+    return Device(
+        "gpu",
+        one_or_more([variant for device in found for variant in device.variants]),
+        found[0].count,
+    )
 
 
 def one_or_more(variants: Sequence[str]) -> str | tuple[str, ...]:
@@ -97,6 +118,10 @@ def _parse_gpu(text: str) -> Device:
     if plain.isascii() and plain.isdigit() and int(plain) > 0:
         return Device("gpu", AUTO, int(plain))
     match = _GPU.match(plain)
-    if not match or _NO_COUNT.search(match["variant"]) or (match["count"] and int(match["count"]) == 0):
+    if (
+        not match
+        or _NO_COUNT.search(match["variant"])
+        or (match["count"] and int(match["count"]) == 0)
+    ):
         raise InvalidOption(f"{text!r} is not a gpu; write for example H100x8, H100 or 2")
     return Device("gpu", match["variant"], int(match["count"] or 1))

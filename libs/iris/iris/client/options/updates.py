@@ -13,8 +13,9 @@ from iris_core.spec.jobs import BandName
 class UpdateOptions(TypedDict, total=False):
     """What of a job changes; what is left out stays.
 
-    ``timeout``: seconds or a text like ``2h``, from the start of each task; None or ``none``: no limit.
-    ``max_parallel``: None or ``all``: no limit. ``labels``: merged into the job's; None takes one away.
+    ``timeout``: seconds or a text like ``2h``, from the start of each task; None or ``none``: no
+    limit. ``max_parallel``: None or ``all``: no limit. ``labels``: merged into the job's; None
+        takes one away.
     """
 
     band: BandName
@@ -31,7 +32,9 @@ def job_changes(options: UpdateOptions) -> dict[str, object]:
     changes: dict[str, object] = dict(options)
     if "timeout" in options:
         timeout = changes.pop("timeout")
-        changes["timeout_s"] = None if timeout == "none" else read_time(options["timeout"], "timeout")
+        changes["timeout_s"] = (
+            None if timeout == "none" else read_time(options["timeout"], "timeout")
+        )
     if "max_parallel" in options:
         changes["max_parallel"] = _read_limit(options["max_parallel"])
     return changes
@@ -43,4 +46,6 @@ def _read_limit(given: int | str | None) -> int | None:
     try:
         return int(given)
     except ValueError:
-        raise InvalidOption(f"max_parallel: {given!r} is not a number of tasks; write for example 4, or all") from None
+        raise InvalidOption(
+            f"max_parallel: {given!r} is not a number of tasks; write for example 4, or all"
+        ) from None

@@ -1,7 +1,8 @@
 """Refuses invalid submissions before they are sent to the state service.
 
-The state service validates again, by the same `iris_core.admission.jobs` rules and against its records; this check
-saves its time and returns all mistakes at once. Source: docs/ARCHITECTURE.md#the-path-of-one-job, step 1.
+The state service validates again, by the same `iris_core.admission.jobs` rules and against its
+records; this check saves its time and returns all mistakes at once. Source:
+docs/ARCHITECTURE.md#the-path-of-one-job, step 1.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ _Spec = TypeVar("_Spec", JobSpec, DeploymentSpec)
 def spec_from(body: bytes, caller: Caller) -> JobSpec:
     """The specification in a request's body, with the caller as its user. Raises ProblemResponse.
 
-    A body that decodes is validated by the rules. For one that does not, the mistakes of its shape and those of its
-    valid fields are returned together.
+    A body that decodes is validated by the rules. For one that does not, the mistakes of its shape
+    and those of its valid fields are returned together.
     """
     return _allowed(with_absolute_name(_specification(body, JobSpec)), caller)
 
@@ -52,7 +53,8 @@ def _specification(body: bytes, kind: type[_Spec]) -> _Spec:
 
 
 def decoded(body: bytes, kind: type[T], mistakes: Callable[[Any], list[Mistake]]) -> T:
-    """A body as a ``kind``. Raises ProblemResponse with the ``mistakes`` of its JSON value, malformed when it has none.
+    """A body as a ``kind``. Raises ProblemResponse with the ``mistakes`` of its JSON value,
+    malformed when it has none.
 
     A number such as ``2.0`` is a whole one, as JSON Schema has it; the decoder alone refuses it.
     """
@@ -73,11 +75,15 @@ def _allowed(spec: _Spec, caller: Caller) -> _Spec:
 
 def with_absolute_name(spec: JobSpec) -> JobSpec:
     """A name with a leading slash; a name without one is a root job's, as on the command line."""
-    return spec if spec.name.startswith("/") else msgspec.structs.replace(spec, name=f"/{spec.name}")
+    return (
+        spec if spec.name.startswith("/") else msgspec.structs.replace(spec, name=f"/{spec.name}")
+    )
 
 
 def with_owner(spec: _Spec, caller: Caller) -> _Spec:
-    """The specification with its user filled in; only an admin may submit for another user. Raises ProblemResponse."""
+    """The specification with its user filled in; only an admin may submit for another user. Raises
+    ProblemResponse.
+    """
     refuse_worker(caller, SubmitJob)
     if spec.user and spec.user != caller.user and caller.role != "admin":
         raise ProblemResponse("forbidden", f"{caller.user} may not submit for {spec.user[:80]}")
@@ -90,17 +96,23 @@ def _with_whole_numbers(value: Any) -> Any:
         return int(value) if value.is_integer() and abs(value) < 2**63 else value
     if isinstance(value, list):
         return [_with_whole_numbers(item) for item in value]
-    return {key: _with_whole_numbers(item) for key, item in value.items()} if isinstance(value, dict) else value
+    return (
+        {key: _with_whole_numbers(item) for key, item in value.items()}
+        if isinstance(value, dict)
+        else value
+    )
 
 
 def json_from(body: bytes) -> Any:
-    """The JSON value in a body, whole numbers as integers. Raises ProblemResponse malformed with the position of the
-    syntax error.
+    """The JSON value in a body, whole numbers as integers. Raises ProblemResponse malformed with
+    the position of the syntax error.
     """
     try:
         return _with_whole_numbers(msgspec.json.decode(body))
     except UnicodeDecodeError as error:
-        raise ProblemResponse("malformed", f"the body is not UTF-8: {error.reason} at byte {error.start}") from None
+        raise ProblemResponse(
+            "malformed", f"the body is not UTF-8: {error.reason} at byte {error.start}"
+        ) from None
     except RecursionError:
         raise ProblemResponse("malformed", "the body is nested too deeply") from None
     except msgspec.DecodeError as error:
@@ -108,8 +120,8 @@ def json_from(body: bytes) -> Any:
 
 
 def all_mistakes(value: Any, kind: type[JobSpec] | type[DeploymentSpec]) -> list[Mistake]:
-    """All mistakes in a JSON value that should be a specification: of its shape, and of its valid fields by the
-    rules.
+    """All mistakes in a JSON value that should be a specification: of its shape, and of its valid
+    fields by the rules.
     """
     mistakes = shape_mistakes(value, kind)
     wrong = [mistake.pointer for mistake in mistakes]
@@ -119,14 +131,23 @@ def all_mistakes(value: Any, kind: type[JobSpec] | type[DeploymentSpec]) -> list
     except msgspec.ValidationError:
         return mistakes
     spec = with_absolute_name(spec) if isinstance(spec, JobSpec) else spec
-    return mistakes + [mistake for mistake in _rules(spec) if not any(_touch(mistake.pointer, one) for one in wrong)]
+    return mistakes + [
+        mistake
+        for mistake in _rules(spec)
+        if not any(_touch(mistake.pointer, one) for one in wrong)
+    ]
 
 
 def _rules(spec: JobSpec | DeploymentSpec) -> list[Mistake]:
-    """The mistakes that the state service would find too, and operands that messages between services cannot hold."""
+    """The mistakes that the state service would find too, and operands that messages between
+    services cannot hold.
+    """
     if isinstance(spec, JobSpec):
         return [*validate_spec(spec), *_huge_operands(spec.constraints, "/constraints")]
-    return [*validate_deployment(spec), *_huge_operands(spec.template.constraints, "/template/constraints")]
+    return [
+        *validate_deployment(spec),
+        *_huge_operands(spec.template.constraints, "/template/constraints"),
+    ]
 
 
 def _without(value: dict[str, Any], pointers: Sequence[str]) -> dict[str, Any]:

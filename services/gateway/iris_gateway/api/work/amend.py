@@ -37,7 +37,9 @@ class JobPatch(msgspec.Struct, forbid_unknown_fields=True):
 
     hold: bool | None = None
     reason: ReasonText = ""
-    after: Annotated[tuple[Dependency, ...], msgspec.Meta(extra_json_schema={"maxItems": 0})] | None = None
+    after: (
+        Annotated[tuple[Dependency, ...], msgspec.Meta(extra_json_schema={"maxItems": 0})] | None
+    ) = None
     stop: bool = False
     band: BandName | msgspec.UnsetType = msgspec.UNSET
     timeout_s: Seconds | msgspec.UnsetType | None = msgspec.UNSET
@@ -74,10 +76,17 @@ def _explained(mistake: Mistake) -> Mistake:
 async def send_amend(call: Call, job: str, patch: JobPatch, version: int, key: str = "") -> Answer:
     """Change a job as the caller; ``version`` 0: whatever its present one. Raises Problem."""
     if patch.after:
-        wrong = Mistake(pointer="/after", code="unexpected", message="dependencies are only dropped", hint="[]")
+        wrong = Mistake(
+            pointer="/after", code="unexpected", message="dependencies are only dropped", hint="[]"
+        )
         raise invalid([wrong])
     if patch.stop and not patch.hold:
-        wrong = Mistake(pointer="/stop", code="unexpected", message="only a job that is held is stopped", hint="hold")
+        wrong = Mistake(
+            pointer="/stop",
+            code="unexpected",
+            message="only a job that is held is stopped",
+            hint="hold",
+        )
         raise invalid([wrong])
     command = AmendJob(
         job,

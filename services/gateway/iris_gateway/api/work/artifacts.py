@@ -11,7 +11,13 @@ from starlette.responses import Response
 from iris_core import subjects
 from iris_core.views.jobs import ArtifactView
 from iris_core.views.queries import about
-from iris_gateway.api.work.tasks import AttemptRecord, TaskRecord, attempt_record, task_of, task_record
+from iris_gateway.api.work.tasks import (
+    AttemptRecord,
+    TaskRecord,
+    attempt_record,
+    task_of,
+    task_record,
+)
 from iris_gateway.auth.bearer import require_reader
 from iris_gateway.http.endpoint import Answers, Call, Endpoint
 from iris_gateway.http.problem import ProblemResponse
@@ -24,7 +30,9 @@ _LAST = 9_999_999
 class ArtifactParameters(msgspec.Struct, frozen=True):
     """Of which attempt."""
 
-    attempt: Annotated[int, about("Its number; the last one by default.", ge=0, le=_LAST)] | None = None
+    attempt: (
+        Annotated[int, about("Its number; the last one by default.", ge=0, le=_LAST)] | None
+    ) = None
 
 
 async def fetched(call: Call) -> Response:
@@ -44,8 +52,14 @@ async def fetched(call: Call) -> Response:
 
 
 async def _attempt(call: Call, task: TaskRecord, wanted: int | None) -> AttemptRecord:
-    """One attempt, also one that the task does not show; None: the last one. Raises ProblemResponse not_found."""
-    shown = [one for one in task.attempts if one.number == wanted] if wanted is not None else task.attempts[-1:]
+    """One attempt, also one that the task does not show; None: the last one. Raises ProblemResponse
+    not_found.
+    """
+    shown = (
+        [one for one in task.attempts if one.number == wanted]
+        if wanted is not None
+        else task.attempts[-1:]
+    )
     found = shown[0] if shown else None
     if wanted is not None and found is None:
         found = await attempt_record(call, task.id, wanted)
@@ -59,16 +73,22 @@ def _stored(task: TaskRecord, attempt: AttemptRecord) -> ArtifactView:
     """What is kept of an attempt. Raises ProblemResponse conflict, not_found."""
     who, artifact = f"attempt {attempt.number} of {task.task}", attempt.artifact
     if attempt.open:
-        raise ProblemResponse("conflict", f"{who} has not ended; its output directory is stored then")
+        raise ProblemResponse(
+            "conflict", f"{who} has not ended; its output directory is stored then"
+        )
     if artifact is None:
-        raise ProblemResponse("not_found", f"{who} has no artifact: its job has no output directory, or it was lost")
+        raise ProblemResponse(
+            "not_found", f"{who} has no artifact: its job has no output directory, or it was lost"
+        )
     if artifact.upload is None:
         raise ProblemResponse("not_found", f"{who} has no artifact: {artifact.note}{_others(task)}")
     return artifact
 
 
 def _others(task: TaskRecord) -> str:
-    numbers = [str(one.number) for one in task.attempts if one.artifact is not None and one.artifact.upload]
+    numbers = [
+        str(one.number) for one in task.attempts if one.artifact is not None and one.artifact.upload
+    ]
     return f"; there is one of attempt {', '.join(numbers)}" if numbers else ""
 
 

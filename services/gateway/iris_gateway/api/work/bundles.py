@@ -31,7 +31,9 @@ class JobCode(msgspec.Struct):
 
 
 _BUNDLE_S = 600.0
-ACCEPTED = frozenset({BYTES, "application/gzip", "application/x-gzip", "application/x-tar", "application/zip"})
+ACCEPTED = frozenset(
+    {BYTES, "application/gzip", "application/x-gzip", "application/x-tar", "application/zip"}
+)
 
 
 async def head(call: Call) -> Response:
@@ -44,9 +46,13 @@ async def put(call: Call) -> Response:
     given = call.request.headers.get("content-type", BYTES).partition(";")[0].strip().lower()
     if given not in ACCEPTED:
         raise ProblemResponse(
-            "unsupported_media_type", f"a bundle is {BYTES}, not {given[:80]!r}", headers={"accept": BYTES}
+            "unsupported_media_type",
+            f"a bundle is {BYTES}, not {given[:80]!r}",
+            headers={"accept": BYTES},
         )
-    if call.caller.attempt is not None:  # no command follows that would find out that the attempt has ended
+    if (
+        call.caller.attempt is not None
+    ):  # no command follows that would find out that the attempt has ended
         await call.read(JobQuery(f"j{call.caller.attempt.job}"))
     settings, digest = call.gateway.settings, call.segment("sha256")
     parts = chunks(call.request, settings.bundle_bytes, _BUNDLE_S, settings.body_idle_s)
@@ -54,18 +60,25 @@ async def put(call: Call) -> Response:
     return Response(status_code=201 if new else 200, headers={"location": f"/v1/bundles/{digest}"})
 
 
-async def check_bundle(call: Call, digest: str | None, owner: str | None = None, pointer: str = "/bundle") -> None:
-    """Refuse code that the caller may not run: one's own, what runs in the caller's own task, and for admins any.
+async def check_bundle(
+    call: Call, digest: str | None, owner: str | None = None, pointer: str = "/bundle"
+) -> None:
+    """Refuse code that the caller may not run: one's own, what runs in the caller's own task, and
+    for admins any.
 
-    ``owner``: of the job, who owns what an admin has named for it; None for a plan. Raises ProblemResponse invalid,
-    which does not tell whether somebody else has stored it.
+    ``owner``: of the job, who owns what an admin has named for it; None for a plan. Raises
+    ProblemResponse invalid, which does not tell whether somebody else has stored it.
     """
     if digest is None or await call.gateway.bundles.has(call.caller, digest, owner):
         return
-    if digest in await _own_code(call) and await call.gateway.bundles.use(digest, add=call.caller.user):
+    if digest in await _own_code(call) and await call.gateway.bundles.use(
+        digest, add=call.caller.user
+    ):
         return
     hint = f"PUT /v1/bundles/{digest} first"
-    raise invalid([Mistake(pointer=pointer, code="no_such_bundle", message="is not stored here", hint=hint)])
+    raise invalid(
+        [Mistake(pointer=pointer, code="no_such_bundle", message="is not stored here", hint=hint)]
+    )
 
 
 async def check_code(call: Call, spec: JobSpec, owner: str | None = None) -> None:
@@ -76,7 +89,9 @@ async def check_code(call: Call, spec: JobSpec, owner: str | None = None) -> Non
 
 
 async def _own_code(call: Call) -> tuple[str, ...]:
-    """The code of the task that calls; its owner may not have stored it, but has it in a job that runs."""
+    """The code of the task that calls; its owner may not have stored it, but has it in a job that
+    runs.
+    """
     if call.caller.attempt is None:
         return ()
     own = await call.read(JobQuery(f"j{call.caller.attempt.job}"))

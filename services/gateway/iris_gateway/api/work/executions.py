@@ -1,8 +1,8 @@
-"""Endpoints of commands that people execute beside tasks: start one and read it as JSON lines, write to it. The same
-for a task's own terminal, and for connections to its ports.
+"""Endpoints of commands that people execute beside tasks: start one and read it as JSON lines,
+write to it. The same for a task's own terminal, and for connections to its ports.
 
-Nothing is kept here: the id of an execution names its worker, so any gateway passes input on. The response of the
-start is its output; who closes that connection ends the command.
+Nothing is kept here: the id of an execution names its worker, so any gateway passes input on. The
+response of the start is its output; who closes that connection ends the command.
 Source: docs/adr/0044-commands-beside-tasks-are-read-by-requests.md,
 docs/adr/0087-the-launcher-holds-the-terminal-of-a-task.md.
 """
@@ -55,7 +55,9 @@ M = TypeVar("M")
 
 
 class ExecutionBody(msgspec.Struct, forbid_unknown_fields=True):
-    """A command to execute beside a task; with ``tty`` on a terminal of that size and type (TERM)."""
+    """A command to execute beside a task; with ``tty`` on a terminal of that size and type
+    (TERM).
+    """
 
     command: Annotated[list[str], msgspec.Meta(min_length=1)]
     tty: bool = False
@@ -78,12 +80,15 @@ class TunnelBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class ExecutionInput(msgspec.Struct, forbid_unknown_fields=True):
-    """What it is to read next, in base64, from position ``offset`` on; ``end``: nothing follows. A signal for its
-    process group: INT, QUIT, TERM, HUP, KILL, USR1 or USR2. The new size of its terminal.
+    """What it is to read next, in base64, from position ``offset`` on; ``end``: nothing follows. A
+    signal for its process group: INT, QUIT, TERM, HUP, KILL, USR1 or USR2. The new size of its
+        terminal.
     """
 
     offset: Annotated[int, msgspec.Meta(ge=0, le=2**53)] = 0
-    data: Annotated[bytes, msgspec.Meta(max_length=256 * 1024, extra_json_schema={"pattern": f"^{BASE64}$"})] = b""
+    data: Annotated[
+        bytes, msgspec.Meta(max_length=256 * 1024, extra_json_schema={"pattern": f"^{BASE64}$"})
+    ] = b""
     end: bool = False
     signal: Annotated[str, msgspec.Meta(max_length=8)] = ""
     rows: Annotated[int, msgspec.Meta(ge=0, le=10_000)] = 0
@@ -93,34 +98,53 @@ class ExecutionInput(msgspec.Struct, forbid_unknown_fields=True):
 async def start(call: Call) -> Response:
     body = await json_body(call, ExecutionBody)
     if (size := command_bytes(body.command)) > MAX_COMMAND_BYTES:
-        raise ProblemResponse("too_large", f"the command has {size} bytes; the limit is {MAX_COMMAND_BYTES}")
+        raise ProblemResponse(
+            "too_large", f"the command has {size} bytes; the limit is {MAX_COMMAND_BYTES}"
+        )
     request = StartExecution(
-        "", _NOBODY, "", tuple(body.command), tty=body.tty, rows=body.rows, columns=body.columns, term=body.term
+        "",
+        _NOBODY,
+        "",
+        tuple(body.command),
+        tty=body.tty,
+        rows=body.rows,
+        columns=body.columns,
+        term=body.term,
     )
     return await _begin(call, request, "run a command in", command=body.command)
 
 
 async def open_terminal(call: Call) -> Response:
     body = await json_body(call, TerminalBody)
-    request = StartExecution("", _NOBODY, "", (), rows=body.rows, columns=body.columns, terminal=True)
+    request = StartExecution(
+        "", _NOBODY, "", (), rows=body.rows, columns=body.columns, terminal=True
+    )
     return await _begin(call, request, "connect to the terminal of", terminal=True)
 
 
 async def open_tunnel(call: Call) -> Response:
     body = await json_body(call, TunnelBody)
-    return await _begin(call, StartExecution("", _NOBODY, "", (), port=body.port), "connect to", port=body.port)
+    return await _begin(
+        call, StartExecution("", _NOBODY, "", (), port=body.port), "connect to", port=body.port
+    )
 
 
 async def _begin(call: Call, wanted: StartExecution, what: str, **said: object) -> Response:
-    """Ask the task's worker for what is ``wanted``, for the caller; returns its output. ``said``: for the log.
+    """Ask the task's worker for what is ``wanted``, for the caller; returns its output. ``said``:
+    for the log.
 
     Raises ProblemResponse.
     """
     task = await task_record(call, task_of(call))
     if not may_act(call.caller, task.user):
-        raise ProblemResponse("forbidden", f"{task.job} belongs to {task.user}; only its owner or an admin may do this")
+        raise ProblemResponse(
+            "forbidden",
+            f"{task.job} belongs to {task.user}; only its owner or an admin may do this",
+        )
     if task.state != "running" or not task.worker or not task.attempts:
-        raise ProblemResponse("conflict", f"{task.task} is {task.state}; a command runs beside a running task only")
+        raise ProblemResponse(
+            "conflict", f"{task.task} is {task.state}; a command runs beside a running task only"
+        )
     execution = f"{call.gateway.new_id()}.{task.worker}"
     ref = AttemptRef(*task.numbers, task.attempts[-1].number)
     request = msgspec.structs.replace(wanted, execution=execution, ref=ref, user=call.caller.user)
@@ -144,9 +168,21 @@ async def _begin(call: Call, wanted: StartExecution, what: str, **said: object) 
 
 
 async def write(call: Call) -> Response:
-    execution, body = identifier(call.segment("execution"), "execution"), await json_body(call, ExecutionInput)
+    execution, body = (
+        identifier(call.segment("execution"), "execution"),
+        await json_body(call, ExecutionInput),
+    )
     request = WriteExecution(
-        *(execution, call.caller.user, body.offset, body.data, body.end, body.signal, body.rows, body.columns)
+        *(
+            execution,
+            call.caller.user,
+            body.offset,
+            body.data,
+            body.end,
+            body.signal,
+            body.rows,
+            body.columns,
+        )
     )
     taken = await _ask(call, execution, request, ExecutionTaken)
     if taken.error:
@@ -155,7 +191,9 @@ async def write(call: Call) -> Response:
 
 
 async def _lines(call: Call, execution: str) -> AsyncIterator[bytes]:
-    """The output of a command, each piece a line, its end last; who stops reading ends the command."""
+    """The output of a command, each piece a line, its end last; who stops reading ends the
+    command.
+    """
     gateway, last = call.gateway, ExecutionOutput(0)
     spoken = gateway.clock()
     try:
@@ -200,19 +238,26 @@ async def _next(call: Call, execution: str, after: int) -> ExecutionOutput:
             await asyncio.sleep(_RETRY_S)
 
 
-async def _ask(call: Call, execution: str, request: Any, kind: type[M], *, repeatable: bool = True) -> M:
-    """Send a request to the worker of an execution. Raises ProblemResponse unavailable, or not_found.
+async def _ask(
+    call: Call, execution: str, request: Any, kind: type[M], *, repeatable: bool = True
+) -> M:
+    """Send a request to the worker of an execution. Raises ProblemResponse unavailable, or
+    not_found.
 
     Args:
         repeatable: what was received and not answered may be sent again.
     """
     try:
-        answer = await call.gateway.bus.request(_subject(execution), pack(request), timeout=_ANSWER_S)
+        answer = await call.gateway.bus.request(
+            _subject(execution), pack(request), timeout=_ANSWER_S
+        )
     except NoResponders:
         await call.read(WorkerQuery(_worker(execution)))  # refuses one that there is not
         raise ProblemResponse("unavailable", f"{_worker(execution)} is not connected") from None
     except Unavailable:
-        raise ProblemResponse("unavailable", f"{_worker(execution)} does not answer", retryable=repeatable) from None
+        raise ProblemResponse(
+            "unavailable", f"{_worker(execution)} does not answer", retryable=repeatable
+        ) from None
     return unpack(answer.data, kind)
 
 
@@ -234,7 +279,11 @@ ENDPOINTS = (
         "/v1/tasks/{task}/executions",
         start,
         "Execute a command beside a task",
-        {200: Answers("Its output as it comes, and its end.", ExecutionLine, media_types=(JSON_LINES,))},
+        {
+            200: Answers(
+                "Its output as it comes, and its end.", ExecutionLine, media_types=(JSON_LINES,)
+            )
+        },
         body=ExecutionBody,
     ),
     Endpoint(
@@ -242,7 +291,13 @@ ENDPOINTS = (
         "/v1/tasks/{task}/terminal",
         open_terminal,
         "Read a task's own terminal",
-        {200: Answers("What it shows as that comes, and its end.", ExecutionLine, media_types=(JSON_LINES,))},
+        {
+            200: Answers(
+                "What it shows as that comes, and its end.",
+                ExecutionLine,
+                media_types=(JSON_LINES,),
+            )
+        },
         body=TerminalBody,
     ),
     Endpoint(
@@ -250,7 +305,13 @@ ENDPOINTS = (
         "/v1/tasks/{task}/tunnels",
         open_tunnel,
         "Connect to a port of a task",
-        {200: Answers("What arrives by the connection, and its end.", ExecutionLine, media_types=(JSON_LINES,))},
+        {
+            200: Answers(
+                "What arrives by the connection, and its end.",
+                ExecutionLine,
+                media_types=(JSON_LINES,),
+            )
+        },
         body=TunnelBody,
     ),
     Endpoint(

@@ -29,9 +29,12 @@ class GrowthBody(msgspec.Struct, forbid_unknown_fields=True):
     """Calls that are added to an open job; without any, its client shows that it is there.
 
     Attributes:
-        offset: after so many calls: another number is refused, unless these calls were added before.
-        segments: the digests of the files of their arguments. firsts: of each the index of the first task.
-        count: how many calls they are. close: the job takes no further calls. reason: why, shown with the job.
+        offset: after so many calls: another number is refused, unless these calls were added
+            before.
+        segments: the digests of the files of their arguments. firsts: of each the index of the
+            first task.
+        count: how many calls they are. close: the job takes no further calls. reason: why, shown
+            with the job.
     """
 
     offset: _Count = 0

@@ -15,7 +15,15 @@ from iris_core.messages.gateway_state import Answer, CancelJob, RequeueTasks, Re
 from iris_core.spec.jobs import MAX_REPLICAS, Dependency, EnvVariables, IndexText, JobSpec
 from iris_core.spec.resources import REQUESTED, up_to_largest
 from iris_core.views.jobs import HistoryRow, JobView, SessionView, TreeView
-from iris_core.views.queries import HistoryQuery, JobQuery, JobsQuery, PageQuery, SessionsQuery, TreeQuery, about
+from iris_core.views.queries import (
+    HistoryQuery,
+    JobQuery,
+    JobsQuery,
+    PageQuery,
+    SessionsQuery,
+    TreeQuery,
+    about,
+)
 from iris_gateway.api.handling import (
     TAG,
     json_body,
@@ -58,9 +66,12 @@ class SubmitParameters(msgspec.Struct, frozen=True):
 class HistoryParameters(PageQuery, frozen=True):
     """Which decisions about a job."""
 
-    task: Annotated[int, about("Only of the task with this index, and of its gang.", ge=0, le=MAX_REPLICAS)] | None = (
-        None
-    )
+    task: (
+        Annotated[
+            int, about("Only of the task with this index, and of its gang.", ge=0, le=MAX_REPLICAS)
+        ]
+        | None
+    ) = None
 
 
 class CancelBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -77,8 +88,13 @@ class RequeueBody(msgspec.Struct, forbid_unknown_fields=True):
 
 OtherAmounts = msgspec.defstruct(
     "OtherAmounts",
-    [(one.name, Annotated[int, up_to_largest(one.name)] | msgspec.UnsetType, msgspec.UNSET) for one in REQUESTED],
-    namespace={"__doc__": "Amounts that each task has instead of those it had; what is left out stays."},
+    [
+        (one.name, Annotated[int, up_to_largest(one.name)] | msgspec.UnsetType, msgspec.UNSET)
+        for one in REQUESTED
+    ],
+    namespace={
+        "__doc__": "Amounts that each task has instead of those it had; what is left out stays."
+    },
     frozen=True,
     forbid_unknown_fields=True,
 )
@@ -87,9 +103,9 @@ OtherAmounts = msgspec.defstruct(
 class RerunBody(msgspec.Struct, forbid_unknown_fields=True):
     """Which tasks to run again, with which other variables and resources, and after which jobs.
 
-    ``tasks``: only these, by their indexes: ``3-7,9``; with ``failed_only`` those of them that did not succeed. ``env``
-    adds variables and replaces those of its names. The new job waits for ``after`` and not for what the first one
-    waited for.
+    ``tasks``: only these, by their indexes: ``3-7,9``; with ``failed_only`` those of them that did
+    not succeed. ``env`` adds variables and replaces those of its names. The new job waits for
+    ``after`` and not for what the first one waited for.
     """
 
     failed_only: bool = False
@@ -113,9 +129,15 @@ async def submit(call: Call) -> Response:
     key = call.idempotency_key
     spec = await read_spec(call)
     await check_code(call, spec, spec.user)
-    command = SubmitJob(spec, call.caller, *UNSENT, idempotency_key=key, if_exists=how.if_exists, parent=how.parent)
+    command = SubmitJob(
+        spec, call.caller, *UNSENT, idempotency_key=key, if_exists=how.if_exists, parent=how.parent
+    )
     ends, results = call.gateway.ends, call.gateway.results
-    since = Since(ends.newest, results.new.position) if spec.calls is not None and ends.reading else None
+    since = (
+        Since(ends.newest, results.new.position)
+        if spec.calls is not None and ends.reading
+        else None
+    )
     answer = await call.command(command)
     if since is not None and answer.status == "created":
         made_map = msgspec.json.decode(answer.body, type=MapJob)
@@ -124,7 +146,9 @@ async def submit(call: Call) -> Response:
 
 
 async def read_spec(call: Call) -> JobSpec:
-    """The specification in the body, validated as far as possible without records. Raises ProblemResponse."""
+    """The specification in the body, validated as far as possible without records. Raises
+    ProblemResponse.
+    """
     check_media_type(call.request, JSON)
     return spec_from(await read_body(call.request, call.gateway.settings.body_bytes), call.caller)
 
@@ -171,7 +195,9 @@ async def requeue_by_api(call: Call, target: str) -> Response:
 
 
 async def send_requeue(call: Call, target: str, reason: str, key: str = "") -> Answer:
-    """Stop what runs of a job or a task and return it to the queue, as the caller. Raises Problem."""
+    """Stop what runs of a job or a task and return it to the queue, as the caller. Raises
+    Problem.
+    """
     return await call.command(RequeueTasks(target, call.caller, *UNSENT, reason), key=key)
 
 
@@ -184,17 +210,34 @@ async def rerun(call: Call) -> Response:
 async def send_rerun(call: Call, job: str, wanted: RerunBody, key: str = "") -> Answer:
     """Submit a job again, as the caller. Raises Problem."""
     refuse_worker(call.caller, RerunJob)
-    found = msgspec.json.decode(await call.gateway.queries.ask(JobQuery(job), call.caller), type=JobCode)
+    found = msgspec.json.decode(
+        await call.gateway.queries.ask(JobQuery(job), call.caller), type=JobCode
+    )
     code = found.spec.code if may_read(call.caller, found.user) else ()  # others are refused below
     if not all([await call.gateway.bundles.use(digest, add=found.user) for digest in code]):
-        raise ProblemResponse("gone", "the bundle of this job has expired: run it again from its directory")
+        raise ProblemResponse(
+            "gone", "the bundle of this job has expired: run it again from its directory"
+        )
     amounts = msgspec.to_builtins(wanted.resources)
-    command = RerunJob(job, call.caller, *UNSENT, wanted.failed_only, wanted.env, wanted.after, wanted.tasks, amounts)
+    command = RerunJob(
+        job,
+        call.caller,
+        *UNSENT,
+        wanted.failed_only,
+        wanted.env,
+        wanted.after,
+        wanted.tasks,
+        amounts,
+    )
     return await call.command(command, key=key)
 
 
 _MADE = {
-    200: Answers("The job that was there.", JobView, headers={"Location": "The job.", "Idempotent-Replayed": "true"}),
+    200: Answers(
+        "The job that was there.",
+        JobView,
+        headers={"Location": "The job.", "Idempotent-Replayed": "true"},
+    ),
     201: Answers("The job, durable.", JobView, headers={"Location": "The job."}),
 }
 
@@ -212,7 +255,12 @@ ENDPOINTS = (
     ),
     listing("/v1/jobs", JobsQuery, "List jobs, newest first", page_of(JobView)),
     view("/v1/jobs/{job}", JobQuery, "Show a job", Answers("The job.", JobView, headers=TAG)),
-    view("/v1/jobs/{job}/tree", TreeQuery, "Show a job and its descendants", Answers("The tree.", TreeView)),
+    view(
+        "/v1/jobs/{job}/tree",
+        TreeQuery,
+        "Show a job and its descendants",
+        Answers("The tree.", TreeView),
+    ),
     Endpoint(
         "GET",
         "/v1/jobs/{job}/history",
@@ -222,7 +270,9 @@ ENDPOINTS = (
         parameters=HistoryParameters,
         task=True,
     ),
-    listing("/v1/jobs/{job}/sessions", SessionsQuery, "The sessions of a job", page_of(SessionView)),
+    listing(
+        "/v1/jobs/{job}/sessions", SessionsQuery, "The sessions of a job", page_of(SessionView)
+    ),
     Endpoint(
         "PATCH",
         "/v1/jobs/{job}",

@@ -1,5 +1,5 @@
-"""Endpoints of task output: plain text, JSON lines, or server-sent events; the present output, or followed to its
-end.
+"""Endpoints of task output: plain text, JSON lines, or server-sent events; the present output, or
+followed to its end.
 """
 
 from __future__ import annotations
@@ -41,20 +41,31 @@ class TaskLogsParameters(msgspec.Struct, frozen=True):
 
     follow: Annotated[bool, about("Go on until the end.")] = False
     attempt: Annotated[
-        str, about("Its number, `last`, or `all`.", pattern="^(all|last|0|[1-9][0-9]{0,6})$", example="0, last, all")
+        str,
+        about(
+            "Its number, `last`, or `all`.",
+            pattern="^(all|last|0|[1-9][0-9]{0,6})$",
+            example="0, last, all",
+        ),
     ] = "last"
-    tail: Annotated[int, about("Only this many of the lines there are.", ge=0, le=MAX_TAIL)] | None = None
-    since_ms: Annotated[int, about("Nothing printed before this time, or longer ago than this: `10m`.")] = 0
-    stream: Annotated[tuple[Annotated[str, about("", one_of=STREAMS)], ...], about("stdout or stderr only.")] = ()
+    tail: (
+        Annotated[int, about("Only this many of the lines there are.", ge=0, le=MAX_TAIL)] | None
+    ) = None
+    since_ms: Annotated[
+        int, about("Nothing printed before this time, or longer ago than this: `10m`.")
+    ] = 0
+    stream: Annotated[
+        tuple[Annotated[str, about("", one_of=STREAMS)], ...], about("stdout or stderr only.")
+    ] = ()
     format: Annotated[str, about("Instead of an Accept header.", one_of=FORMATS)] = ""
 
 
 class JobLogsParameters(TaskLogsParameters, frozen=True):
     """Which output of a job, and in which form."""
 
-    attempt: Annotated[str, about("Its number, or `all`.", pattern="^(all|0|[1-9][0-9]{0,6})$", example="0, all")] = (
-        "all"
-    )
+    attempt: Annotated[
+        str, about("Its number, or `all`.", pattern="^(all|0|[1-9][0-9]{0,6})$", example="0, all")
+    ] = "all"
 
 
 class _Job(msgspec.Struct):
@@ -99,7 +110,13 @@ async def of_task(call: Call) -> Response:
     if attempt.isdigit() and not (task.attempts and int(attempt) <= task.attempts[-1].number):
         raise ProblemResponse("not_found", f"{task.task} has no attempt {attempt}; {_made(task)}")
     last = task.attempts[-1].number if task.attempts else 0
-    only = int(attempt) if attempt.isdigit() else last if attempt == "last" and not asked.follow else None
+    only = (
+        int(attempt)
+        if attempt.isdigit()
+        else last
+        if attempt == "last" and not asked.follow
+        else None
+    )
     first = last if attempt == "last" else 0
     query = LogQuery(*task.numbers, only, first, frozenset(asked.stream or STREAMS), asked.since_ms)
     return await _respond(call, asked, query, (task.job, task.task, task.state), ask, write_text)
@@ -118,7 +135,9 @@ async def of_job(call: Call) -> Response:
         return (await look(job.id)).state
 
     only = int(asked.attempt) if asked.attempt.isdigit() else None
-    query = LogQuery(int(job.id[1:]), None, only, 0, frozenset(asked.stream or STREAMS), asked.since_ms)
+    query = LogQuery(
+        int(job.id[1:]), None, only, 0, frozenset(asked.stream or STREAMS), asked.since_ms
+    )
     return await _respond(call, asked, query, (job.name, "", job.state), ask, write_job_text)
 
 
@@ -135,8 +154,21 @@ async def _respond(
     media_type = FORMATS[asked.format] if asked.format else _accepted(call)
     after = await resume_in(call, LOGS)
     shown = Shown(job)
-    write = {TEXT: plain, JSON_LINES: shown.write_json_lines, EVENT_STREAM: shown.write_frames}[media_type]
-    request = LogRequest(query, job, task, state, ask, media_type, write, follow, None if after else asked.tail, after)
+    write = {TEXT: plain, JSON_LINES: shown.write_json_lines, EVENT_STREAM: shown.write_frames}[
+        media_type
+    ]
+    request = LogRequest(
+        query,
+        job,
+        task,
+        state,
+        ask,
+        media_type,
+        write,
+        follow,
+        None if after else asked.tail,
+        after,
+    )
     until = await call.gateway.logs.last(query)
     body = _written(call, request, until)
     if until > after:
@@ -148,11 +180,14 @@ async def _respond(
     return StreamingResponse(body, media_type=media_type)
 
 
-async def _continued(request: LogRequest, first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """A response whose first piece is known: until then a problem is answered as a problem document.
+async def _continued(
+    request: LogRequest, first: bytes, rest: AsyncIterator[bytes]
+) -> AsyncIterator[bytes]:
+    """A response whose first piece is known: until then a problem is answered as a problem
+    document.
 
-    Afterwards the connection is broken off, which a client does not take for the end. A reader of server-sent events
-    resumes; for a person who reads plain text the last line tells it.
+    Afterwards the connection is broken off, which a client does not take for the end. A reader of
+    server-sent events resumes; for a person who reads plain text the last line tells it.
     """
     yield first
     try:
@@ -180,7 +215,9 @@ async def _written(call: Call, request: LogRequest, until: int) -> AsyncIterator
             await asyncio.sleep(0)  # other requests have their turn
     if request.follow:
         feed = call.gateway.feed if request.task else call.gateway.ends
-        async with Completion(feed, request.query.job, request.job, request.task, request.ask) as ending:
+        async with Completion(
+            feed, request.query.job, request.job, request.task, request.ask
+        ) as ending:
             async for piece in _coming(call, request, reading, ending):
                 yield piece
             if ending.cut_off:
@@ -188,10 +225,14 @@ async def _written(call: Call, request: LogRequest, until: int) -> AsyncIterator
             state = ending.state
     yield request.write(reading.rest(), reading.position)
     if request.media_type == EVENT_STREAM:
-        yield frame("end", LogEnd(state=state, unfinished=len(reading.unfinished)), reading.position)
+        yield frame(
+            "end", LogEnd(state=state, unfinished=len(reading.unfinished)), reading.position
+        )
 
 
-async def _there(call: Call, request: LogRequest, reading: Reading, until: int) -> AsyncIterator[bytes]:
+async def _there(
+    call: Call, request: LogRequest, reading: Reading, until: int
+) -> AsyncIterator[bytes]:
     """The present output."""
     if until <= reading.position:
         return
@@ -200,7 +241,9 @@ async def _there(call: Call, request: LogRequest, reading: Reading, until: int) 
             yield request.write(lines, reading.safe)
 
 
-async def _coming(call: Call, request: LogRequest, reading: Reading, ending: Completion) -> AsyncIterator[bytes]:
+async def _coming(
+    call: Call, request: LogRequest, reading: Reading, ending: Completion
+) -> AsyncIterator[bytes]:
     with call.gateway.logs.open(reading) as reader:
         async for lines in call.gateway.logs.coming(reading, reader, ending):
             if lines:
@@ -212,7 +255,13 @@ async def _coming(call: Call, request: LogRequest, reading: Reading, ending: Com
 def _made(task: TaskRecord) -> str:
     """Which attempts exist, as text."""
     last = task.attempts[-1].number if task.attempts else -1
-    return "it has none yet" if last < 0 else "its only one is 0" if not last else f"its last one is {last}"
+    return (
+        "it has none yet"
+        if last < 0
+        else "its only one is 0"
+        if not last
+        else f"its last one is {last}"
+    )
 
 
 def _accepted(call: Call) -> str:

@@ -1,4 +1,6 @@
-"""The endpoint of a dry run: whether a job would be placed now, after which preemptions, or never. Creates nothing."""
+"""The endpoint of a dry run: whether a job would be placed now, after which preemptions, or never.
+Creates nothing.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +28,13 @@ async def planned(call: Call) -> Response:
     preview = await ask_scheduler(call, PlanRequest(spec, call.caller, call.gateway.now_ms()))
     gated = await closed_gate(call, spec) if preview.verdict != "never" else None
     if gated is not None:
-        return json_response(PlanView(verdict="not_now", placements=[], victims=[], reason=gated, ahead=0))
-    placements = [PlacementView(task=f"{spec.name}/{at}", index=at, worker=who) for at, who in preview.placements]
+        return json_response(
+            PlanView(verdict="not_now", placements=[], victims=[], reason=gated, ahead=0)
+        )
+    placements = [
+        PlacementView(task=f"{spec.name}/{at}", index=at, worker=who)
+        for at, who in preview.placements
+    ]
     return json_response(
         PlanView(
             verdict=preview.verdict,
@@ -42,7 +49,9 @@ async def planned(call: Call) -> Response:
 
 
 async def closed_gate(call: Call, spec: JobSpec) -> Reason | None:
-    """What the job would wait for besides capacity; None: nothing. Raises ProblemResponse for an unknown job."""
+    """What the job would wait for besides capacity; None: nothing. Raises ProblemResponse for an
+    unknown job.
+    """
     if not (spec.after or spec.not_before or spec.singleton or spec.hold):
         return None
     return from_json(await call.read(ClosedGateQuery(to_json(spec).decode())), ClosedGate).reason
@@ -58,7 +67,9 @@ async def ask_scheduler(call: Call, request: PlanRequest) -> PlanPreview:
     except Unavailable:
         raise ProblemResponse("unavailable", "the scheduler has not answered") from None
     except Undecodable as error:
-        raise ProblemResponse("internal", f"the scheduler's answer cannot be read: {error}") from None
+        raise ProblemResponse(
+            "internal", f"the scheduler's answer cannot be read: {error}"
+        ) from None
 
 
 ENDPOINTS = (

@@ -38,7 +38,8 @@ _LOOKS, _LOOK_AGAIN_S = 20, 0.25
 class ResultHosts:
     """The workers that results of a map are taken from: those on which a call of it has run.
 
-    A worker may store results of any job, since the stream knows none, and who asks for them unpickles them.
+    A worker may store results of any job, since the stream knows none, and who asks for them
+    unpickles them.
     """
 
     def __init__(self, call: Call, job: MapJob) -> None:
@@ -47,10 +48,14 @@ class ResultHosts:
         self._known: set[str] = set()
 
     async def may_send(self, batch: ResultBatch) -> bool:
-        """Whether they are of such a worker: its first result is that of an attempt there. Raises ProblemResponse."""
+        """Whether they are of such a worker: its first result is that of an attempt there. Raises
+        ProblemResponse.
+        """
         if batch.worker not in self._known:
             if not (batch.results and await self._ran(batch.worker, batch.results[0])):
-                log.error("results of %s refused: none of its calls ran on %s", self._job.id, batch.worker)
+                log.error(
+                    "results of %s refused: none of its calls ran on %s", self._job.id, batch.worker
+                )
                 return False
             self._known.add(batch.worker)
         return True
@@ -58,7 +63,9 @@ class ResultHosts:
     async def _ran(self, worker: str, result: CallResult) -> bool:
         for _ in range(_LOOKS):
             try:
-                attempt = await attempt_record(self._call, f"{self._job.id}/{result.index}", result.attempt)
+                attempt = await attempt_record(
+                    self._call, f"{self._job.id}/{result.index}", result.attempt
+                )
             except ProblemResponse as problem:
                 if problem.retryable:
                     raise
@@ -76,7 +83,9 @@ async def followed(call: Call) -> Response:
 
 
 def _known(call: Call) -> tuple[MapJob, Since] | None:
-    """A map whose job need not be read. For a task it is: the state service alone knows what the task may reach."""
+    """A map whose job need not be read. For a task it is: the state service alone knows what the
+    task may reach.
+    """
     if call.caller.attempt is not None:
         return None
     return call.gateway.recent_maps.take(job_of(call), call.gateway.clock())
@@ -105,15 +114,24 @@ async def _written(call: Call, job: MapJob, since: Since, after: int) -> AsyncIt
         call.gateway.results,
         ResultHosts(call, job),
     )
-    async with Completion(call.gateway.ends, number, job.name, "", ask, found, calls=True) as ending:
+    async with Completion(
+        call.gateway.ends, number, job.name, "", ask, found, calls=True
+    ) as ending:
         with contextlib.suppress(Lagging):  # its reader reconnects and continues
             async for batches in reader.follow(number, after, ending, since.results):
                 for part in batches:
                     if await hosts.may_send(part):
-                        yield frame("results", ResultsView([_shown(result) for result in part.results]), part.sequence)
+                        yield frame(
+                            "results",
+                            ResultsView([_shown(result) for result in part.results]),
+                            part.sequence,
+                        )
                 bad, ending.bad_ends = ending.bad_ends, []
                 if bad:
-                    yield frame("results", ResultsView([], ended=tuple(int(task.rpartition("/")[2]) for task in bad)))
+                    yield frame(
+                        "results",
+                        ResultsView([], ended=tuple(int(task.rpartition("/")[2]) for task in bad)),
+                    )
                 elif not batches:
                     yield _STILL_HERE
             if not ending.cut_off:
@@ -140,7 +158,13 @@ ENDPOINTS = (
         "/v1/jobs/{job}/results",
         followed,
         "What the calls of a map return",
-        {200: Answers("Results as they arrive, until the job has ended.", ResultsView, media_types=(EVENT_STREAM,))},
+        {
+            200: Answers(
+                "Results as they arrive, until the job has ended.",
+                ResultsView,
+                media_types=(EVENT_STREAM,),
+            )
+        },
         problems=("gone",),
         task=True,
     ),

@@ -29,7 +29,9 @@ class _AttemptsPage(msgspec.Struct):
 
 
 class TaskRecord(msgspec.Struct):
-    """What is asked of a task before something of it is read or done: its record, and who owns that."""
+    """What is asked of a task before something of it is read or done: its record, and who owns
+    that.
+    """
 
     id: str
     task: str
@@ -57,7 +59,9 @@ async def task_record(call: Call, task: str) -> TaskRecord:
 
 
 async def attempt_record(call: Call, task: str, number: int) -> AttemptRecord | None:
-    """One attempt of a task, also one that the task does not show; None: it has none of that number. Raises Problem."""
+    """One attempt of a task, also one that the task does not show; None: it has none of that
+    number. Raises Problem.
+    """
     page = await call.read(AttemptsQuery(task, cursor=str(number - 1) if number else "", limit=1))
     found = msgspec.json.decode(page, type=_AttemptsPage).items
     return found[0] if found and found[0].number == number else None

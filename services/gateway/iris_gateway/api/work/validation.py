@@ -1,6 +1,7 @@
 """Finds all mistakes in the shape of a JSON value, where the decoder reports only the first.
 
-Generic over msgspec structs: the decoder itself checks each part, so exactly what it accepts is accepted here. Out of
+Generic over msgspec structs: the decoder itself checks each part, so exactly what it accepts is
+    accepted here. Out of
 scope: allowed values (`iris_core.admission.jobs`).
 """
 
@@ -22,7 +23,9 @@ INT64 = range(-(2**63), 2**63)
 
 
 def shape_mistakes(value: Any, kind: Any, pointer: str = "") -> list[Mistake]:
-    """Everything in ``value`` (decoded JSON) that is not a ``kind``, outermost fields first; empty when it is one."""
+    """Everything in ``value`` (decoded JSON) that is not a ``kind``, outermost fields first; empty
+    when it is one.
+    """
     found = list(_mistakes(value, kind, pointer))
     return found[:MAX_MISTAKES]
 
@@ -58,7 +61,12 @@ def _fields(value: dict[str, Any], kind: Any, pointer: str) -> Iterator[Mistake]
         if name in value:
             yield from _mistakes(value[name], field.type, f"{pointer}/{name}")
         elif field.required:
-            yield Mistake(pointer=f"{pointer}/{name}", code="missing", message="is required", hint=_hint(field))
+            yield Mistake(
+                pointer=f"{pointer}/{name}",
+                code="missing",
+                message="is required",
+                hint=_hint(field),
+            )
     if kind.__struct_config__.forbid_unknown_fields:
         for name in sorted(value.keys() - fields.keys()):
             yield _unknown(name, list(fields), pointer)
@@ -66,7 +74,12 @@ def _fields(value: dict[str, Any], kind: Any, pointer: str) -> Iterator[Mistake]
 
 def _unknown(name: str, known: list[str], pointer: str) -> Mistake:
     hint = "one of: " + ", ".join(known)
-    return Mistake(pointer=pointer + pointer_to(name), code="unknown_field", message="is not a field", hint=hint)
+    return Mistake(
+        pointer=pointer + pointer_to(name),
+        code="unknown_field",
+        message="is not a field",
+        hint=hint,
+    )
 
 
 def _hint(field: FieldInfo) -> str:
@@ -86,8 +99,8 @@ def _name_of(kind: Any) -> str:
 
 
 def _member_for(value: Any, kind: Any) -> Any:
-    """The member of a union that matches the kind of ``value``, so that its parts can be checked; else ``kind``
-    itself.
+    """The member of a union that matches the kind of ``value``, so that its parts can be checked;
+    else ``kind`` itself.
     """
     if get_origin(kind) not in (Union, types.UnionType):
         return kind

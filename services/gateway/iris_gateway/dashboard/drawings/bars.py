@@ -1,7 +1,8 @@
-"""Drawings of pages: proportional bars, usage bars, and timeline lanes, as SVG with lengths in per cent.
+"""Drawings of pages: proportional bars, usage bars, and timeline lanes, as SVG with lengths in per
+cent.
 
-The content security policy forbids inline styles, so lengths are attributes; colours and heights come from the style
-sheet. Pure. Source: docs/design/page.md#components.
+The content security policy forbids inline styles, so lengths are attributes; colours and heights
+come from the style sheet. Pure. Source: docs/design/page.md#components.
 """
 
 from __future__ import annotations
@@ -46,7 +47,9 @@ def _bar(parts: tuple[tuple[str, int], ...]) -> Markup:
     scale = 100 / max(sum(widths), 1)
     at, rects = 0.0, Markup()
     for (state, _), width in zip(parts, widths, strict=True):
-        rects += Markup('<rect class="{}" x="{:.2f}%" width="{:.2f}%"/>').format(CLASS[state], at, width * scale)
+        rects += Markup('<rect class="{}" x="{:.2f}%" width="{:.2f}%"/>').format(
+            CLASS[state], at, width * scale
+        )
         at += width * scale
     return Markup('<svg class="bar" role="img" aria-label="{}">{}</svg>').format(words, rects)
 
@@ -96,7 +99,8 @@ def area(shares: Sequence[float], words: str) -> Markup:
 class Axis:
     """The time axis of a page, from ``began`` to ``ended``, both included.
 
-    An axis that is open ends at most a thirty-second part after now, so that it seldom changes and open lanes with it.
+    An axis that is open ends at most a thirty-second part after now, so that it seldom changes and
+    open lanes with it.
 
     Args:
         began, ended: RFC 3339; ``ended`` None: until now.
@@ -119,8 +123,8 @@ class Axis:
         return min(100.0, max(0.0, 100 * share))
 
     def ticks(self, count: int = 2) -> list[tuple[float, str]]:
-        """The positions and labels of the ticks; the last one of an open axis is now. None on one of no length: times
-        are whole milliseconds, and a shorter axis has no attempt.
+        """The positions and labels of the ticks; the last one of an open axis is now. None on one
+        of no length: times are whole milliseconds, and a shorter axis has no attempt.
         """
         if self._seconds < _SHORTEST_S:
             return []
@@ -129,7 +133,9 @@ class Axis:
         return [*ticks[:-1], (100.0, "now")] if self._open else ticks
 
     def lane(self, submitted: str, attempts: Sequence[Mapping[str, Any]], state: str) -> Markup:
-        """The lane of one task: thin while pending, then build and run in the colour of each attempt's end."""
+        """The lane of one task: thin while pending, then build and run in the colour of each
+        attempt's end.
+        """
         parts, since = Markup(), submitted
         for attempt in attempts:
             begun = attempt["assigned_at"] or since
@@ -139,7 +145,8 @@ class Axis:
                 state_class(shown_state(attempt)),
                 "" if attempt is attempts[-1] else " past",
                 _words(attempt),
-                self._rect("build", begun, ran or ended) + (self._rect("run", ran, ended) if ran else Markup()),
+                self._rect("build", begun, ran or ended)
+                + (self._rect("run", ran, ended) if ran else Markup()),
             )
             since = ended or since
         if state == "pending":
@@ -151,7 +158,9 @@ class Axis:
     def _rect(self, kind: str, began: str, ended: str | None) -> Markup:
         start = self.at(began)
         width = max(0.25 if kind == "run" else 0.0, self.at(ended) - start)
-        return Markup('<rect class="{}" x="{:.2f}%" width="{:.2f}%"/>').format(kind, min(start, 99.75), width)
+        return Markup('<rect class="{}" x="{:.2f}%" width="{:.2f}%"/>').format(
+            kind, min(start, 99.75), width
+        )
 
 
 def _words(attempt: Mapping[str, Any]) -> str:

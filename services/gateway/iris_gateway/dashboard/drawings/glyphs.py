@@ -1,7 +1,8 @@
-"""Shapes of states, so that a state is never shown by colour alone: one small SVG each, and the CSS that shows them.
+"""Shapes of states, so that a state is never shown by colour alone: one small SVG each, and the CSS
+that shows them.
 
-A badge shows its glyph as a CSS mask, so a page has no markup for it. Task states have round shapes, hosts, routes and
-deployments square ones. Source: docs/design/page.md#states.
+A badge shows its glyph as a CSS mask, so a page has no markup for it. Task states have round
+shapes, hosts, routes and deployments square ones. Source: docs/design/page.md#states.
 """
 
 from __future__ import annotations
@@ -78,7 +79,9 @@ MARKS = {
     "preempted": "#f08c3c",
     "unspecified": "#9aa4af",
 }
-"""The colour of each state's glyph, bar and text on dark paper; on light paper it is that of the badge."""
+"""The colour of each state's glyph, bar and text on dark paper; on light paper it is that of the
+badge.
+"""
 
 
 def files() -> dict[str, bytes]:
@@ -99,7 +102,8 @@ def _svg(shape: str) -> bytes:
 
 
 def css(version: str) -> str:
-    """Task States's table of classes and colours, the marks on dark paper, and which glyph each class has.
+    """Task States's table of classes and colours, the marks on dark paper, and which glyph each
+    class has.
 
     ``version``: of the files, for their addresses.
     """
@@ -107,7 +111,9 @@ def css(version: str) -> str:
     for state, colour in DISPLAY_COLOURS.items():
         name, mark = css_class(state), MARKS[display_name(state)]
         rules.append(f".{name} {{ --state: {colour}; }}")
-        rules.append(f".{name} {{ --mark: light-dark({colour}, {mark}); --glyph: url(/static/{name}.svg?{version}); }}")
+        rules.append(
+            f".{name} {{ --mark: light-dark({colour}, {mark}); --glyph: url(/static/{name}.svg?{version}); }}"
+        )
     colours = {display_name(state): colour for state, colour in DISPLAY_COLOURS.items()}
     for kind, like in _LIKE.items():
         colour, mark = colours[like], MARKS[like]

@@ -1,8 +1,8 @@
-"""Charts of the last sixty minutes: tasks that ended, how long placed ones had waited, what attempts held, and the
-requests to a deployment. Pure.
+"""Charts of the last sixty minutes: tasks that ended, how long placed ones had waited, what
+attempts held, and the requests to a deployment. Pure.
 
-Source: docs/design/page.md#components. Out of scope: counting (`iris_state.records.indexes.minutes`,
-`iris_state.deployments.request_minutes`).
+Source: docs/design/page.md#components. Out of scope: counting
+(`iris_state.records.indexes.minutes`, `iris_state.deployments.request_minutes`).
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ def _last(now: datetime) -> range:
 
 
 def ended_and_waited(minutes: Sequence[Mapping[str, Any]], now: datetime) -> dict[str, Chart]:
-    """``ended``: the tasks that ended in each minute; ``waited``: how long those that were placed had waited."""
+    """``ended``: the tasks that ended in each minute; ``waited``: how long those that were placed
+    had waited.
+    """
     by_number = {one["number"]: one for one in minutes}
     rows = [(number, by_number.get(number, {})) for number in _last(now)]
     ended, waited = [], []
@@ -49,14 +51,24 @@ def ended_and_waited(minutes: Sequence[Mapping[str, Any]], now: datetime) -> dic
         ended.append((f"{at}: {succeeded:,} succeeded, {others:,} others", parts))
         waited.append((f"{at}: {placed:,} placed after {duration(mean_s)}", (("ink", mean_s),)))
     found = [row for _, row in rows]
-    good, bad, placed = (sum(row.get(name, 0) for row in found) for name in ("succeeded", "others", "placed"))
+    good, bad, placed = (
+        sum(row.get(name, 0) for row in found) for name in ("succeeded", "others", "placed")
+    )
     mean_s = sum(row.get("waited_ms", 0) for row in found) / max(1, placed) / 1000
     longest_s = max(row.get("longest_ms", 0) for row in found) / 1000
     ended_words = f"{counted(good + bad, 'task')}, {good:,} of them succeeded"
-    waited_words = f"{duration(mean_s)} on average, {duration(longest_s)} at most" if placed else "nothing was placed"
+    waited_words = (
+        f"{duration(mean_s)} on average, {duration(longest_s)} at most"
+        if placed
+        else "nothing was placed"
+    )
     return {
-        "ended": Chart(columns(ended, f"Tasks that ended in the last hour: {ended_words}"), ended_words),
-        "waited": Chart(columns(waited, f"Queue wait in the last hour: {waited_words}"), waited_words),
+        "ended": Chart(
+            columns(ended, f"Tasks that ended in the last hour: {ended_words}"), ended_words
+        ),
+        "waited": Chart(
+            columns(waited, f"Queue wait in the last hour: {waited_words}"), waited_words
+        ),
     }
 
 
@@ -64,7 +76,8 @@ def held_over_time(samples: Sequence[Mapping[str, Any]], now: datetime) -> dict[
     """By resource, the part of the capacity that was held in each minute; empty without a sample.
 
     Args:
-        samples: what was held from each minute on in which it changed, oldest first; the last one is of now.
+        samples: what was held from each minute on in which it changed, oldest first; the last one
+            is of now.
     """
     if not samples:
         return {}
@@ -73,7 +86,9 @@ def held_over_time(samples: Sequence[Mapping[str, Any]], now: datetime) -> dict[
     for resource in RESOURCES:
         shares = [_share(one, resource.name) for one in shown]
         low, high = min(shares), max(shares)
-        words = f"{low:.0%} to {high:.0%}" if round(100 * low) < round(100 * high) else f"{high:.0%}"
+        words = (
+            f"{low:.0%} to {high:.0%}" if round(100 * low) < round(100 * high) else f"{high:.0%}"
+        )
         words += " held in the last hour"
         charts[resource.name] = Chart(area(shares, f"{resource.words}: {words}"), words)
     return charts
@@ -90,8 +105,8 @@ def _share(sample: Mapping[str, Any], resource: str) -> float:
 
 
 def requests_over_time(minutes: Sequence[Mapping[str, Any]], now: datetime) -> dict[str, Chart]:
-    """``requests``: the answers in each minute, and how many of them were errors; ``latency``: within which time half
-    and 95 % of the requests got the head of their answer.
+    """``requests``: the answers in each minute, and how many of them were errors; ``latency``:
+    within which time half and 95 % of the requests got the head of their answer.
     """
     by_number = {one["number"]: one for one in minutes}
     rows = [(number, by_number.get(number)) for number in _last(now)]
@@ -100,7 +115,9 @@ def requests_over_time(minutes: Sequence[Mapping[str, Any]], now: datetime) -> d
     for number, row in rows:
         at = f"{datetime.fromtimestamp(number * 60, UTC):%H:%M} UTC"
         answered, failed = (row[name] if row else 0 for name in ("answered", "failed"))
-        half_ms, most_ms = (quantile_ms(row["latency"] if row else (), part) for part in (0.5, 0.95))
+        half_ms, most_ms = (
+            quantile_ms(row["latency"] if row else (), part) for part in (0.5, 0.95)
+        )
         parts = (("status-failed", max(failed, least) if failed else 0), ("ink", answered - failed))
         answers.append((f"{at}: {counted(answered, 'answer')}, {counted(failed, 'error')}", parts))
         words = f"{at}: half within {_milliseconds(half_ms)}, 95 % within {_milliseconds(most_ms)}"
@@ -112,7 +129,9 @@ def requests_over_time(minutes: Sequence[Mapping[str, Any]], now: datetime) -> d
     }
 
 
-def _chart(rows: Sequence[tuple[str, Sequence[tuple[str, float]]]], title: str, words: str) -> Chart:
+def _chart(
+    rows: Sequence[tuple[str, Sequence[tuple[str, float]]]], title: str, words: str
+) -> Chart:
     return Chart(columns(rows, f"{title}: {words}"), words)
 
 
@@ -133,10 +152,12 @@ def _latency(minutes: Sequence[Mapping[str, Any]]) -> str:
 
 
 def quantile_ms(counts: Sequence[int], part: float) -> float:
-    """The time within which a part of the requests got the head of their answer, interpolated in its class; 0 of none.
+    """The time within which a part of the requests got the head of their answer, interpolated in
+    its class; 0 of none.
 
     Args:
-        counts: by the classes of `LATENCY_MS`; the last one has no bound, and counts as its lower bound.
+        counts: by the classes of `LATENCY_MS`; the last one has no bound, and counts as its lower
+            bound.
     """
     left = part * sum(counts)
     low = 0.0

@@ -22,7 +22,9 @@ _DRAWN = 8
 """Chips of a host that are drawn; of more, as large a part is filled as is held."""
 
 _PLACES = 64
-"""Places of a slice that are drawn though most hosts have not registered: a page has a bounded size."""
+"""Places of a slice that are drawn though most hosts have not registered: a page has a bounded
+size.
+"""
 
 
 class SliceHolder(NamedTuple):
@@ -36,7 +38,8 @@ class SliceShape(NamedTuple):
     """A slice as it is drawn.
 
     Attributes:
-        width: hosts in a row. planes: rows one after the other, as markup, a plane for each layer of a cuboid.
+        width: hosts in a row. planes: rows one after the other, as markup, a plane for each layer
+            of a cuboid.
         words: what is free, lost or missing. holders: the jobs that hold hosts of it, by name.
     """
 
@@ -49,7 +52,9 @@ class SliceShape(NamedTuple):
 
 
 def shape_of(slice_: Mapping[str, Any]) -> SliceShape:
-    """The shape of a slice as the state service shows it. A host that never registered has an empty place."""
+    """The shape of a slice as the state service shows it. A host that never registered has an empty
+    place.
+    """
     hosts: Sequence[Host] = slice_["workers"]
     topology = topology_of(str(slice_["topology"]))
     if topology is not None and len(hosts) <= topology.vm_count <= max(_PLACES, 2 * len(hosts)):
@@ -74,7 +79,9 @@ def _holder(task: str, task_id: str) -> SliceHolder:
 
 
 def _placed(hosts: Sequence[Host], count: int) -> list[Host | None]:
-    """The hosts in the places that their numbers in the slice name; in their order when these are not its places."""
+    """The hosts in the places that their numbers in the slice name; in their order when these are
+    not its places.
+    """
     numbers = [one["attributes"].get("tpu-worker-id") for one in hosts]
     by_number = dict(zip(numbers, hosts, strict=True))
     if len(by_number) < len(hosts) or not by_number.keys() <= set(range(count)):
@@ -86,12 +93,20 @@ def _words(places: Sequence[Host | None], free: int) -> str:
     if free == len(places):
         return "free"
     states = Counter("missing" if one is None else one["state"] for one in places)
-    found = [f"{states[state]} {state}" for state in ("lost", "missing", "degraded", "draining") if states[state]]
-    return ", ".join([f"{free} of {counted(len(places), 'host')} free" if free else "none free", *found])
+    found = [
+        f"{states[state]} {state}"
+        for state in ("lost", "missing", "degraded", "draining")
+        if states[state]
+    ]
+    return ", ".join(
+        [f"{free} of {counted(len(places), 'host')} free" if free else "none free", *found]
+    )
 
 
 def _host(one: Host | None) -> str:
-    """The markup of one host: its chips, filled as they are held, in a frame that tells its state."""
+    """The markup of one host: its chips, filled as they are held, in a frame that tells its
+    state.
+    """
     if one is None:
         return '<i class="host missing" title="has not registered"></i>'
     total, held = one["total"]["chips"], one["committed"]["chips"]

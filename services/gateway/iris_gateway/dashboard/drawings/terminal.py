@@ -1,7 +1,8 @@
-"""Output as a terminal would leave it: colours as classes, the last part of a line that was written over.
+"""Output as a terminal would leave it: colours as classes, the last part of a line that was written
+over.
 
-Pure. Every other escape is dropped, and all text is escaped. `terminal.js` does the same in the browser; a test
-compares them.
+Pure. Every other escape is dropped, and all text is escaped. `terminal.js` does the same in the
+browser; a test compares them.
 Source: docs/design/page.md#components.
 """
 
@@ -115,7 +116,10 @@ def _nearest(red: int, green: int, blue: int) -> int:
 
 
 def _marked(found: Iterable[Run]) -> Markup:
-    texts = (Markup('<span class="{}">{}</span>').format(*run) if run[0] else Markup.escape(run[1]) for run in found)
+    texts = (
+        Markup('<span class="{}">{}</span>').format(*run) if run[0] else Markup.escape(run[1])
+        for run in found
+    )
     return Markup().join(texts)
 
 
@@ -129,7 +133,9 @@ def printed(text: str) -> Markup:
 
 
 def printed_lines(lines: Iterable[LogLine]) -> Iterator[tuple[LogLine, Markup]]:
-    """Lines of several streams, each as it looks; a colour lasts in its stream until it is changed."""
+    """Lines of several streams, each as it looks; a colour lasts in its stream until it is
+    changed.
+    """
     styles: dict[object, Style] = {}
     for line in lines:
         found, styles[line.source] = runs(line.text, styles.get(line.source, PLAIN))
@@ -137,7 +143,8 @@ def printed_lines(lines: Iterable[LogLine]) -> Iterator[tuple[LogLine, Markup]]:
 
 
 def in_one_direction(text: str) -> str:
-    """A text, or a page, with the characters escaped that make what follows look like something else.
+    """A text, or a page, with the characters escaped that make what follows look like something
+    else.
 
     The escapes are those of JSON, which a form may hold.
     """

@@ -1,6 +1,8 @@
-"""Checks a scheduler's plan against the current ledger: each session is accepted or rejected as a whole.
+"""Checks a scheduler's plan against the current ledger: each session is accepted or rejected as a
+whole.
 
-Sources: docs/design/semantics.md#sessions, docs/design/semantics.md#coscheduling, docs/design/semantics.md#order.
+Sources: docs/design/semantics.md#sessions, docs/design/semantics.md#coscheduling,
+    docs/design/semantics.md#order.
 """
 
 from __future__ import annotations
@@ -32,7 +34,8 @@ def on_plan(
 ) -> Iterator[Step]:
     """Accept or refuse each session of a plan as a whole; refusals are appended to ``refused``.
 
-    ``sequence`` is the journal sequence this round will have. Capacity that is gone is a failure of the session.
+    ``sequence`` is the journal sequence this round will have. Capacity that is gone is a failure of
+    the session.
     """
     for placement in plan.placements:
         cause = _refusal_cause(ledger, policy, plan, placement)
@@ -43,14 +46,25 @@ def on_plan(
     for id_, cause in _failed(ledger, refused):
         if _saw_last_refusal(ledger, plan, id_):
             yield from coordinator.settle(
-                ledger, policy, SCHEDULE, id_, Outcome.FAILURE, f"refused: {cause}", now_ms, version=sequence
+                ledger,
+                policy,
+                SCHEDULE,
+                id_,
+                Outcome.FAILURE,
+                f"refused: {cause}",
+                now_ms,
+                version=sequence,
             )
     for eviction in plan.evictions:
         yield from _evict(ledger, eviction, now_ms)
 
 
-_GONE = frozenset({"no_room", "no_match", "worker_unavailable", "building_window_full", "gang_split"})
-"""Refusals that count as failures of a session; the others are about tasks that are no longer pending."""
+_GONE = frozenset(
+    {"no_room", "no_match", "worker_unavailable", "building_window_full", "gang_split"}
+)
+"""Refusals that count as failures of a session; the others are about tasks that are no longer
+pending.
+"""
 
 
 def _failed(ledger: Ledger, refused: Refusals) -> list[tuple[SessionId, str]]:
@@ -63,8 +77,8 @@ def _failed(ledger: Ledger, refused: Refusals) -> list[tuple[SessionId, str]]:
 
 
 def _saw_last_refusal(ledger: Ledger, plan: Plan, id_: SessionId) -> bool:
-    """Whether the plan is based on a snapshot with the session's last refusal; if not, it counts as the same
-    failure.
+    """Whether the plan is based on a snapshot with the session's last refusal; if not, it counts as
+    the same failure.
     """
     session = ledger.session(ledger.jobs[id_[0]], id_[1])
     return session is None or plan.version >= session.judged_at
@@ -98,11 +112,15 @@ def _refusal_cause(ledger: Ledger, policy: Policy, plan: Plan, placement: Placem
 
 
 def _unfit_workers(ledger: Ledger, job: Job, plan: Plan, placement: Placement) -> frozenset[str]:
-    """The hosts of a placement on which the job must not be placed, by its constraints and their taints."""
+    """The hosts of a placement on which the job must not be placed, by its constraints and their
+    taints.
+    """
     named = {plan.workers[at] for at in placement.workers}
     hosts = [ledger.workers[name] for name in named if name in ledger.workers]
     spec = job.spec
-    return frozenset(h.id for h in hosts if not eligible(spec.placement, spec.resources, h.attributes))
+    return frozenset(
+        h.id for h in hosts if not eligible(spec.placement, spec.resources, h.attributes)
+    )
 
 
 def _place(
@@ -120,10 +138,17 @@ def _place(
             refused.append((job.number, index, cause))
         else:
             yield Claim(
-                table.ASSIGN, job.number, index, initiator=Initiator.SCHEDULER, cause=Cause.EXITED, worker=worker
+                table.ASSIGN,
+                job.number,
+                index,
+                initiator=Initiator.SCHEDULER,
+                cause=Cause.EXITED,
+                worker=worker,
             )
     if job.is_gang:
-        yield from coordinator.settle(ledger, policy, SCHEDULE, (job.number, GANG), Outcome.SUCCESS, "", now_ms)
+        yield from coordinator.settle(
+            ledger, policy, SCHEDULE, (job.number, GANG), Outcome.SUCCESS, "", now_ms
+        )
 
 
 def _no_seat(ledger: Ledger, policy: Policy, job: Job, index: int, worker: str, ask: Amount) -> str:
@@ -143,9 +168,15 @@ def no_entry(ledger: Ledger, job: Job, index: int, worker: str) -> str:
     task = job.task(index) if job.has(index) else None
     if task is None or task.state is not TaskState.PENDING:
         return "not_pending"
-    if (task.attempts or job.gates or job.number in ledger.held_back) and (job.number, index) not in ledger.queue:
+    if (task.attempts or job.gates or job.number in ledger.held_back) and (
+        job.number,
+        index,
+    ) not in ledger.queue:
         return "not_pending"  # the previous attempt may still run, or a gate is closed
-    if job.spec.max_parallel is not None and ledger.open_of_job[job.number] >= job.spec.max_parallel:
+    if (
+        job.spec.max_parallel is not None
+        and ledger.open_of_job[job.number] >= job.spec.max_parallel
+    ):
         return "array_limit"
     host = ledger.workers.get(worker)
     if host is None or host.state is not WorkerState.HEALTHY:
@@ -161,8 +192,8 @@ def no_entry(ledger: Ledger, job: Job, index: int, worker: str) -> str:
 
 
 def _evict(ledger: Ledger, eviction: Eviction, now_ms: int) -> Iterator[Step]:
-    """Preempt all victims or none: each must still run, be of a lower band than every task it is preempted for, and
-    not be protected, nor anything that runs in its chain.
+    """Preempt all victims or none: each must still run, be of a lower band than every task it is
+    preempted for, and not be protected, nor anything that runs in its chain.
     """
     if not eviction.nominations or not all(
         _can_be_nominated(ledger, nomination) for nomination in eviction.nominations
@@ -175,7 +206,10 @@ def _evict(ledger: Ledger, eviction: Eviction, now_ms: int) -> Iterator[Step]:
         if job is None or job.band <= lowest or not _may_stop(job, victim, now_ms):
             return
     going = _with_chains(ledger, eviction.victims)
-    young = any(not one.waits_in_chain and _is_protected(ledger.jobs[ref.job], one, now_ms) for ref, one in going)
+    young = any(
+        not one.waits_in_chain and _is_protected(ledger.jobs[ref.job], one, now_ms)
+        for ref, one in going
+    )
     if young or not _whole_gangs(ledger, eviction):
         return
     note = "preempted for " + ", ".join(sorted({job.name for job in waiting}))
@@ -188,8 +222,8 @@ def _evict(ledger: Ledger, eviction: Eviction, now_ms: int) -> Iterator[Step]:
 
 
 def _with_chains(ledger: Ledger, victims: Iterable[AttemptRef]) -> list[tuple[AttemptRef, Attempt]]:
-    """The victims and whatever would run next in the place of one, without what was told to stop before; what has not
-    started is not charged.
+    """The victims and whatever would run next in the place of one, without what was told to stop
+    before; what has not started is not charged.
     """
     found: dict[AttemptKey, Attempt] = {}
     for victim in victims:
@@ -197,7 +231,11 @@ def _with_chains(ledger: Ledger, victims: Iterable[AttemptRef]) -> list[tuple[At
         attempt = ledger.attempt(key)
         presence = ledger.presence[attempt.worker] if attempt is not None else None
         if attempt is not None and presence is not None:
-            found |= {one: presence.open[one] for one in presence.chains.of(key, attempt.chain) if one in presence.open}
+            found |= {
+                one: presence.open[one]
+                for one in presence.chains.of(key, attempt.chain)
+                if one in presence.open
+            }
     return [(ref_of(key), attempt) for key, attempt in found.items() if not attempt.is_stopping]
 
 
@@ -224,7 +262,9 @@ def _whole_gangs(ledger: Ledger, eviction: Eviction) -> bool:
 
 
 def _may_stop(job: Job, ref: AttemptRef, now_ms: int) -> bool:
-    """Whether an attempt is its task's, was not told to stop yet, and is old enough to be preempted."""
+    """Whether an attempt is its task's, was not told to stop yet, and is old enough to be
+    preempted.
+    """
     current = job.task(ref.index).current if job.has(ref.index) else None
     if current is None or current.number != ref.attempt or current.is_stopping:
         return False

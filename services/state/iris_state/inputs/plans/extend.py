@@ -1,7 +1,8 @@
-"""Checks the tasks that a plan lets wait behind open attempts of their job, against the current ledger.
+"""Checks the tasks that a plan lets wait behind open attempts of their job, against the current
+ledger.
 
-Each is accepted or refused by itself: those that are accepted need no capacity, because they run in the place of what
-is open. Source: docs/adr/0080-short-calls-run-in-chains.md.
+Each is accepted or refused by itself: those that are accepted need no capacity, because they run in
+the place of what is open. Source: docs/adr/0080-short-calls-run-in-chains.md.
 """
 
 from __future__ import annotations

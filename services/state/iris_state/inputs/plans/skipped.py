@@ -1,7 +1,7 @@
 """Counts how often pending jobs are skipped, and records it in their history. It decides nothing.
 
-A new kind of reason is recorded at once. While the kind stays the same its numbers may change with every cycle; those
-cycles are counted and recorded at intervals, with the text of the first. Source:
+A new kind of reason is recorded at once. While the kind stays the same its numbers may change with
+every cycle; those cycles are counted and recorded at intervals, with the text of the first. Source:
 docs/design/semantics.md#rules-and-judgement.
 """
 
@@ -44,4 +44,12 @@ def _waiting_row(ledger: Ledger, job: Job) -> HistoryEntry | None:
 
 
 def _judged(job: Job, words: str, looks: int, since_ms: int = 0) -> Judged:
-    return Judged(job.number, GANG, SCHEDULE.name, SchedulingResult.SKIPPED, words, looks=looks, since_ms=since_ms)
+    return Judged(
+        job.number,
+        GANG,
+        SCHEDULE.name,
+        SchedulingResult.SKIPPED,
+        words,
+        looks=looks,
+        since_ms=since_ms,
+    )

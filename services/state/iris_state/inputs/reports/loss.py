@@ -1,8 +1,8 @@
 """Notices that the records were lost: a worker has attempts of jobs that a new journal never knew.
 
-An attempt begins only after its job is in the journal, so a leader that begins an empty journal and hears of one must
-not judge it: it would have the worker stop work that a backup knows. Out of scope: damage within a journal, which
-`replication.replica` finds. Source: ADR 88.
+An attempt begins only after its job is in the journal, so a leader that begins an empty journal and
+hears of one must not judge it: it would have the worker stop work that a backup knows. Out of
+scope: damage within a journal, which `replication.replica` finds. Source: ADR 88.
 """
 
 from __future__ import annotations
@@ -17,11 +17,13 @@ from iris_state.records.ledger import Ledger
 _FIRST_EPOCH = 1
 
 
-def check(ledger: Ledger, policy: Policy, worker: str, stages: Iterable[Stage], leads_ms: int) -> None:
+def check(
+    ledger: Ledger, policy: Policy, worker: str, stages: Iterable[Stage], leads_ms: int
+) -> None:
     """Check what a worker lists against a journal that has just begun.
 
-    Only one without a job ever, and one whose first leader has led for less than a worker's grace, have just begun: a
-    worker of another cluster that joins later ends nobody.
+    Only one without a job ever, and one whose first leader has led for less than a worker's grace,
+    have just begun: a worker of another cluster that joins later ends nobody.
 
     Args:
         leads_ms: since this leader began.
@@ -41,4 +43,6 @@ def check(ledger: Ledger, policy: Policy, worker: str, stages: Iterable[Stage], 
 
 
 def _has_just_begun(ledger: Ledger, policy: Policy, leads_ms: int) -> bool:
-    return ledger.next_number == 1 or (ledger.epoch == _FIRST_EPOCH and leads_ms <= policy.lost_after_ms)
+    return ledger.next_number == 1 or (
+        ledger.epoch == _FIRST_EPOCH and leads_ms <= policy.lost_after_ms
+    )

@@ -33,14 +33,17 @@ def is_valid_registration(register: Register) -> bool:
     return len(codec.pack(msgspec.structs.replace(register, attempts=()))) <= WORKER_BYTES
 
 
-def lose(ledger: Ledger, worker: str, reason: str, death: cascade.Death | None = None) -> Iterator[Step]:
+def lose(
+    ledger: Ledger, worker: str, reason: str, death: cascade.Death | None = None
+) -> Iterator[Step]:
     """Mark a host as LOST; every attempt on it ends. ``death``: see `cascade.lost_with`."""
     yield WorkerMoved(worker, WorkerState.LOST, reason)
     yield from cascade.lost_with(ledger, worker, death)
 
 
 def on_leaving(ledger: Ledger, worker: str, how: str, why: str = "") -> Iterator[Step]:
-    """A worker shuts down: it accepts nothing new, and later reports that none of its attempts is left.
+    """A worker shuts down: it accepts nothing new, and later reports that none of its attempts is
+    left.
 
     Its routes leave discovery at once; the worker lets them settle before it ends them.
     """
@@ -48,7 +51,9 @@ def on_leaving(ledger: Ledger, worker: str, how: str, why: str = "") -> Iterator
         yield from lose(ledger, worker, clipped(why) or "it was stopped")
         return
     if ledger.workers[worker].state is not WorkerState.DRAINING:
-        yield WorkerMoved(worker, WorkerState.DRAINING, clipped(why) or "it is stopping", drained=False)
+        yield WorkerMoved(
+            worker, WorkerState.DRAINING, clipped(why) or "it is stopping", drained=False
+        )
     for number in dict.fromkeys(key[0] for key in ledger.presence[worker].open):
         found = ledger.route_for(number)
         if found is not None:
@@ -56,11 +61,11 @@ def on_leaving(ledger: Ledger, worker: str, how: str, why: str = "") -> Iterator
 
 
 def on_register(ledger: Ledger, policy: Policy, register: Register) -> Iterator[Step]:
-    """A host starts: its attributes are stored, the attempts it still runs are adopted, those it does not list are
-    missing.
+    """A host starts: its attributes are stored, the attempts it still runs are adopted, those it
+    does not list are missing.
 
-    A repeated registration is handled as a report, though it may have other attributes: attempts ordered since do not
-    count as missing. A registration older than the present one is ignored.
+    A repeated registration is handled as a report, though it may have other attributes: attempts
+    ordered since do not count as missing. A registration older than the present one is ignored.
     """
     known = ledger.workers.get(register.worker)
     if known is not None and known.state is not WorkerState.LOST:
@@ -88,7 +93,11 @@ def on_register(ledger: Ledger, policy: Policy, register: Register) -> Iterator[
 
 def _crashed(ledger: Ledger, stages: Iterable[Stage]) -> list[AttemptKey]:
     """The open attempts that ended with their worker's process."""
-    ended = (stage.ref for stage in stages if stage.ended is not None and stage.ended.cause is Cause.WORKER_CRASHED)
+    ended = (
+        stage.ref
+        for stage in stages
+        if stage.ended is not None and stage.ended.cause is Cause.WORKER_CRASHED
+    )
     keys = ((ref.job, ref.index, ref.attempt) for ref in ended)
     return [key for key in keys if (attempt := ledger.attempt(key)) is not None and attempt.is_open]
 
@@ -108,11 +117,15 @@ def _registered(register: Register) -> WorkerRegistered:
     )
 
 
-def missing(key: AttemptKey, worker: str, error: str = "", *, sudden: bool = False, beside: bool = False) -> Claim:
-    """An attempt that its worker does not know has ended. ``sudden``: the worker's process has too; ``beside``: see
-    `poison.bystanders`.
+def missing(
+    key: AttemptKey, worker: str, error: str = "", *, sudden: bool = False, beside: bool = False
+) -> Claim:
+    """An attempt that its worker does not know has ended. ``sudden``: the worker's process has too;
+    ``beside``: see `poison.bystanders`.
     """
-    error = (error or f"worker {worker} has no trace of it") + (poison.NOT_CHARGED if beside else "")
+    error = (error or f"worker {worker} has no trace of it") + (
+        poison.NOT_CHARGED if beside else ""
+    )
     return Claim(
         table.LOSE_BESIDE if beside else table.LOSE,
         *key,
@@ -125,11 +138,16 @@ def missing(key: AttemptKey, worker: str, error: str = "", *, sudden: bool = Fal
 
 
 def on_stages(
-    ledger: Ledger, policy: Policy, worker: str, stages: Collection[Stage], gone: Collection[AttemptKey] = ()
+    ledger: Ledger,
+    policy: Policy,
+    worker: str,
+    stages: Collection[Stage],
+    gone: Collection[AttemptKey] = (),
 ) -> Iterator[Step]:
     """What a worker says of attempts; words about an attempt of another worker count for nothing.
 
-    ``gone``: attempts that ended with the worker's process as well, and that it does not know any more.
+    ``gone``: attempts that ended with the worker's process as well, and that it does not know any
+    more.
     """
     crashed = _crashed(ledger, stages)
     beside = poison.bystanders(ledger, policy, [*crashed, *gone]) if crashed else frozenset()
@@ -141,7 +159,10 @@ def on_stages(
         if stage.notices and attempt.is_open:
             known = {notice.reason for notice in attempt.notices}
             new = {notice.reason: notice for notice in stage.notices if notice.reason not in known}
-            yield from (Noticed(ref.job, ref.index, ref.attempt, _in_time(notice)) for notice in new.values())
+            yield from (
+                Noticed(ref.job, ref.index, ref.attempt, _in_time(notice))
+                for notice in new.values()
+            )
         if stage.ended is not None:
             claim = _ended(ledger.jobs[ref.job], ref, stage.ended, ledger.workers[worker])
             innocent = claim.sudden and (ref.job, ref.index, ref.attempt) in beside
@@ -150,7 +171,13 @@ def on_stages(
             rule = table.STAGES[stage.status]
             detail = stage.detail and clipped(stage.detail)
             yield Claim(
-                rule, ref.job, ref.index, ref.attempt, initiator=Initiator.WORKER, status=stage.status, detail=detail
+                rule,
+                ref.job,
+                ref.index,
+                ref.attempt,
+                initiator=Initiator.WORKER,
+                status=stage.status,
+                detail=detail,
             )
 
 
@@ -161,7 +188,9 @@ def _in_time(notice: GivenNotice) -> GivenNotice:
 
 
 def _uncharged(claim: Claim) -> Claim:
-    return msgspec.structs.replace(claim, rule=table.LOSE_BESIDE, note=claim.note + poison.NOT_CHARGED)
+    return msgspec.structs.replace(
+        claim, rule=table.LOSE_BESIDE, note=claim.note + poison.NOT_CHARGED
+    )
 
 
 _WORKERS_END = frozenset({Cause.MISSING, Cause.WORKER_CRASHED})
@@ -173,7 +202,9 @@ def _failed(job: Job, ended: Ended) -> TaskRule:
 
 
 def _ended(job: Job, ref: AttemptRef, ended: Ended, worker: Worker) -> Claim:
-    """The claim for an end: exit 0 succeeded, any other exit failed; everything else is charged to the host."""
+    """The claim for an end: exit 0 succeeded, any other exit failed; everything else is charged to
+    the host.
+    """
     succeeded = ended.cause is Cause.EXITED and ended.exit_code == 0 and ended.signal is None
     if len(ended.error) > SENTENCE or len(ended.stderr_tail) > TAIL:
         tail = ended.stderr_tail[-TAIL:]
@@ -190,7 +221,10 @@ def _ended(job: Job, ref: AttemptRef, ended: Ended, worker: Worker) -> Claim:
     elif ended.cause is Cause.HANDED_BACK:
         rule, cause = table.HAND_BACK, Cause.HANDED_BACK
     else:
-        rule, cause = table.LOSE, ended.cause if ended.cause in _WORKERS_END else Cause.INFRASTRUCTURE
+        rule, cause = (
+            table.LOSE,
+            ended.cause if ended.cause in _WORKERS_END else Cause.INFRASTRUCTURE,
+        )
     return Claim(
         rule,
         ref.job,

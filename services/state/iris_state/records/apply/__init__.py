@@ -1,7 +1,9 @@
-"""Applies each kind of change to the records: one function per kind, the only code that writes them.
+"""Applies each kind of change to the records: one function per kind, the only code that writes
+them.
 
-Applying decides nothing and cannot fail: a change was validated before it was made. One module per family: `tasks`,
-`jobs`, `growth`, `queue_holds`, `sessions`, `cluster`, `deployments`. The ledger updates its indexes itself.
+Applying decides nothing and cannot fail: a change was validated before it was made. One module per
+family: `tasks`, `jobs`, `growth`, `queue_holds`, `sessions`, `cluster`, `deployments`. The ledger
+    updates its indexes itself.
 """
 
 from __future__ import annotations
@@ -9,7 +11,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from iris_state.records.apply import cluster, deployments, growth, jobs, queue_holds, sessions, tasks
+from iris_state.records.apply import (
+    cluster,
+    deployments,
+    growth,
+    jobs,
+    queue_holds,
+    sessions,
+    tasks,
+)
 from iris_state.records.changes import Change
 from iris_state.records.indexes import minutes
 from iris_state.records.ledger import Ledger

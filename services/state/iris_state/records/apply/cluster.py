@@ -23,7 +23,11 @@ def worker_registered(ledger: Ledger, change: c.WorkerRegistered, at_ms: int) ->
     One that has not restarted has other attributes, and all else is as it was.
     """
     known = ledger.workers.get(change.worker)
-    if known is not None and known.incarnation == change.incarnation and known.state is not WorkerState.LOST:
+    if (
+        known is not None
+        and known.incarnation == change.incarnation
+        and known.state is not WorkerState.LOST
+    ):
         known.attributes, known.monotonic_ms = change.attributes, change.monotonic_ms
         return
     drained = known is not None and known.drained
@@ -86,7 +90,9 @@ def nominated(ledger: Ledger, change: c.Nominated, at_ms: int) -> None:
 
 
 def avoided(ledger: Ledger, change: c.Avoided, at_ms: int) -> None:
-    """Exclude a worker for a task until a time; a task that is kept apart no longer shares its worker again."""
+    """Exclude a worker for a task until a time; a task that is kept apart no longer shares its
+    worker again.
+    """
     ledger.avoided.setdefault((change.job, change.index), {})[change.worker] = change.until_ms
     if change.worker == OCCUPIED and not change.until_ms:
         for key in [key for key in ledger.alone if key[:2] == (change.job, change.index)]:

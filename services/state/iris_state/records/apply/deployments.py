@@ -74,9 +74,15 @@ def changed(ledger: Ledger, change: c.DeploymentChanged, at_ms: int) -> None:
 
 def _forget_revisions(deployment: Deployment) -> None:
     """Delete old revisions, except the target and those of existing routes."""
-    used = {deployment.revision, deployment.rollout.stable, *(route.revision for route in deployment.held())}
+    used = {
+        deployment.revision,
+        deployment.rollout.stable,
+        *(route.revision for route in deployment.held()),
+    }
     newest = sorted(deployment.revisions)[-REVISIONS_KEPT:]
-    deployment.revisions = {n: one for n, one in deployment.revisions.items() if n in used or n in newest}
+    deployment.revisions = {
+        n: one for n, one in deployment.revisions.items() if n in used or n in newest
+    }
 
 
 def scaled(ledger: Ledger, change: c.DeploymentScaled, at_ms: int) -> None:
@@ -95,7 +101,9 @@ def rolled_out(ledger: Ledger, change: c.RolledOut, at_ms: int) -> None:
     deployment.version += change.by_owner
     if change.by is not None and change.by_owner:
         deployment.by = change.by
-        _note_command(deployment, PAUSE, "paused" if change.rollout.paused else "resumed", change.by, at_ms)
+        _note_command(
+            deployment, PAUSE, "paused" if change.rollout.paused else "resumed", change.by, at_ms
+        )
 
 
 def moved(ledger: Ledger, change: c.DeploymentMoved, at_ms: int) -> None:
@@ -186,22 +194,33 @@ def route_probed(ledger: Ledger, change: c.RouteProbed, at_ms: int) -> None:
 
 def discovered(ledger: Ledger, change: c.RoutesDiscovered, at_ms: int) -> None:
     deployment = ledger.deployments[change.deployment]
-    deployment.discovered = Discovered(change.version, change.routes, change.reason, deployment.version)
+    deployment.discovered = Discovered(
+        change.version, change.routes, change.reason, deployment.version
+    )
     ledger.discovery_version = max(ledger.discovery_version, change.version)
 
 
 def _remember(
-    deployment: Deployment, index: int, change: c.DeploymentMoved | c.RouteMoved, before: str, after: str, at_ms: int
+    deployment: Deployment,
+    index: int,
+    change: c.DeploymentMoved | c.RouteMoved,
+    before: str,
+    after: str,
+    at_ms: int,
 ) -> None:
     by = change.by if isinstance(change, c.DeploymentMoved) else None
-    row = HistoryEntry(index, change.handler, before, after, change.result, change.reason, 1, at_ms, at_ms, by)
+    row = HistoryEntry(
+        index, change.handler, before, after, change.result, change.reason, 1, at_ms, at_ms, by
+    )
     _append(deployment, row)
 
 
 def _note_command(deployment: Deployment, handler: str, words: str, by: Actor, at_ms: int) -> None:
     """Append a row about a command that keeps the deployment's status."""
     status = deployment.status.value
-    row = HistoryEntry(ITSELF, handler, status, status, SchedulingResult.SUCCESS, words, 1, at_ms, at_ms, by)
+    row = HistoryEntry(
+        ITSELF, handler, status, status, SchedulingResult.SUCCESS, words, 1, at_ms, at_ms, by
+    )
     _append(deployment, row)
 
 
@@ -226,11 +245,17 @@ def _say(
 ) -> None:
     """Append a public fact."""
     if route is None:
-        fact = DeploymentFact("deployment", deployment, None, state, previous, deployment.revision, at_ms, by=by)
+        fact = DeploymentFact(
+            "deployment", deployment, None, state, previous, deployment.revision, at_ms, by=by
+        )
     else:
         job = ledger.jobs.get(route.job)
-        worker = job.task(0).attempts[-1].worker if job is not None and job.task(0).attempts else None
-        fact = DeploymentFact("route", deployment, route, state, previous, route.revision, at_ms, worker, route.reason)
+        worker = (
+            job.task(0).attempts[-1].worker if job is not None and job.task(0).attempts else None
+        )
+        fact = DeploymentFact(
+            "route", deployment, route, state, previous, route.revision, at_ms, worker, route.reason
+        )
     ledger.facts.append(fact)
 
 

@@ -1,4 +1,6 @@
-"""Applies changes of open jobs: further calls, and the end of that. Source: docs/design/semantics.md#jobs."""
+"""Applies changes of open jobs: further calls, and the end of that. Source:
+docs/design/semantics.md#jobs.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ def grown(ledger: Ledger, change: c.JobGrown, at_ms: int) -> None:
     ledger.timers.start_idle(job)
     if count:
         ledger.timers.start_scheduling(job, range(first, first + count))
-        ledger.facts.append(Fact("task", job, first, None, "pending", None, None, at_ms, tasks=count, by=change.by))
+        ledger.facts.append(
+            Fact("task", job, first, None, "pending", None, None, at_ms, tasks=count, by=change.by)
+        )
 
 
 def closed(ledger: Ledger, change: c.JobClosed, at_ms: int) -> None:

@@ -1,4 +1,6 @@
-"""Applies changes of jobs: admission, progress of their tasks, deletion. Source: docs/design/semantics.md#jobs."""
+"""Applies changes of jobs: admission, progress of their tasks, deletion. Source:
+docs/design/semantics.md#jobs.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +12,25 @@ import msgspec
 from iris_core.admission.amendments import changes_in_words
 from iris_core.names import JobName
 from iris_core.spec.jobs import JobSpec
-from iris_core.states import JobState, KernelStatus, SchedulingResult, SessionStatus, TaskState, display_name
+from iris_core.states import (
+    JobState,
+    KernelStatus,
+    SchedulingResult,
+    SessionStatus,
+    TaskState,
+    display_name,
+)
 from iris_state.records import changes as c
 from iris_state.records.apply.sessions import remember
-from iris_state.records.entities import Fact, HistoryEntry, Job, Session, Task, has_budget_left, idempotency
+from iris_state.records.entities import (
+    Fact,
+    HistoryEntry,
+    Job,
+    Session,
+    Task,
+    has_budget_left,
+    idempotency,
+)
 from iris_state.records.facts import AmendmentFact
 from iris_state.records.gates import BACKOFF, WHOLE, GateKind
 from iris_state.records.indexes.index import fields_of
@@ -55,10 +72,14 @@ def admitted(ledger: Ledger, change: c.JobAdmitted, at_ms: int) -> None:
     if change.idempotency_key:
         ledger.idempotency[idempotency(change.user, change.idempotency_key)] = change.number
     first, count = job.indexes[0], spec.task_count
-    ledger.facts.append(Fact("task", job, first, None, "pending", None, None, at_ms, tasks=count, by=change.by))
+    ledger.facts.append(
+        Fact("task", job, first, None, "pending", None, None, at_ms, tasks=count, by=change.by)
+    )
     ledger.facts.append(Fact("job", job, None, None, "pending", None, None, at_ms, by=change.by))
     if job.session is not None:
-        ledger.facts.append(Fact("session", job, None, None, "pending", None, None, at_ms, by=change.by))
+        ledger.facts.append(
+            Fact("session", job, None, None, "pending", None, None, at_ms, by=change.by)
+        )
 
 
 def moved(ledger: Ledger, change: c.JobMoved, at_ms: int) -> None:
@@ -91,7 +112,9 @@ def moved(ledger: Ledger, change: c.JobMoved, at_ms: int) -> None:
 
 
 def gates_opened(ledger: Ledger, change: c.GatesOpened, at_ms: int) -> None:
-    """Open a gate, as a whole or for some tasks, and queue the tasks for which no other one is closed."""
+    """Open a gate, as a whole or for some tasks, and queue the tasks for which no other one is
+    closed.
+    """
     job = ledger.jobs[change.job]
     indexes = [index for start, stop in change.ranges for index in range(start, stop)]
     if change.gate == BACKOFF:
@@ -117,7 +140,9 @@ def gates_opened(ledger: Ledger, change: c.GatesOpened, at_ms: int) -> None:
 
 
 def amended(ledger: Ledger, change: c.JobAmended, at_ms: int) -> None:
-    """Set what a job waits for and is; its pending tasks enter or leave the queue by that, or move in it."""
+    """Set what a job waits for and is; its pending tasks enter or leave the queue by that, or move
+    in it.
+    """
     job = ledger.jobs[change.job]
     was_gated, before = job.is_gated, job.gates
     ledger.timers.stop_scheduling(job)
@@ -148,16 +173,24 @@ AMEND = "AmendJob"
 
 def _changes_in_words(job: Job, change: c.JobAmended) -> tuple[str, ...]:
     """What changes of a job, for a person."""
-    before, after = ({gate for gate in gates if gate.is_closed} for gates in (job.gates, change.gates))
+    before, after = (
+        {gate for gate in gates if gate.is_closed} for gates in (job.gates, change.gates)
+    )
     words = changes_in_words(job.spec, change.spec)
-    words += [f"held: {gate.reason}".removesuffix(": ") for gate in after - before if gate.kind is GateKind.HELD]
+    words += [
+        f"held: {gate.reason}".removesuffix(": ")
+        for gate in after - before
+        if gate.kind is GateKind.HELD
+    ]
     words += ["released" for gate in before - after if gate.kind is GateKind.HELD]
     if any(gate.kind is GateKind.DEPENDENCY for gate in before - after):
         words.append("waits for no other job")
     return tuple(words)
 
 
-def _remember(ledger: Ledger, job: Job, change: c.JobAmended, changes: Sequence[str], at_ms: int) -> None:
+def _remember(
+    ledger: Ledger, job: Job, change: c.JobAmended, changes: Sequence[str], at_ms: int
+) -> None:
     """Add what changes to the job's history."""
     status = job.session.status if job.session is not None else SessionStatus.PENDING
     judged = (status.value, status.value, SchedulingResult.SUCCESS, "; ".join(changes))
@@ -165,7 +198,9 @@ def _remember(ledger: Ledger, job: Job, change: c.JobAmended, changes: Sequence[
 
 
 def _specify(ledger: Ledger, job: Job, spec: JobSpec) -> None:
-    """Set a job's specification; its place in the queue, its timeouts and its place in listings follow from it."""
+    """Set a job's specification; its place in the queue, its timeouts and its place in listings
+    follow from it.
+    """
     ledger.drop_reason(job)
     ledger.count_tasks(job, -1)
     listed, retimed = set(fields_of(job)), spec.timeout_s != job.spec.timeout_s
@@ -196,15 +231,17 @@ def suspend(ledger: Ledger, job: Job) -> None:
 
 
 def become_eligible(ledger: Ledger, job: Job, at_ms: int, indexes: Sequence[int] = ()) -> None:
-    """Queue the pending tasks of a job, or some of them, that no gate keeps out of the queue now; they wait since
-    now.
+    """Queue the pending tasks of a job, or some of them, that no gate keeps out of the queue now;
+    they wait since now.
     """
     if job.is_gated:
         return
     job.eligible_ms = at_ms
     waiting = [
         (index, task)
-        for index, task in (((index, job.task(index)) for index in indexes) if indexes else job.numbered())
+        for index, task in (
+            ((index, job.task(index)) for index in indexes) if indexes else job.numbered()
+        )
         if task.state is TaskState.PENDING and not task.is_gated
     ]
     for _, task in waiting:

@@ -1,4 +1,6 @@
-"""Applies holds on the queue, and their ends. Source: docs/adr/0084-a-job-is-changed-in-place.md."""
+"""Applies holds on the queue, and their ends. Source:
+docs/adr/0084-a-job-is-changed-in-place.md.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ from iris_state.records.queue_holds import QueueHold
 
 
 def held(ledger: Ledger, change: c.QueueHeld, at_ms: int) -> None:
-    """Close a gate of every job that it matches, all at once; jobs that come later are admitted with one."""
+    """Close a gate of every job that it matches, all at once; jobs that come later are admitted
+    with one.
+    """
     wanted = (change.user, change.band, change.label)
     hold = QueueHold(change.number, *wanted, by=change.by, at_ms=at_ms, reason=change.reason)
     ledger.queue_holds[change.number] = hold
@@ -44,7 +48,9 @@ def matched(ledger: Ledger, hold: QueueHold) -> Iterator[Job]:
 
 
 def released(ledger: Ledger, change: c.QueueReleased, at_ms: int) -> None:
-    """Forget a hold; the gates of the jobs that it held are judged in the next rounds, so many at a time."""
+    """Forget a hold; the gates of the jobs that it held are judged in the next rounds, so many at a
+    time.
+    """
     hold = ledger.queue_holds.pop(change.number)
     ledger.facts.append(HoldFact(hold, "released", "held", at_ms, change.by))
     for number in ledger.gates.gated:
@@ -52,4 +58,7 @@ def released(ledger: Ledger, change: c.QueueReleased, at_ms: int) -> None:
             ledger.gates.later.append(number)
 
 
-WRITERS: dict[type, Callable[[Ledger, Any, int], None]] = {c.QueueHeld: held, c.QueueReleased: released}
+WRITERS: dict[type, Callable[[Ledger, Any, int], None]] = {
+    c.QueueHeld: held,
+    c.QueueReleased: released,
+}

@@ -24,7 +24,9 @@ def moved(ledger: Ledger, change: c.SessionMoved, at_ms: int) -> None:
     assert session is not None
     before, key = session.status, (job.number, c.GANG)
     words = (before.value, change.status.value)
-    row = HistoryEntry(c.GANG, change.handler, *words, change.result, change.reason, 1, at_ms, at_ms, change.by)
+    row = HistoryEntry(
+        c.GANG, change.handler, *words, change.result, change.reason, 1, at_ms, at_ms, change.by
+    )
     remember(ledger, job, row)
     session.version += 1
     session.tries = {}
@@ -43,12 +45,21 @@ def moved(ledger: Ledger, change: c.SessionMoved, at_ms: int) -> None:
 
 
 def judged(ledger: Ledger, change: c.Judged, at_ms: int) -> None:
-    """Record a judgement that keeps the stored status: history, and the handler's tries unless it was skipped."""
+    """Record a judgement that keeps the stored status: history, and the handler's tries unless it
+    was skipped.
+    """
     job = ledger.jobs[change.job]
     of_plain_job = change.index == c.GANG and job.session is None
-    status = SessionStatus.PENDING if of_plain_job else ledger.session_status(job, max(change.index, 0))
-    words, times = (status.value, (change.to_status or status).value), (change.since_ms or at_ms, at_ms)
-    row = HistoryEntry(change.index, change.handler, *words, change.result, change.reason, change.looks, *times)
+    status = (
+        SessionStatus.PENDING if of_plain_job else ledger.session_status(job, max(change.index, 0))
+    )
+    words, times = (
+        (status.value, (change.to_status or status).value),
+        (change.since_ms or at_ms, at_ms),
+    )
+    row = HistoryEntry(
+        change.index, change.handler, *words, change.result, change.reason, change.looks, *times
+    )
     remember(ledger, job, row)
     over = job.session is None and change.to_status is SessionStatus.TERMINATED
     if change.result is SchedulingResult.SKIPPED:

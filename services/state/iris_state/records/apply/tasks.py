@@ -1,4 +1,6 @@
-"""Applies changes of tasks and their attempts. Sources: docs/design/semantics.md#tasks-and-attempts."""
+"""Applies changes of tasks and their attempts. Sources:
+docs/design/semantics.md#tasks-and-attempts.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,15 @@ from iris_core.tables.task import ASSIGN, STAGES, becomes
 from iris_state.records import changes as c
 from iris_state.records.apply.sessions import remember
 from iris_state.records.apply.usage import account
-from iris_state.records.entities import Attempt, Fact, HistoryEntry, Job, Task, has_budget_left, kernel_status
+from iris_state.records.entities import (
+    Attempt,
+    Fact,
+    HistoryEntry,
+    Job,
+    Task,
+    has_budget_left,
+    kernel_status,
+)
 from iris_state.records.facts import NoticeFact
 from iris_state.records.indexes import minutes
 from iris_state.records.ledger import Ledger
@@ -31,7 +41,15 @@ from iris_state.records.stops import Ending
 ChangeWriter = Callable[[Ledger, Any, int], None]
 
 WORDS = {state: state.name.lower() for state in TaskState}
-_NO_EXIT = frozenset({Cause.INFRASTRUCTURE, Cause.MISSING, Cause.WORKER_LOST, Cause.WORKER_CRASHED, Cause.UNDELIVERED})
+_NO_EXIT = frozenset(
+    {
+        Cause.INFRASTRUCTURE,
+        Cause.MISSING,
+        Cause.WORKER_LOST,
+        Cause.WORKER_CRASHED,
+        Cause.UNDELIVERED,
+    }
+)
 
 
 def counted(write: ChangeWriter) -> ChangeWriter:
@@ -98,7 +116,9 @@ def staged(ledger: Ledger, change: c.Staged, at_ms: int) -> None:
     state, attempt.shown = becomes(STAGES[change.status])
     if state is not task.state:
         _show(ledger, job, change.index, state, attempt, None, at_ms)
-    if change.status is KernelStatus.RUNNING and job.spec.timeout_s is not None:  # else it has no timer
+    if (
+        change.status is KernelStatus.RUNNING and job.spec.timeout_s is not None
+    ):  # else it has no timer
         ledger.watch(job, change.index, attempt)
     if change.status is KernelStatus.RUNNING and change.job in ledger.gates.followers:
         ledger.gates.note_task(job, change.index)
@@ -145,7 +165,9 @@ def _end(ledger: Ledger, job: Job, task: Task, change: c.Moved) -> None:
 
 
 def _await_end(ledger: Ledger, job: Job, index: int) -> None:
-    """A session of one is terminating once its kernel is ordered to stop, unless its end is known."""
+    """A session of one is terminating once its kernel is ordered to stop, unless its end is
+    known.
+    """
     last = job.task(index).attempts[-1:]
     if job.session is None and last and last[0].is_open:
         ledger.start_timeout(SINGLE[last[0].status], (job.number, index), last[0].since_ms)
@@ -178,14 +200,18 @@ def noticed(ledger: Ledger, change: c.Noticed, at_ms: int) -> None:
     task = job.task(change.index)
     attempt = task.attempts[change.attempt]
     attempt.notices = (*attempt.notices, change.notice)
-    ledger.facts.append(NoticeFact(job, change.index, attempt, WORDS[task.state], change.notice, at_ms))
+    ledger.facts.append(
+        NoticeFact(job, change.index, attempt, WORDS[task.state], change.notice, at_ms)
+    )
     status = SINGLE[attempt.status].value
     words = f"attempt {attempt.number} was told: {change.notice.reason}"
     row = (change.index, "notice", status, status, SchedulingResult.SUCCESS, words, 1, at_ms, at_ms)
     remember(ledger, job, HistoryEntry(*row))
 
 
-def _leave(ledger: Ledger, job: Job, task: Task, attempt: Attempt, change: c.Moved, at_ms: int) -> None:
+def _leave(
+    ledger: Ledger, job: Job, task: Task, attempt: Attempt, change: c.Moved, at_ms: int
+) -> None:
     _record_end(task, attempt, change, at_ms)
     ledger.unwatch(job, change.index, attempt)
     ledger.presence[attempt.worker].building -= attempt.is_building
@@ -195,8 +221,12 @@ def _leave(ledger: Ledger, job: Job, task: Task, attempt: Attempt, change: c.Mov
         attempt.status, attempt.since_ms = KernelStatus.TERMINATING, at_ms
 
 
-def _end_late(ledger: Ledger, job: Job, task: Task, attempt: Attempt, change: c.Moved, at_ms: int) -> None:
-    """The attempt that a pending task has left had exited by itself: that, and not its stop, is its end."""
+def _end_late(
+    ledger: Ledger, job: Job, task: Task, attempt: Attempt, change: c.Moved, at_ms: int
+) -> None:
+    """The attempt that a pending task has left had exited by itself: that, and not its stop, is its
+    end.
+    """
     _charge(task, attempt.charged_to, -1)
     _record_end(task, attempt, change, at_ms)
     _close(ledger, job, change.index, attempt, change.ended, at_ms)
@@ -208,7 +238,11 @@ def _record_end(task: Task, attempt: Attempt, change: c.Moved, at_ms: int) -> No
     _charge(task, change.charged_to)
     attempt.failures = (failures, task.failure_count)
     attempt.preemptions = (preemptions, task.preemption_count)
-    attempt.cause, attempt.initiator, attempt.charged_to = change.cause, change.initiator, change.charged_to
+    attempt.cause, attempt.initiator, attempt.charged_to = (
+        change.cause,
+        change.initiator,
+        change.charged_to,
+    )
     attempt.shown = change.shown
     attempt.ended_ms = at_ms
     attempt.error = change.note
@@ -228,15 +262,23 @@ def _charge(task: Task, budget: Budget | None, by: int = 1) -> None:
         task.requeue_count += by
 
 
-def _close(ledger: Ledger, job: Job, index: int, attempt: Attempt, ended: Ended | None, at_ms: int) -> None:
+def _close(
+    ledger: Ledger, job: Job, index: int, attempt: Attempt, ended: Ended | None, at_ms: int
+) -> None:
     if ended is not None:
         attempt.exit_code, attempt.signal = ended.exit_code, ended.signal
         attempt.error = attempt.error or ended.error
         attempt.stderr_tail, attempt.peak_rss_bytes = ended.stderr_tail, ended.peak_rss_bytes
-        attempt.dropped_bytes, attempt.usage, attempt.artifact = ended.dropped_bytes, ended.usage, ended.artifact
+        attempt.dropped_bytes, attempt.usage, attempt.artifact = (
+            ended.dropped_bytes,
+            ended.usage,
+            ended.artifact,
+        )
     if attempt.status is KernelStatus.TERMINATING and job.session is None:
         ledger.stop_timeout(SINGLE[attempt.status], (job.number, index))
-    attempt.status = KernelStatus.ERROR if ended is None or ended.cause in _NO_EXIT else KernelStatus.TERMINATED
+    attempt.status = (
+        KernelStatus.ERROR if ended is None or ended.cause in _NO_EXIT else KernelStatus.TERMINATED
+    )
     if not attempt.closed_ms:
         account(ledger, job, attempt, at_ms)
     attempt.since_ms = attempt.closed_ms = at_ms
@@ -270,7 +312,9 @@ def _show(
         lasted_ms = (attempt.ended_ms or at_ms) - attempt.started_ms
     minutes.count(ledger.totals.minutes, state, lasted_ms, at_ms)
     words = (WORDS[state], WORDS[previous])
-    ledger.facts.append(Fact("task", job, index, attempt, *words, cause, at_ms, exit_code, 1, lasted_ms, by, signal))
+    ledger.facts.append(
+        Fact("task", job, index, attempt, *words, cause, at_ms, exit_code, 1, lasted_ms, by, signal)
+    )
 
 
 WRITERS: dict[type, ChangeWriter] = {

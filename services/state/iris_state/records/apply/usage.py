@@ -17,8 +17,12 @@ _STOPPED = frozenset({Cause.CANCELLED, Cause.JOB_ENDED, Cause.PARENT_ENDED})
 
 
 def began_to_hold(attempt: Attempt) -> int:
-    """Since when an attempt has held its place alone; 0: never, since the one before it in its chain held it."""
-    return attempt.assigned_ms if attempt.chain is None else attempt.building_ms or attempt.started_ms
+    """Since when an attempt has held its place alone; 0: never, since the one before it in its
+    chain held it.
+    """
+    return (
+        attempt.assigned_ms if attempt.chain is None else attempt.building_ms or attempt.started_ms
+    )
 
 
 def variant_of(ledger: Ledger, worker: str) -> str:
@@ -28,22 +32,35 @@ def variant_of(ledger: Ledger, worker: str) -> str:
 
 
 def by_day(began_ms: int, ended_ms: int) -> list[tuple[int, int]]:
-    """How long something lasted on each day on which it did, oldest first: days since 1970, UTC, and ms."""
+    """How long something lasted on each day on which it did, oldest first: days since 1970, UTC,
+    and ms.
+    """
     last = ended_ms // DAY_MS
     days = range(max(began_ms // DAY_MS, last - KEPT_DAYS + 1), last + 1)
-    return [(day, max(min((day + 1) * DAY_MS, ended_ms) - max(began_ms, day * DAY_MS), 0)) for day in days]
+    return [
+        (day, max(min((day + 1) * DAY_MS, ended_ms) - max(began_ms, day * DAY_MS), 0))
+        for day in days
+    ]
 
 
 def account(ledger: Ledger, job: Job, attempt: Attempt, at_ms: int) -> None:
-    """Add an attempt that ends now. What it used is spread over the days on which it ran; it counts on the last."""
+    """Add an attempt that ends now. What it used is spread over the days on which it ran; it counts
+    on the last.
+    """
     began_ms = attempt.assigned_ms if attempt.chain is None else began_to_hold(attempt)
     if not began_ms:
         return
     amount = ledger.requested[job.number]
     variant = variant_of(ledger, attempt.worker) if amount.chips else ""
-    cpu_ms, peak_bytes = attempt.usage.cpu_ms if attempt.usage is not None else 0, attempt.peak_rss_bytes
+    cpu_ms, peak_bytes = (
+        attempt.usage.cpu_ms if attempt.usage is not None else 0,
+        attempt.peak_rss_bytes,
+    )
     is_useful = attempt.exit_code == 0 and attempt.cause is Cause.EXITED
-    outcome, held_ms = USEFUL if is_useful else _outcome(ledger, job, attempt), max(at_ms - began_ms, 0)
+    outcome, held_ms = (
+        USEFUL if is_useful else _outcome(ledger, job, attempt),
+        max(at_ms - began_ms, 0),
+    )
     sums = [job.usage.get(outcome) or of_outcome(job.usage, outcome)]
     project, last = job.spec.labels.get(PROJECT, ""), at_ms // DAY_MS
     if began_ms < last * DAY_MS:

@@ -32,7 +32,9 @@ def routes_lead_to_jobs(ledger: Ledger, deployment: Deployment) -> Wrongs:
 def routes_are_as_many_as_wanted(ledger: Ledger, deployment: Deployment) -> Wrongs:
     live = deployment.live()
     replicas = deployment.spec.replicas
-    as_wanted = len(live) == replicas and all(route.revision == deployment.revision for route in live)
+    as_wanted = len(live) == replicas and all(
+        route.revision == deployment.revision for route in live
+    )
     if deployment.status is DeploymentLifecycle.READY and not as_wanted:
         yield f"{deployment.name} is ready with {[route.id for route in live]}, wanted {replicas}"
     most = replicas + rollout.target(deployment.spec.update, replicas).surge
@@ -60,9 +62,13 @@ def deployments_are_indexed(ledger: Ledger) -> Wrongs:
         newest[deployment.name] = max(newest.get(deployment.name, 0), deployment.number)
     if newest != ledger.deployment_names:
         yield f"deployments are named {dict(ledger.deployment_names)}, recount {newest}"
-    over = {deployment.number for deployment in ledger.deployments.values() if deployment.is_terminal}
+    over = {
+        deployment.number for deployment in ledger.deployments.values() if deployment.is_terminal
+    }
     if over != set(ledger.destroyed):
         yield f"{sorted(ledger.destroyed)} are destroyed, recount {sorted(over)}"
-    held = sum(bool(route.job) for deployment in ledger.deployments.values() for route in deployment.held())
+    held = sum(
+        bool(route.job) for deployment in ledger.deployments.values() for route in deployment.held()
+    )
     if held != len(ledger.route_of_job):
         yield f"{len(ledger.route_of_job)} jobs lead to routes, recount {held}"

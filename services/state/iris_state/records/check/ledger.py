@@ -38,7 +38,9 @@ def queue_is_sorted(ledger: Ledger) -> Wrongs:
         yield f"waiting tasks by user {dict(+ledger.pending_of_user)}, recount {dict(+waiting)}"
     because: Counter[tuple[PriorityBand, ReasonCode]] = Counter()
     for number, reason in ledger.reasons.items():
-        because[ledger.jobs[number].band, reason.code] += ledger.jobs[number].counts[TaskState.PENDING]
+        because[ledger.jobs[number].band, reason.code] += ledger.jobs[number].counts[
+            TaskState.PENDING
+        ]
     if +because != +ledger.pending_because:
         yield f"waiting tasks by reason {dict(+ledger.pending_because)}, recount {dict(+because)}"
     known = sum(len(ledger.queue.pending(number)) for number in ledger.jobs)
@@ -53,7 +55,9 @@ def open_attempts_are_held(ledger: Ledger) -> Wrongs:
         for index, task in job.numbered():
             for attempt in task.attempts:
                 if attempt.is_open:
-                    opened.setdefault(attempt.worker, set()).add((job.number, index, attempt.number))
+                    opened.setdefault(attempt.worker, set()).add(
+                        (job.number, index, attempt.number)
+                    )
     for name, keys in opened.items():
         presence = ledger.presence[name]
         if set(presence.open) != keys:
@@ -118,7 +122,9 @@ def avoidances_are_of_those_who_go_on(ledger: Ledger) -> Wrongs:
 
 
 def clocks_are_set(ledger: Ledger) -> Wrongs:
-    """Every record in a status with a timeout is in that status's queue with the right time, and no other record is."""
+    """Every record in a status with a timeout is in that status's queue with the right time, and no
+    other record is.
+    """
     wanted: dict[SessionStatus, dict[Key, int]] = {status: {} for status in ledger.timeouts}
     for job in ledger.jobs.values():
         for key, status, since in _clocks(job):
@@ -140,12 +146,16 @@ def _clocks(job: Job) -> Iterator[tuple[Key, SessionStatus, int]]:
         if task.state in ACTIVE:
             attempt = task.attempts[-1]
             yield (job.number, index), session_table.SINGLE[attempt.status], attempt.since_ms
-        elif task.is_terminal and task.attempts and task.attempts[-1].is_open and not _is_over(task):
+        elif (
+            task.is_terminal and task.attempts and task.attempts[-1].is_open and not _is_over(task)
+        ):
             yield (job.number, index), SessionStatus.TERMINATING, task.attempts[-1].since_ms
 
 
 def _is_over(task: Task) -> bool:
-    """Whether its session of one is TERMINATED for the user although its kernel's end is not known."""
+    """Whether its session of one is TERMINATED for the user although its kernel's end is not
+    known.
+    """
     return task.session is not None and task.session.status is SessionStatus.TERMINATED
 
 
@@ -156,7 +166,9 @@ def timeouts_are_set(ledger: Ledger) -> Wrongs:
         timeout_s = job.spec.scheduling_timeout_s
         if timeout_s is not None and not job.is_terminal and not job.is_gated:
             if not job.opens_by_task:
-                wanted["scheduling", job.number, 0] = (job.eligible_ms or job.submitted_ms) + int(timeout_s * 1000)
+                wanted["scheduling", job.number, 0] = (job.eligible_ms or job.submitted_ms) + int(
+                    timeout_s * 1000
+                )
             for index, task in job.numbered() if job.opens_by_task else ():
                 if not task.gates and task.state is TaskState.PENDING and not task.attempts:
                     wanted["scheduling", job.number, index] = task.queued_ms + int(timeout_s * 1000)
@@ -173,21 +185,32 @@ def timeouts_are_set(ledger: Ledger) -> Wrongs:
     # A scheduling timeout fires once; attempts that were placed before it continue.
     rung = {key for key in wanted if key[0] == "scheduling"} - timers.keys()
     wanted = {key: due for key, due in wanted.items() if key not in rung}
-    found = {key: due for key, due in timers.items() if key in wanted or not _fires_without_effect(ledger, key)}
+    found = {
+        key: due
+        for key, due in timers.items()
+        if key in wanted or not _fires_without_effect(ledger, key)
+    }
     if found != wanted:
         yield f"alarms {found}, recount {wanted}"
 
 
-def _idle_timeout(job: Job, timers: dict[tuple[str, int, int], int]) -> dict[tuple[str, int, int], int]:
+def _idle_timeout(
+    job: Job, timers: dict[tuple[str, int, int], int]
+) -> dict[tuple[str, int, int], int]:
     """That of an open job; a new leader waits longer."""
     if not job.open or job.spec.calls is None:
         return {}
-    due_ms, key = job.grown_ms + int((job.spec.calls.idle_s or 0) * 1000), ("idle", job.number, WHOLE)
+    due_ms, key = (
+        job.grown_ms + int((job.spec.calls.idle_s or 0) * 1000),
+        ("idle", job.number, WHOLE),
+    )
     return {key: max(due_ms, timers.get(key, 0))}
 
 
 def _fires_without_effect(ledger: Ledger, key: tuple[str, int, int]) -> bool:
-    """Whether a timer is left over: of a task that became eligible by itself and has been placed since."""
+    """Whether a timer is left over: of a task that became eligible by itself and has been placed
+    since.
+    """
     job = ledger.jobs.get(key[1])
     return key[0] == "scheduling" and job is not None and not job.is_terminal and job.opens_by_task
 
@@ -203,7 +226,9 @@ def names_lead_to_the_newest(ledger: Ledger) -> Wrongs:
 
 
 def one_run_of_a_name_lives(ledger: Ledger) -> Wrongs:
-    """A run has no attempts until those of earlier runs of the name have ended; until then it is held back."""
+    """A run has no attempts until those of earlier runs of the name have ended; until then it is
+    held back.
+    """
     runs: dict[str, list[Job]] = {}
     for job in ledger.jobs.values():
         runs.setdefault(job.name, []).append(job)
@@ -213,7 +238,11 @@ def one_run_of_a_name_lives(ledger: Ledger) -> Wrongs:
         live = [any(a.is_open for task in job.tasks for a in task.attempts) for job in found]
         if sum(live) > 1:
             yield f"{name} is open in the runs {[job.id for job, is_live in zip(found, live, strict=True) if is_live]}"
-        held_back |= {job.number for place, job in enumerate(found) if not job.is_terminal and any(live[:place])}
+        held_back |= {
+            job.number
+            for place, job in enumerate(found)
+            if not job.is_terminal and any(live[:place])
+        }
     if held_back != ledger.held_back:
         yield f"the jobs {sorted(ledger.held_back)} are held back, recount {sorted(held_back)}"
 

@@ -1,7 +1,7 @@
 """The invariants of the ledger, one function each; `check` runs all of them.
 
-Queue, counters, holds and clocks are indexes over the records, so most functions count the records again. Slow on
-purpose and never on a hot path: tests and the simulation run it after every step.
+Queue, counters, holds and clocks are indexes over the records, so most functions count the records
+again. Slow on purpose and never on a hot path: tests and the simulation run it after every step.
 Source: docs/design/reliability.md#invariants.
 """
 
@@ -67,13 +67,16 @@ def states_are_counted(ledger: Ledger, job: Job) -> Wrongs:
 
 
 def waiting_is_queued(ledger: Ledger, job: Job) -> Wrongs:
-    """A pending task without a possibly running attempt is in the queue unless held back, or kept out by a gate; a
-    gang's members all or none.
+    """A pending task without a possibly running attempt is in the queue unless held back, or kept
+    out by a gate; a gang's members all or none.
     """
     waiting = [
         i
         for i, task in job.numbered()
-        if task.state is TaskState.PENDING and not lingers(job, i) and not task.gates and not task.not_before_ms
+        if task.state is TaskState.PENDING
+        and not lingers(job, i)
+        and not task.gates
+        and not task.not_before_ms
     ]
     if any(gate.is_closed and not gate.each for gate in job.gates):
         waiting = []
@@ -94,11 +97,15 @@ def attempts_are_in_order(ledger: Ledger, job: Job) -> Wrongs:
 
 
 def one_attempt_lives(ledger: Ledger, job: Job) -> Wrongs:
-    """The only open attempt that is not being stopped is an active task's current one; only a gang's members may have
-    none.
+    """The only open attempt that is not being stopped is an active task's current one; only a
+    gang's members may have none.
     """
     for index, task in job.numbered():
-        lively = [a.number for a in task.attempts if a.is_open and a.status is not KernelStatus.TERMINATING]
+        lively = [
+            a.number
+            for a in task.attempts
+            if a.is_open and a.status is not KernelStatus.TERMINATING
+        ]
         wanted = [task.current.number] if task.current is not None else []
         if lively != wanted:
             yield f"{job.name}/{index} is {task.state.name} with the live attempts {lively}"
@@ -107,7 +114,9 @@ def one_attempt_lives(ledger: Ledger, job: Job) -> Wrongs:
 
 
 def budgets_are_exact(ledger: Ledger, job: Job) -> Wrongs:
-    """Counters are what was charged, and within the job's limits, unless somebody has changed those."""
+    """Counters are what was charged, and within the job's limits, unless somebody has changed
+    those.
+    """
     for index, task in job.numbered():
         charged = [attempt.charged_to for attempt in task.attempts]
         for budget in (Budget.FAILURE, Budget.REQUEUE, Budget.PREEMPTION):
@@ -119,14 +128,18 @@ def budgets_are_exact(ledger: Ledger, job: Job) -> Wrongs:
 
 
 def limit_is_kept(ledger: Ledger, job: Job) -> Wrongs:
-    """A job has at most ``max_parallel`` open attempts; one whose limit was lowered may have begun more before."""
+    """A job has at most ``max_parallel`` open attempts; one whose limit was lowered may have begun
+    more before.
+    """
     limit, count = job.spec.max_parallel, ledger.open_of_job[job.number]
     if limit is not None and count > limit and job.version == 1:
         yield f"{job.name} has {count} open attempts, at most {limit} are allowed"
 
 
 def what_ended_is_finished(ledger: Ledger, job: Job) -> Wrongs:
-    """A task that failed for good has no retry left: its budget is spent, or it carries the mark ``no_retry``."""
+    """A task that failed for good has no retry left: its budget is spent, or it carries the mark
+    ``no_retry``.
+    """
     for index, task in job.numbered():
         budget = task_table.BUDGET_OF_STATE.get(task.state)
         if budget is None:
@@ -139,13 +152,19 @@ def what_ended_is_finished(ledger: Ledger, job: Job) -> Wrongs:
 
 
 def open_jobs_are_live(ledger: Ledger, job: Job) -> Wrongs:
-    """Only a live map that grows is open, and a job has the calls and tasks that its specification says."""
+    """Only a live map that grows is open, and a job has the calls and tasks that its specification
+    says.
+    """
     if job.open and (job.is_terminal or not job.spec.grows):
         yield f"{job.name} is {job.state.name} and open"
     calls = job.spec.calls
     if len(job.tasks) != job.spec.task_count:
         yield f"{job.name} has {len(job.tasks)} tasks, its specification {job.spec.task_count}"
-    if job.spec.grows and calls is not None and -(-calls.count // calls.chunksize) != job.spec.replicas:
+    if (
+        job.spec.grows
+        and calls is not None
+        and -(-calls.count // calls.chunksize) != job.spec.replicas
+    ):
         yield f"{job.name} has {job.spec.replicas} tasks for {calls.count} calls"
 
 
@@ -178,10 +197,14 @@ def family_is_linked(ledger: Ledger, job: Job) -> Wrongs:
 
 
 def gang_is_together(ledger: Ledger, job: Job) -> Wrongs:
-    """The live members of a gang have one worker each, those of a slice one group, and all or none are pending."""
+    """The live members of a gang have one worker each, those of a slice one group, and all or none
+    are pending.
+    """
     if job.session is None:
         return
-    live = {index: task.current.worker for index, task in job.numbered() if task.current is not None}
+    live = {
+        index: task.current.worker for index, task in job.numbered() if task.current is not None
+    }
     seats = ((index, ledger.workers[host].attributes) for index, host in live.items())
     if len(set(live.values())) != len(live) or is_split(job.spec, seats):
         yield f"{job.name} lives on {list(live.values())}, which are not one group for each slice"
@@ -190,8 +213,8 @@ def gang_is_together(ledger: Ledger, job: Job) -> Wrongs:
 
 
 def gang_succeeds_together(ledger: Ledger, job: Job) -> Wrongs:
-    """A member that waits for its gang has exited 0 or is stopped for the leader; none waits for a gang that has
-    ended.
+    """A member that waits for its gang has exited 0 or is stopped for the leader; none waits for a
+    gang that has ended.
     """
     if job.session is None:
         return
@@ -218,19 +241,28 @@ def session_follows_kernels(ledger: Ledger, job: Job) -> Wrongs:
 
 
 def gates_are_judged(ledger: Ledger, job: Job) -> Wrongs:
-    """A gate that could open, or never can, is noted to be judged; so nothing eligible is left out of the queue."""
+    """A gate that could open, or never can, is noted to be judged; so nothing eligible is left out
+    of the queue.
+    """
     if job.is_terminal or not job.closed_gates or ledger.gates.are_noted(job):
         return
     for step in gates.judge(ledger, job.number, WHOLE, ledger.now_ms):
-        if not any(g.kind is GateKind.NOT_BEFORE and g.number == getattr(step, "gate", -2) for g in job.closed_gates):
+        if not any(
+            g.kind is GateKind.NOT_BEFORE and g.number == getattr(step, "gate", -2)
+            for g in job.closed_gates
+        ):
             yield f"{job.name} waits at a gate although {step}"
 
 
 def queue_holds_are_gates(ledger: Ledger, job: Job) -> Wrongs:
-    """A job has a gate of each hold on the queue that matches it; one of an ended hold is noted to be judged."""
+    """A job has a gate of each hold on the queue that matches it; one of an ended hold is noted to
+    be judged.
+    """
     if job.is_terminal or ledger.route_for(job.number) is not None:
         return
-    wanted = {hold.number for hold in ledger.queue_holds.values() if hold.matches(job.user, job.spec)}
+    wanted = {
+        hold.number for hold in ledger.queue_holds.values() if hold.matches(job.user, job.spec)
+    }
     found = {gate.hold for gate in job.gates if gate.hold}
     if wanted - found or (found - wanted and not ledger.gates.are_noted(job)):
         yield f"{job.name} is held with the queue by {found}, which should be {wanted}"
@@ -259,9 +291,18 @@ def usage_is_of_what_has_ended(ledger: Ledger, job: Job) -> Wrongs:
     known, recount = Used(), Used()
     for used in job.usage.values():
         known.add(used)
-    for attempt in (attempt for task in job.tasks for attempt in task.attempts if not attempt.is_open):
+    for attempt in (
+        attempt for task in job.tasks for attempt in task.attempts if not attempt.is_open
+    ):
         if began_ms := began_to_hold(attempt):
-            count([recount], max(attempt.closed_ms - began_ms, 0), ledger.requested[job.number], "", 0, 0)
+            count(
+                [recount],
+                max(attempt.closed_ms - began_ms, 0),
+                ledger.requested[job.number],
+                "",
+                0,
+                0,
+            )
     if (known.attempts, known.cpu, known.memory) != (recount.attempts, recount.cpu, recount.memory):
         yield f"{job.name} has used {known}, recount {recount}"
 

@@ -1,7 +1,8 @@
-"""The chains of one worker: open attempts of one job that run one after the other in the place of one.
+"""The chains of one worker: open attempts of one job that run one after the other in the place of
+one.
 
-Together they hold what one of them needs, from the first that is open to the last. A chain is named by the attempt that
-it began with, which may have ended. Rebuilt from the attempts, never stored.
+Together they hold what one of them needs, from the first that is open to the last. A chain is named
+by the attempt that it began with, which may have ended. Rebuilt from the attempts, never stored.
 Source: docs/adr/0080-short-calls-run-in-chains.md.
 """
 
@@ -17,14 +18,17 @@ Behind = tuple[int, int] | None
 
 
 def chain_of(key: ChainKey, behind: Behind) -> ChainKey:
-    """The name of an attempt's chain; an attempt of which nothing is known to wait behind it has one of its own."""
+    """The name of an attempt's chain; an attempt of which nothing is known to wait behind it has
+    one of its own.
+    """
     return key if behind is None else (key[0], *behind)
 
 
 class Chains:
     """The chains of more than one attempt, of which some are open.
 
-    ``members``: the open attempts of each; empty where nothing waits behind anything, which is nearly everywhere.
+    ``members``: the open attempts of each; empty where nothing waits behind anything, which is
+    nearly everywhere.
     """
 
     __slots__ = ("members",)
@@ -33,7 +37,9 @@ class Chains:
         self.members: dict[ChainKey, dict[ChainKey, None]] = {}
 
     def join(self, key: ChainKey, behind: Behind, opened: Container[ChainKey]) -> bool:
-        """An attempt is open. Whether its chain holds nothing yet; ``opened``: the other open attempts."""
+        """An attempt is open. Whether its chain holds nothing yet; ``opened``: the other open
+        attempts.
+        """
         if behind is None and key not in self.members:
             return True
         name = chain_of(key, behind)
@@ -45,7 +51,9 @@ class Chains:
         return first
 
     def leave(self, key: ChainKey, behind: Behind) -> bool:
-        """An attempt has ended. Whether it was the last of its chain, which holds nothing any more."""
+        """An attempt has ended. Whether it was the last of its chain, which holds nothing any
+        more.
+        """
         name = chain_of(key, behind)
         members = self.members.get(name)
         if members is None:

@@ -1,6 +1,8 @@
-"""Who waits for whom: an index over the gates of jobs, and the gates that are to be judged. It decides nothing.
+"""Who waits for whom: an index over the gates of jobs, and the gates that are to be judged. It
+decides nothing.
 
-The ledger keeps it; `gates` judges what is in ``ripe``. Derived from the records, so a snapshot does not hold it.
+The ledger keeps it; `gates` judges what is in ``ripe``. Derived from the records, so a snapshot
+does not hold it.
 """
 
 from __future__ import annotations
@@ -18,10 +20,13 @@ class GateIndex:
     """The closed gates of jobs that have not ended.
 
     Attributes:
-        gated: jobs with a closed gate. waiters: by the number of a job, the jobs that wait for it or for its tasks.
+        gated: jobs with a closed gate. waiters: by the number of a job, the jobs that wait for it
+            or for its tasks.
         followers: of those, the jobs for which each start and end of a task matters.
-        singletons: by user and key, the jobs that may run or are still ending, in the order of their admission.
-        ripe: gates to judge: a job and the index of a task, or `WHOLE`, in the order in which they were noted.
+        singletons: by user and key, the jobs that may run or are still ending, in the order of
+            their admission.
+        ripe: gates to judge: a job and the index of a task, or `WHOLE`, in the order in which they
+            were noted.
         later: jobs of which a gate is to be judged behind those, because another job has ended.
         left: by job and gate, for how many tasks a gate with ``each`` is closed.
     """
@@ -37,7 +42,9 @@ class GateIndex:
         self.left: dict[tuple[int, int], int] = {}
 
     def add(self, job: Job) -> None:
-        """A job that is new, or from a snapshot, or has other gates now; they are all to be judged."""
+        """A job that is new, or from a snapshot, or has other gates now; they are all to be
+        judged.
+        """
         if job.spec.singleton:
             line = self.singletons.setdefault((job.user, job.spec.singleton), [])
             if job.number not in line:
@@ -52,13 +59,17 @@ class GateIndex:
                 if gate.follows_tasks:
                     self.followers.setdefault(gate.job, {})[job.number] = None
             if gate.each:
-                self.left[job.number, gate.number] = sum(bool(task.gates & gate.bit) for task in job.tasks)
+                self.left[job.number, gate.number] = sum(
+                    bool(task.gates & gate.bit) for task in job.tasks
+                )
 
     def remove(self, job: Job, gates: tuple[Gate, ...]) -> None:
         """A job has ended, or these of its gates are open or dropped."""
         for gate in gates:
             self.left.pop((job.number, gate.number), None)
-            left = () if job.is_terminal else [one for one in job.closed_gates if one.job == gate.job]
+            left = (
+                () if job.is_terminal else [one for one in job.closed_gates if one.job == gate.job]
+            )
             if not left:
                 _leave(self.waiters, gate.job, job.number)
             if not any(one.follows_tasks for one in left):
@@ -82,8 +93,8 @@ class GateIndex:
         return job.number in self.later or any(number == job.number for number, _ in self.ripe)
 
     def note_task(self, job: Job, index: int) -> None:
-        """A task has started or ended: judge the tasks in its place of jobs that wait task by task, and what waits for
-        a start.
+        """A task has started or ended: judge the tasks in its place of jobs that wait task by task,
+        and what waits for a start.
         """
         place = job.indexes.position(index)
         for number in self.followers[job.number]:
@@ -95,7 +106,9 @@ class GateIndex:
                     self.ripe[number, WHOLE] = None
 
     def end_singleton(self, job: Job) -> None:
-        """No attempt of an ended job may run any more: the next of its singleton key is to be judged."""
+        """No attempt of an ended job may run any more: the next of its singleton key is to be
+        judged.
+        """
         line = self.singletons[job.user, job.spec.singleton]
         line.remove(job.number)
         if line:

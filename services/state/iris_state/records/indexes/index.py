@@ -1,7 +1,8 @@
 """Indexes of jobs for listings: their numbers in order, by each field that a listing filters on.
 
-`apply` updates the index with every change and `check` verifies it. A field with one value per job costs one sorted
-list per value. Out of scope: names, which the ledger keeps sorted itself, and the content of a listing (`views`).
+`apply` updates the index with every change and `check` verifies it. A field with one value per job
+costs one sorted list per value. Out of scope: names, which the ledger keeps sorted itself, and the
+    content of a listing (`views`).
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from iris_core.states import JobState
 from iris_state.records.entities import Job
 
 Field = tuple[str, object]
-"""A field and its value, for example ``("user", "ann")``; a label is ``("label", "team=vision")``."""
+"""A field and its value, for example ``("user", "ann")``; a label is ``("label",
+"team=vision")``.
+"""
 
 
 WAITING: Field = ("is_waiting", True)

@@ -14,19 +14,25 @@ class JobTimers(TimerQueue[tuple[str, int, int]]):
     """All timers, and when those of a whole job start and stop."""
 
     def start_idle(self, job: Job, since_ms: int = 0) -> None:
-        """Wait for the next request of the client of an open job, from its last one or a later time on."""
+        """Wait for the next request of the client of an open job, from its last one or a later time
+        on.
+        """
         if job.open and job.spec.calls is not None and job.spec.calls.idle_s is not None:
             due_ms = max(job.grown_ms, since_ms) + int(job.spec.calls.idle_s * 1000)
             self.set(("idle", job.number, WHOLE), due_ms)
 
     def start_scheduling(self, job: Job, indexes: Sequence[int] = ()) -> None:
-        """Start the scheduling timeout of a job that is eligible, or of those of its tasks that are."""
+        """Start the scheduling timeout of a job that is eligible, or of those of its tasks that
+        are.
+        """
         timeout = job.spec.scheduling_timeout_s
         if timeout is None or job.is_terminal or job.is_gated:
             return
         timeout_ms = int(timeout * 1000)
         if not job.opens_by_task:
-            self.set(("scheduling", job.number, 0), (job.eligible_ms or job.submitted_ms) + timeout_ms)
+            self.set(
+                ("scheduling", job.number, 0), (job.eligible_ms or job.submitted_ms) + timeout_ms
+            )
             return
         for index in indexes or job.indexes:
             task = job.task(index)

@@ -1,7 +1,8 @@
 """What happened to tasks, and what they held, in each of the last sixty minutes: for charts. Pure.
 
-Counted where a task's state is set, and sampled before the first change of a minute, so every replica that applies the
-same commits has the same minutes, and a snapshot holds them. Out of scope: counters for Prometheus (`metrics`).
+Counted where a task's state is set, and sampled before the first change of a minute, so every
+replica that applies the same commits has the same minutes, and a snapshot holds them. Out of scope:
+    counters for Prometheus (`metrics`).
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ _MS = 60_000
 def count(minutes: list[Minute], state: TaskState, lasted_ms: int | None, at_ms: int) -> None:
     """A task moved to ``state``; ``lasted_ms`` is how long a placed one had waited.
 
-    A time before the newest minute counts in that one, so minutes stay in order when a clock steps back.
+    A time before the newest minute counts in that one, so minutes stay in order when a clock steps
+    back.
     """
     if state is not TaskState.ASSIGNED and state not in TERMINAL:
         return
@@ -39,9 +41,11 @@ def count(minutes: list[Minute], state: TaskState, lasted_ms: int | None, at_ms:
 
 
 def sample(ledger: Ledger, at_ms: int) -> None:
-    """A minute has ended before the change at this time: keep what was held at its end, where that is another amount.
+    """A minute has ended before the change at this time: keep what was held at its end, where that
+    is another amount.
 
-    Nothing changed between then and ``at_ms``, so an amount is that of all minutes until the next sample.
+    Nothing changed between then and ``at_ms``, so an amount is that of all minutes until the next
+    sample.
     """
     totals = ledger.totals
     ended, begun = totals.minute_ends_ms // _MS - 1, at_ms // _MS
@@ -50,11 +54,17 @@ def sample(ledger: Ledger, at_ms: int) -> None:
         return
     _keep(totals.held, HeldAmount(ended, *held_by_all(ledger)), begun - KEPT)
     for worker in ledger.workers.values():
-        _keep(worker.held, HeldAmount(ended, ledger.presence[worker.id].committed, worker.total), begun - KEPT)
+        _keep(
+            worker.held,
+            HeldAmount(ended, ledger.presence[worker.id].committed, worker.total),
+            begun - KEPT,
+        )
 
 
 def _keep(held: list[HeldAmount], newest: HeldAmount, oldest: int) -> None:
-    """Append a sample that differs from the one before, and drop those that tell nothing since minute ``oldest``."""
+    """Append a sample that differs from the one before, and drop those that tell nothing since
+    minute ``oldest``.
+    """
     last = held[-1] if held else HeldAmount(0, NOTHING, newest.capacity)
     if (newest.committed, newest.capacity) != (last.committed, last.capacity):
         held.append(newest)

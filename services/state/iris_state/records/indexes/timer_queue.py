@@ -1,8 +1,8 @@
 """Timers: timeouts of placed work, of tasks and of jobs. Work per event, never per tick.
 
-Every status with a timeout has one FIFO queue: its timeout is one number and time never goes back, so the first to
-enter is due first. Limits that differ per job are in one sorted list. The caller passes the time. Source:
-docs/design/semantics.md#jobs, docs/design/semantics.md#sessions.
+Every status with a timeout has one FIFO queue: its timeout is one number and time never goes back,
+so the first to enter is due first. Limits that differ per job are in one sorted list. The caller
+passes the time. Source: docs/design/semantics.md#jobs, docs/design/semantics.md#sessions.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """What attempts have held and used: the sum of a job, and those of each user, project and day.
 
-Only attempts whose end is known are in it; `views.cluster.usage` adds those that are open. A day of UTC is kept as the
-bytes of a snapshot, but for the newest ones. Source: docs/adr/0131-usage-is-summed-when-attempts-end.md. Out of scope:
-what an attempt adds (`records.apply.usage`).
+Only attempts whose end is known are in it; `views.cluster.usage` adds those that are open. A day of
+UTC is kept as the bytes of a snapshot, but for the newest ones. Source:
+docs/adr/0131-usage-is-summed-when-attempts-end.md. Out of scope: what an attempt adds
+(`records.apply.usage`).
 """
 
 from __future__ import annotations
@@ -29,9 +30,10 @@ class Used(msgspec.Struct, array_like=True, gc=False):
     """A sum over attempts.
 
     Attributes:
-        attempts: how many. cpu: processors that they asked for, in thousandths, times ms. memory: asked for, MiB x ms.
-        chips: devices asked for, ms by variant. cpu_ms: processor time that they used. peak: their peak of memory,
-            MiB x ms.
+        attempts: how many. cpu: processors that they asked for, in thousandths, times ms. memory:
+            asked for, MiB x ms.
+        chips: devices asked for, ms by variant. cpu_ms: processor time that they used. peak: their
+            peak of memory, MiB x ms.
     """
 
     attempts: int = 0
@@ -53,7 +55,13 @@ class Used(msgspec.Struct, array_like=True, gc=False):
 
 
 def count(
-    sums: Iterable[Used], held_ms: int, amount: Amount, variant: str, cpu_ms: int, peak_bytes: int, attempts: int = 1
+    sums: Iterable[Used],
+    held_ms: int,
+    amount: Amount,
+    variant: str,
+    cpu_ms: int,
+    peak_bytes: int,
+    attempts: int = 1,
 ) -> None:
     """Add an attempt, or a part of one, that held an amount for so long, to sums."""
     for used in sums:
@@ -64,8 +72,12 @@ def count(
         used.peak += peak_bytes * held_ms >> 20
         if amount.chips:
             used.chips[variant] = used.chips.get(variant, 0) + amount.chips * held_ms
-        if used.cpu > _MOST or used.memory > _MOST or used.peak > _MOST:  # a host may say that it has anything
-            used.cpu, used.memory, used.peak = (min(one, _MOST) for one in (used.cpu, used.memory, used.peak))
+        if (
+            used.cpu > _MOST or used.memory > _MOST or used.peak > _MOST
+        ):  # a host may say that it has anything
+            used.cpu, used.memory, used.peak = (
+                min(one, _MOST) for one in (used.cpu, used.memory, used.peak)
+            )
 
 
 Outcomes = dict[str, Used]
@@ -90,8 +102,10 @@ class UsageDays:
     """Sums by day (days since 1970, UTC), user, project and outcome.
 
     Attributes:
-        recent: sums of days that are open, by all four, so that one is found without a call of `of`.
-        culprit: why a gang ended at a time, for its last one; so that its members do not each look for it.
+        recent: sums of days that are open, by all four, so that one is found without a call of
+            `of`.
+        culprit: why a gang ended at a time, for its last one; so that its members do not each look
+            for it.
     """
 
     def __init__(self) -> None:
@@ -125,7 +139,9 @@ class UsageDays:
         return users
 
     def rows(self, first_day: int) -> Iterator[tuple[int, str, str, Outcomes]]:
-        """Every sum since a day: day, user, project, and its outcomes, which are not to be changed."""
+        """Every sum since a day: day, user, project, and its outcomes, which are not to be
+        changed.
+        """
         for day in sorted({*self._open, *self._stored}):
             if day >= first_day:
                 stored = self._stored.get(day)
@@ -148,4 +164,8 @@ class UsageDays:
 
 
 def _rows(users: _Days) -> list[_Row]:
-    return [(user, project, users[user][project]) for user in sorted(users) for project in sorted(users[user])]
+    return [
+        (user, project, users[user][project])
+        for user in sorted(users)
+        for project in sorted(users[user])
+    ]

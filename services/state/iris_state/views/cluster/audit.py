@@ -16,14 +16,18 @@ from iris_state.views.pages import behind, page
 
 
 def audit(ledger: Ledger, query: AuditQuery, caller: Caller) -> Page:
-    """Commands ``by`` a user, done to ``of`` (a job, a worker, a deployment, or all that a user owns), since
-    ``since_ms``.
+    """Commands ``by`` a user, done to ``of`` (a job, a worker, a deployment, or all that a user
+    owns), since ``since_ms``.
     """
     names = _names(ledger, query.of)
 
     def wanted(entry: AuditEntry) -> bool:
         done = entry.done
-        if not may_read(caller, done) or query.by not in ("", done.by.user) or entry.at_ms < query.since_ms:
+        if (
+            not may_read(caller, done)
+            or query.by not in ("", done.by.user)
+            or entry.at_ms < query.since_ms
+        ):
             return False
         return not query.of or not names.isdisjoint((done.record, done.name, done.owner))
 
@@ -33,11 +37,15 @@ def audit(ledger: Ledger, query: AuditQuery, caller: Caller) -> Page:
 
 def may_read(caller: Caller, done: Audited) -> bool:
     """Whether a caller has given this command, owns what it was done to, or is an admin."""
-    return caller.role == "admin" or (caller.user != "" and caller.user in (done.by.user, done.owner))
+    return caller.role == "admin" or (
+        caller.user != "" and caller.user in (done.by.user, done.owner)
+    )
 
 
 def _names(ledger: Ledger, of: str) -> set[str]:
-    """By what the audit knows a record: a job by its id and those above it, with which it is cancelled."""
+    """By what the audit knows a record: a job by its id and those above it, with which it is
+    cancelled.
+    """
     job = ledger.find_job(of)
     if job is None:
         deployment = ledger.find_deployment(of)

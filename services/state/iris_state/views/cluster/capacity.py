@@ -1,4 +1,6 @@
-"""Checks whether any registered host could ever hold a job, for the submitter. The scheduler decides placement."""
+"""Checks whether any registered host could ever hold a job, for the submitter. The scheduler
+decides placement.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +16,19 @@ from iris_state.records.ledger import Ledger
 
 
 def warnings(ledger: Ledger, record: Job) -> list[str]:
-    """Why no registered host or group could run the job even if it were empty; empty when one could.
+    """Why no registered host or group could run the job even if it were empty; empty when one
+    could.
 
-    LOST hosts do not count, and without any hosts there is no warning, because the cluster may be starting.
+    LOST hosts do not count, and without any hosts there is no warning, because the cluster may be
+    starting.
     """
     spec, gang = record.spec, record.spec.coscheduling
     groups: Counter[tuple[object, object]] = Counter()
-    required = groupings(gang.levels, gang.within, spec.resources)[-1] if gang is not None else Grouping("")
+    required = (
+        groupings(gang.levels, gang.within, spec.resources)[-1]
+        if gang is not None
+        else Grouping("")
+    )
     domains: Counter[object] = Counter()
     hosts, matching, large = 0, list[Worker](), 0
     for worker in ledger.workers.values():
@@ -38,7 +46,10 @@ def warnings(ledger: Ledger, record: Job) -> list[str]:
         domain = tuple(worker.attributes.get(key) for key in required.domain)
         group = worker.attributes.get(required.group) if required.group else ""
         groups[group, domain] += 1
-        if None not in (group, *domain) and groups[group, domain] == len(record.tasks) // gang.slices:
+        if (
+            None not in (group, *domain)
+            and groups[group, domain] == len(record.tasks) // gang.slices
+        ):
             domains[domain] += 1
             if domains[domain] == gang.slices:
                 return []
@@ -59,28 +70,37 @@ def _why(ledger: Ledger, record: Job, hosts: int, matching: list[Worker], large:
         return f"none of {hosts} matches what it asks for (iris why {record.name} says which condition removes them)"
     if not large:
         ask = record.spec.resources.amount
-        most = [max(column) for column in zip(*(worker.total.values for worker in matching), strict=True)]
-        short = [r.words for r, asked, there in zip(RESOURCES, ask.values, most, strict=True) if asked > there]
+        most = [
+            max(column)
+            for column in zip(*(worker.total.values for worker in matching), strict=True)
+        ]
+        short = [
+            r.words
+            for r, asked, there in zip(RESOURCES, ask.values, most, strict=True)
+            if asked > there
+        ]
         words = " and ".join(short) or "resources together"
         return f"none of {len(matching)} that match has as much {words} in all"
     gang = record.spec.coscheduling
     assert gang is not None
     size = len(record.tasks) // gang.slices
     required = groupings(gang.levels, gang.within, record.spec.resources)[-1]
-    if absent := [key for key in required.keys if all(key not in worker.attributes for worker in matching)]:
+    if absent := [
+        key for key in required.keys if all(key not in worker.attributes for worker in matching)
+    ]:
         return f"none of {len(matching)} that match has the attribute {' or '.join(absent)}"
     if gang.slices == 1:
         if not required.keys:
             return f"{large} workers match and are large enough, and it needs {size} at once"
         return f"no group by {' and '.join(required.keys)} has {size} workers that match and are large enough"
     where = f" with the same {' and '.join(required.domain)}" if required.domain else ""
-    return (
-        f"no {gang.slices} groups by {required.group}{where} have {size} workers each that match and are large enough"
-    )
+    return f"no {gang.slices} groups by {required.group}{where} have {size} workers each that match and are large enough"
 
 
 def _lacking_device(ledger: Ledger, wanted: Device | None, hosts: int) -> str:
-    """That no host has the device, and which devices there are; empty when some host has it, or none is wanted."""
+    """That no host has the device, and which devices there are; empty when some host has it, or
+    none is wanted.
+    """
     workers = [worker for worker in ledger.workers.values() if worker.state is not WorkerState.LOST]
     there = sorted(
         {
@@ -89,7 +109,9 @@ def _lacking_device(ledger: Ledger, wanted: Device | None, hosts: int) -> str:
             if (kind := worker.attributes.get("device-type"))
         }
     )
-    if wanted is None or any(kind == wanted.kind and {AUTO, variant} & {*wanted.variants} for kind, variant in there):
+    if wanted is None or any(
+        kind == wanted.kind and {AUTO, variant} & {*wanted.variants} for kind, variant in there
+    ):
         return ""
     found = ", ".join(f"{kind} {variant}".strip() for kind, variant in there) or "no gpu or tpu"
     return f"none of {hosts} has {wanted.kind} {' or '.join(wanted.variants)}; there is {found}"

@@ -1,8 +1,10 @@
-"""Capacity that pending work lacks, in units that can be bought: whole TPU slices, and hosts of a shape. Pure.
+"""Capacity that pending work lacks, in units that can be bought: whole TPU slices, and hosts of a
+shape. Pure.
 
-A shape is what registered hosts have, LOST ones included; nothing is known of hosts that never were there. Work counts
-while it does not fit: what waits for another cause (a quota, a victim that stops, a delay) needs no host. Room that
-running work will free is not subtracted. Out of scope: who buys. Source: docs/autoscaling.md.
+A shape is what registered hosts have, LOST ones included; nothing is known of hosts that never were
+there. Work counts while it does not fit: what waits for another cause (a quota, a victim that
+stops, a delay) needs no host. Room that running work will free is not subtracted. Out of scope: who
+    buys. Source: docs/autoscaling.md.
 """
 
 from __future__ import annotations
@@ -61,7 +63,8 @@ NO_DEMAND = frozenset(
 
 
 class DemandClass(NamedTuple):
-    """What waiting jobs of one kind have in common; ``size``: tasks that need a host each at once, 0 for none.
+    """What waiting jobs of one kind have in common; ``size``: tasks that need a host each at once,
+    0 for none.
 
     ``slices``: groups of hosts that a gang needs.
     """
@@ -113,7 +116,9 @@ class HostShape:
     bins: list[tuple[int, Amount]] = field(default_factory=list)
 
     def take(self, amount: Amount, tasks: int, *, apart: bool) -> None:
-        """Put ``tasks`` on the new hosts that have room, and on as many more as it takes; ``apart``: one on each."""
+        """Put ``tasks`` on the new hosts that have room, and on as many more as it takes;
+        ``apart``: one on each.
+        """
         bins, self.bins = self.bins, []
         for count, free in bins:
             tasks -= self._fill(count, free, amount, tasks, apart=apart)
@@ -124,7 +129,9 @@ class HostShape:
         self.bins = self.bins[-_OPEN:]
 
     def _fill(self, count: int, free: Amount, amount: Amount, tasks: int, *, apart: bool) -> int:
-        """How many of ``tasks`` go on ``count`` equal hosts; what is left of these becomes groups again."""
+        """How many of ``tasks`` go on ``count`` equal hosts; what is left of these becomes groups
+        again.
+        """
         each = min(times(free, amount), 1) if apart else times(free, amount)
         whole, rest = divmod(tasks, each) if each else (0, 0)
         if whole >= count:
@@ -136,7 +143,10 @@ class HostShape:
 
 def times(room: Amount, amount: Amount) -> int:
     """How often ``amount`` fits into ``room``."""
-    return min((has // asks for has, asks in zip(room.values, amount.values, strict=True) if asks), default=_ANY_NUMBER)
+    return min(
+        (has // asks for has, asks in zip(room.values, amount.values, strict=True) if asks),
+        default=_ANY_NUMBER,
+    )
 
 
 def demand(ledger: Ledger) -> DemandView:
@@ -149,7 +159,9 @@ def demand(ledger: Ledger) -> DemandView:
     for kind, waiting in classes.items():
         possible = selected.get(kind.selector)
         if possible is None:
-            possible = selected[kind.selector] = [shape for shape in shapes if _eligible(kind, shape)]
+            possible = selected[kind.selector] = [
+                shape for shape in shapes if _eligible(kind, shape)
+            ]
         amount = kind.resources.amount
         shape = next((shape for shape in possible if amount.fits(shape.total)), None)
         topology = _slice_of(kind)
@@ -166,16 +178,22 @@ def demand(ledger: Ledger) -> DemandView:
             before = unsatisfiable.setdefault(why, WaitingWork(waiting.first))
             before.add(waiting.tasks, waiting.jobs, waiting.oldest_ms)
     return DemandView(
-        slices=[_slice_view(*key, number, waiting) for key, (number, waiting) in sorted(slices.items())],
+        slices=[
+            _slice_view(*key, number, waiting) for key, (number, waiting) in sorted(slices.items())
+        ],
         hosts=[_host_view(shape) for shape in shapes if shape.hosts],
-        unsatisfiable=[_unsatisfiable_view(why, waiting) for why, waiting in sorted(unsatisfiable.items())],
+        unsatisfiable=[
+            _unsatisfiable_view(why, waiting) for why, waiting in sorted(unsatisfiable.items())
+        ],
         not_counted=dict(sorted(not_counted.items())),
         truncated=truncated,
     )
 
 
 def _classes(ledger: Ledger) -> tuple[dict[DemandClass, WaitingWork], Counter[str], bool]:
-    """Waiting work by class; tasks that wait for something else, by reason; whether anything was left out."""
+    """Waiting work by class; tasks that wait for something else, by reason; whether anything was
+    left out.
+    """
     classes: dict[DemandClass, WaitingWork] = {}
     not_counted: Counter[str] = Counter()
     left_out = False
@@ -207,14 +225,18 @@ def _class_of(job: Job) -> DemandClass:
 
 
 def known_shapes(ledger: Ledger, classes: Iterable[DemandClass] = ()) -> list[HostShape]:
-    """Kinds of hosts, those without devices first, then by size. They differ by what they have, in whole GiB, and by
-    what classes ask about.
+    """Kinds of hosts, those without devices first, then by size. They differ by what they have, in
+    whole GiB, and by what classes ask about.
     """
     keys = {DEVICE_TYPE, DEVICE_VARIANT, *(one.key for kind in classes for one in kind.constraints)}
     keys |= {kind.group_by for kind in classes} - {TPU_NAME, ""}
     found = {}
     for worker in ledger.workers.values():
-        attributes = {key: value for key, value in worker.attributes.items() if key in keys or key.startswith("taint:")}
+        attributes = {
+            key: value
+            for key, value in worker.attributes.items()
+            if key in keys or key.startswith("taint:")
+        }
         words = tuple(sorted((key, str(value)) for key, value in attributes.items()))
         total = in_whole_gib(worker.total)
         found[total.chips, total, words] = attributes
@@ -232,7 +254,9 @@ def in_whole_gib(total: Amount) -> Amount:
 
 
 def _eligible(kind: DemandClass, shape: HostShape) -> bool:
-    """Whether hosts of a shape may hold the class; nobody buys a TPU for work that does not ask for one."""
+    """Whether hosts of a shape may hold the class; nobody buys a TPU for work that does not ask for
+    one.
+    """
     if shape.attributes.get(DEVICE_TYPE) == "tpu" and kind.resources.device is None:
         return False
     grouped = kind.group_by in ("", TPU_NAME) or kind.group_by in shape.attributes
@@ -259,15 +283,23 @@ def _unmatched(kind: DemandClass, shapes: list[HostShape]) -> list[str]:
     """The conditions that no known host satisfies, or all when each is satisfied by some host."""
     if not shapes:
         return ["no worker is registered"]
-    if kind.resources.device is None and all(shape.attributes.get(DEVICE_TYPE) == "tpu" for shape in shapes):
+    if kind.resources.device is None and all(
+        shape.attributes.get(DEVICE_TYPE) == "tpu" for shape in shapes
+    ):
         return ["no worker but those of TPU slices is registered"]
     asked = [*kind.conditions, *implied(kind.resources)]
     none = [one for one in asked if not any(matches(one, shape.attributes) for shape in shapes)]
     words = [describe(one) for one in none or asked]
     if not none:
-        taints = {taint for shape in shapes for taint in repelling(kind.constraints, kind.resources, shape.attributes)}
+        taints = {
+            taint
+            for shape in shapes
+            for taint in repelling(kind.constraints, kind.resources, shape.attributes)
+        }
         words += [f"{taint} not tolerated" for taint in sorted(taints)]
-    grouped = kind.group_by in ("", TPU_NAME) or any(kind.group_by in shape.attributes for shape in shapes)
+    grouped = kind.group_by in ("", TPU_NAME) or any(
+        kind.group_by in shape.attributes for shape in shapes
+    )
     return words if grouped else [*words, f"group by {kind.group_by}"]
 
 
@@ -275,10 +307,16 @@ def _too_large(kind: DemandClass, possible: list[HostShape]) -> list[str]:
     """The resources of which no matching host has enough, even if it were empty."""
     most = [max(column) for column in zip(*(shape.total.values for shape in possible), strict=True)]
     asked = zip(RESOURCES, kind.resources.amount.values, most, strict=True)
-    return [f"{r.word} {r.unit.show(asks)} of at most {r.unit.show(has)}" for r, asks, has in asked if asks > has]
+    return [
+        f"{r.word} {r.unit.show(asks)} of at most {r.unit.show(has)}"
+        for r, asks, has in asked
+        if asks > has
+    ]
 
 
-def _slice_view(variant: str, constraints: tuple[str, ...], number: int, waiting: WaitingWork) -> SliceDemand:
+def _slice_view(
+    variant: str, constraints: tuple[str, ...], number: int, waiting: WaitingWork
+) -> SliceDemand:
     topology = topology_of(variant)
     assert topology is not None
     return SliceDemand(

@@ -16,7 +16,13 @@ from iris_core.placement.topology import topology_of
 from iris_core.states import JobState, TaskState, WorkerState, display_name
 from iris_core.views.cluster import WorkerView
 from iris_core.views.jobs import Page, moment
-from iris_core.views.queries import DeadLettersQuery, LastHourQuery, SlicesQuery, WorkerQuery, WorkersQuery
+from iris_core.views.queries import (
+    DeadLettersQuery,
+    LastHourQuery,
+    SlicesQuery,
+    WorkerQuery,
+    WorkersQuery,
+)
 from iris_state.deployments.health import SILENT_INTERVALS
 from iris_state.records.hosts import Worker
 from iris_state.records.indexes.minutes import held_by_all, held_in_last_hour
@@ -41,7 +47,10 @@ def worker_view(ledger: Ledger, worker: Worker) -> WorkerView:
         attributes=worker.attributes,
         total=asdict(worker.total),
         committed=asdict(presence.committed),
-        tasks=[f"{ledger.jobs[number].name}/{index}" for number, index, _ in islice(presence.open, TASKS)],
+        tasks=[
+            f"{ledger.jobs[number].name}/{index}"
+            for number, index, _ in islice(presence.open, TASKS)
+        ],
         building=presence.building,
         last_heartbeat_at=moment(heard_ms),
         detail=shortened(_detail(ledger, worker), MAX_TEXT),
@@ -49,14 +58,21 @@ def worker_view(ledger: Ledger, worker: Worker) -> WorkerView:
         registered_at=moment(worker.registered_ms),
         version=worker.version,
         clock_ahead_ms=presence.clock_ahead_ms,
-        task_ids=[f"{ledger.jobs[number].id}/{index}" for number, index, _ in islice(presence.open, TASKS)],
+        task_ids=[
+            f"{ledger.jobs[number].id}/{index}" for number, index, _ in islice(presence.open, TASKS)
+        ],
         by=actor_view(worker.by),
-        warnings={code: shortened(text, MAX_TEXT) for code, text in islice(presence.warnings.items(), WARNINGS)},
+        warnings={
+            code: shortened(text, MAX_TEXT)
+            for code, text in islice(presence.warnings.items(), WARNINGS)
+        },
     )
 
 
 def _detail(ledger: Ledger, worker: Worker) -> str:
-    """Why a host is in its state; its late heartbeat comes first, since it may be gone though its state is healthy."""
+    """Why a host is in its state; its late heartbeat comes first, since it may be gone though its
+    state is healthy.
+    """
     presence, probes = ledger.presence[worker.id], ledger.probes
     detail = worker.reason or presence.detail
     silent_ms = ledger.now_ms - max(presence.heartbeat_ms, probes.floor_ms)
@@ -66,7 +82,9 @@ def _detail(ledger: Ledger, worker: Worker) -> str:
 
 
 def workers(ledger: Ledger, query: WorkersQuery) -> Page:
-    """Workers by id, those of slices left out with ``without_slice``; the cursor is the last id read."""
+    """Workers by id, those of slices left out with ``without_slice``; the cursor is the last id
+    read.
+    """
     last, state, alone = behind_name(query.cursor), query.state, query.without_slice
     rows = ((cursor_of(id_), ledger.workers[id_]) for id_ in sorted(ledger.workers) if id_ > last)
 
@@ -88,14 +106,19 @@ def _found_worker(ledger: Ledger, id_: str) -> Worker:
 
 
 def slices(ledger: Ledger, query: SlicesQuery) -> Page:
-    """Workers that share a ``tpu-name``, by ``tpu-worker-id``; the cursor is the place of the last slice by name.
+    """Workers that share a ``tpu-name``, by ``tpu-worker-id``; the cursor is the place of the last
+    slice by name.
 
     ``job``: only slices on whose hosts it has an open attempt.
     """
     groups = _by_slice(ledger)
     if job := ledger.find_job(query.job):
-        held = {attempt.worker for task in job.tasks for attempt in task.attempts if attempt.is_open}
-        groups = {name: hosts for name, hosts in groups.items() if any(host.id in held for host in hosts)}
+        held = {
+            attempt.worker for task in job.tasks for attempt in task.attempts if attempt.is_open
+        }
+        groups = {
+            name: hosts for name, hosts in groups.items() if any(host.id in held for host in hosts)
+        }
     after = behind(query.cursor)
     start = 0 if after is None else after + 1
     rows = enumerate(sorted(groups)[start:], start)
@@ -103,7 +126,9 @@ def slices(ledger: Ledger, query: SlicesQuery) -> Page:
 
 
 def slice_states(ledger: Ledger) -> Counter[tuple[str, str]]:
-    """Slices by variant and state: free as a whole, used, or broken (a host is missing or takes no work)."""
+    """Slices by variant and state: free as a whole, used, or broken (a host is missing or takes no
+    work).
+    """
     found: Counter[tuple[str, str]] = Counter()
     for hosts in _by_slice(ledger).values():
         topology = topology_of(str(hosts[0].attributes.get(TPU_TOPOLOGY)))
@@ -154,13 +179,19 @@ def _slice_order(worker: Worker) -> tuple[float, str]:
 
 
 def overview(ledger: Ledger) -> dict[str, Any]:
-    """Counts for the first page: tasks and jobs by state, workers and slices, what healthy workers have and hold, the
-    first users.
+    """Counts for the first page: tasks and jobs by state, workers and slices, what healthy workers
+    have and hold, the first users.
     """
     tasks = {
-        display_name(state): n for state in TaskState if (n := sum(counts[state] for counts in ledger.tally.values()))
+        display_name(state): n
+        for state in TaskState
+        if (n := sum(counts[state] for counts in ledger.tally.values()))
     }
-    jobs = {display_name(state): n for state in JobState if (n := len(ledger.index.of(("state", state))))}
+    jobs = {
+        display_name(state): n
+        for state in JobState
+        if (n := len(ledger.index.of(("state", state))))
+    }
     workers: dict[str, int] = {}
     committed, capacity = held_by_all(ledger)
     for worker in ledger.workers.values():
@@ -178,28 +209,49 @@ def overview(ledger: Ledger) -> dict[str, Any]:
 
 
 def last_hour(ledger: Ledger, query: LastHourQuery) -> dict[str, Any]:
-    """The last minutes in which tasks were placed or ended, oldest first, sixty at most; and what one ``worker``, else
-    all healthy ones, held from each minute on in which that changed.
+    """The last minutes in which tasks were placed or ended, oldest first, sixty at most; and what
+    one ``worker``, else all healthy ones, held from each minute on in which that changed.
     """
     host = _found_worker(ledger, query.worker) if query.worker else None
     held = held_in_last_hour(ledger, host)
     return {
-        "minutes": [{"at": moment(one.number * 60_000), **asdict(one)} for one in ledger.totals.minutes],
+        "minutes": [
+            {"at": moment(one.number * 60_000), **asdict(one)} for one in ledger.totals.minutes
+        ],
         "held": [
-            {"number": one.number, "committed": asdict(one.committed), "capacity": asdict(one.capacity)} for one in held
+            {
+                "number": one.number,
+                "committed": asdict(one.committed),
+                "capacity": asdict(one.capacity),
+            }
+            for one in held
         ],
     }
 
 
 def dead_letters(ledger: Ledger, query: DeadLettersQuery) -> dict[str, Any]:
-    """Commands that failed with an internal error: how many ever, and those whose answers are kept."""
+    """Commands that failed with an internal error: how many ever, and those whose answers are
+    kept.
+    """
     total, after = ledger.totals.dead_letters, behind(query.cursor) or 0
-    kept = [(request, body) for request, (status, body) in ledger.answers.items() if status == Code.INTERNAL.value]
+    kept = [
+        (request, body)
+        for request, (status, body) in ledger.answers.items()
+        if status == Code.INTERNAL.value
+    ]
     numbered = enumerate(kept, total - len(kept) + 1)
-    found = page(((number, (number, *one)) for number, one in numbered if number > after), _dead_letter, query)
+    found = page(
+        ((number, (number, *one)) for number, one in numbered if number > after),
+        _dead_letter,
+        query,
+    )
     return {"total": total, "items": found.items, "next_cursor": found.next_cursor}
 
 
 def _dead_letter(letter: tuple[int, str, bytes]) -> dict[str, Any]:
     number, request, body = letter
-    return {"number": number, "request_id": request, "detail": codec.from_json(body, dict).get("detail", "")}
+    return {
+        "number": number,
+        "request_id": request,
+        "detail": codec.from_json(body, dict).get("detail", ""),
+    }

@@ -27,7 +27,9 @@ _RUNNING = "running"
 
 
 def usage(ledger: Ledger, query: UsageQuery, caller: Caller) -> Page:
-    """Sums ``by`` something, since the day of ``since_ms``, of one ``user`` and ``label``. Raises Refused."""
+    """Sums ``by`` something, since the day of ``since_ms``, of one ``user`` and ``label``. Raises
+    Refused.
+    """
     user = query.user
     if caller.role != "admin":
         if user not in ("", caller.user):
@@ -37,7 +39,9 @@ def usage(ledger: Ledger, query: UsageQuery, caller: Caller) -> Page:
     if query.by == "job":
         return _jobs(ledger, query, user, key, value)
     if key not in ("", PROJECT):
-        raise Refused(Code.INVALID, f"usage is summed by the label {PROJECT}; by=job takes other labels")
+        raise Refused(
+            Code.INVALID, f"usage is summed by the label {PROJECT}; by=job takes other labels"
+        )
     groups, last = _groups(ledger, query, user, value if key else None), behind_name(query.cursor)
     rows = ((cursor_of(name), name) for name in sorted(groups) if not query.cursor or name > last)
     field = {"label": PROJECT}.get(query.by, query.by)
@@ -54,7 +58,12 @@ def job_usage(ledger: Ledger, query: JobUsageQuery, caller: Caller) -> UsageView
 
 def _of_job(job: Job, running: dict[int, Used]) -> UsageView:
     """What a job has held and used until now, since it was submitted."""
-    whose = {"user": job.user, "project": job.spec.labels.get(PROJECT), "job": job.name, "job_id": job.id}
+    whose = {
+        "user": job.user,
+        "project": job.spec.labels.get(PROJECT),
+        "job": job.name,
+        "job_id": job.id,
+    }
     return _view(job.usage | {_RUNNING: running.get(job.number, Used())}, **whose)
 
 
@@ -81,7 +90,9 @@ def _jobs(ledger: Ledger, query: UsageQuery, user: str, key: str, value: str) ->
     return page(rows, lambda job: _of_job(job, running), query, wanted)
 
 
-def _groups(ledger: Ledger, query: UsageQuery, user: str, project: str | None) -> dict[str, Outcomes]:
+def _groups(
+    ledger: Ledger, query: UsageQuery, user: str, project: str | None
+) -> dict[str, Outcomes]:
     """Sums by the name of the group."""
     groups: dict[str, Outcomes] = {}
 
@@ -123,9 +134,15 @@ def _view(outcomes: Outcomes, **whose: str | None) -> UsageView:
         total.add(used)
         if outcome not in NOT_BILLED:
             billed.add(used)
-    lost = {name: _used(used) for name, used in sorted(outcomes.items()) if name not in (USEFUL, _RUNNING)}
+    lost = {
+        name: _used(used)
+        for name, used in sorted(outcomes.items())
+        if name not in (USEFUL, _RUNNING)
+    }
     useful, running = (_used(outcomes.get(name, Used())) for name in (USEFUL, _RUNNING))
-    view = UsageView(total=_used(total), useful=useful, lost=lost, running=running, billed=_used(billed))
+    view = UsageView(
+        total=_used(total), useful=useful, lost=lost, running=running, billed=_used(billed)
+    )
     return replace(view, **whose)
 
 

@@ -1,7 +1,7 @@
 """A job's specification for listings: long values are truncated.
 
-Admission bounds the size of one job; a page of a hundred such jobs would be too large. Out of scope: secrets
-(`redaction`). Source: docs/adr/0017-reads-beside-the-writer.md.
+Admission bounds the size of one job; a page of a hundred such jobs would be too large. Out of
+scope: secrets (`redaction`). Source: docs/adr/0017-reads-beside-the-writer.md.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ T = TypeVar("T")
 
 
 def abridged(spec: JobSpec) -> JobSpec:
-    """The specification with only the first entries of its collections; the same object when all are shown."""
+    """The specification with only the first entries of its collections; the same object when all
+    are shown.
+    """
     most = max(map(len, (spec.command, spec.constraints, spec.ports, spec.env, spec.labels)))
     if most <= ENTRIES and len(codec.to_json(spec)) <= BYTES:
         return spec

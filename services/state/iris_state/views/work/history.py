@@ -1,7 +1,8 @@
 """A job's history for display: the recorded judgements, and those derived from attempts' times.
 
-A session of one that succeeded without a retry has no row of its own: its SUCCESS rows are made here from the times of
-its attempts. History is shown and decides nothing. Source: docs/design/semantics.md#rules-and-judgement.
+A session of one that succeeded without a retry has no row of its own: its SUCCESS rows are made
+here from the times of its attempts. History is shown and decides nothing. Source:
+    docs/design/semantics.md#rules-and-judgement.
 """
 
 from __future__ import annotations
@@ -21,14 +22,23 @@ from iris_core.tables.session import Promotion, SessionRule
 from iris_core.views.jobs import HistoryRow, LatestHistoryView, moment
 from iris_state.decide.coordinator import REQUEUED_BY_A_HANDLER
 from iris_state.records.changes import GANG
-from iris_state.records.entities import Attempt, HistoryEntry, Job, Task, ended_waiting, was_cancelled
+from iris_state.records.entities import (
+    Attempt,
+    HistoryEntry,
+    Job,
+    Task,
+    ended_waiting,
+    was_cancelled,
+)
 from iris_state.views.actors import actor_view
 
 TASKS, ATTEMPTS = 100, 500
 """At most so many tasks, and attempts of them, are sorted by time together: see `parts`."""
 
 Part = tuple[int, int]
-"""The first task of a part of a history, and the number of the first attempt of each of its tasks."""
+"""The first task of a part of a history, and the number of the first attempt of each of its
+tasks.
+"""
 
 Timed = tuple[int, int, HistoryEntry]
 """A row with its time, and its rank among the rows of that millisecond."""
@@ -36,11 +46,11 @@ _AT = itemgetter(0, 1)
 
 
 def parts(job: Job, start: Part, task: int | None = None) -> Iterator[Part]:
-    """The parts of a job's history from a given one on, so that a page needs only one of them; with ``task``, the parts
-    with rows of that task, and of its gang, which are in the first part.
+    """The parts of a job's history from a given one on, so that a page needs only one of them; with
+    ``task``, the parts with rows of that task, and of its gang, which are in the first part.
 
-    A part has the rows of at most `TASKS` tasks and `ATTEMPTS` attempts. The boundaries depend on the number of tasks
-    only, so a growing history is divided in the same way.
+    A part has the rows of at most `TASKS` tasks and `ATTEMPTS` attempts. The boundaries depend on
+    the number of tasks only, so a growing history is divided in the same way.
     """
     tasks, attempts = _sizes(job)
     first, number = start
@@ -54,7 +64,9 @@ def parts(job: Job, start: Part, task: int | None = None) -> Iterator[Part]:
 
 
 def entries(job: Job, part: Part, task: int | None = None) -> list[HistoryEntry]:
-    """Every judgement about the sessions of one part, oldest first; with ``task``, of that task and its gang only."""
+    """Every judgement about the sessions of one part, oldest first; with ``task``, of that task and
+    its gang only.
+    """
     first, number = part
     timed = _derived(job, part)
     if not number:
@@ -69,7 +81,10 @@ def newest(job: Job, index: int, count: int) -> list[HistoryRow]:
     tasks, attempts = _sizes(job)
     made = len(job.task(index).attempts)
     part = _position(job, index) // tasks * tasks, max(made - 1, 0) // attempts * attempts
-    return [row_of(job, entry) for entry in _in_order([*_stored(job.history), *_derived(job, part)])[-count:]]
+    return [
+        row_of(job, entry)
+        for entry in _in_order([*_stored(job.history), *_derived(job, part)])[-count:]
+    ]
 
 
 def latest(job: Job, count: int) -> LatestHistoryView:
@@ -81,7 +96,9 @@ def latest(job: Job, count: int) -> LatestHistoryView:
     attempts = sum(len(task.attempts) for _, task in numbered)
     changed = heapq.nlargest(count, numbered, key=lambda one: _changed_ms(job, one[1]))
     stored = sorted(_stored(job.history), key=_AT, reverse=True)
-    merged = heapq.merge(stored, *(_newest_first(job, *one) for one in changed), key=_AT, reverse=True)
+    merged = heapq.merge(
+        stored, *(_newest_first(job, *one) for one in changed), key=_AT, reverse=True
+    )
     found = [row_of(job, entry) for *_, entry in islice(merged, count)]
     is_least = attempts > ATTEMPTS
     total = attempts if is_least else sum(1 for one in numbered for _ in _newest_first(job, *one))
@@ -91,7 +108,11 @@ def latest(job: Job, count: int) -> LatestHistoryView:
 def _changed_ms(job: Job, task: Task) -> int:
     """When a task had its last row, about: when its attempt did, or its job ended."""
     last = task.attempts[-1] if task.attempts else None
-    times = (last.assigned_ms, last.building_ms, last.started_ms, last.ended_ms, last.closed_ms) if last else (0,)
+    times = (
+        (last.assigned_ms, last.building_ms, last.started_ms, last.ended_ms, last.closed_ms)
+        if last
+        else (0,)
+    )
     return max(*times, job.finished_ms) if ended_waiting(task) else max(times)
 
 
@@ -136,7 +157,11 @@ def _derived(job: Job, part: Part) -> list[Timed]:
 
 
 def _timed(found: Iterable[HistoryEntry]) -> list[Timed]:
-    return [(entry.first_ms, _DERIVED[entry.to_status in _OUT], entry) for entry in found if entry.first_ms]
+    return [
+        (entry.first_ms, _DERIVED[entry.to_status in _OUT], entry)
+        for entry in found
+        if entry.first_ms
+    ]
 
 
 def _in_order(timed: list[Timed]) -> list[HistoryEntry]:
@@ -144,7 +169,8 @@ def _in_order(timed: list[Timed]) -> list[HistoryEntry]:
 
 
 _JUDGED, _DERIVED = (2, 0), (1, 3)
-"""Ranks of rows within one millisecond: judged while pending, stages up to the start, judged since, stages of the end.
+"""Ranks of rows within one millisecond: judged while pending, stages up to the start, judged since,
+stages of the end.
 """
 _OUT = frozenset({S.PENDING, S.TERMINATING, S.TERMINATED, S.CANCELLED})
 
@@ -195,7 +221,8 @@ def _after(row: SessionRule | Promotion, before: S, result: Result = Result.SUCC
 
 
 def _without_delay(index: int, task: Task, attempt: Attempt) -> Iterator[HistoryEntry]:
-    """The rows derived from the times of one attempt; a time of 0 means that the stage was not reached.
+    """The rows derived from the times of one attempt; a time of 0 means that the stage was not
+    reached.
 
     A host reports building and running; the statuses between them were passed by then.
     """

@@ -44,7 +44,9 @@ def of_tasks(record: Job, indexes: Iterable[int]) -> InterruptionView | None:
     ]
     if not ended:
         return None
-    index, attempt = max(ended, key=lambda one: (one[1].cause not in _FOLLOWED, one[1].ended_ms, -one[0]))
+    index, attempt = max(
+        ended, key=lambda one: (one[1].cause not in _FOLLOWED, one[1].ended_ms, -one[0])
+    )
     return InterruptionView(
         task=f"{record.name}/{index}",
         cause=attempt.cause.value if attempt.cause is not None else None,
@@ -62,20 +64,36 @@ def error_of(task: Task) -> str:
 
 
 def end_of_task(record: Job, index: int) -> str:
-    """Why a task ended without success; empty for any other. One that ended because its job did has the job's error."""
+    """Why a task ended without success; empty for any other. One that ended because its job did has
+    the job's error.
+    """
     task = record.task(index)
     if task.state not in TERMINAL or task.state is TaskState.SUCCEEDED:
         return ""
     if task.cause in (Cause.JOB_ENDED, Cause.PARENT_ENDED):
         return record.error
-    process = end_of_process(task.attempts[-1] if task.attempts else None) if task.state is TaskState.FAILED else ""
-    return error_of(task) or process or (task.cause.value.replace("_", " ") if task.cause is not None else "")
+    process = (
+        end_of_process(task.attempts[-1] if task.attempts else None)
+        if task.state is TaskState.FAILED
+        else ""
+    )
+    return (
+        error_of(task)
+        or process
+        or (task.cause.value.replace("_", " ") if task.cause is not None else "")
+    )
 
 
 def _message(attempt: Attempt) -> str:
-    if attempt.charged_to is Budget.REQUEUE and attempt.exit_code is not None and attempt.cause is Cause.FAILED:
+    if (
+        attempt.charged_to is Budget.REQUEUE
+        and attempt.exit_code is not None
+        and attempt.cause is Cause.FAILED
+    ):
         return f"it asked to be requeued on {attempt.worker} with exit code {attempt.exit_code}"
-    if attempt.cause in _MESSAGES and not (attempt.cause is Cause.FAILED and attempt.exit_code is None):
+    if attempt.cause in _MESSAGES and not (
+        attempt.cause is Cause.FAILED and attempt.exit_code is None
+    ):
         return _MESSAGES[attempt.cause].format(attempt)
     words = attempt.cause.value.replace("_", " ") if attempt.cause is not None else "ended"
     return attempt.error or f"{words} on {attempt.worker}"

@@ -87,7 +87,10 @@ def job_view(ledger: Ledger, record: Job, *, whole: bool = True) -> JobView:
         ended_by=actor_view(record.ended_by),
         version=record.version,
         gates=[_gate_view(ledger, gate) for gate in record.gates],
-        waiters=[_link(ledger.jobs[n]) for n in islice(ledger.gates.waiters.get(record.number, ()), WAITERS)],
+        waiters=[
+            _link(ledger.jobs[n])
+            for n in islice(ledger.gates.waiters.get(record.number, ()), WAITERS)
+        ],
         open=record.open,
         note=note_of_job(record),
     )
@@ -102,17 +105,24 @@ def note_of_job(record: Job) -> str | None:
 
 
 def dropped_gates(ledger: Ledger, record: Job) -> list[str]:
-    """What a rerun does not wait for although the job that it repeats did; empty when there is nothing."""
+    """What a rerun does not wait for although the job that it repeats did; empty when there is
+    nothing.
+    """
     before = ledger.jobs.get(record.rerun_of)
     if before is None:
         return []
     times = {"its start time": bool(before.spec.not_before), "its release": before.spec.hold}
     after = () if record.spec.after else before.spec.after
-    dropped = [*(dependency.job for dependency in after), *(name for name, given in times.items() if given)]
+    dropped = [
+        *(dependency.job for dependency in after),
+        *(name for name, given in times.items() if given),
+    ]
     if not dropped:
         return []
     names = " and ".join(dropped)
-    return [f"{record.name} does not wait for {names}, as {before.id} did: a rerun drops what the job waited for"]
+    return [
+        f"{record.name} does not wait for {names}, as {before.id} did: a rerun drops what the job waited for"
+    ]
 
 
 def _gate_view(ledger: Ledger, gate: Gate) -> GateView:
@@ -149,7 +159,9 @@ def reason_of(ledger: Ledger, record: Job) -> Reason | None:
         return None
     if len(ledger.queue.pending(record.number)):
         return ledger.reasons.get(record.number, NOT_YET_LOOKED_AT)
-    return reason_outside_the_queue(ledger, record, [task for task in record.tasks if task.state is TaskState.PENDING])
+    return reason_outside_the_queue(
+        ledger, record, [task for task in record.tasks if task.state is TaskState.PENDING]
+    )
 
 
 def reason_of_task(ledger: Ledger, record: Job, index: int) -> Reason | None:
@@ -180,7 +192,9 @@ def _shut(task: Task) -> tuple[bool, int]:
 
 
 def _open_on(tasks: Iterable[Task]) -> list[str]:
-    return sorted({attempt.worker for task in tasks for attempt in task.attempts if attempt.is_open})
+    return sorted(
+        {attempt.worker for task in tasks for attempt in task.attempts if attempt.is_open}
+    )
 
 
 def jobs(ledger: Ledger, query: JobsQuery) -> Page:
@@ -192,7 +206,9 @@ def jobs(ledger: Ledger, query: JobsQuery) -> Page:
     def wanted(record: Job) -> bool:
         if query.without_routes and is_route(record):
             return False
-        return record.name.startswith(prefix) and (not fields or all(has(record, field) for field in fields))
+        return record.name.startswith(prefix) and (
+            not fields or all(has(record, field) for field in fields)
+        )
 
     def view(record: Job) -> JobView:
         return job_view(ledger, record, whole=False)
@@ -223,7 +239,9 @@ def named_jobs(ledger: Ledger, query: NamedJobsQuery) -> Page:
 
 def _fields(ledger: Ledger, query: JobsQuery) -> set[Field]:
     """The fields that listed jobs must have. Raises Refused for an unknown parent."""
-    fields: set[Field] = {(name, value) for name in ("user", "label") if (value := getattr(query, name))}
+    fields: set[Field] = {
+        (name, value) for name in ("user", "label") if (value := getattr(query, name))
+    }
     if query.state:
         fields.add(("state", _named(JobState, query.state)))
     if query.band:
@@ -248,7 +266,9 @@ def _shortest(ledger: Ledger, fields: set[Field], prefix: str) -> SortedList:
 
 
 def _with_prefix(ledger: Ledger, prefix: str) -> set[int] | None:
-    """The numbers of the jobs whose names have this prefix; None when they are more than one page reads."""
+    """The numbers of the jobs whose names have this prefix; None when they are more than one page
+    reads.
+    """
     between: Iterator[str] = ledger.names.irange(prefix, prefix + _LAST)  # type: ignore[attr-defined]
     names = list(islice(between, SCANNED + 1))
     numbers = set(map(ledger.names.__getitem__, names))
@@ -260,8 +280,8 @@ def _with_prefix(ledger: Ledger, prefix: str) -> set[int] | None:
 
 
 def tree(ledger: Ledger, query: TreeQuery) -> TreeView:
-    """A job and its first `TREE_JOBS` descendants, breadth first; ``children`` of a job shows when some are left
-    out.
+    """A job and its first `TREE_JOBS` descendants, breadth first; ``children`` of a job shows when
+    some are left out.
     """
     root = TreeView(job=job_view(ledger, known_job(ledger, query.job)), children=[])
     line = deque([(root, known_job(ledger, query.job))])
@@ -278,12 +298,21 @@ def tree(ledger: Ledger, query: TreeQuery) -> TreeView:
 
 
 def why(ledger: Ledger, query: WhyQuery) -> dict[str, Any]:
-    """Why the pending tasks of a job, or one task, are pending, and what precedes them in the queue."""
+    """Why the pending tasks of a job, or one task, are pending, and what precedes them in the
+    queue.
+    """
     if query.task:
         record, index = known_task(ledger, query.task)
-        by, attempt, error = record.task(index).by, record.task(index).current, interruptions.end_of_task(record, index)
+        by, attempt, error = (
+            record.task(index).by,
+            record.task(index).current,
+            interruptions.end_of_task(record, index),
+        )
         started_ms = attempt.started_ms if attempt is not None else 0
-        reason, interrupted = reason_of_task(ledger, record, index), interruptions.of_tasks(record, [index])
+        reason, interrupted = (
+            reason_of_task(ledger, record, index),
+            interruptions.of_tasks(record, [index]),
+        )
     else:
         record = known_job(ledger, query.job)
         started_ms, by, error = record.started_ms, record.ended_by, record.error
@@ -314,8 +343,8 @@ def why(ledger: Ledger, query: WhyQuery) -> dict[str, Any]:
 
 
 def note_of_task(ledger: Ledger, record: Job, task: Task) -> str | None:
-    """What an active task waits for: its worker, or as a finished member of a gang the others; or what is odd about its
-    place or its process, also after its end.
+    """What an active task waits for: its worker, or as a finished member of a gang the others; or
+    what is odd about its place or its process, also after its end.
     """
     if not task.waits_for_gang:
         current = task.current
@@ -351,7 +380,11 @@ def _queued_behind(record: Job, current: Attempt) -> str:
 def _apart(task: Task, current: Attempt) -> str:
     """Why nothing is placed beside an attempt."""
     blamed = next((one.worker for one in reversed(task.attempts) if one.suspect), "")
-    return f"alone on {current.worker} for now: worker {blamed} died soon after it had started" if current.alone else ""
+    return (
+        f"alone on {current.worker} for now: worker {blamed} died soon after it had started"
+        if current.alone
+        else ""
+    )
 
 
 def _shared(ledger: Ledger, record: Job, current: Attempt) -> str:
@@ -363,23 +396,37 @@ def _shared(ledger: Ledger, record: Job, current: Attempt) -> str:
     others = [job.task(0).current for job in jobs if job is not None]
     count = sum(other is not None and other.worker == current.worker for other in others)
     routes = counted(count, "other route")
-    return f"shares {current.worker} with {routes}: no other worker had room when it was placed" if count else ""
+    return (
+        f"shares {current.worker} with {routes}: no other worker had room when it was placed"
+        if count
+        else ""
+    )
 
 
 def _out_of_memory(record: Job, indices: Iterable[int]) -> OutOfMemoryView | None:
     """The first of these tasks whose last attempt reached its memory limit and failed."""
     for index in indices:
         last = next(reversed(record.task(index).attempts), None)
-        if last is not None and last.usage is not None and last.usage.memory_limit_bytes and last.exit_code != 0:
+        if (
+            last is not None
+            and last.usage is not None
+            and last.usage.memory_limit_bytes
+            and last.exit_code != 0
+        ):
             limit, name = last.usage.memory_limit_bytes, f"{record.name}/{index}"
             return OutOfMemoryView(
-                task=name, limit_bytes=limit, peak_bytes=last.peak_rss_bytes, suggested_bytes=2 * limit
+                task=name,
+                limit_bytes=limit,
+                peak_bytes=last.peak_rss_bytes,
+                suggested_bytes=2 * limit,
             )
     return None
 
 
 def _first_that_waits(ledger: Ledger, record: Job) -> int:
-    """The first pending task in the queue or, when none is queued, anywhere; the first task when none is pending."""
+    """The first pending task in the queue or, when none is queued, anywhere; the first task when
+    none is pending.
+    """
     pending = ledger.queue.pending(record.number)
     if len(pending):
         return pending[0]
@@ -389,8 +436,8 @@ def _first_that_waits(ledger: Ledger, record: Job) -> int:
 
 
 def history(ledger: Ledger, query: HistoryQuery) -> Page:
-    """Judgements, oldest first; for a job of many tasks or attempts, part by part. With a task: its own and its
-    gang's.
+    """Judgements, oldest first; for a job of many tasks or attempts, part by part. With a task: its
+    own and its gang's.
     """
     if query.task:
         record, task = known_task(ledger, query.task)
@@ -403,7 +450,9 @@ def history(ledger: Ledger, query: HistoryQuery) -> Page:
 def _history_behind(
     record: Job, task: int | None, first: int, number: int, shown: int
 ) -> Iterator[tuple[str, HistoryEntry]]:
-    """The rows of a part after the last one shown, and of every part after it, with their cursors."""
+    """The rows of a part after the last one shown, and of every part after it, with their
+    cursors.
+    """
     begin = shown + 1
     for part in parts(record, (first, number), task):
         for at, entry in enumerate(entries(record, part, task)[begin:], begin):

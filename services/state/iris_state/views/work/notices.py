@@ -20,13 +20,19 @@ _WHY = {
 def notice_views(attempt: Attempt) -> list[NoticeView]:
     """The notices of an attempt, oldest first."""
     return [
-        NoticeView(reason=notice.reason.value, at=moment(notice.at_ms), deadline_at=moment(notice.deadline_ms))
+        NoticeView(
+            reason=notice.reason.value,
+            at=moment(notice.at_ms),
+            deadline_at=moment(notice.deadline_ms),
+        )
         for notice in attempt.notices
     ]
 
 
 def note_of_stop(record: Job, attempt: Attempt, now_ms: int) -> str:
-    """That an attempt is told to stop, or was given notice of it, and until when it may run; empty when it was not."""
+    """That an attempt is told to stop, or was given notice of it, and until when it may run; empty
+    when it was not.
+    """
     if (ending := attempt.ending) is not None:
         until_ms = ending.since_ms + record.spec.grace_ms(GRACE_MS)
         words = f"told to stop: {ending.note}"
@@ -41,11 +47,13 @@ def note_of_stop(record: Job, attempt: Attempt, now_ms: int) -> str:
 
 
 def note_of_early_end(attempt: Attempt) -> str:
-    """Why an attempt that has succeeded had been told to stop, so that its exit 0 may not say that its work is done;
-    empty when it had not been.
+    """Why an attempt that has succeeded had been told to stop, so that its exit 0 may not say that
+    its work is done; empty when it had not been.
     """
     why = attempt.ending.note if attempt.ending is not None else ""
-    why = why or next((_WHY[notice.reason] for notice in reversed(attempt.notices) if notice.deadline_ms), "")
+    why = why or next(
+        (_WHY[notice.reason] for notice in reversed(attempt.notices) if notice.deadline_ms), ""
+    )
     return f"ended with 0, which is success, after it was told to stop: {why}" if why else ""
 
 

@@ -1,4 +1,6 @@
-"""View of the queue: one row per pending job, with the columns of its key. docs/design/semantics.md#order."""
+"""View of the queue: one row per pending job, with the columns of its key.
+docs/design/semantics.md#order.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +23,13 @@ from iris_state.views.work.jobs import reason_of, reason_outside_the_queue
 
 
 def queue(ledger: Ledger, query: QueueQuery) -> Page:
-    """The exact order; ``position`` counts the tasks before a job's first. The cursor is the key of the last row."""
-    rows = ((_cursor(ledger.queue.key(number)), number) for number in ledger.queue.jobs(_place(query.cursor)))
+    """The exact order; ``position`` counts the tasks before a job's first. The cursor is the key of
+    the last row.
+    """
+    rows = (
+        (_cursor(ledger.queue.key(number)), number)
+        for number in ledger.queue.jobs(_place(query.cursor))
+    )
     return page(rows, lambda number: _queue_row(ledger, number), query)
 
 
@@ -62,13 +69,21 @@ def _queue_row(ledger: Ledger, number: int) -> QueueRow:
 
 
 def gated(ledger: Ledger, query: GatedJobsQuery) -> Page:
-    """The jobs with tasks that a gate, the pause before a retry, or an earlier attempt or run that has not ended keeps
-    out of the queue, oldest first.
+    """The jobs with tasks that a gate, the pause before a retry, or an earlier attempt or run that
+    has not ended keeps out of the queue, oldest first.
     """
     after = behind(query.cursor) or 0
-    paused = {number for (kind, number, _), _ in ledger.timers.items() if kind == "gate" and number in ledger.jobs}
+    paused = {
+        number
+        for (kind, number, _), _ in ledger.timers.items()
+        if kind == "gate" and number in ledger.jobs
+    }
     found = paused.union(ledger.gates.gated, ledger.held_back, ledger.open_of_job)
-    numbers = ((number, number) for number in sorted(found) if number > after and _outside(ledger, number) > 0)
+    numbers = (
+        (number, number)
+        for number in sorted(found)
+        if number > after and _outside(ledger, number) > 0
+    )
     return page(numbers, lambda number: _gated_row(ledger, number), query)
 
 
@@ -84,7 +99,11 @@ def _gated_row(ledger: Ledger, number: int) -> GatedJobView:
         reason: Reason | None = reason_outside_the_queue(ledger, record, pending)
     else:
         gated = record.is_gated
-        waiting = (task for task in record.tasks if task.state is TaskState.PENDING and (gated or task.is_gated))
+        waiting = (
+            task
+            for task in record.tasks
+            if task.state is TaskState.PENDING and (gated or task.is_gated)
+        )
         reason = gates.reason_for(ledger, record, next(waiting, Task()))
     return GatedJobView(
         job=record.name,
@@ -133,7 +152,9 @@ def _hold_view(hold: QueueHold, held: list[Job]) -> QueueHoldView:
 
 
 def closed_gate(ledger: Ledger, query: ClosedGateQuery) -> ClosedGate:
-    """What a job of the ``spec`` would wait for besides capacity, if it were submitted now. Raises Refused."""
+    """What a job of the ``spec`` would wait for besides capacity, if it were submitted now. Raises
+    Refused.
+    """
     try:
         spec = codec.from_json(query.spec.encode(), JobSpec)
     except Undecodable as error:

@@ -1,4 +1,6 @@
-"""Views of sessions: a coscheduled job's, and the one of each task of a plain job. Status Transitions."""
+"""Views of sessions: a coscheduled job's, and the one of each task of a plain job. Status
+Transitions.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +62,9 @@ def _kernel(record: Job, index: int) -> KernelView:
 
 
 def sessions(ledger: Ledger, query: SessionsQuery) -> Page:
-    """Coscheduled sessions, and without ``gangs`` every session of one; newest job first, then by task."""
+    """Coscheduled sessions, and without ``gangs`` every session of one; newest job first, then by
+    task.
+    """
     status = query.status
     after = numbers_behind(query.cursor, 2)  # job and task of the last session read
     if query.job:
@@ -68,7 +72,9 @@ def sessions(ledger: Ledger, query: SessionsQuery) -> Page:
     else:
         newest = after[0] if after is not None else None
         numbers = ledger.index.all.irange(maximum=newest, reverse=True)
-    records = (record for number in numbers if (record := ledger.jobs[number]).is_gang or not query.gangs)
+    records = (
+        record for number in numbers if (record := ledger.jobs[number]).is_gang or not query.gangs
+    )
     rows = _sessions_of(records, after, over=status in ("", *_OVER))
 
     def wanted(row: tuple[Job, int] | None) -> bool:
@@ -80,7 +86,9 @@ def sessions(ledger: Ledger, query: SessionsQuery) -> Page:
 def _sessions_of(
     records: Iterable[Job], after: Sequence[int] | None, *, over: bool
 ) -> Iterable[tuple[str, tuple[Job, int] | None]]:
-    """Each session's position, job, and first task; without ``over``, a finished job is one empty row."""
+    """Each session's position, job, and first task; without ``over``, a finished job is one empty
+    row.
+    """
     for record in records:
         begin = after[1] + 1 if after is not None and after[0] == record.number else 0
         if is_compacted(record) and not over:

@@ -8,7 +8,15 @@ from iris_core import codec
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.state_worker import LiveUsage
 from iris_core.states import Budget, TaskState, display_name
-from iris_core.views.jobs import ArtifactView, AttemptPage, AttemptView, Page, TaskStatesView, TaskView, moment
+from iris_core.views.jobs import (
+    ArtifactView,
+    AttemptPage,
+    AttemptView,
+    Page,
+    TaskStatesView,
+    TaskView,
+    moment,
+)
 from iris_core.views.queries import AttemptsQuery, TasksQuery, TaskStatesQuery
 from iris_state.commands.targets import known_job, known_task
 from iris_state.records.entities import Attempt, Job, Task, ended_waiting
@@ -49,16 +57,24 @@ def task_view(ledger: Ledger, record: Job, index: int) -> TaskView:
         job_id=record.id,
         user=record.user,
         by=actor_view(task.by),
-        levels=_levels(ledger, record, last) if last is not None and task.state is not TaskState.PENDING else {},
+        levels=_levels(ledger, record, last)
+        if last is not None and task.state is not TaskState.PENDING
+        else {},
     )
 
 
 def _levels(ledger: Ledger, record: Job, attempt: Attempt) -> dict[str, str]:
-    """What the worker has of each level that a gang is placed by; a level that it lacks is left out."""
+    """What the worker has of each level that a gang is placed by; a level that it lacks is left
+    out.
+    """
     gang, worker = record.spec.coscheduling, ledger.workers.get(attempt.worker)
     if gang is None or worker is None:
         return {}
-    return {level.key: str(value) for level in gang.several if (value := worker.attributes.get(level.key)) is not None}
+    return {
+        level.key: str(value)
+        for level in gang.several
+        if (value := worker.attributes.get(level.key)) is not None
+    }
 
 
 def _original(ledger: Ledger, record: Job, index: int) -> str | None:
@@ -83,7 +99,11 @@ def _newest(ledger: Ledger, record: Job, index: int) -> list[AttemptView]:
 def _live(ledger: Ledger, record: Job, index: int, attempt: Attempt) -> LiveUsage | None:
     """What an open attempt uses, as of its host's newest heartbeat."""
     presence = ledger.presence.get(attempt.worker) if attempt.is_open else None
-    return presence.usage.get(AttemptRef(record.number, index, attempt.number)) if presence is not None else None
+    return (
+        presence.usage.get(AttemptRef(record.number, index, attempt.number))
+        if presence is not None
+        else None
+    )
 
 
 def attempt_view(task: Task, attempt: Attempt, live: LiveUsage | None) -> AttemptView:
@@ -106,7 +126,9 @@ def attempt_view(task: Task, attempt: Attempt, live: LiveUsage | None) -> Attemp
         cpu_ms=usage.cpu_ms if usage is not None else None,
         read_bytes=usage.read_bytes if usage is not None else None,
         written_bytes=usage.written_bytes if usage is not None else None,
-        memory_limit_reached_bytes=(usage.memory_limit_bytes or None) if usage is not None else None,
+        memory_limit_reached_bytes=(usage.memory_limit_bytes or None)
+        if usage is not None
+        else None,
         assigned_at=moment(attempt.assigned_ms),
         building_at=moment(attempt.building_ms),
         started_at=moment(attempt.started_ms),
@@ -117,7 +139,9 @@ def attempt_view(task: Task, attempt: Attempt, live: LiveUsage | None) -> Attemp
         output_dropped_bytes=attempt.dropped_bytes,
         artifact=_artifact(attempt),
         by=actor_view(attempt.by),
-        stopping=attempt.ending.cause.value if attempt.ending is not None and attempt.is_open else None,
+        stopping=attempt.ending.cause.value
+        if attempt.ending is not None and attempt.is_open
+        else None,
         notices=notice_views(attempt),
         requeued=attempt.charged_to is Budget.REQUEUE
         and (attempt is not task.attempts[-1] or not task.is_terminal or ended_waiting(task)),
@@ -152,7 +176,9 @@ def tasks(ledger: Ledger, query: TasksQuery) -> Page:
 def task_states(ledger: Ledger, query: TaskStatesQuery) -> TaskStatesView:
     """The state of every task of one job."""
     groups = groupby(task.state for task in known_job(ledger, query.job).tasks)
-    return TaskStatesView(runs=[(display_name(state), sum(1 for _ in run)) for state, run in groups])
+    return TaskStatesView(
+        runs=[(display_name(state), sum(1 for _ in run)) for state, run in groups]
+    )
 
 
 def attempts(ledger: Ledger, query: AttemptsQuery) -> AttemptPage:
@@ -162,7 +188,9 @@ def attempts(ledger: Ledger, query: AttemptsQuery) -> AttemptPage:
     start = 0 if after is None else after + 1
     task = record.task(index)
     rows = enumerate(task.attempts[start:], start)
-    found = page(rows, lambda made: attempt_view(task, made, _live(ledger, record, index, made)), query)
+    found = page(
+        rows, lambda made: attempt_view(task, made, _live(ledger, record, index, made)), query
+    )
     return AttemptPage(
         items=found.items,
         next_cursor=found.next_cursor,

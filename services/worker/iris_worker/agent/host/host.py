@@ -1,4 +1,6 @@
-"""Detects this host's attributes and capacity where the settings do not set them. Out of scope: their use."""
+"""Detects this host's attributes and capacity where the settings do not set them. Out of scope:
+their use.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +75,9 @@ def total(settings: WorkerSettings, found: Accelerators, variant: str) -> Amount
         "chips": len(found.files) or (topology.chips_per_vm if topology is not None else 0),
     }
     declared = {name: getattr(settings, name) for name in RESOURCE}
-    return Amount(**{name: there.get(name, 0) if has is None else has for name, has in declared.items()})
+    return Amount(
+        **{name: there.get(name, 0) if has is None else has for name, has in declared.items()}
+    )
 
 
 def machine() -> Amount:
@@ -84,7 +88,8 @@ def machine() -> Amount:
 def address(settings: WorkerSettings, nats_url: str) -> str:
     """The address at which other hosts reach this one: the local address of its connection to NATS.
 
-    The host's name is not used, because it often resolves to loopback here and may not resolve elsewhere.
+    The host's name is not used, because it often resolves to loopback here and may not resolve
+    elsewhere.
     """
     if settings.address:
         return settings.address
@@ -112,12 +117,16 @@ def lack(disk: os.statvfs_result) -> str:
     free = disk.f_bavail * disk.f_frsize
     if free < _MIN_FREE_DISK:
         return f"disk full: {free // 1024**2} MiB free"
-    lacks = disk.f_files and disk.f_favail < _MIN_FREE_INODES  # some file systems have no fixed number
+    lacks = (
+        disk.f_files and disk.f_favail < _MIN_FREE_INODES
+    )  # some file systems have no fixed number
     return f"disk full: {disk.f_favail} inodes free" if lacks else ""
 
 
 def variables(confined: bool = False) -> dict[str, str]:
-    """The variables of the worker's environment that tasks inherit; confined ones have another home."""
+    """The variables of the worker's environment that tasks inherit; confined ones have another
+    home.
+    """
     names = ("PATH", "LANG") if confined else ("PATH", "HOME", "LANG")
     kept = {name: os.environ[name] for name in names if name in os.environ}
     return {"PATH": "/usr/local/bin:/usr/bin:/bin", **kept}
@@ -126,11 +135,14 @@ def variables(confined: bool = False) -> dict[str, str]:
 def free_ports(
     names: tuple[str, ...], ports: range, rest_s: Callable[[int], float] = lambda port: 0.0
 ) -> dict[str, int]:
-    """A free port for each name. The ports are not held open, so the task must bind them soon. Raises OSError.
+    """A free port for each name. The ports are not held open, so the task must bind them soon.
+    Raises OSError.
 
     Args:
-        ports: to choose from, beginning anywhere, since other workers of this host may choose from them too.
-        rest_s: seconds until a port should be used again; when no other is free, the one with the least is taken.
+        ports: to choose from, beginning anywhere, since other workers of this host may choose from
+            them too.
+        rest_s: seconds until a port should be used again; when no other is free, the one with the
+            least is taken.
             Infinite: never.
     """
     found: dict[int, float] = {}
@@ -139,7 +151,10 @@ def free_ports(
         rest = rest_s(port)
         if rest < math.inf and _is_unused(port):
             found[port] = rest
-        if sum(not rest for rest in found.values()) == len(names) or len(found) == len(names) + _PORTS_TRIED:
+        if (
+            sum(not rest for rest in found.values()) == len(names)
+            or len(found) == len(names) + _PORTS_TRIED
+        ):
             break
     best = sorted(found, key=lambda port: found[port])
     if len(best) < len(names):
@@ -159,7 +174,9 @@ def is_free(port: int) -> bool:
 
 
 def _is_unused(port: int) -> bool:
-    """Whether a port is free, not reserved by a server that is about to listen, and not of connections just closed."""
+    """Whether a port is free, not reserved by a server that is about to listen, and not of
+    connections just closed.
+    """
     with socket.socket() as tried:
         try:
             tried.bind(("", port))
@@ -172,7 +189,11 @@ def _cpu_millis() -> int:
     """The cores this process may use, limited by the quota of its control group."""
     cores = len(os.sched_getaffinity(0)) * 1000
     quota, _, period = _read_limit("cpu.max").partition(" ")
-    return min(cores, int(quota) * 1000 // int(period)) if quota.isdigit() and period.isdigit() else cores
+    return (
+        min(cores, int(quota) * 1000 // int(period))
+        if quota.isdigit() and period.isdigit()
+        else cores
+    )
 
 
 def _memory_bytes() -> int:

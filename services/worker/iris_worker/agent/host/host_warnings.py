@@ -1,4 +1,6 @@
-"""What of this host's configuration does not agree with the host, for `iris doctor`. Out of scope: faults (`host`)."""
+"""What of this host's configuration does not agree with the host, for `iris doctor`. Out of scope:
+faults (`host`).
+"""
 
 from __future__ import annotations
 
@@ -17,20 +19,32 @@ _PORTS = {"http": 80, "https": 443}
 
 
 def standing(
-    settings: WorkerSettings, address: str, nats_url: str, there: Amount, unscoped: str, slow_moves: str
+    settings: WorkerSettings,
+    address: str,
+    nats_url: str,
+    there: Amount,
+    unscoped: str,
+    slow_moves: str,
 ) -> Iterator[tuple[str, str]]:
     """Warnings that last as long as the process, by code.
 
     Args:
         address: where other hosts are told to reach this one. there: what the machine has.
         unscoped: why tasks reach each other's abstract sockets; empty: they do not, or may.
-        slow_moves: where version 2 of control groups is mounted without `favordynmods` on a host that uses version 1.
+        slow_moves: where version 2 of control groups is mounted without `favordynmods` on a host
+            that uses version 1.
     """
     both = [(name, getattr(settings, name), getattr(there, name)) for name in RESOURCE]
-    above = [f"{name} is {has}, the machine has {at}" for name, has, at in both if at and (has or 0) > _FAR_ABOVE * at]
+    above = [
+        f"{name} is {has}, the machine has {at}"
+        for name, has, at in both
+        if at and (has or 0) > _FAR_ABOVE * at
+    ]
     if above:
         yield "overdeclared", "; ".join(above)
-    servers = [urlsplit(url if "//" in url else f"//{url}").hostname or "" for url in nats_url.split(",")]
+    servers = [
+        urlsplit(url if "//" in url else f"//{url}").hostname or "" for url in nats_url.split(",")
+    ]
     if is_loopback(address) and not any(map(is_loopback, servers)):
         yield "loopback_address", f"it tells other hosts to reach it at {address}"
     if unscoped:

@@ -1,4 +1,5 @@
-"""Asks the metadata server of a virtual machine what it is, and waits for notices. HTTP is spoken by hand: one GET.
+"""Asks the metadata server of a virtual machine what it is, and waits for notices. HTTP is spoken
+by hand: one GET.
 
 Out of scope: what the answer means (instance).
 """
@@ -37,7 +38,9 @@ class NoMetadata(Exception):
 
 
 def server(setting: str) -> str:
-    """The address to ask: that of the setting, or for "auto" Google's on a VM of Google. Empty: nobody is asked."""
+    """The address to ask: that of the setting, or for "auto" Google's on a VM of Google. Empty:
+    nobody is asked.
+    """
     if setting != "auto":
         return setting
     with contextlib.suppress(OSError):
@@ -70,7 +73,9 @@ async def notices(url: str) -> AsyncIterator[Notice | None]:
 async def _get(url: str, query: str, timeout_s: float) -> tuple[str, Instance]:
     """The tag of the answer, and the answer. Raises NoMetadata."""
     where = urlsplit(url)
-    request = f"GET {_PATH}{query} HTTP/1.0\r\nHost: {where.netloc}\r\nMetadata-Flavor: Google\r\n\r\n"
+    request = (
+        f"GET {_PATH}{query} HTTP/1.0\r\nHost: {where.netloc}\r\nMetadata-Flavor: Google\r\n\r\n"
+    )
     answer = bytearray()
     try:
         async with asyncio.timeout(timeout_s):
@@ -92,7 +97,10 @@ def _read(answer: bytes) -> tuple[str, Instance]:
     """Raises ValueError."""
     head, _, body = answer.partition(b"\r\n\r\n")
     status, *lines = head.decode("latin-1").split("\r\n")
-    headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    headers = {
+        name.strip().lower(): value.strip()
+        for name, _, value in (line.partition(":") for line in lines)
+    }
     if status.split(" ")[1:2] != ["200"] or headers.get("metadata-flavor") != "Google":
         raise ValueError(f"no metadata server: {status[:80]!r}")
     return headers.get("etag", ""), msgspec.json.decode(body, type=dict[str, Any])

@@ -1,9 +1,10 @@
 """The output directory of an attempt: made for its task, and packed after the end as tar.gz.
 
-A task may put anything there, and the worker may be root. So every step is by descriptor and follows no link, and only
-what belongs to the owner of the attempt's directory is read: a hard link to a file of another user is left out, as are
-links that lead out, pipes, sockets and devices. Only one piece is held in memory, and the names of the directories on
-the way. Source: docs/adr/0048-artifacts-are-a-stream.md. Out of scope: storing it (uploader).
+A task may put anything there, and the worker may be root. So every step is by descriptor and
+follows no link, and only what belongs to the owner of the attempt's directory is read: a hard link
+to a file of another user is left out, as are links that lead out, pipes, sockets and devices. Only
+one piece is held in memory, and the names of the directories on the way. Source:
+    docs/adr/0048-artifacts-are-a-stream.md. Out of scope: storing it (uploader).
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ _LEVEL = 1
 
 
 class NoDirectory(OSError):
-    """A bundle or a build has put something else in the place of an output directory; the text says so."""
+    """A bundle or a build has put something else in the place of an output directory; the text says
+    so.
+    """
 
 
 class NotStored(Exception):
@@ -39,7 +42,9 @@ class NotStored(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ArtifactLimits:
-    """How big the output directory of one attempt may be: its files, and how many entries it may have."""
+    """How big the output directory of one attempt may be: its files, and how many entries it may
+    have.
+    """
 
     bytes: int = 1 << 30
     entries: int = 100_000
@@ -104,7 +109,8 @@ class OutputDirectory:
     """An output directory of an attempt that has ended. For a thread: all of it waits for the disk.
 
     Attributes:
-        files: how many files and links have been packed, and packed_bytes: of the files. left_out: what has not been.
+        files: how many files and links have been packed, and packed_bytes: of the files. left_out:
+            what has not been.
 
     Raises NotStored when it is not there, or what is there may not be read.
     """
@@ -144,7 +150,9 @@ class OutputDirectory:
     def _check(self, size: int) -> None:
         if size > self._limits.bytes:
             limit = show_bytes(self._limits.bytes)
-            raise NotStored(f"its files have more than {limit}, the limit of this worker (artifact_bytes)")
+            raise NotStored(
+                f"its files have more than {limit}, the limit of this worker (artifact_bytes)"
+            )
 
     def pack(self) -> Generator[bytes, None, None]:
         """Its content as tar.gz, in pieces of about `PIECE_BYTES`. Raises NotStored, OSError."""
@@ -159,7 +167,9 @@ class OutputDirectory:
     def _blocks(self) -> Iterator[bytes]:
         for entry in self._walk():
             self.packed_bytes += entry.info.st_size if stat.S_ISREG(entry.info.st_mode) else 0
-            self._check(self.packed_bytes)  # another process may have written to it since it was measured
+            self._check(
+                self.packed_bytes
+            )  # another process may have written to it since it was measured
             yield from self._packed(entry)
         yield bytes(2 * tarfile.BLOCKSIZE)
 
@@ -205,8 +215,9 @@ class OutputDirectory:
             os.close(file)
 
     def _walk(self) -> Iterator[OutputEntry]:
-        """Everything below it that may be packed, in one order, directories before their content. Raises NotStored when
-        it has more entries than the limits allow, with those that are left out.
+        """Everything below it that may be packed, in one order, directories before their content.
+        Raises NotStored when it has more entries than the limits allow, with those that are left
+        out.
         """
         self._seen = 0
         names = self._names(self._root)
@@ -241,7 +252,9 @@ class OutputDirectory:
             stack[-1] = (inner, f"{entry.path}/", self._names(inner))
 
     def _names(self, directory: int) -> list[str]:
-        """The names in a directory, last one first; no more of them are read than all directories may have."""
+        """The names in a directory, last one first; no more of them are read than all directories
+        may have.
+        """
         names: list[str] = []
         with os.scandir(directory) as entries:
             for entry in entries:

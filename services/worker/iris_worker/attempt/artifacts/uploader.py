@@ -1,9 +1,11 @@
-"""Stores the output directories of attempts that have ended. Part of the shell: it waits for the disk and the stream.
+"""Stores the output directories of attempts that have ended. Part of the shell: it waits for the
+disk and the stream.
 
-One piece after the other is packed by a thread and stored, so a worker holds one piece of each upload; what is small is
-packed at once, which takes less than a thread's turn. An upload that breaks off is begun again under another name until
-its time is over; what it has left is deleted with the oldest of the stream. Out of scope: what is packed (directory),
-and the end of the attempt (executor).
+One piece after the other is packed by a thread and stored, so a worker holds one piece of each
+upload; what is small is packed at once, which takes less than a thread's turn. An upload that
+breaks off is begun again under another name until its time is over; what it has left is deleted
+with the oldest of the stream. Out of scope: what is packed (directory), and the end of the attempt
+    (executor).
 Source: docs/adr/0048-artifacts-are-a-stream.md.
 """
 
@@ -24,7 +26,12 @@ from iris_core.limits import clipped
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.state_worker import Artifact
 from iris_service.run import shared
-from iris_worker.attempt.artifacts.directory import PIECE_BYTES, ArtifactLimits, NotStored, OutputDirectory
+from iris_worker.attempt.artifacts.directory import (
+    PIECE_BYTES,
+    ArtifactLimits,
+    NotStored,
+    OutputDirectory,
+)
 
 log = logging.getLogger(__name__)
 
@@ -43,8 +50,9 @@ class ArtifactUpload:
 
     Attributes:
         until_s: when to stop trying. timeout: ends it then, once it has begun.
-        on_measured: called with the bytes of its files, which are ``measured``, when storing them takes a while: when
-            they are several pieces, or cannot be stored now. on_end: called once, with what has become of it.
+        on_measured: called with the bytes of its files, which are ``measured``, when storing them
+            takes a while: when they are several pieces, or cannot be stored now. on_end: called
+                once, with what has become of it.
         late: what is said when it was not stored by then.
     """
 
@@ -81,7 +89,9 @@ class Uploader:
         self._streams = streams
         self._limits = limits
         self._timeout_s = timeout_s
-        self._small = ArtifactLimits(min(limits.bytes, _SMALL.bytes), min(limits.entries, _SMALL.entries))
+        self._small = ArtifactLimits(
+            min(limits.bytes, _SMALL.bytes), min(limits.entries, _SMALL.entries)
+        )
         self._small_turn = asyncio.Semaphore(at_once * _SMALL_AT_ONCE)
         self._turn = asyncio.Semaphore(at_once)
         self._spawn = spawn
@@ -97,8 +107,13 @@ class Uploader:
         on_end: Callable[[Artifact], None],
     ) -> None:
         """Store the output directory of an attempt whose processes have ended."""
-        until_s, late = self._clock() + self._timeout_s, f"it was not stored within {self._timeout_s:g} s"
-        upload = self._uploads[ref] = ArtifactUpload(ref, workdir, output, until_s, on_measured, on_end, late)
+        until_s, late = (
+            self._clock() + self._timeout_s,
+            f"it was not stored within {self._timeout_s:g} s",
+        )
+        upload = self._uploads[ref] = ArtifactUpload(
+            ref, workdir, output, until_s, on_measured, on_end, late
+        )
         self._spawn(self._run(upload))
 
     def __len__(self) -> int:
@@ -131,7 +146,9 @@ class Uploader:
             artifact = Artifact(note=clipped(str(error)))
         del self._uploads[upload.ref]
         if not artifact.upload:
-            log.warning("an output directory is not kept: %s", artifact.note, extra={"attempt": upload.ref})
+            log.warning(
+                "an output directory is not kept: %s", artifact.note, extra={"attempt": upload.ref}
+            )
         upload.on_end(artifact)
 
     async def _keep(self, upload: ArtifactUpload) -> Artifact:
@@ -151,9 +168,13 @@ class Uploader:
             await asyncio.sleep(_RETRY_S)
 
     async def _store_small(self, upload: ArtifactUpload) -> Artifact | None:
-        """Upload once what is small; None: it is not, or may not be stored. Raises OSError, Full, Unavailable."""
+        """Upload once what is small; None: it is not, or may not be stored. Raises OSError, Full,
+        Unavailable.
+        """
         try:
-            with contextlib.closing(OutputDirectory(upload.workdir, upload.output, self._small)) as directory:
+            with contextlib.closing(
+                OutputDirectory(upload.workdir, upload.output, self._small)
+            ) as directory:
                 piece = b"".join(directory.pack())
         except NotStored:
             return None
@@ -165,7 +186,9 @@ class Uploader:
     async def _store(self, upload: ArtifactUpload) -> Artifact:
         """Upload once. Raises NotStored, OSError, Full, Unavailable."""
         with (
-            contextlib.closing(OutputDirectory(upload.workdir, upload.output, self._limits)) as directory,
+            contextlib.closing(
+                OutputDirectory(upload.workdir, upload.output, self._limits)
+            ) as directory,
             contextlib.closing(directory.pack()) as pieces,
         ):
             name, size = secrets.token_hex(8), 0
@@ -176,18 +199,24 @@ class Uploader:
             for part in itertools.count():
                 await self._send(upload, name, piece, part)
                 size += len(piece)
-                if len(piece) < PIECE_BYTES or not (piece := await _in_thread(lambda: next(pieces, b""))):
+                if len(piece) < PIECE_BYTES or not (
+                    piece := await _in_thread(lambda: next(pieces, b""))
+                ):
                     break
         return Artifact(name, size, directory.files, str(directory.left_out))
 
     async def _send(self, upload: ArtifactUpload, name: str, piece: bytes, part: int) -> None:
         """Store one piece. Raises Full, Unavailable."""
         subject = subjects.artifact(self._worker, upload.ref.job, name)
-        await self._streams.publish(subject, piece, headers={subjects.PART: str(part)}, timeout=_ANSWER_S)
+        await self._streams.publish(
+            subject, piece, headers={subjects.PART: str(part)}, timeout=_ANSWER_S
+        )
 
 
 async def _in_thread(work: Callable[[], T]) -> T:
-    """Work in a thread. Who is cancelled waits until that has ended, for it uses descriptors that are closed then."""
+    """Work in a thread. Who is cancelled waits until that has ended, for it uses descriptors that
+    are closed then.
+    """
     working = shared(asyncio.to_thread(work))
     try:
         return await asyncio.shield(working)

@@ -1,1 +1,3 @@
-"""Virtual environments of tasks: built once per host and content, kept, and deleted when they are not used."""
+"""Virtual environments of tasks: built once per host and content, kept, and deleted when they are
+not used.
+"""

@@ -1,8 +1,9 @@
 """How a virtual environment is built: the script, and the key under which the result is kept. Pure.
 
-The key holds all that the result depends on: the files, the setup command, the interpreter, the platform, the job's
-variables that the build sees, and the job's owner, so that nobody can give another user a prepared environment.
-Out of scope: running the script (builder), where the result is kept (store).
+The key holds all that the result depends on: the files, the setup command, the interpreter, the
+platform, the job's variables that the build sees, and the job's owner, so that nobody can give
+another user a prepared environment. Out of scope: running the script (builder), where the result is
+    kept (store).
 Source: docs/adr/0042-a-build-is-a-process-of-its-attempt.md.
 """
 
@@ -19,7 +20,15 @@ from iris_core.messages.state_worker import TaskTemplate
 from iris_core.spec.jobs import PACKAGE_FILES, Environment, PackageList
 
 _SEEN = re.compile(r"(PIP|UV)_|SSL_CERT_|(https?|all|no)_proxy\Z", re.IGNORECASE)
-_PLAIN_OPTIONS = ("--hash", "--index-url", "--extra-index-url", "-i ", "--pre", "--only-binary", "--no-binary")
+_PLAIN_OPTIONS = (
+    "--hash",
+    "--index-url",
+    "--extra-index-url",
+    "-i ",
+    "--pre",
+    "--only-binary",
+    "--no-binary",
+)
 _ARCHIVES = (".whl", ".zip", ".tar.gz", ".tgz", ".tar.bz2")
 _FORMAT = 1
 """Part of the key: grows when the same plan gives another result."""
@@ -48,10 +57,12 @@ class BuildPlan:
 
     Attributes:
         key: of the result. title: what is built, for a person.
-        command: run with the environment's directory as ``VIRTUAL_ENV``, in a directory with ``files``.
+        command: run with the environment's directory as ``VIRTUAL_ENV``, in a directory with
+            ``files``.
         variables: those of the job that it sees.
         files: of the bundle; None: all of them.
-        any_python: no version was requested, so that a host whose Python makes no environment is broken.
+        any_python: no version was requested, so that a host whose Python makes no environment is
+            broken.
     """
 
     key: str
@@ -62,7 +73,9 @@ class BuildPlan:
     any_python: bool
 
 
-def plan_build(template: TaskTemplate, wanted: Environment, texts: Mapping[str, bytes], tools: Tools) -> BuildPlan:
+def plan_build(
+    template: TaskTemplate, wanted: Environment, texts: Mapping[str, bytes], tools: Tools
+) -> BuildPlan:
     """The build of a job's environment.
 
     Args:
@@ -77,7 +90,14 @@ def plan_build(template: TaskTemplate, wanted: Environment, texts: Mapping[str, 
     whole = bool(wanted.setup) or uses_other_files(wanted.packages, texts)
     content = template.bundle if whole else texts
     parts = (_FORMAT, template.user, wanted, tools.python, tools.platform, variables, content)
-    command = ("/bin/sh", "-c", "\n".join(script(wanted)), "build", f"python{wanted.python or 3}", wanted.setup)
+    command = (
+        "/bin/sh",
+        "-c",
+        "\n".join(script(wanted)),
+        "build",
+        f"python{wanted.python or 3}",
+        wanted.setup,
+    )
     files = None if whole else PACKAGE_FILES[wanted.packages]
     key = hashlib.sha256(codec.pack(parts)).hexdigest()
     return BuildPlan(key, title(wanted), command, variables, files, any_python=not wanted.python)
@@ -90,16 +110,18 @@ def title(wanted: Environment) -> str:
 
 
 def script(wanted: Environment) -> Iterator[str]:
-    """The lines of a shell script; its arguments are the interpreter, the setup command, and the directory to run in.
+    """The lines of a shell script; its arguments are the interpreter, the setup command, and the
+    directory to run in.
 
-    It finds out itself whether uv and the interpreter are there, because a confined process sees less than the worker.
-    What it prints is standard error.
+    It finds out itself whether uv and the interpreter are there, because a confined process sees
+    less than the worker. What it prints is standard error.
     """
     yield "set -e"
     yield "exec >&2"
     yield 'cd "$3"'
     yield 'has() { command -v "$1" >/dev/null; }'
-    yield 'python=$(command -v "$1" || true)'  # its path: by its name it would take itself for that of the environment
+    # its path: by its name it would take itself for that of the environment
+    yield 'python=$(command -v "$1" || true)'
     yield 'lacks() { echo "iris: this host has $1"; exit 127; }'
     yield f"echo 'iris: builds the environment: {title(wanted)}'"
     yield 'test -n "$python" || has uv || lacks "neither $1 nor uv, which could install it"'
@@ -129,8 +151,12 @@ def _lock(wanted: Environment) -> Iterator[str]:
 
 
 def _requirements(wanted: Environment) -> Iterator[str]:
-    """Without uv, pip of the host installs if it can do so for another interpreter, else one in the environment."""
-    install = "install --disable-pip-version-check --no-input --progress-bar off -r requirements.txt"
+    """Without uv, pip of the host installs if it can do so for another interpreter, else one in the
+    environment.
+    """
+    install = (
+        "install --disable-pip-version-check --no-input --progress-bar off -r requirements.txt"
+    )
     yield "if has uv; then"
     yield f"  {_uv_venv(wanted)}"
     yield "  uv pip install --no-progress -r requirements.txt"
@@ -152,7 +178,9 @@ _PACKAGES: dict[PackageList, Callable[[Environment], Iterator[str]]] = {
 
 
 def uses_other_files(packages: PackageList, texts: Mapping[str, bytes]) -> bool:
-    """Whether a list of packages names files of the bundle; then the result depends on all of it."""
+    """Whether a list of packages names files of the bundle; then the result depends on all of
+    it.
+    """
     if packages == "uv.lock":
         return _lock_uses_files(texts["uv.lock"].decode(errors="replace"))
     lines = texts.get(packages, b"").decode(errors="replace").splitlines()
@@ -160,7 +188,9 @@ def uses_other_files(packages: PackageList, texts: Mapping[str, bytes]) -> bool:
 
 
 def _names_file(line: str) -> bool:
-    """Whether a line of a requirements file may name a file: all but plain requirements and known options do."""
+    """Whether a line of a requirements file may name a file: all but plain requirements and known
+    options do.
+    """
     requirement = line.partition(" #")[0].strip()
     if not requirement or requirement.startswith(("#", *_PLAIN_OPTIONS)):
         return False
@@ -170,13 +200,16 @@ def _names_file(line: str) -> bool:
 
 
 def _lock_uses_files(text: str) -> bool:
-    """Whether a package of a uv.lock comes from a directory other than the project's own, which is not installed."""
+    """Whether a package of a uv.lock comes from a directory other than the project's own, which is
+    not installed.
+    """
     try:
         sources = [package.get("source", {}) for package in tomllib.loads(text).get("package", ())]
     except (tomllib.TOMLDecodeError, AttributeError):
         return True  # uv will say what is wrong
     return not all(
-        source.get("editable") == "." or source.get("virtual") == "." or _is_remote(source) for source in sources
+        source.get("editable") == "." or source.get("virtual") == "." or _is_remote(source)
+        for source in sources
     )
 
 

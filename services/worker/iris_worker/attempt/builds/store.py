@@ -1,8 +1,10 @@
-"""The virtual environments on this host's disk, by the key of their build; the least recently used are deleted first.
+"""The virtual environments on this host's disk, by the key of their build; the least recently used
+are deleted first.
 
-Each is built in its own directory, where it stays, because its scripts hold its path. It counts once a file named
-after the key says where it is; that file appears at once, by renaming it. Whatever no such file names is deleted when
-a worker starts. Out of scope: what is built (plan), and by whom (builder).
+Each is built in its own directory, where it stays, because its scripts hold its path. It counts
+once a file named after the key says where it is; that file appears at once, by renaming it.
+Whatever no such file names is deleted when a worker starts. Out of scope: what is built (plan), and
+    by whom (builder).
 """
 
 from __future__ import annotations
@@ -45,7 +47,9 @@ class EnvironmentStore:
         throw: moves a directory to the trash.
     """
 
-    def __init__(self, root: Path, limits: EnvironmentLimits, throw: Callable[[str], object]) -> None:
+    def __init__(
+        self, root: Path, limits: EnvironmentLimits, throw: Callable[[str], object]
+    ) -> None:
         self._root = root
         self._limits = limits
         self._throw = throw
@@ -54,7 +58,9 @@ class EnvironmentStore:
         root.chmod(0o711)  # the users of tasks pass to their own
 
     def begin(self, used: Iterable[tuple[AttemptRef, str]]) -> None:
-        """A worker starts: ``used`` are directories of attempts that live; unfinished builds are deleted."""
+        """A worker starts: ``used`` are directories of attempts that live; unfinished builds are
+        deleted.
+        """
         self._users.update((ref, directory) for ref, directory in used if directory)
         known = {entry.directory for _, entry in self._entries()} | set(self._users.values())
         for path in self._root.iterdir():
@@ -78,8 +84,8 @@ class EnvironmentStore:
         return Path(tempfile.mkdtemp(prefix="", dir=self._root)).name
 
     def seal(self, directory: str) -> int:
-        """Take a finished build from the user who built it, so that nobody changes it; returns its bytes. Slow, for a
-        thread. Raises OSError.
+        """Take a finished build from the user who built it, so that nobody changes it; returns its
+        bytes. Slow, for a thread. Raises OSError.
         """
         left, size = [self.path(directory)], 0
         builder = os.lstat(left[0]).st_uid
@@ -138,10 +144,11 @@ class EnvironmentStore:
 
 
 def _seal(path: str, builder: int) -> int:
-    """Make this process' user the owner of a file, with no rights of others but to read; returns its bytes.
+    """Make this process' user the owner of a file, with no rights of others but to read; returns
+    its bytes.
 
-    A file with another name elsewhere may be that of somebody else, and is left alone unless it is the builder's: uv
-    links the files of its cache, and a later task may have that user.
+    A file with another name elsewhere may be that of somebody else, and is left alone unless it is
+    the builder's: uv links the files of its cache, and a later task may have that user.
     """
     found = os.lstat(path)
     is_directory = stat.S_ISDIR(found.st_mode)

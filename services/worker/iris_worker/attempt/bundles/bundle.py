@@ -1,8 +1,10 @@
-"""The code bundle of a job: checked against its digest, unpacked once per host, copied for each attempt.
+"""The code bundle of a job: checked against its digest, unpacked once per host, copied for each
+attempt.
 
-Accepts tar (plain, or with gzip or bzip2) and zip (stored or deflated), which are read in bounded memory whatever they
-claim: xz, and other methods in a zip, need what the archive says. Out of scope: what an archive may contain (manifest),
-and fetching (the shell's, from the object store).
+Accepts tar (plain, or with gzip or bzip2) and zip (stored or deflated), which are read in bounded
+memory whatever they
+claim: xz, and other methods in a zip, need what the archive says. Out of scope: what an archive may
+contain (manifest), and fetching (the shell's, from the object store).
 """
 
 from __future__ import annotations
@@ -54,7 +56,9 @@ ArchiveMember = tuple[ArchiveEntry, int, IO[bytes] | None]
 
 
 def digest_of(bundle: str) -> str:
-    """The hex SHA-256 by which a job names its bundle. Raises InvalidArchive when it is malformed."""
+    """The hex SHA-256 by which a job names its bundle. Raises InvalidArchive when it is
+    malformed.
+    """
     match = _DIGEST.match(bundle)
     if match is None:
         raise InvalidArchive(f"not a SHA-256 digest: {bundle[:100]!r}")
@@ -77,7 +81,9 @@ class BundleStore:
         return os.path.isdir(f"{self._root}/{digest}")
 
     def add(self, digest: str, data: bytes) -> None:
-        """Unpack an archive; slow, for a thread. Raises InvalidArchive, and OSError when the disk is full."""
+        """Unpack an archive; slow, for a thread. Raises InvalidArchive, and OSError when the disk
+        is full.
+        """
         found = hashlib.sha256(data).hexdigest()
         if found != digest:
             raise InvalidArchive(f"its digest is {found}, not {digest}")
@@ -90,12 +96,15 @@ class BundleStore:
         self._make_room()
 
     def is_small(self, digest: str) -> bool:
-        """Whether to `copy` it takes no longer than a turn of a thread. False for one that was not copied yet."""
+        """Whether to `copy` it takes no longer than a turn of a thread. False for one that was not
+        copied yet.
+        """
         return digest in self._small
 
     def copy(self, digest: str, workdir: str, owner: tuple[int, int] | None = None) -> None:
-        """Give an attempt its own copy of an unpacked bundle, of which ``owner`` becomes the owner, but not of
-        ``workdir``, where nobody else may reach it meanwhile; slow, for a thread, unless it is small. Raises OSError.
+        """Give an attempt its own copy of an unpacked bundle, of which ``owner`` becomes the owner,
+        but not of ``workdir``, where nobody else may reach it meanwhile; slow, for a thread, unless
+        it is small. Raises OSError.
         """
         source = f"{self._root}/{digest}"
         if not os.path.isdir(workdir):
@@ -107,7 +116,9 @@ class BundleStore:
             self._small.add(digest)
 
     def line(self, digest: str, path: str, index: int) -> str:
-        """A line of a file of an unpacked bundle; slow, for a thread. Raises InvalidArchive, OSError."""
+        """A line of a file of an unpacked bundle; slow, for a thread. Raises InvalidArchive,
+        OSError.
+        """
         place = self._root / digest / path
         if not place.is_file():
             raise InvalidArchive(f"there is no file {path} in it")
@@ -133,7 +144,9 @@ class _Copied:
 
 
 def _copy(source: str, target: str, owner: tuple[int, int] | None, copied: _Copied) -> None:
-    """Copy what is in a directory, with modes and times; ``owner`` becomes the owner of each entry. Raises OSError."""
+    """Copy what is in a directory, with modes and times; ``owner`` becomes the owner of each entry.
+    Raises OSError.
+    """
     with os.scandir(source) as entries:
         for entry in entries:
             path, info = f"{target}/{entry.name}", entry.stat(follow_symlinks=False)
@@ -153,7 +166,9 @@ def _copy(source: str, target: str, owner: tuple[int, int] | None, copied: _Copi
                 os.lchown(path, *owner)
 
 
-def _copy_file(source: str, target: str, info: os.stat_result, owner: tuple[int, int] | None) -> None:
+def _copy_file(
+    source: str, target: str, info: os.stat_result, owner: tuple[int, int] | None
+) -> None:
     there = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         if info.st_size:
@@ -172,7 +187,9 @@ def _copy_file(source: str, target: str, info: os.stat_result, owner: tuple[int,
 
 
 def unpack(data: bytes, root: Path, limits: BundleLimits) -> None:
-    """Write an archive's entries below the empty directory ``root``. Raises InvalidArchive, OSError."""
+    """Write an archive's entries below the empty directory ``root``. Raises InvalidArchive,
+    OSError.
+    """
     manifest = Manifest(len(data), limits)
     try:
         for entry, mode, content in _members(data, limits):
@@ -188,7 +205,9 @@ def unpack(data: bytes, root: Path, limits: BundleLimits) -> None:
         raise InvalidArchive(f"broken archive: {error}") from error
 
 
-def _write(entry: ArchiveEntry, mode: int, content: IO[bytes] | None, path: Path, root: Path) -> None:
+def _write(
+    entry: ArchiveEntry, mode: int, content: IO[bytes] | None, path: Path, root: Path
+) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     if entry.kind == "dir":
         path.mkdir(exist_ok=True)
@@ -217,7 +236,11 @@ def _tar_members(data: bytes) -> Iterator[ArchiveMember]:
             if member.issparse():
                 raise InvalidArchive(f"{member.name[:200]!r} is a sparse file")
             content = archive.extractfile(member) if member.isreg() else None
-            yield ArchiveEntry(member.name, _tar_kind(member), member.size, member.linkname), member.mode, content
+            yield (
+                ArchiveEntry(member.name, _tar_kind(member), member.size, member.linkname),
+                member.mode,
+                content,
+            )
 
 
 def _opened(data: bytes) -> ArchiveStream:
@@ -249,7 +272,9 @@ def _zip_members(data: bytes, limits: BundleLimits) -> Iterator[ArchiveMember]:
             if info.is_dir():
                 yield ArchiveEntry(info.filename, "dir"), mode, None
             elif mode & _TYPE_MASK == _LINK_MODE:
-                target = archive.read(info).decode(errors="replace") if info.file_size < 4096 else ""
+                target = (
+                    archive.read(info).decode(errors="replace") if info.file_size < 4096 else ""
+                )
                 yield ArchiveEntry(info.filename, "symlink", target=target), mode, None
             else:
                 with archive.open(info) as content:

@@ -1,5 +1,5 @@
-"""Puts an attempt's bundle, and what a call of a map reads, into its directory. Part of the shell: it waits for the
-object store and for threads.
+"""Puts an attempt's bundle, and what a call of a map reads, into its directory. Part of the shell:
+it waits for the object store and for threads.
 
 Out of scope: what an archive may contain (manifest), and the next stage of the attempt (agent).
 """
@@ -29,7 +29,8 @@ _RETRY_S = 0.3
 
 
 class Fetcher:
-    """Downloads and unpacks each bundle, and each file of a map, once for all attempts that need it.
+    """Downloads and unpacks each bundle, and each file of a map, once for all attempts that need
+    it.
 
     Args:
         store: of bundles. calls: files of maps.
@@ -64,9 +65,9 @@ class Fetcher:
         index: int = 0,
         owner: tuple[int, int] | None = None,
     ) -> Ended | str:
-        """Copy a bundle into ``workdir`` for ``owner``; returns the end of the attempt when that failed, else the line
-        ``index`` of its file ``each_line``. A bad archive is its owner's failure. The end does not name the bundle,
-        because others read it too.
+        """Copy a bundle into ``workdir`` for ``owner``; returns the end of the attempt when that
+        failed, else the line ``index`` of its file ``each_line``. A bad archive is its owner's
+        failure. The end does not name the bundle, because others read it too.
         """
         line = ""
         try:
@@ -87,8 +88,11 @@ class Fetcher:
             return self._failed(error, _unnamed(error, bundle))
         return line
 
-    async def bring_call(self, calls: Calls, slot: Workspace, *, keeps: bool = False) -> Ended | None:
-        """Give the call of an attempt what it reads; returns the end of the attempt when that failed.
+    async def bring_call(
+        self, calls: Calls, slot: Workspace, *, keeps: bool = False
+    ) -> Ended | None:
+        """Give the call of an attempt what it reads; returns the end of the attempt when that
+        failed.
 
         ``keeps``: the next call of its job may have its directory.
         """
@@ -102,7 +106,9 @@ class Fetcher:
                 async with self._at_once:
                     for digest in files:
                         await self._have(self._calls, digest)
-            slot.files = self._calls.give(calls, index, slot.workdir, slot.owner, slot.files, keeps=keeps)
+            slot.files = self._calls.give(
+                calls, index, slot.workdir, slot.owner, slot.files, keeps=keeps
+            )
         except InvalidArchive as error:
             return Ended(Cause.EXITED, NOT_EXECUTABLE, error=f"map: {error}")
         except (Unavailable, ValueError, OSError) as error:
@@ -117,7 +123,9 @@ class Fetcher:
 
     async def _have(self, store: BundleStore | CallFiles, digest: str) -> None:
         """Raises InvalidArchive, Unavailable, ValueError, OSError."""
-        lock = self._one_by_one.setdefault(digest, asyncio.Lock())  # as long as an attempt needs this bundle
+        lock = self._one_by_one.setdefault(
+            digest, asyncio.Lock()
+        )  # as long as an attempt needs this bundle
         async with lock:
             if not store.has(digest):
                 with self._timing("download"):

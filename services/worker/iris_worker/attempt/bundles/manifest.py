@@ -1,7 +1,8 @@
 """What a bundle may contain: every entry is admitted here before a byte of it is written. Pure.
 
-Names and links are those of `iris_core.admission.archive_paths`, and the parents of a path are directories of the
-bundle, never links. Devices, pipes and sockets are refused, as is more than the limits allow.
+Names and links are those of `iris_core.admission.archive_paths`, and the parents of a path are
+directories of the bundle, never links. Devices, pipes and sockets are refused, as is more than the
+limits allow.
 Source: docs/design/reliability.md#security.
 """
 
@@ -55,7 +56,9 @@ class Manifest:
         self._bytes = 0
 
     def admit(self, entry: ArchiveEntry) -> tuple[str, ...]:
-        """The entry's path below the root, one name per element; empty for the root itself. Raises InvalidArchive."""
+        """The entry's path below the root, one name per element; empty for the root itself. Raises
+        InvalidArchive.
+        """
         self._count(entry)
         path = names(entry.name)
         if entry.kind == "other":
@@ -84,10 +87,15 @@ class Manifest:
             raise InvalidArchive(f"more than {self._limits.entries} entries")
         if entry.size < 0 or self._bytes > self._limits.bytes:
             raise InvalidArchive(f"more than {self._limits.bytes} bytes unpacked")
-        if self._bytes > self._limits.ratio_from and self._bytes > self._packed * self._limits.ratio:
+        if (
+            self._bytes > self._limits.ratio_from
+            and self._bytes > self._packed * self._limits.ratio
+        ):
             raise InvalidArchive(f"unpacks to more than {self._limits.ratio} times its size")
 
     def _admit_parents(self, path: tuple[str, ...]) -> None:
         for length in range(1, len(path)):
             if self._kinds.setdefault(path[:length], "dir") != "dir":
-                raise InvalidArchive(f"{'/'.join(path)[:200]!r} is below an entry that is not a directory")
+                raise InvalidArchive(
+                    f"{'/'.join(path)[:200]!r} is below an entry that is not a directory"
+                )

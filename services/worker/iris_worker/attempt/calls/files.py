@@ -1,7 +1,8 @@
 """The files of maps on this host, by digest, and those that one call is given.
 
-The function and the runner are links to this host's copies where the call's user cannot change them, and copies where
-it could; of the arguments a call gets its own. Out of scope: fetching (the shell's, from the object store).
+The function and the runner are links to this host's copies where the call's user cannot change
+them, and copies where it could; of the arguments a call gets its own. Out of scope: fetching (the
+shell's, from the object store).
 Source: docs/adr/0075-give-each-call-its-own-arguments.md.
 """
 
@@ -49,7 +50,9 @@ class CallFiles:
         return f"{self._root}/{digest}"
 
     def add(self, digest: str, data: bytes) -> None:
-        """Keep a file; slow, for a thread. Raises InvalidArchive when it is another one, OSError."""
+        """Keep a file; slow, for a thread. Raises InvalidArchive when it is another one,
+        OSError.
+        """
         found = hashlib.sha256(data).hexdigest()
         if found != digest:
             raise InvalidArchive(f"its digest is {found}, not {digest}")
@@ -78,9 +81,10 @@ class CallFiles:
         *,
         keeps: bool = False,
     ) -> GivenFiles | None:
-        """Put what the call of task ``index`` reads into its directory, which its ``owner`` does not reach yet, or
-        where the call ``before`` of its job was given the same. With ``keeps`` it returns what the next one may have,
-        where that user cannot change it. Raises InvalidArchive, OSError.
+        """Put what the call of task ``index`` reads into its directory, which its ``owner`` does
+        not reach yet, or where the call ``before`` of its job was given the same. With ``keeps`` it
+        returns what the next one may have, where that user cannot change it. Raises InvalidArchive,
+        OSError.
         """
         segment, at = calls.place(index)
         arguments = table([self._entry(segment, at)])
@@ -100,7 +104,9 @@ class CallFiles:
         place = os.link if foreign else shutil.copyfile
         place(self.path(calls.runner), f"{there}/{RUNNER}")
         place(self.path(calls.function), f"{there}/{FUNCTION}")
-        items = os.open(f"{there}/{ITEMS}", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o444)
+        items = os.open(
+            f"{there}/{ITEMS}", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o444
+        )
         try:
             given = GivenFiles.of(items, there) if foreign and keeps else GivenFiles(items, {})
             given.put(arguments)
@@ -116,7 +122,9 @@ class CallFiles:
         return None
 
     def _entry(self, segment: str, at: int) -> bytes:
-        """The arguments of one call; the next call mostly has its own in the same file, so a small one stays read."""
+        """The arguments of one call; the next call mostly has its own in the same file, so a small
+        one stays read.
+        """
         if is_inline(segment):
             return entry_of(inlined(segment), at)
         if self._last[0] != segment:
@@ -138,7 +146,9 @@ def table(blobs: list[bytes]) -> bytes:
 
 
 def entry(path: str, index: int) -> bytes:
-    """One blob of a table file, by two reads. Raises InvalidArchive when it has none there, OSError."""
+    """One blob of a table file, by two reads. Raises InvalidArchive when it has none there,
+    OSError.
+    """
     with open(path, "rb", buffering=0) as file:
         return _entry(partial(os.pread, file.fileno()), os.fstat(file.fileno()).st_size, index)
 
@@ -150,8 +160,14 @@ def entry_of(data: bytes, index: int) -> bytes:
 
 def _entry(read: Callable[[int, int], bytes], size: int, index: int) -> bytes:
     """``read``: so many bytes from a place."""
-    count, where = int.from_bytes(read(_HEAD, 0), "little"), read(2 * _OFFSET, _HEAD + _OFFSET * index)
-    start, end = int.from_bytes(where[:_OFFSET], "little"), int.from_bytes(where[_OFFSET:], "little")
+    count, where = (
+        int.from_bytes(read(_HEAD, 0), "little"),
+        read(2 * _OFFSET, _HEAD + _OFFSET * index),
+    )
+    start, end = (
+        int.from_bytes(where[:_OFFSET], "little"),
+        int.from_bytes(where[_OFFSET:], "little"),
+    )
     if not (index < count and start <= end <= size):
         raise InvalidArchive(f"the arguments have no entry {index}")
     return read(end - start, start)

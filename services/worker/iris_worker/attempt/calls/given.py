@@ -1,6 +1,7 @@
 """What a call was given in its directory, and whether the next call of its job may have that too.
 
-The user of a call may have changed all of it, and the worker may be root: nothing here follows a link.
+The user of a call may have changed all of it, and the worker may be root: nothing here follows a
+    link.
 Source: docs/adr/0104-a-call-has-the-directory-of-the-one-before.md.
 """
 
@@ -18,7 +19,9 @@ DIRECTORY = ".iris-call"
 RUNNER, FUNCTION, ITEMS = "run.py", "function", "items"
 RESULT = "result"
 SETTLED_NS = 100_000_000
-"""Changes of a directory that are so far apart have different times, where these are not of whole seconds."""
+"""Changes of a directory that are so far apart have different times, where these are not of whole
+seconds.
+"""
 _SECOND_NS = 1_000_000_000
 _OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _PRIVATE, _WRITABLE = stat.S_IFDIR | 0o700, stat.S_IFREG | 0o600
@@ -26,10 +29,12 @@ _PRIVATE, _WRITABLE = stat.S_IFDIR | 0o700, stat.S_IFREG | 0o600
 
 @dataclass(slots=True)
 class GivenFiles:
-    """``items``: the file of its arguments, open. ``inodes``: of the files by name; none of them is the user's.
+    """``items``: the file of its arguments, open. ``inodes``: of the files by name; none of them is
+    the user's.
 
-    ``size``: of the arguments. ``listed``: the time of the last change (ctime) of each directory, by inode, when it was
-    listed; only where no later change can have the same time, unless the clock is set back.
+    ``size``: of the arguments. ``listed``: the time of the last change (ctime) of each directory,
+    by inode, when it was listed; only where no later change can have the same time, unless the
+    clock is set back.
     """
 
     items: int
@@ -40,7 +45,10 @@ class GivenFiles:
     @classmethod
     def of(cls, items: int, directory: str) -> GivenFiles:
         """Those in a directory that is not the user's yet. Raises OSError."""
-        return cls(items, {name: os.stat(f"{directory}/{name}").st_ino for name in (RUNNER, FUNCTION, ITEMS)})
+        return cls(
+            items,
+            {name: os.stat(f"{directory}/{name}").st_ino for name in (RUNNER, FUNCTION, ITEMS)},
+        )
 
     def put(self, data: bytes) -> None:
         """Replace the arguments. Raises OSError.
@@ -60,10 +68,11 @@ class GivenFiles:
         return self.listed.get(directory.st_ino) == directory.st_ctime_ns
 
     def note_listed(self, directory: os.stat_result) -> None:
-        """It was listed after this was read. ``items``, which was written before the call, tells the time there.
+        """It was listed after this was read. ``items``, which was written before the call, tells
+        the time there.
 
-        Nobody can set the time of a change, but several within a tick of the kernel's clock, or within a second on
-        some file systems, have the same.
+        Nobody can set the time of a change, but several within a tick of the kernel's clock, or
+        within a second on some file systems, have the same.
         """
         changed_ns = directory.st_ctime_ns
         if changed_ns % _SECOND_NS and os.fstat(self.items).st_mtime_ns - changed_ns > SETTLED_NS:
@@ -120,7 +129,9 @@ def is_as_given(slot: Directories, files: GivenFiles) -> bool:
 
 
 def _holds_only(slot: Directories, files: GivenFiles) -> bool:
-    """Whether the directory of a call has the files that it was given, and its result. Raises OSError."""
+    """Whether the directory of a call has the files that it was given, and its result. Raises
+    OSError.
+    """
     with call_directory(slot.workdir) as directory:
         wanted = files.inodes
         if slot.left_file:
@@ -132,7 +143,9 @@ def _holds_only(slot: Directories, files: GivenFiles) -> bool:
 
 
 def _inodes(directory: str | int, most: int) -> dict[str, int]:
-    """Those of the files by name; of a task that left millions of files only one more than ``most`` are read."""
+    """Those of the files by name; of a task that left millions of files only one more than ``most``
+    are read.
+    """
     with os.scandir(directory) as entries:
         return {entry.name: entry.inode() for entry in islice(entries, most + 1)}
 

@@ -1,6 +1,7 @@
 """What a call has left: the result file that its runner wrote, and how its process ended.
 
-A task may put anything there, and the worker may be root: each step follows no link, and takes only what is the task's.
+A task may put anything there, and the worker may be root: each step follows no link, and takes only
+    what is the task's.
 Source: docs/adr/0076-results-are-a-stream-of-their-own.md.
 """
 
@@ -15,7 +16,9 @@ from iris_core.messages.state_worker import Ended
 from iris_worker.attempt.calls.given import DIRECTORY, RESULT
 
 LARGE = ".iris-large"
-"""The output directory of a call whose job has none, when its result does not fit into a message."""
+"""The output directory of a call whose job has none, when its result does not fit into a
+message.
+"""
 _KINDS: dict[bytes, CallResultKind] = {b"v": "value", b"e": "error", b"c": "chunk"}
 _LIMIT = 64 * 1024
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -23,7 +26,9 @@ _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 def result_of(ref: AttemptRef, data: bytes, ended: Ended) -> CallResult:
-    """The result of an attempt that has ended, from what it has left; of one that left none how it ended."""
+    """The result of an attempt that has ended, from what it has left; of one that left none how it
+    ended.
+    """
     kind = _KINDS.get(data[:1].lower())
     if kind is None or len(data) > _LIMIT + 1:
         how = (ended.cause, ended.exit_code, ended.signal)

@@ -1,4 +1,6 @@
-"""A connection to a port of a task, read and written as a command is: each half may end before the other."""
+"""A connection to a port of a task, read and written as a command is: each half may end before the
+other.
+"""
 
 from __future__ import annotations
 

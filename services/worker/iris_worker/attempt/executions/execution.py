@@ -1,8 +1,9 @@
-"""One command that is executed beside a task: its pipes or its terminal, and bounded buffers. Or a task's own terminal,
-or a connection to one of its ports.
+"""One command that is executed beside a task: its pipes or its terminal, and bounded buffers. Or a
+task's own terminal, or a connection to one of its ports.
 
-Output is read from the command only while there is room, so a command that prints faster than its client reads waits,
-as it would at a pipe. Out of scope: its process (executor), and when it must end (server).
+Output is read from the command only while there is room, so a command that prints faster than its
+client reads waits, as it would at a pipe. Out of scope: its process (executor), and when it must
+    end (server).
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from iris_core.messages.gateway_worker import ExecutionOutput
 from iris_worker.launcher.records.records import Exit
 
 BUFFER_BYTES = 256 * 1024
-"""Of output that is not read, and of input that the command has not read; far below the largest message."""
+"""Of output that is not read, and of input that the command has not read; far below the largest
+message.
+"""
 _PIECE = 64 * 1024
 _TIOCSIG = 0x4004_5436
 _LINGER_S = 1.0
@@ -36,12 +39,19 @@ class Execution:
 
     Attributes:
         stdio: the command's ends; `begin` closes them when it has its own.
-        began_s, active_s: when it was started, and when it last read or printed something, by the loop's clock.
+        began_s, active_s: when it was started, and when it last read or printed something, by the
+            loop's clock.
         error: why it was ended.
     """
 
     def __init__(
-        self, user: str, stdin: int, streams: dict[int, str], stdio: tuple[int, ...] = (), *, tty: bool = False
+        self,
+        user: str,
+        stdin: int,
+        streams: dict[int, str],
+        stdio: tuple[int, ...] = (),
+        *,
+        tty: bool = False,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self.user = user
@@ -65,7 +75,9 @@ class Execution:
 
     @classmethod
     def of_command(cls, user: str, tty: bool) -> Execution:
-        """The ends for a command that is to be started. Raises OSError when the host has no more."""
+        """The ends for a command that is to be started. Raises OSError when the host has no
+        more.
+        """
         if tty:
             here, there = os.openpty()
             return cls(user, os.dup(here), {here: "stdout"}, (there,), tty=True)
@@ -88,10 +100,12 @@ class Execution:
             os.close(fd)
         self.stdio = ()
 
-    # ── output ──────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── output ────────────────────────────────────────────────────────────────────────────────────
 
     def take(self, after: int) -> ExecutionOutput:
-        """The next piece of output; the last one again, or an empty one of its number, if there is no other."""
+        """The next piece of output; the last one again, or an empty one of its number, if there is
+        no other.
+        """
         if after < self._last.number:
             return self._last
         if not self._last.ended:  # it has arrived
@@ -105,16 +119,25 @@ class Execution:
             self._resume()
         elif exit_ is not None and not self._streams and not self._last.ended:
             error = self.error or exit_.error
-            self._last = ExecutionOutput(self._last.number + 1, b"", b"", True, exit_.code, exit_.signal, error)
+            self._last = ExecutionOutput(
+                self._last.number + 1, b"", b"", True, exit_.code, exit_.signal, error
+            )
         else:
             self.news.clear()
             return ExecutionOutput(self._last.number)
         return self._last
 
     def pass_to(self, user: str) -> None:
-        """Another client reads from here on: first what has not arrived at the last one. Its input begins at 0."""
+        """Another client reads from here on: first what has not arrived at the last one. Its input
+        begins at 0.
+        """
         self._output["stdout"][:0] = self._last.stdout
-        self._last, self.user, self._position, self._input_ended = ExecutionOutput(0), user, 0, False
+        self._last, self.user, self._position, self._input_ended = (
+            ExecutionOutput(0),
+            user,
+            0,
+            False,
+        )
         self._touch()
 
     @property
@@ -152,10 +175,12 @@ class Execution:
         self.active_s = self._loop.time()
         self.news.set()
 
-    # ── input ───────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── input ─────────────────────────────────────────────────────────────────────────────────────
 
     def write(self, offset: int, data: bytes, end: bool) -> int:
-        """Take input at its position; returns the position up to which it is taken, once or again."""
+        """Take input at its position; returns the position up to which it is taken, once or
+        again.
+        """
         new = data[max(0, self._position - offset) :] if offset <= self._position else b""
         taken = new if self._stdin < 0 else new[: BUFFER_BYTES - len(self._input)]
         self._position += len(taken)
@@ -202,7 +227,7 @@ class Execution:
             with contextlib.suppress(OSError):
                 fcntl.ioctl(self._stdin, termios.TIOCSWINSZ, size)
 
-    # ── end ─────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── end ───────────────────────────────────────────────────────────────────────────────────────
 
     def on_exit(self, exit_: Exit) -> None:
         """Its process has ended, or could not be started."""

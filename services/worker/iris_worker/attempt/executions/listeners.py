@@ -1,7 +1,8 @@
 """Connects to a port on which a process of an attempt listens, in the network of that process.
 
-Tasks share the network of their host unless it gives each its own, so a port alone says nothing: only a listening
-socket that a process of the attempt has open is connected to. Blocks; to be called in a thread. Linux only, by /proc.
+Tasks share the network of their host unless it gives each its own, so a port alone says nothing:
+only a listening socket that a process of the attempt has open is connected to. Blocks; to be called
+in a thread. Linux only, by /proc.
 Source: docs/adr/0087-the-launcher-holds-the-terminal-of-a-task.md.
 """
 
@@ -32,7 +33,8 @@ class _Listener:
 
 
 def connect(workdir: str, leader: int, port: int) -> socket.socket:
-    """A connection to what listens on ``port`` of the attempt in this directory, whose first process is ``leader``.
+    """A connection to what listens on ``port`` of the attempt in this directory, whose first
+    process is ``leader``.
 
     Raises OSError, with words for a person.
     """
@@ -67,7 +69,10 @@ def _enter(listener: _Listener) -> socket.socket:
 
 def _listener(workdir: str, leader: int, port: int) -> _Listener:
     """What listens. Raises OSError when no process of the attempt does."""
-    owner, looked_at = os.stat(workdir).st_uid, dict[int, dict[int, tuple[socket.AddressFamily, str]]]()
+    owner, looked_at = (
+        os.stat(workdir).st_uid,
+        dict[int, dict[int, tuple[socket.AddressFamily, str]]](),
+    )
     for pid in _processes(workdir, leader, owner):
         with contextlib.suppress(OSError):  # it has ended
             network = os.stat(f"/proc/{pid}/ns/net").st_ino
@@ -80,7 +85,9 @@ def _listener(workdir: str, leader: int, port: int) -> _Listener:
 
 
 def _processes(workdir: str, leader: int, owner: int) -> Iterator[int]:
-    """The processes of the attempt, and those beside it: of its session, or started in its directory, as its user."""
+    """The processes of the attempt, and those beside it: of its session, or started in its
+    directory, as its user.
+    """
     mark = f"{tree.WORKDIR}={workdir}".encode()
     for pid in tree.all_pids():
         with contextlib.suppress(OSError):
@@ -91,7 +98,9 @@ def _processes(workdir: str, leader: int, owner: int) -> Iterator[int]:
 
 
 def _listening(pid: int, port: int) -> Iterator[tuple[int, tuple[socket.AddressFamily, str]]]:
-    """The sockets that listen on a port in the network of a process, by the number of their file."""
+    """The sockets that listen on a port in the network of a process, by the number of their
+    file.
+    """
     for name, family in _TABLES:
         for line in Path(f"/proc/{pid}/net/{name}").read_text().splitlines()[1:]:
             fields = line.split()

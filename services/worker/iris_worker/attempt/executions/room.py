@@ -23,7 +23,8 @@ class NoRoom(Exception):
 
 
 def gives_way(running: Collection[Running], user: str, at_once: int, what: str = "commands") -> str:
-    """The command that ends so that ``user`` can have another; empty: there is room. ``what`` they are. Raises NoRoom.
+    """The command that ends so that ``user`` can have another; empty: there is room. ``what`` they
+    are. Raises NoRoom.
 
     It is the one that was idle for longest, of another user who has more than half of the host's.
     """

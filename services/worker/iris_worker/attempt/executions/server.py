@@ -1,9 +1,10 @@
-"""Serves requests to execute commands beside tasks, to read their terminals, and to connect to their ports. Part of the
+"""Serves requests to execute commands beside tasks, to read their terminals, and to connect to
+their ports. Part of the
 shell: it waits for output, and for time.
 
-The client reads by requests, one piece after the other, so nothing is sent faster than it is read. A command, or a
-connection, is ended when its client has not asked for some time, when it is idle or lasts for too long, and with its
-task; a terminal is left for the next client.
+The client reads by requests, one piece after the other, so nothing is sent faster than it is read.
+A command, or a connection, is ended when its client has not asked for some time, when it is idle or
+lasts for too long, and with its task; a terminal is left for the next client.
 Source: docs/adr/0044-commands-beside-tasks-are-read-by-requests.md,
 docs/adr/0087-the-launcher-holds-the-terminal-of-a-task.md.
 """
@@ -47,7 +48,10 @@ WAIT_S = 3.0
 """How long a request waits for output, or for room for input."""
 _SILENT_S = 15.0
 _CHECK_S = 1.0
-_SIGNALS = {name: getattr(signal, f"SIG{name}") for name in ("INT", "QUIT", "TERM", "HUP", "KILL", "USR1", "USR2")}
+_SIGNALS = {
+    name: getattr(signal, f"SIG{name}")
+    for name in ("INT", "QUIT", "TERM", "HUP", "KILL", "USR1", "USR2")
+}
 _UNKNOWN = "its worker has ended it, or was restarted"
 _TAKEN = "another client has connected to the terminal"
 _GONE = "its client has gone"
@@ -77,7 +81,8 @@ class Served:
 
 
 class ExecutionServer:
-    """All commands that are executed beside tasks of this host, with their terminals and connections.
+    """All commands that are executed beside tasks of this host, with their terminals and
+    connections.
 
     Args:
         spawn: runs a coroutine as one of the worker's tasks.
@@ -128,7 +133,7 @@ class ExecutionServer:
         if message.reply:
             self._bus.publish(message.reply, codec.pack(answer))
 
-    # ── start and end ───────────────────────────────────────────────────────────────────────────────────────────
+    # ── start and end ─────────────────────────────────────────────────────────────────────────────
 
     def _start(self, request: StartExecution) -> ExecutionTaken:
         if request.execution in self._served:
@@ -139,7 +144,9 @@ class ExecutionServer:
         except (NoRoom, OSError) as error:
             return ExecutionTaken(error=str(error))
         execution.resize(request.rows, request.columns)
-        env = {EXEC_VARIABLE: "1"} | ({"TERM": request.term} if request.tty and request.term else {})
+        env = {EXEC_VARIABLE: "1"} | (
+            {"TERM": request.term} if request.tty and request.term else {}
+        )
         try:
             number = self._commands.start(
                 *(request.ref, request.command, execution.stdio, execution.on_exit),
@@ -152,7 +159,14 @@ class ExecutionServer:
             return ExecutionTaken(error=error.strerror or str(error))
         execution.begin()
         self._serve(request, Served(execution, request.ref, self._loop.time(), number))
-        log.info("executes", extra={"execution": request.execution, "user": request.user, "command": request.command})
+        log.info(
+            "executes",
+            extra={
+                "execution": request.execution,
+                "user": request.user,
+                "command": request.command,
+            },
+        )
         return ExecutionTaken()
 
     def _serve(self, request: StartExecution, served: Served) -> None:
@@ -187,10 +201,14 @@ class ExecutionServer:
         attempt = self._attempts.living(request.ref)
         if attempt is None:
             raise ProcessLookupError("the task does not run here")
-        self._make_room(request.user, max(0, self._settings.tunnels_at_once - self._connecting), tunnels=True)
+        self._make_room(
+            request.user, max(0, self._settings.tunnels_at_once - self._connecting), tunnels=True
+        )
         self._connecting += 1
         try:
-            line = await asyncio.to_thread(listeners.connect, attempt.slot.workdir, attempt.pid, request.port)
+            line = await asyncio.to_thread(
+                listeners.connect, attempt.slot.workdir, attempt.pid, request.port
+            )
         finally:
             self._connecting -= 1
         if not attempt.alive:
@@ -205,12 +223,18 @@ class ExecutionServer:
         alive = {
             name: one.execution
             for name, one in self._served.items()
-            if not (one.terminal or one.execution.over or one.execution.error) and (one.number == 0) == tunnels
+            if not (one.terminal or one.execution.over or one.execution.error)
+            and (one.number == 0) == tunnels
         }
-        running = [Running(name, execution.user, execution.active_s) for name, execution in alive.items()]
+        running = [
+            Running(name, execution.user, execution.active_s) for name, execution in alive.items()
+        ]
         what = "connections" if tunnels else "commands"
         if name := gives_way(running, user, at_once, what):
-            self._end(name, f"ended for {user}: one user may have half of a host's {what} while others wait")
+            self._end(
+                name,
+                f"ended for {user}: one user may have half of a host's {what} while others wait",
+            )
 
     def _end(self, name: str, why: str) -> None:
         """Kill a command, close a connection, leave a terminal; forget what has ended."""
@@ -258,7 +282,8 @@ class ExecutionServer:
         for served in self._served.values():
             served.execution.close()
 
-    # ── input and output ────────────────────────────────────────────────────────────────────────────────────────
+    # ── input and output
+    # ────────────────────────────────────────────────────────────────────────────────────────
 
     async def _read(self, message: Message, request: ReadExecution) -> None:
         served = self._served.get(request.execution)

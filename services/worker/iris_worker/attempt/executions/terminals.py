@@ -1,6 +1,8 @@
-"""The terminals of this host's attempts: which is read by whom, and the end of those that nobody reads.
+"""The terminals of this host's attempts: which is read by whom, and the end of those that nobody
+reads.
 
-The launcher holds the other end of each, so a terminal outlives the worker, and the connection of its client.
+The launcher holds the other end of each, so a terminal outlives the worker, and the connection of
+its client.
 Source: docs/adr/0087-the-launcher-holds-the-terminal-of-a-task.md.
 """
 
@@ -32,7 +34,9 @@ _GONE = "its terminal is gone with an earlier launcher of this host"
 
 @dataclass(slots=True)
 class _Terminal:
-    """What reads an attempt's terminal (None: nothing yet), and since when nobody is connected, by the loop's clock."""
+    """What reads an attempt's terminal (None: nothing yet), and since when nobody is connected, by
+    the loop's clock.
+    """
 
     execution: Execution | None
     since_s: float | None
@@ -45,7 +49,9 @@ class Terminals:
         silent_s: how long an attempt goes on while nobody is connected to its terminal.
     """
 
-    def __init__(self, launcher: LauncherClient, attempts: RunningAttempts, silent_s: float) -> None:
+    def __init__(
+        self, launcher: LauncherClient, attempts: RunningAttempts, silent_s: float
+    ) -> None:
         self._launcher = launcher
         self._attempts = attempts
         self._silent_s = silent_s
@@ -55,7 +61,9 @@ class Terminals:
     def give(self, attempt: RunningAttempt) -> None:
         """An attempt is to be started with a terminal. Raises OSError."""
         if self._launcher.version < TERMINALS:
-            raise OSError("its launcher is of an older version, without terminals; it ends with the tasks that run")
+            raise OSError(
+                "its launcher is of an older version, without terminals; it ends with the tasks that run"
+            )
         attempt.terminal = True
         os.write(attempt.slot.out, _NOT_KEPT)
 
@@ -68,7 +76,9 @@ class Terminals:
             raise OSError(_NO_TERMINAL)
         if self._of(attempt).execution is None:
             fd = await self._open(ref)
-            if not attempt.alive or self._of(attempt).execution is not None:  # opened by another request meanwhile
+            if (
+                not attempt.alive or self._of(attempt).execution is not None
+            ):  # opened by another request meanwhile
                 os.close(fd)
             else:
                 self._begin(attempt, Execution.of_terminal(fd))
@@ -116,9 +126,13 @@ class Terminals:
                 terminal.since_s = self._loop.time()
 
     def check(self) -> None:
-        """End the attempts to whose terminals nobody has been connected for too long. To be called at intervals."""
+        """End the attempts to whose terminals nobody has been connected for too long. To be called
+        at intervals.
+        """
         now_s = self._loop.time()
-        for attempt in [one for one in self._attempts.all_living() if one.terminal and one.starting is None]:
+        for attempt in [
+            one for one in self._attempts.all_living() if one.terminal and one.starting is None
+        ]:
             since_s = self._of(attempt).since_s
             if since_s is None or now_s - since_s < self._silent_s or attempt.blamed is not None:
                 continue

@@ -1,8 +1,10 @@
-"""Counts the starts in a row that fail for a fault of this host: from some number on the host is in trouble.
+"""Counts the starts in a row that fail for a fault of this host: from some number on the host is in
+trouble.
 
-What a task asks for or brings with it never counts, so no task puts its host in trouble. A start ends the row of those
-that needed nothing of the host that it did not need too: where only devices fail, other tasks prove nothing of them.
-Out of scope: finding out whether the fault is gone (start_trials).
+What a task asks for or brings with it never counts, so no task puts its host in trouble. A start
+ends the row of those that needed nothing of the host that it did not need too: where only devices
+fail, other tasks prove nothing of them. Out of scope: finding out whether the fault is gone
+    (start_trials).
 """
 
 from __future__ import annotations
@@ -44,7 +46,8 @@ class FailedStarts:
     """Those of one host since such tasks were started.
 
     Args:
-        limit: after so many it is in trouble; 0: never. on_change: called when it is, and when it is no longer.
+        limit: after so many it is in trouble; 0: never. on_change: called when it is, and when it
+            is no longer.
 
     Attributes:
         in_trouble: set while it is.
@@ -60,7 +63,9 @@ class FailedStarts:
 
     @property
     def trouble(self) -> str:
-        """Why nothing, or nothing of some kind, can be started here; empty when it can, as far as is known."""
+        """Why nothing, or nothing of some kind, can be started here; empty when it can, as far as
+        is known.
+        """
         if not self.in_trouble.is_set():
             return ""
         kind = f" with {' and '.join(sorted(self.kind))}" if self._others and self.kind else ""
@@ -79,7 +84,9 @@ class FailedStarts:
         return ended
 
     def not_fetched(self, number: int | None, error: str) -> None:
-        """A bundle, or what the call of a map reads, could not be put into the directory of an attempt."""
+        """A bundle, or what the call of a map reads, could not be put into the directory of an
+        attempt.
+        """
         if number in OF_DISK:
             self._fail(error, frozenset({BUNDLE}))
 
@@ -97,11 +104,15 @@ class FailedStarts:
             self._on_change()
 
     def started(self, needs: Needs = NOTHING, *, trial: bool = False) -> None:
-        """A task has been started; or, as a ``trial``, another program: then one failure is trouble again."""
+        """A task has been started; or, as a ``trial``, another program: then one failure is trouble
+        again.
+        """
         if trial:
             self._failed = +Counter({self._last: self._limit - 1})
         elif self._failed:
-            self._failed = Counter({kind: times for kind, times in self._failed.items() if not kind <= needs})
+            self._failed = Counter(
+                {kind: times for kind, times in self._failed.items() if not kind <= needs}
+            )
             self._others = bool(self._failed)
         if self.in_trouble.is_set() and self._failed.total() < self._limit:
             self.in_trouble.clear()

@@ -1,7 +1,8 @@
 """Runs the operator's check of this host. Part of the shell: it waits.
 
-While the check fails the host is in trouble, and what fails here is a failure of the host. The check is a child of the
-worker, in a session of its own, outside of sandboxes. Out of scope: other faults (failed_starts, launcher_watch).
+While the check fails the host is in trouble, and what fails here is a failure of the host. The
+check is a child of the worker, in a session of its own, outside of sandboxes. Out of scope: other
+    faults (failed_starts, launcher_watch).
 Source: docs/adr/0132-a-failure-waits-for-the-check-of-its-host.md.
 """
 
@@ -30,12 +31,18 @@ log = logging.getLogger(__name__)
 
 _FIRST = "host check has not passed since the worker started"
 _RUN = ("/bin/sh", "-c", 'exec "$0" "$@"')
-"""A program on a file system that does not answer is opened by the child, for which this process does not wait."""
+"""A program on a file system that does not answer is opened by the child, for which this process
+does not wait.
+"""
 _REST = 10
 _REST_S = 1.0
-"""For so many times its duration, but at least so long, a check that judged a failure judges those that follow."""
+"""For so many times its duration, but at least so long, a check that judged a failure judges those
+that follow.
+"""
 _KILL_S = 1.0
-"""For so long a check that was killed is waited for; one that reads a dead file system may never end."""
+"""For so long a check that was killed is waited for; one that reads a dead file system may never
+end.
+"""
 _TAIL_BYTES = 4096
 _READ_BYTES = 1 << 20
 """More than a pipe holds."""
@@ -99,8 +106,8 @@ class HostChecks:
         return failed and self.runs("after_failure")
 
     def judge(self, ended: Ended, then: Callable[[Ended], None]) -> None:
-        """Call ``then`` with the end of an attempt that failed, charged by a check that runs or begins now, or has
-        judged another failure just before.
+        """Call ``then`` with the end of an attempt that failed, charged by a check that runs or
+        begins now, or has judged another failure just before.
         """
         if not self._is_running and self._clock.steady_s() < self._rests_until_s:
             then(self._charged(ended))
@@ -108,14 +115,18 @@ class HostChecks:
             self._now().add_done_callback(lambda _: self._judged(ended, then))
 
     def _judged(self, ended: Ended, then: Callable[[Ended], None]) -> None:
-        self._rests_until_s = self._ended_s + min(max(_REST_S, _REST * self._took_s), self._settings.interval_s)
+        self._rests_until_s = self._ended_s + min(
+            max(_REST_S, _REST * self._took_s), self._settings.interval_s
+        )
         then(self._charged(ended))
 
     def _charged(self, ended: Ended) -> Ended:
         if not self.trouble:
             return ended
         how = f"exit code {ended.exit_code}" if ended.signal is None else f"signal {ended.signal}"
-        error = clipped(f"{self.trouble}; the task ended with {how}{ended.error and f': {ended.error}'}")
+        error = clipped(
+            f"{self.trouble}; the task ended with {how}{ended.error and f': {ended.error}'}"
+        )
         return structs.replace(ended, cause=Cause.INFRASTRUCTURE, error=error)
 
     @property
@@ -140,7 +151,9 @@ class HostChecks:
         trouble = clipped(f"host check failed: {fault}") if fault else ""
         if trouble != self.trouble:
             self.trouble = trouble
-            log.log(logging.ERROR if fault else logging.INFO, "%s", trouble or "the host check passes")
+            log.log(
+                logging.ERROR if fault else logging.INFO, "%s", trouble or "the host check passes"
+            )
             self._on_change()
 
     async def _fault(self) -> str:
@@ -171,7 +184,9 @@ class HostChecks:
         return last or (f"exit code {code}" if code > 0 else f"killed by signal {-code}")
 
     async def _exit_code(self, process: Process) -> int | None:
-        """The exit code of the check, negative for a signal; None: it was killed, with all that it has started."""
+        """The exit code of the check, negative for a signal; None: it was killed, with all that it
+        has started.
+        """
         try:
             async with asyncio.timeout(self._settings.timeout_s):
                 return await process.wait()

@@ -1,8 +1,9 @@
-"""The containers of one worker: each is named before its client starts, and is removed before its end is reported.
+"""The containers of one worker: each is named before its client starts, and is removed before its
+end is reported.
 
-The client of the runtime is the attempt's process; it forwards output and signals, and ends with the exit code. What
-it is the client of may outlive it, and the worker: the launcher's record of the start names the container.
-Out of scope: pulling (builder), starting (executor).
+The client of the runtime is the attempt's process; it forwards output and signals, and ends with
+the exit code. What it is the client of may outlive it, and the worker: the launcher's record of the
+start names the container. Out of scope: pulling (builder), starting (executor).
 Source: docs/adr/0047-one-client-process-per-container.md.
 """
 
@@ -78,7 +79,9 @@ class Containers:
         self.use(runtime)
 
     def use(self, runtime: str) -> None:
-        """New containers are of this runtime, empty: there are none. Remove its containers of no attempt."""
+        """New containers are of this runtime, empty: there are none. Remove its containers of no
+        attempt.
+        """
         self.host, self._doubted = None, False
         if runtime in RUNTIMES:
             init = next((path for path in map(shutil.which, _INITS) if path), "")
@@ -121,12 +124,13 @@ class Containers:
         """What containers use, as it was measured last."""
         return tuple(one.usage for one in self._running.values() if one.usage is not None)
 
-    # ── starting ────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── starting ──────────────────────────────────────────────────────────────────────────────────
 
     def contain(
         self, request: StartProcess, template: TaskTemplate, slot: Workspace, files: tuple[str, ...]
     ) -> StartProcess:
-        """The request for the client that runs in a container what ``request`` would start here. Raises OSError.
+        """The request for the client that runs in a container what ``request`` would start here.
+        Raises OSError.
 
         Args:
             files: of the devices that are assigned.
@@ -156,7 +160,8 @@ class Containers:
             cpu_limit_millis=limits.cpu_limit_millis,
             pids=limits.pids,
             terminal=template.terminal,
-            shm_bytes=limits.memory_limit_bytes or os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2,
+            shm_bytes=limits.memory_limit_bytes
+            or os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2,
         )
         stored = StoredContainer(self.host.name, name, limits.memory_limit_bytes)
         record = structs.replace(request.record, sandbox=None, container=stored)
@@ -167,37 +172,59 @@ class Containers:
     def _limits(self, template: TaskTemplate) -> Cgroup:
         settings = self._settings
         memory = settings.limit_memory != "off"
-        return group_limits(template.resources, settings.pids_limit, memory=memory) if settings.cgroups else Cgroup()
+        return (
+            group_limits(template.resources, settings.pids_limit, memory=memory)
+            if settings.cgroups
+            else Cgroup()
+        )
 
     def beside(
-        self, held: StoredContainer, command: tuple[str, ...], env: Mapping[str, str], slot: Workspace, *, tty: bool
+        self,
+        held: StoredContainer,
+        command: tuple[str, ...],
+        env: Mapping[str, str],
+        slot: Workspace,
+        *,
+        tty: bool,
     ) -> tuple[tuple[str, ...], dict[str, str]]:
         """The command that executes another one in a container, and its environment."""
         given = {name: env[name] for name in _BESIDE if name in env}
         words = runtimes.exec_command(held.runtime, held.name, command, given, tty=tty)
         return words, client_environment(slot.workdir) | given
 
-    # ── images ──────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── images ────────────────────────────────────────────────────────────────────────────────────
 
     async def has(self, image: str) -> bool:
         """Whether an image is on this host."""
         with contextlib.suppress(Silent):
-            return self.host is not None and bool(await ask(runtimes.has_command(self.host.name, image)))
+            return self.host is not None and bool(
+                await ask(runtimes.has_command(self.host.name, image))
+            )
         return False
 
-    # ── ends ────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── ends ──────────────────────────────────────────────────────────────────────────────────────
 
-    def collect(self, container: StoredContainer, exit_: Exit, done: Callable[[Exit], None]) -> None:
-        """The client has ended: remove the container, and call ``done`` with the exit of what ran in it."""
+    def collect(
+        self, container: StoredContainer, exit_: Exit, done: Callable[[Exit], None]
+    ) -> None:
+        """The client has ended: remove the container, and call ``done`` with the exit of what ran
+        in it.
+        """
         self._spawn(self._collect(container, exit_, done))
 
-    async def _collect(self, container: StoredContainer, exit_: Exit, done: Callable[[Exit], None]) -> None:
-        """A runtime that does not answer may still run it, so its end is not reported before it does."""
+    async def _collect(
+        self, container: StoredContainer, exit_: Exit, done: Callable[[Exit], None]
+    ) -> None:
+        """A runtime that does not answer may still run it, so its end is not reported before it
+        does.
+        """
         ended, gone, silent, held = None, False, False, self._running.get(container.name)
         used = held.usage if held is not None else None
         while ended is None or not gone:
             try:
-                ended = ended or exit_of(container, exit_, await self._state(container, exit_), used, silent)
+                ended = ended or exit_of(
+                    container, exit_, await self._state(container, exit_), used, silent
+                )
                 self._running.pop(container.name, None)
                 await self._sweep(container.runtime, container.name)
                 gone = True
@@ -222,8 +249,13 @@ class Containers:
         return state
 
     async def _inspect(self, container: StoredContainer) -> ContainerState | None:
-        state = runtimes.read_state(await ask(runtimes.inspect_command(container.runtime, container.name)))
-        if state is not None and (self._directory / container.name / runtimes.OUT_OF_MEMORY).exists():
+        state = runtimes.read_state(
+            await ask(runtimes.inspect_command(container.runtime, container.name))
+        )
+        if (
+            state is not None
+            and (self._directory / container.name / runtimes.OUT_OF_MEMORY).exists()
+        ):
             return replace(state, out_of_memory=True)
         return state
 
@@ -233,7 +265,9 @@ class Containers:
             await self._sweep(runtime)
 
     async def _sweep(self, runtime: str, one: str = "") -> None:
-        """Remove the containers of no attempt. Raises Silent when ``one`` of them is left, or the runtime silent."""
+        """Remove the containers of no attempt. Raises Silent when ``one`` of them is left, or the
+        runtime silent.
+        """
         async with self._sweeping:  # it refuses what it is removing already
             left = [name for name in await self._listed(runtime) if name not in self._running]
             try:
@@ -257,7 +291,9 @@ class Containers:
 
 
 def _write(directory: Path, env: Mapping[str, str]) -> str:
-    """Write the variables of a container where only this user reads them; returns the file. Raises OSError."""
+    """Write the variables of a container where only this user reads them; returns the file. Raises
+    OSError.
+    """
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     path = directory / "env"
     path.write_text(runtimes.env_lines(env), encoding="utf-8")
@@ -265,7 +301,9 @@ def _write(directory: Path, env: Mapping[str, str]) -> str:
 
 
 def client_environment(workdir: str) -> dict[str, str]:
-    """What a runtime's client is told: how to reach its runtime, and nothing of the task, which it could trip over."""
+    """What a runtime's client is told: how to reach its runtime, and nothing of the task, which it
+    could trip over.
+    """
     own = {name: value for name, value in os.environ.items() if not name.startswith("IRIS_")}
     return own | marked(workdir)
 
@@ -279,29 +317,35 @@ def exit_of(
 ) -> Exit:
     """The exit of what ran in a container, by the exit of its client and what its runtime says.
 
-    A runtime tells of a signal by 128 and its number; one that was ``silent`` then had stopped, and killed it. What the
-    client has used is not what the container has ``used``.
+    A runtime tells of a signal by 128 and its number; one that was ``silent`` then had stopped, and
+    killed it. What the client has used is not what the container has ``used``.
     """
     usage, peak = (used.usage, used.peak_bytes) if used is not None else (None, 0)
     if state is not None and state.ended:
         number = state.exit_code - _SIGNALLED
         if state.out_of_memory and state.exit_code and (limit := container.memory_limit_bytes):
             usage, peak = structs.replace(usage or TaskUsage(), memory_limit_bytes=limit), limit
-        code, signalled = (None, number) if number in signal.valid_signals() else (state.exit_code, None)
+        code, signalled = (
+            (None, number) if number in signal.valid_signals() else (state.exit_code, None)
+        )
         if silent and signalled and not state.out_of_memory:
             return Exit(known=False, peak_rss_bytes=peak, usage=usage)
         return Exit(code, signalled, peak, usage=usage)
     if exit_.error:
         return Exit(error=exit_.error)
     if exit_.code == runtimes.NOT_RUN:
-        return Exit(error=f"{container.runtime} could not run its container; the end of its output says why")
+        return Exit(
+            error=f"{container.runtime} could not run its container; the end of its output says why"
+        )
     return structs.replace(exit_, peak_rss_bytes=peak, usage=usage)
 
 
 async def ask(command: tuple[str, ...]) -> str:
     """What a command of a runtime prints. Raises Silent when it fails, or does not end in time."""
     try:
-        process = await asyncio.create_subprocess_exec(*command, stdin=DEVNULL, stdout=PIPE, stderr=PIPE)
+        process = await asyncio.create_subprocess_exec(
+            *command, stdin=DEVNULL, stdout=PIPE, stderr=PIPE
+        )
     except OSError as error:
         raise Silent(str(error)) from error
     try:
@@ -313,7 +357,10 @@ async def ask(command: tuple[str, ...]) -> str:
         if process.returncode is None:
             process.kill()
     if process.returncode:
-        raise Silent(" ".join(err.decode(errors="replace").split())[-300:] or f"exit code {process.returncode}")
+        raise Silent(
+            " ".join(err.decode(errors="replace").split())[-300:]
+            or f"exit code {process.returncode}"
+        )
     return out.decode(errors="replace")
 
 
@@ -328,7 +375,9 @@ async def works(runtime: str, known: bool = False) -> bool:
 
 
 async def find_runtime(wanted: str, known: str = "") -> str:
-    """The runtime of this host that the settings ask for, ``known`` to be there before; empty when there is none."""
+    """The runtime of this host that the settings ask for, ``known`` to be there before; empty when
+    there is none.
+    """
     for runtime in RUNTIMES:
         if wanted in ("auto", runtime) and await works(runtime, runtime == known):
             return runtime

@@ -1,7 +1,7 @@
 """The programs that run containers, and what they are told: one row each. Pure.
 
-They take the same words where this table names no others. Source: docker-run(1), podman-run(1), podman-inspect(1);
-docs/adr/0047-one-client-process-per-container.md.
+They take the same words where this table names no others. Source: docker-run(1), podman-run(1),
+podman-inspect(1); docs/adr/0047-one-client-process-per-container.md.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ _LEAST_CPUS = 0.01
 NOT_RUN = 125
 """The exit code of a client that could not have its container run."""
 OUT_OF_MEMORY = "oom"
-"""The file by which podman's monitor tells that a memory limit was reached, in the directory of the client; podman
-before version 5 does not look there. Source: conmon issue 504.
+"""The file by which podman's monitor tells that a memory limit was reached, in the directory of the
+client; podman before version 5 does not look there. Source: conmon issue 504.
 """
 
 
@@ -27,7 +27,8 @@ class Runtime:
 
     Attributes:
         probe: the arguments of a command that succeeds where it can run containers.
-        still: of one that succeeds where it is still there; the probe of podman takes ten times the CPU time.
+        still: of one that succeeds where it is still there; the probe of podman takes ten times the
+            CPU time.
         brings_init: whether it has a program of its own that forwards signals in a container.
         keeps_user: its option by which an ordinary user remains itself in a container.
         registry: what names an image of a registry, and no file of the host, for ``pull``.
@@ -45,7 +46,9 @@ class Runtime:
 
 
 def _docker_gpus(indices: Sequence[int]) -> tuple[str, ...]:
-    """By the NVIDIA Container Toolkit. A list is quoted, since the option's value is read as CSV."""
+    """By the NVIDIA Container Toolkit. A list is quoted, since the option's value is read as
+    CSV.
+    """
     return ("--gpus", f'"device={",".join(map(str, indices))}"') if indices else ()
 
 
@@ -100,7 +103,8 @@ class Container:
     Attributes:
         user, groups: whom it runs as. env_file: with a line for each variable.
         mounts: paths of the host, and whether it may write there.
-        memory_limit_bytes, cpu_share_millis, cpu_limit_millis, pids: limits; 0: none. shm_bytes: of its /dev/shm.
+        memory_limit_bytes, cpu_share_millis, cpu_limit_millis, pids: limits; 0: none. shm_bytes: of
+            its /dev/shm.
         terminal: whether it reads and writes that of its client.
     """
 
@@ -124,7 +128,9 @@ class Container:
 
 
 def run_command(host: HostRuntime, container: Container) -> tuple[str, ...]:
-    """The command that runs a container, prints what it prints, forwards signals, and ends with its exit code."""
+    """The command that runs a container, prints what it prints, forwards signals, and ends with its
+    exit code.
+    """
     return (
         *(host.name, "run", "--name", container.name, "--pull", "never", "--network", "host"),
         *(("--interactive", "--tty") if container.terminal else ()),
@@ -141,12 +147,16 @@ def run_command(host: HostRuntime, container: Container) -> tuple[str, ...]:
 
 
 def inside(directory: str, command: tuple[str, ...]) -> tuple[str, ...]:
-    """The command in another directory than that of its attempt, where a task could have put links."""
+    """The command in another directory than that of its attempt, where a task could have put
+    links.
+    """
     return ("/bin/sh", "-c", 'cd "$0" && exec "$@"', directory, *command)
 
 
 def _init(host: HostRuntime) -> tuple[str, ...]:
-    """The first process of a namespace ignores TERM unless it handles it, so another one is the first."""
+    """The first process of a namespace ignores TERM unless it handles it, so another one is the
+    first.
+    """
     if RUNTIMES[host.name].brings_init:
         return ("--init",)
     return ("--init", "--init-path", host.init) if host.init else ()
@@ -156,7 +166,16 @@ def _user(host: HostRuntime, container: Container) -> tuple[str, ...]:
     uid, gid = container.user
     groups = (word for group in container.groups for word in ("--group-add", str(group)))
     kept = RUNTIMES[host.name].keeps_user if host.rootless else ()
-    return (*kept, "--user", f"{uid}:{gid}", *groups, "--cap-drop", "ALL", "--security-opt", "no-new-privileges")
+    return (
+        *kept,
+        "--user",
+        f"{uid}:{gid}",
+        *groups,
+        "--cap-drop",
+        "ALL",
+        "--security-opt",
+        "no-new-privileges",
+    )
 
 
 def _limits(container: Container) -> tuple[str, ...]:
@@ -164,7 +183,9 @@ def _limits(container: Container) -> tuple[str, ...]:
     shares = max(container.cpu_share_millis * 1024 // 1000, 2)
     words = {
         "--memory": str(memory) if memory else "",
-        "--memory-swap": str(memory) if memory else "",  # memory and swap together: nothing is swapped out instead
+        "--memory-swap": str(memory)
+        if memory
+        else "",  # memory and swap together: nothing is swapped out instead
         "--shm-size": str(container.shm_bytes) if container.shm_bytes else "",
         "--cpu-shares": str(shares) if container.cpu_share_millis else "",
         "--cpus": f"{cpus:g}" if container.cpu_limit_millis else "",
@@ -187,9 +208,19 @@ def _mount(path: str, writes: bool) -> str:
 def exec_command(
     runtime: str, name: str, command: Iterable[str], env: Mapping[str, str], *, tty: bool
 ) -> tuple[str, ...]:
-    """The command that executes another one in a container that runs, as its user and in its directory."""
+    """The command that executes another one in a container that runs, as its user and in its
+    directory.
+    """
     variables = (word for key, value in env.items() for word in ("--env", f"{key}={value}"))
-    return (runtime, "exec", "--interactive", *(("--tty",) if tty else ()), *variables, name, *command)
+    return (
+        runtime,
+        "exec",
+        "--interactive",
+        *(("--tty",) if tty else ()),
+        *variables,
+        name,
+        *command,
+    )
 
 
 def pull_command(runtime: str, image: str) -> tuple[str, ...]:
@@ -205,7 +236,15 @@ def has_command(runtime: str, image: str) -> tuple[str, ...]:
 
 def list_command(runtime: str, label: str) -> tuple[str, ...]:
     """Prints the names of a worker's containers, also of those that have ended."""
-    return (runtime, "ps", "--all", "--filter", f"label={WORKER_LABEL}={label}", "--format", "{{.Names}}")
+    return (
+        runtime,
+        "ps",
+        "--all",
+        "--filter",
+        f"label={WORKER_LABEL}={label}",
+        "--format",
+        "{{.Names}}",
+    )
 
 
 def inspect_command(runtime: str, name: str) -> tuple[str, ...]:
@@ -223,7 +262,8 @@ class ContainerState:
     """What a runtime says of a container.
 
     Attributes:
-        ended: it ran, and has ended with ``exit_code``. out_of_memory: a process of it was killed for its limit.
+        ended: it ran, and has ended with ``exit_code``. out_of_memory: a process of it was killed
+            for its limit.
     """
 
     ended: bool
@@ -240,5 +280,7 @@ def read_state(text: str) -> ContainerState | None:
 
 
 def env_lines(env: Mapping[str, str]) -> str:
-    """The file of a container's variables; no value has several lines, which a job with an image may not have."""
+    """The file of a container's variables; no value has several lines, which a job with an image
+    may not have.
+    """
     return "".join(f"{key}={value}\n" for key, value in env.items())

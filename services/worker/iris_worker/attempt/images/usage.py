@@ -1,7 +1,7 @@
 """What containers use, by the control groups in which their runtimes put them.
 
-A container's processes are known by the directory of their attempt in their environment, and by a process namespace
-that is not this process'. Out of scope: when it is measured (containers).
+A container's processes are known by the directory of their attempt in their environment, and by a
+process namespace that is not this process'. Out of scope: when it is measured (containers).
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ class RunningContainer:
 
 
 def measure(attempts: str, running: Iterable[RunningContainer]) -> None:
-    """Measure containers. Slow where one has started since the last call: all processes are read then."""
+    """Measure containers. Slow where one has started since the last call: all processes are read
+    then.
+    """
     containers = list(running)
     if new := {one.slot for one in containers if not one.groups}:
         found = _find(attempts, new)

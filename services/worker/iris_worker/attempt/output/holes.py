@@ -1,7 +1,8 @@
 """Frees disk space in the middle of a file that is still written, by hole punching. Linux only.
 
-Output that was sent is not needed any more, but a file cannot be truncated at its front, and emptying it would lose
-concurrent writes. After punching a hole the file keeps its length and its writers are not affected.
+Output that was sent is not needed any more, but a file cannot be truncated at its front, and
+emptying it would lose concurrent writes. After punching a hole the file keeps its length and its
+writers are not affected.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ def _fallocate() -> Any:
 
 
 def punch(fd: int, start: int, length: int) -> bool:
-    """Free ``length`` bytes from ``start`` on; False where the file system does not support it, which only costs
-    space.
+    """Free ``length`` bytes from ``start`` on; False where the file system does not support it,
+    which only costs space.
     """
     if length <= 0:
         return False

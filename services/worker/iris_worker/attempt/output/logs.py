@@ -1,4 +1,5 @@
-"""Schedules the reading of tasks' output, and batches it and the results of calls for their streams.
+"""Schedules the reading of tasks' output, and batches it and the results of calls for their
+streams.
 
 See also: `shipper` sends and keeps the time, `tail` reads the files.
 Source: docs/ARCHITECTURE.md#storage (IRIS_LOGS); docs/design/reliability.md#faults; ADR 18.
@@ -58,8 +59,8 @@ class Tail:
         return sum(stream.accept(self.budget) for stream in self.streams)
 
     def pace(self, now_s: float, printed: bool) -> None:
-        """Adapt the interval of reads: short while the attempt prints, larger reads when it prints much, long while it
-        is silent.
+        """Adapt the interval of reads: short while the attempt prints, larger reads when it prints
+        much, long while it is silent.
         """
         if printed:
             self.wait_s = min(_STEADY_S, TICK_S * (1 + self.chunks // _STEADY_EVERY))
@@ -70,11 +71,11 @@ class Tail:
 
 @dataclass(slots=True)
 class Batch:
-    """Messages that are sent together, the position of each stream once they are stored, and the attempts that are then
-    complete.
+    """Messages that are sent together, the position of each stream once they are stored, and the
+    attempts that are then complete.
 
-    An attempt has one message in a batch, and the next batch is made when this one is stored: so each attempt's output
-    is stored in order, even when part of it is sent twice.
+    An attempt has one message in a batch, and the next batch is made when this one is stored: so
+    each attempt's output is stored in order, even when part of it is sent twice.
 
     Attributes:
         size: bytes of output in it.
@@ -109,7 +110,9 @@ class OutputLogs:
         return ref in self._live
 
     def follow(self, slot: Workspace, now_s: float, positions: tuple[int, int] = (0, 0)) -> None:
-        """Read an attempt's output, from ``positions`` on when an earlier worker process stored the rest."""
+        """Read an attempt's output, from ``positions`` on when an earlier worker process stored the
+        rest.
+        """
         ref = slot.ref
         budget = LogQuota.full(self._limits, now_s, sum(positions))
         streams: tuple[OutputStream, ...] = ()
@@ -133,12 +136,18 @@ class OutputLogs:
         self._finishing[ref].streams = ()
 
     def finish(
-        self, ref: AttemptRef, result: CallResult | None = None, *, replaced: bool = False, silent: bool = False
+        self,
+        ref: AttemptRef,
+        result: CallResult | None = None,
+        *,
+        replaced: bool = False,
+        silent: bool = False,
     ) -> bool:
-        """Its processes have ended. True when it never printed anything; then nothing of it will be sent.
+        """Its processes have ended. True when it never printed anything; then nothing of it will be
+        sent.
 
-        ``result``: of a call, sent behind its output. ``replaced``: another attempt runs in its place already.
-        ``silent``: it has printed nothing, and another one has its files.
+        ``result``: of a call, sent behind its output. ``replaced``: another attempt runs in its
+        place already. ``silent``: it has printed nothing, and another one has its files.
         """
         tail = self._live.pop(ref)
         if silent:
@@ -151,7 +160,9 @@ class OutputLogs:
         return False
 
     def forget(self, ref: AttemptRef) -> int:
-        """Drop an attempt whose end is reported now. Returns how many bytes of its output were not stored."""
+        """Drop an attempt whose end is reported now. Returns how many bytes of its output were not
+        stored.
+        """
         tail = self._finishing.pop(ref)
         for stream in tail.streams:
             stream.kept, stream.cut = stream.stored, stream.end
@@ -173,7 +184,9 @@ class OutputLogs:
         return dropped
 
     def accept(self) -> None:
-        """Drop output over the quotas, so that the disk does not fill while the log stream is unreachable."""
+        """Drop output over the quotas, so that the disk does not fill while the log stream is
+        unreachable.
+        """
         for tail in self._live.values():
             self._dropped += tail.accept()
 
@@ -186,7 +199,9 @@ class OutputLogs:
         if now_s >= self._look_s:
             for tail in self._live.values():
                 if tail.due_s <= now_s and not batch.is_full:
-                    tail.pace(now_s, tail.has_printed() and self._collect(tail, now_s, now_ms, batch))
+                    tail.pace(
+                        now_s, tail.has_printed() and self._collect(tail, now_s, now_ms, batch)
+                    )
             if not batch.is_full:
                 self._look_s = now_s + TICK_S
         batch.messages += self._results(batch.ended)
@@ -222,7 +237,9 @@ class OutputLogs:
         return bool(found or dropped)
 
     def stored(self, batch: Batch) -> list[tuple[AttemptRef, int, int]]:
-        """The batch is stored. Returns the positions of the attempts that are not complete, for the process store."""
+        """The batch is stored. Returns the positions of the attempts that are not complete, for the
+        process store.
+        """
         for tail in batch.ended:
             self._finishing.pop(tail.ref, None)
         marks = [mark for mark in batch.marks if self._has(mark[0])]

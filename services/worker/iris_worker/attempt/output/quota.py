@@ -1,4 +1,6 @@
-"""Limits the output an attempt may send: a rate while it runs, and a total. Pure; times are monotonic."""
+"""Limits the output an attempt may send: a rate while it runs, and a total. Pure; times are
+monotonic.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,9 @@ CHUNK = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class LogLimits:
-    """The rate at which output of a running attempt is sent, after a burst, and how much of its output is kept."""
+    """The rate at which output of a running attempt is sent, after a burst, and how much of its
+    output is kept.
+    """
 
     bytes_per_s: int = 8 * 1024 * 1024
     burst_bytes: int = 64 * 1024 * 1024
@@ -19,7 +23,9 @@ class LogLimits:
 
 @dataclass(slots=True)
 class LogQuota:
-    """What an attempt may still send: ``now`` bytes at once, refilled with time, and ``ever`` bytes in total."""
+    """What an attempt may still send: ``now`` bytes at once, refilled with time, and ``ever`` bytes
+    in total.
+    """
 
     limits: LogLimits
     now: float
@@ -31,7 +37,9 @@ class LogQuota:
         return cls(limits, limits.burst_bytes, max(0, limits.attempt_bytes - used_bytes), now_s)
 
     def refill(self, now_s: float) -> None:
-        self.now = min(self.limits.burst_bytes, self.now + (now_s - self.filled_s) * self.limits.bytes_per_s)
+        self.now = min(
+            self.limits.burst_bytes, self.now + (now_s - self.filled_s) * self.limits.bytes_per_s
+        )
         self.filled_s = now_s
 
     def accept(self, count: int) -> int:

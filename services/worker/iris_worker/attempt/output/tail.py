@@ -1,8 +1,8 @@
 """Reads the two output files of one attempt in chunks, within its quota.
 
-The file is the buffer: unsent output stays there, stored output is freed, and output beyond the quota is freed unsent,
-so an attempt holds at most its quota on disk, however long the log stream is unreachable. See also: `logs` schedules
-reads.
+The file is the buffer: unsent output stays there, stored output is freed, and output beyond the
+quota is freed unsent, so an attempt holds at most its quota on disk, however long the log stream is
+unreachable. See also: `logs` schedules reads.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ _PIECE = 1024 * 1024
 _COUNTED_PIECES = 32
 _BLOCK = 4096
 _MOST = 1 << 53
-"""Bytes of a file, and of what was dropped of one, that are counted: a sparse file may have as many as it likes."""
+"""Bytes of a file, and of what was dropped of one, that are counted: a sparse file may have as many
+as it likes.
+"""
 
 
 @dataclass(slots=True)
@@ -34,12 +36,14 @@ class OutputStream:
 
     Attributes:
         position: the next byte to send. stored: the first byte not known to be stored.
-        kept: output before it is within the quota. cut: output from ``kept`` to it is dropped; 0: none.
+        kept: output before it is within the quota. cut: output from ``kept`` to it is dropped; 0:
+            none.
         lines: line ends in the dropped range; -1 when they were not counted.
-        base: the position of the file's first byte; 0 unless the task truncated the file, as ``echo > /dev/stdout``
-            does.
+        base: the position of the file's first byte; 0 unless the task truncated the file, as ``echo
+            > /dev/stdout`` does.
         mark: the last bytes before ``position``, as far as they are known.
-        punched: up to where the file's blocks are freed. closed: its final chunk is made, or none is needed.
+        punched: up to where the file's blocks are freed. closed: its final chunk is made, or none
+            is needed.
     """
 
     name: str
@@ -56,7 +60,9 @@ class OutputStream:
 
     @classmethod
     def resumed(cls, name: str, fd: int, position: int) -> OutputStream:
-        """The file that an earlier worker process read up to ``position``; a hole after it is dropped output."""
+        """The file that an earlier worker process read up to ``position``; a hole after it is
+        dropped output.
+        """
         hole, data = first_hole(fd, position)
         lost = (hole, min(data, _MOST), -1) if data > hole else (position, 0, 0)
         return cls(name, fd, position, position, *lost)
@@ -86,10 +92,11 @@ class OutputStream:
         return self.dropped - before
 
     def _drop(self, target: int) -> None:
-        """Free output over the quota before ``target``, and count its lines unless that takes too long.
+        """Free output over the quota before ``target``, and count its lines unless that takes too
+        long.
 
-        Only whole blocks are freed: the next worker process treats everything from ``kept`` to the data after the hole
-        as dropped, and must not find zeros there.
+        Only whole blocks are freed: the next worker process treats everything from ``kept`` to the
+        data after the hole as dropped, and must not find zeros there.
         """
         start = max(self.kept, self.cut)
         if target <= start:
@@ -99,7 +106,9 @@ class OutputStream:
             self.lines = -1
         if self.lines >= 0:
             for at in pieces:
-                self.lines += os.pread(self.fd, min(_PIECE, target - at), at - self.base).count(b"\n")
+                self.lines += os.pread(self.fd, min(_PIECE, target - at), at - self.base).count(
+                    b"\n"
+                )
         self.cut = target
         first = max(-(-(self.kept - self.base) // _BLOCK), (start - self.base) // _BLOCK)
         punch(self.fd, first * _BLOCK, ((target - self.base) // _BLOCK - first) * _BLOCK)
@@ -112,13 +121,21 @@ class OutputStream:
             if gap:
                 self.position, self.mark = self.cut, b""
             data = self._read(finished and self.position >= self.cut)
-            final = finished and len(data) < CHUNK and self.position + len(data) >= max(self.cut, self.end)
+            final = (
+                finished
+                and len(data) < CHUNK
+                and self.position + len(data) >= max(self.cut, self.end)
+            )
             if len(data) == CHUNK:
                 data = data[: data.rfind(b"\n") + 1] or data
             if not data and not (final and self.position):
                 self.closed = final
                 return
-            lines, limit = (self.lines, f"log_attempt_bytes = {budget.limits.attempt_bytes:,}") if gap else (-1, "")
+            lines, limit = (
+                (self.lines, f"log_attempt_bytes = {budget.limits.attempt_bytes:,}")
+                if gap
+                else (-1, "")
+            )
             yield LogChunk(self.name, now_ms, self.position, data, gap, final, lines, limit)
             self.position += len(data)
             self.mark = (self.mark + data)[-_MARK:]
@@ -134,7 +151,8 @@ class OutputStream:
     def _follow_file(self) -> None:
         """Continue at the start of the file when the task has truncated it; unsent output is lost.
 
-        Truncation is detected by the last bytes that were sent, which no longer precede the next ones.
+        Truncation is detected by the last bytes that were sent, which no longer precede the next
+        ones.
         """
         at, back = self.position - self.base, len(self.mark)
         if self.position > self.kept or at <= 0:

@@ -1,8 +1,9 @@
 """One probe of one route: an HTTP GET, a TCP connect, or a command run as the task.
 
-Each ends at its timeout, reads a bounded number of bytes, and leaves nothing open or running behind it, also when it
-is cancelled. HTTP is spoken by hand: of an answer only the status counts, and nothing that a service sends is trusted.
-Out of scope: when to probe, and what results amount to (schedule).
+Each ends at its timeout, reads a bounded number of bytes, and leaves nothing open or running behind
+it, also when it is cancelled. HTTP is spoken by hand: of an answer only the status counts, and
+nothing that a service sends is trusted. Out of scope: when to probe, and what results amount to
+    (schedule).
 Source: docs/design/serving.md#probes.
 """
 
@@ -33,8 +34,8 @@ _STATUS = re.compile(rb"HTTP/1\.[01] (\d{3})(?: [^\r\n]*)?\r?\n")
 
 KillCommand = Callable[[], None]
 StartCommand = Callable[[int, Callable[[Exit], None]], KillCommand]
-"""Starts a probe's command with this descriptor as standard error and calls back when it has ended; what it returns
-ends its process group. Raises NotRunnable, OSError."""
+"""Starts a probe's command with this descriptor as standard error and calls back when it has ended;
+what it returns ends its process group. Raises NotRunnable, OSError."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,9 @@ async def check(target: ProbeTarget) -> ProbeOutcome:
         return ProbeOutcome(await _connect(target))
     if not probe.ready_path:
         return ProbeOutcome(await _get(target, probe.path))
-    return ProbeOutcome(*await asyncio.gather(_get(target, probe.path), _get(target, probe.ready_path)))
+    return ProbeOutcome(
+        *await asyncio.gather(_get(target, probe.path), _get(target, probe.ready_path))
+    )
 
 
 def netloc(host: str, port: int) -> str:
@@ -66,11 +69,13 @@ def netloc(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-# ── HTTP and TCP ────────────────────────────────────────────────────────────────────────────────────────────────
+# ── HTTP and TCP ──────────────────────────────────────────────────────────────────────────────────
 
 
 @contextlib.asynccontextmanager
-async def _connection(target: ProbeTarget) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+async def _connection(
+    target: ProbeTarget,
+) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
     reader, writer = await asyncio.open_connection(target.host, target.port, limit=_LINE_BYTES)
     try:
         yield reader, writer
@@ -100,7 +105,11 @@ async def _get(target: ProbeTarget, path: str) -> str:
             return f"GET {path}: {_reason(error, probe.timeout_s)}"
     found = _STATUS.fullmatch(line)
     if found is None:
-        return f"GET {path}: the answer is not HTTP/1" if line else f"GET {path}: closed without an answer"
+        return (
+            f"GET {path}: the answer is not HTTP/1"
+            if line
+            else f"GET {path}: closed without an answer"
+        )
     status = int(found[1])
     passes = status in probe.expect if probe.expect else 200 <= status < 400
     return "" if passes else f"GET {path}: status {status}"
@@ -131,7 +140,7 @@ def _reason(error: Exception, timeout_s: float) -> str:
     return "the answer is not HTTP/1"
 
 
-# ── commands ────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── commands ──────────────────────────────────────────────────────────────────────────────────────
 
 
 async def _run(start: StartCommand, timeout_s: float) -> str:
@@ -166,12 +175,18 @@ async def _end_of(start: StartCommand, printed: _StandardError, timeout_s: float
 def _explain(exit_: Exit, last_line: str) -> str:
     if exit_.code == 0:
         return ""
-    how = f"killed by signal {exit_.signal}" if exit_.signal is not None else f"exit code {exit_.code}"
+    how = (
+        f"killed by signal {exit_.signal}"
+        if exit_.signal is not None
+        else f"exit code {exit_.code}"
+    )
     return f"the command: {how}: {last_line}" if last_line else f"the command: {how}"
 
 
 class _StandardError:
-    """A pipe whose last bytes are kept. ``write_end`` is passed to a process before `read`. Raises OSError."""
+    """A pipe whose last bytes are kept. ``write_end`` is passed to a process before `read`. Raises
+    OSError.
+    """
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()

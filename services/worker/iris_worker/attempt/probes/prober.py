@@ -22,12 +22,14 @@ class Prober:
     """Every probe of this worker.
 
     Args:
-        host: the address at which other hosts reach this one; it is probed, because a service on loopback is not
-            reachable.
+        host: the address at which other hosts reach this one; it is probed, because a service on
+            loopback is not reachable.
         on_news: called when a result should be sent before the next heartbeat.
     """
 
-    def __init__(self, host: str, clock: HostClock, metrics: WorkerMetrics, on_news: Callable[[], None]) -> None:
+    def __init__(
+        self, host: str, clock: HostClock, metrics: WorkerMetrics, on_news: Callable[[], None]
+    ) -> None:
         self._host = host
         self._clock = clock
         self._metrics = metrics
@@ -54,7 +56,9 @@ class Prober:
             serves: the port of requests. Each is 0 when the attempt has no such port.
         """
         self._targets[ref] = ProbeTarget(probe, self._host, port, start)
-        self._schedule.begin(ref, probe, netloc(self._host, serves) if serves else "", began_s, adopted)
+        self._schedule.begin(
+            ref, probe, netloc(self._host, serves) if serves else "", began_s, adopted
+        )
         self._changed.set()
 
     def end(self, ref: AttemptRef) -> None:

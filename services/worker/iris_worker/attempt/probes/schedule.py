@@ -1,6 +1,7 @@
 """Schedules the probes of routes and counts the results of each. Pure; times are monotonic.
 
-A worker counts, the state service judges: thresholds decide here only whether the next heartbeat is sent early. Out of
+A worker counts, the state service judges: thresholds decide here only whether the next heartbeat is
+    sent early. Out of
 scope: how a probe is made (check), and waiting for it (prober).
 Source: docs/design/serving.md#probes, docs/design/semantics.md#deployments-and-routes.
 """
@@ -14,7 +15,9 @@ from iris_core.messages.state_worker import ProbeResult
 from iris_core.spec.jobs import Probe
 
 AT_ONCE = 32
-"""Probes in progress on one worker at a time; others that are due wait, the longest overdue first."""
+"""Probes in progress on one worker at a time; others that are due wait, the longest overdue
+first.
+"""
 START_INTERVAL_S = 1.0
 """Between probes until the first one passes, unless the probe's own interval is shorter."""
 SHORTEST_S = 0.1
@@ -38,7 +41,8 @@ class _Probed:
     """One running attempt whose job has a probe.
 
     Attributes:
-        asked_s: when the present or last probe began. heard_s: time of the last result, or of the process' start.
+        asked_s: when the present or last probe began. heard_s: time of the last result, or of the
+            process' start.
         adopted: it was started by an earlier worker process, whose results are unknown.
         healthy: the last verdict of the thresholds; None before the first.
     """
@@ -75,13 +79,17 @@ class _Probed:
 
     def next_s(self) -> float:
         """When the next probe is due."""
-        interval_s = self.probe.interval_s if self.passed else min(START_INTERVAL_S, self.probe.interval_s)
+        interval_s = (
+            self.probe.interval_s if self.passed else min(START_INTERVAL_S, self.probe.interval_s)
+        )
         return self.asked_s + max(SHORTEST_S, interval_s)
 
     def result(self, ref: AttemptRef, now_s: float, detail: int) -> ProbeResult:
         """The result as heartbeats hold it, with at most so many characters of the last failure."""
         age_ms = max(0, round((now_s - self.heard_s) * 1000))
-        return ProbeResult(ref, self.address, self.passes, self.failures, self.ready, age_ms, self.detail[:detail])
+        return ProbeResult(
+            ref, self.address, self.passes, self.failures, self.ready, age_ms, self.detail[:detail]
+        )
 
     @property
     def is_known(self) -> bool:
@@ -96,7 +104,9 @@ class ProbeSchedule:
         self._at_once = at_once
         self._probed: dict[AttemptRef, _Probed] = {}
 
-    def begin(self, ref: AttemptRef, probe: Probe, address: str, began_s: float, adopted: bool = False) -> None:
+    def begin(
+        self, ref: AttemptRef, probe: Probe, address: str, began_s: float, adopted: bool = False
+    ) -> None:
         """An attempt's process runs since ``began_s`` and serves at ``address``."""
         due_s = began_s + max(0.0, probe.initial_delay_s)
         self._probed[ref] = _Probed(probe, address, due_s, began_s, not probe.ready_path, adopted)
@@ -106,8 +116,8 @@ class ProbeSchedule:
         self._probed.pop(ref, None)
 
     def take_due(self, now_s: float) -> list[AttemptRef]:
-        """Attempts to probe now, the longest overdue first; each counts as in progress until its outcome is
-        recorded.
+        """Attempts to probe now, the longest overdue first; each counts as in progress until its
+        outcome is recorded.
         """
         room = self._at_once - sum(one.under_way for one in self._probed.values())
         due = [ref for ref, one in self._probed.items() if not one.under_way and one.due_s <= now_s]
@@ -118,14 +128,20 @@ class ProbeSchedule:
         return taken
 
     def wait_s(self, now_s: float) -> float | None:
-        """How long no probe is due, after `take_due`; None: not before an attempt begins or an outcome is recorded."""
+        """How long no probe is due, after `take_due`; None: not before an attempt begins or an
+        outcome is recorded.
+        """
         if sum(one.under_way for one in self._probed.values()) >= self._at_once:
             return None
-        first_s = min((one.due_s for one in self._probed.values() if not one.under_way), default=None)
+        first_s = min(
+            (one.due_s for one in self._probed.values() if not one.under_way), default=None
+        )
         return None if first_s is None else max(0.0, first_s - now_s)
 
     def on_outcome(self, ref: AttemptRef, outcome: ProbeOutcome, now_s: float) -> bool:
-        """A probe is over; whether the state service should hear of it before the next heartbeat is due."""
+        """A probe is over; whether the state service should hear of it before the next heartbeat is
+        due.
+        """
         one = self._probed.get(ref)
         if one is None:
             return False

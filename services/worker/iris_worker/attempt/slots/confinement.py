@@ -27,8 +27,13 @@ class Confinement:
         self._confined: asyncio.Future[Confined] = asyncio.get_running_loop().create_future()
 
     async def begin(self, slots: Workspaces) -> Isolated:
-        """Have tasks confined from now on; returns how they are. Raises LauncherGone, BadSetting."""
-        isolation, wanted = self._isolation, structs.replace(self._isolation.wanted, tokens=slots.tokens)
+        """Have tasks confined from now on; returns how they are. Raises LauncherGone,
+        BadSetting.
+        """
+        isolation, wanted = (
+            self._isolation,
+            structs.replace(self._isolation.wanted, tokens=slots.tokens),
+        )
         confined = await self._try(wanted)
         trouble = confined.error or isolation.trouble
         if trouble and isolation.required:
@@ -46,7 +51,9 @@ class Confinement:
             async with asyncio.timeout(_CONFINE_S):
                 return await self._confined
         except TimeoutError:
-            raise LauncherGone("the launcher does not confine tasks; end the tasks of its older version") from None
+            raise LauncherGone(
+                "the launcher does not confine tasks; end the tasks of its older version"
+            ) from None
 
     def on_confined(self, confined: Confined) -> None:
         self._confined.set_result(confined)

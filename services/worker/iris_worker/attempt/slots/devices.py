@@ -1,8 +1,11 @@
-"""Which accelerators of this host each attempt has, by index, and what its processes are told of them. Pure.
+"""Which accelerators of this host each attempt has, by index, and what its processes are told of
+them. Pure.
 
-An attempt has its devices from its order until it has ended, in the launcher's records too, so that they outlive the
-worker. A part of a TPU host is a block of neighbouring chips. Indices are those of `Accelerators`.
-Source: docs/design/semantics.md#constraints-and-resources, docs/adr/0043-the-worker-assigns-devices.md.
+An attempt has its devices from its order until it has ended, in the launcher's records too, so that
+they outlive the worker. A part of a TPU host is a block of neighbouring chips. Indices are those of
+`Accelerators`.
+Source: docs/design/semantics.md#constraints-and-resources,
+    docs/adr/0043-the-worker-assigns-devices.md.
 """
 
 from __future__ import annotations
@@ -25,8 +28,8 @@ class Accelerators:
 
     Attributes:
         kind: "gpu", "tpu", or empty when there are none.
-        files: the device file of each, by index: GPUs in the order of their PCI addresses, as `nvidia-smi` and CUDA
-            count them, TPU chips in that of their files.
+        files: the device file of each, by index: GPUs in the order of their PCI addresses, as
+            `nvidia-smi` and CUDA count them, TPU chips in that of their files.
         shared: device files that each of their users needs.
         variant: the model of the GPUs; empty when it is unknown.
     """
@@ -53,7 +56,9 @@ class Devices:
         self._held: dict[AttemptRef, tuple[int, ...]] = {}
 
     def assign(self, ref: AttemptRef, count: int) -> tuple[int, ...]:
-        """Reserve devices for an attempt until it has ended. Raises OSError when too few are free."""
+        """Reserve devices for an attempt until it has ended. Raises OSError when too few are
+        free.
+        """
         if not count:
             return ()
         used = {index for held in self._held.values() for index in held}
@@ -61,7 +66,10 @@ class Devices:
         chosen = _block(free, count, self._total) if self._kind == "tpu" else free[:count]
         if len(chosen) < count:
             listed = ", ".join(map(str, free)) or "none"
-            raise OSError(errno.EBUSY, f"{count} of {self._total} devices ({self._kind}) asked for; free: {listed}")
+            raise OSError(
+                errno.EBUSY,
+                f"{count} of {self._total} devices ({self._kind}) asked for; free: {listed}",
+            )
         self.hold(ref, chosen)
         return self._held[ref]
 
@@ -75,7 +83,8 @@ class Devices:
         self._held.pop(ref, None)
 
     def variables(self, held: Sequence[int], *, hidden: bool) -> dict[str, str]:
-        """The variables by which frameworks keep to a task's devices; none on hosts without devices.
+        """The variables by which frameworks keep to a task's devices; none on hosts without
+        devices.
 
         Args:
             hidden: the task sees no device files but its own, see `files`.
@@ -94,7 +103,9 @@ class Devices:
         return (*self._found.files, *self._found.shared)
 
     def files(self, held: Sequence[int]) -> tuple[str, ...]:
-        """The device files that a task with these devices may open: none without devices, or on a simulated host."""
+        """The device files that a task with these devices may open: none without devices, or on a
+        simulated host.
+        """
         own = self.own_files(held)
         return (*own, *self._found.shared) if own else ()
 
@@ -104,7 +115,9 @@ class Devices:
 
 
 def _block(free: Sequence[int], count: int, total: int) -> Sequence[int]:
-    """An aligned block of free devices, where the fewest neighbours are free, so that large blocks stay whole."""
+    """An aligned block of free devices, where the fewest neighbours are free, so that large blocks
+    stay whole.
+    """
     blocks = [range(at, at + count) for at in range(0, total - count + 1, count)]
     possible = [block for block in blocks if set(block) <= set(free)]
     sizes = [size for size in (2, 4, 8) if size > count]
@@ -116,10 +129,12 @@ def _block(free: Sequence[int], count: int, total: int) -> Sequence[int]:
 
 
 def _gpu_variables(held: Sequence[int], total: int, hidden: bool) -> dict[str, str]:
-    """CUDA counts in the order of `Accelerators` only when it is told to, and counts only GPUs that it can open.
+    """CUDA counts in the order of `Accelerators` only when it is told to, and counts only GPUs that
+    it can open.
 
-    Source: CUDA C++ Programming Guide, "CUDA Environment Variables"; NVIDIA Container Toolkit, "GPU Enumeration";
-    Slurm, gres.html, where CUDA_VISIBLE_DEVICES begins at 0 once devices are constrained.
+    Source: CUDA C++ Programming Guide, "CUDA Environment Variables"; NVIDIA Container Toolkit, "GPU
+    Enumeration"; Slurm, gres.html, where CUDA_VISIBLE_DEVICES begins at 0 once devices are
+    constrained.
     """
     listed = ",".join(map(str, held))
     return {
@@ -130,9 +145,11 @@ def _gpu_variables(held: Sequence[int], total: int, hidden: bool) -> dict[str, s
 
 
 def _tpu_variables(held: Sequence[int], total: int, hidden: bool) -> dict[str, str]:
-    """A whole host needs no words: libtpu asks the VM's metadata. For none, JAX and PyTorch/XLA are told to stay off.
+    """A whole host needs no words: libtpu asks the VM's metadata. For none, JAX and PyTorch/XLA are
+    told to stay off.
 
-    Source: the variables that PyTorch/XLA sets for one process per chip, and Ray for a part of a host.
+    Source: the variables that PyTorch/XLA sets for one process per chip, and Ray for a part of a
+        host.
     """
     if not held:
         return {"JAX_PLATFORMS": "cpu", "PJRT_DEVICE": "CPU"}

@@ -9,7 +9,9 @@ _ERROR_LIMIT = 2000
 
 
 def read_error_file(workdir: str) -> str:
-    """The text a task wrote into its IRIS_ERROR_FILE, as one line; empty when there is none. Never raises."""
+    """The text a task wrote into its IRIS_ERROR_FILE, as one line; empty when there is none. Never
+    raises.
+    """
     try:
         fd = os.open(f"{workdir}/{ERROR_FILE}", os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
     except OSError:

@@ -1,6 +1,7 @@
 """How the tasks of this host are confined: whose user each runs as, and what it sees of the host.
 
-Out of scope: starting them (process). Source: docs/adr/0039-one-sandbox-per-slot.md, docs/security.md#tasks.
+Out of scope: starting them (process). Source: docs/adr/0039-one-sandbox-per-slot.md,
+    docs/security.md#tasks.
 """
 
 from __future__ import annotations
@@ -26,15 +27,34 @@ from iris_worker.settings import WorkerSettings
 
 _POOL = re.compile(r"pool:(\d+)-(\d+)\Z")
 _POOLS = (1_879_048_192, 61_184)
-"""First users of the default pools, the first that this user namespace has: a range that nobody uses, and, for
-containers with 65,536 users, that of systemd's dynamic users. Source: "Users, Groups, UIDs and GIDs on systemd
-systems"."""
+"""First users of the default pools, the first that this user namespace has: a range that nobody
+uses, and, for containers with 65,536 users, that of systemd's dynamic users. Source: "Users,
+Groups, UIDs and GIDs on systemd systems"."""
 _POOL_SIZE = 4_096
-_SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt", "/nix/store", "/sys")
+_SYSTEM = (
+    "/usr",
+    "/bin",
+    "/sbin",
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/libx32",
+    "/etc",
+    "/opt",
+    "/nix/store",
+    "/sys",
+)
 _RESOLVERS = ("/run/systemd/resolve", "/run/resolvconf", "/run/NetworkManager/resolv.conf")
 _DEVICES = ("/dev/dri", "/dev/kfd", "/dev/infiniband")
 """For all tasks; those that are assigned are for their tasks."""
-_ACCELERATORS = ("/dev/nvidia*", "/dev/accel*", "/dev/vfio/*", "/dev/dri/*", "/dev/kfd", "/dev/infiniband/*")
+_ACCELERATORS = (
+    "/dev/nvidia*",
+    "/dev/accel*",
+    "/dev/vfio/*",
+    "/dev/dri/*",
+    "/dev/kfd",
+    "/dev/infiniband/*",
+)
 _OURS = "/etc/iris"
 
 NOTHING = Confine()
@@ -49,10 +69,11 @@ class Isolation:
     """What the settings ask for.
 
     Attributes:
-        uids: of the pool, one for each slot. account: whose user all tasks run as. accounts: by submitting user.
-            Without any of them it is the worker's user.
+        uids: of the pool, one for each slot. account: whose user all tasks run as. accounts: by
+            submitting user. Without any of them it is the worker's user.
         groups: of all users of a pool: those of this host's accelerators.
-        wanted: what the launcher is to try. required: whether the worker ends when that does not work.
+        wanted: what the launcher is to try. required: whether the worker ends when that does not
+            work.
         own_network: whether tasks are to have a network of their own, in their sandbox.
         trouble: why bubblewrap is not even tried; empty when it is.
     """
@@ -84,12 +105,14 @@ class Isolation:
         return self.uids[slot] if self.uids is not None and slot < len(self.uids) else None
 
     def has_users(self, sandboxed: bool) -> bool:
-        """Whether each attempt has a user, or a user namespace, of its own: who limits a user's processes limits it."""
+        """Whether each attempt has a user, or a user namespace, of its own: who limits a user's
+        processes limits it.
+        """
         return self.uids is not None or (sandboxed and os.geteuid() != 0)
 
     def sandbox(self, slot: int, user: str, devices: tuple[str, ...] = ()) -> Sandbox | None:
-        """How an attempt in ``slot`` of the submitting ``user`` with these device files is confined. Raises NoAccount,
-        OSError.
+        """How an attempt in ``slot`` of the submitting ``user`` with these device files is
+        confined. Raises NoAccount, OSError.
         """
         found = self._user(slot, user)
         return structs.replace(found, devices=devices) if found is not None and devices else found
@@ -106,7 +129,9 @@ class Isolation:
         return self.account or (Sandbox() if self.confines else None)
 
     def name(self, user: str) -> str:
-        """The name of the user that tasks of ``user`` run as, which programs look for in USER; empty: the worker's."""
+        """The name of the user that tasks of ``user`` run as, which programs look for in USER;
+        empty: the worker's.
+        """
         if self.accounts is not None:
             return self.accounts.get(user, "")
         if self.account is not None and self.account.uid is not None:
@@ -128,7 +153,9 @@ def isolation(settings: WorkerSettings, hidden: Iterable[str]) -> Isolation:
     except OSError as error:
         raise BadSetting(f"[worker] run_as: {error}") from error
     if os.geteuid() != 0 and (uids is not None or accounts is not None or account is not None):
-        raise BadSetting(f"[worker] run_as: only a worker of root starts tasks as {settings.run_as!r}")
+        raise BadSetting(
+            f"[worker] run_as: only a worker of root starts tasks as {settings.run_as!r}"
+        )
     program = shutil.which(settings.bubblewrap) if settings.sandbox != "off" else None
     arguments = (program, *visible(settings, hidden)) if program else ()
     return Isolation(
@@ -138,10 +165,14 @@ def isolation(settings: WorkerSettings, hidden: Iterable[str]) -> Isolation:
         groups=device_groups() if uids is not None else (),
         wanted=NOTHING
         if settings.sandbox == "off"
-        else Confine(arguments, no_new_privileges=True, scopes_sockets=settings.abstract_sockets == "scoped"),
+        else Confine(
+            arguments, no_new_privileges=True, scopes_sockets=settings.abstract_sockets == "scoped"
+        ),
         required=settings.sandbox == "required",
         own_network=settings.sandbox != "off" and settings.abstract_sockets == "network",
-        trouble="" if arguments or settings.sandbox == "off" else f"{settings.bubblewrap} is not installed",
+        trouble=""
+        if arguments or settings.sandbox == "off"
+        else f"{settings.bubblewrap} is not installed",
     )
 
 
@@ -152,13 +183,17 @@ def _pool(run_as: str) -> range | None:
         for first in _POOLS:
             if is_mapped(range(first, first + _POOL_SIZE), mapped):
                 return range(first, first + _POOL_SIZE)
-        raise BadSetting("[worker] run_as: no range of users is free for tasks here; name one, as pool:1000-1999")
+        raise BadSetting(
+            "[worker] run_as: no range of users is free for tasks here; name one, as pool:1000-1999"
+        )
     match = _POOL.match(run_as)
     if match is None:
         return None
     uids = range(int(match[1]), int(match[2]) + 1)
     if not uids or not uids[0]:
-        raise BadSetting(f"[worker] run_as: {run_as!r} is not a range of users without root; write pool:1000-1999")
+        raise BadSetting(
+            f"[worker] run_as: {run_as!r} is not a range of users without root; write pool:1000-1999"
+        )
     return uids
 
 
@@ -198,11 +233,16 @@ def owner_of(sandbox: Sandbox | None) -> tuple[int, int] | None:
 def device_groups() -> tuple[int, ...]:
     """The groups, besides root's, that may use this host's accelerators."""
     found = [os.stat(path) for pattern in _ACCELERATORS for path in glob.glob(pattern)]
-    usable = {one.st_gid for one in found if stat.S_ISCHR(one.st_mode) and one.st_mode & stat.S_IWGRP and one.st_gid}
+    usable = {
+        one.st_gid
+        for one in found
+        if stat.S_ISCHR(one.st_mode) and one.st_mode & stat.S_IWGRP and one.st_gid
+    }
     return tuple(sorted(usable))
 
 
-# ── what is visible ─────────────────────────────────────────────────────────────────────────────────────────────────
+# ── what is visible
+# ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def visible(settings: WorkerSettings, hidden: Iterable[str]) -> tuple[str, ...]:
@@ -215,8 +255,15 @@ def visible(settings: WorkerSettings, hidden: Iterable[str]) -> tuple[str, ...]:
     for path in ("/dev/shm", "/tmp", "/var/tmp"):
         words += (*directories(path), "--perms", "1777", "--tmpfs", path)
     devices = [(path, "--dev-bind") for path in _DEVICES]
-    system = [(path, "--ro-bind") for path in dict.fromkeys((*_SYSTEM, sys.prefix, sys.base_prefix))]
-    shown = [*system, *((path, "--ro-bind") for path in _RESOLVERS), *devices, *read_binds(settings.binds)]
+    system = [
+        (path, "--ro-bind") for path in dict.fromkeys((*_SYSTEM, sys.prefix, sys.base_prefix))
+    ]
+    shown = [
+        *system,
+        *((path, "--ro-bind") for path in _RESOLVERS),
+        *devices,
+        *read_binds(settings.binds),
+    ]
     for path, option in shown:
         if os.path.exists(path):
             words += (*directories(path), option, path, path)
@@ -243,14 +290,16 @@ def allow_task_users(attempts: str) -> None:
         os.chmod(path, 0o711)
     for above in Path(attempts).parents:
         if not above.stat().st_mode & stat.S_IXOTH:
-            raise BadSetting(f"[worker] data: the users of tasks cannot pass {above}; open it (mode 0711)")
+            raise BadSetting(
+                f"[worker] data: the users of tasks cannot pass {above}; open it (mode 0711)"
+            )
 
 
 class Isolated(NamedTuple):
     """How tasks are confined.
 
-    ``word``: the value of the attribute ``isolation``. ``sentence``: for the log. ``unscoped``: why tasks reach each
-    other's abstract sockets though they should not; empty: they do not, or may.
+    ``word``: the value of the attribute ``isolation``. ``sentence``: for the log. ``unscoped``: why
+    tasks reach each other's abstract sockets though they should not; empty: they do not, or may.
     """
 
     word: str
@@ -260,7 +309,9 @@ class Isolated(NamedTuple):
 
 
 def summary(held: Isolation, trouble: str, unscoped: str = "") -> Isolated:
-    """``trouble``: why there is no sandbox. ``unscoped``: why the kernel scopes no abstract sockets."""
+    """``trouble``: why there is no sandbox. ``unscoped``: why the kernel scopes no abstract
+    sockets.
+    """
     word, sentence, sandboxed = _summary(held, trouble)
     if held.own_network and not sandboxed:
         unscoped = "without a sandbox they have no network of their own"
@@ -271,7 +322,13 @@ def summary(held: Isolation, trouble: str, unscoped: str = "") -> Isolated:
 
 def _summary(held: Isolation, trouble: str) -> tuple[str, str, bool]:
     sandboxed = bool(held.wanted.bubblewrap) and not trouble
-    users = "users of their own" if held.uids is not None else "another user" if held.changes_user else "this user"
+    users = (
+        "users of their own"
+        if held.uids is not None
+        else "another user"
+        if held.changes_user
+        else "this user"
+    )
     if sandboxed:
         return "sandbox", f"tasks run as {users} in a sandbox of bubblewrap", True
     if not held.confines:

@@ -1,6 +1,7 @@
 """Which slots attempts have. Pure.
 
-An attempt has a slot, and so a user and a sandbox, to itself. Attempts of one job that are cloned from a template share
+An attempt has a slot, and so a user and a sandbox, to itself. Attempts of one job that are cloned
+from a template share
 some: what their template has imported is imported once for all of them.
 Source: docs/adr/0130-clones-of-a-job-share-a-slot.md.
 """
@@ -11,7 +12,9 @@ from collections import Counter
 from collections.abc import Collection
 
 SHARED_BY = 16
-"""Attempts that share a slot at most: a template that makes the clones of more is slower than they are."""
+"""Attempts that share a slot at most: a template that makes the clones of more is slower than they
+are.
+"""
 
 
 class SlotNumbers:
@@ -32,8 +35,12 @@ class SlotNumbers:
         self._free = [number for number in range(self._next) if number not in used]
 
     def reserve(self, job: int = 0) -> int:
-        """The number of a slot that one more attempt has from now on. ``job``: whose attempts share it; 0: nobody's."""
-        number = next((one for one in self._of_job.get(job, ()) if self._attempts[one] < SHARED_BY), None)
+        """The number of a slot that one more attempt has from now on. ``job``: whose attempts share
+        it; 0: nobody's.
+        """
+        number = next(
+            (one for one in self._of_job.get(job, ()) if self._attempts[one] < SHARED_BY), None
+        )
         if number is None:
             number = self._take(job)
         elif not self._attempts[number]:
@@ -42,7 +49,9 @@ class SlotNumbers:
         return number
 
     def _take(self, job: int) -> int:
-        """A slot that no attempt has, if possible none of a job that may come back; the last one is warm."""
+        """A slot that no attempt has, if possible none of a job that may come back; the last one is
+        warm.
+        """
         free = self._free or self._left
         number = free.pop() if free else self._next
         self._next = max(self._next, number + 1)
@@ -64,7 +73,9 @@ class SlotNumbers:
         self._attempts[number] += 1
 
     def give(self, number: int) -> None:
-        """An attempt has it no longer. What a job has shared is given to another job after all others are."""
+        """An attempt has it no longer. What a job has shared is given to another job after all
+        others are.
+        """
         self._attempts[number] -= 1
         if self._attempts[number] > 0:
             return

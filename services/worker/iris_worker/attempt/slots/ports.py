@@ -1,7 +1,8 @@
 """Ports of attempts, and ports that ended attempts had lately. Pure; times are monotonic.
 
-A connection to an attempt that has ended may still be in flight, or in a client's pool: its port is not reused for a
-while. Out of scope: what else of this host has a port. Source: docs/design/serving.md#probes.
+A connection to an attempt that has ended may still be in flight, or in a client's pool: its port is
+not reused for a while. Out of scope: what else of this host has a port. Source:
+    docs/design/serving.md#probes.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ class PortUse:
         self._in_use.update(held)
 
     def free(self, ref: AttemptRef, now_s: float) -> None:
-        """An attempt has ended: its ports are avoided for `REST_S`. Expired entries are removed, oldest first."""
+        """An attempt has ended: its ports are avoided for `REST_S`. Expired entries are removed,
+        oldest first.
+        """
         for port in self._held.pop(ref, ()):
             self._in_use.discard(port)
             self._freed[port] = now_s

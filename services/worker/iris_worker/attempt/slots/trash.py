@@ -1,8 +1,8 @@
 """What attempts have left, out of the sight of the next ones until it is deleted.
 
-What an attempt has left goes there before its end is recorded, and is deleted after it: a worker that starts in between
-brings it back. The directory of a call whose result is being sent stays in its place meanwhile.
-Out of scope: when the ends are recorded (the shell's).
+What an attempt has left goes there before its end is recorded, and is deleted after it: a worker
+that starts in between brings it back. The directory of a call whose result is being sent stays in
+its place meanwhile. Out of scope: when the ends are recorded (the shell's).
 Source: docs/adr/0113-what-a-call-left-is-deleted-after-its-end-is-recorded.md.
 """
 
@@ -30,22 +30,30 @@ class Trash:
         os.makedirs(path, mode=0o700, exist_ok=True)
         self._path = path
         self._sent: list[str] = []
-        self._before = {found: name for name in os.listdir(path) if (found := name.partition(".")[2])}
+        self._before = {
+            found: name for name in os.listdir(path) if (found := name.partition(".")[2])
+        }
         self.waits = False
 
     def throw(self, path: str, name: str = "") -> str:
-        """Move a file or directory here, and return its new path. The next worker may `restore` it by ``name``."""
+        """Move a file or directory here, and return its new path. The next worker may `restore` it
+        by ``name``.
+        """
         target = self.place(name)
         self.waits = True
         try:
             os.rename(path, target)
-        except PermissionError:  # a directory without permissions, which only root can move as it is
+        except (
+            PermissionError
+        ):  # a directory without permissions, which only root can move as it is
             os.chmod(path, 0o700)
             os.rename(path, target)
         return target
 
     def place(self, name: str = "") -> str:
-        """A new path here; what is moved there is deleted with what is thrown away next, if nobody does before."""
+        """A new path here; what is moved there is deleted with what is thrown away next, if nobody
+        does before.
+        """
         return f"{self._path}/{os.getpid()}-{next(_THROWN)}{name and '.'}{name}"
 
     def delete(self, *paths: str) -> None:
@@ -54,13 +62,17 @@ class Trash:
         self._sent += paths
 
     def restore(self, name: str, path: str, directory: int | None = None) -> None:
-        """Move back what an earlier worker has thrown away by this name, if that is still here and nothing is there."""
+        """Move back what an earlier worker has thrown away by this name, if that is still here and
+        nothing is there.
+        """
         if (found := self._before.pop(name, None)) is not None:
             with contextlib.suppress(OSError):
                 os.rename(f"{self._path}/{found}", path, dst_dir_fd=directory)
 
     async def empty(self, record: Callable[[], bool]) -> None:
-        """Delete all that is here, once ``record`` has recorded the ends of those who left it; False: it could not."""
+        """Delete all that is here, once ``record`` has recorded the ends of those who left it;
+        False: it could not.
+        """
         self.waits = False
         left = await asyncio.to_thread(os.listdir, self._path)
         if record():
@@ -78,8 +90,9 @@ class Trash:
     def _take_apart(self, path: str, left: list[str]) -> None:
         """Delete a file, or a directory whose subdirectories are first moved beside it.
 
-        This handles any depth and removed permissions; what cannot be deleted is tried again the next time. A process
-        that has a directory open may rename what is in it, so nothing is deleted by a path through a subdirectory.
+        This handles any depth and removed permissions; what cannot be deleted is tried again the
+        next time. A process that has a directory open may rename what is in it, so nothing is
+        deleted by a path through a subdirectory.
         """
         with contextlib.suppress(OSError):
             mode = os.lstat(path).st_mode

@@ -1,15 +1,17 @@
 """Directories of attempts. Nothing of one is used again by an attempt of another job.
 
-``attempts/<n>`` belongs to slot n and to this process; a sandbox shows it, and outlives attempts. Below it each attempt
-has a new directory, below ``output/<n>`` new files for its output until that is sent, and a new directory for what Iris
-gives it, where no task can put anything in its place. So a descriptor that a task has passed on to another shows
-nothing of who comes next. Output goes to files and not through pipes: a worker that restarts finds them, and a task is
-never blocked or killed because nothing reads its output. A slot is given to the next attempt when no process of the
-last one is left, its output is sent, and its directories are gone; that of a call before its output is sent, if another
-waits for its place, so that this has the same template. The next call of a job has the directories and files of the one
-before too, if that has printed nothing and left nothing there.
-Out of scope: processes; what is read from the files (tail).
-Source: docs/adr/0053-each-attempt-has-new-directories.md, docs/adr/0104-a-call-has-the-directory-of-the-one-before.md.
+``attempts/<n>`` belongs to slot n and to this process; a sandbox shows it, and outlives attempts.
+Below it each attempt has a new directory, below ``output/<n>`` new files for its output until that
+is sent, and a new directory for what Iris gives it, where no task can put anything in its place. So
+a descriptor that a task has passed on to another shows nothing of who comes next. Output goes to
+files and not through pipes: a worker that restarts finds them, and a task is never blocked or
+killed because nothing reads its output. A slot is given to the next attempt when no process of the
+last one is left, its output is sent, and its directories are gone; that of a call before its output
+is sent, if another waits for its place, so that this has the same template. The next call of a job
+has the directories and files of the one before too, if that has printed nothing and left nothing
+    there. Out of scope: processes; what is read from the files (tail).
+Source: docs/adr/0053-each-attempt-has-new-directories.md,
+    docs/adr/0104-a-call-has-the-directory-of-the-one-before.md.
 """
 
 from __future__ import annotations
@@ -41,8 +43,8 @@ class Workspace:
 
     Attributes:
         number: of its slot. directory: the name of its directories below those of the slot.
-        workdir: its directory. given: the directory of what Iris gives it: its token, the hosts of its gang.
-        out, err: open files that its process writes to.
+        workdir: its directory. given: the directory of what Iris gives it: its token, the hosts of
+        its gang. out, err: open files that its process writes to.
         broken: its directory could not be taken away; the slot is not used again.
         output: the output directory of the attempt, below its own; empty: it has none.
         line: its line of the job's file; empty: the job has none.
@@ -51,9 +53,10 @@ class Workspace:
         early: the output of the attempt that had the slot before is perhaps not sent yet.
         passed: the slot was passed on.
         owner: the user and group of its processes; None: the worker's.
-        files: what a call was given there, if the next one may have it. lent: a template was started with its output
-            files, and what that has left may print. kept: the next call may have the directories, and has the open
-            files. again: they are those of the call before. before: where the result of that is now, if it was a file.
+        files: what a call was given there, if the next one may have it. lent: a template was
+            started with its output files, and what that has left may print. kept: the next call may
+            have the directories, and has the open files. again: they are those of the call before.
+                before: where the result of that is now, if it was a file.
         left_file: the result of a call is one.
         given_more: files were put beside its token.
     """
@@ -83,7 +86,9 @@ class Workspace:
 
     def give_files_to(self, owner: tuple[int, int] | None) -> None:
         """Make a user the owner of its output files, and later of its directory. Raises OSError."""
-        if owner == self.owner:  # also of those of the call before, which had this slot for the same job
+        if (
+            owner == self.owner
+        ):  # also of those of the call before, which had this slot for the same job
             return
         self.owner = owner
         if owner is not None:
@@ -91,7 +96,8 @@ class Workspace:
                 os.chown(file, *owner)
 
     def give_directory(self) -> None:
-        """Let the user of its processes into its directory, before the first of them starts. Raises OSError.
+        """Let the user of its processes into its directory, before the first of them starts. Raises
+        OSError.
 
         Until then it is filled by paths, which another process of that user could redirect.
         """
@@ -115,7 +121,8 @@ class Workspace:
 
 
 class Workspaces:
-    """The directories under a worker's data directory, and those of tokens. Raises OSError when the disk fails.
+    """The directories under a worker's data directory, and those of tokens. Raises OSError when the
+    disk fails.
 
     Attributes:
         tokens: has a directory for each slot, and below it one for each attempt.
@@ -138,7 +145,9 @@ class Workspaces:
         self._in_memory = os.stat(self.tokens).st_dev != root.stat().st_dev
 
     def begin(self, alive: Collection[int], unreported: Collection[int]) -> None:
-        """A worker starts: everything goes to the trash except slots of live attempts and output that is not sent."""
+        """A worker starts: everything goes to the trash except slots of live attempts and output
+        that is not sent.
+        """
         self.trash.waits = True
         for name in os.listdir(self.attempts):
             if not (name.isdigit() and int(name) in alive):
@@ -154,7 +163,9 @@ class Workspaces:
 
     @property
     def trouble(self) -> str:
-        """Why attempts cannot be given a token; empty when they can. Tasks may fill the memory in which tokens are."""
+        """Why attempts cannot be given a token; empty when they can. Tasks may fill the memory in
+        which tokens are.
+        """
         with contextlib.suppress(OSError):  # somebody has deleted it; the next token brings it back
             found = os.statvfs(self.tokens)
             if found.f_blocks and not found.f_bavail:
@@ -162,31 +173,47 @@ class Workspaces:
         return ""
 
     def take(self, ref: AttemptRef, reserved: int | None = None) -> Workspace:
-        """A slot for ``ref``, the reserved one, with directories and files that are new, or of a call before it."""
+        """A slot for ``ref``, the reserved one, with directories and files that are new, or of a
+        call before it.
+        """
         number = self.numbers.reserve() if reserved is None else reserved
         slot = self._take_kept(ref, number) or self._take_new(ref, number)
         slot.early = number in self._early or self.numbers.is_shared(number, ref.job)
         return slot
 
     def _take_kept(self, ref: AttemptRef, number: int) -> Workspace | None:
-        """What a call of the same job has left in this slot; anything else that was kept there is taken away."""
+        """What a call of the same job has left in this slot; anything else that was kept there is
+        taken away.
+        """
         kept = self._kept.get(number, [])
         while kept:
             one = kept.pop()
             if one.ref.job == ref.job and _is_empty(one) and self._take_result(one):
                 opened = (one.directory, one.workdir, one.given, one.out, one.err)
-                return Workspace(ref, number, *opened, owner=one.owner, files=one.files, again=True, before=one.before)
+                return Workspace(
+                    ref,
+                    number,
+                    *opened,
+                    owner=one.owner,
+                    files=one.files,
+                    again=True,
+                    before=one.before,
+                )
             self._drop(one)
         return None
 
     def begun(self, slot: Workspace) -> None:
-        """The launcher is told of an attempt, and whether it is early: it has the slot from now on."""
+        """The launcher is told of an attempt, and whether it is early: it has the slot from now
+        on.
+        """
         self._early.discard(slot.number)
 
     def _take_result(self, kept: Workspace) -> bool:
-        """Take the result of a call out of the directory that the next one has; False: that cannot have it.
+        """Take the result of a call out of the directory that the next one has; False: that cannot
+        have it.
 
-        That of the call before it is deleted: its end was sent to the launcher before this call's start.
+        That of the call before it is deleted: its end was sent to the launcher before this call's
+            start.
         """
         before, kept.before = kept.before, ""
         if kept.left_file:
@@ -224,21 +251,27 @@ class Workspaces:
             raise
         return slot
 
-    def open(self, ref: AttemptRef, number: int, directory: str, *, kept: bool = False) -> Workspace:
-        """The attempt that has this directory of slot ``number``, with the files of its output; ``kept``: a later one
-        has them.
+    def open(
+        self, ref: AttemptRef, number: int, directory: str, *, kept: bool = False
+    ) -> Workspace:
+        """The attempt that has this directory of slot ``number``, with the files of its output;
+        ``kept``: a later one has them.
         """
         self.numbers.join(number)
         return self._open(ref, number, directory, kept=kept)
 
-    def _open(self, ref: AttemptRef, number: int, directory: str, *, kept: bool = False) -> Workspace:
+    def _open(
+        self, ref: AttemptRef, number: int, directory: str, *, kept: bool = False
+    ) -> Workspace:
         below = f"{number}/{directory}".rstrip("/")
         files = (-1, -1) if kept else _open_both(f"{self._output}/{below}")
         directories = (f"{self.attempts}/{below}", f"{self.tokens}/{below}")
         return Workspace(ref, number, directory, *directories, *files, kept=kept)
 
     def clean(self, slot: Workspace) -> None:
-        """No process is left in the slot: take its directories out of the sight of the next, into the trash."""
+        """No process is left in the slot: take its directories out of the sight of the next, into
+        the trash.
+        """
         with contextlib.suppress(FileNotFoundError):  # it had no token
             os.unlink(slot.token_file)
         with contextlib.suppress(FileNotFoundError):
@@ -253,14 +286,18 @@ class Workspaces:
             return
         try:
             os.rmdir(path)
-        except OSError:  # it has files, of which each is the worker's; `rmtree` takes several times as long
+        except (
+            OSError
+        ):  # it has files, of which each is the worker's; `rmtree` takes several times as long
             with contextlib.suppress(OSError):
                 for name in os.listdir(path):
                     os.unlink(f"{path}/{name}")
                 os.rmdir(path)
 
     def give(self, slot: Workspace) -> None:
-        """The output is sent and the directories are gone, or kept: the slot is free for another attempt."""
+        """The output is sent and the directories are gone, or kept: the slot is free for another
+        attempt.
+        """
         if not slot.kept:
             self._close(slot)
         if not slot.passed:
@@ -272,15 +309,25 @@ class Workspaces:
         self.trash.delete(*(f"{self._output}/{slot.below}.{stream}" for stream in ("out", "err")))
 
     def keep(self, slot: Workspace) -> bool:
-        """Keep what a call that has printed nothing has for the next one, if only its result was added to it."""
-        slot.kept = slot.files is not None and not (slot.lent or slot.broken) and is_as_given(slot, slot.files)
+        """Keep what a call that has printed nothing has for the next one, if only its result was
+        added to it.
+        """
+        slot.kept = (
+            slot.files is not None
+            and not (slot.lent or slot.broken)
+            and is_as_given(slot, slot.files)
+        )
         return slot.kept
 
     def clean_unused(self) -> None:
-        """Take away what was kept since before the last time this was called, and no call has had."""
+        """Take away what was kept since before the last time this was called, and no call has
+        had.
+        """
         for number, kept in list(self._kept.items()):
             for one in self._unused.intersection(kept):
-                if self.numbers.is_free(number) or self.numbers.is_shared(number, one.ref.job):  # else it is taken soon
+                if self.numbers.is_free(number) or self.numbers.is_shared(
+                    number, one.ref.job
+                ):  # else it is taken soon
                     kept.remove(one)
                     with contextlib.suppress(OSError):
                         self._drop(one)
@@ -288,7 +335,9 @@ class Workspaces:
         self._unused = {one for kept in self._kept.values() for one in kept}
 
     def _drop(self, kept: Workspace) -> None:
-        """Raises OSError when the directories could not be taken away; then nobody gets the slot any more."""
+        """Raises OSError when the directories could not be taken away; then nobody gets the slot
+        any more.
+        """
         self._close(kept)
         try:
             self.clean(kept)
@@ -297,8 +346,8 @@ class Workspaces:
             raise
 
     def pass_on(self, slot: Workspace) -> None:
-        """No process is left and the directories are gone: another attempt may have the slot before the output is
-        sent.
+        """No process is left and the directories are gone: another attempt may have the slot before
+        the output is sent.
         """
         if not slot.broken:
             slot.passed = True
@@ -320,10 +369,11 @@ class Workspaces:
 
 
 def _token_directory(root: Path, memory: str) -> str:
-    """Make the directory of a worker's tokens, if it is missing: in memory, or else on its disk. Raises OSError.
+    """Make the directory of a worker's tokens, if it is missing: in memory, or else on its disk.
+    Raises OSError.
 
-    Only root's is in memory: systemd-logind deletes there what is another user's when that user logs out. Whoever comes
-    first may have put something else in its place.
+    Only root's is in memory: systemd-logind deletes there what is another user's when that user
+    logs out. Whoever comes first may have put something else in its place.
     """
     if os.geteuid() == 0:
         path = f"{memory}/iris-{data_id(root)}"
@@ -339,8 +389,9 @@ def _token_directory(root: Path, memory: str) -> str:
 def _spread(path: str) -> None:
     """Tell the file system that what is in the directories of this one is not read together.
 
-    Without it ext4 has all slots in one group of inodes, and without a journal it passes over each one there that was
-    deleted in the last minute to find one that is free. Others need no such word. Source: chattr(1), attribute T.
+    Without it ext4 has all slots in one group of inodes, and without a journal it passes over each
+    one there that was deleted in the last minute to find one that is free. Others need no such
+        word. Source: chattr(1), attribute T.
     """
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -372,7 +423,9 @@ def _open_both(path: str) -> tuple[int, int]:
 
 
 def _open(path: str) -> int:
-    """Open a file of an attempt's output; make it, and the directory of its slot, if it is missing. Raises OSError."""
+    """Open a file of an attempt's output; make it, and the directory of its slot, if it is missing.
+    Raises OSError.
+    """
     try:
         return os.open(path, _FLAGS, 0o600)
     except FileNotFoundError:
@@ -392,7 +445,9 @@ def _make(path: str, mode: int) -> None:
 
 
 def _passable(path: str) -> str:
-    """Make a directory that others may pass and nobody else may list or change, if it is missing."""
+    """Make a directory that others may pass and nobody else may list or change, if it is
+    missing.
+    """
     os.makedirs(path, 0o700, exist_ok=True)
     os.chmod(path, 0o711)
     return path
@@ -410,8 +465,8 @@ def write_token(slot: Workspace, token: str) -> None:
 
 
 def write_given(slot: Workspace, name: str, text: str) -> None:
-    """Replace a file that an attempt is given, for the owner of its directory only; who reads it finds the old or the
-    new one. Raises OSError.
+    """Replace a file that an attempt is given, for the owner of its directory only; who reads it
+    finds the old or the new one. Raises OSError.
     """
     slot.given_more = True
     path = f"{slot.given}/{name}"

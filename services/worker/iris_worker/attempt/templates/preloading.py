@@ -1,8 +1,9 @@
-"""Has the launcher preload modules for the attempts of a job: they are cloned from one process then (templates).
+"""Has the launcher preload modules for the attempts of a job: they are cloned from one process then
+(templates).
 
-There is one template for each job; where tasks have users or sandboxes of their own, for each slot that a job has,
-which several attempts share. It is made from a bare one of the same owner, which outlives the job; a map of one call is
-cloned from that itself.
+There is one template for each job; where tasks have users or sandboxes of their own, for each slot
+that a job has, which several attempts share. It is made from a bare one of the same owner, which
+outlives the job; a map of one call is cloned from that itself.
 Out of scope: cloning (the launcher).
 Source: docs/adr/0073-clone-calls-from-a-template.md.
 """
@@ -28,7 +29,14 @@ from iris_worker.attempt.running import RunningAttempt, RunningAttempts
 from iris_worker.attempt.templates.slot_templates import SlotTemplates
 from iris_worker.clock import HostClock
 from iris_worker.launcher.client import LauncherClient
-from iris_worker.launcher.records.records import BARE, EMPTIES, REUSE, SHARES, EndTemplate, TemplateState
+from iris_worker.launcher.records.records import (
+    BARE,
+    EMPTIES,
+    REUSE,
+    SHARES,
+    EndTemplate,
+    TemplateState,
+)
 
 SLOW_S = 30.0
 """Preloading that takes longer is said to."""
@@ -37,8 +45,8 @@ _REMEMBERED = 1000
 
 
 class _Heard(NamedTuple):
-    """What has become of a template, and the end of what one that has failed has printed. ``stopped``: it has ended
-    because the attempt that it was made for was stopped.
+    """What has become of a template, and the end of what one that has failed has printed.
+    ``stopped``: it has ended because the attempt that it was made for was stopped.
     """
 
     state: TemplateState
@@ -76,10 +84,14 @@ class Preloading:
         self._on_change = on_change
         self._known: dict[str, TemplateState] = {}
         self._waiting: dict[str, dict[AttemptRef, asyncio.Future[_Heard | None]]] = {}
-        self._stopped: set[str] = set()  # templates that end because the attempts they were made for were stopped
+        self._stopped: set[str] = (
+            set()
+        )  # templates that end because the attempts they were made for were stopped
 
     async def provide(self, ref: AttemptRef, template: TaskTemplate) -> Ended | None:
-        """Have a prepared attempt cloned, if that is possible; returns its end when preloading has failed."""
+        """Have a prepared attempt cloned, if that is possible; returns its end when preloading has
+        failed.
+        """
         attempt = self._attempts.by_ref[ref]
         attempt.fresh = self._unfit(template)
         if attempt.fresh:
@@ -94,8 +106,14 @@ class Preloading:
             tries += 1
             if state.ready:
                 attempt.template = key
-                if template.calls is not None and template.calls.reuse > 1 and self._launcher.version < REUSE:
-                    attempt.fresh = "a new process: the launcher is of an older version, which reuses none"
+                if (
+                    template.calls is not None
+                    and template.calls.reuse > 1
+                    and self._launcher.version < REUSE
+                ):
+                    attempt.fresh = (
+                        "a new process: the launcher is of an older version, which reuses none"
+                    )
                 return None
             if state.text:
                 attempt.fresh = f"it is not cloned: {state.text}"
@@ -119,8 +137,8 @@ class Preloading:
         return ""
 
     def shares(self, template: TaskTemplate) -> bool:
-        """Whether the attempts of a job share slots, each of which has a template: if nothing but its control group is
-        needed to tell what is left of one.
+        """Whether the attempts of a job share slots, each of which has a template: if nothing but
+        its control group is needed to tell what is left of one.
         """
         return (
             self._requests.confines
@@ -132,14 +150,22 @@ class Preloading:
         )
 
     def _key(self, attempt: RunningAttempt, template: TaskTemplate) -> str:
-        """Of the template that an attempt is cloned from: that of its job, or for a single call the bare one."""
+        """Of the template that an attempt is cloned from: that of its job, or for a single call the
+        bare one.
+        """
         if not (template.preload or has_many_calls(template)):
             return self._requests.of_template("", attempt, template).bare
-        return f"{template.job}/{attempt.slot.number}" if self._requests.confines else str(template.job)
+        return (
+            f"{template.job}/{attempt.slot.number}"
+            if self._requests.confines
+            else str(template.job)
+        )
 
-    async def _wait(self, key: str, attempt: RunningAttempt, template: TaskTemplate) -> TemplateState | Ended | None:
-        """What has become of a template that is being made, or of a new one. None: it was made for another attempt, and
-        has ended with that.
+    async def _wait(
+        self, key: str, attempt: RunningAttempt, template: TaskTemplate
+    ) -> TemplateState | Ended | None:
+        """What has become of a template that is being made, or of a new one. None: it was made for
+        another attempt, and has ended with that.
         """
         ref = attempt.ref
         if not self._agent.on_building(ref):
@@ -160,7 +186,9 @@ class Preloading:
         except TimeoutError:
             self._launcher.send(EndTemplate(key))
             self._launcher.flush()
-            return Ended(Cause.EXITED, 1, error=f"{what} were not preloaded within {self._timeout_s:g} s")
+            return Ended(
+                Cause.EXITED, 1, error=f"{what} were not preloaded within {self._timeout_s:g} s"
+            )
         finally:
             late.cancel()
             waiting.pop(ref, None)
@@ -173,19 +201,25 @@ class Preloading:
         return self._failed(attempt, heard) if heard.state.failed else heard.state
 
     def _tell_slow(self, ref: AttemptRef, what: str) -> None:
-        """Say how long it may still take: what hangs, or has stopped itself, holds resources until then."""
+        """Say how long it may still take: what hangs, or has stopped itself, holds resources until
+        then.
+        """
         limit = f"it fails after {show_duration(self._timeout_s)} (build_timeout_s of [worker])"
         words = f"preloads {what}, for more than {show_duration(SLOW_S)} now: {limit}"
         self._agent.on_detail(ref, words, self._clock.wall_ms())
         self._on_change()
 
     def _failed(self, attempt: RunningAttempt, heard: _Heard) -> Ended:
-        """The end of an attempt whose template has failed: the end of what that has printed is output of all."""
+        """The end of an attempt whose template has failed: the end of what that has printed is
+        output of all.
+        """
         if not self._logs.follows(attempt.ref):
             self._logs.follow(attempt.slot, self._clock.steady_s())
             with contextlib.suppress(OSError):  # the disk is full
                 os.write(attempt.slot.err, f"{heard.tail}\n".encode())
-        return Ended(Cause.EXITED, 1, error=f"preloading: {heard.state.text}", stderr_tail=heard.tail)
+        return Ended(
+            Cause.EXITED, 1, error=f"preloading: {heard.state.text}", stderr_tail=heard.tail
+        )
 
     def _begin(self, key: str, attempt: RunningAttempt, template: TaskTemplate) -> None:
         if not self._logs.follows(attempt.ref):  # what preloading prints begins its output
@@ -193,7 +227,9 @@ class Preloading:
         attempt.slot.give_directory()
         attempt.slot.lent = True
         request = self._requests.of_template(key, attempt, template)
-        own = is_relative(request.command[0], request.env)  # its bare one runs what the job has brought
+        own = is_relative(
+            request.command[0], request.env
+        )  # its bare one runs what the job has brought
         job = 0 if key == request.bare and not own else template.job
         self._slots.hold(attempt.slot.number, job, template.user, "" if own else request.bare)
         self._launcher.send(request)
@@ -206,7 +242,10 @@ class Preloading:
         stopped = state.key in self._stopped and not state.ready
         self._stopped.discard(state.key)
         if state.directory and state.directory not in self._directories(waiting):
-            state, stopped = TemplateState(state.key), True  # that attempt was stopped, which may be the reason
+            state, stopped = (
+                TemplateState(state.key),
+                True,
+            )  # that attempt was stopped, which may be the reason
         if state.ready or (state.text and not state.failed and not state.key.startswith(BARE_KEY)):
             if len(self._known) >= _REMEMBERED:
                 self._known.clear()
@@ -219,10 +258,16 @@ class Preloading:
 
     def _directories(self, waiting: Mapping[AttemptRef, asyncio.Future[_Heard | None]]) -> set[str]:
         """Of the attempts that still wait."""
-        return {self._attempts.by_ref[ref].slot.below for ref, future in waiting.items() if not future.done()}
+        return {
+            self._attempts.by_ref[ref].slot.below
+            for ref, future in waiting.items()
+            if not future.done()
+        }
 
     def kill(self, ref: AttemptRef) -> bool:
-        """Stop an attempt that waits for its template; False when none does. Others that wait have it made again."""
+        """Stop an attempt that waits for its template; False when none does. Others that wait have
+        it made again.
+        """
         for key, waiting in self._waiting.items():
             if (future := waiting.get(ref)) is not None:
                 if next(iter(waiting)) == ref:
@@ -236,7 +281,9 @@ class Preloading:
 
 
 def is_cloned(template: TaskTemplate) -> bool:
-    """Whether the attempts of a job are to be clones: of one that preloads modules, and of a map."""
+    """Whether the attempts of a job are to be clones: of one that preloads modules, and of a
+    map.
+    """
     return bool(template.preload) or template.calls is not None
 
 
@@ -247,6 +294,8 @@ def has_many_calls(template: TaskTemplate) -> bool:
 
 
 def leaves_directory(template: TaskTemplate) -> bool:
-    """Whether a call may leave its directory to the next one of its job: that gets one, and nothing else is there."""
+    """Whether a call may leave its directory to the next one of its job: that gets one, and nothing
+    else is there.
+    """
     alone = template.bundle is None and template.environment is None and not template.output
     return alone and has_many_calls(template)

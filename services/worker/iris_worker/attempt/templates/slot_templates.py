@@ -1,8 +1,10 @@
-"""Which slots hold templates, and of whom: they end before an attempt of another job is prepared there.
+"""Which slots hold templates, and of whom: they end before an attempt of another job is prepared
+there.
 
-Where tasks are confined, the templates of a slot, and the processes that wait there for a call, have its user and its
-sandbox: code of their job that still runs in them could reach what is prepared for the next one. A bare template, which
-runs no such code, stays for further jobs of its user.
+Where tasks are confined, the templates of a slot, and the processes that wait there for a call,
+have its user and its
+sandbox: code of their job that still runs in them could reach what is prepared for the next one. A
+bare template, which runs no such code, stays for further jobs of its user.
 Out of scope: ending them (the launcher).
 Source: docs/adr/0056-a-slot-is-emptied-before-another-job-has-it.md.
 """
@@ -17,8 +19,8 @@ from iris_worker.launcher.records.records import EmptySlot, SlotEmptied
 
 
 class _Held(NamedTuple):
-    """``job``: the only one whose attempts may have the slot as it is; 0: any of the ``user``. ``bare``: the key of the
-    bare template that may stay for these; empty: none.
+    """``job``: the only one whose attempts may have the slot as it is; 0: any of the ``user``.
+    ``bare``: the key of the bare template that may stay for these; empty: none.
     """
 
     job: int
@@ -33,10 +35,13 @@ class SlotTemplates:
     """Those of this worker.
 
     Args:
-        send: has the launcher empty a slot. uid_of: the user who has nothing but this slot; None: there is none.
+        send: has the launcher empty a slot. uid_of: the user who has nothing but this slot; None:
+            there is none.
     """
 
-    def __init__(self, send: Callable[[EmptySlot], object], uid_of: Callable[[int], int | None]) -> None:
+    def __init__(
+        self, send: Callable[[EmptySlot], object], uid_of: Callable[[int], int | None]
+    ) -> None:
         self._send = send
         self._uid_of = uid_of
         self._empties = False
@@ -45,8 +50,8 @@ class SlotTemplates:
         self._emptying: dict[int, asyncio.Future[str]] = {}
 
     def begin(self, *, empties: bool, outlived: bool) -> None:
-        """A worker has started. ``empties``: slots are to be emptied. ``outlived``: its launcher was there before, so
-        any slot may hold templates.
+        """A worker has started. ``empties``: slots are to be emptied. ``outlived``: its launcher
+        was there before, so any slot may hold templates.
         """
         self._empties, self._at_first = empties, _UNKNOWN if outlived else None
 
@@ -55,14 +60,20 @@ class SlotTemplates:
         self._held[slot] = _Held(job, user, bare)
 
     def empty(self, slot: int, job: int, user: str) -> asyncio.Future[str] | None:
-        """Have what was held for others ended in a slot that attempts of this job are to have. None: there is nothing.
+        """Have what was held for others ended in a slot that attempts of this job are to have.
+        None: there is nothing.
 
         The result: why that cannot be done, for a person; empty: it is done.
         """
         if slot in self._emptying:
             return self._emptying[slot]
         held = self._held.get(slot, self._at_first)
-        if not self._empties or held is None or held.job == job or (held.job == 0 and held.user == user):
+        if (
+            not self._empties
+            or held is None
+            or held.job == job
+            or (held.job == 0 and held.user == user)
+        ):
             return None
         kept = held.bare if held.user == user else ""
         self._held[slot] = _Held(0, user, kept) if kept else None

@@ -1,9 +1,10 @@
-"""Removes groups of launchers that have ended, as where their data directories were deleted, and tokens in memory.
+"""Removes groups of launchers that have ended, as where their data directories were deleted, and
+tokens in memory.
 
-A launcher holds a lock on the directories of its groups while it lives. One without a lock is removed as far as no
-process is in it, so what a task runs in stays, for the launcher that adopts it. A launcher that starts again later
-makes its directories anew. A worker holds such a lock on the directory of its tokens, which has the name of its
-launcher's groups, and is removed with them.
+A launcher holds a lock on the directories of its groups while it lives. One without a lock is
+removed as far as no process is in it, so what a task runs in stays, for the launcher that adopts
+it. A launcher that starts again later makes its directories anew. A worker holds such a lock on the
+directory of its tokens, which has the name of its launcher's groups, and is removed with them.
 Out of scope: the groups of this launcher (`cgroup`).
 Source: docs/adr/0038-one-control-group-per-attempt.md.
 """
@@ -25,17 +26,19 @@ _NAME = re.compile(r"iris-[0-9a-f]+-[0-9a-f]+")
 _READ = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _TRY_S = 0.025
 LOCK_S = 3.0
-"""What a launcher waits for its locks. No other one has them for so long, but any user may lock a directory."""
+"""What a launcher waits for its locks. No other one has them for so long, but any user may lock a
+directory.
+"""
 AT_ONCE = 16
 """Groups that are removed while the lock is held, which a launcher that starts waits for."""
 
 
 def hold(directory: str, until_s: float | None = None, mode: int = 0o755) -> int:
-    """Create the directory if missing, and return a descriptor that holds a shared lock: other launchers remove only
-    unlocked directories.
+    """Create the directory if missing, and return a descriptor that holds a shared lock: other
+    launchers remove only unlocked directories.
 
-    If the lock is not free until then, by the monotonic clock, or for LOCK_S, the descriptor is returned without it.
-    Raises OSError.
+    If the lock is not free until then, by the monotonic clock, or for LOCK_S, the descriptor is
+    returned without it. Raises OSError.
     """
     until_s = time.monotonic() + LOCK_S if until_s is None else until_s
     while True:
@@ -43,7 +46,9 @@ def hold(directory: str, until_s: float | None = None, mode: int = 0o755) -> int
             os.mkdir(directory, mode)
         with contextlib.suppress(FileNotFoundError):  # it was removed meanwhile
             fd = os.open(directory, _READ)
-            if (_lock(fd, fcntl.LOCK_SH) or time.monotonic() >= until_s) and _is_there(directory, fd):
+            if (_lock(fd, fcntl.LOCK_SH) or time.monotonic() >= until_s) and _is_there(
+                directory, fd
+            ):
                 return fd
             os.close(fd)
         time.sleep(_TRY_S)
@@ -70,7 +75,8 @@ def find(parents: Iterable[str]) -> list[str]:
 
 
 def remove(directory: str, memory: str = MEMORY) -> bool:
-    """Remove a few groups that no process is in, unless the launcher lives; returns whether more may be removed.
+    """Remove a few groups that no process is in, unless the launcher lives; returns whether more
+    may be removed.
 
     What cannot be removed stays for the next launcher.
     """
@@ -88,7 +94,9 @@ def remove(directory: str, memory: str = MEMORY) -> bool:
 
 
 def remove_tokens(directory: str) -> None:
-    """Remove the tokens that a worker has left in memory, unless it lives. Others may have made something there."""
+    """Remove the tokens that a worker has left in memory, unless it lives. Others may have made
+    something there.
+    """
     with contextlib.suppress(OSError):
         fd = os.open(directory, _READ | os.O_NOFOLLOW)
         try:
@@ -107,7 +115,9 @@ def _lock(fd: int, kind: int) -> bool:
 
 
 def _is_there(directory: str, fd: int) -> bool:
-    """Whether the directory is the one that was opened: it may have been removed before it was locked."""
+    """Whether the directory is the one that was opened: it may have been removed before it was
+    locked.
+    """
     try:
         return os.path.samestat(os.stat(directory), os.fstat(fd))
     except FileNotFoundError:

@@ -56,8 +56,8 @@ def tree(directory: str) -> Iterable[str]:
 
 
 def remove(directory: str, most: float = inf) -> int:
-    """Remove a group and the groups in it, at most so many; returns how many. What still has a process stays, for the
-    next launcher.
+    """Remove a group and the groups in it, at most so many; returns how many. What still has a
+    process stays, for the next launcher.
     """
     removed = 0
     for path, _, _ in os.walk(directory, topdown=False):

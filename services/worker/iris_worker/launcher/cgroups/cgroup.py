@@ -1,13 +1,16 @@
-"""Control groups of attempts: one holds all processes of an attempt, limits them together, and ends them together.
+"""Control groups of attempts: one holds all processes of an attempt, limits them together, and ends
+them together.
 
-A process is born in the group of its parent, so the launcher waits in an empty group, and the process that it starts is
-a member from its first instruction. The launcher moves on before the next start, or a moment after this one (`leave`),
-and limits that could hit the launcher are set then. A task that has ended before leaves its group to the next one.
+A process is born in the group of its parent, so the launcher waits in an empty group, and the
+process that it starts is a member from its first instruction. The launcher moves on before the next
+start, or a moment after this one (`leave`), and limits that could hit the launcher are set then. A
+task that has ended before leaves its group to the next one.
 
-To move a process holds up every fork and exit of the host, for a grace period of RCU (8 ms) when nothing was moved
-lately. Version 1 has a hierarchy for each controller, but moves single threads, which holds up nobody. Only files that
-were used lately stay open: each process that is started gets a copy of all descriptors, and closes them.
-Out of scope: whose group it is, and when it ends (runner).
+To move a process holds up every fork and exit of the host, for a grace period of RCU (8 ms) when
+nothing was moved lately. Version 1 has a hierarchy for each controller, but moves single threads,
+which holds up nobody. Only files that were used lately stay open: each process that is started gets
+a copy of all descriptors, and closes them. Out of scope: whose group it is, and when it ends
+    (runner).
 Source: docs/adr/0038-one-control-group-per-attempt.md.
 """
 
@@ -24,7 +27,14 @@ from typing import NamedTuple
 from msgspec import structs
 
 from iris_worker.launcher.cgroups import abandoned, access, files
-from iris_worker.launcher.cgroups.files import UNIFIED, Cgroup, CgroupSupport, CgroupValues, GroupFile, GroupUsage
+from iris_worker.launcher.cgroups.files import (
+    UNIFIED,
+    Cgroup,
+    CgroupSupport,
+    CgroupValues,
+    GroupFile,
+    GroupUsage,
+)
 from iris_worker.launcher.cgroups.group import Group
 
 _REUSE_BYTES = 32 << 20
@@ -33,8 +43,8 @@ _LEFT_BYTES = 1 << 20
 _SPARES = 64
 _DIGITS, _LINES = 32, 4096
 OPEN_FILES = 192
-"""Files of groups that stay open: eight for each of the two dozen that short tasks use in turns. With fewer than are
-used in turns, none is found open again.
+"""Files of groups that stay open: eight for each of the two dozen that short tasks use in turns.
+With fewer than are used in turns, none is found open again.
 """
 _NOTHING = Cgroup()
 
@@ -44,7 +54,9 @@ class NoGroups(Exception):
 
 
 class Base(NamedTuple):
-    """The directory of a launcher's groups in one hierarchy, and a descriptor that holds it (`abandoned.hold`)."""
+    """The directory of a launcher's groups in one hierarchy, and a descriptor that holds it
+    (`abandoned.hold`).
+    """
 
     path: str
     fd: int
@@ -71,7 +83,9 @@ class Cgroups:
         self._here: Group | None = None
         self._open: dict[tuple[int, str], int] = {}
         self._spares: list[Group] = []
-        self._next = 1 + max((number for base in self._directories for number in access.numbers(base)), default=-1)
+        self._next = 1 + max(
+            (number for base in self._directories for number in access.numbers(base)), default=-1
+        )
         for key, path in self._bases.items():
             self._set_up(key, path)
         self._kills = os.path.exists(f"{self._members}/{self._move().number}/cgroup.kill")
@@ -79,12 +93,17 @@ class Cgroups:
 
     @property
     def support(self) -> CgroupSupport:
-        return CgroupSupport(self._version, tuple(name for name in self._bases if name not in (UNIFIED, "cpuacct")))
+        return CgroupSupport(
+            self._version, tuple(name for name in self._bases if name not in (UNIFIED, "cpuacct"))
+        )
 
-    # ── the life of a group ─────────────────────────────────────────────────────────────────────────────────────
+    # ── the life of a group
+    # ─────────────────────────────────────────────────────────────────────────────────────
 
     def take(self, limits: Cgroup) -> Group:
-        """A group for the next process that is started: this process is in it now. Raises OSError."""
+        """A group for the next process that is started: this process is in it now. Raises
+        OSError.
+        """
         group = self._here
         if group is None or group.limits is not None or group.spoilt:
             group = self._retried(self._move)
@@ -92,8 +111,8 @@ class Cgroups:
         return group
 
     def _retried(self, enter: Callable[[], Group]) -> Group:
-        """Enter a group, once more where something else on this host has removed directories, as it may while no
-        process is in them. Raises OSError.
+        """Enter a group, once more where something else on this host has removed directories, as it
+        may while no process is in them. Raises OSError.
         """
         try:
             return enter()
@@ -104,7 +123,9 @@ class Cgroups:
             return enter()
 
     def _restore(self) -> None:
-        """Make the directories of all groups anew that are gone, and forget the groups that are. Raises OSError."""
+        """Make the directories of all groups anew that are gone, and forget the groups that are.
+        Raises OSError.
+        """
         gone = {key: path for key, path in self._bases.items() if not os.path.isdir(path)}
         until_s = time.monotonic() + abandoned.LOCK_S
         held = {path: abandoned.hold(path, until_s) for path in set(gone.values())}
@@ -125,20 +146,31 @@ class Cgroups:
         """Prepare the directory of all groups in one hierarchy."""
         if self._version == 2:
             enable_controllers(path)
-        elif key == "cpu":  # all tasks together weigh what all processors do, not what one process beside them does
+        elif (
+            key == "cpu"
+        ):  # all tasks together weigh what all processors do, not what one process beside them does
             access.put(f"{path}/cpu.shares", str(1024 * (os.cpu_count() or 1)))
 
     def _begin(self, group: Group, limits: Cgroup) -> Cgroup:
-        """Set what no member has to be there for; the limits of the group, with what it has used before."""
+        """Set what no member has to be there for; the limits of the group, with what it has used
+        before.
+        """
         early = files.early_files(limits.cpu_share_millis, limits.pids, self._version)
         if group.early is not early:
             self._write(group, early)
             group.early = early
-        cpu_us, group.cpu_us = group.cpu_us if group.cpu_us is not None else self._cpu_us(group), None
-        return structs.replace(limits, number=group.number, cpu_us=cpu_us, io=self._io(group.number) or (0, 0))
+        cpu_us, group.cpu_us = (
+            group.cpu_us if group.cpu_us is not None else self._cpu_us(group),
+            None,
+        )
+        return structs.replace(
+            limits, number=group.number, cpu_us=cpu_us, io=self._io(group.number) or (0, 0)
+        )
 
     def place(self, pid: int, limits: Cgroup) -> Group:
-        """A group for a process that has one thread, and is in another group of this launcher. Raises OSError."""
+        """A group for a process that has one thread, and is in another group of this launcher.
+        Raises OSError.
+        """
         return self._retried(lambda: self._place(pid, limits))
 
     def _place(self, pid: int, limits: Cgroup) -> Group:
@@ -159,12 +191,16 @@ class Cgroups:
         """Its attempt has ended and has used this; the next one of its process begins with that."""
         before = group.limits
         assert before is not None
-        io = before.io if used.io is None else (before.io[0] + used.io[0], before.io[1] + used.io[1])
+        io = (
+            before.io if used.io is None else (before.io[0] + used.io[0], before.io[1] + used.io[1])
+        )
         group.limits = structs.replace(before, cpu_us=before.cpu_us + used.cpu_us, io=io)
 
     def holds_others(self, group: Group, pid: int) -> bool:
         """Whether another process is in it than this one."""
-        return self._number(group, files.COUNT) != 1 and any(one != pid for one in self._pids(group.number))
+        return self._number(group, files.COUNT) != 1 and any(
+            one != pid for one in self._pids(group.number)
+        )
 
     def leave(self) -> None:
         """Leave a group that is taken, so that its limits can be set."""
@@ -199,7 +235,9 @@ class Cgroups:
             self._keep(group)
 
     def adopt(self, limits: Cgroup) -> Group | None:
-        """The group of an attempt that an earlier launcher has started; None when it is not there."""
+        """The group of an attempt that an earlier launcher has started; None when it is not
+        there.
+        """
         if not os.path.isdir(f"{self._members}/{limits.number}"):
             return None
         group = Group(limits.number, limits, spoilt=True)
@@ -207,7 +245,9 @@ class Cgroups:
         return group
 
     def kill_others(self, alive: Collection[int]) -> int:
-        """Kill what is in groups of earlier launchers but these; returns how many still hold a process."""
+        """Kill what is in groups of earlier launchers but these; returns how many still hold a
+        process.
+        """
         kept = {group.number for group in self._spares} | set(alive)
         others = {number for base in self._directories for number in access.numbers(base)} - kept
         left = [number for number in others if self.kill(Group(number))]
@@ -299,7 +339,7 @@ class Cgroups:
             if (fd := self._fds.get(controller)) is not None:
                 access.put(f"{group.number}/{name}", value, fd)
 
-    # ── what is in it ───────────────────────────────────────────────────────────────────────────────────────────
+    # ── what is in it ─────────────────────────────────────────────────────────────────────────────
 
     def kill(self, group: Group) -> bool:
         """Kill all its processes; False when there was none."""
@@ -325,11 +365,16 @@ class Cgroups:
     def _pids(self, number: int) -> list[int]:
         """Its members, and those of groups that they have made in it, without this process."""
         me = os.getpid()
-        found = (access.get(f"{path}/cgroup.procs").split() for path in access.tree(f"{self._members}/{number}"))
+        found = (
+            access.get(f"{path}/cgroup.procs").split()
+            for path in access.tree(f"{self._members}/{number}")
+        )
         return [int(pid) for pids in found for pid in pids if int(pid) != me]
 
     def usage(self, group: Group, *, now: bool = False, peaks: bool = True) -> GroupUsage:
-        """What its processes have used since `take`; ``now``: and what they hold now; ``peaks``: and the most."""
+        """What its processes have used since `take`; ``now``: and what they hold now; ``peaks``:
+        and the most.
+        """
         before, io = group.limits or _NOTHING, self._io(group.number)
         peak = (self._number(group, ("memory", files.PEAK[self._version])) or 0) if peaks else 0
         killed = group.over or bool(before.memory_limit_bytes and self._was_killed(group))
@@ -344,7 +389,9 @@ class Cgroups:
         )
 
     def held_bytes(self, group: Group, most: float) -> int:
-        """The memory that its processes hold now; the cache of files is left out where it is more than ``most``."""
+        """The memory that its processes hold now; the cache of files is left out where it is more
+        than ``most``.
+        """
         held = self._number(group, ("memory", files.NOW[self._version])) or 0
         return held if held <= most else max(0, held - self._cache_bytes(group))
 
@@ -352,12 +399,16 @@ class Cgroups:
         return self._stat_bytes(group, files.FILE_CACHE)
 
     def _left_bytes(self, group: Group) -> int:
-        """Files in memory that its processes have left, which are looked for only if more than a little is charged."""
+        """Files in memory that its processes have left, which are looked for only if more than a
+        little is charged.
+        """
         held = self._number(group, ("memory", files.NOW[self._version])) or 0
         return self._stat_bytes(group, files.IN_MEMORY) if held > _LEFT_BYTES else 0
 
     def _stat_bytes(self, group: Group, names: Mapping[int, tuple[str, ...]]) -> int:
-        text = access.get(f"{self._bases.get('memory', '')}/{group.number}/{files.STAT[self._version]}")
+        text = access.get(
+            f"{self._bases.get('memory', '')}/{group.number}/{files.STAT[self._version]}"
+        )
         table = files.flat_keyed(text)
         return sum(table.get(name, 0) for name in names[self._version])
 
@@ -395,7 +446,9 @@ class Cgroups:
             return b""
 
     def _file(self, path: str, base: int, flags: int) -> int:
-        """A file of a group, which stays open until others have been used more lately. Raises OSError."""
+        """A file of a group, which stays open until others have been used more lately. Raises
+        OSError.
+        """
         key = (base, path)
         fd = self._open.pop(key, -1)
         if fd < 0:

@@ -23,14 +23,20 @@ CgroupValues = dict[GroupFile, str]
 
 
 class CgroupSupport(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The control groups of attempts: the version of their controllers, and which there are; or why there are none."""
+    """The control groups of attempts: the version of their controllers, and which there are; or why
+    there are none.
+    """
 
     version: int = 0
     controllers: tuple[str, ...] = ()
     trouble: str = ""
 
     def __str__(self) -> str:
-        return f"none: {self.trouble}" if self.trouble else " ".join((f"v{self.version}", *self.controllers))
+        return (
+            f"none: {self.trouble}"
+            if self.trouble
+            else " ".join((f"v{self.version}", *self.controllers))
+        )
 
 
 class Cgroup(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -56,9 +62,10 @@ class GroupUsage(msgspec.Struct, frozen=True, gc=False):
     """What the processes of an attempt use together.
 
     Attributes:
-        rss_bytes: the memory they hold now, if that was asked, and ``peak_bytes`` the most they held, both without the
-            cache of files as far as that is known.
-        limit_bytes: the memory limit for which one of them was killed; 0: none was. The peak is then with that cache.
+        rss_bytes: the memory they hold now, if that was asked, and ``peak_bytes`` the most they
+            held, both without the cache of files as far as that is known.
+        limit_bytes: the memory limit for which one of them was killed; 0: none was. The peak is
+            then with that cache.
         io: bytes read and written; None: the host does not count them.
     """
 
@@ -69,12 +76,15 @@ class GroupUsage(msgspec.Struct, frozen=True, gc=False):
     rss_bytes: int = 0
 
 
-# ── the files of both versions ──────────────────────────────────────────────────────────────────────────────────
+# ── the files of both versions
+# ──────────────────────────────────────────────────────────────────────────────────
 
 
 @lru_cache
 def early_files(cpu_share_millis: int, pids: int, version: int) -> CgroupValues:
-    """The limits that are set before the start: the launcher can bear them. The same ones are the same object."""
+    """The limits that are set before the start: the launcher can bear them. The same ones are the
+    same object.
+    """
     shares = min(max(cpu_share_millis * 1024 // 1000, _SHARES.start), _SHARES.stop - 1)
     if version == 1:
         return {("cpu", "cpu.shares"): str(shares), ("pids", "pids.max"): str(pids or "max")}
@@ -84,7 +94,9 @@ def early_files(cpu_share_millis: int, pids: int, version: int) -> CgroupValues:
 
 @lru_cache
 def late_files(memory_limit_bytes: int, cpu_limit_millis: int, version: int) -> CgroupValues:
-    """The limits that are set once the launcher has left the group. The same ones are the same object."""
+    """The limits that are set once the launcher has left the group. The same ones are the same
+    object.
+    """
     quota = max(cpu_limit_millis * _PERIOD_US // 1000, _LEAST_QUOTA_US) if cpu_limit_millis else 0
     if version == 1:
         return {
@@ -97,8 +109,13 @@ def late_files(memory_limit_bytes: int, cpu_limit_millis: int, version: int) -> 
     }
 
 
-ONCE: dict[int, CgroupValues] = {1: {("memory", "memory.swappiness"): "0"}, 2: {("memory", "memory.swap.max"): "0"}}
-"""Written when a group is made, where the host has the file: what is limited is not swapped out instead."""
+ONCE: dict[int, CgroupValues] = {
+    1: {("memory", "memory.swappiness"): "0"},
+    2: {("memory", "memory.swap.max"): "0"},
+}
+"""Written when a group is made, where the host has the file: what is limited is not swapped out
+instead.
+"""
 ENTRY = {1: "tasks", 2: "cgroup.procs"}
 """To which 0 is written to enter: in version 1 by this thread alone."""
 COUNT: GroupFile = ("pids", "pids.current")
@@ -124,15 +141,18 @@ def flat_keyed(text: str) -> dict[str, int]:
 def io_bytes(text: str) -> tuple[int, int]:
     """Bytes read and written, of all devices in ``io.stat``."""
     pairs = [word.partition("=") for line in text.splitlines() for word in line.split()[1:]]
-    read, written = (sum(int(value) for key, _, value in pairs if key == name) for name in ("rbytes", "wbytes"))
+    read, written = (
+        sum(int(value) for key, _, value in pairs if key == name) for name in ("rbytes", "wbytes")
+    )
     return read, written
 
 
 def slow_moves(mountinfo: str, release: str) -> str:
-    """Where version 2 is mounted beside version 1 without `favordynmods`, which its kernel knows; empty: it is not so.
+    """Where version 2 is mounted beside version 1 without `favordynmods`, which its kernel knows;
+    empty: it is not so.
 
-    Without it a process that is moved into a group after a rest waits for a grace period of the kernel. The option
-    counts for the hierarchies of version 1 too.
+    Without it a process that is moved into a group after a rest waits for a grace period of the
+    kernel. The option counts for the hierarchies of version 1 too.
 
     Args:
         mountinfo: /proc/<pid>/mountinfo. release: of the kernel, such as ``6.8.0-45-generic``.
@@ -141,15 +161,20 @@ def slow_moves(mountinfo: str, release: str) -> str:
         return ""
     mounts = [line.partition(" - ")[::2] for line in mountinfo.splitlines()]
     found = [(mount.split()[4], *kind.split(" ", 2)) for mount, kind in mounts]
-    limited = any(kind == "cgroup" and {*options.split(",")} & {*WANTED[1]} for _, kind, _, options in found)
+    limited = any(
+        kind == "cgroup" and {*options.split(",")} & {*WANTED[1]} for _, kind, _, options in found
+    )
     unified = [
-        path for path, kind, _, options in found if kind == "cgroup2" and "favordynmods" not in options.split(",")
+        path
+        for path, kind, _, options in found
+        if kind == "cgroup2" and "favordynmods" not in options.split(",")
     ]
     return unified[0] if limited and unified else ""
 
 
 def own_directories(mountinfo: str, membership: str) -> dict[str, str]:
-    """Where a process is in the hierarchies that it can see: a directory by controller, and by `UNIFIED`.
+    """Where a process is in the hierarchies that it can see: a directory by controller, and by
+    `UNIFIED`.
 
     Args:
         mountinfo: /proc/<pid>/mountinfo. membership: /proc/<pid>/cgroup.

@@ -1,4 +1,5 @@
-"""Finds where a launcher may make control groups: below which groups, in the hierarchies that this host has.
+"""Finds where a launcher may make control groups: below which groups, in the hierarchies that this
+host has.
 
 Out of scope: the groups (`cgroup`).
 Source: docs/adr/0038-one-control-group-per-attempt.md.
@@ -42,7 +43,9 @@ def groups_below(own: dict[str, str], name: str) -> Cgroups:
 
 
 def _bases_1(homes: dict[str, str], name: str, until_s: float) -> dict[str, Base]:
-    """Directories below the present groups of this process, in each hierarchy where it may make one."""
+    """Directories below the present groups of this process, in each hierarchy where it may make
+    one.
+    """
     bases: dict[str, Base] = {}
     refused = OSError(errno.ENOENT, "not mounted", "/sys/fs/cgroup")
     for key, home in homes.items():
@@ -58,9 +61,12 @@ def _bases_1(homes: dict[str, str], name: str, until_s: float) -> dict[str, Base
 def _bases_2(own: str, name: str, until_s: float) -> dict[str, Base]:
     """A directory in the group above, where that is delegated to us, or else in the root group.
 
-    Only a group without processes can have controllers for the groups in it, so it is not in that of this process.
+    Only a group without processes can have controllers for the groups in it, so it is not in that
+    of this process.
     """
-    above = [str(path) for path in (Path(own), *Path(own).parents) if (path / "cgroup.procs").exists()]
+    above = [
+        str(path) for path in (Path(own), *Path(own).parents) if (path / "cgroup.procs").exists()
+    ]
     roots = [path for path in above[-1:] if not os.path.exists(f"{path}/cgroup.events")]
     parents = [*(path for path in above[1:2] if _is_delegated(path)), *roots]
     if not parents:

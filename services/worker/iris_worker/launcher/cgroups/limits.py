@@ -1,4 +1,5 @@
-"""Kernel limits of a task: inherited from this process, or set by its process before it becomes its program.
+"""Kernel limits of a task: inherited from this process, or set by its process before it becomes its
+program.
 
 See also: `cgroup` limits all processes of an attempt together, where the host lets it.
 Source: docs/design/reliability.md#security.
@@ -17,7 +18,9 @@ Limits = tuple[tuple[int, int], ...]
 
 
 def prepare_process(core_bytes: int) -> None:
-    """Set limits of this process, which tasks inherit: core file size, and the host's maximum of open files."""
+    """Set limits of this process, which tasks inherit: core file size, and the host's maximum of
+    open files.
+    """
     _, hard = resource.getrlimit(resource.RLIMIT_CORE)
     allowed = core_bytes if hard == resource.RLIM_INFINITY else min(core_bytes, hard)
     resource.setrlimit(resource.RLIMIT_CORE, (allowed, hard))
@@ -26,7 +29,8 @@ def prepare_process(core_bytes: int) -> None:
 
 
 def memory_limits(ask: ResourceRequest) -> Limits:
-    """Limit each process of a task to the memory that the task requested; without a request there is no limit.
+    """Limit each process of a task to the memory that the task requested; without a request there
+    is no limit.
 
     What a process has reserved counts, not what it uses, which stops programs with many threads.
     """
@@ -39,7 +43,9 @@ def process_limits(pids: int) -> Limits:
 
 
 def group_limits(ask: ResourceRequest, pids: int, *, memory: bool) -> Cgroup:
-    """Limit the control group of a task to what the task requested; ``memory`` False: but its memory."""
+    """Limit the control group of a task to what the task requested; ``memory`` False: but its
+    memory.
+    """
     return Cgroup(ask.memory_bytes if memory else 0, ask.cpu_millis, ask.cpu_limit_millis, pids)
 
 

@@ -1,7 +1,7 @@
 """Changes users and groups of the calling thread only. Linux only.
 
-The C library changes those of all threads of a process: it interrupts each by a signal, and waits for it. What a thread
-starts has those of that thread, so nothing needs that.
+The C library changes those of all threads of a process: it interrupts each by a signal, and waits
+for it. What a thread starts has those of that thread, so nothing needs that.
 Source: nptl(7), setresuid(2).
 """
 
@@ -19,7 +19,9 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def _known() -> tuple[int, int, int] | None:
-    """The numbers for the programs of this machine; None for its 32-bit ones, and where they are not known."""
+    """The numbers for the programs of this machine; None for its 32-bit ones, and where they are
+    not known.
+    """
     return _NUMBERS.get(os.uname().machine) if sys.maxsize > 1 << 32 else None
 
 

@@ -1,6 +1,8 @@
-"""The launcher's event loop: timers, and callbacks for descriptors and for children that have ended.
+"""The launcher's event loop: timers, and callbacks for descriptors and for children that have
+ended.
 
-asyncio has the same methods; importing it doubles the launcher's start and memory, and each callback costs more.
+asyncio has the same methods; importing it doubles the launcher's start and memory, and each
+callback costs more.
 """
 
 from __future__ import annotations
@@ -50,13 +52,17 @@ class EventLoop:
         self._order = itertools.count()
         self._held_back: tuple[signal.Signals, ...] = ()
 
-    def call_later(self, delay_s: float, callback: Callable[..., object], *args: object) -> DelayedCall:
+    def call_later(
+        self, delay_s: float, callback: Callable[..., object], *args: object
+    ) -> DelayedCall:
         timer = DelayedCall(time.monotonic() + delay_s, partial(callback, *args))
         heapq.heappush(self._timers, (timer.due_s, next(self._order), timer))
         return timer
 
     def watch(self, fd: int, callback: Callable[[], object], *, writable: bool = False) -> None:
-        """Call back whenever ``fd`` can be read, or written if that is asked; replaces what was set before."""
+        """Call back whenever ``fd`` can be read, or written if that is asked; replaces what was set
+        before.
+        """
         events = select.EPOLLIN | (select.EPOLLOUT if writable else 0)
         before = self._watched.get(fd)
         self._watched[fd] = (events, callback)
@@ -70,7 +76,9 @@ class EventLoop:
             self._epoll.unregister(fd)
 
     def watch_children(self, callback: Callable[[], object]) -> None:
-        """Call back after children have ended: the signal writes to a pipe, once for all that end during a turn."""
+        """Call back after children have ended: the signal writes to a pipe, once for all that end
+        during a turn.
+        """
         self._held_back = (signal.SIGCHLD,)
         read_end, write_end = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.signal(signal.SIGCHLD, lambda *_: None)  # without a handler nothing is written

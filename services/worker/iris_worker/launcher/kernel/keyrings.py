@@ -1,7 +1,8 @@
 """Refuses the kernel's keyrings to all that this process starts. Linux only.
 
-A keyring of a user or of a session keeps its keys when the processes that added them have ended, and no namespace has
-its own. Whoever asks is told that this kernel has none, which programs and container runtimes are prepared for.
+A keyring of a user or of a session keeps its keys when the processes that added them have ended,
+and no namespace has its own. Whoever asks is told that this kernel has none, which programs and
+container runtimes are prepared for.
 Source: seccomp(2), linux/filter.h, linux/audit.h; docs/adr/0054-deny-keyrings-to-tasks.md.
 """
 
@@ -19,8 +20,8 @@ _FIRST = {
     "x86_64": {0xC000_003E: 248, 0x4000_0003: 286},
     "aarch64": {0xC000_00B7: 217, 0x4000_0028: 309},
 }
-"""The number of add_key(2) by the architecture of a system call: a machine's own, and that of its 32-bit programs.
-request_key(2) and keyctl(2) follow."""
+"""The number of add_key(2) by the architecture of a system call: a machine's own, and that of its
+32-bit programs. request_key(2) and keyctl(2) follow."""
 _X32 = 0x4000_0000
 """Set in a number by programs of x32, which are else as those of x86_64."""
 _LOAD, _AND, _EQUAL, _AT_LEAST, _MORE, _RETURN = 0x20, 0x54, 0x15, 0x35, 0x25, 0x06
@@ -31,9 +32,13 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def program(machine: str) -> bytes:
-    """The filter for a machine, as ``os.uname`` names it. Raises OSError when its system calls are not known."""
+    """The filter for a machine, as ``os.uname`` names it. Raises OSError when its system calls are
+    not known.
+    """
     if machine not in _FIRST:
-        raise OSError(errno.ENOSYS, f"keyrings cannot be refused: the system calls of {machine} are not known")
+        raise OSError(
+            errno.ENOSYS, f"keyrings cannot be refused: the system calls of {machine} are not known"
+        )
     lines = [(_LOAD, 0, 0, _ARCHITECTURE)]
     for architecture, first in _FIRST[machine].items():
         lines += [

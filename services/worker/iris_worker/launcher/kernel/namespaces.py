@@ -31,7 +31,9 @@ def _call(name: str, *args: int) -> None:
 
 
 def forbid_new_privileges() -> None:
-    """Whatever this process starts from now on gains no privileges: programs with the setuid bit run without it."""
+    """Whatever this process starts from now on gains no privileges: programs with the setuid bit
+    run without it.
+    """
     _call("prctl", _PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
 
 
@@ -40,7 +42,9 @@ def enter_user_namespace() -> None:
 
     Raises OSError: then it was not moved.
     """
-    child = os.fork()  # who fails halfway cannot return: AppArmor, for one, refuses only what follows `unshare`
+    child = (
+        os.fork()
+    )  # who fails halfway cannot return: AppArmor, for one, refuses only what follows `unshare`
     if not child:
         try:
             _enter_user_namespace()
@@ -66,19 +70,23 @@ def own_namespaces() -> tuple[int, ...]:
 
 
 def enter(pidfd: int, *, network: bool) -> None:
-    """Enter the mount and IPC namespaces of a process, and the network's; what is started next is in its process
-    namespace too.
+    """Enter the mount and IPC namespaces of a process, and the network's; what is started next is
+    in its process namespace too.
     """
     _call("setns", pidfd, MOUNT | IPC | PID | (NETWORK if network else 0))
 
 
 def enter_view(pidfd: int) -> None:
-    """Enter the mount and IPC namespaces of a process, and nothing that matters to what is started next."""
+    """Enter the mount and IPC namespaces of a process, and nothing that matters to what is started
+    next.
+    """
     _call("setns", pidfd, MOUNT | IPC)
 
 
 def enter_network(pid: int) -> None:
-    """Enter the network of a process, in a thread that ends soon: there is no way back. Raises OSError."""
+    """Enter the network of a process, in a thread that ends soon: there is no way back. Raises
+    OSError.
+    """
     fd = os.open(f"/proc/{pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
     try:
         _call("setns", fd, NETWORK)
@@ -93,7 +101,9 @@ def leave(own: Iterable[int]) -> None:
 
 
 def ipc_objects() -> tuple[int, int, int]:
-    """Message queues, semaphore sets and shared memory segments of the IPC namespace; 0 where the kernel has none."""
+    """Message queues, semaphore sets and shared memory segments of the IPC namespace; 0 where the
+    kernel has none.
+    """
     info = (ctypes.c_int * 32)()
     queues = info[0] if _libc.msgctl(0, _MSG_INFO, info) >= 0 else 0
     sets = info[_SEMUSZ] if _libc.semctl(0, 0, _SEM_INFO, info) >= 0 else 0
@@ -101,10 +111,11 @@ def ipc_objects() -> tuple[int, int, int]:
 
 
 def in_thread(work: Callable[[], T], *, enters: bool) -> T:
-    """Run ``work`` in a thread of its own, whose confinement ends with it. Raises what it raises, and OSError where the
-    host has no room for a thread.
+    """Run ``work`` in a thread of its own, whose confinement ends with it. Raises what it raises,
+    and OSError where the host has no room for a thread.
 
-    ``enters``: it enters mount namespaces, and so has a directory of its own; containers do not let every process.
+    ``enters``: it enters mount namespaces, and so has a directory of its own; containers do not let
+    every process.
     """
     found: list[T | BaseException] = []
 

@@ -1,7 +1,8 @@
 """Reads the exit status of a process that is not our child, where the kernel provides it.
 
-A process that has ended and is not reaped yet shows its status in /proc to its own user. One that is reaped shows it
-through a pidfd that was opened before, since Linux 6.15. Otherwise only its parent can read it.
+A process that has ended and is not reaped yet shows its status in /proc to its own user. One that
+is reaped shows it through a pidfd that was opened before, since Linux 6.15. Otherwise only its
+parent can read it.
 Source: include/uapi/linux/pidfd.h, PIDFD_GET_INFO; proc_pid_stat(5), fields 3 and 52.
 """
 
@@ -19,7 +20,11 @@ _INFO = struct.Struct("=QQ11Ii")  # mask, cgroup id, eleven ids, exit status
 
 def exit_status(pid: int, pidfd: int) -> int | None:
     """The wait status of a process whose pidfd is readable; None when it cannot be determined."""
-    for known in (_reaped(pidfd), zombie_status(pid), _reaped(pidfd)):  # it may be reaped between the two reads
+    for known in (
+        _reaped(pidfd),
+        zombie_status(pid),
+        _reaped(pidfd),
+    ):  # it may be reaped between the two reads
         if known is not None:
             return known
     return None

@@ -20,7 +20,9 @@ def signal_group(group: int, number: int) -> bool:
 
 
 def signal_process(pid: int, ticks: int, number: int) -> bool:
-    """Signal the process that was started at ``ticks``; False when it has ended, also when its id was reused."""
+    """Signal the process that was started at ``ticks``; False when it has ended, also when its id
+    was reused.
+    """
     with contextlib.suppress(ProcessLookupError):
         if tree.started_ticks(pid) == ticks:
             os.kill(pid, number)

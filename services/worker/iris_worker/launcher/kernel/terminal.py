@@ -14,7 +14,9 @@ _SIZE = (24, 80)
 
 @contextlib.contextmanager
 def open_terminal(uid: int) -> Iterator[tuple[int, int]]:
-    """The two ends of a new terminal; the second is the user's (-1: this process'). Raises OSError."""
+    """The two ends of a new terminal; the second is the user's (-1: this process'). Raises
+    OSError.
+    """
     ends = os.openpty()
     try:
         os.fchown(ends[1], uid, -1)

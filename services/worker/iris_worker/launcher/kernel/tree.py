@@ -1,8 +1,8 @@
 """Finds the processes that left their task's group, and the attempt of each. Linux only, by /proc.
 
-The worker is a subreaper: a process whose parents have died becomes its child, so a double fork does not detach it. Its
-attempt follows from its session and, when it left that too, from its initial environment.
-Out of scope: killing; the runner decides what must end.
+The worker is a subreaper: a process whose parents have died becomes its child, so a double fork
+does not detach it. Its attempt follows from its session and, when it left that too, from its
+initial environment. Out of scope: killing; the runner decides what must end.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ class Children:
             self._fd = -1
 
     def pids(self) -> set[int]:
-        """Their process ids, zombies included; empty when it has ended, and where the kernel does not provide them."""
+        """Their process ids, zombies included; empty when it has ended, and where the kernel does
+        not provide them.
+        """
         if self._fd < 0:
             return set()
         try:
@@ -70,12 +72,18 @@ def session_of(pid: int) -> int:
 
 
 def slot_of(pid: int, attempts: str) -> int | None:
-    """The slot below directory ``attempts`` in which ``pid`` was started, by its initial environment."""
+    """The slot below directory ``attempts`` in which ``pid`` was started, by its initial
+    environment.
+    """
     for entry in environ(pid):
         if entry.startswith(_WORKDIR):
             path = entry[len(_WORKDIR) :].decode(errors="replace")
             name = path.removeprefix(f"{attempts}/").partition("/")[0]
-            return int(name) if path.startswith(f"{attempts}/") and name.isdecimal() and len(name) < _DIGITS else None
+            return (
+                int(name)
+                if path.startswith(f"{attempts}/") and name.isdecimal() and len(name) < _DIGITS
+                else None
+            )
     return None
 
 
@@ -101,7 +109,9 @@ def process_namespace(pid: int) -> int:
 
 
 def namespace_inits() -> dict[int, int]:
-    """The first processes of the process namespaces below this process' own, by the ids of these."""
+    """The first processes of the process namespaces below this process' own, by the ids of
+    these.
+    """
     found = {process_namespace(pid): pid for pid in all_pids() if _is_init(pid)}
     found.pop(0, None)
     return found
@@ -122,7 +132,8 @@ def group_lives(group: int) -> bool:
     """Whether a process group has a member that is not an unreaped zombie. Reads every process."""
     wanted = str(group).encode()
     return any(
-        len(fields) > _GROUP and fields[_GROUP] == wanted and fields[0] != b"Z" for fields in map(_stat, all_pids())
+        len(fields) > _GROUP and fields[_GROUP] == wanted and fields[0] != b"Z"
+        for fields in map(_stat, all_pids())
     )
 
 
@@ -188,7 +199,9 @@ def all_pids() -> list[int]:
 
 def peak_rss_bytes(pid: int) -> int:
     """The peak memory of a live process in bytes; 0 when it has ended."""
-    return next((int(line.split()[1]) * 1024 for line in _status(pid) if line.startswith(b"VmHWM:")), 0)
+    return next(
+        (int(line.split()[1]) * 1024 for line in _status(pid) if line.startswith(b"VmHWM:")), 0
+    )
 
 
 def started_ticks(pid: int) -> int:
@@ -198,7 +211,9 @@ def started_ticks(pid: int) -> int:
 
 
 def zombie_status(pid: int) -> int | None:
-    """The wait status of a process that has ended and is not reaped; None for any other, and when it is not shown."""
+    """The wait status of a process that has ended and is not reaped; None for any other, and when
+    it is not shown.
+    """
     fields = _stat(pid)
     if fields[:1] != [b"Z"]:
         return None
@@ -244,7 +259,9 @@ def _page(path: str) -> bytes:
 
 
 def environ(pid: int) -> list[bytes]:
-    """Its initial environment as ``NAME=VALUE``; empty when it has ended, or belongs to another user."""
+    """Its initial environment as ``NAME=VALUE``; empty when it has ended, or belongs to another
+    user.
+    """
     try:
         with open(f"/proc/{pid}/environ", "rb", buffering=0) as file:
             return file.read(1 << 20).split(b"\0")

@@ -1,4 +1,5 @@
-"""Commands beside attempts, of probes and of people: each has a number, and ends with its attempt and with its worker.
+"""Commands beside attempts, of probes and of people: each has a number, and ends with its attempt
+and with its worker.
 
 Out of scope: when an attempt has ended, for which what is left of its commands is killed (runner).
 """
@@ -16,7 +17,12 @@ from msgspec import structs
 from iris_worker.launcher.cgroups.cgroup import Cgroups
 from iris_worker.launcher.kernel import tree
 from iris_worker.launcher.processes.exits import to_exit, to_refusal
-from iris_worker.launcher.processes.process import GIVE_UP_ROUNDS, KnownProcesses, Process, SpawnedCommand
+from iris_worker.launcher.processes.process import (
+    GIVE_UP_ROUNDS,
+    KnownProcesses,
+    Process,
+    SpawnedCommand,
+)
 from iris_worker.launcher.records.records import STOPS_OTHERS, CommandExited, SpawnCommand
 from iris_worker.launcher.starts.spawn import NeedsShell, NotRunnable, as_script
 from iris_worker.launcher.starts.spawner import Spawner
@@ -49,9 +55,13 @@ class SpawnedCommands:
         self._dying: list[SpawnedCommand] = []
 
     def begin(self, request: SpawnCommand, stdio: list[int]) -> None:
-        """Start a command in its attempt's directory; what fails is its exit. ``stdio`` is closed here."""
+        """Start a command in its attempt's directory; what fails is its exit. ``stdio`` is closed
+        here.
+        """
         try:
-            if len(stdio) < (1 if request.tty else 3):  # the kernel drops what this process has no room for
+            if len(stdio) < (
+                1 if request.tty else 3
+            ):  # the kernel drops what this process has no room for
                 raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
             self._start(request, stdio)
         except NeedsShell:
@@ -70,7 +80,15 @@ class SpawnedCommands:
         if request.tty and started.sandbox is not None and started.sandbox.uid is not None:
             os.fchown(stdio[0], started.sandbox.uid, -1)
         child, group = self._spawner.start(
-            *(started.slot, started.sandbox, process.workdir, request.command, env, stdio, request.limits),
+            *(
+                started.slot,
+                started.sandbox,
+                process.workdir,
+                request.command,
+                env,
+                stdio,
+                request.limits,
+            ),
             *(process.cgroup, has_begun),
             tty=request.tty,
             client=started.container is not None,
@@ -92,8 +110,8 @@ class SpawnedCommands:
             self._spawner.signal(pid, signal.SIGKILL)
 
     def reaped(self, pid: int, status: int, error: Exception | None) -> bool:
-        """A child has ended; False when it is no command. The rest of a command is killed, for which the end of its
-        attempt waits. ``error``: why it has not become its program.
+        """A child has ended; False when it is no command. The rest of a command is killed, for
+        which the end of its attempt waits. ``error``: why it has not become its program.
         """
         if (command := self._processes.commands.pop(pid, None)) is None:
             return False
@@ -128,7 +146,9 @@ class SpawnedCommands:
         self._dying = [command for command in self._dying if not self._is_gone(command)]
 
     def _is_gone(self, command: SpawnedCommand) -> bool:
-        """Whether nothing is left of a command that has ended; then its control group is given back."""
+        """Whether nothing is left of a command that has ended; then its control group is given
+        back.
+        """
         command.rounds += 1
         if self.kill(command) and (command.group is not None or command.rounds <= GIVE_UP_ROUNDS):
             return False

@@ -16,7 +16,9 @@ _BLOCK = 512
 
 
 def to_exit(status: int, peak_rss_bytes: int, usage: resource.struct_rusage | None = None) -> Exit:
-    """The exit for a wait status, and for what the process and the children that it waited for have used."""
+    """The exit for a wait status, and for what the process and the children that it waited for have
+    used.
+    """
     used = None
     if usage is not None:
         cpu_ms = round((usage.ru_utime + usage.ru_stime) * 1000)
@@ -29,7 +31,9 @@ def to_exit(status: int, peak_rss_bytes: int, usage: resource.struct_rusage | No
 def to_refusal(error: Exception) -> Exit:
     """The exit for what kept a process from its program."""
     of_host = not isinstance(error, NotRunnable | NotBegun)
-    return Exit(error.code if isinstance(error, NotRunnable) else None, error=str(error), of_host=of_host)
+    return Exit(
+        error.code if isinstance(error, NotRunnable) else None, error=str(error), of_host=of_host
+    )
 
 
 def with_usage(exit_: Exit, group: GroupUsage) -> Exit:
@@ -37,7 +41,9 @@ def with_usage(exit_: Exit, group: GroupUsage) -> Exit:
     before = exit_.usage or TaskUsage()
     io = group.io or (before.read_bytes, before.written_bytes)
     used = TaskUsage(group.cpu_us // 1000, *io, group.limit_bytes)
-    alone = 0 if group.limit_bytes else exit_.peak_rss_bytes  # it includes libraries, which others are charged for
+    alone = (
+        0 if group.limit_bytes else exit_.peak_rss_bytes
+    )  # it includes libraries, which others are charged for
     return structs.replace(exit_, peak_rss_bytes=max(alone, group.peak_bytes), usage=used)
 
 
@@ -45,7 +51,10 @@ def since(exit_: Exit, before: TaskUsage) -> Exit:
     """An exit with what its process has used since it had used ``before``."""
     used = exit_.usage or TaskUsage()
     cpu_ms = max(0, used.cpu_ms - before.cpu_ms)
-    io = max(0, used.read_bytes - before.read_bytes), max(0, used.written_bytes - before.written_bytes)
+    io = (
+        max(0, used.read_bytes - before.read_bytes),
+        max(0, used.written_bytes - before.written_bytes),
+    )
     return structs.replace(exit_, usage=TaskUsage(cpu_ms, *io))
 
 

@@ -24,17 +24,22 @@ class Process:
         workdir: the attempt's directory.
         group: its control group; None without.
         cloned: from a template, so it shares memory with that.
-        before: what it had used when this attempt began, of a process that has made calls of others; None: of another.
-        link: where the only call of a clone sends its result; None: it has ended, or is another process.
+        before: what it had used when this attempt began, of a process that has made calls of
+            others; None: of another.
+        link: where the only call of a clone sends its result; None: it has ended, or is another
+            process.
         begun: it has its call, as far as that is known; else nothing of the attempt has run.
-        terminal: the end that is not its own of the terminal that it reads and writes; -1: it has none. seen: whether a
-            worker has that too.
+        terminal: the end that is not its own of the terminal that it reads and writes; -1: it has
+            none. seen: whether a worker has that too.
         error: why it has not become its program, or why it was ended.
-        strays: processes of this attempt that left its group, and when each was started, in ticks since boot.
-        commands: what runs beside it, probes and what people execute, by process group, until all of that is gone.
+        strays: processes of this attempt that left its group, and when each was started, in ticks
+            since boot.
+        commands: what runs beside it, probes and what people execute, by process group, until all
+            of that is gone.
         sampled: the most memory it was seen to hold.
         rounds: how often what it has left was killed.
-        terminated: it was sent its stop signal, and ``killer`` will send KILL; before that ``killer`` sends the signal.
+        terminated: it was sent its stop signal, and ``killer`` will send KILL; before that
+            ``killer`` sends the signal.
     """
 
     started: Started
@@ -79,8 +84,8 @@ class Process:
 class SpawnedCommand:
     """A process group beside an attempt, of which the first process is ``pid``.
 
-    ``stdio``: its descriptors, which stay open here until it is its program. ``rounds``: how often the rest of it was
-    killed since its first process has ended.
+    ``stdio``: its descriptors, which stay open here until it is its program. ``rounds``: how often
+    the rest of it was killed since its first process has ended.
     """
 
     request: SpawnCommand

@@ -1,8 +1,9 @@
 """Starts the processes of attempts, stops each with all its descendants, and collects their exits.
 
-An attempt has ended when its first process and all descendants are gone: when the first one ends, its control group is
-killed; without one, the rest of its process group, and the descendants outside it. SIGCHLD signals an end (`reap`), for
-adopted processes their pidfd. Out of scope: what is recorded about it, and output, which the files of the slot hold.
+An attempt has ended when its first process and all descendants are gone: when the first one ends,
+its control group is killed; without one, the rest of its process group, and the descendants outside
+it. SIGCHLD signals an end (`reap`), for adopted processes their pidfd. Out of scope: what is
+    recorded about it, and output, which the files of the slot hold.
 Source: docs/design/reliability.md#security, docs/design/semantics.md#tasks-and-attempts.
 """
 
@@ -52,7 +53,9 @@ class Observer(Protocol):
     """Who starts attempts, and commands beside them."""
 
     def on_begun(self, ref: AttemptRef) -> None:
-        """The attempt's first process is its program now; not called when `Runner.start` has said so."""
+        """The attempt's first process is its program now; not called when `Runner.start` has said
+        so.
+        """
 
     def on_script(self, ref: AttemptRef) -> None:
         """The attempt has not begun: its file is to be started as a script."""
@@ -72,16 +75,21 @@ class Runner:
 
     Attributes:
         commands: beside attempts. usage: of attempts. spares: processes that have no attempt.
-        on_unbegun: told of a process that has ended and is not known to have begun the call of its attempt; returns
-            whether it is to be made by another one.
-        on_other_child: told of each child that has ended and is no attempt's, its wait status, and why it could not
-            become its program.
-        on_full: told of a slot whose sandbox is ended, as attempts have left too much there and none runs.
+        on_unbegun: told of a process that has ended and is not known to have begun the call of its
+            attempt; returns whether it is to be made by another one.
+        on_other_child: told of each child that has ended and is no attempt's, its wait status, and
+            why it could not become its program.
+        on_full: told of a slot whose sandbox is ended, as attempts have left too much there and
+            none runs.
     """
 
-    def __init__(self, loop: EventLoop, spawner: Spawner, groups: Cgroups | None, observer: Observer) -> None:
+    def __init__(
+        self, loop: EventLoop, spawner: Spawner, groups: Cgroups | None, observer: Observer
+    ) -> None:
         self.on_unbegun: Callable[[Process], bool] = lambda process: False
-        self.on_other_child: Callable[[int, int, Exception | None], object] = lambda pid, status, error: None
+        self.on_other_child: Callable[[int, int, Exception | None], object] = (
+            lambda pid, status, error: None
+        )
         self.on_full: Callable[[int], object] = lambda slot: None
         self._loop = loop
         self._spawner = spawner
@@ -89,9 +97,13 @@ class Runner:
         self._groups = groups
         self._observer = observer
         self._known = KnownProcesses()
-        self.commands = SpawnedCommands(spawner, self._known, groups, observer.on_command_exit, self._kill)
+        self.commands = SpawnedCommands(
+            spawner, self._known, groups, observer.on_command_exit, self._kill
+        )
         self.usage = UsageMeter(loop, self._known, groups)
-        self._strays = Strays(spawner.attempts, self._known, self._sandboxes, lambda pid: pid in self.spares)
+        self._strays = Strays(
+            spawner.attempts, self._known, self._sandboxes, lambda pid: pid in self.spares
+        )
         self.spares = Spares(loop, groups, self._strays.left_in, self._leave)
         self._lingering: list[Process] = []
         self._watching = False
@@ -103,18 +115,35 @@ class Runner:
         return len(self._known.by_ref)
 
     def start(self, request: StartProcess) -> tuple[Child, Cgroup | None]:
-        """Start an attempt's process and return it, and its control group. Raises NotRunnable, OSError."""
-        if request.cgroup is not None:  # a group that is given back between starts ordered together is used next
+        """Start an attempt's process and return it, and its control group. Raises NotRunnable,
+        OSError.
+        """
+        if (
+            request.cgroup is not None
+        ):  # a group that is given back between starts ordered together is used next
             self.reap()
         started = request.record
         workdir, user = self._spawner.workdir_of(started.below), user_of(started.sandbox)
         with contextlib.ExitStack() as held_open:
             if started.terminal:
-                terminal, *stdio = held_open.enter_context(open_terminal(user.uid if user is not None else -1))
+                terminal, *stdio = held_open.enter_context(
+                    open_terminal(user.uid if user is not None else -1)
+                )
             else:
-                terminal, stdio = -1, [*held_open.enter_context(self._spawner.output_of(started.below))]
+                terminal, stdio = (
+                    -1,
+                    [*held_open.enter_context(self._spawner.output_of(started.below))],
+                )
             child, group = self._spawner.start(
-                *(started.slot, started.sandbox, workdir, request.command, request.env, stdio, request.limits),
+                *(
+                    started.slot,
+                    started.sandbox,
+                    workdir,
+                    request.command,
+                    request.env,
+                    stdio,
+                    request.limits,
+                ),
                 *(request.cgroup, partial(self._observer.on_begun, started.ref)),
                 tty=started.terminal,
                 client=started.container is not None,
@@ -141,21 +170,26 @@ class Runner:
         return True
 
     def terminal(self, ref: AttemptRef) -> int:
-        """The other end of the terminal of an attempt; -1 when it has none, or an earlier launcher had that."""
+        """The other end of the terminal of an attempt; -1 when it has none, or an earlier launcher
+        had that.
+        """
         process = self._known.by_ref.get(ref)
         if process is None:
             return -1
         process.seen = True
         return process.terminal
 
-    # ── clones, and processes that make several calls ───────────────────────────────────────────────────────────
+    # ── clones, and processes that make several calls
+    # ───────────────────────────────────────────────────────────
 
     def is_used(self, slot: int) -> bool:
         """Whether attempts run in a slot. What starts there too is of the same job."""
         return slot in self._known.by_slot
 
     def is_clean(self, slot: int, sandbox: Sandbox | None, below: str) -> bool:
-        """Whether the sandbox of a slot is there, and no attempt of another job has left anything in it."""
+        """Whether the sandbox of a slot is there, and no attempt of another job has left anything
+        in it.
+        """
         if self.is_used(slot):
             return True
         try:
@@ -169,19 +203,28 @@ class Runner:
 
     def group_of(self, pid: int, limits: Cgroup | None) -> Group | None:
         """Put a clone into a control group. Raises OSError."""
-        return self._groups.place(pid, limits) if limits is not None and self._groups is not None else None
+        return (
+            self._groups.place(pid, limits)
+            if limits is not None and self._groups is not None
+            else None
+        )
 
     def adopt_clone(self, started: Started, pid: int, group: Group | None) -> Process:
         """A clone, which was told to go, is the process of an attempt."""
-        clone = Process(started, self._spawner.workdir_of(started.below), pid, group=group, cloned=True)
+        clone = Process(
+            started, self._spawner.workdir_of(started.below), pid, group=group, cloned=True
+        )
         self._sandboxes.use(started.slot)
         self._known.add(clone)
         return clone
 
-    def finish_call(self, process: Process, storage: tree.UsedStorage, code: int, result: bytes) -> str:
-        """A process has made the call of its attempt, and waits for another: the attempt has ended, with this exit
-        code and result. ``storage``: what the process has used of it. Returns why the attempt has not ended, when
-        something of it is left; then its end is that of the process.
+    def finish_call(
+        self, process: Process, storage: tree.UsedStorage, code: int, result: bytes
+    ) -> str:
+        """A process has made the call of its attempt, and waits for another: the attempt has ended,
+        with this exit code and result. ``storage``: what the process has used of it. Returns why
+        the attempt has not ended, when something of it is left; then its end is that of the
+        process.
         """
         if process.exit is not None or process.killer is not None:
             return "it was ended"
@@ -220,11 +263,15 @@ class Runner:
         process.before, process.begun = last.before, False
         return process
 
-    # ── stopping ────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── stopping ──────────────────────────────────────────────────────────────────────────────────
 
     def _signal(self, process: Process, number: int) -> None:
         """Signal all of the group of a process."""
-        if not self._spawner.signal(process.pid, number) and process.cloned and process.exit is None:
+        if (
+            not self._spawner.signal(process.pid, number)
+            and process.cloned
+            and process.exit is None
+        ):
             os.kill(process.pid, number)  # it has not made its session yet
 
     def _kill(self, process: Process) -> None:
@@ -236,11 +283,18 @@ class Runner:
     def give_notice(self, ref: AttemptRef) -> None:
         """Send the whole group the signal of a notice."""
         process = self._known.by_ref.get(ref)
-        if process is not None and (notice := process.started.notice) and (number := signal_number(notice.signal)):
+        if (
+            process is not None
+            and (notice := process.started.notice)
+            and (number := signal_number(notice.signal))
+        ):
             self._signal(process, number)
 
-    def stop(self, ref: AttemptRef, grace_ms: int, settle_ms: int, *, noticed: bool = False) -> None:
-        """Send the whole group its stop signal after ``settle_ms``, and KILL ``grace_ms`` later unless it has ended.
+    def stop(
+        self, ref: AttemptRef, grace_ms: int, settle_ms: int, *, noticed: bool = False
+    ) -> None:
+        """Send the whole group its stop signal after ``settle_ms``, and KILL ``grace_ms`` later
+        unless it has ended.
 
         ``noticed``: without that signal.
         """
@@ -251,7 +305,9 @@ class Runner:
             process.killer.cancel()
         number = 0 if noticed else process.started.stop_signal
         if settle_ms > 0:
-            process.killer = self._loop.call_later(settle_ms / 1000, self._terminate, process, grace_ms, number)
+            process.killer = self._loop.call_later(
+                settle_ms / 1000, self._terminate, process, grace_ms, number
+            )
         else:
             self._terminate(process, grace_ms, number)
 
@@ -267,7 +323,7 @@ class Runner:
             process.terminated = True
             self._kill(process)
 
-    # ── ends ────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── ends ──────────────────────────────────────────────────────────────────────────────────────
 
     def reap(self) -> None:
         """Collect the ends of children and kill the rest of their groups. Called on SIGCHLD."""
@@ -301,13 +357,15 @@ class Runner:
         self._settle()
 
     def _sweep(self, ended: list[Process]) -> None:
-        """Kill what is left of attempts whose first process has ended; attempts without remaining processes have
-        ended.
+        """Kill what is left of attempts whose first process has ended; attempts without remaining
+        processes have ended.
         """
         self._lingering += self._settled(ended)
 
     def _settle(self) -> None:
-        """Check attempts with remaining processes again; what cannot be killed is given up after some time."""
+        """Check attempts with remaining processes again; what cannot be killed is given up after
+        some time.
+        """
         self.commands.settle()
         self._lingering = self._settled(self._lingering)
         if (self._lingering or self.commands.are_dying) and not self._watching:
@@ -317,12 +375,15 @@ class Runner:
     def _settled(self, ended: list[Process]) -> list[Process]:
         """Report the attempts that have ended, and return the others.
 
-        Descendants outside the group are searched after the group is empty, because then it cannot create new ones. A
-        sandbox is empty with the control group, unless a command that has ended left something in its own.
+        Descendants outside the group are searched after the group is empty, because then it cannot
+        create new ones. A sandbox is empty with the control group, unless a command that has ended
+        left something in its own.
         """
         empty = [process for process in ended if self._clear(process)]
         for process in ended:
-            if (process.group is not None and process not in empty) or not self._is_last(ended, process.slot):
+            if (process.group is not None and process not in empty) or not self._is_last(
+                ended, process.slot
+            ):
                 continue
             known = process.group is not None and not process.commands and not process.is_given_up
             if init := self._sandboxes.left(process.slot, empty=known):
@@ -339,7 +400,9 @@ class Runner:
         return all(process in ended for process in self._known.by_slot[slot])
 
     def _clear(self, process: Process) -> bool:
-        """Kill the remaining processes; True when none is left, or only unreaped zombies of others."""
+        """Kill the remaining processes; True when none is left, or only unreaped zombies of
+        others.
+        """
         process.rounds += 1
         if process.group is not None and self._groups is not None:
             left = self._groups.kill(process.group)
@@ -348,11 +411,15 @@ class Runner:
         for command in process.commands.values():
             left |= self.commands.kill(command)
         process.strays = {
-            pid: ticks for pid, ticks in process.strays.items() if signal_process(pid, ticks, signal.SIGKILL)
+            pid: ticks
+            for pid, ticks in process.strays.items()
+            if signal_process(pid, ticks, signal.SIGKILL)
         }
         if not left and not process.strays:
             return True
-        if process.is_given_up or (process.group is None and process.rounds > 1 and is_bare(process)):
+        if process.is_given_up or (
+            process.group is None and process.rounds > 1 and is_bare(process)
+        ):
             process.strays.clear()
             return True
         return False
@@ -380,11 +447,14 @@ class Runner:
             self._observer.on_script(process.ref)
         elif process.begun or not self.on_unbegun(process):
             self._observer.on_exit(
-                process.ref, to_refusal(process.error) if process.error is not None else process.exit
+                process.ref,
+                to_refusal(process.error) if process.error is not None else process.exit,
             )
 
     def _leave(self, slot: int, group: Group) -> bool:
-        """What has ended in a slot has left this; returns whether no further attempt may have that."""
+        """What has ended in a slot has left this; returns whether no further attempt may have
+        that.
+        """
         full = self._sandboxes.add_left(slot, group.left_bytes)
         if full and not self.is_used(slot):
             self.on_full(slot)
@@ -394,7 +464,10 @@ class Runner:
     def _close_terminal(self, process: Process) -> None:
         """What was shown and no worker could see is output of the attempt."""
         if not process.seen:
-            with contextlib.suppress(OSError), self._spawner.output_of(process.started.below) as (_, out, _):
+            with (
+                contextlib.suppress(OSError),
+                self._spawner.output_of(process.started.below) as (_, out, _),
+            ):
                 keep_shown(process.terminal, out)
         os.close(process.terminal)
 

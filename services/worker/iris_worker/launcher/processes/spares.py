@@ -1,8 +1,8 @@
 """Processes that have no attempt: templates, and reused processes that wait for a call.
 
-One has ended when it and all that it has started are gone. Where tasks are confined it has the user and the sandbox of
-its slot, which another job gets only when nothing of an earlier one is left there (`empty`).
-Out of scope: what they are for (templates, reuse).
+One has ended when it and all that it has started are gone. Where tasks are confined it has the user
+and the sandbox of its slot, which another job gets only when nothing of an earlier one is left
+there (`empty`). Out of scope: what they are for (templates, reuse).
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ class _Spare:
 class _Emptying:
     """A slot that is being emptied, but of the process ``kept``.
 
-    ``strays``: what is killed besides, and when each was started. ``done``: called with what cannot be killed.
+    ``strays``: what is killed besides, and when each was started. ``done``: called with what cannot
+    be killed.
     """
 
     request: EmptySlot
@@ -104,11 +105,11 @@ class Spares:
         if spare.slot in self._emptying:
             self._check(spare.slot)
 
-    # ── slots ───────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── slots ─────────────────────────────────────────────────────────────────────────────────────
 
     def empty(self, request: EmptySlot, kept: int, done: Callable[[str], object]) -> None:
-        """Call ``done`` once all that was killed in a slot is gone, but the process ``kept``; with words for a person
-        when something cannot be killed.
+        """Call ``done`` once all that was killed in a slot is gone, but the process ``kept``; with
+        words for a person when something cannot be killed.
         """
         self._emptying[request.slot] = _Emptying(request, kept, done)
         self._look(request.slot, 1)
@@ -127,8 +128,14 @@ class Spares:
         left = [spare for pid, spare in self._by_pid.items() if pid != one.kept]
         if any(spare.slot == slot for spare in (*left, *self._leaving)):
             return False
-        strays = one.strays | {pid: tree.started_ticks(pid) for pid in self._find_strays(one.request)}
-        one.strays = {pid: ticks for pid, ticks in strays.items() if signal_process(pid, ticks, signal.SIGKILL)}
+        strays = one.strays | {
+            pid: tree.started_ticks(pid) for pid in self._find_strays(one.request)
+        }
+        one.strays = {
+            pid: ticks
+            for pid, ticks in strays.items()
+            if signal_process(pid, ticks, signal.SIGKILL)
+        }
         if one.strays:
             return False
         del self._emptying[slot]

@@ -1,7 +1,9 @@
-"""Finds children of the launcher that it did not start: what attempts and spare processes have left, alive or zombies.
+"""Finds children of the launcher that it did not start: what attempts and spare processes have
+left, alive or zombies.
 
-Whose one is follows from its session, and when it has left that too, from its first environment. One that cannot be
-identified is ended with the last of the attempts that ran when it was first seen.
+Whose one is follows from its session, and when it has left that too, from its first environment.
+One that cannot be identified is ended with the last of the attempts that ran when it was first
+seen.
 """
 
 from __future__ import annotations
@@ -20,11 +22,16 @@ class Strays:
     """Those of one launcher.
 
     Args:
-        attempts: the directory of the slots' directories. is_spare: whether a process has no attempt.
+        attempts: the directory of the slots' directories. is_spare: whether a process has no
+            attempt.
     """
 
     def __init__(
-        self, attempts: str, processes: KnownProcesses, sandboxes: Sandboxes, is_spare: Callable[[int], bool]
+        self,
+        attempts: str,
+        processes: KnownProcesses,
+        sandboxes: Sandboxes,
+        is_spare: Callable[[int], bool],
     ) -> None:
         self._attempts = attempts
         self._processes = processes
@@ -36,7 +43,12 @@ class Strays:
     def is_known(self, pid: int) -> bool:
         """Whether a process is known as anything."""
         known = self._processes
-        return pid in known.by_pid or pid in known.commands or pid in self._sandboxes.pids or self._is_spare(pid)
+        return (
+            pid in known.by_pid
+            or pid in known.commands
+            or pid in self._sandboxes.pids
+            or self._is_spare(pid)
+        )
 
     def look_for(self, ended: list[Process]) -> None:
         """Add what is found to the strays of attempts, of which these have ended."""
@@ -49,7 +61,9 @@ class Strays:
                 owner.strays[pid] = tree.started_ticks(pid)
 
     def left_by(self, process: Process) -> bool:
-        """Whether descendants of a process may live, as far as the kernel tells without control groups."""
+        """Whether descendants of a process may live, as far as the kernel tells without control
+        groups.
+        """
         return (
             bool(tree.children(process.pid))
             or self._sandboxes.holds_orphans(process.slot)
@@ -57,7 +71,9 @@ class Strays:
         )
 
     def left_in(self, request: EmptySlot) -> list[int]:
-        """What spare processes have left in a slot that has no attempt, as far as it has a sandbox or a user."""
+        """What spare processes have left in a slot that has no attempt, as far as it has a sandbox
+        or a user.
+        """
         found = [self._sandboxes.left(request.slot, empty=False)]
         if request.uid is not None:
             found += [pid for pid in self._unknown() if tree.user_of(pid) == request.uid]
@@ -81,7 +97,9 @@ class Strays:
         return found[0] if len(found) == 1 else None
 
     def _nobodys(self, pid: int, gone: set[AttemptRef]) -> bool:
-        """Whether all processes that were alive when this unidentified process was first seen have ended."""
+        """Whether all processes that were alive when this unidentified process was first seen have
+        ended.
+        """
         running = self._processes.by_ref
         suspects = self._unowned.setdefault(pid, set(running))
         suspects &= running.keys() - gone

@@ -40,7 +40,9 @@ class UsageMeter:
         self._loop.call_later(_SAMPLE_S, self._sample)
 
     def measure(self) -> tuple[LiveUsage, ...]:
-        """What running attempts with control groups use; of very many some, in turns, so that nothing waits for it."""
+        """What running attempts with control groups use; of very many some, in turns, so that
+        nothing waits for it.
+        """
         known = self._processes.by_ref.values()
         running = [(one, one.group) for one in known if one.group is not None and one.exit is None]
         begin = self._measured % max(1, len(running))
@@ -52,7 +54,9 @@ class UsageMeter:
         assert self._groups is not None
         used = self._groups.usage(group, now=True)
         usage = TaskUsage(used.cpu_us // 1000, *(used.io or (0, 0)))
-        return LiveUsage(process.ref, usage, used.rss_bytes, 0 if process.before is not None else used.peak_bytes)
+        return LiveUsage(
+            process.ref, usage, used.rss_bytes, 0 if process.before is not None else used.peak_bytes
+        )
 
     def exit_of(self, process: Process, status: int, used: resource.struct_rusage) -> Exit:
         """The exit of a process that has used this."""
@@ -60,8 +64,8 @@ class UsageMeter:
         return exit_ if process.before is None else since(exit_, process.before)
 
     def _peak(self, process: Process, reported: int) -> int:
-        """The process' peak memory. The kernel includes what it shared with this process before its exec, so a lower
-        value is unknown.
+        """The process' peak memory. The kernel includes what it shared with this process before its
+        exec, so a lower value is unknown.
         """
         if process.cloned:  # it includes what it shared with its template
             return 0

@@ -11,14 +11,25 @@ from msgspec import structs
 from iris_core.messages.gateway_worker import CallResult
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.state_worker import GivenNotice, Stage
-from iris_worker.launcher.records.records import Boot, Exit, Exited, Gone, NoticeRecord, Over, Read, Spawned, Started
+from iris_worker.launcher.records.records import (
+    Boot,
+    Exit,
+    Exited,
+    Gone,
+    NoticeRecord,
+    Over,
+    Read,
+    Spawned,
+    Started,
+)
 
 
 @dataclass(slots=True)
 class StoredProcess:
     """The records of one attempt.
 
-    ``reused``: its slot was given to a later attempt, so its output is stored. ``result``: of a call that is over.
+    ``reused``: its slot was given to a later attempt, so its output is stored. ``result``: of a
+    call that is over.
     """
 
     started: Started
@@ -70,9 +81,19 @@ class ProcessTable:
 
     def _spawned(self, record: Spawned) -> None:
         if (entry := self.entries.get(record.ref)) is not None:
-            pid, after_s, before_s, at_ms = record.pid, record.after_s, record.before_s, record.at_ms
+            pid, after_s, before_s, at_ms = (
+                record.pid,
+                record.after_s,
+                record.before_s,
+                record.at_ms,
+            )
             entry.started = structs.replace(
-                entry.started, pid=pid, after_s=after_s, before_s=before_s, at_ms=at_ms, cgroup=record.cgroup
+                entry.started,
+                pid=pid,
+                after_s=after_s,
+                before_s=before_s,
+                at_ms=at_ms,
+                cgroup=record.cgroup,
             )
 
     def _noticed(self, record: NoticeRecord) -> None:

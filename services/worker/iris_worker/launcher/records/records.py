@@ -1,7 +1,7 @@
 """What a worker and its launcher tell each other, and what the launcher keeps on disk. Types.
 
-The launcher may be older than the worker: positions are fixed, and new fields go last, with a default.
-Out of scope: their encoding (frames), the file (store), the socket (launcher, client).
+The launcher may be older than the worker: positions are fixed, and new fields go last, with a
+default. Out of scope: their encoding (frames), the file (store), the socket (launcher, client).
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ from iris_worker.launcher.cgroups.limits import Limits
 SOCKET = "launcher"
 """The file in the worker's directory on which its launcher listens."""
 PASSED_ON, TERMINALS, NOTICES, BARE, REUSE, EMPTIES, SHARES = range(3, 10)
-"""The versions since which a launcher: knows that a slot may be passed on before the output of its last attempt is
-stored; gives attempts terminals; gives them notices; makes the templates of jobs from bare ones; has processes make
-several calls; says when nothing of an earlier job is left in a slot; lets attempts that have control groups share one.
+"""The versions since which a launcher: knows that a slot may be passed on before the output of its
+last attempt is stored; gives attempts terminals; gives them notices; makes the templates of jobs
+from bare ones; has processes make several calls; says when nothing of an earlier job is left in a
+slot; lets attempts that have control groups share one.
 """
 VERSION = SHARES
 """Of this one. Version 1 had directories of attempts below those of slots, 2 had templates."""
@@ -41,10 +42,11 @@ class Exit(_Record, frozen=True):
 
     Attributes:
         known: False when another process than its parent saw the end.
-        error: why it could not be started, in words for a person; then ``code`` is a shell's for the mistake of its
-            owner, and None for a fault of this host.
+        error: why it could not be started, in words for a person; then ``code`` is a shell's for
+            the mistake of its owner, and None for a fault of this host.
         result: of a call whose process may make another; empty: it is in a file, or there is none.
-        full: attempts have left so many files in the memory of its slot that no further one may have that.
+        full: attempts have left so many files in the memory of its slot that no further one may
+            have that.
         of_host: it could not be started for a fault of this host that its program has no part in.
     """
 
@@ -62,8 +64,8 @@ class Exit(_Record, frozen=True):
 class StoredProbe(_Record, frozen=True):
     """How an attempt is probed.
 
-    ``env`` and ``limits``: of the probe's command, if it is one. ``serves``: the name of the port of requests.
-    ``settle_ms``: of the route.
+    ``env`` and ``limits``: of the probe's command, if it is one. ``serves``: the name of the port
+    of requests. ``settle_ms``: of the route.
     """
 
     probe: Probe
@@ -74,11 +76,11 @@ class StoredProbe(_Record, frozen=True):
 
 
 class Sandbox(_Record, frozen=True):
-    """How an attempt's processes are confined, as `Confine` says: as which user (without one, the launcher's), and with
-    which device files.
+    """How an attempt's processes are confined, as `Confine` says: as which user (without one, the
+    launcher's), and with which device files.
 
-    ``reads`` and ``writes``: further directories that they see, the latter to write. ``of_pool``: the user is of a
-    pool, and nobody works on this host as that user.
+    ``reads`` and ``writes``: further directories that they see, the latter to write. ``of_pool``:
+    the user is of a pool, and nobody works on this host as that user.
     """
 
     uid: int | None = None
@@ -98,7 +100,7 @@ class StoredContainer(_Record, frozen=True):
     memory_limit_bytes: int = 0
 
 
-# ── records ─────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── records ───────────────────────────────────────────────────────────────────────────────────────
 
 
 class StoredEnvironment(_Record, frozen=True):
@@ -109,17 +111,19 @@ class StoredEnvironment(_Record, frozen=True):
 
 
 class Started(_Record, frozen=True, tag="started"):
-    """An attempt's first process: the interval (monotonic time of this boot) in which it was started, its slot, its
-    ports by name, the indices of its devices, its control group, its output directory, the name of its directory below
-    the slot's. Without a ``pid``, and then without times, it is about to be started. Without a ``sandbox`` it is not
-    confined. Without a ``directory`` it is an older worker's, and has the slot's own. ``call``: it is one of a map.
-    ``early``: the output of the attempt that had its slot before is perhaps not stored.
-    ``trace`` of its order and the name of its ``task`` are for its spans. ``stop_signal`` stops it. ``terminal``: it
-    reads and writes one, which the launcher holds. ``notice``: what it is told before it is stopped. ``deadline_s``:
-    when the time limit of its gang is over; 0: it has its own.
+    """An attempt's first process: the interval (monotonic time of this boot) in which it was
+    started, its slot, its ports by name, the indices of its devices, its control group, its output
+    directory, the name of its directory below the slot's. Without a ``pid``, and then without
+    times, it is about to be started. Without a ``sandbox`` it is not confined. Without a
+    ``directory`` it is an older worker's, and has the slot's own. ``call``: it is one of a map.
+    ``early``: the output of the attempt that had its slot before is perhaps not stored. ``trace``
+    of its order and the name of its ``task`` are for its spans. ``stop_signal`` stops it.
+    ``terminal``: it reads and writes one, which the launcher holds. ``notice``: what it is told
+    before it is stopped. ``deadline_s``: when the time limit of its gang is over; 0: it has its
+        own.
 
-    A process that builds the attempt's ``environment`` has a record of its own, before that of the attempt. The client
-    of a ``container`` may end before it.
+    A process that builds the attempt's ``environment`` has a record of its own, before that of the
+    attempt. The client of a ``container`` may end before it.
     """
 
     ref: AttemptRef
@@ -154,7 +158,9 @@ class Started(_Record, frozen=True, tag="started"):
 
 
 class Spawned(_Record, frozen=True, tag="spawned"):
-    """It was started; fields as in `Started`. A reused process was started before. ``note``: why it is not reused."""
+    """It was started; fields as in `Started`. A reused process was started before. ``note``: why it
+    is not reused.
+    """
 
     ref: AttemptRef
     pid: int
@@ -208,15 +214,16 @@ class Boot(_Record, frozen=True, tag="boot"):
 
 ProcessRecord = Started | Spawned | NoticeRecord | Exited | Over | Read | Gone | Boot
 
-# ── requests of the worker ──────────────────────────────────────────────────────────────────────────────────────
+# ── requests of the worker
+# ──────────────────────────────────────────────────────────────────────────────────────
 
 
 class StartProcess(_Record, frozen=True, tag="start"):
     """Record an attempt, then start its process; answered by `Spawned` or `Exited`.
 
-    ``cgroup``: the limits of its control group; None: it has none. ``template``: by whose clone it is to be started;
-    where that is not there it is started by its command. ``reuse``: how many calls its process may make, one attempt
-    each.
+    ``cgroup``: the limits of its control group; None: it has none. ``template``: by whose clone it
+    is to be started; where that is not there it is started by its command. ``reuse``: how many
+    calls its process may make, one attempt each.
     """
 
     record: Started
@@ -229,12 +236,14 @@ class StartProcess(_Record, frozen=True, tag="start"):
 
 
 class StartTemplate(_Record, frozen=True, tag="start-template"):
-    """Start a template, a process from which attempts are cloned; answered by `TemplateState`, also when it is there.
+    """Start a template, a process from which attempts are cloned; answered by `TemplateState`, also
+    when it is there.
 
-    ``directory``: of the attempt that waits for it, below those of all slots; what preloading prints is its output.
-    ``preload``: modules. ``function``: it calls the function in that directory, otherwise it runs scripts.
-    ``accelerators``: further device files that a template may not have open.
-    ``bare``: the key of the bare template that it is made from, which is started if it is not there; that of ``key``
+    ``directory``: of the attempt that waits for it, below those of all slots; what preloading
+    prints is its output. ``preload``: modules. ``function``: it calls the function in that
+    directory, otherwise it runs scripts. ``accelerators``: further device files that a template may
+    not have open. ``bare``: the key of the bare template that it is made from, which is started if
+        it is not there; that of ``key``
     itself: only that is wanted.
     """
 
@@ -259,11 +268,12 @@ class EndTemplate(_Record, frozen=True, tag="end-template"):
 
 
 class EmptySlot(_Record, frozen=True, tag="empty-slot"):
-    """An attempt of another job is to have a slot, in which nothing runs: kill what waits there without an attempt,
-    templates and reused processes; answered by `SlotEmptied` once all of it is gone.
+    """An attempt of another job is to have a slot, in which nothing runs: kill what waits there
+    without an attempt, templates and reused processes; answered by `SlotEmptied` once all of it is
+    gone.
 
-    ``kept``: the key of a bare template that may stay. ``uid``: a user who has nothing but this slot; None: there is
-    none.
+    ``kept``: the key of a bare template that may stay. ``uid``: a user who has nothing but this
+    slot; None: there is none.
     """
 
     slot: int
@@ -274,8 +284,9 @@ class EmptySlot(_Record, frozen=True, tag="empty-slot"):
 class Confine(_Record, frozen=True, tag="confine"):
     """How attempts are confined from now on; answered by `Confined`.
 
-    ``bubblewrap``: the program and its arguments for the namespaces of a slot; empty: there are none. ``tokens``: has a
-    directory for each slot, which is visible in these. ``scopes_sockets``: abstract sockets, where the kernel can.
+    ``bubblewrap``: the program and its arguments for the namespaces of a slot; empty: there are
+    none. ``tokens``: has a directory for each slot, which is visible in these. ``scopes_sockets``:
+        abstract sockets, where the kernel can.
     """
 
     bubblewrap: tuple[str, ...] = ()
@@ -285,13 +296,16 @@ class Confine(_Record, frozen=True, tag="confine"):
 
 
 class GiveNotice(_Record, frozen=True, tag="give-notice"):
-    """Record a notice, then send the whole group its signal; nothing when one of this reason was recorded before."""
+    """Record a notice, then send the whole group its signal; nothing when one of this reason was
+    recorded before.
+    """
 
     record: NoticeRecord
 
 
 class StopProcess(_Record, frozen=True, tag="stop"):
-    """Send the whole group its stop signal after ``settle_ms``, and KILL ``grace_ms`` later unless it has ended.
+    """Send the whole group its stop signal after ``settle_ms``, and KILL ``grace_ms`` later unless
+    it has ended.
 
     ``noticed``: without the stop signal, because a notice has taken its place.
     """
@@ -307,12 +321,12 @@ class KillAll(_Record, frozen=True, tag="kill-all"):
 
 
 class SpawnCommand(_Record, frozen=True, tag="spawn-command"):
-    """Start a command beside an attempt's process, in its directory; it ends with the attempt, and with the worker.
-    Answered by `CommandExited`.
+    """Start a command beside an attempt's process, in its directory; it ends with the attempt, and
+    with the worker. Answered by `CommandExited`.
 
-    The descriptors for its standard input, output and error come with the message; with ``tty`` one, of the terminal
-    that it controls. ``number``: of the worker's choice. ``inherits``: its environment is ``env`` on top of that of the
-    attempt's process.
+    The descriptors for its standard input, output and error come with the message; with ``tty``
+    one, of the terminal that it controls. ``number``: of the worker's choice. ``inherits``: its
+    environment is ``env`` on top of that of the attempt's process.
     """
 
     ref: AttemptRef
@@ -332,8 +346,8 @@ class SignalCommand(_Record, frozen=True, tag="signal-command"):
 
 
 class OpenTerminal(_Record, frozen=True, tag="open-terminal"):
-    """Send the terminal of an attempt to the socket that comes with the message, and close that; without one only close
-    it.
+    """Send the terminal of an attempt to the socket that comes with the message, and close that;
+    without one only close it.
     """
 
     ref: AttemptRef
@@ -361,18 +375,23 @@ LauncherRequest = (
     | Gone
 )
 
-# ── answers of the launcher ─────────────────────────────────────────────────────────────────────────────────────
+# ── answers of the launcher
+# ─────────────────────────────────────────────────────────────────────────────────────
 
 
 class Ready(_Record, frozen=True, tag="ready"):
-    """The worker has been sent the records of all attempts. ``version``: what it understands, `VERSION`."""
+    """The worker has been sent the records of all attempts. ``version``: what it understands,
+    `VERSION`.
+    """
 
     cgroups: CgroupSupport = CgroupSupport(trouble="the launcher is older")
     version: int = 0
 
 
 class Confined(_Record, frozen=True, tag="confined"):
-    """It was tried; ``error``: why it does not work, ``unscoped``: why the kernel scopes no sockets, for a person."""
+    """It was tried; ``error``: why it does not work, ``unscoped``: why the kernel scopes no
+    sockets, for a person.
+    """
 
     error: str = ""
     unscoped: str = "the launcher is of an older version"
@@ -388,9 +407,10 @@ class CommandExited(_Record, frozen=True, tag="command-exited"):
 class TemplateState(_Record, frozen=True, tag="template"):
     """What has become of a template: ``ready`` to be cloned, or why it cannot be, for a person.
 
-    ``failed``: preloading has, which is its owner's failure. Without ``text`` it has ended, and may be started again.
-    ``directory``: with ``text``, that of the attempt for which it was started, below those of all slots: when that
-    attempt was stopped, its missing directory may be the reason, and the template is started again for another one.
+    ``failed``: preloading has, which is its owner's failure. Without ``text`` it has ended, and may
+    be started again. ``directory``: with ``text``, that of the attempt for which it was started,
+    below those of all slots: when that attempt was stopped, its missing directory may be the
+        reason, and the template is started again for another one.
     """
 
     key: str

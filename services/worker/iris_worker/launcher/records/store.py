@@ -1,7 +1,9 @@
-"""The attempts and their processes, on disk, for the next launcher; a launcher that lives keeps them in memory too.
+"""The attempts and their processes, on disk, for the next launcher; a launcher that lives keeps
+them in memory too.
 
-It survives the end of this process, not of the host, with which the processes end too, so nothing is synced. A torn
-last record counts as not written. Out of scope: whether those processes still live (adopt).
+It survives the end of this process, not of the host, with which the processes end too, so nothing
+is synced. A torn last record counts as not written. Out of scope: whether those processes still
+    live (adopt).
 """
 
 from __future__ import annotations
@@ -35,7 +37,9 @@ class ProcessStore:
         self._fd = -1
 
     def recover(self) -> None:
-        """Read what the previous launcher left, and begin a new file. After a reboot of the host only ends are left."""
+        """Read what the previous launcher left, and begin a new file. After a reboot of the host
+        only ends are left.
+        """
         found = read(self._path)
         if found.boot != self._boot:
             for ref, entry in list(found.entries.items()):

@@ -1,9 +1,10 @@
 """Confines the processes of tasks: users of their own, and namespaces that bubblewrap makes.
 
-bubblewrap makes the namespaces of a slot once, and their first process, which sleeps, holds them. The launcher enters
-them, forks the task, and returns, so a task is its child with or without a sandbox: the same signals, exit codes and
-sessions. A sandbox in which an attempt left anything is ended, with all that runs in it.
-Out of scope: what is visible in a sandbox, and who is whom (isolation).
+bubblewrap makes the namespaces of a slot once, and their first process, which sleeps, holds them.
+The launcher enters them, forks the task, and returns, so a task is its child with or without a
+sandbox: the same signals, exit codes and sessions. A sandbox in which an attempt left anything is
+ended, with all that runs in it. Out of scope: what is visible in a sandbox, and who is whom
+    (isolation).
 Source: docs/adr/0039-one-sandbox-per-slot.md, docs/adr/0053-each-attempt-has-new-directories.md.
 """
 
@@ -28,9 +29,13 @@ T = TypeVar("T")
 
 _BUILD_S = 10.0
 IDLE = 64
-"""Sandboxes that are kept while nothing runs in them, as many as a worker keeps slots; the oldest end first."""
+"""Sandboxes that are kept while nothing runs in them, as many as a worker keeps slots; the oldest
+end first.
+"""
 _HOLDER = ("--as-pid-1", "--", "/bin/sh", "-c", "trap '' CHLD; echo; exec sleep infinity")
-"""Who ignores SIGCHLD has no zombies: the orphans of its namespace need nobody who waits for them."""
+"""Who ignores SIGCHLD has no zombies: the orphans of its namespace need nobody who waits for
+them.
+"""
 _READY = b"\n"
 _TEMPORARY = ("/tmp", "/var/tmp", "/dev/shm")
 _QUEUES = "/dev/mqueue"
@@ -48,7 +53,8 @@ class _Namespaces:
         plan: by which it was made. shown: the arguments for what it shows beyond that.
         init: the first process inside; all end with it. It starts nothing itself.
         places: the directories of attempts that it shows, and device and inode of each.
-        fresh: what `_contents` found before the first attempt. checked: it found that before the present one.
+        fresh: what `_contents` found before the first attempt. checked: it found that before the
+            present one.
         left_bytes: files in memory that attempts have left in it.
     """
 
@@ -63,10 +69,17 @@ class _Namespaces:
 
     def serves(self, plan: Confine, shown: tuple[str, ...]) -> bool:
         """Whether it is as wanted, with the directories that are there now."""
-        return self.checked and self.plan is plan and self.shown == shown and self.places == _identities(self.places)
+        return (
+            self.checked
+            and self.plan is plan
+            and self.shown == shown
+            and self.places == _identities(self.places)
+        )
 
     def enter(self) -> None:
-        """Enter it. Raises OSError, and Leftovers when an earlier attempt has left something there, or ended it."""
+        """Enter it. Raises OSError, and Leftovers when an earlier attempt has left something there,
+        or ended it.
+        """
         network = OWN_NETWORK in self.plan.bubblewrap
         if self.checked:
             namespaces.enter(self.pidfd, network=network)
@@ -94,7 +107,9 @@ class _Namespaces:
 
 
 class Leftovers(OSError):
-    """The namespaces that `prepare` returned cannot be used: it makes others when it is called again."""
+    """The namespaces that `prepare` returned cannot be used: it makes others when it is called
+    again.
+    """
 
 
 class Sandboxes:
@@ -102,7 +117,8 @@ class Sandboxes:
 
     Args:
         attempts: the directory of the slots' directories.
-        leave_group: called before a process is started that outlives the attempt for which it is needed.
+        leave_group: called before a process is started that outlives the attempt for which it is
+            needed.
 
     Attributes:
         pids: the processes of bubblewrap among this process' children.
@@ -170,10 +186,14 @@ class Sandboxes:
         finally:
             os.close(null)
 
-    # ── starting ────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── starting ──────────────────────────────────────────────────────────────────────────────────
 
-    def prepare(self, slot: int, sandbox: Sandbox | None, workdir: str, *, beside: bool = False) -> _Namespaces | None:
-        """The namespaces for the next process of a slot; ``beside``: a task runs in them. Raises OSError."""
+    def prepare(
+        self, slot: int, sandbox: Sandbox | None, workdir: str, *, beside: bool = False
+    ) -> _Namespaces | None:
+        """The namespaces for the next process of a slot; ``beside``: a task runs in them. Raises
+        OSError.
+        """
         if sandbox is None or not self._plan.bubblewrap:
             return None
         held, more = self._by_slot.get(slot), shown(sandbox.devices, sandbox.reads, sandbox.writes)
@@ -192,7 +212,9 @@ class Sandboxes:
         self._idle.pop(slot, None)
 
     def is_clean(self, slot: int, sandbox: Sandbox | None, workdir: str) -> bool:
-        """Whether a slot's sandbox, if it is to have one, is there and as it was made. Raises OSError."""
+        """Whether a slot's sandbox, if it is to have one, is there and as it was made. Raises
+        OSError.
+        """
         before = self._by_slot.get(slot)
         held = self.prepare(slot, sandbox, workdir)
         if held is not None and held is before:
@@ -203,7 +225,9 @@ class Sandboxes:
         return held is before or held is None
 
     def _look(self, held: _Namespaces) -> None:
-        """Find out what is left in a sandbox. Root does without a thread: it starts nothing there, and returns."""
+        """Find out what is left in a sandbox. Root does without a thread: it starts nothing there,
+        and returns.
+        """
         if not self._root:
             self.start(held, lambda: None)
             return
@@ -213,9 +237,11 @@ class Sandboxes:
             must(lambda: namespaces.leave(self._own[:2]))
 
     def start(self, held: _Namespaces | None, begin: Callable[[], T], *, client: bool = False) -> T:
-        """Have ``begin`` start a process in what `prepare` returned. Raises what it raises, OSError, Leftovers.
+        """Have ``begin`` start a process in what `prepare` returned. Raises what it raises,
+        OSError, Leftovers.
 
-        ``client``: of a container runtime. Its sockets are not scoped: from a domain podman enters no other container.
+        ``client``: of a container runtime. Its sockets are not scoped: from a domain podman enters
+        no other container.
         """
         if held is None:
             self._leave()
@@ -240,33 +266,52 @@ class Sandboxes:
             must(lambda: namespaces.leave(self._own[:1]))
 
     def may_wait(self, held: _Namespaces | None, sandbox: Sandbox | None, *, beside: bool) -> bool:
-        """Whether the launcher may wait until the next process is its program: no task can signal that, or the launcher
-        while it has its user, that could not signal the launcher anyway.
+        """Whether the launcher may wait until the next process is its program: no task can signal
+        that, or the launcher while it has its user, that could not signal the launcher anyway.
 
-        With namespaces, that of processes is empty unless it starts ``beside`` a task; with a user too, only one of a
-        pool is nobody else's. Without either every task runs as the launcher's user, and sees it.
+        With namespaces, that of processes is empty unless it starts ``beside`` a task; with a user
+        too, only one of a pool is nobody else's. Without either every task runs as the launcher's
+        user, and sees it.
         """
         if user_of(sandbox) is None:
             return held is None or not beside
-        return self._root and held is not None and sandbox is not None and sandbox.of_pool and not beside
+        return (
+            self._root
+            and held is not None
+            and sandbox is not None
+            and sandbox.of_pool
+            and not beside
+        )
 
     def _leave(self) -> None:
-        """Return to the namespaces of processes and IPC, which matter only to what is started next."""
+        """Return to the namespaces of processes and IPC, which matter only to what is started
+        next.
+        """
         if self._entered:
             must(lambda: namespaces.leave(self._own[1:]))
             self._entered = False
 
-    # ── namespaces ──────────────────────────────────────────────────────────────────────────────────────────────
+    # ── namespaces ────────────────────────────────────────────────────────────────────────────────
 
     def _make(self, place: str, shown: tuple[str, ...]) -> _Namespaces:
         """Have bubblewrap make the namespaces of a slot. Raises OSError with its words.
 
-        ``place``: what they show of the slots' directories. Below the slot's own, which only root changes, each attempt
-        gets another directory; an ordinary user could change it, and is shown one attempt's.
+        ``place``: what they show of the slots' directories. Below the slot's own, which only root
+        changes, each attempt gets another directory; an ordinary user could change it, and is shown
+        one attempt's.
         """
         self._leave_group()
         given = self._plan.tokens + place.removeprefix(self._attempts)
-        own = (*directories(given), "--ro-bind-try", given, given, *directories(place), "--bind", place, place)
+        own = (
+            *directories(given),
+            "--ro-bind-try",
+            given,
+            given,
+            *directories(place),
+            "--bind",
+            place,
+            place,
+        )
         command = (*self._plan.bubblewrap, *shown, *own, *_HOLDER)
         read_end, write_end = os.pipe()
         try:
@@ -288,12 +333,15 @@ class Sandboxes:
         init = next(iter(tree.children(pid)), 0)
         if not init:
             raise OSError("the kernel does not list the children of a process")
-        return _Namespaces(self._plan, shown, init, os.pidfd_open(init), _identities((place, given)))
+        return _Namespaces(
+            self._plan, shown, init, os.pidfd_open(init), _identities((place, given))
+        )
 
-    # ── ends ────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── ends ──────────────────────────────────────────────────────────────────────────────────────
 
     def left(self, slot: int, *, empty: bool) -> int:
-        """The process with which all that an attempt left in its sandbox ends; 0 when nothing is left.
+        """The process with which all that an attempt left in its sandbox ends; 0 when nothing is
+        left.
 
         ``empty``: it is known already that no process is left.
         """
@@ -314,7 +362,9 @@ class Sandboxes:
         return init
 
     def add_left(self, slot: int, left_bytes: int) -> bool:
-        """An attempt has left so many bytes of files in a sandbox; returns whether that is full of them."""
+        """An attempt has left so many bytes of files in a sandbox; returns whether that is full of
+        them.
+        """
         if (held := self._by_slot.get(slot)) is None:
             return False
         held.left_bytes += left_bytes
@@ -355,17 +405,24 @@ def user_of(sandbox: Sandbox | None) -> User | None:
 
 
 def directories(path: str) -> list[str]:
-    """The arguments of bubblewrap for the directories above ``path``; what it makes unasked is closed to others."""
+    """The arguments of bubblewrap for the directories above ``path``; what it makes unasked is
+    closed to others.
+    """
     above = [str(one) for one in reversed(PurePath(path).parents)][1:]
     return [word for one in above for word in ("--perms", "0755", "--dir", one)]
 
 
 @lru_cache
-def shown(devices: tuple[str, ...], reads: tuple[str, ...], writes: tuple[str, ...]) -> tuple[str, ...]:
+def shown(
+    devices: tuple[str, ...], reads: tuple[str, ...], writes: tuple[str, ...]
+) -> tuple[str, ...]:
     """The arguments of bubblewrap for an attempt's device files and further directories."""
     options = {"--dev-bind": devices, "--ro-bind": reads, "--bind": writes}
     return tuple(
-        word for option, paths in options.items() for path in paths for word in (*directories(path), option, path, path)
+        word
+        for option, paths in options.items()
+        for path in paths
+        for word in (*directories(path), option, path, path)
     )
 
 
@@ -391,8 +448,8 @@ def _identities(paths: Iterable[str]) -> dict[str, tuple[int, int]]:
 
 
 def _contents() -> tuple[int, ...]:
-    """What these namespaces hold beside processes: files in each temporary file system, message queues by the size of
-    their directory, objects of System V IPC.
+    """What these namespaces hold beside processes: files in each temporary file system, message
+    queues by the size of their directory, objects of System V IPC.
     """
     try:
         queues = os.stat(_QUEUES).st_size

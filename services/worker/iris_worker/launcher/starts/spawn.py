@@ -1,13 +1,15 @@
-"""Starts a command as a process: looked up as in a shell, in its own session, with no inherited descriptors.
+"""Starts a command as a process: looked up as in a shell, in its own session, with no inherited
+descriptors.
 
-A process of a task's user or sandbox can be stopped by that task as soon as it is there. So it is forked, takes its
-user itself, and reports on a pipe why it could not become its program; nobody waits for it (`begin`). What no task can
-signal costs less: this process has its user for a moment, and waits in vfork until it is its program (`spawn`, and
-`begin` where that is allowed).
+A process of a task's user or sandbox can be stopped by that task as soon as it is there. So it is
+forked, takes its user itself, and reports on a pipe why it could not become its program; nobody
+waits for it (`begin`). What no task can signal costs less: this process has its user for a moment,
+and waits in vfork until it is its program (`spawn`, and `begin` where that is allowed).
 
-The function of CPython that does both is that of `subprocess` and `multiprocessing`, whose `Popen` would wait for the
-report. Every descriptor of Python is closed on exec; `close_inherited` sees to those the worker was started with.
-Out of scope: where output goes, and what is done about a process once it runs.
+The function of CPython that does both is that of `subprocess` and `multiprocessing`, whose `Popen`
+would wait for the report. Every descriptor of Python is closed on exec; `close_inherited` sees to
+those the worker was started with. Out of scope: where output goes, and what is done about a process
+    once it runs.
 Source: docs/adr/0051-fork-what-runs-as-a-tasks-user.md.
 """
 
@@ -51,7 +53,9 @@ _USERS_FAULT = {
 
 
 class NotRunnable(Exception):
-    """The command cannot be run, which is its owner's mistake; ``code`` is the exit code of a shell."""
+    """The command cannot be run, which is its owner's mistake; ``code`` is the exit code of a
+    shell.
+    """
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
@@ -63,7 +67,9 @@ class NeedsShell(NotRunnable):
 
 
 class NotBegun(OSError):
-    """A process did not become its program, which may be a fault of the host, and of the program or its owner."""
+    """A process did not become its program, which may be a fault of the host, and of the program or
+    its owner.
+    """
 
 
 class User(NamedTuple):
@@ -77,8 +83,8 @@ class User(NamedTuple):
 class Child(NamedTuple):
     """A process that was started.
 
-    ``report``: a descriptor that ends when it has become its program, or says why it cannot (`failure`); -1: it has.
-    ``of_host``: the program is looked up as for any task of this host.
+    ``report``: a descriptor that ends when it has become its program, or says why it cannot
+    (`failure`); -1: it has. ``of_host``: the program is looked up as for any task of this host.
     """
 
     pid: int
@@ -86,10 +92,14 @@ class Child(NamedTuple):
     of_host: bool = False
 
 
-def spawn(command: tuple[str, ...], env: Mapping[str, str], workdir: str, stdio: Sequence[int]) -> int:
-    """Start ``command`` as leader of a new session and return its process id. No task may be able to signal it.
+def spawn(
+    command: tuple[str, ...], env: Mapping[str, str], workdir: str, stdio: Sequence[int]
+) -> int:
+    """Start ``command`` as leader of a new session and return its process id. No task may be able
+    to signal it.
 
-    Raises NotRunnable when no shell could run it either, OSError when the host cannot start processes now.
+    Raises NotRunnable when no shell could run it either, OSError when the host cannot start
+    processes now.
     """
     try:
         return begin(command, env, workdir, stdio, waits=True).pid
@@ -112,10 +122,10 @@ def begin(
 
     Args:
         limits: set by itself, as its user: in a container not even root may limit others.
-        stdio: descriptors that become its standard input, output and error; with ``tty`` one, of a terminal, which
-            becomes all three, and the one that controls the session.
-        waits: return when it has become its program. No task may be able to signal it before, nor this process, which
-            has its user meanwhile.
+        stdio: descriptors that become its standard input, output and error; with ``tty`` one, of a
+            terminal, which becomes all three, and the one that controls the session.
+        waits: return when it has become its program. No task may be able to signal it before, nor
+            this process, which has its user meanwhile.
 
     Raises NeedsShell, NotRunnable, OSError, as far as that is known.
     """
@@ -124,7 +134,16 @@ def begin(
         with _as(user) if waits and user is not None else contextlib.nullcontext():
             child_user = None if waits else user
             steps = _last_steps(limits, tty)
-            pid = _fork(command, env, workdir, tuple(stdio) * 3 if tty else stdio, pipe, steps, child_user, waits)
+            pid = _fork(
+                command,
+                env,
+                workdir,
+                tuple(stdio) * 3 if tty else stdio,
+                pipe,
+                steps,
+                child_user,
+                waits,
+            )
     except BaseException:
         os.close(read_end)
         raise
@@ -153,8 +172,12 @@ def _fork(
     vfork: bool,
 ) -> int:
     """Raises NotRunnable, OSError."""
-    programs = [os.fsencode(path) for path in candidates(command[0], env.get("PATH", _DEFAULT_PATH))]
-    uid, gid, groups = (user.uid, user.gid, list(user.groups)) if user is not None else (None, None, None)
+    programs = [
+        os.fsencode(path) for path in candidates(command[0], env.get("PATH", _DEFAULT_PATH))
+    ]
+    uid, gid, groups = (
+        (user.uid, user.gid, list(user.groups)) if user is not None else (None, None, None)
+    )
     masked = signal.pthread_sigmask(signal.SIG_SETMASK, ())
     try:
         arguments: tuple[Any, ...] = (
@@ -173,7 +196,9 @@ def _fork(
 
 @contextlib.contextmanager
 def _as(user: User) -> Iterator[None]:
-    """Have a user for one vfork; exec drops the way back. Only this thread has it. Who cannot come back ends."""
+    """Have a user for one vfork; exec drops the way back. Only this thread has it. Who cannot come
+    back ends.
+    """
     groups = tuple(os.getgroups())
     try:
         if user.groups != groups:
@@ -207,7 +232,9 @@ def _pairs(env: Mapping[str, str]) -> list[str]:
 
 
 def _last_steps(limits: Limits, tty: bool) -> Callable[[], None] | None:
-    """What a process does before it becomes its program, and C does not do for it; it costs a start much."""
+    """What a process does before it becomes its program, and C does not do for it; it costs a start
+    much.
+    """
     if not limits and not tty:
         return None
 
@@ -240,7 +267,11 @@ def failure(report: bytes, name: str, *, of_host: bool = False) -> Exception:
     known = _USERS_FAULT.get(error.errno)
     if known:
         return NotRunnable(known[0], f"{name[:200]}: {known[1]}")
-    return OSError(*error.args, name) if of_host and error.errno == errno.EIO else NotBegun(*error.args)
+    return (
+        OSError(*error.args, name)
+        if of_host and error.errno == errno.EIO
+        else NotBegun(*error.args)
+    )
 
 
 def not_found(name: str) -> NotRunnable:
@@ -248,17 +279,23 @@ def not_found(name: str) -> NotRunnable:
 
 
 def candidates(name: str, path: str) -> tuple[str, ...]:
-    """The programs that a shell would try, in order, in the task's environment; relative to the task's directory.
+    """The programs that a shell would try, in order, in the task's environment; relative to the
+    task's directory.
 
     Raises NotRunnable.
     """
     if not name or "\0" in name + path:
         raise not_found(name)
-    return (name,) if "/" in name else tuple(f"{directory or '.'}/{name}" for directory in path.split(":"))
+    return (
+        (name,)
+        if "/" in name
+        else tuple(f"{directory or '.'}/{name}" for directory in path.split(":"))
+    )
 
 
 def handle_ignored() -> None:
-    """Handle, by doing nothing, the signals that whoever started this process has it ignore, as shells do in the
+    """Handle, by doing nothing, the signals that whoever started this process has it ignore, as
+    shells do in the
     background: what is started from here would ignore them too, while a handler ends with exec.
     """
     for number in signal.valid_signals():
@@ -270,5 +307,7 @@ def close_inherited() -> None:
     """Set close-on-exec for all descriptors this process inherited beyond standard error."""
     for entry in os.listdir("/proc/self/fd"):
         if int(entry) > 2:
-            with contextlib.suppress(OSError):  # the descriptor of the listing itself is closed by now
+            with contextlib.suppress(
+                OSError
+            ):  # the descriptor of the listing itself is closed by now
                 os.set_inheritable(int(entry), False)

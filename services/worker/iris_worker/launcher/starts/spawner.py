@@ -1,6 +1,8 @@
-"""Starts processes of attempts, of templates and of commands: each in a control group, in its slot's sandbox.
+"""Starts processes of attempts, of templates and of commands: each in a control group, in its
+slot's sandbox.
 
-Out of scope: how a process becomes its program (spawn), and what is done about it once it runs (runner).
+Out of scope: how a process becomes its program (spawn), and what is done about it once it runs
+    (runner).
 """
 
 from __future__ import annotations
@@ -23,7 +25,9 @@ from iris_worker.launcher.starts.spawn import Child, begin
 from iris_worker.launcher.starts.starts import Starts
 
 _LEAVE_S = 0.01
-"""How long this process stays in the control group of an attempt that it has started, which may end before."""
+"""How long this process stays in the control group of an attempt that it has started, which may end
+before.
+"""
 _FLAGS = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC
 
 
@@ -40,7 +44,9 @@ class Spawner:
 
     def __init__(self, loop: EventLoop, root: str, groups: Cgroups | None) -> None:
         self.attempts = f"{root}/attempts"
-        self.sandboxes = Sandboxes(self.attempts, groups.go_home if groups is not None else lambda: None)
+        self.sandboxes = Sandboxes(
+            self.attempts, groups.go_home if groups is not None else lambda: None
+        )
         self.starts = Starts(loop)
         self._loop = loop
         self._output = f"{root}/output"
@@ -94,7 +100,9 @@ class Spawner:
         def spawn() -> tuple[Child, Group | None]:
             held = sandboxes.prepare(slot, sandbox, workdir, beside=beside)
             waits = not (limits or tty) and sandboxes.may_wait(held, sandbox, beside=beside)
-            work = partial(begin, command, env, workdir, stdio, limits, tty=tty, user=user, waits=waits)
+            work = partial(
+                begin, command, env, workdir, stdio, limits, tty=tty, user=user, waits=waits
+            )
             return self._in_group(cgroup, lambda: sandboxes.start(held, work, client=client))
 
         try:
@@ -105,7 +113,9 @@ class Spawner:
             self.starts.add(child, command[0], on_begun)
         return child, group
 
-    def _in_group(self, limits: Cgroup | None, start: Callable[[], Child]) -> tuple[Child, Group | None]:
+    def _in_group(
+        self, limits: Cgroup | None, start: Callable[[], Child]
+    ) -> tuple[Child, Group | None]:
         """Start a process in a control group, which is given back when that fails."""
         groups = self._groups
         if groups is None:
@@ -134,7 +144,9 @@ class Spawner:
         self._groups.leave()
 
     def signal(self, pid: int, number: int) -> bool:
-        """Signal the group of a process, or the process itself, which may not lead it yet; False when it is empty."""
+        """Signal the group of a process, or the process itself, which may not lead it yet; False
+        when it is empty.
+        """
         if pid in self.starts:
             os.kill(pid, number)
         return signal_group(pid, number) or pid in self.starts

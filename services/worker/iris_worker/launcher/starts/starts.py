@@ -1,7 +1,9 @@
-"""Processes that were forked and have not become their programs yet. Nobody waits for one: each reports by a pipe.
+"""Processes that were forked and have not become their programs yet. Nobody waits for one: each
+reports by a pipe.
 
-Between taking its task's user and its exec such a process can be stopped by others of that user. It is continued, and
-ended when that does not help for long. Out of scope: what follows from either (runner).
+Between taking its task's user and its exec such a process can be stopped by others of that user. It
+is continued, and ended when that does not help for long. Out of scope: what follows from either
+    (runner).
 Source: docs/adr/0051-fork-what-runs-as-a-tasks-user.md.
 """
 
@@ -27,7 +29,9 @@ class Stopped(NotBegun):
 
 @dataclass(slots=True, eq=False)
 class _Start:
-    """One process. ``on_begun``: called when it has become its program. ``error``: why it cannot."""
+    """One process. ``on_begun``: called when it has become its program. ``error``: why it
+    cannot.
+    """
 
     child: Child
     name: str
@@ -62,7 +66,9 @@ class Starts:
             self._loop.call_later(_CHECK_S, self._check)
 
     def settle(self, pid: int) -> Exception | None:
-        """Why a process that has ended has not become its program; None: it had, or it was killed before."""
+        """Why a process that has ended has not become its program; None: it had, or it was killed
+        before.
+        """
         start = self._by_pid.get(pid)
         if start is None:
             return None
@@ -89,7 +95,11 @@ class Starts:
     def _check(self) -> None:
         """Continue those that somebody has stopped, and end those that this does not help."""
         now_s = time.monotonic()
-        late = [one for one in self._by_pid.values() if not one.is_read and now_s - one.began_s >= _CHECK_S]
+        late = [
+            one
+            for one in self._by_pid.values()
+            if not one.is_read and now_s - one.began_s >= _CHECK_S
+        ]
         for start in late:
             if tree.is_stopped(start.child.pid):
                 os.kill(start.child.pid, signal.SIGCONT)

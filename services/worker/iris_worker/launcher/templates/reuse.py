@@ -1,9 +1,10 @@
 """Processes that make several calls of a job, one after the other; each call is an attempt.
 
-A process that has made its call says so and waits. Its attempt has ended when nothing but the process itself is left of
-it, and the next attempt that has the same template, limits and devices is given to it. Otherwise, and when no call
-comes for a while, its connection is closed, at which it ends.
-Out of scope: what such a process does (template_process), and what is left of an attempt (runner).
+A process that has made its call says so and waits. Its attempt has ended when nothing but the
+process itself is left of it, and the next attempt that has the same template, limits and devices is
+given to it. Otherwise, and when no call comes for a while, its connection is closed, at which it
+ends. Out of scope: what such a process does (template_process), and what is left of an attempt
+    (runner).
 Source: docs/adr/0062-a-process-takes-several-calls.md.
 """
 
@@ -36,10 +37,11 @@ _REASONS = 1000
 
 @dataclass(slots=True, eq=False)
 class _Reused:
-    """One process, its present or last attempt, how many calls it may make after that, and since when it runs.
+    """One process, its present or last attempt, how many calls it may make after that, and since
+    when it runs.
 
-    ``link``: how it is told of calls. ``storage``: what it has used of it; both are closed when it gets no further one.
-    ``timer``: until it must have a call, begin one, or end.
+    ``link``: how it is told of calls. ``storage``: what it has used of it; both are closed when it
+    gets no further one. ``timer``: until it must have a call, begin one, or end.
     """
 
     request: StartProcess
@@ -61,8 +63,10 @@ class ReusedProcesses:
     """Those of one launcher.
 
     Args:
-        on_call: told of each attempt that one of them is to make, and since when that runs. on_begun: that it does.
-        on_again: told of an attempt whose process has ended before it had begun: it is to be started again.
+        on_call: told of each attempt that one of them is to make, and since when that runs.
+            on_begun: that it does.
+        on_again: told of an attempt whose process has ended before it had begun: it is to be
+            started again.
     """
 
     def __init__(
@@ -88,24 +92,36 @@ class ReusedProcesses:
         runner.on_unbegun = self._unbegun
 
     def note(self, request: StartProcess) -> str:
-        """Why an attempt has a new process that was to be reused, as far as that has not been said."""
+        """Why an attempt has a new process that was to be reused, as far as that has not been
+        said.
+        """
         why = self._why.pop(request.template, "")
         return f"a new process: that of an earlier call was not reused: {why}" if why else ""
 
     def keep(self, request: StartProcess, process: Process, link: socket.socket) -> None:
-        """A clone, which makes its first call, can be reused. ``link``: the launcher's end of its socket."""
+        """A clone, which makes its first call, can be reused. ``link``: the launcher's end of its
+        socket.
+        """
         link.setblocking(False)
         storage = UsedStorage(process.pid)
         one = _Reused(request, process, link, storage, request.reuse - 1, request.record.after_s)
         self._loop.watch(link.fileno(), partial(self._read, one))
 
     def give(self, request: StartProcess, call: Mapping[str, object]) -> bool:
-        """Have a process that waits make the call of an attempt; False when there is none for it."""
-        fit = [one for one in reversed(self._waiting) if one.fits(request)] if request.reuse > 1 else []
+        """Have a process that waits make the call of an attempt; False when there is none for
+        it.
+        """
+        fit = (
+            [one for one in reversed(self._waiting) if one.fits(request)]
+            if request.reuse > 1
+            else []
+        )
         if not fit:
             return False
         below = request.record.below
-        one = next((one for one in fit if one.request.record.below == below), fit[0])  # which has its output open
+        one = next(
+            (one for one in fit if one.request.record.below == below), fit[0]
+        )  # which has its output open
         self._stop_waiting(one)
         one.left -= 1
         order = {**call, "workdir": self._spawner.workdir_of(below), "again": one.left > 0}
@@ -126,7 +142,9 @@ class ReusedProcesses:
         return True
 
     def _unbegun(self, process: Process) -> bool:
-        """A process has ended; returns whether its call is to be made again, as it has not said that it had begun."""
+        """A process has ended; returns whether its call is to be made again, as it has not said
+        that it had begun.
+        """
         one = self._beginning[process.ref]
         self._read(one)
         self._beginning.pop(process.ref, None)
@@ -135,7 +153,9 @@ class ReusedProcesses:
         if process.begun or process.terminated:
             return False
         self._again[process.ref] = one.request
-        self._loop.call_later(0.0, self._start_again, process.ref)  # not while the runner judges ends
+        self._loop.call_later(
+            0.0, self._start_again, process.ref
+        )  # not while the runner judges ends
         return True
 
     def _start_again(self, ref: AttemptRef) -> None:
@@ -186,7 +206,7 @@ class ReusedProcesses:
             del self._why[next(iter(self._why))]
         self._why[one.request.template] = why
 
-    # ── ends ────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── ends ──────────────────────────────────────────────────────────────────────────────────────
 
     def _end(self, one: _Reused) -> None:
         """Have a process without an attempt end."""

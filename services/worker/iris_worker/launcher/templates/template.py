@@ -1,6 +1,7 @@
 """One template as the launcher has it: a process, and what is ordered of it and not cloned yet.
 
-Out of scope: when there is one, and what becomes of its clones (templates); what it does (template_process).
+Out of scope: when there is one, and what becomes of its clones (templates); what it does
+    (template_process).
 """
 
 from __future__ import annotations
@@ -40,8 +41,12 @@ names = {{"__name__": "iris_template", "control": control, "compiled": compiled}
 for source in marshal.loads(control.recv({inside.MESSAGE_BYTES})):
     exec(compiled(source, "iris_template"), names)
 """
-SOURCE = marshal.dumps([Path(str(part.__file__)).read_bytes() for part in (template_programs, inside)])
-"""What a bare template is to be sent first, of the release of this launcher: that may outlive an upgrade."""
+SOURCE = marshal.dumps(
+    [Path(str(part.__file__)).read_bytes() for part in (template_programs, inside)]
+)
+"""What a bare template is to be sent first, of the release of this launcher: that may outlive an
+upgrade.
+"""
 _ROOM = 4096
 """Bytes by which the variables of a clone may be longer than those of its template."""
 _HEARD_BYTES = 4096
@@ -54,8 +59,9 @@ _SPACE = socket.CMSG_SPACE(_CREDENTIALS.size)
 class OrderedClone:
     """An attempt, or the template of a job, that is being cloned.
 
-    ``go``: where it is told to go on; when that closes, the clone ends; None: others have it. ``control``: of a
-    template, the launcher's end of its socket. ``again``: it may make several calls.
+    ``go``: where it is told to go on; when that closes, the clone ends; None: others have it.
+    ``control``: of a template, the launcher's end of its socket. ``again``: it may make several
+    calls.
     """
 
     request: StartProcess | StartTemplate
@@ -69,10 +75,10 @@ class OrderedClone:
 class RunningTemplate:
     """One template.
 
-    ``slot``: in whose sandbox, or as whose user it runs; -1: it is not confined, and serves all slots.
-    ``control``: a socket of datagrams, which its clones share until they are told to go. ``used_s``: when it was.
-    ``late``: ends it, unless it answers. ``request``: by which it was started. ``waiting``: requests for templates of
-    jobs, until it is ready.
+    ``slot``: in whose sandbox, or as whose user it runs; -1: it is not confined, and serves all
+    slots. ``control``: a socket of datagrams, which its clones share until they are told to go.
+    ``used_s``: when it was. ``late``: ends it, unless it answers. ``request``: by which it was
+    started. ``waiting``: requests for templates of jobs, until it is ready.
     """
 
     request: StartTemplate
@@ -103,12 +109,17 @@ class RunningTemplate:
             one.late = timer()
 
     def messages(self) -> Iterator[tuple[bytes, int]]:
-        """What it and its clones have said, each with the process that has, as the kernel signs. Ends with empty data,
-        of no process, when they are gone, else raises BlockingIOError; ConnectionResetError.
+        """What it and its clones have said, each with the process that has, as the kernel signs.
+        Ends with empty data, of no process, when they are gone, else raises BlockingIOError;
+        ConnectionResetError.
         """
         while self.control.fileno() >= 0:
             data, control, _, _ = self.control.recvmsg(_HEARD_BYTES, _SPACE)
-            signed = (_CREDENTIALS.unpack(part)[0] for _, kind, part in control if kind == socket.SCM_CREDENTIALS)
+            signed = (
+                _CREDENTIALS.unpack(part)[0]
+                for _, kind, part in control
+                if kind == socket.SCM_CREDENTIALS
+            )
             yield data, next(signed, 0)
 
 
@@ -118,7 +129,9 @@ def connection() -> tuple[socket.socket, socket.socket]:
 
 
 def control() -> tuple[socket.socket, socket.socket]:
-    """The launcher's end of a template's socket, and that of the template: the kernel signs all that this one sends."""
+    """The launcher's end of a template's socket, and that of the template: the kernel signs all
+    that this one sends.
+    """
     mine, its = connection()
     mine.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
     mine.setblocking(False)
@@ -128,8 +141,15 @@ def control() -> tuple[socket.socket, socket.socket]:
 def command_of(request: StartTemplate) -> tuple[tuple[str, ...], dict[str, str]]:
     """The command of a bare template and its variables, with room for those of calls."""
     used = sum(len(name) + len(value) + 2 for name, value in request.env.items())
-    return (request.command[0], "-I", "-S", "-c", _BOOT), {**request.env, inside.ROOM: " " * (_ROOM + used // 4)}
+    return (request.command[0], "-I", "-S", "-c", _BOOT), {
+        **request.env,
+        inside.ROOM: " " * (_ROOM + used // 4),
+    }
 
 
 def how_ended(status: int) -> str:
-    return f"exit code {code}" if (code := os.waitstatus_to_exitcode(status)) >= 0 else f"signal {-code}"
+    return (
+        f"exit code {code}"
+        if (code := os.waitstatus_to_exitcode(status)) >= 0
+        else f"signal {-code}"
+    )

@@ -1,16 +1,20 @@
-"""What a template runs: preloads modules, then makes a process for each call that the launcher orders.
+"""What a template runs: preloads modules, then makes a process for each call that the launcher
+orders.
 
-The first is bare: it runs nothing of its owner's, so it can serve several jobs, and its clones become the templates of
-jobs, or make the call of a job that has one only.
-Each page of memory that a clone touches is copied, so what can be done before it is made is done by its template.
+The first is bare: it runs nothing of its owner's, so it can serve several jobs, and its clones
+become the templates of jobs, or make the call of a job that has one only.
+Each page of memory that a clone touches is copied, so what can be done before it is made is done by
+its template.
 
-The launcher sends this source, after that of template_programs, to ``python -I -S`` on its standard input, a socket of
-datagrams, so it imports nothing of Iris and as little as possible of the standard library: what it holds costs each
-call. A call's process is made with CLONE_PARENT, so it is the launcher's child, and waits for the launcher's word
-before it runs anything of its owner.
+The launcher sends this source, after that of template_programs, to ``python -I -S`` on its standard
+input, a socket of datagrams, so it imports nothing of Iris and as little as possible of the
+standard library: what it holds costs each call. A call's process is made with CLONE_PARENT, so it
+is the launcher's child, and waits for the launcher's word before it runs anything of its owner.
 Where it is to be reused it then says how its call ended, and waits for the next one.
-Out of scope: whether templates are used, and limits of calls (templates); which calls a process gets (reuse).
-Source: docs/adr/0073-clone-calls-from-a-template.md, docs/adr/0062-a-process-takes-several-calls.md.
+Out of scope: whether templates are used, and limits of calls (templates); which calls a process
+    gets (reuse).
+Source: docs/adr/0073-clone-calls-from-a-template.md,
+    docs/adr/0062-a-process-takes-several-calls.md.
 """
 
 from __future__ import annotations
@@ -26,18 +30,29 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from iris_worker.launcher.templates.template_programs import CALL, Function, Script, compiled_file
+    from iris_worker.launcher.templates.template_programs import (
+        CALL,
+        Function,
+        Script,
+        compiled_file,
+    )
 
     Change = tuple[list[str], list[tuple[str, str]], bytes]
-    """Names of variables that a process loses, those that it gets, and all of them as the kernel shows them."""
+    """Names of variables that a process loses, those that it gets, and all of them as the kernel
+    shows them.
+    """
 
 MESSAGE_BYTES = 1 << 18
 HELLO, BEGUN, READY, UNUSABLE, FAILED = b"h", b"b", b"r", b"u", b"f"
-"""What the launcher hears: a process is there; it preloads; calls can begin; why they cannot; why preloading failed."""
+"""What the launcher hears: a process is there; it preloads; calls can begin; why they cannot; why
+preloading failed.
+"""
 GO = b"g"
 """What a call's process is told."""
 DONE, LAST = b"d", b"l"
-"""What it says when its call has ended: its exit code and result, if it can be reused; why it takes no further one."""
+"""What it says when its call has ended: its exit code and result, if it can be reused; why it takes
+no further one.
+"""
 END = b"e"
 """What it is told when it cannot be reused after all: its end is that of its call."""
 ROOM = "IRIS_TEMPLATE"
@@ -49,14 +64,20 @@ _PR_GET_TID_ADDRESS, _PR_SET_DUMPABLE = 40, 4
 _NEEDED = ("_pickle", "types")
 """What runners import, and is imported once."""
 _MOST_FILES = 256
-"""With more open files than this a process is not reused: it may have none left for the next call."""
+"""With more open files than this a process is not reused: it may have none left for the next
+call.
+"""
 _OWN_FILES = 4
-"""Its standard descriptors and its socket. Linux tells the number of open files since 6.2; before it none."""
+"""Its standard descriptors and its socket. Linux tells the number of open files since 6.2; before
+it none.
+"""
 _ACCELERATORS = ("/dev/nvidia", "/dev/accel", "/dev/vfio/", "/dev/kfd", "/dev/dri/")
 
 
 class Template:
-    """This process. ``control``: a socket of the launcher's. ``code``: compiled runners, by their source."""
+    """This process. ``control``: a socket of the launcher's. ``code``: compiled runners, by their
+    source.
+    """
 
     program: Any = None
 
@@ -71,11 +92,15 @@ class Template:
         self.null = _identity(0)
 
     def be_bare(self) -> None:
-        """Serve until the launcher ends, without anything of a job. Nobody else may trace this process."""
+        """Serve until the launcher ends, without anything of a job. Nobody else may trace this
+        process.
+        """
         try:
             self.clone = Clone()
         except (ImportError, OSError, KeyError, AttributeError) as error:
-            self.control.send(UNUSABLE + f"this Python cannot clone: {type(error).__name__}: {error}".encode())
+            self.control.send(
+                UNUSABLE + f"this Python cannot clone: {type(error).__name__}: {error}".encode()
+            )
             return
         self.clone.set_dumpable(False)
         for name in _NEEDED:
@@ -89,7 +114,9 @@ class Template:
         self._serve()
 
     def be_template(self, order: dict[str, Any]) -> None:
-        """Serve one job until the launcher ends: its modules to preload, its program, paths of further device files."""
+        """Serve one job until the launcher ends: its modules to preload, its program, paths of
+        further device files.
+        """
         self.control.send(BEGUN)
         self.devices = order["accelerators"]
         try:
@@ -100,7 +127,9 @@ class Template:
         except BaseException as error:  # noqa: BLE001 - modules may raise anything
             sys.excepthook(*sys.exc_info())
             _flush()
-            self.control.send(FAILED + f"{type(error).__name__}: {error}".encode(errors="replace")[:2000])
+            self.control.send(
+                FAILED + f"{type(error).__name__}: {error}".encode(errors="replace")[:2000]
+            )
             return
         if why := self._settle():
             self.control.send(UNUSABLE + why.encode(errors="replace")[:2000])
@@ -115,7 +144,9 @@ class Template:
         return program
 
     def _settle(self) -> str:
-        """Have libraries end their threads, by an ordinary fork; returns why no call may be cloned, else nothing."""
+        """Have libraries end their threads, by an ordinary fork; returns why no call may be cloned,
+        else nothing.
+        """
         _flush()
         pid = os.fork()
         if not pid:
@@ -145,7 +176,9 @@ class Template:
                 os.close(fd)
 
     def _call(self, call: dict[str, Any], fds: list[int]) -> None:
-        """The life of the process of a call, or of a job's template, which has a socket of its own."""
+        """The life of the process of a call, or of a job's template, which has a socket of its
+        own.
+        """
         code = 1
         try:
             out, err, go, *sockets = fds
@@ -175,7 +208,9 @@ class Template:
             os._exit(code)
 
     def _run(self, call: dict[str, Any], output: list[int], go: int) -> int:
-        """Make a call, and those that follow in this process; returns the exit code of the last one."""
+        """Make a call, and those that follow in this process; returns the exit code of the last
+        one.
+        """
         os.set_inheritable(go, False)
         self.held, once = [_identity(go)], not call["again"]
         if not once:
@@ -194,8 +229,8 @@ class Template:
             call, output = following
 
     def _hand_over(self, go: int, result: bytes) -> bool:
-        """Send the result of the only call of this process; False when the launcher has ended, or the call has closed
-        its descriptor.
+        """Send the result of the only call of this process; False when the launcher has ended, or
+        the call has closed its descriptor.
         """
         if not result or self.held[0] != _identity(go):
             return False
@@ -206,11 +241,13 @@ class Template:
             return False
 
     def _next(self, code: int, result: bytes) -> tuple[dict[str, Any], list[int]] | None:
-        """The next call for this process and where its output goes; None when its end, with ``code``, is that of its
-        call. Raises SystemExit when it gets no further one.
+        """The next call for this process and where its output goes; None when its end, with
+        ``code``, is that of its call. Raises SystemExit when it gets no further one.
         """
         _flush()
-        if self.held[0] != _identity(self.link.fileno()):  # the call has closed it, and perhaps opened another file
+        if self.held[0] != _identity(
+            self.link.fileno()
+        ):  # the call has closed it, and perhaps opened another file
             return None
         try:
             if why := self._unfit():
@@ -224,7 +261,8 @@ class Template:
             data = self.room[:size]
             if data == END:
                 return None
-            if not data:  # the launcher has the result, or has ended, and another attempt may have the directory
+            # the launcher has the result, or has ended, and another attempt may have the directory
+            if not data:
                 raise SystemExit(1)
             self.link.send(HELLO)
         except OSError:
@@ -240,7 +278,11 @@ class Template:
         """Why this process takes no further call; empty: it does."""
         if (threads := len(sys._current_frames()) - 1) > 0:
             return f"it left {threads} {'thread' if threads == 1 else 'threads'}"
-        if self.held[1:] != [_identity(1), _identity(2)] or _is_closed(sys.stdout) or _is_closed(sys.stderr):
+        if (
+            self.held[1:] != [_identity(1), _identity(2)]
+            or _is_closed(sys.stdout)
+            or _is_closed(sys.stderr)
+        ):
             return "it closed its output"
         if (sys.stdout, sys.stderr) != (sys.__stdout__, sys.__stderr__):
             return "it replaced its output"
@@ -251,12 +293,16 @@ class Template:
         fds = set(os.listdir("/proc/self/fd"))
         if len(fds) > _MOST_FILES:
             return f"it left {len(fds)} open files"
-        if path := _accelerator(fds - {"1", "2", str(self.link.fileno())}, self.devices):  # those were compared
+        if path := _accelerator(
+            fds - {"1", "2", str(self.link.fileno())}, self.devices
+        ):  # those were compared
             return f"it left {path} open"
         return ""
 
     def _become(self, call: dict[str, Any], output: list[int]) -> None:
-        """Be the process of this call. ``output``: where its standard output and error go; empty: where they went."""
+        """Be the process of this call. ``output``: where its standard output and error go; empty:
+        where they went.
+        """
         for number, fd in enumerate(output, 1):
             os.dup2(fd, number)
             os.close(fd)
@@ -267,7 +313,10 @@ class Template:
         self.environ.become(call["change"])
         moved = (sys.path, *self.places) if before != self.workdir else ()
         for paths in moved:  # what is imported later is found in this attempt's directory
-            paths[:] = [self.workdir + str(one)[len(before) :] if str(one).startswith(before) else one for one in paths]
+            paths[:] = [
+                self.workdir + str(one)[len(before) :] if str(one).startswith(before) else one
+                for one in paths
+            ]
         if self.program is None:
             self.clone.set_dumpable(True)
         for name in sys.modules.keys() & {"random", "numpy.random"}:
@@ -275,7 +324,9 @@ class Template:
 
 
 class Clone:
-    """The system call that makes a child of the parent of this process. Raises OSError, KeyError, ImportError."""
+    """The system call that makes a child of the parent of this process. Raises OSError, KeyError,
+    ImportError.
+    """
 
     def __init__(self) -> None:
         import ctypes
@@ -334,7 +385,10 @@ class Environ:
     def change(self, env: dict[str, str]) -> Change:
         """What `become` has to do for these variables."""
         size = self._end - self._start
-        self._lines = {pair: self._lines.get(pair) or os.fsencode("=".join(pair) + "\0") for pair in env.items()}
+        self._lines = {
+            pair: self._lines.get(pair) or os.fsencode("=".join(pair) + "\0")
+            for pair in env.items()
+        }
         data = b"".join(self._lines.values())
         gone = [name for name in self._held if name not in env]
         new = [pair for pair in env.items() if self._held.get(pair[0]) != pair[1]]
@@ -363,7 +417,11 @@ def _connect_to_nothing(*fds: int) -> None:
 def _places_below(workdir: str) -> list[list[str]]:
     """The search paths of packages that are in a directory."""
     found = [getattr(module, "__path__", None) for module in list(sys.modules.values())]
-    return [paths for paths in found if isinstance(paths, list) and any(str(one).startswith(workdir) for one in paths)]
+    return [
+        paths
+        for paths in found
+        if isinstance(paths, list) and any(str(one).startswith(workdir) for one in paths)
+    ]
 
 
 def _accelerator(fds: set[str], devices: tuple[str, ...]) -> str:
@@ -381,7 +439,9 @@ def _accelerator(fds: set[str], devices: tuple[str, ...]) -> str:
 def _descriptors(control: list[Any]) -> list[int]:
     """The descriptors that came with a message."""
     return [
-        int.from_bytes(part[at : at + 4], sys.byteorder) for _, _, part in control for at in range(0, len(part) - 3, 4)
+        int.from_bytes(part[at : at + 4], sys.byteorder)
+        for _, _, part in control
+        for at in range(0, len(part) - 3, 4)
     ]
 
 

@@ -1,7 +1,9 @@
 """What clones of a template run: a script, or the call of a function.
 
-The launcher sends this source to each template before that of template_process, so it imports as little as that does.
-Source: docs/adr/0073-clone-calls-from-a-template.md, docs/adr/0062-a-process-takes-several-calls.md.
+The launcher sends this source to each template before that of template_process, so it imports as
+little as that does.
+Source: docs/adr/0073-clone-calls-from-a-template.md,
+    docs/adr/0062-a-process-takes-several-calls.md.
 """
 
 from __future__ import annotations
@@ -28,7 +30,9 @@ class Script:
         import site
 
         site.main()
-        sys.path[:0] = [path for path in (workdir, *os.environ.get("PYTHONPATH", "").split(":")) if path]
+        sys.path[:0] = [
+            path for path in (workdir, *os.environ.get("PYTHONPATH", "").split(":")) if path
+        ]
 
     def load(self) -> None:
         """The program of a call is read by the call."""
@@ -53,7 +57,8 @@ class Script:
 
 
 class Function:
-    """The call of a function, by the runner that the client has sent along. ``code``: as in `Template`.
+    """The call of a function, by the runner that the client has sent along. ``code``: as in
+    `Template`.
 
     ``result``: of a call; that of older runners is in a file.
     """

@@ -1,10 +1,12 @@
-"""Templates: processes that have preloaded modules, from which attempts are cloned as children of this process.
+"""Templates: processes that have preloaded modules, from which attempts are cloned as children of
+this process.
 
-A bare template is started as an attempt is: with its user, namespaces and limits, in a control group of its own. It
-runs nothing of its owner's, so it serves several jobs of one owner: the template of a job is a clone of it. A clone
-says that it is there, which the kernel signs with its process id; it is put into its control group, and only then told
-to go. An attempt whose template is not there, or ends before its clone was told to go, starts by its command.
-Out of scope: what a template does (template_process), and when there is to be one (the worker).
+A bare template is started as an attempt is: with its user, namespaces and limits, in a control
+group of its own. It runs nothing of its owner's, so it serves several jobs of one owner: the
+template of a job is a clone of it. A clone says that it is there, which the kernel signs with its
+process id; it is put into its control group, and only then told to go. An attempt whose template is
+not there, or ends before its clone was told to go, starts by its command. Out of scope: what a
+    template does (template_process), and when there is to be one (the worker).
 Source: docs/adr/0073-clone-calls-from-a-template.md.
 """
 
@@ -30,7 +32,13 @@ from iris_worker.launcher.kernel.event_loop import EventLoop
 from iris_worker.launcher.kernel.signals import signal_process
 from iris_worker.launcher.processes.process import Process
 from iris_worker.launcher.processes.runner import Runner
-from iris_worker.launcher.records.records import EmptySlot, Exit, StartProcess, StartTemplate, TemplateState
+from iris_worker.launcher.records.records import (
+    EmptySlot,
+    Exit,
+    StartProcess,
+    StartTemplate,
+    TemplateState,
+)
 from iris_worker.launcher.starts.spawn import NotRunnable
 from iris_worker.launcher.starts.spawner import Spawner
 from iris_worker.launcher.templates import template_process as inside
@@ -46,7 +54,9 @@ from iris_worker.launcher.templates.template import (
 )
 
 _BEGIN_S, _ANSWER_S, _STOPPED_S = 30.0, 5.0, 1.0
-"""How long an interpreter may take to start, and a template to answer; how late a timer is where both were stopped."""
+"""How long an interpreter may take to start, and a template to answer; how late a timer is where
+both were stopped.
+"""
 _IDLE_S, _BARE_IDLE_S = 30.0, 300.0
 _BARE = 16
 """Bare templates that are kept longer than others; what more there are cost a host memory."""
@@ -57,8 +67,12 @@ class TemplateObserver(Protocol):
 
     def on_template(self, state: TemplateState) -> None: ...
 
-    def on_cloned(self, request: StartProcess, process: Process, after_s: float, note: str = "") -> None:
-        """The attempt has a process. ``after_s``: since when that runs at the earliest; ``note``: as in `Spawned`."""
+    def on_cloned(
+        self, request: StartProcess, process: Process, after_s: float, note: str = ""
+    ) -> None:
+        """The attempt has a process. ``after_s``: since when that runs at the earliest; ``note``:
+        as in `Spawned`.
+        """
 
     def on_begun(self, ref: AttemptRef) -> None:
         """The attempt runs."""
@@ -73,7 +87,12 @@ class Templates:
     """The templates of one launcher, by key."""
 
     def __init__(
-        self, loop: EventLoop, runner: Runner, spawner: Spawner, observer: TemplateObserver, root: Path
+        self,
+        loop: EventLoop,
+        runner: Runner,
+        spawner: Spawner,
+        observer: TemplateObserver,
+        root: Path,
     ) -> None:
         self._loop = loop
         self._runner = runner
@@ -85,13 +104,17 @@ class Templates:
         self._cloning: dict[AttemptRef, tuple[RunningTemplate, int]] = {}
         self._next = 1
         self._files = root / "templates"
-        self._reused = ReusedProcesses(loop, runner, spawner, observer.on_cloned, observer.on_begun, observer.on_again)
+        self._reused = ReusedProcesses(
+            loop, runner, spawner, observer.on_cloned, observer.on_begun, observer.on_again
+        )
         runner.on_other_child, runner.on_full = self._ended, partial(self.end_in, key="")
 
     def start(self, request: StartTemplate) -> None:
         """Start a template, unless it is there."""
         if not request.bare:
-            self._observer.on_template(TemplateState(request.key, text="the worker is of an older version"))
+            self._observer.on_template(
+                TemplateState(request.key, text="the worker is of an older version")
+            )
             return
         found = self._by_key.get(request.key)
         if found is None and self._being_made(request.key) is None:
@@ -102,7 +125,9 @@ class Templates:
                 self._observer.on_template(TemplateState(request.key))
             except (NotRunnable, OSError) as error:
                 text = f"a template cannot be started: {error}"
-                self._observer.on_template(TemplateState(request.key, text=text, directory=request.directory))
+                self._observer.on_template(
+                    TemplateState(request.key, text=text, directory=request.directory)
+                )
         elif found is not None and found.ready:
             self._observer.on_template(TemplateState(request.key, ready=True))
 
@@ -130,16 +155,29 @@ class Templates:
             bare.waiting.append(request)
 
     def _is_clean(self, bare: RunningTemplate, directory: str) -> bool:
-        """Whether an attempt of another job may be cloned: nothing was left in the sandbox by the one before."""
+        """Whether an attempt of another job may be cloned: nothing was left in the sandbox by the
+        one before.
+        """
         return self._runner.is_clean(bare.request.slot, bare.request.sandbox, directory)
 
     def _start_bare(self, request: StartTemplate) -> RunningTemplate:
         mine, its = control()
         try:
-            (command, env), workdir = command_of(request), self._spawner.workdir_of(request.directory)
+            (command, env), workdir = (
+                command_of(request),
+                self._spawner.workdir_of(request.directory),
+            )
             with self._spawner.output_of(request.directory) as (_, out, err):
                 child, group = self._spawner.start(
-                    *(request.slot, request.sandbox, workdir, command, env, (its.fileno(), out, err), request.limits),
+                    *(
+                        request.slot,
+                        request.sandbox,
+                        workdir,
+                        command,
+                        env,
+                        (its.fileno(), out, err),
+                        request.limits,
+                    ),
                     *(request.cgroup, lambda: None),
                     beside=self._runner.is_used(request.slot),
                 )
@@ -158,7 +196,9 @@ class Templates:
             its.close()
         return template
 
-    def _add(self, request: StartTemplate, pid: int, mine: socket.socket, group: Group | None) -> RunningTemplate:
+    def _add(
+        self, request: StartTemplate, pid: int, mine: socket.socket, group: Group | None
+    ) -> RunningTemplate:
         due_s = _BEGIN_S if request.key == request.bare else _ANSWER_S
         late = self._loop.call_later(due_s, lambda: self._silent(template))
         template = RunningTemplate(request, pid, mine, time.monotonic(), late)
@@ -168,11 +208,11 @@ class Templates:
         self._loop.watch(mine.fileno(), partial(self._read, template))
         return template
 
-    # ── clones ──────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── clones ────────────────────────────────────────────────────────────────────────────────────
 
     def clone(self, request: StartProcess) -> bool:
-        """Have an attempt cloned, or made by a process that waits for it; False when its template is not there, or has
-        too much to do.
+        """Have an attempt cloned, or made by a process that waits for it; False when its template
+        is not there, or has too much to do.
         """
         template = self._by_key.get(request.template)
         if template is None or not template.ready:
@@ -195,7 +235,11 @@ class Templates:
 
     def _clone_template(self, bare: RunningTemplate, request: StartTemplate) -> None:
         """Have the template of a job cloned. Raises OSError."""
-        order = {"preload": request.preload, "function": request.function, "accelerators": request.accelerators}
+        order = {
+            "preload": request.preload,
+            "function": request.function,
+            "accelerators": request.accelerators,
+        }
         mine, its = control()
         try:
             call = {"order": order, "env": request.env}
@@ -216,12 +260,17 @@ class Templates:
         *sockets: int,
         again: bool = False,
     ) -> int:
-        """Order a clone, with its output below those of all slots; ``again``: it may make several calls. Returns its
-        number. Raises OSError.
+        """Order a clone, with its output below those of all slots; ``again``: it may make several
+        calls. Returns its number. Raises OSError.
         """
         go, its = connection()
         number, self._next = self._next, self._next + 1
-        order = {**call, "number": number, "workdir": self._spawner.workdir_of(below), "again": again}
+        order = {
+            **call,
+            "number": number,
+            "workdir": self._spawner.workdir_of(below),
+            "again": again,
+        }
         data = marshal.dumps(order)
         with its:
             try:
@@ -259,7 +308,9 @@ class Templates:
         return clone
 
     def _fail(self, clone: OrderedClone, error: str) -> None:
-        """What was to be cloned is not, for a fault of the host; who waits for a template has it made again."""
+        """What was to be cloned is not, for a fault of the host; who waits for a template has it
+        made again.
+        """
         if isinstance(clone.request, StartProcess):
             self._observer.on_exit(clone.request.record.ref, Exit(error=error))
             return
@@ -273,11 +324,15 @@ class Templates:
             template.wait_again(partial(self._loop.call_later, _ANSWER_S, self._silent, template))
             return
         for number in list(template.clones):
-            self._fail(self._take(template, number), f"its template has not answered for {_ANSWER_S:g} s")
+            self._fail(
+                self._take(template, number), f"its template has not answered for {_ANSWER_S:g} s"
+            )
         self.end(template.key)
 
     def _read(self, template: RunningTemplate, most: int | None = 1) -> None:
-        """Hear what it says; there is mostly one message, and the loop calls again while there is more."""
+        """Hear what it says; there is mostly one message, and the loop calls again while there is
+        more.
+        """
         with contextlib.suppress(BlockingIOError, ConnectionResetError):
             for data, pid in islice(template.messages(), most):
                 if not data:
@@ -304,11 +359,15 @@ class Templates:
             self._over(template, failed=kind == inside.FAILED, text=text.decode(errors="replace"))
 
     def _cloned(self, template: RunningTemplate, number: int, pid: int) -> None:
-        """A clone is there, or has ended. Only a child of this process that is no attempt's yet can be one."""
+        """A clone is there, or has ended. Only a child of this process that is no attempt's yet can
+        be one.
+        """
         if (clone := template.clones.get(number)) is None:
             return
         if not self._runner.is_free_child(pid):
-            if not tree.parent(pid):  # it was collected: whoever still holds its pipe must not hear that it goes
+            if not tree.parent(
+                pid
+            ):  # it was collected: whoever still holds its pipe must not hear that it goes
                 self._not_cloned(self._take(template, number))
             return
         request, group = clone.request, None
@@ -336,31 +395,44 @@ class Templates:
             process.link = clone.go
         clone.go = None
         self._take(template, number)
-        self._observer.on_cloned(request, process, request.record.after_s, self._reused.note(request))
+        self._observer.on_cloned(
+            request, process, request.record.after_s, self._reused.note(request)
+        )
         self._observer.on_begun(request.record.ref)
 
     def _not_cloned(self, clone: OrderedClone) -> None:
-        """What was to be cloned was not: an attempt starts by its command, and who waits for a template asks again."""
+        """What was to be cloned was not: an attempt starts by its command, and who waits for a
+        template asks again.
+        """
         if isinstance(clone.request, StartProcess):
             self._observer.on_again(structs.replace(clone.request, template=""))
         else:
             self._fail(clone, "")
 
-    # ── ends ────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── ends ──────────────────────────────────────────────────────────────────────────────────────
 
     def end(self, key: str) -> None:
-        """Kill a template, also one that is being cloned, or the bare one that it waits for; its own clones go on."""
-        waits = (one for one in self._by_key.values() if any(request.key == key for request in one.waiting))
+        """Kill a template, also one that is being cloned, or the bare one that it waits for; its
+        own clones go on.
+        """
+        waits = (
+            one
+            for one in self._by_key.values()
+            if any(request.key == key for request in one.waiting)
+        )
         if (template := self._by_key.get(key) or next(waits, None)) is not None:
             self._over(template)
         elif (found := self._being_made(key)) is not None:
             self._fail(self._take(*found), "")
 
     def end_in(self, slot: int, key: str) -> None:
-        """An attempt is to have a slot: end the templates there but this one, and that which it was made from, unless
-        others run there or are being cloned, which are of the same job.
+        """An attempt is to have a slot: end the templates there but this one, and that which it was
+        made from, unless others run there or are being cloned, which are of the same job.
         """
-        if not (self._runner.is_used(slot) or any(template.slot == slot for template, _ in self._cloning.values())):
+        if not (
+            self._runner.is_used(slot)
+            or any(template.slot == slot for template, _ in self._cloning.values())
+        ):
             kept = self._by_key.get(key)
             self._end_others(slot, {key, kept.request.bare} if kept is not None else {key})
 
@@ -369,9 +441,13 @@ class Templates:
             self._over(template)
 
     def empty(self, request: EmptySlot, done: Callable[[str], object]) -> None:
-        """An attempt of another job is to have a slot: call ``done`` when nothing of the job before is left there."""
+        """An attempt of another job is to have a slot: call ``done`` when nothing of the job before
+        is left there.
+        """
         bare = self._by_key.get(request.kept)
-        keeps = bare is not None and bare.ready and not (bare.waiting or bare.clones)  # those are of the job before
+        keeps = (
+            bare is not None and bare.ready and not (bare.waiting or bare.clones)
+        )  # those are of the job before
         self._end_others(request.slot, {request.kept} if keeps else set())
         self._reused.end_in(request.slot)
         self._runner.spares.empty(request, bare.pid if keeps and bare is not None else 0, done)
@@ -381,7 +457,9 @@ class Templates:
         self._forget(template)
         directory = template.request.directory if text else ""
         for key in (template.key, *(request.key for request in template.waiting)):
-            self._observer.on_template(TemplateState(key, failed=failed, text=text, directory=directory))
+            self._observer.on_template(
+                TemplateState(key, failed=failed, text=text, directory=directory)
+            )
 
     def close(self) -> None:
         for key in list(self._by_key):
@@ -406,7 +484,9 @@ class Templates:
             (self._files / str(pid)).unlink()
 
     def _forget(self, template: RunningTemplate) -> None:
-        """It is not used any more, and killed; attempts that were ordered of it are started by their commands."""
+        """It is not used any more, and killed; attempts that were ordered of it are started by
+        their commands.
+        """
         if self._by_key.pop(template.key, None) is None:
             return
         self._in_slot[template.slot].remove(template)

@@ -14,11 +14,14 @@ from iris.client.client import Client
 @click.argument("name", type=NAME, metavar="JOB")
 @connected
 def attach(client: Client, name: str) -> int:
-    """Use the terminal of a job that `iris run --interactive` has started, in place of who uses it now.
+    """Use the terminal of a job that `iris run --interactive` has started, in place of who uses it
+    now.
 
     The job ends with this terminal then. Without one, a job goes on for a minute.
     """
     job = client.job(name)
     if not job.view.spec.terminal:
-        raise click.UsageError(f"{job.name} has no terminal; a shell beside it: iris exec -t {job.name} -- sh")
+        raise click.UsageError(
+            f"{job.name} has no terminal; a shell beside it: iris exec -t {job.name} -- sh"
+        )
     return use_terminal(client, job)

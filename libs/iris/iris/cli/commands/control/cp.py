@@ -27,7 +27,9 @@ class TaskPath(click.ParamType):  # type: ignore[type-arg]
 
     name = "path"
 
-    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
+    def convert(
+        self, value: str, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, str]:
         task, colon, path = value.partition(":")
         if not colon or not task.strip("/") or not path:
             self.fail(f"{value!r} is not TASK:PATH, for example train/0:checkpoints", param, ctx)
@@ -41,12 +43,21 @@ class TaskPath(click.ParamType):  # type: ignore[type-arg]
 def cp(client: Client, source: tuple[str, str], directory: Path) -> int:
     """Copy a file or directory of a running task into a directory here.
 
-    Files keep their times and permissions, not their owners. A link that leads out of the directory ends the copy.
+    Files keep their times and permissions, not their owners. A link that leads out of the directory
+    ends the copy.
     """
     task, path = task_of(client, source[0]), source[1]
     directory.mkdir(parents=True, exist_ok=True)
     where, _, name = path.rstrip("/").rpartition("/")
-    command = ("tar", "-C", where or ("/" if path.startswith("/") else "."), "-cf", "-", "--", name or ".")
+    command = (
+        "tar",
+        "-C",
+        where or ("/" if path.startswith("/") else "."),
+        "-cf",
+        "-",
+        "--",
+        name or ".",
+    )
     with RemoteCommand(client, task, command) as remote:
         output = CopiedBytes(remote)
         try:
@@ -64,7 +75,9 @@ def cp(client: Client, source: tuple[str, str], directory: Path) -> int:
 
 
 class CopiedBytes(io.RawIOBase):
-    """The standard output of a command as a file; its standard error is printed as text of others is."""
+    """The standard output of a command as a file; its standard error is printed as text of others
+    is.
+    """
 
     def __init__(self, remote: Iterable[ExecutionLine]) -> None:
         self._pieces = self._read(remote)

@@ -1,4 +1,6 @@
-"""`iris exec`: a command beside a running task, with this terminal's input, output, size and signals."""
+"""`iris exec`: a command beside a running task, with this terminal's input, output, size and
+signals.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,14 @@ from iris.cli.exit_codes import ExitCode
 from iris.cli.follow import note
 from iris.cli.parsing.command import CliCommand
 from iris.cli.parsing.options import NAME, connected
-from iris.cli.remote_terminal import TypedInput, interrupts, raw_terminal, resizes, terminal_size, write_all
+from iris.cli.remote_terminal import (
+    TypedInput,
+    interrupts,
+    raw_terminal,
+    resizes,
+    terminal_size,
+    write_all,
+)
 from iris.client.client import Client
 from iris.client.executions import RemoteCommand
 from iris.client.http.api import is_task
@@ -26,11 +35,14 @@ from iris_core.views.jobs import TaskView
 @click.option("-t", "--tty", "terminal", is_flag=True, help="Allocate a terminal.")
 @click.option("-n", "--no-stdin", is_flag=True, help="Do not forward standard input.")
 @connected
-def exec_(client: Client, task: str, command: tuple[str, ...], terminal: bool, no_stdin: bool) -> int:
+def exec_(
+    client: Client, task: str, command: tuple[str, ...], terminal: bool, no_stdin: bool
+) -> int:
     """Execute a command beside a running task: on its host, in its directory and environment.
 
-    Of a job with one task it is that task. The exit code is the command's; 255 when it was ended before, or the
-    connection to it broke. It ends with its task, and with this command. Ctrl-C interrupts it; a second one ends it.
+    Of a job with one task it is that task. The exit code is the command's; 255 when it was ended
+    before, or the connection to it broke. It ends with its task, and with this command. Ctrl-C
+    interrupts it; a second one ends it.
     """
     command = command[1:] if command[0] == "--" else command
     size = terminal_size() if terminal else None
@@ -57,5 +69,7 @@ def task_of(client: Client, name: str) -> str:
         return name
     first, *others = client.pages(f"/v1/jobs/{in_path(name)}/tasks", TaskView, limit=2)
     if others:
-        raise click.UsageError(f"{first.job} has several tasks; specify one, for example {first.task}")
+        raise click.UsageError(
+            f"{first.job} has several tasks; specify one, for example {first.task}"
+        )
     return first.task

@@ -25,17 +25,24 @@ _REPLACED_SHOWN = 5
 
 @click.command(cls=CliCommand)
 @click.argument("name", type=NAME, metavar="JOB|TASK")
-@click.argument("directory", type=click.Path(file_okay=False, path_type=Path), required=False, metavar="[DIR]")
-@click.option("--attempt", type=click.IntRange(0), help="This attempt of each task.  [default: the last one]")
+@click.argument(
+    "directory", type=click.Path(file_okay=False, path_type=Path), required=False, metavar="[DIR]"
+)
+@click.option(
+    "--attempt", type=click.IntRange(0), help="This attempt of each task.  [default: the last one]"
+)
 @connected
 def fetch(client: Client, name: str, directory: Path | None, attempt: int | None) -> int:
-    """Fetch what tasks left in their --output directories, into DIR: that of each of several tasks below its index.
+    """Fetch what tasks left in their --output directories, into DIR: that of each of several tasks
+    below its index.
 
-    DIR is NAME-output by default. Files there with the same names are replaced, with a warning where they differ: those
-    of two jobs of several tasks need two directories. Artifacts are kept for a week, unless
-    the cluster is set up otherwise.
+    DIR is NAME-output by default. Files there with the same names are replaced, with a warning
+    where they differ: those of two jobs of several tasks need two directories. Artifacts are kept
+    for a week, unless the cluster is set up otherwise.
     """
-    into = directory or Path(f"{name.strip('/').rpartition('/')[2] if not is_task(name) else _task_word(name)}-output")
+    into = directory or Path(
+        f"{name.strip('/').rpartition('/')[2] if not is_task(name) else _task_word(name)}-output"
+    )
     replaced: list[str] = []
     try:
         if is_task(name):
@@ -51,13 +58,17 @@ def fetch(client: Client, name: str, directory: Path | None, attempt: int | None
             warn(f"replaced {counted(len(replaced), 'file')} that differed: {shown}")
 
 
-def _fetch_all(client: Client, job: Job, into: Path, attempt: int | None, replaced: list[str]) -> ExitCode:
+def _fetch_all(
+    client: Client, job: Job, into: Path, attempt: int | None, replaced: list[str]
+) -> ExitCode:
     """Fetch the artifact of each task; a problem of several is printed once, with their indexes."""
     code = ExitCode.SUCCEEDED
     problems: dict[str, tuple[Problem, list[int]]] = {}
     for index in job.view.spec.index_set:
         try:
-            code = max(code, _fetch(client, f"{job.id}/{index}", into / str(index), attempt, replaced))
+            code = max(
+                code, _fetch(client, f"{job.id}/{index}", into / str(index), attempt, replaced)
+            )
         except Problem as problem:
             alike = str(problem).replace(f"{job.name}/{index}", "")
             problems.setdefault(alike, (problem, []))[1].append(index)
@@ -72,8 +83,12 @@ def _task_word(name: str) -> str:
     return "-".join(name.strip("/").split("/")[-2:])
 
 
-def _fetch(client: Client, task: str, into: Path, attempt: int | None, replaced: list[str]) -> ExitCode:
-    """Fetch one artifact, and print where it is; an error of this machine is printed. Raises Problem."""
+def _fetch(
+    client: Client, task: str, into: Path, attempt: int | None, replaced: list[str]
+) -> ExitCode:
+    """Fetch one artifact, and print where it is; an error of this machine is printed. Raises
+    Problem.
+    """
     try:
         with CountedBytes(sys.stderr, str(into)) as progress:
             files = client.fetch(

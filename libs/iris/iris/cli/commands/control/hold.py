@@ -1,4 +1,6 @@
-"""`iris hold` and `iris release`: keep pending tasks of jobs out of the queue, and let them in again; `iris close`."""
+"""`iris hold` and `iris release`: keep pending tasks of jobs out of the queue, and let them in
+again; `iris close`.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,12 @@ from iris.cli.parsing.options import NAME, connected
 from iris.client.client import Client
 from iris_core.placement.reasons import ReasonCode
 
-_OUTSIDE = {ReasonCode.DEPENDENCY, ReasonCode.NOT_BEFORE, ReasonCode.SINGLETON, ReasonCode.RETRY_BACKOFF}
+_OUTSIDE = {
+    ReasonCode.DEPENDENCY,
+    ReasonCode.NOT_BEFORE,
+    ReasonCode.SINGLETON,
+    ReasonCode.RETRY_BACKOFF,
+}
 """What keeps a job out of the queue that nobody holds."""
 
 
@@ -26,7 +33,9 @@ def hold(client: Client, jobs: tuple[str, ...], reason: str, stop: bool) -> None
         already = ""
         if view.version == before:
             already = (
-                " already" + ("; the reason stays" if reason else "") + ("; what runs is told to stop" if stop else "")
+                " already"
+                + ("; the reason stays" if reason else "")
+                + ("; what runs is told to stop" if stop else "")
             )
         click.echo(f"{view.name} held{already}", err=True)
 
@@ -44,7 +53,10 @@ def release(client: Client, jobs: tuple[str, ...], drop_after: bool) -> None:
         still = f"; it waits: {why.message}" if why is not None and why.code in _OUTSIDE else ""
         if why is not None and why.code is ReasonCode.HELD:
             still = f", and is still {why.message}"
-        click.echo(f"{view.name} {'released' if view.version != before else 'had no hold of its own'}{still}", err=True)
+        click.echo(
+            f"{view.name} {'released' if view.version != before else 'had no hold of its own'}{still}",
+            err=True,
+        )
 
 
 @click.command(cls=CliCommand)
@@ -54,4 +66,7 @@ def release(client: Client, jobs: tuple[str, ...], drop_after: bool) -> None:
 def close(client: Client, jobs: tuple[str, ...], reason: str) -> None:
     """Let open maps take no further calls: they end with the calls that they have."""
     for job in jobs:
-        click.echo(f"{client.close_map(job, reason or 'closed with iris close').name} takes no further calls", err=True)
+        click.echo(
+            f"{client.close_map(job, reason or 'closed with iris close').name} takes no further calls",
+            err=True,
+        )

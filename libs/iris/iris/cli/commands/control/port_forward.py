@@ -20,7 +20,9 @@ from iris.client.tunnels import PortForward
 from iris_core.views.jobs import TaskView
 
 _LOOK_S = 1.0
-_PORT = re.compile(r"((?P<local>\d{1,5}):)?((?P<number>\d{1,5})|(?P<name>[A-Za-z][A-Za-z0-9_-]{0,31}))\Z")
+_PORT = re.compile(
+    r"((?P<local>\d{1,5}):)?((?P<number>\d{1,5})|(?P<name>[A-Za-z][A-Za-z0-9_-]{0,31}))\Z"
+)
 _LARGEST = 65_535
 _BEFORE = ("pending", "assigned", "building")
 
@@ -30,10 +32,12 @@ _BEFORE = ("pending", "assigned", "building")
 @click.argument("ports", nargs=-1, required=True, metavar="[LOCAL:]REMOTE...")
 @connected
 def port_forward(client: Client, task: str, ports: tuple[str, ...]) -> int:
-    """Answer at ports of this machine as a running task does at its own, until the task ends or Ctrl-C.
+    """Answer at ports of this machine as a running task does at its own, until the task ends or
+    Ctrl-C.
 
-    REMOTE is a number, or the name of a --port of the job; a process of the task must listen on it. LOCAL is the same
-    number where that is free. Only programs of this machine reach it, and no port of the task's host is opened.
+    REMOTE is a number, or the name of a --port of the job; a process of the task must listen on it.
+    LOCAL is the same number where that is free. Only programs of this machine reach it, and no port
+    of the task's host is opened.
     """
     wanted = [read_port(text) for text in ports]
     task = task_of(client, task)
@@ -60,7 +64,9 @@ def port_forward(client: Client, task: str, ports: tuple[str, ...]) -> int:
 
 
 def say(forward: PortForward) -> None:
-    click.echo(f"{forward.address[0]}:{forward.address[1]} is port {forward.port} of {forward.task}")
+    click.echo(
+        f"{forward.address[0]}:{forward.address[1]} is port {forward.port} of {forward.task}"
+    )
 
 
 def read_port(text: str) -> tuple[int | None, int | str]:
@@ -69,7 +75,9 @@ def read_port(text: str) -> tuple[int | None, int | str]:
     local = int(found["local"]) if found and found["local"] else None
     remote = (int(found["number"]) if found["number"] else found["name"]) if found else 0
     if not remote or (isinstance(remote, int) and remote > _LARGEST) or (local or 0) > _LARGEST:
-        raise click.UsageError(f"{text!r} is not [LOCAL:]REMOTE, for example 8080:80, or 8080:web for --port web")
+        raise click.UsageError(
+            f"{text!r} is not [LOCAL:]REMOTE, for example 8080:80, or 8080:web for --port web"
+        )
     return local, remote
 
 
@@ -84,7 +92,8 @@ def named_port(client: Client, task: str, name: str) -> int:
 
 
 def open_port(client: Client, task: str, number: int, local: int | None) -> PortForward:
-    """A local port for a task's: the one that is wanted, otherwise of the same number, or a free one.
+    """A local port for a task's: the one that is wanted, otherwise of the same number, or a free
+    one.
 
     Raises UsageError.
     """
@@ -105,7 +114,9 @@ def open_port(client: Client, task: str, number: int, local: int | None) -> Port
 
 
 def until_it_runs(client: Client, task: str) -> int:
-    """Wait while a task has not started; returns the attempt that runs. Raises UsageError when the task has ended."""
+    """Wait while a task has not started; returns the attempt that runs. Raises UsageError when the
+    task has ended.
+    """
     said = False
     while (view := client.task(task)).state in _BEFORE:
         if not said:
@@ -113,12 +124,16 @@ def until_it_runs(client: Client, task: str) -> int:
             said = True
         time.sleep(_LOOK_S)
     if view.state != "running":
-        raise click.UsageError(f"{task} has ended ({view.state}); ports of a running task only are forwarded")
+        raise click.UsageError(
+            f"{task} has ended ({view.state}); ports of a running task only are forwarded"
+        )
     return view.attempts[-1].number
 
 
 def until_it_ends(client: Client, task: str, attempt: int) -> TaskView:
-    """Wait while this attempt of a task runs; returns the task. A gateway may be silent for a while."""
+    """Wait while this attempt of a task runs; returns the task. A gateway may be silent for a
+    while.
+    """
     while True:
         time.sleep(_LOOK_S)
         with contextlib.suppress(ClientError):

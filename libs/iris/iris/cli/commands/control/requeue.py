@@ -14,7 +14,8 @@ from iris.client.client import Client
 @click.option("--reason", default="", help="Reason shown with the attempts.")
 @connected
 def requeue(client: Client, names: tuple[str, ...], reason: str) -> None:
-    """Stop the running tasks of jobs, or single tasks, and return them to the queue, whatever they exit with.
+    """Stop the running tasks of jobs, or single tasks, and return them to the queue, whatever they
+    exit with.
 
     A gang is requeued whole. A task returns at most --max-requeues times; after that it fails.
     """

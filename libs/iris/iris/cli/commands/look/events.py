@@ -14,14 +14,28 @@ from iris.cli.parsing.options import NAME, connected, form_option
 from iris.client.client import Client
 from iris.client.http.transport import UrlQuery
 
-DETAILS = ("attempt", "worker", "cause", "exit_code", "user", "band", "label", "reason", "until", "changes", "by")
+DETAILS = (
+    "attempt",
+    "worker",
+    "cause",
+    "exit_code",
+    "user",
+    "band",
+    "label",
+    "reason",
+    "until",
+    "changes",
+    "by",
+)
 
 
 @click.command(cls=CliCommand)
 @click.option("-f", "--follow", is_flag=True, help="Follow until Ctrl-C.")
 @click.option("--within", type=NAME, help="Only this job and everything below it.", metavar="JOB")
 @click.option("--deployment", help="Only this deployment and its routes.", metavar="NAME")
-@click.option("--type", "kind", help="Only these: task, task.state, task.state.running.", metavar="TYPE")
+@click.option(
+    "--type", "kind", help="Only these: task, task.state, task.state.running.", metavar="TYPE"
+)
 @limit_options(100)
 @form_option()
 @connected
@@ -41,7 +55,9 @@ def events(
         if cursor is not None:
             raise click.UsageError("--follow begins now; it takes no --cursor")
         for message in client.stream("/v1/events", query):
-            print_event({"id": message.id, "type": message.name, **msgspec.json.decode(message.data)}, form)
+            print_event(
+                {"id": message.id, "type": message.name, **msgspec.json.decode(message.data)}, form
+            )
         return
     found = read_page(client, "/v1/events", query, limit, cursor)
     if form == "json":
@@ -81,7 +97,9 @@ def details(event: Row) -> str:
     if event.get("deadline_ms"):
         event = {**event, "until": show_millis(event["deadline_ms"])}
     found = {name: event[name] for name in DETAILS if event.get(name) not in (None, "")}
-    return "  ".join(f"{name}={'; '.join(v) if isinstance(v, list) else v}" for name, v in found.items())
+    return "  ".join(
+        f"{name}={'; '.join(v) if isinstance(v, list) else v}" for name, v in found.items()
+    )
 
 
 def id_of(event: Row) -> str:
@@ -98,9 +116,13 @@ COLUMNS = (
     Column("", details, wraps=True),
     Column("", id_of, gives=1),
 )
-"""The parts of a line. The id gives way first, then the state, with which the type ends, then the time."""
+"""The parts of a line. The id gives way first, then the state, with which the type ends, then the
+time.
+"""
 
 
 def lines_of(event: Row, width: int) -> list[str]:
-    """An event as a line; as more where its details wrap. ``width``: of the terminal, 0 for no limit."""
+    """An event as a line; as more where its details wrap. ``width``: of the terminal, 0 for no
+    limit.
+    """
     return table_lines([event], [column for column in COLUMNS if column.cell(event)], width)[1:]

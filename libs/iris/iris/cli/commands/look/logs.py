@@ -26,15 +26,21 @@ from iris_core.views.streams import LogLineView
 @click.command(cls=CliCommand)
 @click.argument("name", type=NAME, metavar="JOB|TASK")
 @click.option("-f", "--follow", is_flag=True, help="Follow until it has ended.")
-@click.option("--attempt", help="One attempt's number, last, or all.  [default: last of a task]", metavar="N")
+@click.option(
+    "--attempt", help="One attempt's number, last, or all.  [default: last of a task]", metavar="N"
+)
 @click.option("-n", "--tail", type=click.IntRange(0), help="Only the last lines.")
 @click.option("--since", help="Only what was printed since: 10m, or a time.", metavar=MOMENT)
 @click.option("--grep", help="Only lines that match this pattern.", metavar="RE")
 @click.option("--stream", type=click.Choice(["stdout", "stderr"]), help="Only this stream.")
 @click.option(
-    "--prefix/--no-prefix", default=None, help="Begin each line with its task.  [default: for a job on a terminal]"
+    "--prefix/--no-prefix",
+    default=None,
+    help="Begin each line with its task.  [default: for a job on a terminal]",
 )
-@click.option("--timestamps", is_flag=True, help="Begin each line with the time when it was written.")
+@click.option(
+    "--timestamps", is_flag=True, help="Begin each line with the time when it was written."
+)
 @raw_option
 @form_option(forms=("table", "jsonl"))
 @connected
@@ -66,7 +72,12 @@ def logs(
         if follow and client.transport.has_answered:
             note(f"{name} goes on unless it has ended; come back: iris logs -f {name}")
         raise
-    if not printed and attempt is not None and attempt.isdigit() and not has_attempt(client, name, int(attempt)):
+    if (
+        not printed
+        and attempt is not None
+        and attempt.isdigit()
+        and not has_attempt(client, name, int(attempt))
+    ):
         note(f"no task of {name} has an attempt {attempt}")
         return ExitCode.NOT_FOUND
     return ExitCode.SUCCEEDED
@@ -74,7 +85,11 @@ def logs(
 
 def has_attempt(client: Client, name: str, number: int) -> bool:
     """Whether a task, or any task of a job, has made an attempt of this number."""
-    tasks = [client.task(name)] if is_task(name) else client.pages(f"/v1/jobs/{in_path(name)}/tasks", TaskView)
+    tasks = (
+        [client.task(name)]
+        if is_task(name)
+        else client.pages(f"/v1/jobs/{in_path(name)}/tasks", TaskView)
+    )
     return any(attempt.number == number for task in tasks for attempt in task.attempts)
 
 
@@ -86,8 +101,12 @@ def compiled(pattern: str | None) -> re.Pattern[str] | None:
         raise click.UsageError(f"--grep {pattern!r}: {error}") from None
 
 
-def print_lines(lines: Iterable[LogLineView], *, prefix: bool, timestamps: bool, as_json: bool) -> int:
-    """Print each line to its stream, or as one JSON object on stdout. Returns the number of lines."""
+def print_lines(
+    lines: Iterable[LogLineView], *, prefix: bool, timestamps: bool, as_json: bool
+) -> int:
+    """Print each line to its stream, or as one JSON object on stdout. Returns the number of
+    lines.
+    """
     count = 0
     for line in lines:
         count += 1

@@ -56,7 +56,9 @@ def addressed(job: Row) -> Row:
 
 
 def columns_of(jobs: Iterable[Row], form: str) -> tuple[Column, ...]:
-    """The columns of a listing: with ids when a job in it has been run again, whose name is another job's now."""
+    """The columns of a listing: with ids when a job in it has been run again, whose name is another
+    job's now.
+    """
     by_name, *others = COLUMNS
     named_twice = any(job.get("next_run") for job in jobs)
     return (by_name, *([_ID] if named_twice or form == "wide" else []), *others)
@@ -77,7 +79,9 @@ def columns_of(jobs: Iterable[Row], form: str) -> tuple[Column, ...]:
     metavar="[-]COLUMN",
     help=f"By {', '.join(JOB_COLUMNS)}; - is descending. Any but the default lists the newest {JOBS_ORDERED:,} only.",
 )
-@click.option("--routes", is_flag=True, help="Also the routes of deployments, as with --prefix or --parent.")
+@click.option(
+    "--routes", is_flag=True, help="Also the routes of deployments, as with --prefix or --parent."
+)
 @click.option("-a", "--all", "everything", is_flag=True, help="Every job, not only the newest.")
 @limit_options(50)
 @click.option("-w", "--watch", is_flag=True, help="Refresh every two seconds.")
@@ -114,7 +118,11 @@ def ls(
         found = read_page(client, "/v1/jobs", query, None if everything else limit, cursor)
         if watch and form in ("table", "wide"):
             click.clear()
-        shown = ListedPage([addressed(job) for job in found.items], found.next_cursor) if form == "name" else found
+        shown = (
+            ListedPage([addressed(job) for job in found.items], found.next_cursor)
+            if form == "name"
+            else found
+        )
         print_page(shown, columns_of(found.items, form), form)
         if not watch:
             return

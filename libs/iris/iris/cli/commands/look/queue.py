@@ -62,8 +62,8 @@ def queue(
     gated: bool,
     form: str,
 ) -> None:
-    """Show what waits, in its exact order, with the columns of the key; what of the queue is held, and which jobs wait
-    outside it.
+    """Show what waits, in its exact order, with the columns of the key; what of the queue is held,
+    and which jobs wait outside it.
     """
     if ctx.invoked_subcommand is None:
         most = None if everything else limit
@@ -76,14 +76,19 @@ def queue(
 
 
 def show(client: Client, limit: int | None, cursor: str | None, form: str) -> None:
-    """Print the queue, and before it, for people, what of it is held and the first jobs that wait outside it."""
+    """Print the queue, and before it, for people, what of it is held and the first jobs that wait
+    outside it.
+    """
     if form in ("table", "wide"):
         for hold in client.queue_holds():
             click.echo(f"held: {described(hold)}", err=True)
         outside = list(client.pages("/v1/queue/gated", dict, None, _GATED_SHOWN + 1))
         for row in outside[:_GATED_SHOWN]:
             tasks = counted(row["tasks"], "task")
-            click.echo(f"not in the queue: {row['job']} ({row['job_id']}, {tasks}): {reason_words(row)}", err=True)
+            click.echo(
+                f"not in the queue: {row['job']} ({row['job_id']}, {tasks}): {reason_words(row)}",
+                err=True,
+            )
         if len(outside) > _GATED_SHOWN:
             click.echo("not in the queue: further jobs; list them: iris queue --gated", err=True)
     print_page(read_page(client, "/v1/queue", None, limit, cursor), COLUMNS, form, name="job")
@@ -102,14 +107,16 @@ selectors = with_options(
 @click.option("--reason", default="", help="Reason shown with the jobs.")
 @connected
 def hold_queue(client: Client, user: str, band: str | None, label: str, reason: str) -> None:
-    """Start no pending task of jobs that match every option, also of jobs that come later; what runs goes on.
+    """Start no pending task of jobs that match every option, also of jobs that come later; what
+    runs goes on.
 
     A user who is not an admin holds only their own jobs (--user). Routes of deployments go on.
     """
     if not (user or band or label):
         raise click.UsageError("specify what to hold: --user, --band or --label")
     click.echo(
-        f"held: {described(client.hold_queue(user=user, band=band or '', label=label, reason=reason))}", err=True
+        f"held: {described(client.hold_queue(user=user, band=band or '', label=label, reason=reason))}",
+        err=True,
     )
 
 

@@ -9,7 +9,15 @@ from itertools import islice
 import click
 
 from iris.cli.commands.look.why import ENDED
-from iris.cli.output.tables import Column, Row, print_facts, print_object, print_table, reason_words, state_word
+from iris.cli.output.tables import (
+    Column,
+    Row,
+    print_facts,
+    print_object,
+    print_table,
+    reason_words,
+    state_word,
+)
 from iris.cli.output.times import show_moment, show_span, span_between, standing
 from iris.cli.parsing.command import CliCommand
 from iris.cli.parsing.options import NAME, connected, form_option
@@ -36,8 +44,8 @@ def outcome(row: Row) -> str:
 
 
 def why_pending(task: Row) -> str:
-    """The pending reason's sentence and how its last attempt ended, the error or cause of a task's end, or what is odd
-    about it.
+    """The pending reason's sentence and how its last attempt ended, the error or cause of a task's
+    end, or what is odd about it.
     """
     if reason := reason_words(task):
         return "; its last attempt: ".join(filter(None, (reason, outcome(task))))
@@ -45,7 +53,9 @@ def why_pending(task: Row) -> str:
 
 
 def cause_of(task: Row) -> str:
-    """``cancelled by mia: too slow``: by whom and why a task was ended otherwise than by its own exit."""
+    """``cancelled by mia: too slow``: by whom and why a task was ended otherwise than by its own
+    exit.
+    """
     if task["state"] not in ENDED - {"succeeded", "failed"} or not task.get("cause"):
         return ""
     cause, by, error = task["cause"].replace("_", " "), name_of(task.get("by")), task.get("error")
@@ -70,16 +80,30 @@ TASKS = (
 )
 ATTEMPTS = (
     Column("ATTEMPT", lambda attempt: str(attempt["number"]), right=True),
-    Column("STATE", lambda attempt: state_word("requeued" if attempt.get("requeued") else attempt["state"])),
+    Column(
+        "STATE",
+        lambda attempt: state_word("requeued" if attempt.get("requeued") else attempt["state"]),
+    ),
     Column("CAUSE", lambda attempt: attempt["cause"] or ""),
     Column("BY", lambda attempt: name_of(attempt.get("by")) or attempt["initiator"] or ""),
     Column("CHARGED", lambda attempt: attempt["charged_to"] or "", gives=1),
     Column("WORKER", lambda attempt: attempt["worker"]),
     Column("END", outcome),
-    Column("RAN", lambda attempt: span_between(attempt["started_at"], attempt["finished_at"]), right=True),
-    Column("PEAK", lambda attempt: show_bytes(attempt["peak_rss_bytes"]) if attempt["peak_rss_bytes"] else "", gives=4),
     Column(
-        "CPU", lambda attempt: show_span(attempt["cpu_ms"] / 1000) if attempt.get("cpu_ms") else "", right=True, gives=3
+        "RAN",
+        lambda attempt: span_between(attempt["started_at"], attempt["finished_at"]),
+        right=True,
+    ),
+    Column(
+        "PEAK",
+        lambda attempt: show_bytes(attempt["peak_rss_bytes"]) if attempt["peak_rss_bytes"] else "",
+        gives=4,
+    ),
+    Column(
+        "CPU",
+        lambda attempt: show_span(attempt["cpu_ms"] / 1000) if attempt.get("cpu_ms") else "",
+        right=True,
+        gives=3,
     ),
     Column("ERROR", lambda attempt: attempt["error"] or "", wraps=True),
     Column("STAGE", lambda attempt: attempt["stage"].lower(), wide=True),
@@ -87,7 +111,10 @@ ATTEMPTS = (
 )
 HISTORY = (
     Column("HANDLER", lambda row: row["handler"]),
-    Column("RESULT", lambda row: f"{row['result'].lower()}{f' x {n}' if (n := row['attempts']) > 1 else ''}"),
+    Column(
+        "RESULT",
+        lambda row: f"{row['result'].lower()}{f' x {n}' if (n := row['attempts']) > 1 else ''}",
+    ),
     Column("FROM", lambda row: row["from"]),
     Column("TO", lambda row: row["to"]),
     Column("FIRST", lambda row: show_moment(row["first_at"]), gives=1),
@@ -128,7 +155,9 @@ def show_job(job: Row, tasks: Iterable[Row], *, wide: bool) -> None:
 
 
 def task_columns(spec: JobSpec) -> Sequence[Column]:
-    """Those of a job's tasks; with the values of an array, or the levels that a gang is placed by."""
+    """Those of a job's tasks; with the values of an array, or the levels that a gang is placed
+    by.
+    """
     value = Column("VALUE", lambda task: str(spec.array_index(task["index"])), right=True)
     if spec.coscheduling is not None and spec.coscheduling.several:
         return (*TASKS[:3], *map(_level_column, spec.coscheduling.levels), *TASKS[3:])
@@ -143,18 +172,32 @@ def _level_column(level: Level) -> Column:
 def show_causes(client: Client, job: Row) -> None:
     """Why its tasks, and those of its child jobs, failed."""
     view = from_builtins(job, JobView)
-    lines = cause_lines(view.name, causes_of(client, view)) if view.state in TERMINAL - {"succeeded"} else []
+    lines = (
+        cause_lines(view.name, causes_of(client, view))
+        if view.state in TERMINAL - {"succeeded"}
+        else []
+    )
     for line in ["", "why tasks failed:", *lines] if lines else []:
         click.echo(line)
 
 
 def show_history(client: Client, job: str, task: int | None, *, wide: bool) -> None:
-    """What was judged last of a job's sessions, or of one task's; without ``wide`` only what did not succeed."""
-    rows = client.pages(f"/v1/jobs/{in_path(job)}/history", dict, {} if task is None else {"task": task})
-    found = sorted((row for row in rows if wide or row["result"] != "SUCCESS"), key=lambda row: row["first_at"])
+    """What was judged last of a job's sessions, or of one task's; without ``wide`` only what did
+    not succeed.
+    """
+    rows = client.pages(
+        f"/v1/jobs/{in_path(job)}/history", dict, {} if task is None else {"task": task}
+    )
+    found = sorted(
+        (row for row in rows if wide or row["result"] != "SUCCESS"), key=lambda row: row["first_at"]
+    )
     if found:
         more = len(found) > _JUDGEMENTS_SHOWN
-        click.echo(f"\nhistory, the newest {_JUDGEMENTS_SHOWN} of {len(found):,}:" if more else "\nhistory:")
+        click.echo(
+            f"\nhistory, the newest {_JUDGEMENTS_SHOWN} of {len(found):,}:"
+            if more
+            else "\nhistory:"
+        )
         print_table(found[-_JUDGEMENTS_SHOWN:], HISTORY)
 
 
@@ -178,10 +221,16 @@ def job_facts(job: Row) -> Iterator[tuple[str, str]]:
     yield "command", shlex.join(spec["command"])
     yield from facts_of(from_builtins(spec, JobSpec))
     yield "labels", ", ".join(f"{key}={value}" for key, value in spec.get("labels", {}).items())
-    yield "tasks", ", ".join(f"{count} {state}" for state, count in job["task_counts"].items() if count)
+    yield (
+        "tasks",
+        ", ".join(f"{count} {state}" for state, count in job["task_counts"].items() if count),
+    )
     yield "children", str(job.get("children") or "")
     yield "note", job.get("note") or ""
-    yield "waits for", ", ".join(show_gate(gate) for gate in job.get("gates", ()) if not gate["opened_at"])
+    yield (
+        "waits for",
+        ", ".join(show_gate(gate) for gate in job.get("gates", ()) if not gate["opened_at"]),
+    )
     yield "awaited by", ", ".join(other["name"] for other in job.get("waiters", ()))
     yield "submitted", show_moment(job["submitted_at"])
     yield "started", show_moment(job["started_at"])
@@ -190,18 +239,26 @@ def job_facts(job: Row) -> Iterator[tuple[str, str]]:
 
 
 def show_gate(gate: Row) -> str:
-    """``/prep (j3) ok``, ``not before 2026-...``, ``singleton nightly``, ``release, held by mia``."""
+    """``/prep (j3) ok``, ``not before 2026-...``, ``singleton nightly``, ``release, held by
+    mia``.
+    """
     if gate["kind"] == "dependency":
         job = gate["job"]
         each = ", task by task" if gate["each"] else ""
-        return f"{job['name']} ({job['id']}) {gate['when']}{each}" if job else "a job that is forgotten"
+        return (
+            f"{job['name']} ({job['id']}) {gate['when']}{each}"
+            if job
+            else "a job that is forgotten"
+        )
     if gate["kind"] == "held":
         return "release" + (f", held by {name_of(gate['by'])}" if gate["by"] else "")
     return f"singleton {gate['key']}" if gate["key"] else show_moment(gate["until_at"])
 
 
 def show_original(job: Row) -> str:
-    """The job that it repeats, and which of its tasks: ``j3, tasks 1, 3, 5 of 6``; empty for no rerun."""
+    """The job that it repeats, and which of its tasks: ``j3, tasks 1, 3, 5 of 6``; empty for no
+    rerun.
+    """
     before, spec = job.get("rerun_of"), job["spec"]
     if not before or not spec.get("indexes"):
         return before or ""
@@ -233,11 +290,15 @@ def show_task(task: Row, *, wide: bool) -> None:
 
 
 def show_artifact(artifact: Row | None) -> str:
-    """``3 files in 12KiB; left out: a.sock (...)``, or why it is not kept; nothing for an attempt that has none."""
+    """``3 files in 12KiB; left out: a.sock (...)``, or why it is not kept; nothing for an attempt
+    that has none.
+    """
     if artifact is None:
         return ""
     kept = (
-        f"{counted(artifact['files'], 'file')} in {show_bytes(artifact['bytes'])}" if artifact["upload"] else "not kept"
+        f"{counted(artifact['files'], 'file')} in {show_bytes(artifact['bytes'])}"
+        if artifact["upload"]
+        else "not kept"
     )
     return "; ".join(filter(None, (kept, artifact["note"])))
 

@@ -29,12 +29,18 @@ _TASKS = 40
 
 @click.command(cls=CliCommand)
 @click.argument("job", type=NAME, required=False, metavar="[JOB]")
-@click.option("--interval", type=click.FloatRange(0.2), default=2.0, show_default=True, help="Seconds between updates.")
+@click.option(
+    "--interval",
+    type=click.FloatRange(0.2),
+    default=2.0,
+    show_default=True,
+    help="Seconds between updates.",
+)
 @click.option("--once", is_flag=True, help="Show it once.")
 @connected
 def top(client: Client, job: str | None, interval: float, once: bool) -> None:
-    """Show hosts, what is committed on them, and what runs and waits; or what the running tasks of JOB use, until it
-    has ended. Ctrl-C ends it.
+    """Show hosts, what is committed on them, and what runs and waits; or what the running tasks of
+    JOB use, until it has ended. Ctrl-C ends it.
     """
     while True:
         if not once:
@@ -51,7 +57,11 @@ def top(client: Client, job: str | None, interval: float, once: bool) -> None:
 def show_cluster(client: Client) -> None:
     """Print hosts, what is committed on them, and what runs and waits."""
     workers: list[Row] = list(client.pages("/v1/workers", dict))
-    live = [job for state in ("running", "pending") for job in client.pages("/v1/jobs", dict, {"state": state}, _ROWS)]
+    live = [
+        job
+        for state in ("running", "pending")
+        for job in client.pages("/v1/jobs", dict, {"state": state}, _ROWS)
+    ]
     click.echo(summary(workers))
     click.echo()
     print_table(workers[:_ROWS], worker.COLUMNS)
@@ -60,14 +70,18 @@ def show_cluster(client: Client) -> None:
 
 
 def show_used(client: Client, job: str) -> str:
-    """Print what the running tasks of a job use, beside what each has requested; returns the job's state."""
+    """Print what the running tasks of a job use, beside what each has requested; returns the job's
+    state.
+    """
     found = client.get(f"/v1/jobs/{in_path(job)}", dict)
     tasks = list(client.pages(f"/v1/jobs/{in_path(job)}/tasks", dict, {"state": "running"}, _TASKS))
     running = found["task_counts"].get("running", 0)
     total = counted(found["replicas"], "task")
     click.echo(f"{found['name']} {state_word(found['state'])}: {running} of {total} run")
     asked = from_builtins(found["spec"]["resources"], ResourceRequest)
-    click.echo(f"each requests {', '.join(f'{name} {value}' for name, value in resource_facts(asked))}\n")
+    click.echo(
+        f"each requests {', '.join(f'{name} {value}' for name, value in resource_facts(asked))}\n"
+    )
     print_table([{"index": task["index"], **task["attempts"][-1]} for task in tasks], USED)
     if running > len(tasks):
         click.echo(f"... and {running - len(tasks)} more", err=True)
@@ -92,7 +106,10 @@ USED = (
     Column("WORKER", lambda row: row["worker"]),
     Column("CORES", mean_cores, right=True),
     Column(
-        "CPU", lambda row: show_span(row["cpu_ms"] / 1000) if row.get("cpu_ms") is not None else "", right=True, gives=4
+        "CPU",
+        lambda row: show_span(row["cpu_ms"] / 1000) if row.get("cpu_ms") is not None else "",
+        right=True,
+        gives=4,
     ),
     Column("MEMORY", _bytes_of("rss_bytes"), right=True),
     Column("PEAK", _bytes_of("peak_rss_bytes"), right=True, gives=3),
@@ -105,7 +122,15 @@ USED = (
 def summary(workers: list[Row]) -> str:
     """``3 healthy, 1 lost; cpu 12/32; memory 8GiB/64GiB; chips 4/8``."""
     states = Counter(row["state"] for row in workers)
-    counts = ", ".join(f"{count} {state_word(state)}" for state, count in states.items()) or "no workers"
+    counts = (
+        ", ".join(f"{count} {state_word(state)}" for state, count in states.items()) or "no workers"
+    )
     live = [row for row in workers if row["state"] != "lost"]
-    used = {resource.words: worker.show_used(resource, live) for resource in RESOURCES if not resource.wide}
-    return "; ".join([counts, *(f"{words} {amounts}" for words, amounts in used.items() if amounts)])
+    used = {
+        resource.words: worker.show_used(resource, live)
+        for resource in RESOURCES
+        if not resource.wide
+    }
+    return "; ".join(
+        [counts, *(f"{words} {amounts}" for words, amounts in used.items() if amounts)]
+    )

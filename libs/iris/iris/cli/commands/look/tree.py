@@ -49,7 +49,11 @@ def draw(node: Row, indent: str = "", branch: str = "") -> Iterator[str]:
 def job_line(job: Row, *, short: bool) -> str:
     """``merge  succeeded  1 task (1 succeeded)  0.3s``."""
     name = job["name"].rpartition("/")[2] if short else job["name"]
-    counts = ", ".join(f"{count} {state_word(state)}" for state, count in job["task_counts"].items() if count)
+    counts = ", ".join(
+        f"{count} {state_word(state)}" for state, count in job["task_counts"].items() if count
+    )
     tasks = f"{counted(job['replicas'], 'task')} ({counts})"
     time = span_between(job["started_at"], job["finished_at"])
-    return "  ".join(part for part in (name, state_word(job["state"]), tasks, time, standing(job)) if part)
+    return "  ".join(
+        part for part in (name, state_word(job["state"]), tasks, time, standing(job)) if part
+    )

@@ -43,7 +43,9 @@ def why(client: Client, name: str, form: str) -> None:
 
 
 def headline(found: Row, of_task: bool) -> str:
-    """``/train/0 has ended: failed``, ``/train is running: 1 of 4 tasks, 3 pending, started 2m05s ago``."""
+    """``/train/0 has ended: failed``, ``/train is running: 1 of 4 tasks, 3 pending, started 2m05s
+    ago``.
+    """
     name, state = (found["task"], found["state"]) if of_task else (found["job"], found["job_state"])
     if state in ENDED:
         by = found.get("by")
@@ -55,8 +57,8 @@ def headline(found: Row, of_task: bool) -> str:
 
 
 def progress(found: Row, of_task: bool) -> str:
-    """``: 1 of 4 tasks, 3 pending, started 2m05s ago`` for a job, ``, started 2m05s ago`` for a task; empty before the
-    start.
+    """``: 1 of 4 tasks, 3 pending, started 2m05s ago`` for a job, ``, started 2m05s ago`` for a
+    task; empty before the start.
     """
     if not found.get("started_at"):
         return ""
@@ -74,7 +76,9 @@ def interruption_lines(found: Row, of_task: bool) -> Iterator[str]:
     interrupted = found.get("interrupted")
     if interrupted and (of_task or interrupted["task"] != found["task"]):
         yield f"  {interrupted['task']}: {interrupted['message']} {age(interrupted['at'])} ago"
-    for row in [row for row in found.get("history", ()) if row["result"] in _GIVEN_UP][-_GIVEN_UP_SHOWN:]:
+    for row in [row for row in found.get("history", ()) if row["result"] in _GIVEN_UP][
+        -_GIVEN_UP_SHOWN:
+    ]:
         times = f" x {row['attempts']}" if row["attempts"] > 1 else ""
         yield f"  {row['handler']} {row['result'].lower()}{times} {age(row['last_at'])} ago: {row['reason']}"
 
@@ -85,8 +89,14 @@ def explain_lines(found: Row, of_task: bool) -> list[str]:
     reason = found.get("pending_reason")
     if reason:
         lines.append(f"  {reason['message']}  ({reason['code']})")
-        lines += [f"    {fact}: {show_fact(value)}" for fact, value in (reason.get("facts") or {}).items()]
-        lines += [f"    what to do: {EXPLANATIONS[reason['code']].remedy}"] if reason["code"] in EXPLANATIONS else []
+        lines += [
+            f"    {fact}: {show_fact(value)}" for fact, value in (reason.get("facts") or {}).items()
+        ]
+        lines += (
+            [f"    what to do: {EXPLANATIONS[reason['code']].remedy}"]
+            if reason["code"] in EXPLANATIONS
+            else []
+        )
     lines += [f"  {found['job_note']}"] if found.get("job_note") else []
     if found.get("note"):
         lines.append(f"  {found['task']}: {found['note']}")
@@ -100,7 +110,9 @@ def memory_lines(found: Row) -> list[str]:
     short = found.get("out_of_memory")
     if not short:
         return []
-    limit, peak, more = (show_bytes(short[f"{name}_bytes"]) for name in ("limit", "peak", "suggested"))
+    limit, peak, more = (
+        show_bytes(short[f"{name}_bytes"]) for name in ("limit", "peak", "suggested")
+    )
     return [
         f"  {short['task']}: memory limit {limit} reached, peak {peak}",
         f"    what to do: request more memory, for example --memory {more}",

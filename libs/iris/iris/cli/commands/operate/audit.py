@@ -39,7 +39,13 @@ COLUMNS = (
 @form_option()
 @connected
 def audit(
-    client: Client, by: str | None, of: str | None, since: str | None, limit: int, cursor: str | None, form: str
+    client: Client,
+    by: str | None,
+    of: str | None,
+    since: str | None,
+    limit: int,
+    cursor: str | None,
+    form: str,
 ) -> None:
     """Show who did what, newest first: all for admins, for others what concerns them."""
     query = {"by": by, "of": of, "since": since}

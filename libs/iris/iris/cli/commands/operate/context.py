@@ -48,7 +48,9 @@ def add(name: str, url: str, token: str | None, token_file: str | None) -> None:
         raise InvalidOption("a name must not be empty")
     if token is None and "IRIS_TOKEN" in os.environ:
         raise InvalidOption("IRIS_TOKEN is set, but empty")
-    kept = Contexts(known.current or name, {**known.known, name: Context(check_url(url), token or "")})
+    kept = Contexts(
+        known.current or name, {**known.known, name: Context(check_url(url), token or "")}
+    )
     save_contexts(path, kept)
     click.echo(f"{name} is kept in {path}; in use: {kept.current}", err=True)
 
@@ -69,13 +71,20 @@ def list_contexts(form: str) -> None:
 def check_known(contexts: Contexts, name: str) -> None:
     """Raises InvalidOption when there is no context of that name."""
     if name not in contexts.known:
-        raise InvalidOption(f"there is no context {name!r}; `iris context list` shows those there are")
+        raise InvalidOption(
+            f"there is no context {name!r}; `iris context list` shows those there are"
+        )
 
 
 def described(contexts: Contexts, name: str) -> Row:
     """What is shown of a context."""
     one = contexts.known[name]
-    return {"name": name, "url": one.url, "token": bool(one.token), "current": name == contexts.current}
+    return {
+        "name": name,
+        "url": one.url,
+        "token": bool(one.token),
+        "current": name == contexts.current,
+    }
 
 
 @context.command()

@@ -29,18 +29,31 @@ class Diagnosis(msgspec.Struct, frozen=True):
 
 @click.command(cls=CliCommand)
 @click.option("--url", help="Address of the gateway.", metavar="URL")
-@click.option("--data", type=click.Path(file_okay=False, path_type=Path), help="Data directory of the local cluster.")
-@click.option("--nats", help="The servers of a NATS cluster, instead of a local one.", metavar="URL[,URL]")
+@click.option(
+    "--data",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Data directory of the local cluster.",
+)
+@click.option(
+    "--nats", help="The servers of a NATS cluster, instead of a local one.", metavar="URL[,URL]"
+)
 @click.option("--config", type=click.Path(exists=True, dir_okay=False), help="An iris.toml.")
 @click.option("--json", "as_json", is_flag=True, help="Print the problems as one JSON object.")
 @click.pass_context
 def doctor(
-    ctx: click.Context, url: str | None, data: Path | None, nats: str | None, config: str | None, as_json: bool
+    ctx: click.Context,
+    url: str | None,
+    data: Path | None,
+    nats: str | None,
+    config: str | None,
+    as_json: bool,
 ) -> int:
-    """Find what is misconfigured, here, at the gateway and at the NATS servers; ends with 1 when something is.
+    """Find what is misconfigured, here, at the gateway and at the NATS servers; ends with 1 when
+    something is.
 
-    With the key of the role admin (nkey_seed of [nats]) in the directory that `iris admin nats-config` wrote, it also
-    checks the settings and the clocks of the servers, the permissions of every key, and who is connected.
+    With the key of the role admin (nkey_seed of [nats]) in the directory that `iris admin
+    nats-config` wrote, it also checks the settings and the clocks of the servers, the permissions
+    of every key, and who is connected.
     """
     from iris.doctor.collect import collect
     from iris_service.settings import BadSetting

@@ -11,9 +11,15 @@ from iris.client.http.address import data_dir
 
 
 @click.command(cls=CliCommand)
-@click.option("--data", type=click.Path(file_okay=False, path_type=Path), help="Data directory of the cluster.")
+@click.option(
+    "--data",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Data directory of the cluster.",
+)
 def down(data: Path | None) -> int:
-    """Stop the cluster on this machine, tasks included. Its data stays, and the next `iris up` continues from it."""
+    """Stop the cluster on this machine, tasks included. Its data stays, and the next `iris up`
+    continues from it.
+    """
     from iris.cluster.teardown import tear_down
 
     return tear_down((data or data_dir()).absolute())

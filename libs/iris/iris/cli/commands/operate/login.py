@@ -18,12 +18,16 @@ from iris.client.problems import InvalidOption
 @click.command(cls=CliCommand)
 @connected
 def login(client: Client) -> None:
-    """Sign in with a browser, here or on another device; the token is kept in the gateway's context."""
+    """Sign in with a browser, here or on another device; the token is kept in the gateway's
+    context.
+    """
     url = client.transport.address.url
     found: Row = client.get("/v1/meta", dict)
     terms = found.get("login")
     if not terms:
-        raise InvalidOption(f"{url} names no issuer to sign in at ([gateway] oidc_client); ask its admin for a token")
+        raise InvalidOption(
+            f"{url} names no issuer to sign in at ([gateway] oidc_client); ask its admin for a token"
+        )
     token = sign_in(terms["issuer"], terms["client"], tell)
     path = contexts_path()
     known = load_contexts(path)

@@ -41,7 +41,10 @@ def limit_column(limit: UserLimit, gives: int) -> Column:
 
 COLUMNS = (
     Column("USER", lambda row: row["user"]),
-    *(limit_column(limit, len(QUOTA_LIMITS) + 1 - place) for place, limit in enumerate(QUOTA_LIMITS)),
+    *(
+        limit_column(limit, len(QUOTA_LIMITS) + 1 - place)
+        for place, limit in enumerate(QUOTA_LIMITS)
+    ),
     Column("BEST BAND", lambda row: str(row["max_band"]), gives=1),
 )
 """BEST BAND gives way first, then the limits from the last."""
@@ -77,7 +80,11 @@ def describe(found: Row) -> list[tuple[str, str]]:
 
 def everybodys(limits: Row) -> list[tuple[str, str]]:
     """The limits that are the same for every user."""
-    return [(limit.words, limit.show_alone(limits[limit.name])) for limit in GATEWAY_LIMITS if limit.name in limits]
+    return [
+        (limit.words, limit.show_alone(limits[limit.name]))
+        for limit in GATEWAY_LIMITS
+        if limit.name in limits
+    ]
 
 
 def limit_option(limit: UserLimit) -> Callable[[F], F]:
@@ -98,12 +105,18 @@ def set_quota(client: Client, user: str, **given: Any) -> None:
     reading = OptionReader()
     for limit in QUOTA_LIMITS:
         if limit.name in limits:
-            limits[limit.name] = reading.read(partial(PARSERS[limit.unit], limits[limit.name]), 0, limit.name)
+            limits[limit.name] = reading.read(
+                partial(PARSERS[limit.unit], limits[limit.name]), 0, limit.name
+            )
     reading.finish()
     path = f"/v1/quotas/{in_path(user)}"
     present: Row = client.get(path, dict)
-    wanted = {key: limits.get(key, present[key]) for key in given if key in limits or key in present}
+    wanted = {
+        key: limits.get(key, present[key]) for key in given if key in limits or key in present
+    }
     headers = {"Content-Type": "application/json"}
-    answer = client.transport.send(HttpRequest("PUT", path, body=msgspec.json.encode(wanted), headers=headers))
+    answer = client.transport.send(
+        HttpRequest("PUT", path, body=msgspec.json.encode(wanted), headers=headers)
+    )
     for name, value in describe(decode(answer, dict)):
         click.echo(f"{name}: {value}", err=True)

@@ -10,13 +10,19 @@ import click
 from iris.cli.parsing.command import CliCommand
 from iris.cluster.process import ISOLATED
 
-_ITS_OWN = {"ignore_unknown_options": True, "allow_interspersed_args": False, "help_option_names": ["-h", "--help"]}
+_ITS_OWN = {
+    "ignore_unknown_options": True,
+    "allow_interspersed_args": False,
+    "help_option_names": ["-h", "--help"],
+}
 
 
 @click.command(cls=CliCommand, context_settings=_ITS_OWN)
 @click.argument("service", type=click.Choice(["state", "scheduler", "gateway", "proxy", "worker"]))
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def server(service: str, arguments: tuple[str, ...]) -> None:
-    """Run SERVICE; everything after it is the service's own, for example --help, --config FILE or --show-config."""
+    """Run SERVICE; everything after it is the service's own, for example --help, --config FILE or
+    --show-config.
+    """
     sys.stdout.flush()
     os.execv(sys.executable, [sys.executable, *ISOLATED, "-m", f"iris_{service}", *arguments])

@@ -17,22 +17,45 @@ _HTTP = "Address that the gateway listens on; port 0 takes a free one.  [default
 @click.command(cls=CliCommand)
 @click.option("--data", type=click.Path(file_okay=False, path_type=Path), help=_DATA)
 @click.option("--http", help=_HTTP, metavar="HOST:PORT")
-@click.option("--workers", type=click.IntRange(0, 1000), help="CPU hosts, each a process.  [default: 2]")
+@click.option(
+    "--workers", type=click.IntRange(0, 1000), help="CPU hosts, each a process.  [default: 2]"
+)
 @click.option(
     "--worker-cpu",
     type=click.FloatRange(0, min_open=True),
     help="Cores of each host.  [default: an equal share of this machine's, 1 at least]",
 )
-@click.option("--tpu", multiple=True, help="Simulated slices, for example v5litepod-16x2.", metavar="VARIANT[xN]")
-@click.option("--replicas", multiple=True, help="Processes of a service, for example state=2.", metavar="SERVICE=N")
-@click.option("--auth/--no-auth", default=None, help="Require a token for every request.  [default: auth]")
-@click.option("--sandbox", is_flag=True, default=None, help="Run tasks in a sandbox; otherwise they run as you.")
-@click.option("--config", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="An iris.toml.")
+@click.option(
+    "--tpu",
+    multiple=True,
+    help="Simulated slices, for example v5litepod-16x2.",
+    metavar="VARIANT[xN]",
+)
+@click.option(
+    "--replicas",
+    multiple=True,
+    help="Processes of a service, for example state=2.",
+    metavar="SERVICE=N",
+)
+@click.option(
+    "--auth/--no-auth", default=None, help="Require a token for every request.  [default: auth]"
+)
+@click.option(
+    "--sandbox",
+    is_flag=True,
+    default=None,
+    help="Run tasks in a sandbox; otherwise they run as you.",
+)
+@click.option(
+    "--config", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="An iris.toml."
+)
 @click.option("-d", "--detach", is_flag=True, help="Return when it is ready; print its address.")
 def up(data: Path | None, config: Path | None, detach: bool, **given: Any) -> int:
-    """Start a whole cluster on this machine: an embedded NATS server, every service its own process, workers.
+    """Start a whole cluster on this machine: an embedded NATS server, every service its own
+    process, workers.
 
-    Without --detach it stays until Ctrl-C. What is in --data stays, and the next `iris up` continues from it.
+    Without --detach it stays until Ctrl-C. What is in --data stays, and the next `iris up`
+    continues from it.
     """
     from iris.cluster.launch import launch
 

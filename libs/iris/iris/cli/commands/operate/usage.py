@@ -31,7 +31,12 @@ def columns(by: str, priced: bool) -> tuple[Column, ...]:
         Column("RUNNING", lambda row: f"{row['running']['attempts']:,}", right=True, wide=True),
         Column("CPU HOURS", lambda row: show_hours(row["total"]["cpu_seconds"]), right=True),
         Column("USED", cpu_share, right=True, gives=3),
-        Column("GIB HOURS", lambda row: show_hours(row["total"]["memory_gib_seconds"]), right=True, gives=4),
+        Column(
+            "GIB HOURS",
+            lambda row: show_hours(row["total"]["memory_gib_seconds"]),
+            right=True,
+            gives=4,
+        ),
         Column("PEAK", memory_share, right=True, gives=1),
         Column("DEVICE HOURS", lambda row: show_devices(row["total"])),
         *((Column("COST", lambda row: f"{row['cost']:,.2f}", right=True),) if priced else ()),
@@ -41,11 +46,17 @@ def columns(by: str, priced: bool) -> tuple[Column, ...]:
 
 @click.command(cls=CliCommand)
 @click.argument("job", type=NAME, metavar="[JOB]", required=False)
-@click.option("--by", type=click.Choice(USAGE_BY), default="user", show_default=True, help="What a row sums.")
+@click.option(
+    "--by", type=click.Choice(USAGE_BY), default="user", show_default=True, help="What a row sums."
+)
 @click.option("--user", help="Only of this user.", metavar="USER")
 @click.option("--label", help="Only project=NAME; with --by job any label.", metavar="KEY=VALUE")
 @click.option(
-    "--since", default=SINCE, show_default=True, help="Only since this day of UTC: 7d, or a date.", metavar=MOMENT
+    "--since",
+    default=SINCE,
+    show_default=True,
+    help="Only since this day of UTC: 7d, or a date.",
+    metavar=MOMENT,
 )
 @limit_options(100)
 @form_option(forms=_FORMS)
@@ -61,29 +72,41 @@ def usage(
     cursor: str | None,
     form: str,
 ) -> None:
-    """Show what jobs have held and used, and what of it was lost; with JOB of that one since it was submitted.
+    """Show what jobs have held and used, and what of it was lost; with JOB of that one since it was
+    submitted.
 
-    USED is processor time, PEAK the peak of memory, both of what attempts that have ended had asked for. LOST is
-    time of attempts that did not succeed, by why they ended. --by label sums by the label `project` of jobs.
+    USED is processor time, PEAK the peak of memory, both of what attempts that have ended had asked
+    for. LOST is time of attempts that did not succeed, by why they ended. --by label sums by the
+    label `project` of jobs.
     """
     if job is not None:
         _show_job(client, job, form)
         return
     query = {"by": by, "user": user, "label": label, "since": since}
     if form == "csv":
-        answer = client.transport.send(HttpRequest("GET", "/v1/usage", query, headers={"Accept": "text/csv"}))
+        answer = client.transport.send(
+            HttpRequest("GET", "/v1/usage", query, headers={"Accept": "text/csv"})
+        )
         click.echo(answer.body, nl=False)
         return
     page = read_page(client, "/v1/usage", query, limit, cursor)
-    print_page(page, columns(by, any(row["cost"] is not None for row in page.items)), form, name=_FIELDS.get(by, by))
+    print_page(
+        page,
+        columns(by, any(row["cost"] is not None for row in page.items)),
+        form,
+        name=_FIELDS.get(by, by),
+    )
 
 
 def _show_job(client: Client, job: str, form: str) -> None:
     if form == "csv" or any(
-        click.get_current_context().get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
+        click.get_current_context().get_parameter_source(name)
+        is click.core.ParameterSource.COMMANDLINE
         for name in ("by", "user", "label", "since", "limit", "cursor")
     ):
-        raise click.UsageError("JOB is shown whole: it takes no other options than -o table, wide, json and jsonl")
+        raise click.UsageError(
+            "JOB is shown whole: it takes no other options than -o table, wide, json and jsonl"
+        )
     found: Row = client.get(f"/v1/jobs/{in_path(job)}/usage", dict)
     if not print_object(found, form):
         print_facts(describe(found))
@@ -96,7 +119,10 @@ def describe(found: Row) -> Iterator[tuple[str, str]]:
     yield "project", found["project"] or ""
     now = f", {running['attempts']:,} of them running" if running["attempts"] else ""
     yield "attempts", counted(total["attempts"], "attempt") + now
-    yield "processors", f"{show_hours(total['cpu_seconds'])} hours held; {cpu_share(found)} of it used"
+    yield (
+        "processors",
+        f"{show_hours(total['cpu_seconds'])} hours held; {cpu_share(found)} of it used",
+    )
     memory = f"{show_hours(total['memory_gib_seconds'])} GiB hours held; {memory_share(found)} of it at the peak"
     yield "memory", memory if total["memory_gib_seconds"] else "none was asked for"
     yield "devices", show_devices(total) and f"{show_devices(total)} hours held"

@@ -19,12 +19,19 @@ from iris_core.states import WorkerState
 
 def show_used(resource: Resource, rows: Sequence[Row]) -> str:
     """``1GiB/16GiB`` of some hosts, empty where they have none."""
-    committed, total = (sum(row[part].get(resource.name, 0) for row in rows) for part in ("committed", "total"))
+    committed, total = (
+        sum(row[part].get(resource.name, 0) for row in rows) for part in ("committed", "total")
+    )
     return f"{resource.unit.show(committed)}/{resource.unit.show(total)}" if total else ""
 
 
 def used_column(resource: Resource) -> Column:
-    return Column(resource.words.upper(), lambda row: show_used(resource, [row]), wide=resource.wide, right=True)
+    return Column(
+        resource.words.upper(),
+        lambda row: show_used(resource, [row]),
+        wide=resource.wide,
+        right=True,
+    )
 
 
 def show_attributes(row: Row) -> str:
@@ -32,7 +39,9 @@ def show_attributes(row: Row) -> str:
     return " ".join(f"{key}={value}" for key, value in row["attributes"].items())
 
 
-reason_option = click.option("--reason", default="", help="Why; shown with the host, and in the audit.", metavar="TEXT")
+reason_option = click.option(
+    "--reason", default="", help="Why; shown with the host, and in the audit.", metavar="TEXT"
+)
 
 COLUMNS = (
     Column("ID", lambda row: row["id"]),
@@ -52,7 +61,11 @@ def worker() -> None:
 
 
 @worker.command("list")
-@click.option("--state", type=click.Choice([state.value for state in WorkerState]), help="Only workers in this state.")
+@click.option(
+    "--state",
+    type=click.Choice([state.value for state in WorkerState]),
+    help="Only workers in this state.",
+)
 @form_option()
 @connected
 def list_workers(client: Client, state: str | None, form: str) -> None:
@@ -78,7 +91,9 @@ def show_worker(client: Client, worker_id: str, form: str) -> None:
 def act(client: Client, workers: tuple[str, ...], action: str, reason: str) -> None:
     """Apply one action to each host."""
     for one in workers:
-        found: Row = client.post(f"/v1/workers/{in_path(one)}/{action}", dict, body={"reason": reason})
+        found: Row = client.post(
+            f"/v1/workers/{in_path(one)}/{action}", dict, body={"reason": reason}
+        )
         click.echo(f"{one} {found.get('state', action)}", err=True)
 
 
@@ -117,5 +132,9 @@ def forget(client: Client, workers: tuple[str, ...], reason: str) -> None:
 def mark_lost(client: Client, workers: tuple[str, ...], yes: bool, reason: str) -> None:
     """Give hosts up at once: their tasks are taken for lost and go elsewhere."""
     if not yes:
-        click.confirm(f"Declare {', '.join(workers)} lost, with everything that runs there?", abort=True, err=True)
+        click.confirm(
+            f"Declare {', '.join(workers)} lost, with everything that runs there?",
+            abort=True,
+            err=True,
+        )
     act(client, workers, "mark-lost", reason)

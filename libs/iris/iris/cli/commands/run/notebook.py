@@ -1,7 +1,7 @@
 """`iris notebook`: Jupyter as a job, at a port of this machine.
 
-It listens on loopback of its host only, with a token that its task makes, and is reached as `iris port-forward` reaches
-a port. Source: docs/adr/0087-the-launcher-holds-the-terminal-of-a-task.md.
+It listens on loopback of its host only, with a token that its task makes, and is reached as `iris
+port-forward` reaches a port. Source: docs/adr/0087-the-launcher-holds-the-terminal-of-a-task.md.
 """
 
 from __future__ import annotations
@@ -68,24 +68,41 @@ exit 127
 """.replace("NONE", _NONE_THERE)
 
 
-_OF_JOB = {"name": {}, "scheduling_timeout": {}, "timeout": {"help": "Kill it when it runs longer: 8h."}}
+_OF_JOB = {
+    "name": {},
+    "scheduling_timeout": {},
+    "timeout": {"help": "Kill it when it runs longer: 8h."},
+}
 
 
 @click.command(cls=CliCommand, context_settings={"allow_interspersed_args": False})
 @with_options(*TASK_OPTIONS, *job_flags(_OF_JOB))
-@click.option("--port", "local", type=int, help="Local port.  [default: 8888, or a free one]", metavar="LOCAL")
-@click.option("--idle", default="2h", show_default=True, help="End it after this time without use.", metavar=DURATION)
+@click.option(
+    "--port", "local", type=int, help="Local port.  [default: 8888, or a free one]", metavar="LOCAL"
+)
+@click.option(
+    "--idle",
+    default="2h",
+    show_default=True,
+    help="End it after this time without use.",
+    metavar=DURATION,
+)
 @click.option("--attach", type=NAME, help="Connect to this running notebook.", metavar="JOB")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[COMMAND]...")
 @connected
 def notebook(
-    client: Client, command: tuple[str, ...], local: int | None, idle: str, attach: str | None, **given: Any
+    client: Client,
+    command: tuple[str, ...],
+    local: int | None,
+    idle: str,
+    attach: str | None,
+    **given: Any,
 ) -> int:
     """Run Jupyter as a job, and use it from here: prints the URL, with a token of its own.
 
-    Ctrl-C ends the job, after a question on a terminal. When this command is ended otherwise the job goes on: come back
-    with --attach. COMMAND: another server, which listens on 127.0.0.1 and port IRIS_PORT_NOTEBOOK, and asks for
-    JUPYTER_TOKEN.
+    Ctrl-C ends the job, after a question on a terminal. When this command is ended otherwise the
+    job goes on: come back with --attach. COMMAND: another server, which listens on 127.0.0.1 and
+    port IRIS_PORT_NOTEBOOK, and asks for JUPYTER_TOKEN.
     """
     job = _attached(client, attach) if attach else _submit(client, command, idle, given)
     try:
@@ -94,10 +111,16 @@ def notebook(
             if place is None:
                 continue
             number, token, path = place
-            with open_port(client, task, number, local) if local else _default_port(client, task, number) as forward:
+            with (
+                open_port(client, task, number, local)
+                if local
+                else _default_port(client, task, number) as forward
+            ):
                 click.echo(f"http://{forward.address[0]}:{forward.address[1]}{path}?token={token}")
                 sys.stdout.flush()
-                note(f"{job.name} runs; come back: iris notebook --attach {job.id}    end it: Ctrl-C")
+                note(
+                    f"{job.name} runs; come back: iris notebook --attach {job.id}    end it: Ctrl-C"
+                )
                 until_it_ends(client, task, attempt)
         return _ended(job)
     except KeyboardInterrupt:
@@ -108,7 +131,9 @@ def _attached(client: Client, name: str) -> Job:
     """Raises UsageError for a job that is not a notebook."""
     job = client.job(name)
     if PORT not in job.view.spec.ports:
-        raise click.UsageError(f"{job.name} is not a notebook; iris port-forward reaches ports of any job")
+        raise click.UsageError(
+            f"{job.name} is not a notebook; iris port-forward reaches ports of any job"
+        )
     return job
 
 
@@ -122,27 +147,44 @@ def _submit(client: Client, command: tuple[str, ...], idle: str, given: dict[str
     workdir = given["workdir"]
     if workdir is not None:
         send_workdir(client, workdir, options)
-    if not command and not given["image"] and not given["setup"] and (doubt := lacks_jupyter(workdir)):
+    if (
+        not command
+        and not given["image"]
+        and not given["setup"]
+        and (doubt := lacks_jupyter(workdir))
+    ):
         warn(doubt)
-    job = client.submit(client.spec(("/bin/sh", "-c", _SERVE, "notebook", str(round(idle_s)), *command), options))
+    job = client.submit(
+        client.spec(("/bin/sh", "-c", _SERVE, "notebook", str(round(idle_s)), *command), options)
+    )
     note_warnings(job)
     note(f"{job.name} submitted")
     return job
 
 
 def lacks_jupyter(workdir: Path | None) -> str:
-    """Why the environment of a notebook may have no Jupyter, as far as this can be seen here; empty: it may."""
+    """Why the environment of a notebook may have no Jupyter, as far as this can be seen here;
+    empty: it may.
+    """
     if workdir is None:
         return "it runs with its host's Python, which must have jupyterlab or notebook; --workdir DIR brings one along"
-    lists = [workdir / name for name in ("uv.lock", "requirements.txt") if (workdir / name).is_file()]
+    lists = [
+        workdir / name for name in ("uv.lock", "requirements.txt") if (workdir / name).is_file()
+    ]
     if not lists:
         return f"{workdir} has no uv.lock or requirements.txt, so Jupyter must be on the host"
     text = lists[0].read_text(errors="replace").lower()
-    return "" if "jupyter" in text or "notebook" in text else f"{lists[0]} names neither jupyterlab nor notebook"
+    return (
+        ""
+        if "jupyter" in text or "notebook" in text
+        else f"{lists[0]} names neither jupyterlab nor notebook"
+    )
 
 
 def _served(client: Client, task: str) -> tuple[int, str, str] | None:
-    """The port, the token and the path of a server that answers; None when its task has ended before."""
+    """The port, the token and the path of a server that answers; None when its task has ended
+    before.
+    """
     place: tuple[int, str, str] | None = None
     while True:
         try:

@@ -1,5 +1,5 @@
-"""`iris run` submits a job, `iris plan` is a dry run. Both take the same options, also from lines of the script that
-begin with ``#IRIS``.
+"""`iris run` submits a job, `iris plan` is a dry run. Both take the same options, also from lines
+of the script that begin with ``#IRIS``.
 """
 
 from __future__ import annotations
@@ -61,22 +61,35 @@ _WORKDIR = click.option(
 _MORE: dict[str, dict[str, Any]] = {
     "parent": {"type": NAME},
     "each_line": {"type": click.Path(exists=True, dir_okay=False)},
-    "preload": {"callback": lambda context, option, given: [name for text in given for name in text.split(",")]},
+    "preload": {
+        "callback": lambda context, option, given: [
+            name for text in given for name in text.split(",")
+        ]
+    },
 }
 """What click is told of an option besides what the table says."""
 TASK_OPTIONS = (*map(resource_option, REQUESTED), *map(flag_option, rows_of(TaskOptions)), _WORKDIR)
 """Options of every task, of a job or of a deployment's routes."""
-_OPTIONS = (*(flag_option(row, _MORE.get(row.name)) for row in rows_of(JobOptions, TaskOptions)), *TASK_OPTIONS)
+_OPTIONS = (
+    *(flag_option(row, _MORE.get(row.name)) for row in rows_of(JobOptions, TaskOptions)),
+    *TASK_OPTIONS,
+)
 _PLAIN = tuple(JobOptions.__annotations__.keys() - {"env", "labels", "bundle", "packages"})
 
 
 def job_options(command: F) -> F:
-    """Options that describe a job, and its command, which is a shell where it is not given for a terminal."""
-    words = click.argument("command", nargs=-1, callback=_needed, type=click.UNPROCESSED, metavar="COMMAND...")
+    """Options that describe a job, and its command, which is a shell where it is not given for a
+    terminal.
+    """
+    words = click.argument(
+        "command", nargs=-1, callback=_needed, type=click.UNPROCESSED, metavar="COMMAND..."
+    )
     return words(with_options(*_OPTIONS)(command))
 
 
-def _needed(context: click.Context, argument: click.Parameter, command: tuple[str, ...]) -> tuple[str, ...]:
+def _needed(
+    context: click.Context, argument: click.Parameter, command: tuple[str, ...]
+) -> tuple[str, ...]:
     """The command of a job. Raises MissingParameter."""
     if command or context.resilient_parsing:
         return command
@@ -91,7 +104,9 @@ def read_options(given: Mapping[str, Any], environ: Mapping[str, str] = os.envir
     return options | read_pairs(given, environ)  # type: ignore[return-value]
 
 
-def read_pairs(given: Mapping[str, Any], environ: Mapping[str, str] = os.environ) -> dict[str, dict[str, str]]:
+def read_pairs(
+    given: Mapping[str, Any], environ: Mapping[str, str] = os.environ
+) -> dict[str, dict[str, str]]:
     """The environment and the labels. Raises UsageError."""
     env = dict(read_pair(pair, environ) for pair in given["env"])
     return {"env": env, "labels": dict(read_pair(pair, None) for pair in given["labels"])}
@@ -115,7 +130,9 @@ _CONTEXT = {"allow_interspersed_args": False, "help_option_names": ["-h", "--hel
 @click.command(cls=ScriptedCommand, context_settings=_CONTEXT)
 @job_options
 @click.option(
-    "--idempotency-key", help="Reusing a key returns the first job instead of creating another.", metavar="KEY"
+    "--idempotency-key",
+    help="Reusing a key returns the first job instead of creating another.",
+    metavar="KEY",
 )
 @click.option(
     "--if-exists",
@@ -124,20 +141,30 @@ _CONTEXT = {"allow_interspersed_args": False, "help_option_names": ["-h", "--hel
     show_default=True,
     help="When a job of this name has not ended: refuse, use that one, or cancel it first.",
 )
-@click.option("--wait-for-capacity", is_flag=True, help="Do not warn when no registered host could ever take it.")
+@click.option(
+    "--wait-for-capacity",
+    is_flag=True,
+    help="Do not warn when no registered host could ever take it.",
+)
 @click.option("-d", "--detach", is_flag=True, help="Do not follow; print only the job's name.")
 @raw_option
 @connected
 def run(
-    client: Client, detach: bool, idempotency_key: str | None, if_exists: Any, wait_for_capacity: bool, **given: Any
+    client: Client,
+    detach: bool,
+    idempotency_key: str | None,
+    if_exists: Any,
+    wait_for_capacity: bool,
+    **given: Any,
 ) -> int:
-    """Submit COMMAND as a job, show its output, and end as it ends. A script of this machine is sent along.
+    """Submit COMMAND as a job, show its output, and end as it ends. A script of this machine is
+    sent along.
 
-    With --interactive this terminal is that of its task; the exit code is that of COMMAND, and the job ends when the
-    terminal is closed, or nobody has been connected to it for a minute.
+    With --interactive this terminal is that of its task; the exit code is that of COMMAND, and the
+    job ends when the terminal is closed, or nobody has been connected to it for a minute.
 
-    Exit codes: 0 succeeded, 3 failed, 4 unschedulable, 5 killed, 6 worker failed; 130 after Ctrl-C, which only
-    detaches.
+    Exit codes: 0 succeeded, 3 failed, 4 unschedulable, 5 killed, 6 worker failed; 130 after Ctrl-C,
+    which only detaches.
     """
     options = read_options(given)
     if given["terminal"]:
@@ -148,7 +175,9 @@ def run(
     command = send_code(client, given["command"], given["workdir"], options)
     spec = client.spec(command, options, idempotency_key)
     try:
-        job = client.submit(spec, idempotency_key=idempotency_key, if_exists=if_exists, parent=given["parent"])
+        job = client.submit(
+            spec, idempotency_key=idempotency_key, if_exists=if_exists, parent=given["parent"]
+        )
     except KeyboardInterrupt:
         note("interrupted before an answer: the job may have been submitted; `iris ls` shows it")
         return ExitCode.DETACHED
@@ -172,7 +201,9 @@ def run(
 
 
 def check_command(command: tuple[str, ...], workdir: Path | None) -> None:
-    """Refuse a command that no host can run; warn of a script that is not here. Raises UsageError."""
+    """Refuse a command that no host can run; warn of a script that is not here. Raises
+    UsageError.
+    """
     if mistake := impossible(command, workdir or Path()):
         raise click.UsageError(mistake)
     if script := missing_script(command, workdir or Path()):
@@ -182,8 +213,15 @@ def check_command(command: tuple[str, ...], workdir: Path | None) -> None:
 
 
 def note_first_failure(job: JobView, given: int | None) -> None:
-    """Say what the first failed task of several ends, unless the user has said how many may fail."""
-    if job.replicas > 1 and not job.coscheduled and given is None and not job.spec.max_task_failures:
+    """Say what the first failed task of several ends, unless the user has said how many may
+    fail.
+    """
+    if (
+        job.replicas > 1
+        and not job.coscheduled
+        and given is None
+        and not job.spec.max_task_failures
+    ):
         note(
             f"when one of the {job.replicas} tasks has failed, the others are killed; "
             "--keep-going lets them end, --max-task-failures N lets N fail"
@@ -191,7 +229,10 @@ def note_first_failure(job: JobView, given: int | None) -> None:
 
 
 def send_code(
-    client: Client, command: tuple[str, ...], workdir: Path | None, options: JobOptions | dict[str, Any]
+    client: Client,
+    command: tuple[str, ...],
+    workdir: Path | None,
+    options: JobOptions | dict[str, Any],
 ) -> tuple[str, ...]:
     """Store the directory or script that a command needs; returns the command as tasks run it."""
     script, lines = to_send(command) if workdir is None else None, options.get("each_line")
@@ -208,7 +249,9 @@ def send_code(
 
 def send_workdir(client: Client, workdir: Path, options: JobOptions | dict[str, Any]) -> Bundle:
     """Store a directory, and say what it holds."""
-    bundle = client.send_bundle(workdir, lines=options.get("each_line"), on_packed=partial(note_bundle, workdir))
+    bundle = client.send_bundle(
+        workdir, lines=options.get("each_line"), on_packed=partial(note_bundle, workdir)
+    )
     options["bundle"], options["packages"] = bundle.digest, bundle.packages
     return bundle
 
@@ -233,7 +276,8 @@ def send_script(client: Client, script: Path, lines: str | os.PathLike[str] | No
 @form_option(forms=("table", "json"), names=("-o",))
 @connected
 def plan(client: Client, form: str, **given: Any) -> int:
-    """Dry run: where and when COMMAND would be placed as a job: now, after preempting what, not now, never.
+    """Dry run: where and when COMMAND would be placed as a job: now, after preempting what, not
+    now, never.
 
     Exit codes: 0 it would start, 12 not now, 13 never.
     """
@@ -265,7 +309,9 @@ def plan_lines(found: PlanView, spec: JobSpec) -> list[str]:
     if len(found.placements) > 1:
         lines.append(f"  {len(found.placements)} tasks on {counted(workers, 'worker')}")
     lines += level_lines(found, spec)
-    lines += [f"  with {variant} alone: {words.get(one, one)}" for variant, one in found.variants.items()]
+    lines += [
+        f"  with {variant} alone: {words.get(one, one)}" for variant, one in found.variants.items()
+    ]
     if found.reason is not None:
         lines.append(f"  {found.reason.message}  ({found.reason.code})")
     if found.ahead:
@@ -276,7 +322,11 @@ def plan_lines(found: PlanView, spec: JobSpec) -> list[str]:
 def level_lines(found: PlanView, spec: JobSpec) -> list[str]:
     """Over how many domains of each level a gang would be; nothing for one without levels."""
     levels = spec.coscheduling.several if spec.coscheduling is not None else ()
-    return [f"  {level.key}: {found.levels[level.key]} ({level.mode})" for level in levels if level.key in found.levels]
+    return [
+        f"  {level.key}: {found.levels[level.key]} ({level.mode})"
+        for level in levels
+        if level.key in found.levels
+    ]
 
 
 def slice_lines(found: PlanView, spec: JobSpec) -> list[str]:

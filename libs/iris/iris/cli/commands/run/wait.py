@@ -22,7 +22,11 @@ _SHOW_S = 0.5
 
 @click.command(cls=CliCommand)
 @click.argument("jobs", nargs=-1, required=True, type=NAME, metavar="JOB...")
-@click.option("--timeout", help="Stop waiting after this time, with exit code 7; jobs go on.", metavar=DURATION)
+@click.option(
+    "--timeout",
+    help="Stop waiting after this time, with exit code 7; jobs go on.",
+    metavar=DURATION,
+)
 @click.option("--progress", is_flag=True, help="Show progress.")
 @connected
 def wait(client: Client, jobs: tuple[str, ...], timeout: str | None, progress: bool) -> int:
@@ -34,7 +38,9 @@ def wait(client: Client, jobs: tuple[str, ...], timeout: str | None, progress: b
 
 
 def wait_for(job: Job, deadline: float | None, limit: float | None, progress: bool) -> int:
-    """The end of one job. Raises WaitTimeout, which names ``limit`` seconds, Problem, Unreachable."""
+    """The end of one job. Raises WaitTimeout, which names ``limit`` seconds, Problem,
+    Unreachable.
+    """
     left = None if deadline is None else max(0.0, deadline - time.monotonic())
     try:
         if progress:
@@ -52,15 +58,23 @@ def wait_for(job: Job, deadline: float | None, limit: float | None, progress: bo
 
 
 def show_progress(job: Job, timeout: float | None) -> None:
-    """Print the counts by state when they change, at most twice a second, until the job has ended."""
+    """Print the counts by state when they change, at most twice a second, until the job has
+    ended.
+    """
     shown, shown_at = "", 0.0
     with resumable(job), job.stream(timeout) as stream:
         for event in read_events(stream):
             if time.monotonic() - shown_at < _SHOW_S and not job.is_end(event):
                 continue
             view, shown_at = job.refresh(), time.monotonic()
-            counts = ", ".join(f"{count} {state}" for state, count in view.task_counts.items() if count)
-            why = view.interrupted.message if view.interrupted and not view.task_counts.get("running") else ""
+            counts = ", ".join(
+                f"{count} {state}" for state, count in view.task_counts.items() if count
+            )
+            why = (
+                view.interrupted.message
+                if view.interrupted and not view.task_counts.get("running")
+                else ""
+            )
             line = f"{counts} ({why})" if why else counts
             if line != shown:
                 note(f"{job.name}: {line}")

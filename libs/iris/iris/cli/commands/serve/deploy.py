@@ -11,7 +11,12 @@ import msgspec
 from click.shell_completion import CompletionItem
 
 from iris.cli.commands.run.run import TASK_OPTIONS, read_pairs, send_code, send_workdir
-from iris.cli.commands.serve.deployment_tables import DEPLOYMENTS, ROUTES, print_deployment, why_lines
+from iris.cli.commands.serve.deployment_tables import (
+    DEPLOYMENTS,
+    ROUTES,
+    print_deployment,
+    why_lines,
+)
 from iris.cli.commands.serve.route_deaths import RouteDeaths
 from iris.cli.exit_codes import ExitCode
 from iris.cli.follow import note, print_line, without_return
@@ -39,7 +44,9 @@ class DeploymentName(click.ParamType):  # type: ignore[type-arg]
 
     name = "name"
 
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
         return completions(ctx, "/v1/deployments", "status")
 
 
@@ -47,27 +54,40 @@ NAME = DeploymentName()
 _MORE = {"probe_command": {"multiple": False}}
 _KEYS = tuple(DeployOptions.__annotations__)
 deploy_options = with_options(
-    *(flag_option(row, _MORE.get(row.name)) for row in rows_of(DeployOptions, TaskOptions)), *TASK_OPTIONS
+    *(flag_option(row, _MORE.get(row.name)) for row in rows_of(DeployOptions, TaskOptions)),
+    *TASK_OPTIONS,
 )
 """Options that describe a deployment."""
 waiting = with_options(
     click.option("--wait", is_flag=True, help="Wait until every route serves."),
-    click.option("--wait-timeout", help="Stop waiting after this, with exit code 7.", metavar=DURATION),
+    click.option(
+        "--wait-timeout", help="Stop waiting after this, with exit code 7.", metavar=DURATION
+    ),
 )
 
 
-def read_deploy_options(client: Client, given: dict[str, Any]) -> tuple[tuple[str, ...] | None, DeployOptions]:
-    """The command line, None when there is none, and the options as the SDK takes them; sends code along."""
+def read_deploy_options(
+    client: Client, given: dict[str, Any]
+) -> tuple[tuple[str, ...] | None, DeployOptions]:
+    """The command line, None when there is none, and the options as the SDK takes them; sends code
+    along.
+    """
     options: dict[str, Any] = {key: given[key] for key in _KEYS if given.get(key) is not None}
     options |= read_pairs(given)
-    command = send_code(client, given["command"], given["workdir"], options) if given["command"] else None
+    command = (
+        send_code(client, given["command"], given["workdir"], options) if given["command"] else None
+    )
     if command is None and given["workdir"] is not None:
         send_workdir(client, given["workdir"], options)
     return command, options  # type: ignore[return-value]
 
 
-def finish(client: Client, found: Deployment, wait: bool, wait_timeout: str | None, form: str = "name") -> int:
-    """Wait if requested, and print the deployment. Raises DeploymentFailed, WaitTimeout, Unreachable."""
+def finish(
+    client: Client, found: Deployment, wait: bool, wait_timeout: str | None, form: str = "name"
+) -> int:
+    """Wait if requested, and print the deployment. Raises DeploymentFailed, WaitTimeout,
+    Unreachable.
+    """
     if wait or wait_timeout is not None:
         routes = counted(found.view.replicas, "route")
         note(f"{found.name}: waits for {routes} of revision {found.view.revision}")
@@ -81,13 +101,19 @@ def finish(client: Client, found: Deployment, wait: bool, wait_timeout: str | No
             note(f"\n{found.name} goes on; come back: iris deploy show {found.name}")
             return ExitCode.DETACHED
         routes = counted(found.view.replicas, "route")
-        note(f"{found.name} is ready: {found.view.ready} of {routes} {'serves' if found.view.ready == 1 else 'serve'}")
+        note(
+            f"{found.name} is ready: {found.view.ready} of {routes} {'serves' if found.view.ready == 1 else 'serve'}"
+        )
     print_object(msgspec.to_builtins(found.view), form)
     return ExitCode.SUCCEEDED
 
 
-def note_change(found: Deployment, before: int, done: str, same: str = "unchanged: that is what it has") -> None:
-    """Say what a command has done, or that nothing changed. ``before``: the version of the deployment before it."""
+def note_change(
+    found: Deployment, before: int, done: str, same: str = "unchanged: that is what it has"
+) -> None:
+    """Say what a command has done, or that nothing changed. ``before``: the version of the
+    deployment before it.
+    """
     note(f"{found.name} {done if found.view.version != before else same}")
 
 
@@ -100,7 +126,9 @@ def deploy() -> None:
 @click.argument("name")
 @deploy_options
 @click.option(
-    "--idempotency-key", help="Reusing a key returns the first deployment instead of creating another.", metavar="KEY"
+    "--idempotency-key",
+    help="Reusing a key returns the first deployment instead of creating another.",
+    metavar="KEY",
 )
 @waiting
 @form_option(default="name", forms=("name", "json"))
@@ -125,13 +153,22 @@ def create(
 @deploy.command("update")
 @click.argument("name", type=NAME)
 @deploy_options
-@click.option("--version", type=int, help="Refuse unless it is still at this version (of show -o json).")
+@click.option(
+    "--version", type=int, help="Refuse unless it is still at this version (of show -o json)."
+)
 @waiting
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND...]")
 @connected
-def update(client: Client, name: str, version: int | None, wait: bool, wait_timeout: str | None, **given: Any) -> int:
-    """Change the given options, and keep the others. Another COMMAND, environment or resource is rolled out as a
-    revision.
+def update(
+    client: Client,
+    name: str,
+    version: int | None,
+    wait: bool,
+    wait_timeout: str | None,
+    **given: Any,
+) -> int:
+    """Change the given options, and keep the others. Another COMMAND, environment or resource is
+    rolled out as a revision.
     """
     command, options = read_deploy_options(client, given)
     found = client.deployment(name)
@@ -157,10 +194,14 @@ def scale(client: Client, name: str, replicas: int, wait: bool, wait_timeout: st
 
 @deploy.command("rollback")
 @click.argument("name", type=NAME)
-@click.option("--to", "revision", type=click.IntRange(1), help="To this revision.  [default: the one before]")
+@click.option(
+    "--to", "revision", type=click.IntRange(1), help="To this revision.  [default: the one before]"
+)
 @waiting
 @connected
-def rollback(client: Client, name: str, revision: int | None, wait: bool, wait_timeout: str | None) -> int:
+def rollback(
+    client: Client, name: str, revision: int | None, wait: bool, wait_timeout: str | None
+) -> int:
     """Go back to an earlier revision."""
     found = client.deployment(name)
     found.rollback(revision or 0)
@@ -188,7 +229,9 @@ def resume(client: Client, name: str, wait: bool, wait_timeout: str | None) -> i
     found = client.deployment(name)
     before = found.view.version
     found.resume()
-    note_change(found, before, "is resumed", "unchanged: no update is paused, and no start has failed")
+    note_change(
+        found, before, "is resumed", "unchanged: no update is paused, and no start has failed"
+    )
     return finish(client, found, wait, wait_timeout, form="")
 
 
@@ -241,7 +284,9 @@ def routes(client: Client, name: str, limit: int, cursor: str | None, form: str)
 @form_option(forms=("table", "json"))
 @connected
 def why(client: Client, name: str, form: str) -> None:
-    """Say why a deployment is as it is: what is wrong, which routes do not serve, what was decided lately."""
+    """Say why a deployment is as it is: what is wrong, which routes do not serve, what was decided
+    lately.
+    """
     found: Row = client.get(f"/v1/deployments/{in_path(name)}/why", dict)
     if not print_object(found, "json" if form == "json" else ""):
         for line in why_lines(found):
@@ -299,19 +344,31 @@ class RouteOutput:
 
 @deploy.command("watch")
 @click.argument("name")
-@click.option("--template", required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Jinja2.")
-@click.option("--out", required=True, type=_FILE, help="The file to write.")
-@click.option("--then", help="Run after each change of the file, e.g. 'nginx -s reload'.", metavar="COMMAND")
 @click.option(
-    "--check", help="Run before --then; if it fails the file is restored, e.g. 'nginx -t'.", metavar="COMMAND"
+    "--template",
+    required=True,
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Jinja2.",
+)
+@click.option("--out", required=True, type=_FILE, help="The file to write.")
+@click.option(
+    "--then", help="Run after each change of the file, e.g. 'nginx -s reload'.", metavar="COMMAND"
+)
+@click.option(
+    "--check",
+    help="Run before --then; if it fails the file is restored, e.g. 'nginx -t'.",
+    metavar="COMMAND",
 )
 @connected
-def watch(client: Client, name: str, template: Path, out: Path, then: str | None, check: str | None) -> None:
+def watch(
+    client: Client, name: str, template: Path, out: Path, then: str | None, check: str | None
+) -> None:
     """Keep a file up to date with the routes of NAME, for a proxy that is not ours.
 
-    The template has: deployment, version, reason, and routes, each with id, address, host, port and state (healthy or
-    stale). Changes in quick succession are one; the same bytes are not a change. While the gateway cannot be reached
-    the file stays as it is. A COMMAND that fails is run again. The command runs until it is stopped.
+    The template has: deployment, version, reason, and routes, each with id, address, host, port and
+    state (healthy or stale). Changes in quick succession are one; the same bytes are not a change.
+    While the gateway cannot be reached the file stays as it is. A COMMAND that fails is run again.
+    The command runs until it is stopped.
     """
     from iris.cli.commands.serve.discovery_file import DiscoveryFile, follow
 

@@ -24,7 +24,9 @@ DEPLOYMENTS = (
     Column("SINCE", lambda row: age(row["since"]), right=True, gives=2),
     Column("ID", lambda row: row["id"], wide=True),
     Column("VERSION", lambda row: str(row["version"]), wide=True, right=True),
-    Column("CONDITIONS", lambda row: ", ".join(one["code"] for one in row["conditions"]), wraps=True),
+    Column(
+        "CONDITIONS", lambda row: ", ".join(one["code"] for one in row["conditions"]), wraps=True
+    ),
 )
 
 
@@ -92,10 +94,18 @@ def standing(update: Row | None) -> str:
 
 
 def giving_up(update: Row) -> str:
-    """``2 starts failed; gives up at 14:02:11 without progress, or after 3 more``; empty when neither is known."""
-    failed, allowed, at = (update.get(name) for name in ("failed_starts", "failed_starts_allowed", "gives_up_at"))
+    """``2 starts failed; gives up at 14:02:11 without progress, or after 3 more``; empty when
+    neither is known.
+    """
+    failed, allowed, at = (
+        update.get(name) for name in ("failed_starts", "failed_starts_allowed", "gives_up_at")
+    )
     tried = f"{counted(failed, 'start')} failed" if failed else ""
-    more = f", or after {counted(max(0, allowed - (failed or 0)), 'more failed start')}" if allowed else ""
+    more = (
+        f", or after {counted(max(0, allowed - (failed or 0)), 'more failed start')}"
+        if allowed
+        else ""
+    )
     ends = f"gives up at {show_moment(at)} without progress{more}" if at else ""
     return "; ".join(part for part in (tried, ends) if part)
 
@@ -115,7 +125,9 @@ def scaling_rule(found: Row) -> str:
 def scaling_lines(found: Row) -> Iterator[str]:
     """What holds the number of routes, and its last change by the rule."""
     known = found.get("scaling") or {}
-    if known.get("held") and all(one["code"] != "load_unknown" for one in found["conditions"]):  # which says it too
+    if known.get("held") and all(
+        one["code"] != "load_unknown" for one in found["conditions"]
+    ):  # which says it too
         yield f"  the number of routes stays: {known['held']}"
     if known.get("last"):
         yield f"  {known['last']}  ({age(known['last_at'])} ago)"

@@ -39,9 +39,13 @@ class DiscoveryFile:
         try:
             import jinja2
         except ImportError:
-            raise click.ClickException("templates need Jinja2: pip install 'iris-control-plane[server]'") from None
+            raise click.ClickException(
+                "templates need Jinja2: pip install 'iris-control-plane[server]'"
+            ) from None
         loader = jinja2.FileSystemLoader(template.parent)
-        strict = jinja2.Environment(loader=loader, undefined=jinja2.StrictUndefined, keep_trailing_newline=True)
+        strict = jinja2.Environment(
+            loader=loader, undefined=jinja2.StrictUndefined, keep_trailing_newline=True
+        )
         self._errors = jinja2.TemplateError
         self._template = strict.get_template(template.name)
         self._out = out
@@ -51,8 +55,8 @@ class DiscoveryFile:
         self.due = False
 
     def update(self, found: Discovery) -> None:
-        """Write the file if its content changes, and run the command if the file was written or the command has failed
-        before.
+        """Write the file if its content changes, and run the command if the file was written or the
+        command has failed before.
         """
         try:
             text = self._template.render(variables(found)).encode()
@@ -63,7 +67,9 @@ class DiscoveryFile:
         if text != before:
             replace(self._out, text)
             if self._check and not run(self._check):
-                note(f"{self._check!r} refuses the routes of version {found.version}, so {self._out} is restored")
+                note(
+                    f"{self._check!r} refuses the routes of version {found.version}, so {self._out} is restored"
+                )
                 self._go_back(before)
                 return
             self.due = True
@@ -85,7 +91,9 @@ class DiscoveryFile:
 
 
 def follow(client: Client, name: str, file: DiscoveryFile) -> None:
-    """Keep the file up to date until interrupted; while the gateway cannot be reached the file is unchanged."""
+    """Keep the file up to date until interrupted; while the gateway cannot be reached the file is
+    unchanged.
+    """
     version = 0
     while True:
         try:
@@ -99,8 +107,8 @@ def follow(client: Client, name: str, file: DiscoveryFile) -> None:
 
 
 def settled(client: Client, name: str, version: int, wait_s: int) -> Discovery:
-    """The set when its version has changed or so many seconds have passed, after changes have stopped, at most ten
-    seconds later.
+    """The set when its version has changed or so many seconds have passed, after changes have
+    stopped, at most ten seconds later.
     """
     found = fetch(client, name, version, wait_s)
     until = time.monotonic() + LONGEST_QUIET_S
@@ -121,8 +129,21 @@ def variables(found: Discovery) -> dict[str, Any]:
     routes = []
     for route in found.routes:
         host, _, port = route.address.rpartition(":")
-        routes.append({"id": route.id, "address": route.address, "host": host, "port": port, "state": route.state})
-    return {"deployment": found.deployment, "version": found.version, "reason": found.reason, "routes": routes}
+        routes.append(
+            {
+                "id": route.id,
+                "address": route.address,
+                "host": host,
+                "port": port,
+                "state": route.state,
+            }
+        )
+    return {
+        "deployment": found.deployment,
+        "version": found.version,
+        "reason": found.reason,
+        "routes": routes,
+    }
 
 
 def replace(path: Path, data: bytes) -> None:
@@ -130,7 +151,9 @@ def replace(path: Path, data: bytes) -> None:
     umask = os.umask(0)
     os.umask(umask)
     mode = path.stat().st_mode & 0o777 if path.exists() else 0o666 & ~umask
-    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as draft:
+    with tempfile.NamedTemporaryFile(
+        dir=path.parent, prefix=f".{path.name}.", delete=False
+    ) as draft:
         draft.write(data)
     os.chmod(draft.name, mode)
     os.replace(draft.name, path)

@@ -28,7 +28,9 @@ class RouteDeaths:
         self._said = ""
 
     def tell(self, seen: DeploymentView) -> None:
-        """Print each route that has failed since, with its last line, and when the update will give up."""
+        """Print each route that has failed since, with its last line, and when the update will give
+        up.
+        """
         deaths = [route for route in _ended(seen) if route.id not in self._reported]
         for route in deaths:
             self._reported.add(route.id)
@@ -44,7 +46,9 @@ class RouteDeaths:
     def _last_line(self, route: RouteView) -> str:
         """What it printed last to stderr; empty when that is not kept, or not for this caller."""
         try:
-            return last_printed(self._client.get(f"/v1/tasks/{in_path(f'{route.job_id or route.job}/0')}", dict))
+            return last_printed(
+                self._client.get(f"/v1/tasks/{in_path(f'{route.job_id or route.job}/0')}", dict)
+            )
         except ClientError:
             return ""
 

@@ -24,17 +24,25 @@ from iris_service.settings import BadSetting, load
 _FILE = click.Path(dir_okay=False, path_type=Path)
 _SERVER_NAME = re.compile(r"[\w-]+\Z", re.ASCII)
 _DATA = "Data directory of the local cluster.  [default: $IRIS_DATA, else ~/.local/state/iris]"
-_CONFIG = "An iris.toml. The servers in its [nats] are used, unless --data or --nats says otherwise."
+_CONFIG = (
+    "An iris.toml. The servers in its [nats] are used, unless --data or --nats says otherwise."
+)
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 def located(command: F) -> F:
-    """Give a command ``--data``, ``--nats`` and ``--config``, and the start of its program's arguments as its first."""
+    """Give a command ``--data``, ``--nats`` and ``--config``, and the start of its program's
+    arguments as its first.
+    """
 
     @click.option("--data", type=click.Path(file_okay=False, path_type=Path), help=_DATA)
-    @click.option("--nats", help="All servers of a NATS cluster, instead of a local one.", metavar="URL[,URL]")
-    @click.option("--config", type=click.Path(exists=True, dir_okay=False, path_type=Path), help=_CONFIG)
+    @click.option(
+        "--nats", help="All servers of a NATS cluster, instead of a local one.", metavar="URL[,URL]"
+    )
+    @click.option(
+        "--config", type=click.Path(exists=True, dir_okay=False, path_type=Path), help=_CONFIG
+    )
     @functools.wraps(command)
     def with_place(data: Path | None, nats: str | None, config: Path | None, **given: Any) -> None:
         program = [sys.executable, *ISOLATED, "-m", "iris_state.admin"]
@@ -54,7 +62,9 @@ def _servers_of(config: Path) -> str:
 
 
 def place(data: Path, nats: str) -> list[str]:
-    """An option for the files of a stopped cluster. An address is passed in the environment: it may hold a password."""
+    """An option for the files of a stopped cluster. An address is passed in the environment: it may
+    hold a password.
+    """
     if nats:
         os.environ["IRIS_NATS_URL"] = nats
         return []
@@ -71,9 +81,11 @@ def become(program: list[str]) -> None:
 
 @click.group(cls=CliGroup)
 def admin() -> None:
-    """Verify, repair, back up and restore what a cluster has stored; make tokens; configure NATS servers.
+    """Verify, repair, back up and restore what a cluster has stored; make tokens; configure NATS
+    servers.
 
-    Of a local cluster that is stopped the files are read, of one that is up what its NATS server holds.
+    Of a local cluster that is stopped the files are read, of one that is up what its NATS server
+    holds.
     """
 
 
@@ -81,7 +93,9 @@ def admin() -> None:
 @click.argument("file", type=_FILE, required=False)
 @located
 def verify(program: list[str], file: Path | None) -> None:
-    """Read what a state service would start from, or the backup FILE; changes nothing. Ends with 65 if damaged."""
+    """Read what a state service would start from, or the backup FILE; changes nothing. Ends with 65
+    if damaged.
+    """
     become([*program, "verify", *([str(file)] if file else [])])
 
 
@@ -89,7 +103,9 @@ def verify(program: list[str], file: Path | None) -> None:
 @click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 @located
 def repair(program: list[str], yes: bool) -> None:
-    """Replace damaged records by what can be read, and list what is lost. The state services must be stopped."""
+    """Replace damaged records by what can be read, and list what is lost. The state services must
+    be stopped.
+    """
     become([*program, "repair", *(["--yes"] if yes else [])])
 
 
@@ -99,7 +115,8 @@ def repair(program: list[str], yes: bool) -> None:
 def streams(program: list[str], apply: bool) -> None:
     """Compare the streams with the settings of [nats]: copies, how long and how much is kept.
 
-    Services make what is missing and raise what is lower. Only --apply lowers what is safer than the settings say.
+    Services make what is missing and raise what is lower. Only --apply lowers what is safer than
+    the settings say.
     """
     become([*program, "streams", *(["--apply"] if apply else [])])
 
@@ -119,7 +136,9 @@ def backup(program: list[str], file: Path, events: bool, logs: bool) -> None:
 @click.argument("file", type=_FILE)
 @located
 def restore(program: list[str], file: Path) -> None:
-    """Fill an empty cluster from FILE: a data directory nothing was started on yet, or empty NATS servers."""
+    """Fill an empty cluster from FILE: a data directory nothing was started on yet, or empty NATS
+    servers.
+    """
     become([*program, "restore", str(file.absolute())])
 
 
@@ -127,8 +146,15 @@ admin.add_command(token)
 
 
 @admin.command("nats-config")
-@click.option("--out", required=True, type=click.Path(file_okay=False, path_type=Path), help="Directory to write to.")
-@click.option("--worker", "workers", multiple=True, metavar="NAME", help="The id of a worker; once for each.")
+@click.option(
+    "--out",
+    required=True,
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Directory to write to.",
+)
+@click.option(
+    "--worker", "workers", multiple=True, metavar="NAME", help="The id of a worker; once for each."
+)
 @click.option(
     "--observer",
     "observers",
@@ -143,10 +169,17 @@ admin.add_command(token)
     metavar="NAME=HOST",
     help="A server of a cluster, and where the others reach it; once for each of three or five.",
 )
-@click.option("--store", default="/var/lib/nats", show_default=True, help="Where the server keeps its streams.")
+@click.option(
+    "--store",
+    default="/var/lib/nats",
+    show_default=True,
+    help="Where the server keeps its streams.",
+)
 @click.option("--tls-cert", help="Path of the server's certificate on its host.", metavar="FILE")
 @click.option("--tls-key", help="Path of the certificate's key on its host.", metavar="FILE")
-@click.option("--tls-ca", help="Path of the authority that signed the clients' certificates.", metavar="FILE")
+@click.option(
+    "--tls-ca", help="Path of the authority that signed the clients' certificates.", metavar="FILE"
+)
 def nats_config(
     out: Path,
     workers: Sequence[str],
@@ -157,10 +190,12 @@ def nats_config(
     tls_key: str,
     tls_ca: str,
 ) -> None:
-    """Write accounts, permissions and keys for NATS servers of your own: one, or with --server a cluster.
+    """Write accounts, permissions and keys for NATS servers of your own: one, or with --server a
+    cluster.
 
-    Run it again with another --worker to add one: keys that are there stay. Then have the server read accounts.conf
-    again, twice: nats-server --signal reload. Restart the servers of a NATS cluster instead, one after the other.
+    Run it again with another --worker to add one: keys that are there stay. Then have the server
+    read accounts.conf again, twice: nats-server --signal reload. Restart the servers of a NATS
+        cluster instead, one after the other.
     """
     from iris_nats.nats_config import TlsFiles, write
 
@@ -183,5 +218,7 @@ def read_servers(given: Sequence[str]) -> dict[str, str]:
             "--server is NAME=HOST, as in --server m1=10.0.0.1; NAME has letters, digits, '-' and '_'"
         )
     if len(found) not in (0, 3, 5):
-        raise click.UsageError(f"a cluster has three or five servers of different names, not {len(found)}")
+        raise click.UsageError(
+            f"a cluster has three or five servers of different names, not {len(found)}"
+        )
     return found

@@ -17,7 +17,16 @@ from iris.cli.output.times import show_millis
 from iris.cli.parsing.command import CliGroup
 from iris.cli.parsing.options import form_option
 from iris.client.problems import InvalidOption
-from iris_core.access.token_file import ROLES, BadTokenFile, Role, Token, is_user_name, line_of, parse_tokens, token_of
+from iris_core.access.token_file import (
+    ROLES,
+    BadTokenFile,
+    Role,
+    Token,
+    is_user_name,
+    line_of,
+    parse_tokens,
+    token_of,
+)
 from iris_core.moments import parse_moment
 from iris_core.units import MOMENT
 
@@ -38,7 +47,9 @@ _file = click.option(
     help="The gateway's token_file; that of `iris up` is `tokens` in its data directory.",
 )
 _expires = click.option(
-    "--expires", help="How long it is valid, at least 1m: 90d; or until when.  [default: for ever]", metavar=MOMENT
+    "--expires",
+    help="How long it is valid, at least 1m: 90d; or until when.  [default: for ever]",
+    metavar=MOMENT,
 )
 _SHORTEST_MS = 60_000
 """Gateways read a changed file within seconds, and its times are whole seconds."""
@@ -46,23 +57,35 @@ _SHORTEST_MS = 60_000
 
 @click.group(cls=CliGroup)
 def token() -> None:
-    """Make, list, revoke and rotate tokens of the API; gateways read a changed file within seconds."""
+    """Make, list, revoke and rotate tokens of the API; gateways read a changed file within
+    seconds.
+    """
 
 
 @token.command()
 @click.argument("user")
-@click.option("--role", type=click.Choice(ROLES), default="user", show_default=True, help="What USER may do.")
-@click.option("--name", default="", help="Of the token, shown in the audit.  [default: from its digest]")
+@click.option(
+    "--role", type=click.Choice(ROLES), default="user", show_default=True, help="What USER may do."
+)
+@click.option(
+    "--name", default="", help="Of the token, shown in the audit.  [default: from its digest]"
+)
 @_expires
 @_file
 def add(user: str, role: Role, name: str, expires: str | None, file: Path) -> None:
-    """Add a token of USER, and print it; it cannot be shown again. The file is made when it is missing."""
+    """Add a token of USER, and print it; it cannot be shown again. The file is made when it is
+    missing.
+    """
     for what in (user, name or user):
         if not is_user_name(what):
-            raise click.BadParameter(f"{what!r} is not a user name; it holds letters, digits and '._@+-'")
+            raise click.BadParameter(
+                f"{what!r} is not a user name; it holds letters, digits and '._@+-'"
+            )
     text = read(file)
     if name in {one.name for one in tokens_in(file, text)} - {""}:
-        raise InvalidOption(f"{file} has a token {name!r}; revoke or rotate that one, or choose another name")
+        raise InvalidOption(
+            f"{file} has a token {name!r}; revoke or rotate that one, or choose another name"
+        )
     secret, made = fresh(user, role, name, expires)
     write(file, f"{text}\n" if text and not text.endswith("\n") else text, line_of(made))
     click.echo(secret)
@@ -104,7 +127,9 @@ def described(one: Token) -> Row:
 @token.command()
 @click.argument("names", nargs=-1, metavar="NAME...")
 @click.option("--user", help="All tokens of this user.", metavar="USER")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask before the last admin token is deleted.")
+@click.option(
+    "-y", "--yes", is_flag=True, help="Do not ask before the last admin token is deleted."
+)
 @_file
 def revoke(names: Sequence[str], user: str | None, yes: bool, file: Path) -> None:
     """Delete tokens by their names, or all of a user. A file without tokens permits nobody."""
@@ -112,11 +137,19 @@ def revoke(names: Sequence[str], user: str | None, yes: bool, file: Path) -> Non
         raise click.UsageError("specify the names of tokens, or --user")
     text = read(file)
     known = tokens_in(file, text)
-    gone = [one for one in known if one.caller.user == user] if user else [find(file, known, name) for name in names]
+    gone = (
+        [one for one in known if one.caller.user == user]
+        if user
+        else [find(file, known, name) for name in names]
+    )
     if not gone:
         raise InvalidOption(f"{file} has no token of {user}")
     if not yes and admins(gone) and not admins([one for one in known if one not in gone]):
-        click.confirm(f"Revoke {', '.join(admins(gone))}? {file} then has no admin token.", abort=True, err=True)
+        click.confirm(
+            f"Revoke {', '.join(admins(gone))}? {file} then has no admin token.",
+            abort=True,
+            err=True,
+        )
     write(file, without(text, gone))
     for one in gone:
         click.echo(f"revoked {one.name} of {one.caller.user}", err=True)
@@ -127,7 +160,9 @@ def revoke(names: Sequence[str], user: str | None, yes: bool, file: Path) -> Non
 @_expires
 @_file
 def rotate(name: str, expires: str | None, file: Path) -> None:
-    """Replace a token by another one of the same name, user and role, and print it; the old one is refused at once."""
+    """Replace a token by another one of the same name, user and role, and print it; the old one is
+    refused at once.
+    """
     text = read(file)
     old = find(file, tokens_in(file, text), name)
     named = name if f"name={name}" in text.split() else ""
@@ -148,14 +183,18 @@ def fresh(user: str, role: Role, name: str, expires: str | None) -> tuple[str, T
     except ValueError as error:
         raise InvalidOption(f"--expires: {error}") from None
     if expires_ms < now_ms + _SHORTEST_MS:
-        raise InvalidOption(f"--expires {expires}: a token is valid for at least 1m, for example 90d")
+        raise InvalidOption(
+            f"--expires {expires}: a token is valid for at least 1m, for example 90d"
+        )
     return secret, replace(made, expires_ms=expires_ms)
 
 
 def admins(tokens: Sequence[Token]) -> list[str]:
     """The names of the tokens of admins that have not expired."""
     now_ms = time.time_ns() // 1_000_000
-    return [one.name for one in tokens if one.caller.role == "admin" and not one.has_expired(now_ms)]
+    return [
+        one.name for one in tokens if one.caller.role == "admin" and not one.has_expired(now_ms)
+    ]
 
 
 def find(file: Path, known: Sequence[Token], name: str) -> Token:
@@ -197,7 +236,9 @@ def tokens_in(file: Path, text: str) -> tuple[Token, ...]:
 
 
 def write(file: Path, *parts: str) -> None:
-    """Replace the file; its owner and mode stay, so that its gateway can still read it. Raises InvalidOption."""
+    """Replace the file; its owner and mode stay, so that its gateway can still read it. Raises
+    InvalidOption.
+    """
     from iris_bus.connection.keys import write_private
 
     before = file.stat() if file.exists() else None
