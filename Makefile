@@ -15,7 +15,7 @@ SECONDS ?= 60
 SERVERS ?= 1
 SOAK_SECONDS = $(if $(filter command environment,$(firstword $(origin SECONDS))),$(SECONDS),1800)
 
-.PHONY: budgets help venv demo up test containers stacks boxes check quick static tests sim chaos soak bench bench-guard bench-peers draw screenshots site lock format clean
+.PHONY: budgets help venv demo dist up test containers stacks boxes check quick static tests sim chaos soak bench bench-guard bench-peers draw screenshots site lock format clean
 
 help: ## what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -102,6 +102,9 @@ screenshots: $(STAMP) ## every page of an example cluster as a picture, in scree
 
 site: .venv-site/.made ## the manuals as a site, in build/site
 	@NO_MKDOCS_2_WARNING=1 .venv-site/bin/mkdocs build --strict --quiet
+
+dist: $(STAMP) ## wheels and source archives of all distributions in dist/, checked, installed and run
+	@$(BIN)/python requirements/dist.py
 
 lock: $(STAMP) ## pin dependencies with hashes; UPGRADE=1 for the newest
 	@PATH="$(CURDIR)/$(BIN):$$PATH" UPGRADE=$(UPGRADE) bash requirements/lock.sh
