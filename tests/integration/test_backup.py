@@ -24,7 +24,6 @@ from iris_state.admin.salvage import salvage
 from iris_state.admin.survey import survey
 from iris_state.policy import Policy
 from iris_state.snapshots import snapshot
-from iris_state.store_metrics import LAST_BACKUP
 from tests.support.cluster import Cluster, settings, start, stop, until
 from tests.support.damage import admin
 from tests.support.disk_cluster import Acknowledged
@@ -77,7 +76,9 @@ async def test_a_backup_under_load_restores_every_job_acknowledged_before_it(
         at_the_end = len(acknowledged)
         over.set()
         await load
-        noted = (await connection.streams.standing(subjects.JOURNAL.name)).notes[LAST_BACKUP]
+        noted = (await connection.streams.standing(subjects.JOURNAL.name)).notes[
+            subjects.LAST_BACKUP
+        ]
         assert time.time() - 60 < int(noted) / 1000 <= time.time()
     assert at_the_end > len(before)  # submissions went on
     assert admin("verify", file, store=tmp_path / "no cluster").code == 0

@@ -21,6 +21,8 @@ import pytest
 from iris import Client
 from iris_bus.contract import Full, Unavailable
 from iris_bus.jetstream import connect
+from iris_bus.servers.bus_facts import ClientName
+from iris_bus.servers.diagnosis import diagnose
 from iris_bus.streams.declarations import config_of
 from iris_core import subjects
 from iris_core.codec import to_json
@@ -139,6 +141,20 @@ async def test_a_journal_in_memory(tmp_path: Path):
         assert await asyncio.to_thread(doctor, *options) == {
             "memory_storage": ["IRIS_JOURNAL is kept in the memory of the NATS servers"]
         }
+
+
+async def test_a_leader_with_its_two_connections_is_one_process(tmp_path: Path):
+    server = NatsProcess(tmp_path / "nats")
+    with serving(server):
+        credentials = server.credentials("state")
+        name = str(ClientName("state", "0.1.0", "iris"))
+        leader = await connect(server.url, name=name, credentials=credentials)
+        await leader.streams.ensure()
+        await leader.publisher().resume()
+        keys = Path(credentials.nkey_seed).parent
+        found = await diagnose(server.url, server.credentials("admin"), keys)
+        await leader.close()
+    assert [process.service for process in found.processes] == ["state"]
 
 
 async def test_one_of_three_servers_down(tmp_path: Path):
@@ -266,6 +282,46 @@ def test_a_host_with_a_wrong_clock_and_an_older_release(cluster: Cluster):
         assert versions.startswith(
             "0.0.9: worker worker-1; 0.1.0: this command, the gateway, worker worker-0, "
         )
+
+
+def test_a_second_gateway_with_a_wrong_clock(cluster: Cluster):
+    [pid] = cluster.pids("gateway")
+    prelude = """
+        import time
+        true = time.time_ns
+        time.time_ns = lambda: true() + 180_000_000_000
+    """
+    more = ("--set", "gateway.http=127.0.0.1:0", "--set", "run.metrics=")
+    with started_again(pid, prelude, *more):
+        found = until(lambda: look(cluster).get("clock_off"), "it is told", 60)
+    [told] = found
+    assert told.startswith("the clock of gateway on ")
+    assert told.endswith(" s ahead of the asked gateway's")
+
+
+def test_a_token_file_that_others_may_change(cluster: Cluster):
+    tokens = cluster.data / "tokens"
+    config = cluster.data / "iris.toml"
+    config.write_text(f"[gateway]\ntoken_file = {json.dumps(str(tokens))}\n")
+    tokens.chmod(0o666)
+    environ = {"IRIS_DATA": str(cluster.data), "IRIS_TOKEN": TOKEN, "IRIS_CONFIG": str(config)}
+    try:
+        assert doctor(**environ)["writable_files"] == [f"others may change {tokens}"]
+    finally:
+        tokens.chmod(0o644)
+        config.unlink()
+
+
+def test_a_deployment_without_a_proxy(cluster: Cluster):
+    [pid] = cluster.pids("proxy")
+    environ = {"IRIS_DATA": str(cluster.data), "IRIS_TOKEN": TOKEN}
+    assert iris("deploy", "create", "chat", "--port", "http", "--", "true", **environ).code == 0
+    suspend(pid)
+    try:
+        until(lambda: "no_proxy" in look(cluster), "it is told", 60)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+        iris("deploy", "delete", "chat", "--yes", **environ)
 
 
 def test_a_process_of_another_cluster_in_the_account(cluster: Cluster):

@@ -123,11 +123,16 @@ async def connect(
 
     Raises Unavailable when no server answers in time or authentication fails.
     """
-    again = partial(
-        _open, url, name, credentials or Credentials(), retry_for_s, on_lost or _end_process
+    opens = partial(
+        _open,
+        url,
+        credentials=credentials or Credentials(),
+        retry_for_s=retry_for_s,
+        on_lost=on_lost or _end_process,
     )
-    link, requests = await again()
-    return JetStreamConnection(link, requests, replicas, table, again)
+    link, requests = await opens(name)
+    # a second connection of one process has another name: whoever counts processes counts names
+    return JetStreamConnection(link, requests, replicas, table, partial(opens, f"{name} events"))
 
 
 async def _open(

@@ -104,6 +104,11 @@ RECORDS_LOST = "iris-records-lost"
 absent: it may.
 """
 
+LAST_BACKUP = "iris-last-backup-ms"
+"""The metadata of the journal's stream that says when the newest backup was made (Unix, ms): by
+`iris admin backup`, or of the backup that was restored.
+"""
+
 JOBS_TOGETHER, TASKS_TOGETHER = 64, 16
 """How many jobs, and tasks of each, share one subject of output; see `log`."""
 

@@ -5,8 +5,10 @@ towards NATS.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import ssl
+from collections.abc import Iterable
 from pathlib import Path
 
 from iris_service.settings import BadSetting
@@ -76,6 +78,15 @@ def expiry_s(path: str) -> float:
     from cryptography import x509  # large, and needed by few
 
     return x509.load_pem_x509_certificate(Path(path).read_bytes()).not_valid_after_utc.timestamp()
+
+
+def expiries_s(paths: Iterable[str]) -> dict[str, float]:
+    """When the certificate of each file expires; files that cannot be read are left out."""
+    found = {}
+    for path in paths:
+        with contextlib.suppress(OSError, ValueError):
+            found[path] = expiry_s(path)
+    return found
 
 
 def read_certificate(section: str, cert: str, key: str) -> Certificate | None:

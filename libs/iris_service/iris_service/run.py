@@ -45,6 +45,7 @@ from iris_core.access.roles import hears
 from iris_core.messages.processes import ReplicaInfo, ServiceInfo
 from iris_core.subjects import DESCRIBE, is_inbox
 from iris_service import log_lines, notify
+from iris_service.certificate import expiries_s
 from iris_service.child import DAMAGED, MISUSED
 from iris_service.notify import Notifier
 from iris_service.process_settings import NatsSettings, RunSettings
@@ -148,6 +149,7 @@ class Service(Generic[S]):
         """Answer who this process is. Without an answer of the stores it says nothing this time."""
         assert self._connection is not None
         with contextlib.suppress(Unavailable):
+            replica = await self.replica_info()
             info = ServiceInfo(
                 service=self.name,
                 id=self.id,
@@ -156,8 +158,10 @@ class Service(Generic[S]):
                 pid=os.getpid(),
                 started_ms=self.started_ms,
                 configuration=self.configuration,
-                replica=await self.replica_info(),
+                replica=replica,
                 tokens=self.tokens(),
+                now_ms=time.time_ns() // 1_000_000,
+                certificates=expiries_s(self.certificates),
             )
             self._connection.bus.publish(reply, codec.pack(info))
 

@@ -154,7 +154,7 @@ def assemble(
         pace=RateLimiter(settings.requests_per_s, settings.request_burst),
         intake=RateLimiter(settings.intake_per_s, settings.intake_burst, "bytes"),
         settings=settings,
-        processes=Processes(bus, time.monotonic),
+        processes=Processes(bus, time.monotonic, lambda: time.time_ns() // 1_000_000),
         live=LivePages(time.monotonic),
         now_ms=now_ms,
         clock=time.monotonic,

@@ -10,13 +10,8 @@ from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from iris_bus.contract import ServerStorage, StoreStanding
-from iris_core.subjects import JOURNAL
+from iris_core.subjects import JOURNAL, LAST_BACKUP
 from iris_service.telemetry import gauges
-
-LAST_BACKUP = "iris-last-backup-ms"
-"""The metadata of the journal's stream under which `iris admin backup` notes when it was done
-(Unix, ms).
-"""
 
 
 class StoreCollector(Collector):

@@ -42,7 +42,9 @@ async def warn_of_configuration(
         else ""
     )
     standing = dict(
-        host_warnings.standing(settings, address, nats_url, host.machine(), unscoped, slow_moves)
+        host_warnings.standing(
+            settings, address, nats_url, host.machine(settings.root), unscoped, slow_moves
+        )
     )
     before = ""
     while True:

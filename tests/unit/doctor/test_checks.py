@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from iris.doctor.checks import CHECKS, notes, problems
-from iris.doctor.facts import ClusterFacts, GatewayFacts, WorkerFacts
+from iris.doctor.facts import ClusterFacts, GatewayFacts, ProcessFacts, WorkerFacts
 from iris.doctor.judgements import covers
 from iris_bus.servers.bus_facts import (
     BusFacts,
@@ -19,7 +19,7 @@ from iris_bus.servers.bus_facts import (
 )
 from iris_core.access.roles import ROLES, login, permissions
 from iris_core.messages.processes import NO_TOKEN_FILE
-from iris_core.subjects import STORES
+from iris_core.subjects import JOURNAL, LAST_BACKUP, STORES
 
 SERVICES = [login(role.name) for role in ROLES if not role.alone]
 
@@ -29,19 +29,32 @@ def key_of(user) -> KeyFacts:
     return KeyFacts(user.label, may.publish, may.subscribe)
 
 
+NOW_S = 1_800_000_000.0
+DAY_S = 86_400.0
 GATEWAY = GatewayFacts(
     "http://gw:8080",
     "--url",
     version="0.1.0",
     tokens={"a (pid 1)": "5e", "b (pid 2)": "5e"},
     workers=(WorkerFacts("w0", "healthy", "", "0.1.0"),),
+    now_s=NOW_S,
 )
 SERVERS = tuple(ServerFacts(f"n{n}", "2.15.1", max_bytes=1 << 40) for n in range(3))
+BACKED_UP = {LAST_BACKUP: str(int(NOW_S - 3600) * 1000)}
 BUS = BusFacts(
     "nats://n0:4222",
     size=3,
     servers=SERVERS,
-    streams=tuple(StreamFacts(name, declared=3, current=3, clustered=True) for name in STORES),
+    streams=tuple(
+        StreamFacts(
+            name,
+            declared=3,
+            current=3,
+            clustered=True,
+            notes=BACKED_UP if name == JOURNAL.name else {},
+        )
+        for name in STORES
+    ),
     processes=(
         ConnectedProcess("state", "0.1.0", "iris", "IRIS", "10.0.0.1"),
         ConnectedProcess("state", "0.1.0", "iris", "IRIS", "10.0.0.2"),
@@ -65,6 +78,11 @@ def server(**fields) -> ClusterFacts:
     return bus(servers=(*SERVERS[:2], msgspec.structs.replace(SERVERS[2], **fields)))
 
 
+def journal(**fields) -> ClusterFacts:
+    own = msgspec.structs.replace(BUS.streams[0], **fields)
+    return bus(streams=(own, *BUS.streams[1:]))
+
+
 def workers(*found: WorkerFacts) -> ClusterFacts:
     return gateway(workers=found)
 
@@ -78,6 +96,7 @@ def without(label: str, subject: str) -> ClusterFacts:
 
 
 W0 = WorkerFacts("w0", "healthy", "", "0.1.0")
+TWO_STATES = (ProcessFacts("state", "a", 1), ProcessFacts("state", "b", 2))
 STATES, SCHEDULER = BUS.processes[:2], BUS.processes[2]
 OTHER = ConnectedProcess("state", "0.1.0", "staging", "IRIS", "10.9.9.9")
 
@@ -133,6 +152,53 @@ PLANTED = [
     (
         bus(processes=(STATES[0], SCHEDULER)),
         {"no_standby": "there are 3 NATS servers and one state service, on 10.0.0.1"},
+    ),
+    # as a gateway sees it: a leader has two connections, and is one process
+    (
+        gateway(processes=(ProcessFacts("state", "a", 1), ProcessFacts("proxy", "a", 2))),
+        {"no_standby": "there are 3 NATS servers and one state service, on a"},
+    ),
+    (journal(notes={}), {"no_backup": "no backup of this cluster has ever been made"}),
+    (
+        journal(notes={LAST_BACKUP: str(int(NOW_S - 3 * DAY_S) * 1000)}),
+        {"no_backup": "the last backup was made on 2027-01-12 at 08:00 UTC"},
+    ),
+    (
+        journal(current=2, behind=("n2",)),
+        {"server_behind": "NATS server n2 answers, and has not caught up with IRIS_JOURNAL"},
+    ),
+    (
+        gateway(
+            processes=(
+                *TWO_STATES,
+                ProcessFacts("gateway", "b", 7, 180.0, {"/etc/a.pem": NOW_S - 1}),
+            )
+        ),
+        {
+            "clock_off": "the clock of gateway on b (pid 7) is 180.0 s ahead of the asked gateway's",
+            "certificate_expires": "the certificate /etc/a.pem of gateway on b (pid 7) expired "
+            "on 2027-01-15 at 07:59 UTC",
+        },
+    ),
+    (
+        gateway(
+            processes=(
+                *TWO_STATES,
+                ProcessFacts("proxy", "b", 7, 0.0, {"/etc/a.pem": NOW_S + 6 * DAY_S}),
+            )
+        ),
+        {
+            "certificate_expires": "the certificate /etc/a.pem of proxy on b (pid 7) expires "
+            "on 2027-01-21 at 08:00 UTC"
+        },
+    ),
+    (
+        gateway(deployments=True, processes=TWO_STATES),
+        {"no_proxy": "there are deployments, and no proxy answers"},
+    ),
+    (
+        msgspec.structs.replace(HEALTHY, writable=("/etc/iris/tokens",)),
+        {"writable_files": "others may change /etc/iris/tokens"},
     ),
     (workers(W0, WorkerFacts("w1", "lost")), {"worker_lost": "1 of 2 hosts is LOST: w1"}),
     *(
@@ -216,14 +282,16 @@ PLANTED = [
     (
         bus(
             streams=(
-                StreamFacts("IRIS_JOURNAL", declared=3, current=2, clustered=True),
+                StreamFacts("IRIS_JOURNAL", declared=3, current=2, clustered=True, notes=BACKED_UP),
                 *BUS.streams[1:],
             )
         ),
         {"under_replicated": "fewer copies than there should be: IRIS_JOURNAL (2 of 3)"},
     ),
     (
-        bus(streams=tuple(StreamFacts(name, clustered=True) for name in STORES[:2])),
+        bus(
+            streams=tuple(StreamFacts(name, clustered=True, notes=BACKED_UP) for name in STORES[:2])
+        ),
         {
             "under_replicated": "fewer copies than there should be: IRIS_JOURNAL (1 of 3), IRIS_EVENTS (1 of 3)"
         },
@@ -248,7 +316,12 @@ PLANTED = [
     ),
     (server(jetstream=False), {"no_jetstream": "JetStream is off on n2"}),
     (
-        bus(streams=(StreamFacts("IRIS_JOURNAL", "memory"), StreamFacts("IRIS_LOGS", "memory"))),
+        bus(
+            streams=(
+                StreamFacts("IRIS_JOURNAL", "memory", notes=BACKED_UP),
+                StreamFacts("IRIS_LOGS", "memory"),
+            )
+        ),
         {"memory_storage": "IRIS_JOURNAL, IRIS_LOGS are kept in the memory of the NATS servers"},
     ),
     (
@@ -258,7 +331,7 @@ PLANTED = [
     (
         bus(
             streams=(
-                StreamFacts("IRIS_JOURNAL", offline=("n1",)),
+                StreamFacts("IRIS_JOURNAL", offline=("n1",), notes=BACKED_UP),
                 StreamFacts("IRIS_LOGS", offline=("n1",)),
             )
         ),
@@ -345,11 +418,12 @@ def test_what_is_unknown_is_no_problem_but_is_named():
 
 def test_slow_moves_between_control_groups_are_no_problem_but_advice():
     warned = {"slow_group_moves": "/sys/fs/cgroup/unified is mounted without favordynmods"}
-    facts = workers(W0, WorkerFacts("w1", "healthy", warnings=warned))
+    hosts = [WorkerFacts(name, "healthy", warnings=warned) for name in ("w1", "w2")]
+    facts = workers(W0, *hosts)
     assert problems(facts) == []
     [note] = notes(facts)
     assert note.startswith(
-        "worker w1: /sys/fs/cgroup/unified is mounted without favordynmods: a task that starts"
+        "w1, w2: /sys/fs/cgroup/unified is mounted without favordynmods: a task that starts"
     )
     assert "slower forks and exits of the whole host" in note
 

@@ -3,6 +3,7 @@ answering.
 """
 
 import asyncio
+import time
 
 import pytest
 
@@ -15,6 +16,7 @@ from iris_gateway.service import read_keyring
 from tests.support.gateway import House, house
 from tests.support.memory import Memory
 
+WALL_MS = 1_700_000_000_000
 ADA, BO = "ada user " + "a" * 64 + "\n", "bo admin " + "b" * 64 + "\n"
 
 
@@ -36,7 +38,7 @@ async def test_a_process_that_stops_answering_is_silent_and_then_forgotten():
             answering.publish(message.reply, pack(one))
 
     await answering.subscribe(DESCRIBE, answer)
-    processes = Processes(asking, lambda: now_s, wait_s=0.02, last_answer_s=0.05)
+    processes = Processes(asking, lambda: now_s, lambda: WALL_MS, wait_s=0.02, last_answer_s=0.05)
     everybody = await processes.all()
     assert [one.info.id for one in everybody] == ["scheduler-1", "state-1", "state-2"]
     there.pop()
@@ -59,8 +61,27 @@ async def test_a_leader_that_is_slow_to_answer_is_waited_for():
         )
 
     await answering.subscribe(DESCRIBE, answer)
-    processes = Processes(asking, asyncio.get_running_loop().time, wait_s=0.01, last_answer_s=10.0)
+    clock = asyncio.get_running_loop().time
+    processes = Processes(asking, clock, lambda: WALL_MS, wait_s=0.01, last_answer_s=10.0)
     assert await processes.all() == [KnownProcess(leader)]
+
+
+async def test_the_clock_and_the_certificates_of_a_process_are_shown(iris: House):
+    bus = iris.memory.connect("gateway").bus
+    expires = {"/etc/iris/gateway.pem": 1_800_000_000.0}
+
+    def answer(message: Message) -> None:
+        now_ms = time.time_ns() // 1_000_000 + 180_000
+        told = ServiceInfo(
+            "proxy", "p1", "0.1.0", "host-b", 9, 1000, now_ms=now_ms, certificates=expires
+        )
+        bus.publish(message.reply, pack(told))
+
+    await bus.subscribe(DESCRIBE, answer)
+    items = (await iris.http.get("/v1/processes")).json()["items"]
+    [found] = [one for one in items if one["service"] == "proxy"]
+    assert 170 < found["clock_ahead_s"] <= 180
+    assert found["certificates"] == {"/etc/iris/gateway.pem": "2027-01-15T08:00:00Z"}
 
 
 async def test_the_processes_are_listed_with_what_a_gateway_says_of_its_tokens(iris: House):

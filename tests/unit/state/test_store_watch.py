@@ -5,8 +5,8 @@ from __future__ import annotations
 from prometheus_client import CollectorRegistry, generate_latest
 
 from iris_bus.contract import ServerStorage, StoreStanding, Unavailable
-from iris_core.subjects import STORES
-from iris_state.store_metrics import LAST_BACKUP, StoreCollector
+from iris_core.subjects import LAST_BACKUP, STORES
+from iris_state.store_metrics import StoreCollector
 from iris_state.store_watch import StoreWatch
 from tests.support.memory import Memory
 

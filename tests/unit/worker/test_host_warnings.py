@@ -1,5 +1,6 @@
 """What a worker finds misconfigured about itself."""
 
+import shutil
 import socket
 
 import pytest
@@ -50,9 +51,18 @@ def test_a_mount_that_makes_moves_between_groups_slow_is_told():
     }
 
 
-def test_the_machine_is_looked_at_whatever_the_settings_say():
-    assert host.machine().cpu_millis >= 1
-    assert host.machine().memory_bytes > 1 << 20
+def test_the_machine_is_looked_at_whatever_the_settings_say(tmp_path):
+    there = host.machine(tmp_path)
+    assert there.cpu_millis >= 1
+    assert there.memory_bytes > 1 << 20
+    assert there.disk_bytes == shutil.disk_usage(tmp_path).total
+
+
+def test_a_disk_that_is_declared_larger_than_it_is_is_overdeclared():
+    there = Amount(cpu_millis=8000, memory_bytes=1 << 34, disk_bytes=1 << 34)
+    settings = WorkerSettings(disk_bytes=(1 << 34) + 1)
+    found = dict(host_warnings.standing(settings, "10.0.0.1", "nats://10.0.0.2", there, "", ""))
+    assert found == {"overdeclared": f"disk_bytes is {(1 << 34) + 1}, the machine has {1 << 34}"}
 
 
 def test_a_gateway_address_is_dead_when_nothing_listens_there():

@@ -67,8 +67,8 @@ def _of_unknown_gateway(facts: ClusterFacts) -> Iterator[str]:
         yield f"the workers were not checked: {facts.gateway.failed}"
     if facts.gateway.dead_letters:
         yield f"{facts.gateway.dead_letters} commands were set aside: see docs/troubleshooting.md#dead-letters"
-    for what in judge.warning_of_worker("slow_group_moves")(facts.gateway):
-        yield f"{what}: {_SLOW_MOVES}"
+    for what, names in judge.warnings_alike(facts.gateway, "slow_group_moves").items():
+        yield f"{judge.listed(names)}: {what}: {_SLOW_MOVES}"
 
 
 def _of_unknown_bus(bus: BusFacts | None) -> Iterator[str]:
@@ -194,10 +194,17 @@ CHECKS = (
     ),
     Check(
         "no_standby",
-        _of_bus(judge.no_standby),
+        judge.no_standby,
         "when the host of the state service is lost, nothing is placed until somebody starts another",
         "start a second state service on another host",
         "docs/troubleshooting.md#irisnostandby",
+    ),
+    Check(
+        "no_backup",
+        judge.no_backup,
+        "what all servers lose together, or what somebody deletes, cannot be brought back",
+        "run `iris admin backup` now, and then every day from a timer",
+        "docs/troubleshooting.md#irisbackupold",
     ),
     Check(
         "store_too_small",
@@ -205,6 +212,13 @@ CHECKS = (
         "a state service cannot make its streams (JetStream error 10047) and starts again and again",
         "a larger disk or `max_file_store`, or smaller limits in [nats]: events_bytes, logs_bytes and so on",
         "docs/troubleshooting.md#disk-full",
+    ),
+    Check(
+        "server_behind",
+        _of_bus(judge.server_behind),
+        "when another server is lost now, what this one lacks cannot be read or written",
+        "wait until it has fetched what it has missed; when that lasts, look at its disk and its network",
+        "docs/troubleshooting.md#a-nats-server-cannot-be-reached",
     ),
     Check(
         "under_replicated",
@@ -235,6 +249,13 @@ CHECKS = (
         "docs/troubleshooting.md#a-clock-is-off",
     ),
     Check(
+        "certificate_expires",
+        _of_gateway(judge.certificate_expires),
+        "whoever connects there refuses it from then on",
+        "put a new certificate and key in place; each process reads changed files within seconds",
+        "docs/troubleshooting.md#iriscertificateexpires",
+    ),
+    Check(
         "version_skew",
         judge.version_skew,
         "an older process may not read what a newer one sends",
@@ -261,6 +282,13 @@ CHECKS = (
         "nothing can be placed",
         "start a worker, or see why those there are get no work: `iris worker list`",
         "docs/troubleshooting.md#a-worker-is-lost",
+    ),
+    Check(
+        "no_proxy",
+        _of_gateway(judge.no_proxy),
+        "nobody reaches a deployment: `/d/NAME/` is answered by a proxy only",
+        "start a proxy: `iris server proxy`",
+        "docs/troubleshooting.md#a-deployment-answers-503-or-502",
     ),
     Check(
         "worker_ended",
@@ -311,6 +339,15 @@ CHECKS = (
         ),
         "whoever logs in on this host can act as that service or user",
         "chmod 600 these files",
+        "docs/security.md",
+    ),
+    Check(
+        "writable_files",
+        lambda facts: judge.some(
+            (facts.writable and f"others may change {judge.listed(facts.writable)}") or ""
+        ),
+        "whoever logs in on this host can make themselves an admin of the cluster",
+        "chmod go-w these files, and the directory they are in",
         "docs/security.md",
     ),
     Check(

@@ -11,6 +11,7 @@ import contextlib
 import importlib.util
 import os
 import shutil
+import stat
 import time
 from collections.abc import Iterable, Iterator
 from email.utils import parsedate_to_datetime
@@ -22,7 +23,7 @@ from iris.client.client import Client
 from iris.client.http.address import DAMAGE_FILE, Address, ClusterFile, read_cluster
 from iris.client.http.transport import HttpRequest, Response
 from iris.client.problems import ClientError, NotAllowed, TryAgain
-from iris.doctor.facts import ClusterFacts, GatewayFacts, WorkerFacts
+from iris.doctor.facts import ClusterFacts, GatewayFacts, ProcessFacts, WorkerFacts
 from iris_bus.servers.bus_facts import BusFacts
 from iris_core import __version__
 from iris_core.views.cluster import ProcessView, WorkerView
@@ -36,6 +37,10 @@ class _Release(msgspec.Struct):
 
 class _Letters(msgspec.Struct):
     total: int = 0
+
+
+class _Some(msgspec.Struct):
+    items: list[msgspec.Raw]
 
 
 class _Processes(msgspec.Struct):
@@ -69,6 +74,7 @@ def collect(client: Client | None, data: Path, nats: str, config: str) -> Cluste
         readable=readable_by_others(dict.fromkeys(private_files(data, config)))
         if has_server_extra()
         else (),
+        writable=writable_by_others(deciding_files(config)) if has_server_extra() else (),
     )
 
 
@@ -97,7 +103,7 @@ def gateway_facts(client: Client) -> GatewayFacts:
     except ClientError as error:
         return msgspec.structs.replace(found, error=str(error))
     version = msgspec.json.decode(meta.body, type=_Release).version
-    found = msgspec.structs.replace(found, version=version, clock_ahead_s=ahead_s)
+    found = msgspec.structs.replace(found, version=version, clock_ahead_s=ahead_s, now_s=begun)
     try:
         client.transport.send(HttpRequest("GET", "/readyz"))
     except ClientError as error:
@@ -106,33 +112,41 @@ def gateway_facts(client: Client) -> GatewayFacts:
         rows = client.pages("/v1/workers", WorkerView)
         workers = tuple(map(_worker, rows))
         letters = client.get("/v1/dead-letters", _Letters).total
+        deployments = client.get("/v1/deployments?limit=1", _Some).items
     except NotAllowed as error:
         return msgspec.structs.replace(found, refused=str(error))
     except ClientError as error:
         return msgspec.structs.replace(found, failed="" if found.not_ready else str(error))
     unscheduled = "" if found.not_ready else silence_of_schedulers(client)
+    answering = processes_that_answer(client)
     return msgspec.structs.replace(
         found,
         workers=workers,
         dead_letters=letters,
+        deployments=bool(deployments),
         unscheduled=unscheduled,
-        tokens=tokens_of_gateways(client),
+        tokens={f"{one.host} (pid {one.pid})": one.tokens for one in answering or () if one.tokens},
+        processes=tuple(map(_process, answering)) if answering is not None else None,
     )
 
 
-def tokens_of_gateways(client: Client) -> dict[str, str]:
-    """What the gateways that answer say of their tokens; empty from a gateway of a release that
-    does not tell.
-    """
+def processes_that_answer(client: Client) -> list[ProcessView] | None:
+    """The processes of the cluster that answered the gateway just now; None when it cannot tell."""
     try:
         processes = client.get("/v1/processes", _Processes).items
     except ClientError:
-        return {}
-    return {
-        f"{one.host} (pid {one.pid})": one.tokens
-        for one in processes
-        if one.tokens and not one.silent_s
-    }
+        return None
+    return [one for one in processes if not one.silent_s]
+
+
+def _process(row: ProcessView) -> ProcessFacts:
+    return ProcessFacts(
+        service=row.service,
+        host=row.host,
+        pid=row.pid,
+        clock_ahead_s=row.clock_ahead_s,
+        certificates={path: at.timestamp() for path, at in row.certificates.items()},
+    )
 
 
 def silence_of_schedulers(client: Client) -> str:
@@ -156,6 +170,30 @@ def readable_by_others(paths: Iterable[Path]) -> tuple[str, ...]:
             if path.is_file() and path.stat().st_mode & 0o077:
                 found.append(str(path))
     return tuple(found)
+
+
+def writable_by_others(paths: Iterable[Path]) -> tuple[str, ...]:
+    """The files among these that others than their owner may change, or whose directory lets them
+    be replaced; what cannot be looked at is left out.
+    """
+    found = []
+    for path in paths:
+        with contextlib.suppress(OSError):
+            above = path.parent.stat().st_mode
+            if path.stat().st_mode & 0o022 or (above & 0o022 and not above & stat.S_ISVTX):
+                found.append(str(path))
+    return tuple(found)
+
+
+def deciding_files(config: str) -> Iterator[Path]:
+    """The files on this host by which a cluster decides who may do what. Raises BadSetting."""
+    from iris_service.run import read_settings
+
+    settings = read_settings(config)
+    if tokens := settings.text("gateway", "token_file"):
+        yield Path(tokens)
+    if config:
+        yield Path(config)
 
 
 def private_files(data: Path, config: str) -> Iterator[Path]:

@@ -11,7 +11,10 @@ from iris_bus.servers.bus_facts import BusFacts
 
 
 class WorkerFacts(msgspec.Struct, frozen=True):
-    """One host, as ``GET /v1/workers`` shows it; ``registered_s``: since the epoch, 0 unknown."""
+    """One host, as ``GET /v1/workers`` shows it.
+
+    ``registered_s``: since the epoch, 0 unknown.
+    """
 
     id: str
     state: str
@@ -20,6 +23,24 @@ class WorkerFacts(msgspec.Struct, frozen=True):
     clock_ahead_ms: int = 0
     warnings: dict[str, str] = {}
     registered_s: float = 0.0
+
+
+class ProcessFacts(msgspec.Struct, frozen=True):
+    """A process that answers, as ``GET /v1/processes`` shows it.
+
+    Attributes:
+        clock_ahead_s: its clock less that of the gateway that was asked; None: unknown.
+        certificates: by path, when each of its certificates expires (Unix, s).
+    """
+
+    service: str
+    host: str
+    pid: int
+    clock_ahead_s: float | None = None
+    certificates: dict[str, float] = {}
+
+    def __str__(self) -> str:
+        return f"{self.service} on {self.host} (pid {self.pid})"
 
 
 class GatewayFacts(msgspec.Struct, frozen=True):
@@ -35,6 +56,8 @@ class GatewayFacts(msgspec.Struct, frozen=True):
         workers: None when they could not be read.
         tokens: by each gateway of the cluster, a digest of the tokens it accepts from its
             token_file.
+        processes: those that answered, without workers; None when they could not be read.
+        deployments: whether there is one. now_s: this machine's time (Unix, s); 0: unknown.
     """
 
     url: str
@@ -50,6 +73,9 @@ class GatewayFacts(msgspec.Struct, frozen=True):
     dead_letters: int = 0
     unscheduled: str = ""
     tokens: dict[str, str] = {}
+    processes: tuple[ProcessFacts, ...] | None = None
+    deployments: bool = False
+    now_s: float = 0.0
 
 
 class ClusterFacts(msgspec.Struct, frozen=True):
@@ -61,7 +87,8 @@ class ClusterFacts(msgspec.Struct, frozen=True):
         free_bytes: of its file system. damage: what the last start found damaged there.
         gone: workers of the local cluster that it does not start again, and when they ended, in
         seconds. gateway, bus: None when no address is known. readable: private files of this host
-            that others may read.
+            that others may read. writable: files that decide who may do what, and that others
+            may change.
     """
 
     version: str
@@ -71,4 +98,5 @@ class ClusterFacts(msgspec.Struct, frozen=True):
     gateway: GatewayFacts | None = None
     bus: BusFacts | None = None
     readable: tuple[str, ...] = ()
+    writable: tuple[str, ...] = ()
     gone: dict[str, float] = {}

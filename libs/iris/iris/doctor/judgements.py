@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
+from datetime import UTC, datetime
 
 from iris.doctor.facts import ClusterFacts, GatewayFacts
 from iris_bus.servers.bus_facts import BusFacts, ConnectedProcess, KeyFacts
 from iris_bus.streams.declarations import COPIES
 from iris_core.access.roles import login_of, permissions
 from iris_core.messages.processes import NO_TOKEN_FILE
-from iris_core.subjects import STREAMS
+from iris_core.subjects import JOURNAL, LAST_BACKUP, STREAMS
 from iris_core.units import counted
 
 CLOCK_S = 3.0
@@ -22,6 +23,9 @@ CLOCK_S = 3.0
 MAX_CLOCK_SKEW_S = 10.0
 """A host may seem behind by so much, because its heartbeat arrived late."""
 FREE_BYTES = 1 << 30
+CERTIFICATE_DAYS = 7
+BACKUP_DAYS = 2
+_DAY_S = 86_400.0
 _NEARLY_FULL = 0.95
 _NAMES = 5
 NO_GATEWAY = "none is known; --url or IRIS_URL says where it is, and `iris up` starts a local one"
@@ -55,6 +59,30 @@ def token_files(gateway: GatewayFacts) -> Iterator[str]:
         found[tokens].append(name + (" without a token_file" if tokens == NO_TOKEN_FILE else ""))
     if len(found) > 1:
         yield f"{len(gateway.tokens)} gateways accept different tokens: {'; '.join(map(listed, found.values()))}"
+
+
+def no_proxy(gateway: GatewayFacts) -> Iterator[str]:
+    known = gateway.processes if gateway.deployments else None
+    if known is not None and not any(process.service == "proxy" for process in known):
+        yield "there are deployments, and no proxy answers"
+
+
+def certificate_expires(gateway: GatewayFacts) -> Iterator[str]:
+    """Certificates of listeners, and of this cluster's clients of NATS, that have expired or soon
+    will.
+    """
+    for process in gateway.processes or ():
+        for path, expires_s in sorted(process.certificates.items()):
+            left_s = expires_s - gateway.now_s
+            if left_s <= 0:
+                yield f"the certificate {path} of {process} expired {moment(expires_s)}"
+            elif left_s < CERTIFICATE_DAYS * _DAY_S:
+                yield f"the certificate {path} of {process} expires {moment(expires_s)}"
+
+
+def moment(at_s: float) -> str:
+    """A time for people, in UTC."""
+    return datetime.fromtimestamp(at_s, UTC).strftime("on %Y-%m-%d at %H:%M UTC")
 
 
 def no_healthy_worker(gateway: GatewayFacts) -> Iterator[str]:
@@ -95,6 +123,15 @@ def warning_of_worker(code: str) -> Callable[[GatewayFacts], Iterator[str]]:
                 yield f"worker {worker.id}: {worker.warnings[code]}"
 
     return judge
+
+
+def warnings_alike(gateway: GatewayFacts, code: str) -> dict[str, list[str]]:
+    """The workers that warn under that code, by the words of the warning."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for worker in gateway.workers or ():
+        if worker.state != "lost" and code in worker.warnings:
+            found[worker.warnings[code]].append(worker.id)
+    return found
 
 
 # ── disks ─────────────────────────────────────────────────────────────────────────────────────────
@@ -174,21 +211,51 @@ def no_scheduler(facts: ClusterFacts) -> Iterator[str]:
         yield "no scheduler is connected to the NATS servers"
 
 
-def no_standby(bus: BusFacts) -> Iterator[str]:
-    states = [process.host for process in _processes(bus) if process.service == "state"]
-    if bus.size > 1 and len(states) == 1:
-        yield f"there are {bus.size} NATS servers and one state service, on {states[0]}"
+def no_standby(facts: ClusterFacts) -> Iterator[str]:
+    """Several NATS servers and one state service: as the gateway's question to all processes says,
+    else as the connections to the servers do.
+    """
+    size = facts.bus.size if facts.bus is not None else 0
+    known = facts.gateway.processes if facts.gateway is not None else None
+    every = known if known is not None else _processes(facts.bus)
+    states = [process.host for process in every if process.service == "state"]
+    if size > 1 and len(states) == 1:
+        yield f"there are {size} NATS servers and one state service, on {states[0]}"
+
+
+def no_backup(facts: ClusterFacts) -> Iterator[str]:
+    """Of a cluster of several servers: one on one machine has what that machine's backup has."""
+    bus, now_s = facts.bus, facts.gateway.now_s if facts.gateway is not None else 0.0
+    journal = next((one for one in bus.streams if one.name == JOURNAL.name), None) if bus else None
+    if bus is None or journal is None or bus.size < 2:
+        return
+    done_s = int(journal.notes.get(LAST_BACKUP, 0)) / 1000
+    if not done_s:
+        yield "no backup of this cluster has ever been made"
+    elif now_s - done_s > BACKUP_DAYS * _DAY_S:
+        yield f"the last backup was made {moment(done_s)}"
+
+
+def server_behind(bus: BusFacts) -> Iterator[str]:
+    """Servers that answer and have not caught up; `server_down` tells of those that do not."""
+    behind: dict[str, list[str]] = defaultdict(list)
+    for stream in bus.streams:
+        for name in stream.behind:
+            behind[name].append(stream.name)
+    for name, streams in sorted(behind.items()):
+        yield f"NATS server {name} answers, and has not caught up with {listed(streams)}"
 
 
 def under_replicated(bus: BusFacts) -> Iterator[str]:
-    """Copies that lack though their servers answer; `server_down` tells of those that do not."""
-    wanted = {
-        stream: max(stream.declared, COPIES if stream.clustered else 1) for stream in bus.streams
-    }
-    known = (
-        (stream, stream.current + len(stream.offline), most) for stream, most in wanted.items()
-    )
-    few = [f"{stream.name} ({copies} of {most})" for stream, copies, most in known if copies < most]
+    """Copies that lack though their servers have caught up; `server_down` and `server_behind` tell
+    of the others.
+    """
+    few = []
+    for stream in bus.streams:
+        wanted = max(stream.declared, COPIES if stream.clustered else 1)
+        copies = stream.current + len(stream.offline) + len(stream.behind)
+        if copies < wanted:
+            few.append(f"{stream.name} ({copies} of {wanted})")
     if few:
         yield f"fewer copies than there should be: {listed(few)}"
 
@@ -255,6 +322,12 @@ def wrong_clock(facts: ClusterFacts) -> Iterator[str]:
     if gateway is not None and gateway.clock_ahead_s:
         here.insert(0, ("the gateway", gateway.clock_ahead_s))
     yield from _differing(here, "this machine's", CLOCK_S)
+    others = [
+        (f"{process}", process.clock_ahead_s)
+        for process in (gateway.processes if gateway is not None else None) or ()
+        if process.clock_ahead_s is not None
+    ]
+    yield from _differing(others, "the asked gateway's", CLOCK_S)
     workers = (gateway.workers if gateway is not None else None) or ()
     hosts = [
         (f"worker {worker.id}", worker.clock_ahead_ms / 1000)

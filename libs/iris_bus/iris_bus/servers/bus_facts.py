@@ -56,12 +56,13 @@ class StreamFacts(msgspec.Struct, frozen=True):
     """One stream or bucket.
 
     Attributes:
-        storage: file, or memory. offline: its servers that do not answer.
+        storage: file, or memory. offline: its servers that do not answer. behind: those that
+            answer and do not hold everything yet.
         declared: copies it is declared with. current: copies that hold everything and answer.
         clustered: whether its server is one of a cluster.
         stored_bytes: what it holds. limit_bytes: the most it may hold, which the server reserves;
             0: no limit.
-        lost: why no state service leads on it.
+        lost: why no state service leads on it. notes: its metadata.
     """
 
     name: str
@@ -73,6 +74,8 @@ class StreamFacts(msgspec.Struct, frozen=True):
     stored_bytes: int = 0
     limit_bytes: int = 0
     lost: str = ""
+    behind: tuple[str, ...] = ()
+    notes: dict[str, str] = {}
 
 
 class ConnectedProcess(msgspec.Struct, frozen=True):

@@ -124,6 +124,9 @@ async def _streams(api: Api, found: BusFacts) -> BusFacts:
 
 def _stream(name: str, info: StreamInfo) -> StreamFacts:
     silent = (peer.name for peer in info.cluster.replicas if peer.is_silent)
+    behind = (
+        peer.name for peer in info.cluster.replicas if not peer.is_silent and not peer.current
+    )
     standing = standing_of(info, 1)
     return StreamFacts(
         name,
@@ -135,6 +138,8 @@ def _stream(name: str, info: StreamInfo) -> StreamFacts:
         stored_bytes=standing.bytes,
         limit_bytes=standing.limit_bytes,
         lost=standing.notes.get(RECORDS_LOST, ""),
+        behind=tuple(sorted(behind)),
+        notes=dict(standing.notes),
     )
 
 

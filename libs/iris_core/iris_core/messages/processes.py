@@ -60,6 +60,8 @@ class ServiceInfo(ServiceMessage, frozen=True):
         replica: of the state service only.
         tokens: of a gateway only: a digest of the tokens it accepts from its token_file,
             NO_TOKEN_FILE without one.
+        now_ms: its clock when it answered; 0 from a release that does not tell.
+        certificates: by the path of each of its certificates, when it expires (Unix, s).
     """
 
     service: str
@@ -71,3 +73,5 @@ class ServiceInfo(ServiceMessage, frozen=True):
     configuration: str = ""
     replica: ReplicaInfo | None = None
     tokens: str = ""
+    now_ms: int = 0
+    certificates: dict[str, float] = {}

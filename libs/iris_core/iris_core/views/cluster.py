@@ -96,7 +96,9 @@ class ProcessView(View, kw_only=True):
     """A process of a service. ``silent_s``: seconds since it answered last, 0 while it answers.
 
     ``tokens``: of a gateway: the same at all that accept the same tokens of a token_file; "none"
-    without one.
+    without one. ``clock_ahead_s``: its clock less that of the gateway that was asked, None where
+    it does not tell; an answer that was late makes it too small by at most a second.
+    ``certificates``: by the path of each certificate of the process, when it expires.
     """
 
     service: str
@@ -107,3 +109,5 @@ class ProcessView(View, kw_only=True):
     started_at: datetime | None
     silent_s: float = 0.0
     tokens: str = ""
+    clock_ahead_s: float | None = None
+    certificates: dict[str, datetime] = {}  # noqa: RUF012 - msgspec copies a default that is empty

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 from starlette.responses import Response
@@ -41,6 +42,11 @@ def _process(known: KnownProcess) -> ProcessView:
         started_at=moment(info.started_ms),
         silent_s=known.silent_s,
         tokens=info.tokens,
+        clock_ahead_s=known.clock_ahead_s,
+        certificates={
+            path: datetime.fromtimestamp(expires_s, UTC)
+            for path, expires_s in info.certificates.items()
+        },
     )
 
 

@@ -28,7 +28,6 @@ from iris_state.records.check import records as check
 from iris_state.replication.replica import Replica
 from iris_state.snapshots import snapshot
 from iris_state.snapshots.snapshot import name_of
-from iris_state.store_metrics import LAST_BACKUP
 
 _AT_ONCE = 64
 _UNFINISHED = "a restore onto these servers was not finished: run `iris admin restore` again"
@@ -95,7 +94,7 @@ async def backup(connection: JetStreamConnection, path: Path, *, events: bool, l
             async for message in _stored(connection, subjects.LOGS, 0):
                 out.add(_item("log", message))
     await connection.streams.annotate(
-        subjects.JOURNAL.name, LAST_BACKUP, str(replica.clock.now_ms())
+        subjects.JOURNAL.name, subjects.LAST_BACKUP, str(replica.clock.now_ms())
     )
     return about
 
@@ -135,6 +134,8 @@ async def restore(connection: JetStreamConnection, path: Path) -> About:
     await snapshots.put(image.name, _with_new_numbers(image.data))
     await connection.raw(subjects.JOURNAL.name).replace(about.sequence + 1)
     await connection.streams.annotate(subjects.JOURNAL.name, RECORDS_LOST, "")
+    # The archive is a backup of what is there now: without the note, "no backup for two days" fires.
+    await connection.streams.annotate(subjects.JOURNAL.name, subjects.LAST_BACKUP, str(about.at_ms))
     return about
 
 

@@ -80,9 +80,19 @@ def total(settings: WorkerSettings, found: Accelerators, variant: str) -> Amount
     )
 
 
-def machine() -> Amount:
-    """The cores and the memory there are, whatever the settings declare."""
-    return Amount(cpu_millis=_cpu_millis(), memory_bytes=_memory_bytes())
+EXACT = ("disk_bytes",)
+"""Resources of which a machine has no more than it has, whoever shares them."""
+
+
+def machine(root: Path) -> Amount:
+    """The cores and the memory there are, and the disk of a directory, whatever the settings
+    declare. Raises OSError.
+    """
+    return Amount(
+        cpu_millis=_cpu_millis(),
+        memory_bytes=_memory_bytes(),
+        disk_bytes=shutil.disk_usage(root).total,
+    )
 
 
 def address(settings: WorkerSettings, nats_url: str) -> str:

@@ -11,10 +11,14 @@ from collections.abc import Iterator
 from urllib.parse import urlsplit
 
 from iris_core.spec.resources import RESOURCE, Amount
+from iris_worker.agent.host.host import EXACT
 from iris_worker.settings import WorkerSettings
 
 _CONNECT_S = 2.0
 _FAR_ABOVE = 2
+"""How many times of what the machine has may be declared: cores are shared, memory is seldom used
+up.
+"""
 _PORTS = {"http": 80, "https": 443}
 
 
@@ -38,7 +42,7 @@ def standing(
     above = [
         f"{name} is {has}, the machine has {at}"
         for name, has, at in both
-        if at and (has or 0) > _FAR_ABOVE * at
+        if at and (has or 0) > (1 if name in EXACT else _FAR_ABOVE) * at
     ]
     if above:
         yield "overdeclared", "; ".join(above)
