@@ -93,7 +93,8 @@ def runs(interpreter: str) -> bool:
     """Whether a Python of that name starts; a shim on PATH may stand for none."""
     if shutil.which(interpreter) is None:
         return False
-    return subprocess.run([interpreter, "-c", ""], capture_output=True).returncode == 0
+    done = subprocess.run([interpreter, "-c", ""], check=False, capture_output=True)
+    return done.returncode == 0
 
 
 def check_install(interpreter: str, wheels: Sequence[Path]) -> None:

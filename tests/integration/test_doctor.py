@@ -27,6 +27,7 @@ from iris_bus.streams.declarations import config_of
 from iris_core import subjects
 from iris_core.codec import to_json
 from iris_nats.nats_process import NatsProcess
+from iris_service.version import VERSION
 from tests.support.cluster import Cluster, iris, settings, start, stop, until
 from tests.support.disk import MakeDisk, make_disk
 from tests.support.nats_cluster import nats_cluster
@@ -266,8 +267,9 @@ def test_a_wrong_token_and_a_missing_one(cluster: Cluster):
 
 def test_a_host_with_a_wrong_clock_and_an_older_release(cluster: Cluster):
     prelude = """
-        import iris_core, time
-        iris_core.__version__, true = "0.0.9", time.time_ns
+        import time
+        import iris_service.version
+        iris_service.version.VERSION, true = "0.0.9", time.time_ns
         time.time_ns = lambda: true() - 60_000_000_000
     """
     with started_again(cluster.pid_of_worker("worker-1"), prelude, ends=True):
@@ -280,7 +282,7 @@ def test_a_host_with_a_wrong_clock_and_an_older_release(cluster: Cluster):
         assert clock.startswith("the clock of worker worker-1 is 6")
         assert clock.endswith(" s behind the state service's")
         assert versions.startswith(
-            "0.0.9: worker worker-1; 0.1.0: this command, the gateway, worker worker-0, "
+            f"0.0.9: worker worker-1; {VERSION}: this command, the gateway, worker worker-0, "
         )
 
 

@@ -92,7 +92,11 @@ def copies(machines: PageMachines) -> str:
     """What doctor says of NATS servers and copies; empty when nothing."""
     asked = "IRIS_NATS_NKEY_SEED=cluster/keys/admin.seed iris doctor --config cluster/iris.toml --json || true"
     said = machines.shells[COMPUTER].run(asked)
-    return "".join(re.findall(r'"code": ?"(server_down|server_behind|under_replicated|nats_unreachable)"', said))
+    return "".join(
+        re.findall(
+            r'"code": ?"(server_down|server_behind|under_replicated|nats_unreachable)"', said
+        )
+    )
 
 
 def test_units_restore_a_backup_and_replace_a_server_by_the_pages(machines: PageMachines):

@@ -167,7 +167,9 @@ def as_configured(machines: PageMachines) -> bool:
     computer = machines.shells[COMPUTER]
     differences = computer.run(f"{AS_ADMIN} iris admin streams --config cluster/iris.toml")
     told = computer.run(f"{AS_ADMIN} iris doctor --config cluster/iris.toml --json || true")
-    missing = re.findall(r'"code": ?"(server_down|server_behind|under_replicated|nats_unreachable)"', told)
+    missing = re.findall(
+        r'"code": ?"(server_down|server_behind|under_replicated|nats_unreachable)"', told
+    )
     return SAME in differences and not missing
 
 

@@ -40,7 +40,7 @@ from prometheus_client import CollectorRegistry
 from iris_bus.contract import DamagedCommit, Fenced, Message, RecordsLost, Unavailable
 from iris_bus.jetstream import JetStreamConnection, connect
 from iris_bus.servers.bus_facts import ClientName
-from iris_core import __version__, codec
+from iris_core import codec
 from iris_core.access.roles import hears
 from iris_core.messages.processes import ReplicaInfo, ServiceInfo
 from iris_core.subjects import DESCRIBE, is_inbox
@@ -52,6 +52,7 @@ from iris_service.process_settings import NatsSettings, RunSettings
 from iris_service.settings import BadSetting, Settings, keys_of, load
 from iris_service.telemetry import MetricsServer, ServiceCollector
 from iris_service.tracing import Tracer
+from iris_service.version import VERSION
 
 log = logging.getLogger(__name__)
 
@@ -119,7 +120,7 @@ class Service(Generic[S]):
         """
         self._connection = await connect(
             self.nats.url,
-            name=str(ClientName(self.name, __version__, self.run.cluster)),
+            name=str(ClientName(self.name, VERSION, self.run.cluster)),
             credentials=self.nats.credentials(),
             replicas=self.nats.replicas,
             table=self.nats.streams(),
@@ -153,7 +154,7 @@ class Service(Generic[S]):
             info = ServiceInfo(
                 service=self.name,
                 id=self.id,
-                version=__version__,
+                version=VERSION,
                 host=socket.gethostname(),
                 pid=os.getpid(),
                 started_ms=self.started_ms,

@@ -19,8 +19,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
-from iris_core import __version__
 from iris_service.certificate import expiry_s
+from iris_service.version import VERSION
 
 SECONDS = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
 """Buckets for durations, from a commit to a build."""
@@ -83,7 +83,7 @@ class ServiceCollector(Collector):
 
     def collect(self) -> Iterable[Metric]:
         words, labels = "Always 1; the labels say what this process is.", ("service", "version")
-        yield gauges("iris_service_info", words, labels, {(self._service, __version__): 1})
+        yield gauges("iris_service_info", words, labels, {(self._service, VERSION): 1})
         connection = self._connection()
         connected = connection is not None and connection.connected
         yield GaugeMetricFamily(

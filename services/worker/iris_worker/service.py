@@ -19,7 +19,7 @@ from types import MappingProxyType
 from typing import ClassVar
 
 from iris_bus.contract import Connection, Message
-from iris_core import __version__, codec, subjects
+from iris_core import codec, subjects
 from iris_core.batching import Batcher
 from iris_core.messages.state_worker import Order, Register, ReportTaken, Stage
 from iris_core.placement.constraints import DEVICE_TYPE, DEVICE_VARIANT
@@ -28,6 +28,7 @@ from iris_core.states import NoticeReason
 from iris_service.lock import lock
 from iris_service.run import Service
 from iris_service.tracing import Tracer
+from iris_service.version import VERSION
 from iris_worker.agent.agent import Agent
 from iris_worker.agent.heartbeat import HeartbeatSchedule, StallDetector, to_ms
 from iris_worker.agent.host import accelerators, host, metadata
@@ -391,7 +392,7 @@ class WorkerService:
                 since_boot_ms,
                 stages,
                 self._address,
-                __version__,
+                VERSION,
                 limit,
             ),
             *(boot_id(), True, self._trouble()),

@@ -17,7 +17,8 @@ from iris.cli.root import root
 from iris.client.client import Client
 from iris.client.http.contexts import Context, Contexts, contexts_path, load_contexts
 from iris.client.jobs import TERMINAL
-from iris_core import DISTRIBUTION, __version__
+from iris_core import DISTRIBUTION
+from iris_service.version import VERSION
 from tests.support.answers import Said, answering, events, in_turn, job_view, problem
 
 SSE = {"Content-Type": "text/event-stream"}
@@ -746,7 +747,7 @@ def well(request):
         "building": 0,
     }
     items = [{**worker, "last_heartbeat_at": None}] if "workers" in request.path else []
-    return Said(200, {"version": __version__, "items": items, "total": 0})
+    return Said(200, {"version": VERSION, "items": items, "total": 0})
 
 
 def test_doctor_says_what_is_wrong_why_it_matters_and_what_to_do(iris):
@@ -836,7 +837,7 @@ def test_a_command_says_why_it_waits_and_ends_when_it_is_told_to(iris):
 
 
 def test_the_version_is_that_of_the_distribution(iris):
-    assert iris("--version") == (0, f"{DISTRIBUTION}, version {__version__}\n", "")
+    assert iris("--version") == (0, f"{DISTRIBUTION}, version {VERSION}\n", "")
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,9 @@ from iris.client.executions import RemoteCommand
 from iris.client.http.transport import RETRY_FOR_S, HttpRequest, in_path
 from iris.client.jobs import Job
 from iris.client.problems import Conflict, Problem, Rejected, TryAgain, Unreachable, problem_from
-from iris_core import DISTRIBUTION, __version__
+from iris_core import DISTRIBUTION
 from iris_core.spec.jobs import JobSpec
+from iris_service.version import VERSION
 from tests.support.answers import Said, answering, events, in_turn, job_view, problem
 
 SSE = {"Content-Type": "text/event-stream"}
@@ -383,7 +384,7 @@ def test_every_request_names_the_distribution_and_its_release():
     with answering(in_turn(Said(201, job_view()))) as server:
         submit(server)
         assert [request.headers["User-Agent"] for request in server.requests] == [
-            f"{DISTRIBUTION}/{__version__}"
+            f"{DISTRIBUTION}/{VERSION}"
         ]
 
 

@@ -16,8 +16,9 @@ import click
 from iris.cli.exit_codes import ExitCode
 from iris.cli.output.terminal import guarded
 from iris.cli.parsing.command import CliGroup
-from iris_core import DISTRIBUTION, __version__
+from iris_core import DISTRIBUTION
 from iris_core.units import DURATION
+from iris_service.version import VERSION
 
 SECTIONS = {
     "Run": {
@@ -116,7 +117,7 @@ class LazyGroup(CliGroup):
     help="How long to retry while nothing answers: 5m, 0s.  [default: 90s, once the gateway has answered]",
     metavar=DURATION,
 )
-@click.version_option(__version__, prog_name=DISTRIBUTION)
+@click.version_option(VERSION, prog_name=DISTRIBUTION)
 @click.pass_context
 def root(ctx: click.Context, url: str | None, context: str | None, retry_for: str | None) -> None:
     """Jobs on clusters of CPUs, GPUs and TPU slices.

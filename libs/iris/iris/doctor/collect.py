@@ -25,8 +25,8 @@ from iris.client.http.transport import HttpRequest, Response
 from iris.client.problems import ClientError, NotAllowed, TryAgain
 from iris.doctor.facts import ClusterFacts, GatewayFacts, ProcessFacts, WorkerFacts
 from iris_bus.servers.bus_facts import BusFacts
-from iris_core import __version__
 from iris_core.views.cluster import ProcessView, WorkerView
+from iris_service.version import VERSION
 
 _SYSTEM_SEED = "system.seed"
 
@@ -64,7 +64,7 @@ def collect(client: Client | None, data: Path, nats: str, config: str) -> Cluste
     is_local = client is None or (local is not None and local.url == client.address.url)
     stores = is_local and (data / "nats").is_dir()
     return ClusterFacts(
-        version=__version__,
+        version=VERSION,
         data=str(data) if stores else "",
         free_bytes=shutil.disk_usage(data).free if stores else 0,
         damage=damage and f"stored data: {damage}",

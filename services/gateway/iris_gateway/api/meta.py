@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 from starlette.responses import Response
 
-from iris_core import __version__, states
+from iris_core import states
 from iris_core.names import MAX_COMPONENT, MAX_LEVELS
 from iris_core.placement.reasons import ReasonCode
 from iris_core.quota import GATEWAY_LIMITS
@@ -21,6 +21,7 @@ from iris_core.views.jobs import CallerView
 from iris_core.views.queries import MAX_LIMIT
 from iris_gateway.http.endpoint import Answers, Call, Endpoint, json_response
 from iris_gateway.settings import GatewaySettings
+from iris_service.version import VERSION
 
 API = "v1"
 
@@ -76,7 +77,7 @@ _TERMINAL = {
 async def meta(call: Call) -> Response:
     settings = call.gateway.settings
     login = LoginTerms(settings.oidc_issuer, settings.oidc_client) if settings.oidc_client else None
-    return json_response(Meta(__version__, API, limits_of(settings), vocabulary(), login))
+    return json_response(Meta(VERSION, API, limits_of(settings), vocabulary(), login))
 
 
 async def whoami(call: Call) -> Response:

@@ -23,7 +23,8 @@ from urllib.parse import quote, urlencode, urlsplit
 
 from iris.client.http.address import Address
 from iris.client.problems import InvalidOption, Problem, TryAgain, Unreachable, problem_from
-from iris_core import DISTRIBUTION, __version__
+from iris_core import DISTRIBUTION
+from iris_service.version import VERSION
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +34,7 @@ BROKEN = (OSError, http.client.HTTPException)
 """The exceptions of a broken connection."""
 
 POSITION = "Iris-Position"
-USER_AGENT = f"{DISTRIBUTION}/{__version__}"
+USER_AGENT = f"{DISTRIBUTION}/{VERSION}"
 RETRY_FOR_S = 90.0
 """Longer than a state service that is down for a minute."""
 _LONGEST_ASKED_S = 10.0
