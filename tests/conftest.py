@@ -17,6 +17,7 @@ from tests.support.docker import base_image, container_url, docker, nats_contain
 from tests.support.hangs import Hangs
 from tests.support.hosts import mark, place
 from tests.support.nats import connection, nats_server, nats_url, own_nats
+from tests.support.needs import Needs
 from tests.support.runtimes import docker_runtime, podman
 from tests.support.state import state
 
@@ -55,6 +56,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Budget(config), "budget")
     config.pluginmanager.register(Hangs(), "hangs")
+    config.pluginmanager.register(Needs(config), "needs")
 
 
 @pytest.hookimpl(hookwrapper=True)

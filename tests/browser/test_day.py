@@ -4,7 +4,6 @@ reader.
 
 from __future__ import annotations
 
-import shutil
 import time
 from pathlib import Path
 
@@ -20,7 +19,7 @@ from tests.support.seen import WATCH_SHIFTS
 
 pytestmark = [
     pytest.mark.browser,
-    pytest.mark.skipif(shutil.which("chromium") is None, reason="there is no chromium on PATH"),
+    pytest.mark.needs("chromium"),
 ]
 
 IN_SIGHT = """(() => {

@@ -4,7 +4,6 @@ of `make soak`.
 
 from __future__ import annotations
 
-import shutil
 import time
 from pathlib import Path
 
@@ -31,7 +30,7 @@ from tests.support.seen import (
 pytestmark = [
     pytest.mark.browser,
     pytest.mark.soak,
-    pytest.mark.skipif(shutil.which("chromium") is None, reason="there is no chromium on PATH"),
+    pytest.mark.needs("chromium"),
 ]
 WIDTHS = (390, 1024, 1440, 1920, 2560)
 MOST_ELEMENTS = 5000

@@ -4,7 +4,6 @@ JavaScript.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
@@ -33,7 +32,7 @@ from tests.support.seen import (
 pytestmark = [
     pytest.mark.browser,
     pytest.mark.asyncio(loop_scope="module"),
-    pytest.mark.skipif(shutil.which("chromium") is None, reason="there is no chromium on PATH"),
+    pytest.mark.needs("chromium"),
 ]
 
 
@@ -176,7 +175,7 @@ async def test_what_a_job_waits_for_is_read_without_being_cut_or_covered(iris: H
     assert await page.value(heights) == [True, True]
 
 
-@pytest.mark.skipif(not AXE.exists(), reason="axe-core is not in .axe; .ci/run puts it there")
+@pytest.mark.needs("axe-core")
 @pytest.mark.parametrize("theme", LIGHT_FIRST)
 async def test_axe_finds_nothing_on_any_page(iris: House, page: Page, theme: str):
     async for path in opened(iris, page, theme):

@@ -20,6 +20,7 @@ from iris_bus.contract import (
 from iris_bus.jetstream import connect
 from iris_bus.journal import framing
 from iris_core import subjects
+from tests.support.docker import DOCKER
 from tests.support.memory import Memory
 
 Another = Callable[[], Awaitable[Connection]]
@@ -29,7 +30,11 @@ Another = Callable[[], Awaitable[Connection]]
     params=[
         "memory",
         pytest.param("nats_url", marks=pytest.mark.integration, id="jetstream"),
-        pytest.param("container_url", marks=pytest.mark.docker, id="container"),
+        pytest.param(
+            "container_url",
+            marks=[pytest.mark.docker, pytest.mark.needs(*DOCKER)],
+            id="container",
+        ),
     ]
 )
 def server(request: pytest.FixtureRequest) -> Memory | str:

@@ -1,32 +1,53 @@
-"""The files that git tracks and the parsed Python sources of the ten packages, for the house
+"""The files of the repository and the parsed Python sources of the ten packages, for the house
 tests.
 """
 
 import ast
-import subprocess
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
+
+from pathspec import GitIgnoreSpec
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 @cache
 def tracked() -> tuple[Path, ...]:
-    """Every file that is committed or about to be, relative to the root; those git ignores are left
-    out.
+    """Every file of the checkout that no `.gitignore` names, relative to the root: in a clone what
+    is committed or about to be, in an archive the same, without git.
     """
-    listed = subprocess.run(
-        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"],
-        cwd=ROOT,
-        check=True,
-        capture_output=True,
-        text=True,
-    ).stdout
-    return tuple(
-        sorted(Path(name) for name in listed.split("\0") if name and (ROOT / name).is_file())
-    )
+    found: list[Path] = []
+    _walk(Path(), (), found)
+    return tuple(sorted(found))
+
+
+_Rules = tuple[tuple[Path, GitIgnoreSpec], ...]
+
+
+def _walk(directory: Path, above: _Rules, found: list[Path]) -> None:
+    """Add the files of a directory and of those below it.
+
+    Args:
+        above: the rules that hold here, each with the directory that its patterns start from.
+    """
+    own = ROOT / directory / ".gitignore"
+    rules = above
+    if own.exists():
+        rules += ((directory, GitIgnoreSpec.from_lines(own.read_text().splitlines())),)
+    for entry in os.scandir(ROOT / directory):
+        path = directory / entry.name
+        below = entry.is_dir(follow_symlinks=False)
+        if entry.name == ".git" or any(
+            spec.match_file(f"{path.relative_to(place)}{'/' * below}") for place, spec in rules
+        ):
+            continue
+        if below:
+            _walk(path, rules, found)
+        elif entry.is_file():
+            found.append(path)
 
 
 @cache

@@ -2,13 +2,12 @@
 
 import ast
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from drawings.markdown import anchor
-from tests.house.repository import ROOT, sources, statements, texts
+from tests.house.repository import ROOT, sources, statements, texts, tracked
 
 MARKDOWN_LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#{1,6}\s+(.+?)\s*$", re.MULTILINE)
@@ -65,10 +64,7 @@ def test_the_search_would_find(what, line):
 
 def test_no_symbolic_link_is_tracked():
     """One leads to what a clone does not have, or names a file twice."""
-    listed = subprocess.run(
-        ["git", "ls-files", "--stage"], cwd=ROOT, check=True, capture_output=True, text=True
-    ).stdout
-    assert [line for line in listed.splitlines() if line.startswith("120000 ")] == []
+    assert [path for path in tracked() if (ROOT / path).is_symlink()] == []
 
 
 def anchors(text: str) -> set[str]:

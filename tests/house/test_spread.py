@@ -126,7 +126,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "tests/unit/core",
     ):
         shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns(".*", "*.pyc.*"))
-    subprocess.run(["git", "init", "-q", root], check=True)
+    shutil.copy(ROOT / ".gitignore", root)
     return root
 
 

@@ -2,7 +2,6 @@
 
 import os
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -81,8 +80,7 @@ def test_the_other_of_a_pair_is_left_alone_when_the_first_is_not_ready(tmp_path:
     assert [line for line in asked if "state-2" in line] == []
 
 
+@pytest.mark.needs("shellcheck")
 def test_the_script_is_plain_shell():
-    if shutil.which("shellcheck") is None:
-        pytest.skip("shellcheck is not installed")
     done = subprocess.run(["shellcheck", SCRIPT], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout

@@ -13,11 +13,11 @@ import pytest
 
 from drawings.alerts import ALERTS, Alert
 from tests.support.alert_cases import CASES, HEALTHY, Case
-from tests.support.prometheus import DEPLOYED, INSTALLED, promtool
+from tests.support.prometheus import DEPLOYED, promtool
 
 pytestmark = [
     pytest.mark.prometheus,
-    pytest.mark.skipif(not INSTALLED, reason="prometheus and promtool are not installed"),
+    pytest.mark.needs("prometheus"),
 ]
 
 AT = "175m"

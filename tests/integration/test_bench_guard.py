@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from pathlib import Path
 
 import pytest
@@ -13,9 +11,7 @@ from benchmarks import guard, limits
 pytestmark = [
     pytest.mark.integration,
     pytest.mark.soak,
-    pytest.mark.skipif(
-        shutil.which("strace") is None, reason="system calls are counted with strace"
-    ),
+    pytest.mark.needs("strace"),
 ]
 
 PLANTS = Path(__file__).parents[1] / "support" / "plants"
@@ -27,14 +23,16 @@ PLANTS = Path(__file__).parents[1] / "support" / "plants"
         ("calls", "launcher_calls_per_start"),
         ("processes", "launcher_forks_per_start"),
         ("cpu", "cpu_of_floor"),
-        ("sandboxes", "launcher_forks_per_start"),
+        pytest.param(
+            "sandboxes",
+            "launcher_forks_per_start",
+            marks=pytest.mark.needs("bwrap", "root"),
+        ),
         ("commits", "commits_per_single_job"),
         ("messages", "messages_per_task"),
     ],
 )
 def test_a_regression_is_found_by_its_figure(plant: str, found_by: str):
-    if plant == "sandboxes" and (os.geteuid() != 0 or shutil.which("bwrap") is None):
-        pytest.skip("sandboxes are made once per slot by root, with bubblewrap")
     figures = guard.measure(PYTHON_PLANT=plant, PYTHONPATH=str(PLANTS))
     if found_by not in figures:
         pytest.skip(f"{found_by} cannot be measured here")

@@ -268,13 +268,13 @@ async def test_an_environment_is_kept_while_an_adopted_task_runs_in_it(
         ).decode().strip() == f"{tmp_path}/w0/environments/{kept[0]}/venv"
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="starts tasks as other users")
-@pytest.mark.parametrize("isolation", ["sandbox", "users"])
+@pytest.mark.needs("root")
+@pytest.mark.parametrize(
+    "isolation", [pytest.param("sandbox", marks=pytest.mark.needs("bwrap")), "users"]
+)
 async def test_a_confined_task_uses_a_build_and_cannot_change_it(
     state: FakeState, nats_url: str, monkeypatch: pytest.MonkeyPatch, isolation: str
 ):
-    if isolation == "sandbox" and shutil.which("bwrap") is None:
-        pytest.skip("bubblewrap is not installed")
     place = Path(tempfile.mkdtemp(dir="/tmp", prefix="iris-builds-"))
     place.chmod(0o755)
     monkeypatch.setenv("PATH", quick_python(place / "bin", PYTHON))
@@ -302,7 +302,7 @@ async def test_a_confined_task_uses_a_build_and_cannot_change_it(
         shutil.rmtree(place)
 
 
-@pytest.mark.skipif(shutil.which("uv") is None, reason="uv is not on PATH")
+@pytest.mark.needs("uv")
 async def test_uv_installs_what_its_lock_file_lists(
     state: FakeState, worker: WorkerProcess, connection: Connection
 ):

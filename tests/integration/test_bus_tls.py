@@ -1,7 +1,5 @@
 """The bus over TLS: small and large messages; a server without a trusted certificate is refused."""
 
-import shutil
-
 import pytest
 
 from iris_bus.connection.connection import Credentials
@@ -12,9 +10,7 @@ from tests.support.nats_config import configured_nats
 
 pytestmark = [
     pytest.mark.integration,
-    pytest.mark.skipif(
-        shutil.which("openssl") is None, reason="openssl makes the certificate, and is not here"
-    ),
+    pytest.mark.needs("openssl"),
 ]
 
 

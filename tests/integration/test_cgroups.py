@@ -27,20 +27,13 @@ from iris_worker.launcher.cgroups.hierarchies import groups_below, name_of, open
 from tests.support.state import FakeState
 from tests.support.worker import WorkerProcess, forget_tokens, lives, number_from, until
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.needs("control groups")]
 
 
-@pytest.fixture(scope="module", autouse=True)
+@pytest.fixture(scope="module")
 def controllers(tmp_path_factory: pytest.TempPathFactory) -> str:
-    try:
-        groups = open_groups(tmp_path_factory.mktemp("groups"))
-    except NoGroups as error:
-        pytest.skip(f"control groups: {error}")
+    groups = open_groups(tmp_path_factory.mktemp("groups"))
     groups.close()
-    if groups.support.version != 1 or not {"cpu", "memory", "pids"} <= set(
-        groups.support.controllers
-    ):
-        pytest.skip(f"control groups: {groups.support}")
     return str(groups.support)
 
 
@@ -66,10 +59,9 @@ def groups_of(pid: int | str) -> dict[str, str]:
 GREEDY = "import sys; sys.stderr.write('eats\\n'); x = bytearray(200 << 20)"
 
 
+@pytest.mark.needs("a cpuset of version 1")
 def test_why_no_group_can_be_entered_names_the_file():
     home = Path("/sys/fs/cgroup/cpuset")
-    if not (home / "tasks").exists():
-        pytest.skip("no cpuset of version 1")
     try:
         with pytest.raises(
             NoGroups, match=r"^\d+/tasks: No space left on device$"
@@ -299,8 +291,6 @@ def test_groups_that_something_else_has_removed_are_made_anew(
 def test_a_group_to_which_files_in_memory_are_charged_is_not_used_again(tmp_path: Path, mib: int):
     """They would be part of what the next attempt may hold."""
     groups, path = open_groups(tmp_path), Path("/dev/shm") / f"iris-test-{os.getpid()}"
-    if "memory" not in groups.support.controllers:
-        pytest.skip("control groups count no memory here")
     try:
         group = groups.take(Cgroup(memory_limit_bytes=64 << 20))
         subprocess.run(["sh", "-c", f"head -c {mib << 20} /dev/zero > {path}"], check=True)
@@ -312,12 +302,11 @@ def test_a_group_to_which_files_in_memory_are_charged_is_not_used_again(tmp_path
         groups.close()
 
 
+@pytest.mark.needs("control groups of version 2")
 def test_all_in_a_group_of_version_2_are_killed_at_once(tmp_path: Path):
     own = own_directories(
         Path("/proc/self/mountinfo").read_text(), Path("/proc/self/cgroup").read_text()
     )
-    if UNIFIED not in own:
-        pytest.skip("no control groups of version 2")
     groups = groups_below({UNIFIED: own[UNIFIED]}, "iris-test")
     group = groups.take(Cgroup())
     try:

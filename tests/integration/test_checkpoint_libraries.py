@@ -127,9 +127,7 @@ def preempted(cluster: Cluster, began: Path, command: list[str], name: str, **op
 
 
 @takes_turns(0)
-@pytest.mark.skipif(
-    not (FRAMEWORKS / "submitit").is_dir(), reason="no submitit here; `.ci/run` installs it"
-)
+@pytest.mark.needs("submitit")
 def test_submitit_keeps_a_checkpoint_when_it_is_preempted(
     cluster: Cluster, tmp_path: Path, scontrol: dict[str, str]
 ):
@@ -161,8 +159,8 @@ def test_submitit_keeps_a_checkpoint_when_it_is_preempted(
 
 
 @takes_turns(2)
-@pytest.mark.skipif(not LIGHTNING.is_dir(), reason="no Lightning here; `.ci/run` installs it")
-@pytest.mark.skipif(not (DEBIAN / "torch").is_dir(), reason="no torch here")
+@pytest.mark.needs("lightning")
+@pytest.mark.needs("torch")
 def test_lightning_goes_on_from_its_checkpoint(
     cluster: Cluster, tmp_path: Path, scontrol: dict[str, str]
 ):

@@ -97,7 +97,7 @@ async def test_a_clone_that_is_collected_before_its_hello_is_made_again(host: Ho
     assert lives(template)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="looks at what a bare template has open")
+@pytest.mark.needs("root")
 async def test_the_template_of_a_job_that_was_killed_as_a_clone_has_not_failed(host: Host):
     async with killed_before_its_word(host, await host.bare(), sockets=2) as launcher:
         host.preload("json", grouped=False)

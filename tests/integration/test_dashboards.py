@@ -19,11 +19,11 @@ from drawings.dashboards import panels
 from iris import Job
 from tests.house.repository import ROOT
 from tests.support.cluster import Cluster, cluster_on, is_served, settings, until
-from tests.support.prometheus import INSTALLED, Prometheus, has_number, prometheus_of
+from tests.support.prometheus import Prometheus, has_number, prometheus_of
 
 pytestmark = [
     pytest.mark.prometheus,
-    pytest.mark.skipif(not INSTALLED, reason="prometheus and promtool are not installed"),
+    pytest.mark.needs("prometheus"),
 ]
 
 SERVE = ROOT / "examples" / "serve"

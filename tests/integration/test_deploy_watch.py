@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -132,7 +131,7 @@ async def test_a_refused_file_goes_back_and_a_failed_command_runs_again(tmp_path
             await until(lambda: "10.0.0.7" in text(out))
 
 
-@pytest.mark.skipif(shutil.which("nginx") is None, reason="needs nginx on PATH")
+@pytest.mark.needs("nginx")
 async def test_nginx_loses_no_request_while_routes_come_and_go(tmp_path: Path):
     routes = [Route(saying(name)) for name in (b"a", b"b", b"c")]
     for route in routes:

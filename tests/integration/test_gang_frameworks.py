@@ -4,10 +4,8 @@ members join.
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -36,19 +34,11 @@ print("sum", int(total), "of", distributed.get_world_size())
 """
 
 
-def python_with(package: str) -> tuple[str, dict[str, str]]:
-    """A Python that has a package, and what its environment needs for that. Skips where there is
-    none.
-    """
-    for python, env in (
-        (sys.executable, {"PYTHONPATH": str(FRAMEWORKS)}),
-        ("/usr/bin/python3", {}),
-    ):
-        if Path(python).exists():
-            words = [python, "-c", f"import {package}"]
-            if subprocess.run(words, env=env, capture_output=True, check=False).returncode == 0:
-                return python, env
-    pytest.skip(f"no Python here has {package}; `.ci/run` installs it")
+PYTHON_WITH: dict[str, tuple[str, dict[str, str]]] = {
+    "jax": (sys.executable, {"PYTHONPATH": str(FRAMEWORKS)}),
+    "torch": ("/usr/bin/python3", {}),
+}
+"""Package → a Python that has it, and what its environment needs for that."""
 
 
 SLICES = """
@@ -80,12 +70,15 @@ def pods(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 @takes_turns(0)
 @pytest.mark.parametrize(
     ("package", "program"),
-    [pytest.param("jax", PSUM, marks=pytest.mark.soak), ("torch", ALL_REDUCE)],
+    [
+        pytest.param("jax", PSUM, marks=[pytest.mark.soak, pytest.mark.needs("jax")]),
+        pytest.param("torch", ALL_REDUCE, marks=pytest.mark.needs("torch")),
+    ],
 )
 def test_four_processes_add_up_their_ranks(pods: Cluster, package: str, program: str):
     """With jax for `make soak`: in `make test` its processes add up over both slices."""
-    python, env = python_with(package)
-    env |= {"JAX_PLATFORMS": "cpu"}
+    python, env = PYTHON_WITH[package]
+    env = {**env, "JAX_PLATFORMS": "cpu"}
     ended = pods.iris(
         *(
             "run",
@@ -111,9 +104,10 @@ def test_four_processes_add_up_their_ranks(pods: Cluster, package: str, program:
 
 
 @takes_turns(1)
+@pytest.mark.needs("jax")
 def test_processes_add_up_inside_their_slice_and_over_both_slices(pods: Cluster):
-    python, env = python_with("jax")
-    env |= {"JAX_PLATFORMS": "cpu"}
+    python, env = PYTHON_WITH["jax"]
+    env = {**env, "JAX_PLATFORMS": "cpu"}
     ended = pods.iris(
         *(
             "run",

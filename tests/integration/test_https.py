@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import contextlib
 import getpass
-import shutil
 import socket
 import ssl
 import subprocess
@@ -29,9 +28,7 @@ from tests.support.nats_config import free_ports
 
 pytestmark = [
     pytest.mark.integration,
-    pytest.mark.skipif(
-        shutil.which("openssl") is None, reason="openssl makes the certificate, and is not here"
-    ),
+    pytest.mark.needs("openssl"),
 ]
 
 HEAD = """daemon off; worker_processes 1; pid nginx.pid; error_log error.log;
@@ -155,7 +152,7 @@ def nginx_before(cluster: Cluster, directory: Path) -> Iterator[tuple[str, Path]
         serving.wait(60)
 
 
-@pytest.mark.skipif(shutil.which("nginx") is None, reason="needs nginx on PATH")
+@pytest.mark.needs("nginx")
 def test_the_command_line_works_through_nginx(cluster: Cluster, tmp_path: Path):
     (tmp_path / "work").mkdir()
     (tmp_path / "work" / "words").write_bytes(b"through nginx\n" + bytes(3 << 20))

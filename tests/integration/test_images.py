@@ -19,7 +19,7 @@ from iris_core.spec.jobs import Environment
 from iris_core.states import Cause, KernelStatus
 from tests.support.cluster import Cluster, cluster_on
 from tests.support.cluster import until as cluster_until
-from tests.support.runtimes import IMAGE, OwnRuntime
+from tests.support.runtimes import IMAGE, RUNTIMES, OwnRuntime
 from tests.support.state import GRANT, FakeState
 from tests.support.worker import WorkerProcess, until
 
@@ -28,7 +28,6 @@ pytestmark = pytest.mark.integration
 TOOLS = Environment(image=IMAGE)
 MIB = 1 << 20
 FINE_MS = 20_000
-RUNTIMES = ["podman", pytest.param("docker_runtime", marks=pytest.mark.docker)]
 
 
 @pytest.fixture(params=RUNTIMES)

@@ -15,9 +15,7 @@ from tests.support.frameworks import FRAMEWORKS
 
 pytestmark = [
     pytest.mark.integration,
-    pytest.mark.skipif(
-        not (FRAMEWORKS / "sklearn").is_dir(), reason="no scikit-learn here; `.ci/run` installs it"
-    ),
+    pytest.mark.needs("sklearn"),
 ]
 WITHIN_S = 120
 

@@ -16,9 +16,7 @@ from tests.support.frameworks import FRAMEWORKS
 
 pytestmark = [
     pytest.mark.integration,
-    pytest.mark.skipif(
-        not (FRAMEWORKS / "jupyterlab").is_dir(), reason="no JupyterLab here; `.ci/run` installs it"
-    ),
+    pytest.mark.needs("jupyterlab"),
 ]
 WITHIN_S = 120
 

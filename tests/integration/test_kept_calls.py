@@ -13,7 +13,7 @@ from tests.support.cluster import cluster_on, settings
 
 pytestmark = [
     pytest.mark.integration,
-    pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away"),
+    pytest.mark.needs("root"),
 ]
 
 LEAVES = """import os, time
@@ -33,7 +33,6 @@ def test_what_a_module_has_left_prints_into_no_call(place: Path):
     (shared / "leaves.py").write_text(LEAVES.replace("SHARED", str(shared)))
 
     def call(number: int) -> int:
-        import os
         import time
 
         if number == 3:

@@ -29,10 +29,7 @@ validate = pytest.importorskip(
 
 pytestmark = [
     pytest.mark.integration,
-    pytest.mark.skipif(
-        shutil.which("kubectl") is None,
-        reason="kubectl, which builds a kustomization, is not installed",
-    ),
+    pytest.mark.needs("kubectl"),
 ]
 
 OLDEST, NEWEST = "1.27", "1.32"

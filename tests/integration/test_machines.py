@@ -5,22 +5,21 @@ partitioned.
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import shlex
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.support.cluster import until
-from tests.support.machines import Machine, Machines, machines_on, refusal
+from tests.support.machines import Machine, Machines, machines_on
+from tests.support.needs import needs
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.needs("ip", "network namespaces")]
 
 ROOT = Path(__file__).parents[2]
-RAY = shutil.which("ray", path=f"{os.environ['PATH']}:{ROOT}/.venv-peers/bin")
+RAY = ROOT / ".venv-peers/bin/ray"
 RAYS_DIRECTORY = Path("/tmp/ray")
 RAY_S = 240
 SHORT_GRACE = """
@@ -33,19 +32,12 @@ heartbeat_interval_s = 0.5
 """
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _namespaces() -> None:
-    if why := refusal():
-        pytest.skip(f"no namespaces here: {why}")
-
-
 @pytest.fixture(scope="module")
+@needs("ray")
 def with_ray(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
     """Two machines on which `ray` is a program that tasks find."""
-    if RAY is None:
-        pytest.skip("no ray: put it on PATH, or `make bench-peers`")
     RAYS_DIRECTORY.mkdir(exist_ok=True)
-    path, own = str(Path(RAY).parent), [str(RAYS_DIRECTORY)]
+    path, own = str(RAY.parent), [str(RAYS_DIRECTORY)]
     with machines_on(
         tmp_path_factory.mktemp("ray") / "data", 2, path=path, own_directories=own
     ) as machines:

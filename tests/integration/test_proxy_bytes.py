@@ -6,7 +6,6 @@ An exception to the design says so in its comment; docs/access.md lists them.
 import asyncio
 import contextlib
 import json
-import shutil
 import socket
 import subprocess
 from collections.abc import Iterator
@@ -196,7 +195,7 @@ def nginx(root: Path, route: str) -> Iterator[int]:
         process.wait()
 
 
-@pytest.mark.skipif(shutil.which("nginx") is None, reason="needs nginx on PATH")
+@pytest.mark.needs("nginx")
 async def test_nothing_is_passed_on_that_nginx_refuses(proxy: Front, tmp_path: Path):
     route = await proxy.route(saying(b"ok"))
     await proxy.publish("c", route)

@@ -30,14 +30,14 @@ from iris_worker.launcher.cgroups.cgroup import OPEN_FILES
 from iris_worker.launcher.starts.sandbox import IDLE
 from tests.support import escapes
 from tests.support.escapes import ESCAPES, MODES
-from tests.support.hosts import SANDBOXED, USER, command, until, until_gone, worker_of
+from tests.support.hosts import SANDBOXED, USER, command, on_hosts, until, until_gone, worker_of
 from tests.support.state import GRANT, FakeState, template
 from tests.support.turns import in_turns
 from tests.support.worker import WorkerProcess, environ
 
 pytestmark = [
     pytest.mark.integration,
-    pytest.mark.skipif(os.geteuid() != 0, reason="starts workers as root and as another user"),
+    pytest.mark.needs("root"),
 ]
 
 K = KernelStatus
@@ -60,7 +60,7 @@ OWN_USERS = f"pool:{_FIRST}-{_FIRST + 63}"
 """Of no other test: a task without a sandbox can signal all processes of its user on this host."""
 
 
-@pytest.fixture(params=SANDBOXED)
+@pytest.fixture(params=on_hosts(SANDBOXED))
 async def worker(
     request: pytest.FixtureRequest, state: FakeState, nats_url: str, place: Path
 ) -> AsyncIterator[WorkerProcess]:
@@ -93,7 +93,7 @@ for pid in filter(str.isdigit, os.listdir("/proc")):
 """
 
 
-@pytest.mark.parametrize("mode", CLONES)
+@pytest.mark.parametrize("mode", on_hosts(CLONES))
 async def test_nothing_of_a_template_is_left_for_another_job(
     mode: str, state: FakeState, nats_url: str, place: Path, mark: str
 ):
@@ -127,7 +127,7 @@ for pid in filter(str.isdigit, os.listdir("/proc")):
 """
 
 
-@pytest.mark.parametrize("mode", MODES[:2])
+@pytest.mark.parametrize("mode", on_hosts(MODES[:2]))
 async def test_what_outlives_a_job_cannot_be_traced_by_it(
     mode: str, state: FakeState, nats_url: str, place: Path
 ):
@@ -142,7 +142,7 @@ async def test_what_outlives_a_job_cannot_be_traced_by_it(
         assert sorted((await state.output(ref)).decode().split()) == ["refused", "traced", "traced"]
 
 
-@pytest.mark.parametrize("mode", CLONES)
+@pytest.mark.parametrize("mode", on_hosts(CLONES))
 async def test_a_bare_template_serves_its_owner_only(
     mode: str, state: FakeState, nats_url: str, place: Path
 ):
@@ -164,11 +164,11 @@ async def test_a_bare_template_serves_its_owner_only(
 @pytest.mark.parametrize(
     ("mode", "cgroups", "preload"),
     [
-        *((mode, False, ()) for mode in MODES),
+        *on_hosts((mode, False, ()) for mode in MODES),
         *in_turns(
             [
-                *((mode, True, ()) for mode in MODES[:2]),
-                *((mode, mode in MODES[:2], ("json",)) for mode in CLONES),
+                *on_hosts((mode, True, ()) for mode in MODES[:2]),
+                *on_hosts((mode, mode in MODES[:2], ("json",)) for mode in CLONES),
             ],
             TURNS,
         ),
@@ -258,6 +258,7 @@ async def test_what_a_task_is_refused_is_what_the_security_page_says(
 # ──────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.needs("bwrap")
 async def test_a_sandbox_serves_all_attempts_of_a_slot_and_members_of_gangs(
     state: FakeState, nats_url: str, place: Path
 ):
@@ -280,6 +281,7 @@ async def test_a_sandbox_serves_all_attempts_of_a_slot_and_members_of_gangs(
         assert not list((worker.data / "attempts").glob("*/*"))
 
 
+@pytest.mark.needs("bwrap")
 async def test_a_launcher_keeps_few_sandboxes_and_descriptors_to_copy(
     state: FakeState, nats_url: str, place: Path
 ):
@@ -343,6 +345,7 @@ async def test_a_worker_that_needs_a_sandbox_does_not_start_without(nats_url: st
     )
 
 
+@pytest.mark.needs("bwrap")
 async def test_a_task_runs_as_the_account_of_who_submitted_it(
     state: FakeState, nats_url: str, place: Path
 ):
@@ -358,7 +361,7 @@ async def test_a_task_runs_as_the_account_of_who_submitted_it(
         )
 
 
-@pytest.mark.parametrize("mode", SANDBOXED)
+@pytest.mark.parametrize("mode", on_hosts(SANDBOXED))
 async def test_a_task_may_be_given_a_network_with_nothing_but_loopback(
     mode: str, state: FakeState, nats_url: str, place: Path
 ):
@@ -404,7 +407,7 @@ async def execute(connection: Connection, name: str, ref: AttemptRef) -> None:
     assert codec.unpack(answer.data, ExecutionTaken) == ExecutionTaken()
 
 
-@pytest.mark.parametrize("mode", MODES[:3])
+@pytest.mark.parametrize("mode", on_hosts(MODES[:3]))
 @pytest.mark.parametrize("number", in_turns([signal.SIGSTOP, signal.SIGKILL], 2))
 async def test_a_task_that_signals_all_that_it_can_holds_up_nobody_else(
     number: signal.Signals, mode: str, state: FakeState, nats_url: str, place: Path

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 from collections.abc import AsyncIterator
 
 import psutil
@@ -17,7 +16,7 @@ import pytest_asyncio
 from iris_bus.jetstream import connect
 from iris_core.messages.state_worker import Stop
 from iris_core.spec.jobs import Probe
-from tests.support.hosts import SANDBOXED, open_directory, until_gone, worker_of
+from tests.support.hosts import SANDBOXED, on_hosts, open_directory, until_gone, worker_of
 from tests.support.nats import OpenServer, emptied
 from tests.support.state import GRANT, FakeState
 from tests.support.worker import WorkerProcess
@@ -25,11 +24,11 @@ from tests.support.worker import WorkerProcess
 pytestmark = [
     pytest.mark.integration,
     pytest.mark.asyncio(loop_scope="module"),
-    pytest.mark.skipif(os.geteuid() != 0, reason="starts workers as root and as another user"),
+    pytest.mark.needs("root"),
 ]
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module", params=SANDBOXED)
+@pytest_asyncio.fixture(scope="module", loop_scope="module", params=on_hosts(SANDBOXED))
 async def host(
     request: pytest.FixtureRequest, nats_server: OpenServer
 ) -> AsyncIterator[tuple[FakeState, WorkerProcess]]:

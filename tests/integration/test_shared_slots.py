@@ -21,13 +21,13 @@ from iris_core.spec.jobs import Environment
 from iris_core.states import Cause
 from tests.integration.test_sandbox import CLONES, PYTHON, own_users
 from tests.integration.test_templates import lives
-from tests.support.hosts import command, until, until_gone, worker_of
+from tests.support.hosts import command, on_hosts, until, until_gone, worker_of
 from tests.support.state import FakeState, template
 from tests.support.worker import WorkerProcess
 
 pytestmark = [
     pytest.mark.integration,
-    pytest.mark.skipif(os.geteuid() != 0, reason="starts workers as root"),
+    pytest.mark.needs("root"),
 ]
 
 JOB = 7
@@ -129,7 +129,7 @@ async def sharing(
         yield Shared(state, worker, place)
 
 
-@pytest.mark.parametrize("mode", ROOT)
+@pytest.mark.parametrize("mode", on_hosts(ROOT))
 async def test_what_a_job_imports_is_imported_once_for_sixteen(
     mode: str, state: FakeState, nats_url: str, place: Path, mark: str
 ):
@@ -141,7 +141,7 @@ async def test_what_a_job_imports_is_imported_once_for_sixteen(
         await asyncio.gather(*(host.end(ref) for ref in refs))
 
 
-@pytest.mark.parametrize("mode", ROOT)
+@pytest.mark.parametrize("mode", on_hosts(ROOT))
 async def test_an_attempt_ends_alone_with_what_it_has_started(
     mode: str, state: FakeState, nats_url: str, place: Path, mark: str
 ):
@@ -157,7 +157,7 @@ async def test_an_attempt_ends_alone_with_what_it_has_started(
         assert host.imports() == 1
 
 
-@pytest.mark.parametrize("mode", ROOT)
+@pytest.mark.parametrize("mode", on_hosts(ROOT))
 async def test_an_attempt_takes_the_environment_that_its_slot_shows(
     mode: str, state: FakeState, nats_url: str, place: Path, mark: str
 ):
@@ -173,7 +173,7 @@ async def test_an_attempt_takes_the_environment_that_its_slot_shows(
         await asyncio.gather(host.end(first), host.end(second))
 
 
-@pytest.mark.parametrize("mode", ROOT)
+@pytest.mark.parametrize("mode", on_hosts(ROOT))
 async def test_another_job_has_another_slot_and_later_the_same_without_a_trace(
     mode: str, state: FakeState, nats_url: str, place: Path, mark: str
 ):
@@ -193,7 +193,7 @@ async def test_another_job_has_another_slot_and_later_the_same_without_a_trace(
 
 
 @pytest.mark.parametrize("also_launcher", [False, True])
-@pytest.mark.parametrize("mode", ROOT)
+@pytest.mark.parametrize("mode", on_hosts(ROOT))
 async def test_adopted_attempts_that_share_a_slot_end_one_by_one(
     mode: str, also_launcher: bool, state: FakeState, nats_url: str, place: Path, mark: str
 ):
@@ -223,7 +223,7 @@ async def test_adopted_attempts_that_share_a_slot_end_one_by_one(
             assert (await state.ended(ref)).cause in {Cause.EXITED, Cause.WORKER_CRASHED}
 
 
-@pytest.mark.parametrize("mode", ROOT)
+@pytest.mark.parametrize("mode", on_hosts(ROOT))
 async def test_attempts_outlive_the_template_that_they_share(
     mode: str, state: FakeState, nats_url: str, place: Path, mark: str
 ):
@@ -243,7 +243,7 @@ async def test_attempts_outlive_the_template_that_they_share(
         await asyncio.gather(*(host.end(ref) for ref in refs))
 
 
-@pytest.mark.parametrize("mode", ROOT)
+@pytest.mark.parametrize("mode", on_hosts(ROOT))
 async def test_processes_that_are_not_cloned_share_a_slot_as_well(
     mode: str, state: FakeState, nats_url: str, place: Path, mark: str
 ):
@@ -258,7 +258,7 @@ async def test_processes_that_are_not_cloned_share_a_slot_as_well(
         await asyncio.gather(host.end(second), host.end(third))
 
 
-@pytest.mark.parametrize("mode", ROOT)
+@pytest.mark.parametrize("mode", on_hosts(ROOT))
 async def test_each_attempt_says_why_preloading_has_failed(
     mode: str, state: FakeState, nats_url: str, place: Path, mark: str
 ):
@@ -277,7 +277,7 @@ async def test_each_attempt_says_why_preloading_has_failed(
             ).decode().rstrip() == ended.stderr_tail.rstrip()
 
 
-@pytest.mark.parametrize("mode", ROOT)
+@pytest.mark.parametrize("mode", on_hosts(ROOT))
 async def test_attempts_without_control_groups_share_nothing(
     mode: str, state: FakeState, nats_url: str, place: Path, mark: str
 ):

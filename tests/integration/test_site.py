@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -26,7 +25,7 @@ MKDOCS = ROOT / ".venv-site" / "bin" / "mkdocs"
 
 pytestmark = [
     pytest.mark.integration,
-    pytest.mark.skipif(not MKDOCS.exists(), reason="MkDocs is not installed: make site"),
+    pytest.mark.needs("MkDocs"),
 ]
 
 
@@ -126,7 +125,7 @@ def served(site: Path) -> Iterator[str]:
         server.server_close()
 
 
-@pytest.mark.skipif(shutil.which("chromium") is None, reason="there is no chromium on PATH")
+@pytest.mark.needs("chromium")
 async def test_a_reader_finds_a_page_by_search_without_another_host(served: str, tmp_path: Path):
     async with browser(tmp_path / "profile") as page:
         await page.open(f"{served}/index.html?q=poison_window_s")

@@ -17,13 +17,13 @@ from tests.integration.test_builds import bundle
 from tests.integration.test_sandbox import CLONES, PYTHON, own_users
 from tests.integration.test_templates import lives
 from tests.support.cluster import cluster_on, settings
-from tests.support.hosts import command, until, worker_of
+from tests.support.hosts import command, on_hosts, until, worker_of
 from tests.support.state import GRANT, FakeState, template
 from tests.support.worker import WorkerProcess
 
 pytestmark = [
     pytest.mark.integration,
-    pytest.mark.skipif(os.geteuid() != 0, reason="starts workers as root and as another user"),
+    pytest.mark.needs("root"),
 ]
 
 SPY = """import os, signal
@@ -81,7 +81,7 @@ def shared(place: Path) -> Path:
 
 
 @pytest.mark.parametrize("user", ["ann", "bob"])
-@pytest.mark.parametrize("mode", CLONES)
+@pytest.mark.parametrize("mode", on_hosts(CLONES))
 async def test_a_template_is_gone_before_another_job_is_prepared(
     mode: str,
     user: str,
@@ -107,7 +107,7 @@ async def test_a_template_is_gone_before_another_job_is_prepared(
         assert found == ["looked"]
 
 
-@pytest.mark.parametrize("mode", CLONES[:2])
+@pytest.mark.parametrize("mode", on_hosts(CLONES[:2]))
 async def test_what_a_template_has_left_does_not_reach_what_is_prepared(
     mode: str, state: FakeState, connection: Connection, nats_url: str, place: Path, shared: Path
 ):
@@ -129,7 +129,7 @@ async def test_what_a_template_has_left_does_not_reach_what_is_prepared(
 
 
 @pytest.mark.parametrize("cgroups", [True, False])
-@pytest.mark.parametrize("mode", CLONES[:2])
+@pytest.mark.parametrize("mode", on_hosts(CLONES[:2]))
 async def test_what_a_template_has_left_is_gone_before_another_job_has_its_slot(
     mode: str, cgroups: bool, state: FakeState, nats_url: str, place: Path, shared: Path
 ):
@@ -147,7 +147,7 @@ async def test_what_a_template_has_left_is_gone_before_another_job_has_its_slot(
         assert [path.name for path in shared.iterdir()] == ["looked"]
 
 
-@pytest.mark.parametrize("mode", CLONES[1:2])
+@pytest.mark.parametrize("mode", on_hosts(CLONES[1:2]))
 async def test_a_worker_that_was_restarted_empties_slots_that_it_does_not_know(
     mode: str, state: FakeState, nats_url: str, place: Path, shared: Path
 ):
@@ -170,6 +170,7 @@ async def test_a_worker_that_was_restarted_empties_slots_that_it_does_not_know(
         assert not (shared / "found-3-0-0").exists()
 
 
+@pytest.mark.needs("bwrap")
 @pytest.mark.parametrize("cgroups", ["true", "false"])
 def test_calls_share_a_process_in_a_sandbox(place: Path, cgroups: str):
     def call(number: int) -> tuple[bytes, int, str, list[str]]:
@@ -177,7 +178,6 @@ def test_calls_share_a_process_in_a_sandbox(place: Path, cgroups: str):
         its directory.
         """
         import math
-        import os
         import subprocess
 
         if number == 30:

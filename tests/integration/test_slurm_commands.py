@@ -213,9 +213,7 @@ until(lambda: state(endless) == "CANCELLED")
 
 
 @takes_turns(0)
-@pytest.mark.skipif(
-    not (FRAMEWORKS / "submitit").is_dir(), reason="no submitit here; `.ci/run` installs it"
-)
+@pytest.mark.needs("submitit")
 def test_submitit_submits_maps_requeues_and_cancels(slurm: Commands):
     assert slurm(sys.executable, "-c", SUBMITIT).splitlines() == [
         "[11, 22, 33]",
@@ -243,9 +241,7 @@ with SLURMCluster(**options) as cluster, Client(cluster) as client:
 
 @takes_turns(1)
 @pytest.mark.soak
-@pytest.mark.skipif(
-    not (FRAMEWORKS / "dask_jobqueue").is_dir(), reason="no dask-jobqueue in .frameworks"
-)
+@pytest.mark.needs("dask_jobqueue")
 def test_dask_jobqueue_has_a_static_and_an_adaptive_cluster(slurm: Commands):
     assert slurm(sys.executable, "-W", "ignore", "-c", DASK).splitlines() == [
         "[0, 1, 4, 9, 16]",
@@ -280,7 +276,7 @@ if __name__ == "__main__":
 
 @takes_turns(2)
 @pytest.mark.soak
-@pytest.mark.skipif(not (FRAMEWORKS / "parsl").is_dir(), reason="no Parsl in .frameworks")
+@pytest.mark.needs("parsl")
 def test_parsl_runs_apps_on_a_block_of_slurm(slurm: Commands, tmp_path: Path):
     (tmp_path / "apps.py").write_text(PARSL)
     assert slurm(sys.executable, "apps.py") == "[0, 1, 4, 9]"

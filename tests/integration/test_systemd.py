@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 import signal
 import socket
 import subprocess
@@ -27,9 +26,7 @@ EXPOSURE = {"iris-worker": 55, "iris-nats": 20}
 """At most, in tenths, by `systemd-analyze security`; tasks inherit the worker's limits. The rest:
 15.
 """
-needs_systemd = pytest.mark.skipif(
-    not shutil.which("systemd-analyze"), reason="systemd-analyze is not installed"
-)
+needs_systemd = pytest.mark.needs("systemd-analyze")
 
 
 @contextmanager

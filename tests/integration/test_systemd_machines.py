@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from tests.house.repository import ROOT
-from tests.support import machines as namespaces
 from tests.support import systemd as init
 from tests.support.cluster import until
 from tests.support.guide import Block, blocks
+from tests.support.needs import needs
 from tests.support.page_machines import COMPUTER, PageMachines, page_machines
 
 pytestmark = [pytest.mark.integration, pytest.mark.soak, pytest.mark.timeout(900)]
@@ -27,9 +27,8 @@ TASK = "sleep 600"
 
 
 @pytest.fixture
+@needs("ip", "network namespaces", "systemd in namespaces")
 def machines(tmp_path: Path) -> Iterator[PageMachines]:
-    if why := namespaces.refusal() or init.refusal():
-        pytest.skip(f"no systemd in namespaces here: {why}")
     with init.systemd(tmp_path) as first, page_machines(tmp_path, ADDRESSES, first) as made:
         yield made
 

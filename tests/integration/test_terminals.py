@@ -13,15 +13,15 @@ from iris_bus.contract import Connection
 from iris_core.messages.message import AttemptRef
 from iris_core.spec.jobs import Environment
 from tests.support.escapes import MODES
-from tests.support.hosts import worker_of
-from tests.support.runtimes import IMAGE, OwnRuntime
+from tests.support.hosts import on_hosts, worker_of
+from tests.support.runtimes import IMAGE, RUNTIMES, OwnRuntime
 from tests.support.state import FakeState
 from tests.support.terminal import Attached
 from tests.support.worker import WorkerProcess
 
 pytestmark = [
     pytest.mark.integration,
-    pytest.mark.skipif(os.geteuid() != 0, reason="starts workers as root and as another user"),
+    pytest.mark.needs("root"),
 ]
 
 PYTHON = next(
@@ -48,7 +48,7 @@ async def port_of(place: Path) -> int:
             await asyncio.sleep(0.02)
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", on_hosts(MODES))
 async def test_a_terminal_and_a_port_are_used_on_each_kind_of_host(
     state: FakeState, connection: Connection, nats_url: str, place: Path, mode: str
 ):
@@ -77,6 +77,7 @@ async def greeted(connection: Connection, ref: AttemptRef, port: int) -> None:
     await client.expect("hello there")
 
 
+@pytest.mark.needs("bwrap")
 async def test_a_port_is_reached_in_the_network_of_a_task_of_its_own(
     state: FakeState, connection: Connection, nats_url: str, place: Path
 ):
@@ -86,9 +87,7 @@ async def test_a_port_is_reached_in_the_network_of_a_task_of_its_own(
         await greeted(connection, ref, await port_of(place))
 
 
-@pytest.mark.parametrize(
-    "name", ["podman", pytest.param("docker_runtime", marks=pytest.mark.docker)]
-)
+@pytest.mark.parametrize("name", RUNTIMES)
 async def test_a_container_is_used_from_a_terminal(
     state: FakeState,
     connection: Connection,

@@ -15,7 +15,7 @@ import pytest
 from tests.house.repository import ROOT
 from tests.support.cluster import until
 from tests.support.guide import Block, blocks
-from tests.support.machines import refusal
+from tests.support.needs import needs
 from tests.support.page_machines import COMPUTER, PageMachines, page_machines
 
 pytestmark = pytest.mark.integration
@@ -29,9 +29,8 @@ STOP_NATS = "pkill -x nats-server; while pgrep -x nats-server; do sleep 0.1; don
 
 
 @pytest.fixture
+@needs("ip", "network namespaces")
 def machines(tmp_path: Path) -> Iterator[PageMachines]:
-    if why := refusal():
-        pytest.skip(f"no namespaces here: {why}")
     before = visible(Path("/root"))
     with page_machines(tmp_path, ADDRESSES) as made:
         yield made
@@ -39,9 +38,8 @@ def machines(tmp_path: Path) -> Iterator[PageMachines]:
 
 
 @pytest.fixture
+@needs("ip", "network namespaces")
 def five(tmp_path: Path) -> Iterator[PageMachines]:
-    if why := refusal():
-        pytest.skip(f"no namespaces here: {why}")
     with page_machines(tmp_path, OF_FIVE) as made:
         stand_in = tmp_path / "bin" / "nats"
         stand_in.write_text(

@@ -19,7 +19,7 @@ from tests.house.repository import ROOT
 
 pytestmark = [
     pytest.mark.integration,
-    pytest.mark.skipif(shutil.which("curl") is None, reason="the script needs curl"),
+    pytest.mark.needs("curl"),
 ]
 
 SCRIPT = ROOT / "deploy" / "tpu-vm" / "startup.sh"
@@ -184,10 +184,12 @@ def test_a_vm_that_does_not_know_what_it_is_is_not_started(machine: Machine):
     assert not any(call.startswith("systemctl") for call in machine.calls())
 
 
+def test_the_script_is_shell():
+    assert subprocess.run(["sh", "-n", SCRIPT], check=False, timeout=20).returncode == 0
+
+
+@pytest.mark.needs("shellcheck")
 def test_the_script_is_plain_shell():
-    if shutil.which("shellcheck") is None:
-        assert subprocess.run(["sh", "-n", SCRIPT], check=False, timeout=20).returncode == 0
-        pytest.skip("shellcheck is not installed; the script was parsed only")
     done = subprocess.run(
         ["shellcheck", "--severity=warning", SCRIPT], capture_output=True, check=False
     )

@@ -4,8 +4,8 @@ what is stated.
 
 from __future__ import annotations
 
+import os
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.cluster import Cluster, environment
+from tests.support.cluster import IRIS, Cluster, environment
 from tests.support.frameworks import FRAMEWORKS
 from tests.support.guide import blocks
 
@@ -21,7 +21,6 @@ pytestmark = pytest.mark.integration
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-PATH = f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin"
 LIMIT_S = 120
 
 
@@ -32,6 +31,11 @@ def checkout(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def path() -> str:
+    """That of a reader who has activated the environment, with the programs that the test names."""
+    return f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+
+
 def follow(page: str, where: Path, environ: Mapping[str, str], title: str = "") -> list[str]:
     """What each `sh` block with that title prints. Fails when one of its commands does."""
     said = []
@@ -40,7 +44,7 @@ def follow(page: str, where: Path, environ: Mapping[str, str], title: str = "") 
             done = subprocess.run(
                 ["sh", "-ec", block.script],
                 cwd=where,
-                env={**environ, "PATH": PATH},
+                env={**environ, "PATH": path()},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
@@ -53,15 +57,7 @@ def follow(page: str, where: Path, environ: Mapping[str, str], title: str = "") 
     return said
 
 
-def needs(package: str) -> None:
-    """Skip where the `python` of tasks lacks a package."""
-    found = subprocess.run(
-        ["python", "-c", f"import {package}"], env={"PATH": PATH}, capture_output=True, check=False
-    )
-    if found.returncode:
-        pytest.skip(f"no {package} for the `python` of this environment")
-
-
+@pytest.mark.bare
 def test_the_quickstart_goes_from_nothing_to_jobs_and_back(checkout: Path):
     own = {
         "XDG_STATE_HOME": str(checkout / "state"),
@@ -90,6 +86,49 @@ def test_the_quickstart_goes_from_nothing_to_jobs_and_back(checkout: Path):
     assert not (checkout / "state" / "iris" / "cluster.json").exists()
 
 
+@pytest.mark.bare
+def test_the_five_minutes_of_the_readme_are_as_it_says(tmp_path: Path):
+    """In a checkout that is the reader's own, but for the environment, which is there already."""
+    for name in ("Makefile", "requirements", "pyproject.toml", ".venv"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    text = (ROOT / "README.md").read_text()
+    section = text[text.index("## Five minutes") : text.index("## How it works")]
+    shell, python = re.findall(r"^```(?:python)?\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "train.py").write_text("print('trained')")
+    (mine / "program.py").write_text(f"{python}\n    print(job.refresh().state)\n")
+    commands = re.sub(r"^\$ ", "", shell, flags=re.MULTILINE)
+    assert commands.count("iris down") == 1
+    environ = {
+        **environment(),
+        "HOME": str(tmp_path),
+        "XDG_STATE_HOME": str(tmp_path / "state"),
+        "XDG_CONFIG_HOME": str(tmp_path),
+        "IRIS_CLUSTER_HTTP": "127.0.0.1:0",
+    }
+    try:
+        done = subprocess.run(
+            ["sh", "-ec", commands.replace("iris down", "(cd mine; python program.py)\niris down")],
+            cwd=tmp_path,
+            env=environ,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=2 * LIMIT_S,
+            check=False,
+        )
+    finally:
+        subprocess.run([*IRIS, "down"], env=environ, capture_output=True, check=False)
+    assert done.returncode == 0, done.stdout
+    assert sorted(re.findall(r"hello from \d", done.stdout)) == [f"hello from {n}" for n in "012"]
+    assert re.search(r"/hello\s.*succeeded", done.stdout, re.DOTALL)
+    assert "\nsucceeded\n" in done.stdout
+    assert not (tmp_path / "state" / "iris" / "cluster.json").exists()
+
+
+@pytest.mark.bare
 def test_a_sweep_finds_its_best_point_and_says_which_failed(cluster: Cluster, checkout: Path):
     sweep, best, failed, search = follow("tutorials/sweep.md", checkout, cluster.environ)
 
@@ -177,22 +216,20 @@ def test_a_directory_is_sent_with_its_script(cluster: Cluster, checkout: Path):
     assert "rate=0.003 momentum=0.0" in said
 
 
+@pytest.mark.needs("jax in .venv")
 def test_a_gang_trains_with_jax(cluster: Cluster, checkout: Path):
-    needs("jax")
     [said] = follow("tutorials/gang-jax.md", checkout, cluster.environ, "with jax")
     assert "2 processes, 2 devices: weights [1.0, -2.0, 0.5]" in said
 
 
+@pytest.mark.needs("torch in .venv")
 def test_a_gang_trains_with_torch(cluster: Cluster, checkout: Path):
-    needs("torch")
     [said] = follow("tutorials/gpus-torch.md", checkout, cluster.environ, "with torch")
     assert "2 processes on cpu: weights [1.0, -2.0, 0.5]" in said
     assert "4 processes on cpu: weights [1.0, -2.0, 0.5]" in said
 
 
-@pytest.mark.skipif(
-    shutil.which("curl") is None, reason="the page asks its service by curl, which is not here"
-)
+@pytest.mark.needs("curl")
 def test_a_model_is_served_changed_and_scaled(cluster: Cluster, checkout: Path):
     shown, asked, updated, routes, scaled, _ = follow(
         "tutorials/serving.md", checkout, cluster.environ
@@ -231,17 +268,21 @@ def functions_page() -> dict[str, str]:
     return dict(zip(sections[1::2], sections[2::2], strict=True))
 
 
-@pytest.mark.parametrize("title", WITH_PACKAGES)
+@pytest.mark.parametrize(
+    "title",
+    [
+        pytest.param(title, marks=pytest.mark.needs(name))
+        for title, (name, _) in WITH_PACKAGES.items()
+    ],
+)
 def test_functions_with_packages_return_what_their_page_says(cluster: Cluster, title: str):
-    package, printed = WITH_PACKAGES[title]
-    if not (FRAMEWORKS / package).is_dir():
-        pytest.skip(f"no {package} here; `.ci/run` installs it")
+    _, printed = WITH_PACKAGES[title]
     program = re.search(
         r"^```python\n(.*?)^```$", functions_page()[title], re.MULTILINE | re.DOTALL
     )
     done = subprocess.run(
         [sys.executable, "-c", program[1].replace("/shared/packages", str(FRAMEWORKS))],
-        env={**cluster.environ, "PATH": PATH, "PYTHONPATH": str(FRAMEWORKS)},
+        env={**cluster.environ, "PATH": path(), "PYTHONPATH": str(FRAMEWORKS)},
         capture_output=True,
         text=True,
         timeout=LIMIT_S,
@@ -260,7 +301,7 @@ def test_functions_return_what_their_page_says(cluster: Cluster, tmp_path: Path)
         ):
             script = tmp_path / f"{number}.py"
             script.write_text(program)
-            environ = {**cluster.environ, "PATH": PATH}
+            environ = {**cluster.environ, "PATH": path()}
             done = subprocess.run(
                 [sys.executable, script],
                 env=environ,

@@ -22,6 +22,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.needs import needs
+
 _SHUTDOWN = 0x8004587D
 _NO_LOG_FLUSH = struct.pack("I", 2)
 _OPTIONS = "loop,errors=remount-ro,commit=600"
@@ -126,12 +128,9 @@ MakeDisk = Callable[..., Disk]
 
 
 @pytest.fixture
+@needs("a disk")
 def make_disk(tmp_path: Path) -> Iterator[MakeDisk]:
-    """Make disks that are unmounted at the end, whatever happens; skips where none can be
-    mounted.
-    """
-    if refusal():
-        pytest.skip(f"no disk can be mounted here: {refusal()}")
+    """Make disks that are unmounted at the end, whatever happens."""
     made: list[Disk] = []
 
     def make(name: str, megabytes: int = 0, *, copy: Path | None = None) -> Disk:

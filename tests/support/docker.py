@@ -20,6 +20,7 @@ from tests.house.repository import ROOT
 from tests.support.cluster import until
 from tests.support.images import PATH, PYTHON, Image, nats_image, python_image
 from tests.support.nats import OPEN, emptied
+from tests.support.needs import needs
 
 _NEEDED = (
     "docker",
@@ -32,6 +33,8 @@ _NEEDED = (
     "unshare",
     "wget",
 )
+DOCKER = ("docker", "docker-compose", "root", "a Docker daemon")
+"""What a daemon of the tests needs."""
 _NAMESPACES = (
     "setpriv",
     "--pdeathsig",
@@ -195,10 +198,9 @@ def _running(place: Path, words: list[str]) -> Iterator[Docker]:
 
 
 @pytest.fixture(scope="session")
+@needs(*DOCKER)
 def docker() -> Iterator[Docker]:
     """One daemon for all tests of this process, also for their `testcontainers`."""
-    if why := refusal():
-        pytest.skip(why)
     with contextlib.ExitStack() as stack:
         try:
             running = stack.enter_context(docker_daemon())

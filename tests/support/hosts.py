@@ -6,13 +6,14 @@ import contextlib
 import os
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
 
 import psutil
 import pytest
+from _pytest.mark.structures import ParameterSet
 
 from tests.support.escapes import MODES
 from tests.support.state import FakeState
@@ -21,6 +22,17 @@ from tests.support.worker import WorkerProcess, until
 USER = 4321
 """Whom an ordinary user's worker runs as."""
 SANDBOXED = (MODES[0], MODES[2])
+
+
+def on_hosts(cases: Iterable[str | tuple[object, ...]]) -> list[ParameterSet]:
+    """Cases of a test as its parameters, the first of each a kind of host: what has a sandbox needs
+    bubblewrap.
+    """
+    listed = [case if isinstance(case, tuple) else (case,) for case in cases]
+    return [
+        pytest.param(*case, marks=[pytest.mark.needs("bwrap")] if case[0] in SANDBOXED else [])
+        for case in listed
+    ]
 
 
 @contextmanager

@@ -16,10 +16,17 @@ from pathlib import Path
 import pytest
 
 from iris_worker.attempt.images.runtimes import WORKER_LABEL
-from tests.support.docker import Docker
+from tests.support.docker import DOCKER, Docker
 from tests.support.images import Image
+from tests.support.needs import needs
 
 IMAGE = "localhost/tools:1"
+PODMAN = ("podman", "runc", "root")
+RUNTIMES = (
+    pytest.param("podman", marks=pytest.mark.needs(*PODMAN)),
+    pytest.param("docker_runtime", marks=[pytest.mark.docker, pytest.mark.needs(*DOCKER)]),
+)
+"""Names of fixtures as parameters."""
 _PROGRAMS = ("cat", "echo", "env", "id", "ls", "sh", "sleep", "tar", "touch")
 _CONTAINERS = """\
 [containers]
@@ -108,13 +115,13 @@ def podman_runtime() -> Iterator[OwnRuntime]:
 
 
 @pytest.fixture(scope="session")
+@needs(*PODMAN)
 def podman() -> Iterator[OwnRuntime]:
-    if os.geteuid() != 0 or not shutil.which("podman") or not shutil.which("runc"):
-        pytest.skip("needs podman, runc and root")
     with podman_runtime() as runtime:
         yield runtime
 
 
 @pytest.fixture(scope="session")
+@needs(*DOCKER)
 def docker_runtime(docker: Docker) -> OwnRuntime:
     return _filled(OwnRuntime("docker", {"DOCKER_HOST": docker.environ["DOCKER_HOST"]}))

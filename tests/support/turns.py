@@ -10,20 +10,19 @@ from functools import cache, reduce
 from typing import Any
 
 import pytest
+from _pytest.mark.structures import ParameterSet
 
 from tests.house.repository import ROOT
 
 
 @cache
 def commits() -> int:
-    """How many there are, with which samples change; 0 where there is no history."""
-    counted = subprocess.run(
-        ["git", "rev-list", "--count", "HEAD"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    """How many there are, with which samples change; 0 where there is no history, or no git."""
+    words = ["git", "rev-list", "--count", "HEAD"]
+    try:
+        counted = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        return 0
     return int(counted.stdout or 0)
 
 
@@ -36,10 +35,14 @@ def in_turns(cases: Iterable[object], turns: int) -> list[object]:
     """The cases as parameters of a test: one in ``turns`` for `make test`, and all marked for `make
     soak`.
     """
-    return [
-        pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=marks(at, turns))
-        for at, case in enumerate(cases)
-    ]
+    return [_in_turn(case, marks(at, turns)) for at, case in enumerate(cases)]
+
+
+def _in_turn(case: object, more: list[pytest.MarkDecorator]) -> object:
+    """A case with these marks, beside those that it has."""
+    if isinstance(case, ParameterSet):
+        return case._replace(marks=[*case.marks, *more])
+    return pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=more)
 
 
 def takes_turns(place: int, turns: int = 3) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

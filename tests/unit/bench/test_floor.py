@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
-
 import httpx
 import pytest
 
 from benchmarks import floor
 
 
-@pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
+@pytest.mark.needs("cc")
 def test_programs_in_c_reach_a_rate() -> None:
     isolated = floor.isolate(3)
     reached = [floor.spawn(3), floor.append(3), *([isolated] if isolated is not None else [])]

@@ -99,9 +99,7 @@ def test_a_service_belongs_to_its_cluster_by_any_path(tmp_path: Path, task, monk
     assert found == {"link": True, "data": True, "other": False, ".": False}
 
 
-@pytest.mark.skipif(
-    os.geteuid() != 0, reason="only root may change the root directory of a process"
-)
+@pytest.mark.needs("root")
 def test_down_spares_a_container_with_another_directory_of_that_name(tmp_path: Path, task):
     data, root = tmp_path / "data", tmp_path / "root"
     work = data / "workers/worker-0/attempts/0/work"

@@ -149,7 +149,7 @@ def test_no_link_of_a_task_is_followed(tmp_path: Path, workdir: Path):
     assert result_of(REF, read_result(str(workdir)), EXITED).kind == "died"
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+@pytest.mark.needs("root")
 def test_a_file_of_another_user_is_no_result(workdir: Path):
     (workdir / ".iris-call/result").write_bytes(b"vsecret")
     os.chown(workdir, 12345, 12345)

@@ -10,7 +10,7 @@ import pytest
 from iris_worker.launcher.kernel import credentials
 from iris_worker.launcher.kernel.namespaces import in_thread
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can take another user")
+pytestmark = pytest.mark.needs("root")
 Found = tuple[tuple[int, int, int], tuple[int, int, int], list[int]]
 
 

@@ -104,7 +104,7 @@ def test_a_finished_build_is_readable_by_all_and_changeable_by_none(tmp_path: Pa
     assert Path("/etc/passwd").stat().st_mode == before
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files to another user")
+@pytest.mark.needs("root")
 def test_linked_files_of_the_builder_are_taken_from_it(tmp_path: Path):
     """A later task may run as the same user of the pool, for somebody else."""
     store = opened(tmp_path / "environments")

@@ -22,7 +22,7 @@ from iris_worker.settings import WorkerSettings
 from tests.support import escapes
 
 ROOT = Path(__file__).parents[3]
-as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root changes users")
+as_root = pytest.mark.needs("root")
 
 
 def words(path: str, arguments: tuple[str, ...]) -> list[str]:

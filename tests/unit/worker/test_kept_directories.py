@@ -27,7 +27,7 @@ from iris_worker.attempt.output.logs import OutputLogs
 from iris_worker.attempt.slots.workspaces import Workspace, Workspaces, write_given, write_token
 from iris_worker.attempt.templates.preloading import leaves_directory
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+pytestmark = pytest.mark.needs("root")
 USER = (12345, 12345)
 FIRST, NEXT, OTHER = AttemptRef(7, 0, 0), AttemptRef(7, 1, 0), AttemptRef(8, 0, 0)
 

@@ -134,7 +134,7 @@ def test_what_is_left_out_is_said(
     assert said in note
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+@pytest.mark.needs("root")
 def test_a_worker_of_root_reads_no_file_of_another_user(tmp_path: Path, out: Path):
     secret = tmp_path / "secret"
     secret.write_text("of root")
