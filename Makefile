@@ -8,7 +8,7 @@ BIN := .venv/bin
 STAMP := .venv/.made
 WORKERS ?= 2
 QUICK = $(wildcard tests/unit tests/house tests/contract tests/sim tests/golden)
-# Tests wait for a part of their time, those with servers and processes for three fifths, see ADR 96.
+# Tests wait for a part of their time, those with servers and processes for three fifths, see docs/testing.md.
 QUICK_WORKERS ?= $(shell expr $(WORKERS) \* 3 / 2)
 WAITING_WORKERS ?= $(shell expr $(WORKERS) \* 5 / 2)
 SECONDS ?= 60
