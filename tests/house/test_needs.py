@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from tests.house.repository import ROOT, texts
-from tests.support.needs import ABSENT
+from tests.support.needs import ABSENT, ELSEWHERE, KNOWN, PACKAGES
 
 CONFTEST = """
 import pytest
@@ -129,3 +129,13 @@ def test_no_test_skips_by_a_way_of_its_own():
         if path.parts[0] == "tests" and path.suffix == ".py" and path.name != "test_needs.py"
     }
     assert {path: count for path, count in found.items() if count} == NO_PROGRAM
+
+
+def test_ci_says_of_each_package_that_it_could_not_install_it():
+    """By its own name, or the tests that are skipped for want of it would fail."""
+    script = (ROOT / ".ci" / "run").read_text()
+    said = set(re.findall(r"absent ([\w-]+) \"", script))
+    [frameworks] = re.findall(r"for framework in (.*); do", script)
+    said |= {word.partition(":")[0] for word in frameworks.split()}
+    assert said - KNOWN == set()
+    assert PACKAGES.keys() - set(ELSEWHERE) - said == set()

@@ -8,10 +8,7 @@ from iris_bus.jetstream import connect
 from tests.support.certificates import make_certificate
 from tests.support.nats_config import configured_nats
 
-pytestmark = [
-    pytest.mark.integration,
-    pytest.mark.needs("openssl"),
-]
+pytestmark = pytest.mark.integration
 
 
 @pytest.fixture

@@ -26,10 +26,7 @@ from tests.support.cluster import Cluster, until
 from tests.support.fleet import fleet
 from tests.support.nats_config import free_ports
 
-pytestmark = [
-    pytest.mark.integration,
-    pytest.mark.needs("openssl"),
-]
+pytestmark = pytest.mark.integration
 
 HEAD = """daemon off; worker_processes 1; pid nginx.pid; error_log error.log;
 events { worker_connections 256; }

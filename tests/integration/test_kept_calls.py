@@ -13,7 +13,7 @@ from tests.support.cluster import cluster_on, settings
 
 pytestmark = [
     pytest.mark.integration,
-    pytest.mark.needs("root"),
+    pytest.mark.needs("root", "bwrap"),
 ]
 
 LEAVES = """import os, time

@@ -153,7 +153,6 @@ def run_on_loopback(
     return log
 
 
-@pytest.mark.needs("openssl")
 async def test_servers_of_a_cluster_need_tls_and_the_password_of_the_cluster(tmp_path: Path):
     cert, private = make_certificate(tmp_path)
     options = [word for name in "abc" for word in ("--server", f"{name}=localhost")]

@@ -33,7 +33,7 @@ from tests.support.escapes import ESCAPES, MODES
 from tests.support.hosts import SANDBOXED, USER, command, on_hosts, until, until_gone, worker_of
 from tests.support.state import GRANT, FakeState, template
 from tests.support.turns import in_turns
-from tests.support.worker import WorkerProcess, environ
+from tests.support.worker import WorkerProcess, environ, opened_way
 
 pytestmark = [
     pytest.mark.integration,
@@ -426,6 +426,7 @@ async def test_a_task_that_signals_all_that_it_can_holds_up_nobody_else(
 # ── the launcher ──────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.needs("bwrap")
 def test_a_user_namespace_that_cannot_be_completed_is_not_entered():
     code = """
 import os
@@ -438,7 +439,10 @@ except OSError as error:
     user = ("setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups")
     read_only = ("bwrap", "--ro-bind", "/", "/")  # also /proc, whose files map the users
     done = subprocess.run(
-        (*read_only, *user, sys.executable, "-c", code), capture_output=True, text=True, check=True
+        (*opened_way(), *read_only, *user, sys.executable, "-c", code),
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert done.stdout == f"[Errno 30] user namespace: Read-only file system {USER}\n"
 

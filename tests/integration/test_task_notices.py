@@ -236,6 +236,7 @@ async def test_tasks_of_a_machine_that_is_taken_away_are_told(
     assert (ended.exit_code, notice["reason"]) == (0, "spot")
 
 
+@pytest.mark.needs("bwrap")
 async def test_a_confined_task_reads_its_notice(state: FakeState, nats_url: str, tmp_path: Path):
     async with WorkerProcess(nats_url, tmp_path / "w0", sandbox="auto", run_as=""):
         await state.registration()

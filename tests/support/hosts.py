@@ -94,5 +94,6 @@ async def worker_of(
         wanted = {MODES[0]: "sandbox", MODES[1]: "users", MODES[2]: "sandbox", MODES[3]: "user"}[
             mode
         ]
-        assert register.attributes["isolation"] == wanted
+        isolation = register.attributes["isolation"]
+        assert isolation == wanted, f"{mode}: isolation is {isolation}, see what the worker says"
         yield process

@@ -54,12 +54,6 @@ def _root() -> str:
     return "" if os.geteuid() == 0 else "this is an ordinary user"
 
 
-def _shared_interpreter() -> str:
-    """Root opens a way to its interpreter for other users (`tests.support.worker.as_user`)."""
-    closed = [path for path in Path(sys.base_prefix).parents if not path.stat().st_mode & 1]
-    return f"{closed[-1]} is closed to others" if closed and os.geteuid() else ""
-
-
 def _file(path: str) -> str:
     return "" if os.path.exists(path) else f"there is no {path}"
 
@@ -75,7 +69,6 @@ def _mounts() -> str:
 
 RIGHTS: Mapping[str, Callable[[], str]] = {
     "root": _root,
-    "a home that others may enter": _shared_interpreter,
     "control groups": _refusal("groups"),
     "control groups of version 2": _refusal("groups", "refusal_of_version_2"),
     "a cpuset of version 1": lambda: _file("/sys/fs/cgroup/cpuset/tasks"),

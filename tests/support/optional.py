@@ -5,7 +5,7 @@ The one list of them: a test names what it needs of it (`tests/support/needs.py`
 installs from it and hides by it. It runs before `.venv` is there, hence by the standard library
 alone::
 
-    python3 tests/support/optional.py packages          # a line for each: name, program, package
+    python3 tests/support/optional.py absent            # a line for each: its name, its package
     python3 tests/support/optional.py hide DIRECTORY    # prints a PATH without any of them
 """
 
@@ -91,24 +91,24 @@ def hide(directory: Path, path: str, hidden: Set[str] = PROGRAMS.keys()) -> str:
     return os.pathsep.join(entries)
 
 
-def packages() -> list[str]:
-    """Of each that `.ci/run` installs: its name, its first program, its package."""
-    return [
-        f"{name} {optional.programs[0]} {optional.package}"
-        for name, optional in OPTIONAL.items()
-        if optional.ci and optional.package
-    ]
-
-
 def absent(name: str) -> list[str]:
     """Which programs of one are not on PATH."""
     return [program for program in OPTIONAL[name].programs if shutil.which(program) is None]
 
 
+def to_install() -> list[str]:
+    """The name and the package of each that `.ci/run` installs by apt, and that is absent."""
+    return [
+        f"{name} {optional.package}"
+        for name, optional in OPTIONAL.items()
+        if optional.ci and optional.package and absent(name)
+    ]
+
+
 def main() -> None:
     match sys.argv[1:]:
-        case ["packages"]:
-            print("\n".join(packages()))
+        case ["absent"]:
+            print("".join(f"{line}\n" for line in to_install()), end="")
         case ["hide", directory]:
             print(hide(Path(directory), os.environ["PATH"]))
         case _:

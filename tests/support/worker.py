@@ -9,13 +9,15 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from shlex import quote
 from typing import Self
 
 import psutil
 
 from iris_worker.data_directory import data_id
+from tests.house.repository import ROOT
 from tests.support import warm
 
 UNCONFINED = {"sandbox": "off", "run_as": "worker", "container_runtime": "none"}
@@ -23,10 +25,9 @@ UNCONFINED = {"sandbox": "off", "run_as": "worker", "container_runtime": "none"}
 works takes a quarter of a second of CPU to find out, every half a minute.
 """
 END_S = 60
-_SHOW_INTERPRETER = (
-    'mount --bind "$1" /mnt && mount -t tmpfs -o mode=755 none "$2" && mkdir -p "$1" && '
-    'mount --bind /mnt "$1" && shift 2 && exec "$@"'
-)
+_NEEDED = tuple(dict.fromkeys(map(Path, (sys.base_prefix, sys.prefix, ROOT))))
+"""What an interpreter of the tests is made of. One below another of these has its way already."""
+_PASSABLE = 0o001
 
 
 def as_user(user: int | None) -> list[str]:
@@ -36,20 +37,44 @@ def as_user(user: int | None) -> list[str]:
     if user is None:
         return []
     change = ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups"]
-    closed = [path for path in Path(sys.base_prefix).parents if not path.stat().st_mode & 1]
+    return [*opened_way(), *change]
+
+
+def opened_way() -> list[str]:
+    """The words before a command of root in whose mounts others can reach this interpreter and the
+    checkout; empty where they can anyway.
+    """
+    closed = {path: place for path in _NEEDED if (place := closed_above(path)) is not None}
     if not closed:
-        return change
-    return [
-        "unshare",
-        "--mount",
-        "sh",
-        "-c",
-        _SHOW_INTERPRETER,
-        "sh",
-        sys.base_prefix,
-        str(closed[-1]),
-        *change,
-    ]
+        return []
+    return ["unshare", "--mount", "sh", "-c", f'{_way_to(closed)} && exec "$@"', "sh"]
+
+
+def closed_above(path: Path) -> Path | None:
+    """The topmost directory above a path that others may not pass; None when they may pass all."""
+    closed = [place for place in path.parents if not place.stat().st_mode & _PASSABLE]
+    return closed[-1] if closed else None
+
+
+def _way_to(closed: Mapping[Path, Path]) -> str:
+    """Commands after which these paths are all that there is in the closed directories above
+    them.
+    """
+    kept = {path: f"/mnt/{number}" for number, path in enumerate(closed)}
+    return " && ".join(
+        [
+            "mount -t tmpfs none /mnt",
+            *(f"mkdir {at} && mount --bind {quote(str(path))} {at}" for path, at in kept.items()),
+            *(
+                f"mount -t tmpfs -o mode=755 none {quote(str(place))}"
+                for place in dict.fromkeys(closed.values())
+            ),
+            *(
+                f"mkdir -p {quote(str(path))} && mount --bind {at} {quote(str(path))}"
+                for path, at in kept.items()
+            ),
+        ]
+    )
 
 
 class WorkerProcess:
