@@ -21,6 +21,9 @@ from tests.support.cluster import IRIS, cluster_on, environment, iris, settings,
 from tests.support.nats_config import row_of_free_ports
 
 pytestmark = pytest.mark.integration
+STALE = (
+    "state has ended: iris state: environment IRIS_STATE_PORT: [state] has no key 'port'; unset it"
+)
 
 
 def test_after_down_and_up_what_was_done_is_there_and_the_rest_runs(tmp_path):
@@ -264,6 +267,29 @@ def test_settings_only_a_service_knows_are_refused_as_quickly(tmp_path):
     assert (done.code, done.out) == (1, "")
     assert "has no key 'patient_s'" in done.err
     assert read_cluster(tmp_path / "data") is None
+
+
+@pytest.mark.parametrize(
+    ("section", "environ", "reason"),
+    [
+        ("", {"IRIS_STATE_PORT": "tcp://10.0.0.1:80"}, STALE),
+        ("[worker]\nport_range = 'x'\n", {}, "worker-0 has ended: iris worker: "),
+        ("[gateway]\ntoken_file = '/nowhere'\n", {}, "token_file: /nowhere cannot be used: "),
+    ],
+)
+def test_a_failing_start_prints_its_reason_last_and_alone(tmp_path, section, environ, reason):
+    log = tmp_path / "data" / "log" / "scheduler.log"
+    log.parent.mkdir(parents=True)
+    log.write_text("an error of an earlier start\n")
+    options = ("--http", "127.0.0.1:0", "--workers", "1", *settings(tmp_path, section))
+    done = iris("up", "-d", "--data", tmp_path / "data", *options, **environ)
+
+    where = f" (the logs are in {tmp_path / 'data' / 'log'})\n"
+    assert (done.code, done.out) == (1, "")
+    assert done.err.startswith("error: the cluster could not start; ")
+    assert reason in done.err
+    assert done.err.count("\n") == 1
+    assert done.err.endswith(where)
 
 
 def test_the_nats_server_that_the_configuration_names_is_taken(tmp_path):

@@ -44,7 +44,6 @@ from iris_core.units import counted
 from iris_service.child import end_with_parent
 
 _LOOK_S = 0.03
-_TAIL_LINES = 15
 
 
 def launch(data: Path, config: Path | None, given: Mapping[str, Any], *, detach: bool) -> int:
@@ -261,7 +260,7 @@ def wait_until_ready(
                 if time.monotonic() > until:
                     return f"the cluster is not ready after {started.ready_s:g} s: {missing}"
                 if has_ended():
-                    return "the cluster could not start; its services said last:"
+                    return "the cluster could not start"
                 time.sleep(_LOOK_S)
     return missing
 
@@ -358,12 +357,10 @@ def stay(started: StartedCluster, data: Path, supervisor: subprocess.Popen[bytes
 
 
 def complain_of(missing: str, paths: ClusterPaths) -> None:
-    """Say why a start failed, with the last lines of every service's log."""
-    complain(paths.damage.read_text() if paths.damage.exists() else missing)
-    for log in sorted(paths.logs.glob("*.log")):
-        with contextlib.suppress(OSError):
-            lines = log.read_text(errors="replace").splitlines()[-_TAIL_LINES:]
-            if lines:
-                note(f"--- {log}")
-                for line in lines:
-                    note(f"  {line}")
+    """Say why a start failed: one sentence, and where the logs are."""
+    words = missing
+    if paths.failure.exists():
+        words += f"; {paths.failure.read_text()}"
+    if paths.damage.exists():
+        words = paths.damage.read_text()
+    complain(f"{words} (the logs are in {paths.logs})")
