@@ -99,6 +99,26 @@ def test_certificates_are_named_in_the_configuration(tmp_path: Path):
     )
 
 
+ODD = ["smörgås", 'a "b"', "back\\slash\\u00e9", "$HOME", "new\nline", "#;{}[]=:", "a\x01"]
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_a_server_reads_every_path_of_its_configuration_as_it_is(tmp_path: Path, name: str):
+    place = tmp_path / name
+    place.mkdir()
+    cert, key = map(str, make_certificate(place))
+    store = str(place / "store")
+    nats_config(tmp_path / "out", "--store", store, "--tls-cert", cert, "--tls-key", key)
+    done = subprocess.run(
+        [nats_binary.find(), "--config", tmp_path / "out" / "nats.conf", "-t"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
+
+
 def test_each_server_of_a_cluster_has_a_file_that_is_written_once(tmp_path: Path):
     servers = [word for n in (1, 2, 3) for word in ("--server", f"m{n}=10.0.0.{n}")]
     first = nats_config(tmp_path / "out", *servers)

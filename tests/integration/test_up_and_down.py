@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import socket
 import subprocess
 from contextlib import suppress
 from urllib.parse import urlsplit
@@ -20,6 +21,9 @@ from tests.support.cluster import IRIS, cluster_on, environment, iris, settings,
 from tests.support.nats_config import row_of_free_ports
 
 pytestmark = pytest.mark.integration
+STALE = (
+    "state has ended: iris state: environment IRIS_STATE_PORT: [state] has no key 'port'; unset it"
+)
 
 
 def test_after_down_and_up_what_was_done_is_there_and_the_rest_runs(tmp_path):
@@ -265,12 +269,99 @@ def test_settings_only_a_service_knows_are_refused_as_quickly(tmp_path):
     assert read_cluster(tmp_path / "data") is None
 
 
+@pytest.mark.parametrize(
+    ("section", "environ", "reason"),
+    [
+        ("", {"IRIS_STATE_PORT": "tcp://10.0.0.1:80"}, STALE),
+        ("[worker]\nport_range = 'x'\n", {}, "worker-0 has ended: iris worker: "),
+        ("[gateway]\ntoken_file = '/nowhere'\n", {}, "token_file: /nowhere cannot be used: "),
+    ],
+)
+def test_a_failing_start_prints_its_reason_last_and_alone(tmp_path, section, environ, reason):
+    log = tmp_path / "data" / "log" / "scheduler.log"
+    log.parent.mkdir(parents=True)
+    log.write_text("an error of an earlier start\n")
+    options = ("--http", "127.0.0.1:0", "--workers", "1", *settings(tmp_path, section))
+    done = iris("up", "-d", "--data", tmp_path / "data", *options, **environ)
+
+    where = f" (the logs are in {tmp_path / 'data' / 'log'})\n"
+    assert (done.code, done.out) == (1, "")
+    assert done.err.startswith("error: the cluster could not start; ")
+    assert reason in done.err
+    assert done.err.count("\n") == 1
+    assert done.err.endswith(where)
+
+
 def test_the_nats_server_that_the_configuration_names_is_taken(tmp_path):
     config = settings(tmp_path, '[nats]\nserver = "/nowhere/nats-server"\n')
     done = iris("up", "-d", "--data", tmp_path / "data", *config, "--http", "127.0.0.1:0")
 
     assert (done.code, done.out) == (1, "")
     assert "names no program: /nowhere/nats-server" in done.err
+
+
+@pytest.mark.parametrize(
+    ("http", "name"),
+    [
+        ("localhost:0", "smörgås"),
+        ("[::1]:0", "日本 \"q\" 'q' "),
+        ("[::]:0", "new\nline\\n"),
+        (":0", "$HOME;=%s,#"),
+    ],
+)
+def test_a_cluster_on_any_path_and_address_runs_a_job(tmp_path, http, name):
+    if ":" in http[:-2] and not has_ipv6():
+        pytest.skip("this machine has no IPv6")
+    for kind in ("home", "tmp"):
+        (tmp_path / name / kind).mkdir(parents=True)
+    environ = {
+        "HOME": str(tmp_path / name / "home"),
+        "TMPDIR": str(tmp_path / name / "tmp"),
+        "IRIS_DATA": str(tmp_path / name / "data"),
+        "IRIS_WORKER_CONTAINER_RUNTIME": "none",
+    }
+    up = iris("up", "-d", "--http", http, "--workers", "1", **environ)
+    try:
+        run = iris("run", "--", "sh", "-c", "echo it ran", **environ)
+        there = iris("ls", **environ, IRIS_URL=up.out.strip())
+    finally:
+        iris("down", **environ)
+
+    assert (up.code, up.err) == (0, "")
+    assert (run.code, run.out) == (0, "it ran\n"), run.err
+    assert (there.code, "succeeded" in there.out) == (0, True), there.err
+
+
+@pytest.mark.parametrize(
+    ("http", "name", "said"),
+    [
+        ("a..b:0", "data", "error: cannot listen on a..b:0: "),
+        ("nosuchhost.invalid:0", "data", "error: cannot listen on nosuchhost.invalid:0: "),
+        ("*:0", "data", "error: cannot listen on *:0: "),
+        (
+            "http://127.0.0.1:0",
+            "data",
+            "error: 'http://127.0.0.1:0' is not an address to listen on",
+        ),
+        ("127.0.0.1:0", os.fsdecode(b"\xff"), "is not UTF-8; choose another with --data"),
+        ("0.0.0.0:0 --no-auth", "data", "error: --no-auth would let whoever reaches 0.0.0.0:"),
+    ],
+)
+def test_an_address_or_path_that_cannot_be_is_refused_before_a_start(tmp_path, http, name, said):
+    data = tmp_path / name
+    up = iris("up", "-d", "--data", data, "--workers", "1", "--http", *http.split())
+
+    assert (up.code in (1, 2), up.out) == (True, "")
+    assert said in up.err
+    assert up.err.count("\n") == 1
+    assert not (data / "nats").exists()
+
+
+def has_ipv6() -> bool:
+    with suppress(OSError), socket.socket(socket.AF_INET6) as probe:
+        probe.bind(("::1", 0))
+        return True
+    return False
 
 
 def test_down_without_a_cluster_is_no_failure(tmp_path):

@@ -8,13 +8,13 @@ docs/access.md#security.
 
 from __future__ import annotations
 
-import json
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from iris_bus.connection.accounts import accounts
+from iris_bus.connection.conf_strings import quoted
 from iris_bus.connection.keys import Keys, write_private
 from iris_core.access.roles import ROLES, SYSTEM, login
 from iris_nats.nats_process import LIMITS
@@ -54,7 +54,7 @@ class TlsFiles:
         files = {"cert_file": self.cert, "key_file": self.key, "ca_file": self.ca}
         lines = [
             "tls {",
-            *(f"  {key}: {json.dumps(path)}" for key, path in files.items() if path),
+            *(f"  {key}: {quoted(path)}" for key, path in files.items() if path),
             "}",
         ]
         return "".join(f"{indent}{line}\n" for line in lines)
@@ -93,9 +93,7 @@ def write(
     for path, cluster in _clusters(directory, servers, tls).items():
         if not path.exists():
             block = tls.block() if tls else ""
-            text = _SERVER.format(
-                limits=LIMITS, store=json.dumps(store), tls=block, cluster=cluster
-            )
+            text = _SERVER.format(limits=LIMITS, store=quoted(store), tls=block, cluster=cluster)
             write_private(path, text)
             made.append(path)
     return made
@@ -110,13 +108,11 @@ def _clusters(directory: Path, servers: Mapping[str, str], tls: TlsFiles | None)
         return {} if any(directory.glob("nats-*.conf")) else {directory / "nats.conf": ""}
     password = _password(directory / "keys" / "routes.password")
     hosts = (f"[{host}]" if ":" in host else host for host in servers.values())
-    routes = ", ".join(
-        json.dumps(f"nats://{_ROUTES_USER}:{password}@{host}:6222") for host in hosts
-    )
+    routes = ", ".join(quoted(f"nats://{_ROUTES_USER}:{password}@{host}:6222") for host in hosts)
     block = tls.block("  ") if tls else ""
     return {
         directory / f"nats-{name}.conf": _CLUSTER.format(
-            name=json.dumps(name), user=_ROUTES_USER, password=password, routes=routes, tls=block
+            name=quoted(name), user=_ROUTES_USER, password=password, routes=routes, tls=block
         )
         for name in servers
     }

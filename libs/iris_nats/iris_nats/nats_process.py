@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import json
 import os
 import re
 import subprocess
@@ -20,6 +19,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from iris_bus.connection.accounts import accounts
+from iris_bus.connection.conf_strings import quoted
 from iris_bus.connection.connection import Credentials
 from iris_bus.connection.keys import Keys, public_key, signed, write_private
 from iris_core.access.roles import ACCOUNT, ROLES, SYSTEM, login
@@ -263,10 +263,10 @@ class NatsProcess(ChildProcess):
     def _render(self) -> None:
         text = _CONFIG.format(
             port=self.port,
-            pid_file=json.dumps(str(self._run / "nats.pid")),
-            log_file=json.dumps(str(self._own_log)),
-            store=json.dumps(str(self.directory / "store")),
-            sync=json.dumps(self._sync),
+            pid_file=quoted(str(self._run / "nats.pid")),
+            log_file=quoted(str(self._own_log)),
+            store=quoted(str(self.directory / "store")),
+            sync=quoted(self._sync),
             limits=LIMITS,
             accounts=self._accounts(),
         )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import json
 import os
 import shutil
 import signal
@@ -32,6 +33,7 @@ _SECOND_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 5.0
 _STEADY_S = 20.0
 _LOG_BYTES = 32 << 20
+_LAST_BYTES = 16 << 10
 
 
 class StartFailed(Exception):
@@ -80,6 +82,7 @@ class ChildProcess:
         self.due: float | None = None
         self.starts = 0
         self._log = logs / f"{program.name}.log" if logs is not None else Path(os.devnull)
+        self._log_start = 0
         self._process: subprocess.Popen[bytes] | None = None
         self._started = 0.0
         self._pause = _FIRST_PAUSE_S
@@ -109,6 +112,7 @@ class ChildProcess:
         self.starts += 1
         _begin_anew(self._log)
         with self._log.open("ab", buffering=0) as log:
+            self._log_start = log.tell()
             self._process = subprocess.Popen(
                 self.program.argv,
                 env=self.program.env,
@@ -129,6 +133,20 @@ class ChildProcess:
         if self.program.kept and self._process.returncode != DAMAGED:
             self.plan_restart(now)
         return self._process.returncode
+
+    def last_words(self) -> str:
+        """The last line that it has written into its log since its last start, without what
+        precedes the message of a structured one; empty for none.
+        """
+        with contextlib.suppress(OSError), self._log.open("rb") as log:
+            size = log.seek(0, os.SEEK_END)
+            log.seek(max(self._log_start, size - _LAST_BYTES))
+            lines = log.read().decode(errors="replace").split("\n")
+            line = next((line.strip() for line in reversed(lines) if line.strip()), "")
+            with contextlib.suppress(ValueError, TypeError, KeyError):
+                return str(json.loads(line)["message"])
+            return line
+        return ""
 
     def never_began(self, code: int) -> bool:
         """Whether exit ``code`` means that the settings or the data did not allow a start, so a

@@ -106,7 +106,7 @@ def reserve(host: str, port: int) -> socket.socket:
     reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         reserved.bind((host, port))
-    except (OSError, OverflowError) as error:
+    except (OSError, OverflowError, ValueError) as error:  # the last: no name of a host
         reserved.close()
         raise OSError(
             f"cannot listen on {host}:{port}: {getattr(error, 'strerror', None) or error}"

@@ -29,6 +29,7 @@ GIVEN_TO_TASKS = frozenset({"IRIS_WORKER_ID", "IRIS_GATEWAY_URL"})
 a task.
 """
 
+_ENVIRONMENT = "environment "
 _SECRET = re.compile(r"password|secret|token|seed|url$")
 _IN_URL = re.compile(r"(?<=://)[^/@\s]+(?=@)")
 
@@ -59,7 +60,9 @@ class Settings:
         values: dict[str, Any] = {}
         for key, (value, origin) in chosen.items():
             if key not in fields:
-                raise BadSetting(f"{origin}: [{name}] has no key '{key}'{_meant(key, fields)}")
+                unset = "; unset it" if origin.startswith(_ENVIRONMENT) else ""
+                meant = _meant(key, fields)
+                raise BadSetting(f"{origin}: [{name}] has no key '{key}'{meant or unset}")
             table, _, last = key.rpartition(".")
             (values.setdefault(table, {}) if table else values)[last] = _split(
                 value, fields[key].type
@@ -104,7 +107,7 @@ class Settings:
         for variable, value in self._loose.items():
             key = variable[len(prefix) :].lower()
             if variable.startswith(prefix) and (key in known or variable not in GIVEN_TO_TASKS):
-                found[known.get(key, key)] = (value, f"environment {variable}")
+                found[known.get(key, key)] = (value, f"{_ENVIRONMENT}{variable}")
         return found
 
     def _explain(

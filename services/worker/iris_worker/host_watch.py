@@ -5,6 +5,7 @@ container runtime.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 from collections.abc import Callable
@@ -46,6 +47,8 @@ async def warn_of_configuration(
             settings, address, nats_url, host.machine(settings.root), unscoped, slow_moves
         )
     )
+    with contextlib.suppress(OSError):  # the host reports its disk otherwise
+        standing |= dict(host_warnings.of_data(settings.data))
     before = ""
     while True:
         reporter.warn(standing | ({"gateway_dead": before} if before else {}))

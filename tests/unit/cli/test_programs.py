@@ -233,7 +233,10 @@ def test_slices_nobody_makes_are_refused(text):
         read_slices((text,))
 
 
-@pytest.mark.parametrize("text", ["8080", "x:y", "127.0.0.1:99999", "127.0.0.1:²", ":"])
+@pytest.mark.parametrize(
+    "text",
+    ["8080", "x:y", "127.0.0.1:99999", "127.0.0.1:²", ":", "http://127.0.0.1:0", "[fe80::1%lo]:0"],
+)
 def test_what_cannot_be_listened_on_is_refused(text):
     with pytest.raises(InvalidOption):
         read_listen(text)

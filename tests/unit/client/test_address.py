@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from iris.client.http.address import ClusterFile, find_gateway, read_token
+from iris.client.http.address import ClusterFile, find_gateway, leads_to, read_token
 from iris.client.http.contexts import Context, Contexts, contexts_path, load_contexts, save_contexts
 from iris.client.problems import InvalidOption, NoGateway
 from iris.cluster.paths import ClusterPaths, make_token, write_cluster
@@ -146,6 +146,40 @@ def test_the_token_of_the_local_cluster_is_found_by_its_address(local: ClusterPa
         found = find_gateway(url, environ=environ)
         assert (found.url, found.bearer()) == ("http://127.0.0.1:9", secret)
     assert find_gateway(environ=environ | {"IRIS_TOKEN": "mine"}).bearer() == "mine"
+
+
+SPELLINGS = ("127.0.0.1:9", "localhost:9", "LocalHost:9", "[::1]:9", "[::]:9", "0.0.0.0:9")
+REACHED = {
+    "127.0.0.1:9": {"127.0.0.1:9", "localhost:9", "LocalHost:9"},
+    "[::1]:9": {"[::1]:9", "localhost:9", "LocalHost:9"},
+    "0.0.0.0:9": set(SPELLINGS),
+    "[::]:9": set(SPELLINGS),
+    "10.0.0.1:9": set(),
+}
+
+
+@pytest.mark.parametrize("listens", REACHED)
+def test_a_local_cluster_is_known_by_every_spelling_of_its_address(listens: str):
+    of_it = {url for url in SPELLINGS if leads_to(f"http://{url}", f"http://{listens}")}
+
+    assert of_it == REACHED[listens]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        "http://127.0.0.1:8",
+        "https://127.0.0.1:9",
+        "http://127.0.0.1",
+        "http://127.0.0.1:9/iris",
+        "http://[::1:9",
+        "http://127.0.0.1.example:9",
+        "127.0.0.1:9",
+        "",
+    ],
+)
+def test_another_address_is_not_taken_for_the_local_cluster(other: str):
+    assert not leads_to(other, "http://127.0.0.1:9")
 
 
 @pytest.mark.parametrize("name", ["IRIS_TOKEN", "IRIS_TOKEN_FILE"])

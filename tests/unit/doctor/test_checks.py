@@ -206,7 +206,10 @@ PLANTED = [
             workers(W0, WorkerFacts("w1", "healthy", warnings={code: "words"})),
             {code: "worker w1: words"},
         )
-        for code in ("gateway_dead", "overdeclared", "loopback_address", "unscoped_sockets")
+        for code in (
+            *("gateway_dead", "overdeclared", "loopback_address", "unscoped_sockets"),
+            "noexec_data",
+        )
     ),
     (
         bus(

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import errno
 import os
+from pathlib import Path
 
 import pytest
 
+from iris_core.messages.message import AttemptRef
 from iris_core.states import Cause
-from iris_worker.agent.host import host
+from iris_worker.agent.host import host, host_warnings
+from iris_worker.attempt.ends import describe
+from iris_worker.attempt.slots.workspaces import Workspace
+from iris_worker.launcher.records.records import Exit
 from tests.unit.worker.test_executor import Open, bus, end_of, keeping, opened, until, uploads  # noqa: F401
 
 MIB = 1 << 20
@@ -75,3 +80,40 @@ async def test_other_ends_are_those_of_the_task(
 ) -> None:
     fail_with(monkeypatch, number)
     assert await exited(opened, code) == (Cause.EXITED, code, "")
+
+
+@pytest.mark.parametrize(
+    ("exit_", "words"),
+    [
+        (Exit(126), "exit code 126"),
+        (Exit(126, error="./run: permission denied"), "./run: permission denied"),
+    ],
+)
+def test_a_command_that_cannot_be_run_for_its_mount_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exit_: Exit, words: str
+) -> None:
+    monkeypatch.setattr(os, "fstatvfs", lambda _: noexec())
+    with (tmp_path / "err").open("w+b") as err:
+        slot = Workspace(AttemptRef(1, 0, 1), 0, "", str(tmp_path), "", err.fileno(), err.fileno())
+        ended = describe(slot, exit_)
+
+    assert (ended.cause, ended.exit_code) == (Cause.EXITED, 126)
+    assert ended.error == (
+        f"{words}; the directories of tasks on its host are on a file system mounted noexec, where no file can be "
+        "executed: run it by its interpreter, or have the worker's data on another file system"
+    )
+
+
+def noexec() -> os.statvfs_result:
+    return os.statvfs_result((*disk(64, 0, 0)[:8], os.ST_NOEXEC, 255))
+
+
+def test_data_where_nothing_can_be_executed_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert dict(host_warnings.of_data(str(tmp_path))) == {}
+
+    monkeypatch.setattr(os, "statvfs", lambda _: noexec())
+    assert dict(host_warnings.of_data("/data")) == {
+        "noexec_data": "its data, /data, is on a file system mounted noexec"
+    }

@@ -9,6 +9,7 @@ import sys
 from contextlib import ExitStack
 from dataclasses import replace
 from datetime import UTC, datetime
+from ipaddress import ip_address
 from pathlib import Path
 
 import msgspec
@@ -122,6 +123,10 @@ def draw(paths: ClusterPaths, options: StartOptions, ports: ExitStack) -> Cluste
         )
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     http, proxy = (hold(ports, *read_listen(text)) for text in (settings.http, settings.proxy))
+    if not (settings.auth or ip_address(http.rpartition(":")[0].strip("[]")).is_loopback):
+        raise InvalidOption(
+            f"--no-auth would let whoever reaches {http} run commands as you; listen on 127.0.0.1"
+        )
     programs = ClusterPrograms(
         paths,
         settings,
@@ -158,10 +163,11 @@ def _whole(text: str) -> int:
 
 
 def hold(ports: ExitStack, host: str, port: int) -> str:
-    """Reserve ``host:port`` (a free one for port 0) while ``ports`` is open. Raises OSError when it
-    is taken.
+    """Reserve ``host:port`` (a free one for port 0) while ``ports`` is open; returns it in numbers,
+    as every process and client writes it. Raises OSError when it is taken.
     """
-    return f"{host}:{ports.enter_context(reserve(host, port)).getsockname()[1]}"
+    where, number = ports.enter_context(reserve(host, port)).getsockname()[:2]
+    return f"[{where}]:{number}" if ":" in where else f"{where}:{number}"
 
 
 def wait_for_predecessor(paths: ClusterPaths) -> None:

@@ -30,7 +30,7 @@ from iris.client.http.address import (
     ClusterFile,
     data_dir,
     find_gateway,
-    numbered,
+    leads_to,
     read_cluster,
     read_token,
 )
@@ -44,13 +44,13 @@ from iris_core.units import counted
 from iris_service.child import end_with_parent
 
 _LOOK_S = 0.03
-_TAIL_LINES = 15
 
 
 def launch(data: Path, config: Path | None, given: Mapping[str, Any], *, detach: bool) -> int:
     """Start a cluster on ``data`` and wait until it is ready; without ``detach`` wait until it has
     ended.
     """
+    check_utf8(data)
     paths = ClusterPaths(data)
     paths.prepare()
     options = StartOptions(
@@ -69,7 +69,28 @@ def launch(data: Path, config: Path | None, given: Mapping[str, Any], *, detach:
             return join(paths)
         complain(rest or f"the supervisor ended at once; see {paths.logs / 'supervisor.log'}")
         return ExitCode.CONFLICT if verdict == "occupied" else ExitCode.UNEXPECTED
-    started = msgspec.json.decode(rest, type=StartedCluster)
+    try:
+        return attend(msgspec.json.decode(rest, type=StartedCluster), paths, supervisor, detach)
+    except BaseException:  # nobody else would know that it runs
+        supervisor.terminate()
+        supervisor.wait()
+        raise
+
+
+def check_utf8(data: Path) -> None:
+    """Refuse a directory whose name no file of the cluster can contain. Raises InvalidOption."""
+    try:
+        str(data).encode()
+    except UnicodeEncodeError:
+        raise InvalidOption(
+            f"the data directory {os.fsencode(data)!r} is not UTF-8; choose another with --data"
+        ) from None
+
+
+def attend(
+    started: StartedCluster, paths: ClusterPaths, supervisor: subprocess.Popen[bytes], detach: bool
+) -> int:
+    """Wait until what was started is ready; without ``detach`` until it has ended, too."""
     try:
         with StatusLine(sys.stderr) as status:
             missing = wait_until_ready(started, lambda: supervisor.poll() is not None, status)
@@ -86,14 +107,14 @@ def launch(data: Path, config: Path | None, given: Mapping[str, Any], *, detach:
         note(
             f"warning: no authentication: whoever reaches {started.url} is admin and runs commands as you"
         )
-    for warning in (*started.warnings, *elsewhere(started.url, data)):
+    for warning in (*started.warnings, *elsewhere(started.url, paths.data)):
         note(f"warning: {warning}")
     if detach:
-        for line in remarks(started, data) if sys.stderr.isatty() else ():
+        for line in remarks(started, paths.data) if sys.stderr.isatty() else ():
             note(line)
         click.echo(started.url)
         return ExitCode.SUCCEEDED
-    return stay(started, data, supervisor)
+    return stay(started, paths.data, supervisor)
 
 
 def join(paths: ClusterPaths) -> int:
@@ -169,7 +190,7 @@ def elsewhere(url: str, data: Path, environ: Mapping[str, str] = os.environ) -> 
         RuntimeError,
     ):  # the last: a user without a home, as in a container
         return []
-    if numbered(found.url) == url:
+    if leads_to(found.url, url):
         return []
     given = (
         f"IRIS_URL={url}"
@@ -239,7 +260,7 @@ def wait_until_ready(
                 if time.monotonic() > until:
                     return f"the cluster is not ready after {started.ready_s:g} s: {missing}"
                 if has_ended():
-                    return "the cluster could not start; its services said last:"
+                    return "the cluster could not start"
                 time.sleep(_LOOK_S)
     return missing
 
@@ -336,12 +357,10 @@ def stay(started: StartedCluster, data: Path, supervisor: subprocess.Popen[bytes
 
 
 def complain_of(missing: str, paths: ClusterPaths) -> None:
-    """Say why a start failed, with the last lines of every service's log."""
-    complain(paths.damage.read_text() if paths.damage.exists() else missing)
-    for log in sorted(paths.logs.glob("*.log")):
-        with contextlib.suppress(OSError):
-            lines = log.read_text(errors="replace").splitlines()[-_TAIL_LINES:]
-            if lines:
-                note(f"--- {log}")
-                for line in lines:
-                    note(f"  {line}")
+    """Say why a start failed: one sentence, and where the logs are."""
+    words = missing
+    if paths.failure.exists():
+        words += f"; {paths.failure.read_text()}"
+    if paths.damage.exists():
+        words = paths.damage.read_text()
+    complain(f"{words} (the logs are in {paths.logs})")

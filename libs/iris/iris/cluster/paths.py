@@ -54,6 +54,11 @@ class ClusterPaths:
         return self.data / DAMAGE_FILE
 
     @property
+    def failure(self) -> Path:
+        """Why a process ended during the last start; absent when none did."""
+        return self.data / "failure.txt"
+
+    @property
     def discovery(self) -> Path:
         """The last discovery of the proxies."""
         return self.data / "discovery.json"

@@ -78,7 +78,8 @@ def read_replicas(texts: tuple[str, ...]) -> dict[str, int]:
 def read_listen(text: str) -> tuple[str, int]:
     """Host and port of ``127.0.0.1:8080``. Raises InvalidOption."""
     host, colon, port = text.rpartition(":")
-    if not (colon and port.isascii() and port.isdigit() and len(port) <= 5 and int(port) <= 65535):
+    in_numbers = port.isascii() and port.isdigit() and len(port) <= 5 and int(port) <= 65535
+    if not (colon and in_numbers) or "/" in host or "%" in host:
         raise InvalidOption(
             f"{text!r} is not an address to listen on; write for example 127.0.0.1:8080, or :0 for a free port"
         )

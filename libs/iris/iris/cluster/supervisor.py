@@ -86,7 +86,8 @@ class Supervisor:
         """
         adopt_orphans()
         self._listen_to_signals()
-        self._paths.damage.unlink(missing_ok=True)
+        for report in (self._paths.damage, self._paths.failure):
+            report.unlink(missing_ok=True)
         try:
             self._nats.start()
         except DamagedFiles as error:
@@ -157,12 +158,20 @@ class Supervisor:
                 + ("" if child.program.kept else _HOST_IS_GONE)
             )
             self._stopping |= child.never_began(code)
+            if code and child.starts == 1 and not self._paths.failure.exists():
+                self._note_failure(child, code)
             if code == DAMAGED:
                 self._say(
                     note_damage(self._paths, f"{child.program.name} has found stored data damaged")
                 )
-        if child.due is not None and child.due <= now:
+        if child.due is not None and child.due <= now and not self._stopping:
             self._start_again(child, now)
+
+    def _note_failure(self, child: ChildProcess, code: int) -> None:
+        """Record why the first process that failed did, for whoever waits for the start."""
+        ended = f"killed by signal {-code}" if code < 0 else f"exit code {code}"
+        words = child.last_words() or ended
+        self._paths.failure.write_text(f"{child.program.name} has ended: {words}")
 
     def _start_again(self, child: ChildProcess, now: float) -> None:
         try:

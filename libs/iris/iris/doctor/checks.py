@@ -333,6 +333,13 @@ CHECKS = (
         "docs/security.md#tasks",
     ),
     Check(
+        "noexec_data",
+        _of_gateway(judge.warning_of_worker("noexec_data")),
+        "tasks cannot run a program or a script of their directory there, nor an environment that Iris builds",
+        "data of [worker], or --data of `iris up`, on a file system that is mounted without noexec",
+        "docs/troubleshooting.md#a-worker-is-misconfigured",
+    ),
+    Check(
         "readable_keys",
         lambda facts: judge.some(
             (facts.readable and f"others may read {judge.listed(facts.readable)}") or ""

@@ -5,9 +5,9 @@ See also: `iris_core.access.roles` has the permissions, `keys` the seeds.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 
+from iris_bus.connection.conf_strings import quoted
 from iris_core.access.roles import (
     ACCOUNT,
     BY_NAME,
@@ -42,7 +42,7 @@ def accounts(keys: Mapping[str, str]) -> str:
         "accounts {",
         "  SYS: {",
         f"    users: [ {{ nkey: {keys[SYSTEM]} }} ]",
-        f"    exports: [ {{ service: {_quoted(SERVER_STORAGE)}, response_type: stream, accounts: [{ACCOUNT}] }} ]",
+        f"    exports: [ {{ service: {quoted(SERVER_STORAGE)}, response_type: stream, accounts: [{ACCOUNT}] }} ]",
         "  }",
         f"  {ACCOUNT}: {{",
         "    jetstream: enabled",
@@ -65,10 +65,10 @@ def _alone(login: Login, key: str) -> list[str]:
     requests, _, watched = exported(login.role)
     imports = [_import("service", ACCOUNT, bound(subject, login)) for subject in requests]
     imports += [_import("stream", ACCOUNT, subject) for subject in watched]
-    lines = [f"  {_quoted(login.label)}: {{", *_list("users", [_user(login, key, "_INBOX")])]
+    lines = [f"  {quoted(login.label)}: {{", *_list("users", [_user(login, key, "_INBOX")])]
     lines += _list(
         "exports",
-        [f"{{ service: {_quoted(subject)}, accounts: [{ACCOUNT}] }}" for subject in _asked(login)],
+        [f"{{ service: {quoted(subject)}, accounts: [{ACCOUNT}] }}" for subject in _asked(login)],
     )
     return [*lines, *_list("imports", imports), "  }"]
 
@@ -79,8 +79,8 @@ def _shared() -> list[str]:
     services = sorted({subject for requests, _, _ in roles for subject in requests})
     streams = sorted({subject for _, _, watched in roles for subject in watched})
     return [
-        *(f"{{ service: {_quoted(subject)} }}" for subject in services),
-        *(f"{{ stream: {_quoted(subject)} }}" for subject in streams),
+        *(f"{{ service: {quoted(subject)} }}" for subject in services),
+        *(f"{{ stream: {quoted(subject)} }}" for subject in streams),
     ]
 
 
@@ -95,7 +95,7 @@ def _taken(subject: str, login: Login) -> str:
 
 
 def _import(kind: str, account: str, subject: str) -> str:
-    return f"{{ {kind}: {{ account: {_quoted(account)}, subject: {_quoted(subject)} }} }}"
+    return f"{{ {kind}: {{ account: {quoted(account)}, subject: {quoted(subject)} }} }}"
 
 
 def _user(login: Login, key: str, inboxes: str) -> str:
@@ -108,12 +108,8 @@ def _user(login: Login, key: str, inboxes: str) -> str:
 
 
 def _subjects(patterns: Iterable[str]) -> str:
-    return ", ".join(map(_quoted, patterns))
+    return ", ".join(map(quoted, patterns))
 
 
 def _list(name: str, entries: list[str]) -> list[str]:
     return [f"    {name}: [", *(f"      {entry}" for entry in entries), "    ]"] if entries else []
-
-
-def _quoted(text: str) -> str:
-    return json.dumps(text)

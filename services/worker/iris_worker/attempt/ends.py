@@ -32,6 +32,10 @@ _NO_PYTHON = (
     "; the calls of a map run the `python` of their PATH: set PATH in the map's env, give it an image or packages, "
     "or set PATH of the worker's process"
 )
+_NO_EXEC = (
+    "; the directories of tasks on its host are on a file system mounted noexec, where no file can be executed: "
+    "run it by its interpreter, or have the worker's data on another file system"
+)
 _SIGNALS = {
     9: " (SIGKILL: perhaps out of memory)",
     11: " (SIGSEGV)",
@@ -81,6 +85,8 @@ def describe(slot: Workspace, exit_: Exit) -> Ended:
     if not error and exit_.signal is not None:
         error = f"killed by signal {exit_.signal}{_SIGNALS.get(exit_.signal, '')}"
     how = error or f"exit code {exit_.code}"
+    if cannot := _remedy(slot, exit_):
+        error = how + cannot
     if not oom and (fault := disk_fault(slot.err)):
         error = f"{how}; the disk of its host takes nothing any more: {fault}"
         return Ended(
@@ -101,7 +107,11 @@ def disk_fault(file: int) -> str:
 
 
 def _remedy(slot: Workspace, exit_: Exit) -> str:
-    """What to do when the interpreter of a call is missing; empty for other ends."""
+    """What else is to be said of a command that could not be run: what to do when the interpreter
+    of a call is missing, and that no file can be executed where the task's directory is.
+    """
+    if exit_.code == NOT_EXECUTABLE and os.fstatvfs(slot.err).f_flag & os.ST_NOEXEC:
+        return _NO_EXEC
     return _NO_PYTHON if slot.call and exit_.code == NOT_FOUND else ""
 
 

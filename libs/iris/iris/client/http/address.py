@@ -9,6 +9,7 @@ that `iris up` has made for the local cluster, also when its address was given.
 
 from __future__ import annotations
 
+import ipaddress
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -138,12 +139,37 @@ def _local_cluster(url: str, environ: Mapping[str, str]) -> ClusterFile | None:
         local = read_cluster(data_dir(environ))
     except RuntimeError:  # a user without a home, as in a container
         return None
-    return local if local is not None and local.url == numbered(url) and _is_up(local) else None
+    return local if local is not None and leads_to(url, local.url) and _is_up(local) else None
 
 
-def numbered(url: str) -> str:
-    """An address with 127.0.0.1 for localhost, as a local cluster writes its own."""
-    return url.rstrip("/").replace("//localhost:", "//127.0.0.1:")
+def leads_to(url: str, local_url: str) -> bool:
+    """Whether an address in any spelling is that of a local cluster, which writes its own in
+    numbers.
+    """
+    try:
+        (scheme, host, port), (scheme_there, there, port_there) = map(_parts, (url, local_url))
+    except ValueError:
+        return False
+    if (scheme, port) != (scheme_there, port_there) or isinstance(there, str):
+        return False
+    if isinstance(host, str):
+        return host == "localhost" and (there.is_loopback or there.is_unspecified)
+    return host == there or (there.is_unspecified and (host.is_loopback or host.is_unspecified))
+
+
+IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+
+def _parts(url: str) -> tuple[str, IpAddress | str, int]:
+    """Scheme, host and port of a URL without a path. Raises ValueError."""
+    parts = urlsplit(url.strip())
+    if parts.path.strip("/"):
+        raise ValueError(url)
+    port = parts.port or {"http": 80, "https": 443}.get(parts.scheme, 0)
+    try:
+        return parts.scheme, ipaddress.ip_address(parts.hostname or ""), port
+    except ValueError:
+        return parts.scheme, parts.hostname or "", port
 
 
 def _is_up(cluster: ClusterFile) -> bool:

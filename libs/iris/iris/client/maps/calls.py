@@ -207,14 +207,28 @@ def send_files(transport: Transport, files: Sequence[bytes]) -> list[str]:
         if transport.stored.get(digest, since_s) <= since_s
     ]
     if len(missing) > 1:
-        with ThreadPoolExecutor(_SENT_AT_ONCE, "iris-map-send") as pool:
-            list(pool.map(lambda data: send_file(transport, data), missing))
+        _send_together(transport, missing)
     elif missing:
         send_file(transport, missing[0])
     if len(transport.stored) > _REMEMBERED:
         transport.stored.clear()
     transport.stored |= dict.fromkeys(digests[:2], time.monotonic())
     return digests
+
+
+def _send_together(transport: Transport, files: Sequence[bytes]) -> None:
+    """Store files, several at a time; one after the other where the interpreter ends and starts no
+    thread.
+    """
+    with ThreadPoolExecutor(_SENT_AT_ONCE, "iris-map-send") as pool:
+        try:
+            sending = [pool.submit(send_file, transport, data) for data in files]
+        except RuntimeError:
+            sending = []
+        for one in sending:
+            one.result()
+    for data in files if not sending else ():
+        send_file(transport, data)
 
 
 def send_file(transport: Transport, data: bytes, *, new: bool = False) -> str:

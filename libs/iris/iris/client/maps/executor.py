@@ -11,9 +11,12 @@ their own.
 from __future__ import annotations
 
 import concurrent.futures
+import os
 import threading
+import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any, TypeVar, Unpack
@@ -23,7 +26,8 @@ import cloudpickle
 from iris.client.client import Client
 from iris.client.maps.calls import explaining
 from iris.client.maps.future import CallFuture
-from iris.client.maps.open_map import OpenMap, at_exit
+from iris.client.maps.open_map import OpenMap
+from iris.client.maps.process_end import before_the_end
 from iris.client.options.maps import MapOptions, check_options
 from iris.client.options.names import refuse_unknown
 from iris.client.problems import Conflict, InvalidOption
@@ -32,7 +36,6 @@ from iris_core.spec.jobs import MAX_REPLICAS
 T = TypeVar("T")
 
 _GATHER_S = 0.01
-_FLUSH_S = 60.0
 _OF_ITEMS = {"kwargs", "chunksize", "lookahead", "order", "return_exceptions"}
 Submission = tuple[CallFuture[Any], bytes]
 
@@ -66,7 +69,9 @@ class Executor(concurrent.futures.Executor):
         self._options = options
         self._arrival = threading.Condition()
         self._waiting: list[Submission] = []
-        self._closed = False
+        self._sending: list[Submission] = []
+        self._process = os.getpid()
+        self._closed = self._closes_client = False
         self._maps: list[OpenMap] = []
         self._number = 0
         self._sender = threading.Thread(target=self._send, name="iris-executor", daemon=True)
@@ -74,9 +79,13 @@ class Executor(concurrent.futures.Executor):
         _EXECUTORS.add(self)
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
-        """Call a function on some host. Raises RuntimeError after `shutdown`, and what pickling
-        raises.
+        """Call a function on some host. Raises RuntimeError after `shutdown` and in a fork of the
+        process that has made the executor, and what pickling raises.
         """
+        if os.getpid() != self._process:
+            raise RuntimeError(
+                f"this executor is of process {self._process}, of which this is a fork; make another"
+            )
         with explaining(fn):
             arguments = cloudpickle.dumps((fn, args, kwargs))
         future: CallFuture[T] = CallFuture()
@@ -96,6 +105,7 @@ class Executor(concurrent.futures.Executor):
         """
         with self._arrival:
             self._closed = True
+            self._closes_client = self._owns_client and not (wait or cancel_futures)
             cancelled = [future for future, _ in self._waiting] if cancel_futures else []
             self._arrival.notify()
         for (
@@ -109,13 +119,19 @@ class Executor(concurrent.futures.Executor):
                 one.mapped.job.cancel("its executor was shut down")
             if wait:
                 concurrent.futures.wait(one.mapped.futures)
-        if self._owns_client:
-            self._client.close()  # what is sent later closes its connection
+        if self._owns_client and not self._sender.is_alive():
+            self._client.close()
 
-    def flush(self) -> None:
-        """At the end of the process: submit what has arrived, and take no further calls."""
-        self.shutdown(wait=False)
-        self._sender.join(_FLUSH_S)
+    def flush(self, until_s: float) -> list[str]:
+        """At the end of the process: submit what has arrived until then, on the monotonic clock,
+        and take no further calls. Returns a sentence for each kind of loss.
+        """
+        with suppress(KeyboardInterrupt):  # whoever sent it does not want to wait
+            self.shutdown(wait=False)
+            self._sender.join(max(0.0, until_s - time.monotonic()))
+        late = [future for future, _ in [*self._sending, *self._waiting]]
+        left = sum(not future.is_submitted and not future.done() for future in late)
+        return _losses({"the cluster has not confirmed them before the process ended": left})
 
     def _send(self) -> None:
         """Submit what has arrived, until the executor is shut down and nothing is left; then close
@@ -127,6 +143,8 @@ class Executor(concurrent.futures.Executor):
                 live = self._submitted(live)
         if self._maps:
             self._maps[-1].close()
+        if self._closes_client:  # what is sent later closes its connection
+            self._client.close()
 
     def _submitted(self, batch: list[Submission]) -> list[Submission]:
         """Submit calls, as far as the job takes them; those that are left."""
@@ -140,7 +158,7 @@ class Executor(concurrent.futures.Executor):
             current.close()
             return batch
         except BaseException as error:  # noqa: BLE001 - whoever waits for one of them must learn of it
-            _fail(now, error)
+            self._fail(now, error)
         return left
 
     def _begin(self, batch: list[Submission]) -> list[Submission]:
@@ -159,7 +177,7 @@ class Executor(concurrent.futures.Executor):
                 futures=[future for future, _ in now],
             )
         except BaseException as error:  # noqa: BLE001 - whoever waits for one of them must learn of it
-            _fail(now, error)
+            self._fail(now, error)
         else:
             going_on = [
                 one for one in self._maps if not all(future.done() for future in one.mapped.futures)
@@ -179,6 +197,7 @@ class Executor(concurrent.futures.Executor):
             self._gather()
             with self._arrival:
                 batch, self._waiting = self._waiting[:MAX_REPLICAS], self._waiting[MAX_REPLICAS:]
+                self._sending = batch
             yield batch
 
     def _keep_s(self) -> float | None:
@@ -199,19 +218,39 @@ class Executor(concurrent.futures.Executor):
             options["name"] = f"{name}-{self._number}"
         return options
 
-
-def _fail(batch: list[Submission], error: BaseException) -> None:
-    for future, _ in batch:
-        with suppress(concurrent.futures.InvalidStateError):  # it was cancelled meanwhile
-            future.set_exception(error)
+    def _fail(self, batch: list[Submission], error: BaseException) -> None:
+        _REFUSED[:] = [one for one in _REFUSED if not one[0].is_read]
+        for future, _ in batch:
+            with suppress(concurrent.futures.InvalidStateError):  # it was cancelled meanwhile
+                future.set_exception(error)
+                _REFUSED.append((future, error))
 
 
 _EXECUTORS: weakref.WeakSet[Executor] = weakref.WeakSet()
+_REFUSED: list[tuple[CallFuture[Any], BaseException]] = []
+"""Calls that were not submitted, and why; who has read the outcome of its future knows."""
 
 
-def _flush_all() -> None:
-    for one in list(_EXECUTORS):
-        one.flush()
+def _flush_all(until_s: float) -> list[str]:
+    late = [loss for one in list(_EXECUTORS) for loss in one.flush(until_s)]
+    unread = [error for future, error in _REFUSED if not future.is_read]
+    return _losses(Counter(f"{type(error).__name__}: {error}" for error in unread)) + late
 
 
-at_exit(_flush_all)
+def _losses(counts: Mapping[str, int]) -> list[str]:
+    """A sentence for each reason why calls were not submitted, and how many it holds for."""
+    return [
+        f"calls of an executor that were not submitted: {count:,}; {why}"
+        for why, count in counts.items()
+        if count
+    ]
+
+
+def _forget_all() -> None:
+    """In a fork: the threads of these executors run in the other process, which will tell."""
+    _EXECUTORS.clear()
+    _REFUSED.clear()
+
+
+before_the_end(_flush_all)
+os.register_at_fork(after_in_child=_forget_all)

@@ -27,9 +27,15 @@ class Owner(Protocol):
 
 
 class CallFuture(Future[R], Generic[R]):
-    """The future of one call. ``index``: of its task, once that is submitted."""
+    """The future of one call.
+
+    Attributes:
+        index: of its task, once that is submitted.
+        is_read: whether somebody has asked for its outcome once it had one.
+    """
 
     index = -1
+    is_read = False
     _mapped: Owner | None = None
     _kills = 0
     _is_notified = False
@@ -40,6 +46,24 @@ class CallFuture(Future[R], Generic[R]):
         if self._mapped is None:
             raise ValueError("this call is not submitted yet")
         return f"{self._mapped.job.name}/{self.index}"
+
+    @property
+    def is_submitted(self) -> bool:
+        return self._mapped is not None
+
+    def result(self, timeout: float | None = None) -> R:
+        """As of any future. Raises what the call has raised."""
+        try:
+            return super().result(timeout)
+        finally:
+            self.is_read = self.done()
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """As of any future."""
+        try:
+            return super().exception(timeout)
+        finally:
+            self.is_read = self.done()
 
     def bind(self, mapped: Owner, index: int) -> None:
         """The call is submitted; if it was cancelled meanwhile, it is killed."""

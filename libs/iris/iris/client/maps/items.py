@@ -1,21 +1,28 @@
 """Reads the items of a map whose number is not known, and adds their calls to an open map as they
 come.
 
-The iterator is read by a thread of its own, because it may take any time for an item. Out of scope:
-the job (`open_map`), packing (`calls`).
+The iterator is read by a thread of its own, because it may take any time for an item. When this
+process ends, what was read is added, and what the iterator has left is reported. Out of scope: the
+job (`open_map`), packing (`calls`).
 """
 
 from __future__ import annotations
 
+import os
 import threading
+import time
+import weakref
 from collections import deque
 from collections.abc import Iterable
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any
 
 from iris.client.maps.calls import Arguments, pack_arguments
 from iris.client.maps.future import CallFuture
+from iris.client.maps.mapping import Mapped
 from iris.client.maps.open_map import OpenMap
+from iris.client.maps.process_end import before_the_end
 from iris.client.problems import InvalidOption
 from iris_core.limits import clipped
 from iris_core.spec.jobs import MAX_REPLICAS
@@ -36,7 +43,8 @@ class ItemReader:
         self._places = threading.Semaphore(max(lookahead, chunksize))
         self._arrival = threading.Condition()
         self._read: deque[Arguments] = deque()
-        self._over = self._stopped = False
+        self._over = False
+        self._stopped = threading.Event()
         self.error: BaseException | None = None
         threading.Thread(target=self._run, name="iris-map-items", daemon=True).start()
 
@@ -45,10 +53,12 @@ class ItemReader:
             self._places.acquire()
             for item in self._items:
                 with self._arrival:
+                    if self._stopped.is_set():
+                        return
                     self._read.append(tuple(item))
                     self._arrival.notify_all()
                 self._places.acquire()
-                if self._stopped:
+                if self._stopped.is_set():
                     return
         except BaseException as error:  # noqa: BLE001 - whoever waits for the map must learn of it
             self.error = error
@@ -61,11 +71,15 @@ class ItemReader:
         """A call has ended: one item more may be taken."""
         self._places.release()
 
-    def stop(self) -> None:
-        """Take no further items."""
+    def stop(self) -> bool:
+        """Take no further items. Returns whether there may have been some."""
         with self._arrival:
-            self._stopped = True
+            cuts = not self._over
+            self._stopped.set()
+            self._over = True
+            self._arrival.notify_all()
         self._places.release()
+        return cuts
 
     @property
     def is_over(self) -> bool:
@@ -92,15 +106,19 @@ class ItemReader:
 
 def feed(reader: ItemReader, onto: OpenMap, chunksize: int) -> None:
     """Add the calls of all items, by a thread of its own, then close the map."""
-    run = _Feed(reader, onto, chunksize).run
-    threading.Thread(target=run, name=f"iris-map-feed {onto.mapped.job.name}", daemon=True).start()
+    _FEEDS.add(_Feed(reader, onto, chunksize))
 
 
 class _Feed:
     def __init__(self, reader: ItemReader, onto: OpenMap, chunksize: int) -> None:
         self._reader, self._map, self._chunksize = reader, onto, chunksize
+        self._cut: RuntimeError | None = None
+        self._loss = ""
+        name = f"iris-map-feed {onto.mapped.job.name}"
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
 
-    def run(self) -> None:
+    def _run(self) -> None:
         error: BaseException | None = None
         try:
             while not self._reader.is_over and not self._map.closed:
@@ -108,12 +126,35 @@ class _Feed:
             error = self._reader.error
         except BaseException as raised:  # noqa: BLE001 - whoever waits for the map must learn of it
             error = raised
-        finally:
-            self._reader.stop()
+        self._reader.stop()
+        self._close(error)
+
+    def _close(self, error: BaseException | None) -> None:
+        name, cut = self._map.mapped.job.name, self._cut
+        reason = ""
+        if error is not None:
             who = "its iterator" if error is self._reader.error else "adding its calls"
-            self._map.close(
-                clipped(f"closed: {who} raised {error!r}") if error is not None else "", error
-            )
+            reason = clipped(f"closed: {who} raised {error!r}")
+        elif cut is not None:
+            reason = "closed: the process of its client has ended"
+        closes = self._map.close(reason, error or cut)
+        if error is not None:
+            _UNHEARD.append((self._map.mapped, f"{name} may lack calls of its items: {reason}"))
+        elif cut is not None and closes:
+            self._loss = f"{cut}: its iterator was not at its end"
+
+    def finish(self, until_s: float) -> str:
+        """At the end of the process: add what was read until then, on the monotonic clock. Returns
+        what is lost, as a sentence; empty for nothing.
+        """
+        name = self._map.mapped.job.name
+        if self._thread.is_alive() and self._reader.stop():
+            self._cut = RuntimeError(f"{name} takes no further items, because this process ends")
+        with suppress(KeyboardInterrupt):  # whoever sent it does not want to wait
+            self._thread.join(max(0.0, until_s - time.monotonic()))
+        if self._thread.is_alive():
+            return f"{name} may lack calls: the cluster has not confirmed them before this process ended"
+        return self._loss
 
     def _add(self, calls: list[Arguments]) -> None:
         if not calls:
@@ -125,3 +166,23 @@ class _Feed:
                 f"a job has at most {MAX_REPLICAS:,} tasks, and there are more items; use a larger chunksize"
             )
         self._map.add(blobs, [CallFuture() for _ in calls])
+
+
+_FEEDS: weakref.WeakSet[_Feed] = weakref.WeakSet()
+_UNHEARD: list[tuple[Mapped[Any], str]] = []
+"""Maps that were closed by an error, and a sentence about it; who iterates such a map hears it."""
+
+
+def _finish_all(until_s: float) -> list[str]:
+    cut = [loss for feed in list(_FEEDS) if (loss := feed.finish(until_s))]
+    return [loss for mapped, loss in _UNHEARD if not mapped.is_end_heard] + cut
+
+
+def _forget_all() -> None:
+    """In a fork: the threads of these maps run in the other process, which will tell."""
+    _FEEDS.clear()
+    _UNHEARD.clear()
+
+
+before_the_end(_finish_all)
+os.register_at_fork(after_in_child=_forget_all)

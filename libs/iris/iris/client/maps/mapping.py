@@ -46,7 +46,12 @@ class Mapped(list[CallFuture[R]]):
     Iterating yields futures in the order of the items, or with ``order="done"`` as they end. An
     open map gets futures as calls are added; iterating it ends once it is closed, with the
     exception that reading its items has raised.
+
+    Attributes:
+        is_end_heard: whether that exception was raised.
     """
+
+    is_end_heard = False
 
     def __init__(
         self,
@@ -89,10 +94,20 @@ class Mapped(list[CallFuture[R]]):
         self._listeners: list[Callable[[CallFuture[R]], object]] = []
         self.adopt(futures or [CallFuture() for _ in range(count)])
         if job is not None:
+            self._start_collecting(job)
+
+    def _start_collecting(self, job: Job) -> None:
+        """Start the threads that set the futures; an interpreter that ends may refuse to."""
+        try:
             threading.Thread(target=self._collect, name=f"iris-map {job.name}", daemon=True).start()
             threading.Thread(
                 target=self._watch, name=f"iris-map-watch {job.name}", daemon=True
             ).start()
+        except RuntimeError as error:
+            words = (
+                f"{job.name} is submitted, but this process ends and cannot wait for it ({error}); "
+            )
+            self._fail(self.futures, ClientError(words + f"client.map_of({job.id!r}) does"))
 
     def adopt(self, futures: Sequence[CallFuture[R]]) -> None:
         """Take the futures of calls that were added."""
@@ -232,6 +247,7 @@ class Mapped(list[CallFuture[R]]):
 
     def _raise_end(self) -> None:
         if self._end_error is not None:
+            self.is_end_heard = True
             raise self._end_error
 
     def _note(self, future: Future[R]) -> None:
@@ -260,7 +276,10 @@ class Mapped(list[CallFuture[R]]):
                 for result in found:
                     if result.stored:
                         self._fetched.add(result.index)
-                        fetching.submit(self._guarded, result)
+                        try:
+                            fetching.submit(self._guarded, result)
+                        except RuntimeError:  # an interpreter that ends starts no thread
+                            self._guarded(result)
                     else:
                         self._guarded(result)
                     if self._is_settled(len(self)):

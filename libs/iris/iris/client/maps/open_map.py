@@ -1,18 +1,15 @@
-"""Open maps: jobs to which calls are added until they are closed, at the latest when this process
-ends.
+"""Open maps: jobs to which calls are added until they are closed.
 
 A client that dies cannot close its map; the cluster does after `IDLE_S`. Out of scope: where calls
-come from (`items`, `executor`), and their results (`mapping`). Source:
+come from, and the end of this process (`items`, `executor`); their results (`mapping`). Source:
     docs/adr/0082-an-open-job-takes-further-calls.md.
 """
 
 from __future__ import annotations
 
-import atexit
 import threading
 import time
-import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -20,14 +17,13 @@ from iris.client.http.api import GatewayApi
 from iris.client.maps.calls import send_arguments
 from iris.client.maps.future import CallFuture
 from iris.client.maps.mapping import Mapped
-from iris.client.problems import ClientError, TryAgain
+from iris.client.problems import ClientError, Conflict, TryAgain
 from iris_core.spec.jobs import MAX_REPLICAS
 from iris_core.views.jobs import JobView
 
 IDLE_S = 600.0
 """An open map is closed so long after the last request of its client."""
 _OVER_QUOTA_S = 1.0
-_OPEN: weakref.WeakSet[OpenMap] = weakref.WeakSet()
 
 
 class OpenMap:
@@ -47,7 +43,6 @@ class OpenMap:
         self.keep_s = (calls.idle_s or IDLE_S) / 4
         self._closed = threading.Event()
         self._adding, self._closing = threading.Lock(), threading.Lock()
-        _OPEN.add(self)
 
     @property
     def room(self) -> int:
@@ -93,36 +88,20 @@ class OpenMap:
         with suppress(ClientError):
             self._client.post(self._path, JobView)
 
-    def close(self, reason: str = "", error: BaseException | None = None) -> None:
-        """Add nothing more; ``error``: what ends the map behind its last call."""
+    def close(self, reason: str = "", error: BaseException | None = None) -> bool:
+        """Add nothing more; ``error``: what ends the map behind its last call. Returns False when
+        it was closed before, by whomever.
+        """
         if not self._closing.acquire(blocking=False):  # and it is never released
-            return
+            return False
         self._closed.set()
-        _OPEN.discard(self)
-        with suppress(ClientError):  # then the cluster closes it
+        closes = True
+        try:
             self._client.close_map(self.mapped.job.id, reason)
+        except Conflict:
+            closes = False
+        except ClientError:  # then the cluster closes it
+            pass
         with self._adding:  # the calls that are being added are this map's, too
             self.mapped.end(error)
-
-
-_BEFORE: list[Callable[[], object]] = []
-
-
-def at_exit(call: Callable[[], object]) -> None:
-    """Call this before the open maps are closed at the end of this process."""
-    _BEFORE.append(call)
-
-
-def _close_all() -> None:
-    for call in _BEFORE:
-        call()
-    for one in list(_OPEN):
-        cut = RuntimeError(
-            f"{one.mapped.job.name} takes no further items, because this process ends"
-        )
-        one.close("closed: the process of its client has ended", cut)
-
-
-# While pools of the standard library still take work, as they do themselves; `atexit` comes after
-# that.
-getattr(threading, "_register_atexit", atexit.register)(_close_all)
+        return closes

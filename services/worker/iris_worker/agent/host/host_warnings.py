@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import ipaddress
+import os
 import socket
 from collections.abc import Iterator
 from urllib.parse import urlsplit
@@ -55,6 +56,12 @@ def standing(
         yield "unscoped_sockets", f"its tasks reach each other's abstract sockets: {unscoped}"
     if slow_moves:
         yield "slow_group_moves", f"{slow_moves} is mounted without favordynmods"
+
+
+def of_data(data: str) -> Iterator[tuple[str, str]]:
+    """Warnings about the file system of the worker's data, by code. Raises OSError."""
+    if os.statvfs(data).f_flag & os.ST_NOEXEC:
+        yield "noexec_data", f"its data, {data}, is on a file system mounted noexec"
 
 
 def is_loopback(host: str) -> bool:
