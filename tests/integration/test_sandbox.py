@@ -15,22 +15,37 @@ import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import psutil
 import pytest
 
 from iris_bus.contract import Connection
+from iris_bus.jetstream import connect
 from iris_core import codec, subjects
 from iris_core.messages.gateway_worker import ExecutionTaken, StartExecution
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.state_worker import Gang, Stop
 from iris_core.states import Cause, KernelStatus
+from iris_service.settings import BadSetting
+from iris_worker.attempt.slots import task_users
+from iris_worker.attempt.slots.task_users import UserPool, take_users
 from iris_worker.launcher.cgroups.cgroup import OPEN_FILES
 from iris_worker.launcher.starts.sandbox import IDLE
 from tests.support import escapes
 from tests.support.escapes import ESCAPES, MODES
-from tests.support.hosts import SANDBOXED, USER, command, on_hosts, until, until_gone, worker_of
+from tests.support.hosts import (
+    SANDBOXED,
+    USER,
+    command,
+    on_hosts,
+    open_directory,
+    until,
+    until_gone,
+    worker_of,
+)
+from tests.support.nats import OpenServer
 from tests.support.state import GRANT, FakeState, template
 from tests.support.turns import in_turns
 from tests.support.worker import WorkerProcess, environ, opened_way
@@ -55,6 +70,7 @@ while True:
     except OSError:
         pass
 """
+NEIGHBOURS = ("a worker of the same cluster", "a worker of another cluster")
 _FIRST = 1_900_000_000 + os.getpid() % 100_000 * 64
 OWN_USERS = f"pool:{_FIRST}-{_FIRST + 63}"
 """Of no other test: a task without a sandbox can signal all processes of its user on this host."""
@@ -162,13 +178,14 @@ async def test_a_bare_template_serves_its_owner_only(
 
 
 @pytest.mark.parametrize(
-    ("mode", "cgroups", "preload"),
+    ("mode", "cgroups", "preload", "elsewhere"),
     [
-        *on_hosts((mode, False, ()) for mode in MODES),
+        *on_hosts((mode, False, (), "") for mode in MODES),
+        *on_hosts((MODES[1], False, (), elsewhere) for elsewhere in NEIGHBOURS),
         *in_turns(
             [
-                *on_hosts((mode, True, ()) for mode in MODES[:2]),
-                *on_hosts((mode, mode in MODES[:2], ("json",)) for mode in CLONES),
+                *on_hosts((mode, True, (), "") for mode in MODES[:2]),
+                *on_hosts((mode, mode in MODES[:2], ("json",), "") for mode in CLONES),
             ],
             TURNS,
         ),
@@ -178,12 +195,14 @@ async def test_what_a_task_is_refused_is_what_the_security_page_says(
     mode: str,
     cgroups: bool,
     preload: tuple[str, ...],
+    elsewhere: str,
     state: FakeState,
     nats_url: str,
     place: Path,
     mark: str,
     monkeypatch: pytest.MonkeyPatch,
 ):
+    """``elsewhere``: the other task is of another worker on this host."""
     monkeypatch.setenv("WORKERS_SECRET", "a")
     key, shown, shared = place / "w0.seed", place / "shown", place / "shared"
     for directory in (shown, shared):
@@ -197,9 +216,12 @@ async def test_what_a_task_is_refused_is_what_the_security_page_says(
     if mode.startswith("ordinary"):
         os.chown(key, USER, USER)
     binds = f"{shown}:ro,{shared}"
-    async with worker_of(
-        mode, state, nats_url, place, cgroups=cgroups, pids_limit=60, binds=binds
-    ) as worker:
+    async with (
+        worker_of(
+            mode, state, nats_url, place, cgroups=cgroups, pids_limit=60, binds=binds
+        ) as tries,
+        neighbour(elsewhere, mode, state, tries, nats_url, binds=binds) as (theirs, worker),
+    ):
         program, told = (PYTHON, str(shown / "escapes.py")), shared / "facts"
         tried = await state.run(*program, "try", str(told), preload=preload)
         await state.printed(tried, b"listening\n")
@@ -209,8 +231,8 @@ async def test_what_a_task_is_refused_is_what_the_security_page_says(
         assert (await state.ended(after)).exit_code == 0
         name = f"{place.name}-{mark}"
         script = 'cat $IRIS_TOKEN_FILE >/dev/null && echo private > secret; exec "$@" listen "$0"'
-        other = await state.run("sh", "-c", script, name, *program, grant=GRANT)
-        await state.printed(other, b"ready\n")
+        other = await theirs.run("sh", "-c", script, name, *program, grant=GRANT)
+        await theirs.printed(other, b"ready\n")
         variables = environ(task_pid(worker, mark))
         slot = Path(variables["IRIS_WORKDIR"]).parent
         places = (worker.data, slot, variables["IRIS_WORKDIR"], "/etc")
@@ -251,7 +273,55 @@ async def test_what_a_task_is_refused_is_what_the_security_page_says(
         assert (ended.exit_code, ended.error) == (0, "")
         succeeded = json.loads((await state.output(tried)).splitlines()[-1])
         assert succeeded == [escape.what for escape in ESCAPES if escape.succeeds(mode)]
-        assert state.end_of(other) is None
+        assert theirs.end_of(other) is None
+
+
+@asynccontextmanager
+async def neighbour(
+    elsewhere: str, mode: str, state: FakeState, worker: WorkerProcess, url: str, **settings: object
+) -> AsyncIterator[tuple[FakeState, WorkerProcess]]:
+    """Another worker of this host and its state service, of the same cluster or of another one;
+    without ``elsewhere`` the same.
+    """
+    if not elsewhere:
+        yield state, worker
+        return
+    same = elsewhere == NEIGHBOURS[0]
+    async with AsyncExitStack() as stack:
+        place = stack.enter_context(open_directory())
+        if not same:
+            server = OpenServer(place / "nats")
+            server.start()
+            stack.callback(server.stop)
+            url = server.url
+        connection = await connect(url, name="test")
+        stack.push_async_callback(connection.close)
+        await connection.streams.ensure()
+        theirs = await FakeState(connection, name := "w1" if same else "w0").start()
+        settings["worker"] = name
+        yield (
+            theirs,
+            await stack.enter_async_context(worker_of(mode, theirs, url, place, **settings)),
+        )
+
+
+async def test_users_stay_taken_while_tasks_run_without_their_worker(
+    state: FakeState, nats_url: str, place: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(task_users, "_WAIT_S", 0.0)
+    other = place / "other"
+    other.mkdir()
+    async with worker_of(MODES[1], state, nats_url, place) as worker:
+        user = int(await state.line(await state.run("sh", "-c", "id -u; exec sleep 1000")))
+        await worker.kill()
+        with pytest.raises(BadSetting, match="no users are left on this host"):
+            await take_users(UserPool(range(user, user + 1), share=1), other)
+        await worker.start()
+        await state.registration(2)
+        found = int(await state.line(await state.run("sh", "-c", "id -u; exec sleep 1000")))
+        assert found == user + 1
+    await until(lambda: not worker.launchers())
+    os.close((await take_users(UserPool(range(user, user + 1), share=1), other)).lock)
 
 
 # ── all else is as without

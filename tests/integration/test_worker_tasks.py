@@ -209,6 +209,21 @@ async def test_a_task_that_will_not_go_is_killed_after_its_grace(
     assert (ended.cause, ended.signal) == (Cause.CANCELLED, signal.SIGKILL)
 
 
+async def test_a_grace_period_that_has_begun_is_ended_by_a_stop_without_one(
+    state: FakeState, worker: WorkerProcess
+):
+    ref = await state.run(
+        "sh", "-c", "trap 'echo wait' TERM; echo up; while :; do sleep 0.01; done"
+    )
+    await state.printed(ref, b"up\n")
+    await state.order(stop=[Stop(ref, 3_600_000)])
+    await state.printed(ref, b"up\nwait\n")
+    await state.order(stop=[Stop(ref, 3_600_000)])
+    await state.order(stop=[Stop(ref, 0)])
+    ended = await state.ended(ref)
+    assert (ended.cause, ended.signal) == (Cause.CANCELLED, signal.SIGKILL)
+
+
 async def test_nothing_a_task_started_survives_it(
     state: FakeState, worker: WorkerProcess, tmp_path: Path
 ):

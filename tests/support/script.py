@@ -254,7 +254,8 @@ class Script:
     def _cancel(self, line: Line) -> str:
         options = line.options
         reason, request = options.get("reason", ""), options.get("request", "")
-        return _status(self.world.cancel(line.words[1], _caller(options), reason, request))
+        now = "now" in line.words[2:]
+        return _status(self.world.cancel(line.words[1], _caller(options), reason, request, now=now))
 
     def _rerun(self, line: Line) -> str:
         failed = "--failed" in line.words
@@ -404,6 +405,7 @@ class Script:
         changes = {name: _value(text) for name, text in line.options.items()}
         self.world.policy = msgspec.structs.replace(self.world.policy, **changes)
         self.world.machine.policy = self.world.machine.round.policy = self.world.policy
+        self.world.machine.ledger.grace_limits = self.world.policy.grace_limits
         return "ok"
 
     # ── the scheduler ─────────────────────────────────────────────────────────────────────────────

@@ -119,6 +119,8 @@ class FakeState:
 
     def _on_report(self, message: Message) -> None:
         report = codec.unpack(message.data, WorkerReport)
+        if report.worker != self.worker:
+            return
         if report.leaving:
             self.leaving.append(report.leaving)
             self.why_leaving = report.why

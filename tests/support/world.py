@@ -287,9 +287,15 @@ class World:
         return self.command(subjects.CMD_SUBMIT, message)
 
     def cancel(
-        self, job: str, caller: Caller = ADMIN, reason: str = "", request: str = ""
+        self,
+        job: str,
+        caller: Caller = ADMIN,
+        reason: str = "",
+        request: str = "",
+        *,
+        now: bool = False,
     ) -> Answer:
-        message = CancelJob(job, caller, request or self._fresh(), self.now_ms, reason)
+        message = CancelJob(job, caller, request or self._fresh(), self.now_ms, reason, now)
         return self.command(subjects.CMD_CANCEL, message)
 
     def admin(self, action: str, target: str, caller: Caller = ADMIN, **arguments: Any) -> Answer:

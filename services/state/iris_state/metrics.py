@@ -138,6 +138,7 @@ class StateMetrics:
                 c.GatesOpened,
                 c.JobAmended,
                 c.Requeued,
+                c.GraceEnded,
                 c.StopOrdered,
                 c.Noticed,
                 c.JobGrown,

@@ -14,6 +14,7 @@ from iris_bus.journal.framing import PART_BYTES
 from iris_core.limits import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 from iris_core.states import PriorityBand, SessionStatus
 from iris_core.tables.session import PREPARE, SCHEDULE, START, StatusTimeout
+from iris_state.records.stops import GraceLimits
 
 _LEAST_STALL_MS = 1000
 """Twice `replication.leader.LONGEST_WAIT_S`."""
@@ -48,6 +49,9 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             knew, and have them stopped; for a cluster whose streams are lost and that has no
             backup.
         stop_grace_s: between TERM and KILL of an attempt whose job does not say.
+        max_grace_s: the longest such time, whatever a job asks for (`--grace`).
+        max_preempted_grace_s: the longest such time of an attempt that makes room for work of a
+            higher band.
         expected_grace_production_s: see `expected_grace_batch_s`.
         expected_grace_interactive_s: see `expected_grace_batch_s`.
         expected_grace_batch_s: the longest grace period of an attempt of this band that is counted
@@ -137,6 +141,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     avoid_longest_s: NonNegativeFloat = 300.0
     begin_anew: bool = False
     stop_grace_s: NonNegativeFloat = 5.0
+    max_grace_s: NonNegativeFloat = 3600.0
+    max_preempted_grace_s: NonNegativeFloat = 600.0
     expected_grace_production_s: NonNegativeFloat = 3600.0
     expected_grace_interactive_s: NonNegativeFloat = 600.0
     expected_grace_batch_s: NonNegativeFloat = 300.0
@@ -179,6 +185,11 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             creating_ms=int(self.creating_timeout_s * 1000),
             terminating_ms=int(self.terminating_timeout_s * 1000),
         )
+
+    @property
+    def grace_limits(self) -> GraceLimits:
+        seconds = (self.stop_grace_s, self.max_grace_s, self.max_preempted_grace_s)
+        return GraceLimits(*(int(one * 1000) for one in seconds))
 
     def expected_grace_ms(self, band: PriorityBand) -> int:
         """The longest grace period that is counted on when an attempt of a band stops."""

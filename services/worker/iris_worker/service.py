@@ -15,6 +15,7 @@ import logging
 import os
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import ClassVar
 
@@ -57,6 +58,7 @@ from iris_worker.attempt.probes.prober import Prober
 from iris_worker.attempt.shipper import LogShipper
 from iris_worker.attempt.slots.devices import Accelerators, Devices
 from iris_worker.attempt.slots.isolation import Isolation, isolation
+from iris_worker.attempt.slots.task_users import take_users
 from iris_worker.attempt.timeouts import AttemptTimeouts
 from iris_worker.background import BackgroundTasks
 from iris_worker.clock import HostClock
@@ -513,6 +515,9 @@ async def main(service: Service[WorkerSettings], kind: type[WorkerService] = Wor
     """Run a worker until the process is stopped."""
     isolated = isolation(service.settings, service.private_paths())
     held = lock_data(service.settings)
+    if isolated.pool is not None:
+        users = await take_users(isolated.pool, service.settings.root)
+        isolated = replace(isolated, uids=users.users, users_lock=users.lock)
     limits.prepare_process(service.settings.core_bytes)
     spawn.close_inherited()
     service.disks.append(str(service.settings.root))

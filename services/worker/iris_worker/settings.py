@@ -88,7 +88,8 @@ class WorkerSettings(DeclaredCapacity, frozen=True):
             without an order.
         run_as: whose user tasks run as: "worker", the name of an account, "pool:FIRST-LAST" with
             user ids, one for each task at a time, or "submitter", see ``accounts``. Empty: a pool
-            where the worker is root, else "worker".
+            where the worker is root, else "worker". No two workers of a host have a user of a pool
+            in common; "pool:FIRST-LAST/COUNT" is for several, each of which takes COUNT users.
         accounts: ``user=account`` each: the account of this host for the tasks of a submitting
             user.
         sandbox: "auto" confines tasks with bubblewrap where that works, "required" ends a worker

@@ -521,6 +521,9 @@ async def test_a_job_is_cancelled_by_a_form_after_a_page_that_says_what_stops(ir
     assert (done.status_code, done.headers["location"]) == (303, "/jobs/j1")
     command = iris.state.commands[-1]
     assert (command.job, command.reason, command.caller.role) == ("j1", "wrong data", "admin")
+    assert not command.now
+    await iris.http.post("/cancel", data={"job": "j1", "now": "1"}, headers=OWN)
+    assert iris.state.commands[-1].now
     assert "has ended (killed)" in await page(iris, "/cancel?job=j1")
 
 

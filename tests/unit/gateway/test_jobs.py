@@ -132,6 +132,15 @@ async def test_cancel_is_accepted_and_carries_its_reason(iris: House):
     assert (command.job, command.reason) == ("/train", "enough")
 
 
+async def test_a_job_or_a_task_is_cancelled_at_once(iris: House):
+    await iris.submit("/train")
+    for path in ("/v1/jobs/j1/cancel", "/v1/tasks/j1%2F0/cancel"):
+        assert (await iris.http.post(path, json={"now": True})).status_code == 202
+        assert (await iris.http.post(path, json={})).status_code == 202
+    found = [command.now for command in iris.state.commands if isinstance(command, CancelJob)]
+    assert found == [True, False, True, False]
+
+
 async def test_a_long_reason_of_a_cancellation_is_refused_and_never_cut(iris: House):
     await iris.submit("/train")
     for path in ("/v1/jobs/j1/cancel", "/v1/tasks/j1%2F0/cancel"):

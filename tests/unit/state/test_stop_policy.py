@@ -4,8 +4,11 @@ cause alike.
 docs/design/semantics.md#tasks-and-attempts.
 """
 
+import msgspec
 import pytest
 
+from iris_core import codec
+from iris_core.messages.gateway_state import Answer
 from iris_core.spec.jobs import JobSpec, StopPolicy
 from iris_state.effects.orders import template
 
@@ -103,3 +106,111 @@ def test_an_end_that_is_overdue_is_not_said_to_come(script):
         "told to stop: ran longer than 30 s; its end was due at 1970-01-01 00:"
     )
     assert overdue.endswith("its worker has not reported it")
+
+
+# ── nobody has to wait ────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("again", ["", "takeover 1\n        heartbeat w0"], ids=["", "new leader"])
+def test_who_cancels_at_once_ends_a_grace_period_that_has_begun(script, again):
+    script.play(f"""
+        worker w0
+        submit /a grace=3600 for_user=ann
+        schedule
+        /a/0 run
+        cancel /a
+        cancel /a now user=bob      -> forbidden
+        cancel /a now user=ann      -> accepted
+        /a/0                        -> KILLED
+        {again}
+    """)
+    found = graces(script)
+    assert (found[0], found[-1]) == (3_600_000, 0)
+
+
+def test_what_is_cancelled_at_once_has_no_grace_period(script):
+    script.play("""
+        worker w0 cpu=2
+        submit /a grace=3600
+        submit /a/b grace=3600
+        schedule
+        /a/0 run
+        /a/b/0 run
+        cancel /a now
+        /a/b/0                  -> KILLED
+    """)
+    assert graces(script) == [0, 0]
+    assert script.world.query("audit", limit=1)["items"][0]["detail"] == "at once"
+
+
+def test_a_call_is_cancelled_at_once_and_the_others_go_on(script):
+    script.play("""
+        worker w0 cpu=2
+        submit /m map=yes replicas=2 tolerate=2 grace=3600
+        schedule
+        /m/0 run
+        /m/1 run
+        cancel /m/1
+        cancel /m/1 now
+        /m/0                    -> RUNNING
+    """)
+    assert graces(script) == [3_600_000, 0]
+
+
+def test_what_a_preempted_attempt_holds_is_free_once_it_is_killed_at_once(script):
+    script.play("""
+        worker w0
+        submit /a grace=3600 band=batch
+        submit /p band=production
+        place /a/0 w0
+        /a/0 run
+        /a/0 preempt for /p/0   -> PENDING
+        cancel /a now
+        /a/0                    -> KILLED
+        /a/0#0 stopped
+        place /p/0 w0           -> placed
+    """)
+    assert graces(script)[-1] == 0
+
+
+def test_the_cluster_bounds_the_grace_period_of_a_job(script):
+    script.play("""
+        policy max_grace_s=90
+        worker w0
+    """)
+    warnings = submitted(script, "submit /a grace=3600 band=production")
+    script.play("""
+        schedule
+        /a/0 run
+        cancel /a
+    """)
+    assert graces(script) == [90_000]
+    assert warnings == [
+        "/a asks for a grace period of 1h, and has 90s: the cluster gives no more ([state] max_grace_s)"
+    ]
+
+
+def test_work_of_a_higher_band_waits_for_less(script):
+    script.play("""
+        policy max_preempted_grace_s=30
+        worker w0
+        submit /p band=production
+    """)
+    assert submitted(script, "submit /a grace=60 band=batch") == [
+        "where /a makes room for work of a higher band it has 30s of its grace period of 1m "
+        "([state] max_preempted_grace_s)"
+    ]
+    assert submitted(script, "submit /b grace=30 band=batch") == []
+    script.play("""
+        place /a/0 w0
+        /a/0 run
+        /a/0 preempt for /p/0   -> PENDING
+    """)
+    assert graces(script) == [30_000]
+
+
+def submitted(script, line: str) -> list[str]:
+    """The warnings of an accepted submission."""
+    script.play(line)
+    answer = codec.unpack(list(script.world._replies.values())[-1], Answer)
+    return list(msgspec.json.decode(answer.body)["warnings"])

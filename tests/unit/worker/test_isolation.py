@@ -57,7 +57,7 @@ def test_a_pool_gives_no_user_twice():
         held.sandbox(2, "ann")
 
 
-@pytest.mark.parametrize("run_as", ["pool:9-3", "pool:0-10", "no-such-account"])
+@pytest.mark.parametrize("run_as", ["pool:9-3", "pool:0-10", "pool:5-9/6", "no-such-account"])
 @as_root
 def test_users_that_cannot_be_are_refused(run_as: str):
     with pytest.raises(BadSetting, match="run_as"):

@@ -196,9 +196,9 @@ class JobWaits:
             raise gave_up(self.name, self.sync.state, timeout) from None
         return self.sync.view
 
-    async def cancel(self, reason: str = "") -> JobView:
+    async def cancel(self, reason: str = "", *, now: bool = False) -> JobView:
         """As `Job.cancel`."""
-        return await self._client.call(self.sync.cancel, reason)
+        return await self._client.call(lambda: self.sync.cancel(reason, now=now))
 
     def raise_for_state(self) -> None:
         """As `Job.raise_for_state`, with the causes that have been read."""

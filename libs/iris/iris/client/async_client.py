@@ -213,9 +213,9 @@ class AsyncClient(AsyncCalls):
             )
         )
 
-    async def cancel(self, name: str, reason: str = "") -> JobView:
+    async def cancel(self, name: str, reason: str = "", *, now: bool = False) -> JobView:
         """As `Client.cancel`."""
-        return await self.call(lambda: self.sync.cancel(name, reason))
+        return await self.call(lambda: self.sync.cancel(name, reason, now=now))
 
     async def requeue(self, name: str, reason: str = "") -> JobView:
         """As `Client.requeue`."""

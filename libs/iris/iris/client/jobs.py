@@ -149,11 +149,11 @@ class Job:
         """The lines of its tasks in order of arrival; with ``follow`` until the job has ended."""
         return self._api.logs(self.id, follow=follow)
 
-    def cancel(self, reason: str = "") -> JobView:
-        """Cancel it and its descendants; cancelling an ended job changes nothing. Raises
-        Problem.
+    def cancel(self, reason: str = "", *, now: bool = False) -> JobView:
+        """Cancel it and its descendants; cancelling an ended job changes nothing, but that ``now``
+        kills at once what is being stopped of it. Raises Problem.
         """
-        self._seen = self._api.cancel(self.id, reason)
+        self._seen = self._api.cancel(self.id, reason, now=now)
         return self._seen
 
     def stream(self, timeout: float | None = None) -> EventStream:

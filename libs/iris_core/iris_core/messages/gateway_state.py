@@ -58,6 +58,8 @@ class SubmitJob(ServiceMessage, frozen=True):
 class CancelJob(ServiceMessage, frozen=True):
     """Kill the whole subtree of ``job`` (a name or an opaque id), or one call of a map
     (``/sweep/3``, ``j7/3``).
+
+    ``now``: without a grace period, also for what is stopped already.
     """
 
     does: ClassVar[str] = "cancel jobs"
@@ -66,6 +68,7 @@ class CancelJob(ServiceMessage, frozen=True):
     request_id: str
     requested_ms: int
     reason: str = ""
+    now: bool = False
 
 
 class AdminCommand(ServiceMessage, frozen=True):

@@ -99,7 +99,7 @@ EXPLANATIONS: Mapping[ReasonCode, Explanation] = {
     ),
     ReasonCode.WAITING_FOR_VICTIM: Explanation(
         "Capacity is nominated for it, and the preempted work there is still stopping.",
-        "Wait: that work is killed after its grace period.",
+        "Wait: that work is killed after its grace period; iris cancel --now, by its owner or an admin, kills it now.",
     ),
     ReasonCode.RESERVED_FOR_GANG: Explanation(
         "The free capacity is reserved for a gang that has waited longer than gang_reservation_after_s.",

@@ -78,7 +78,8 @@ async def cancel(call: Call) -> Response:
     """
     call, fields = await acting(call)
     jobs, reason = _chosen(fields.get("job", [])), first(fields, "reason")
-    results = await asyncio.gather(*(_cancelled(call, job, reason) for job in jobs))
+    now = first(fields, "now") == "1"
+    results = await asyncio.gather(*(_cancelled(call, job, reason, now) for job in jobs))
     if len(results) == 1 and not results[0]["problem"]:
         return RedirectResponse(f"/jobs/{results[0]['id']}", 303)
     return html(
@@ -86,9 +87,9 @@ async def cancel(call: Call) -> Response:
     )
 
 
-async def _cancelled(call: Call, job: str, reason: str) -> Facts:
+async def _cancelled(call: Call, job: str, reason: str, now: bool) -> Facts:
     try:
-        view = msgspec.json.decode((await send_cancel(call, job, reason)).body)
+        view = msgspec.json.decode((await send_cancel(call, job, reason, now=now)).body)
     except ProblemResponse as problem:
         return {"id": job, "name": job, "problem": problem.detail}
     return {"id": view["id"], "name": view["name"], "problem": ""}

@@ -65,7 +65,8 @@ def _target(
 
 
 def _cancel(ledger: Ledger, command: CancelJob) -> Audited | None:
-    return _target(ledger, command, "cancel", command.job, command.reason)
+    reason = ": ".join(filter(None, ("at once" if command.now else "", command.reason)))
+    return _target(ledger, command, "cancel", command.job, reason)
 
 
 def _rerun(ledger: Ledger, command: RerunJob) -> Audited | None:

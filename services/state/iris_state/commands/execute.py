@@ -7,7 +7,7 @@ docs/design/semantics.md#order, docs/design/semantics.md#jobs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import msgspec
@@ -36,7 +36,14 @@ from iris_state.commands.targets import known_job, known_target, named_indexes
 from iris_state.decide import cascade, gates, quota
 from iris_state.inputs.claims import Claim, Step
 from iris_state.inputs.reports.progress import lose
-from iris_state.records.changes import JobAdmitted, QuotaSet, Requeued, WorkerForgotten, WorkerMoved
+from iris_state.records.changes import (
+    GraceEnded,
+    JobAdmitted,
+    QuotaSet,
+    Requeued,
+    WorkerForgotten,
+    WorkerMoved,
+)
 from iris_state.records.entities import Job, idempotency
 from iris_state.records.hosts import Worker
 from iris_state.records.ledger import Ledger
@@ -212,6 +219,8 @@ def on_cancel(ledger: Ledger, command: CancelJob) -> Iterator[Step]:
     check_owner(command.caller, job, "cancel")
     check_length("reason", command.reason)
     if index is None:
+        jobs = [job, *cascade.below(ledger, job)] if command.now else []
+        yield from (step for one in jobs for step in ends_of_grace(one, one.indexes))
         yield from cascade.subtree(ledger, job, Cause.CANCELLED, Initiator.USER, command.reason)
         return
     name, state = f"{job.name}/{index}", job.task(index).state
@@ -220,6 +229,8 @@ def on_cancel(ledger: Ledger, command: CancelJob) -> Iterator[Step]:
         raise Refused(Code.CONFLICT, words)
     if state in TERMINAL and state is not TaskState.KILLED:
         raise Refused(Code.CONFLICT, f"{name} has ended ({state.name.lower()})")
+    if command.now:
+        yield from ends_of_grace(job, (index,))
     yield Claim(
         table.KILL,
         job.number,
@@ -228,6 +239,16 @@ def on_cancel(ledger: Ledger, command: CancelJob) -> Iterator[Step]:
         initiator=Initiator.USER,
         note=command.reason,
     )
+
+
+def ends_of_grace(job: Job, indexes: Iterable[int]) -> list[Step]:
+    """What is open of these tasks is killed at once, when it is stopped or as soon as it is."""
+    return [
+        GraceEnded(job.number, index, attempt.number)
+        for index in indexes
+        for attempt in job.task(index).attempts
+        if attempt.is_open and not attempt.at_once
+    ]
 
 
 def on_requeue(job: Job, index: int | None, command: RequeueTasks) -> Iterator[Step]:

@@ -93,6 +93,7 @@ class Machine:
         self.leader = leader
         self.ledger = Ledger()
         self.ledger.default_quota = Quota("", max_pending_tasks=policy.max_pending_tasks)
+        self.ledger.grace_limits = policy.grace_limits
         self.ledger.probes.heartbeat_ms = policy.heartbeat_interval_ms
         self.sequence = self.previous = 0
         self.serial = -1

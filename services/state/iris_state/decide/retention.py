@@ -69,6 +69,7 @@ class Retention:
                 c.GatesOpened,
                 c.JobAmended,
                 c.Requeued,
+                c.GraceEnded,
                 c.StopOrdered,
                 c.Noticed,
                 c.JobGrown,

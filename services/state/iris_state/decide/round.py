@@ -71,9 +71,7 @@ class Round:
         self.effects: list[Effect] = []
         self.begun = 0
         self.retention = retention
-        self.orders = OrderBook(
-            ledger, int(policy.stop_grace_s * 1000), policy.order_expires_ms, policy.task_token_ms
-        )
+        self.orders = OrderBook(ledger, policy.order_expires_ms, policy.task_token_ms)
         self.deltas = DeltaBuilder(ledger, policy)
         self.deliveries = Deliveries(ledger)
         self.deployments = Reconciler(ledger, policy)
@@ -190,7 +188,15 @@ class Round:
             c.WorkerMoved: _worker_moved,
         },
         nothing=(
-            *(c.GatesOpened, c.JobAmended, c.Requeued, c.StopOrdered, c.Noticed, c.JobGrown),
+            *(
+                c.GatesOpened,
+                c.JobAmended,
+                c.Requeued,
+                c.GraceEnded,
+                c.StopOrdered,
+                c.Noticed,
+                c.JobGrown,
+            ),
             *(c.QueueHeld, c.QueueReleased),
             *(
                 c.JobAdmitted,

@@ -139,6 +139,7 @@ class Reconciler:
                 c.GatesOpened,
                 c.JobAmended,
                 c.Requeued,
+                c.GraceEnded,
                 c.StopOrdered,
                 c.Noticed,
                 c.JobGrown,

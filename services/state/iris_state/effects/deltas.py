@@ -78,7 +78,7 @@ class DeltaBuilder:
         if change.status is KernelStatus.RUNNING:
             self._touched[AttemptRef(change.job, change.index, change.attempt)] = None
 
-    def _stop_ordered(self, change: c.StopOrdered) -> None:
+    def _stop_ordered(self, change: c.StopOrdered | c.GraceEnded) -> None:
         self._touched[AttemptRef(change.job, change.index, change.attempt)] = None
 
     def _assigned(self, change: c.Assigned) -> None:
@@ -199,6 +199,7 @@ class DeltaBuilder:
             c.Assigned: _assigned,
             c.Staged: _staged,
             c.StopOrdered: _stop_ordered,
+            c.GraceEnded: _stop_ordered,
             c.Moved: _moved,
             c.Closed: _closed_late,
             c.JobMoved: _job_moved,
@@ -298,7 +299,9 @@ def hold(ledger: Ledger, policy: Policy, ref: AttemptRef) -> Hold:
     attempt = job.task(ref.index).attempts[ref.attempt]
     stopping = attempt.status is KernelStatus.TERMINATING or attempt.ending is not None
     since_ms = attempt.ending.since_ms if attempt.ending is not None else attempt.since_ms
-    longer_ms = min(job.spec.grace_ms(0), policy.expected_grace_ms(job.band)) if stopping else 0
+    cause = attempt.ending.cause if attempt.ending is not None else attempt.cause
+    grace_ms = ledger.grace_limits.of(job.spec.grace_ms(0), cause)
+    longer_ms = 0 if attempt.at_once else min(grace_ms, policy.expected_grace_ms(job.band))
     return Hold(
         ref,
         attempt.worker,

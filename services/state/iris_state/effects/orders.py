@@ -48,12 +48,9 @@ class OrderBook:
         keys: those that sign the tokens of attempts; none while they are not known.
     """
 
-    def __init__(
-        self, ledger: Ledger, stop_grace_ms: int, expires_ms: int, token_life_ms: int
-    ) -> None:
+    def __init__(self, ledger: Ledger, expires_ms: int, token_life_ms: int) -> None:
         self.keys: Sequence[SigningKey] = ()
         self._ledger = ledger
-        self._stop_grace_ms = stop_grace_ms
         self._expires_ms = expires_ms
         self._token_life_ms = token_life_ms
         self._drafts: dict[str, _Draft] = {}
@@ -69,6 +66,12 @@ class OrderBook:
 
     def _stop_ordered(self, change: c.StopOrdered) -> None:
         self._left(AttemptRef(change.job, change.index, change.attempt), closed=False)
+
+    def _grace_ended(self, change: c.GraceEnded) -> None:
+        """Kill what is stopped already; what is not will be."""
+        attempt = self._ledger.jobs[change.job].task(change.index).attempts[change.attempt]
+        if attempt.is_stopping:
+            self._left(AttemptRef(change.job, change.index, change.attempt), closed=False)
 
     def _worker_moved(self, change: c.WorkerMoved) -> None:
         if change.state is WorkerState.DRAINING:
@@ -89,6 +92,7 @@ class OrderBook:
         {
             c.Assigned: _assigned,
             c.StopOrdered: _stop_ordered,
+            c.GraceEnded: _grace_ended,
             c.Moved: _moved,
             c.SessionMoved: _session_moved,
             c.WorkerMoved: _worker_moved,
@@ -372,16 +376,24 @@ class OrderBook:
 
         A preempted route has the same grace period as a job.
         """
+        limits, job = self._ledger.grace_limits, self._ledger.jobs.get(ref.job)
+        if job is None:
+            return Stop(ref, limits.unstated_ms, why)
+        if self._is_at_once(job, ref):
+            return Stop(ref, 0, why)
         found = self._ledger.route_for(ref.job)
         if found is None:
-            job = self._ledger.jobs.get(ref.job)
-            grace_ms = (
-                self._stop_grace_ms if job is None else job.spec.grace_ms(self._stop_grace_ms)
-            )
-            return Stop(ref, grace_ms, why)
+            return Stop(ref, limits.of(job.spec.grace_ms(limits.unstated_ms), why), why)
         spec = found[0].spec
-        grace_ms = self._stop_grace_ms if why is Cause.PREEMPTED else int(spec.grace_s * 1000)
+        grace_ms = limits.unstated_ms if why is Cause.PREEMPTED else int(spec.grace_s * 1000)
         return Stop(ref, grace_ms, why, int(spec.settle_s * 1000))
+
+    def _is_at_once(self, job: Job, ref: AttemptRef) -> bool:
+        """Whether an attempt, of which the ledger may know nothing, is killed without a grace
+        period.
+        """
+        known = job.task(ref.index).attempts if job.has(ref.index) else []
+        return ref.attempt < len(known) and known[ref.attempt].at_once
 
     def _hosts(self, job: Job) -> tuple[str, ...]:
         """The address of each member's host, by task index."""

@@ -284,6 +284,16 @@ class Requeued(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=25):
     attempt: int
 
 
+class GraceEnded(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=45):
+    """An attempt that is stopped, or is about to be, is killed at once: somebody does not wait for
+    the end of its grace period.
+    """
+
+    job: int
+    index: int
+    attempt: int
+
+
 class JobGrown(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=40):
     """An open job has so many calls more, in so many tasks behind those it had; none: its client is
     there.
@@ -394,6 +404,7 @@ Change = (
     | GatesOpened
     | JobAmended
     | Requeued
+    | GraceEnded
     | JobGrown
     | JobClosed
     | QueueHeld

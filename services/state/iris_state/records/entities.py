@@ -53,7 +53,7 @@ class Attempt(msgspec.Struct, array_like=True, gc=False):
     placed beside it, because an earlier attempt of its task is suspect. ``requeued``: its task was
     requeued while it was being stopped. ``chain``: as of `changes.Assigned`. ``ending``: it is
         being stopped, its task stays in its state until the end is known. ``notices``: that it was
-            given.
+            given. ``at_once``: it is stopped without a grace period.
     """
 
     number: int
@@ -88,6 +88,7 @@ class Attempt(msgspec.Struct, array_like=True, gc=False):
     ending: Ending | None = None
     notices: tuple[GivenNotice, ...] = ()
     doing: str = ""
+    at_once: bool = False
 
     @property
     def is_open(self) -> bool:
@@ -339,7 +340,8 @@ class Job(msgspec.Struct, array_like=True):
         The members of a gang have one time limit, from when all of them run.
         """
         if attempt.ending is not None:
-            return attempt.ending.since_ms + self.spec.grace_ms(GRACE_MS) + UNCONFIRMED_MS
+            grace_ms = 0 if attempt.at_once else self.spec.grace_ms(GRACE_MS)
+            return attempt.ending.since_ms + grace_ms + UNCONFIRMED_MS
         timeout_ms, session = self.spec.timeout_ms, self.session
         if timeout_ms is None or (
             session is not None and session.status is not SessionStatus.RUNNING

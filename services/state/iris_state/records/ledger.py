@@ -50,6 +50,7 @@ from iris_state.records.indexes.job_timers import JobTimers
 from iris_state.records.indexes.timer_queue import TimeoutQueue
 from iris_state.records.indexes.usage_days import UsageDays
 from iris_state.records.queue_holds import QueueHold
+from iris_state.records.stops import GraceLimits
 
 _WHOLE = re.compile(r"[0-9]{1,18}")
 
@@ -80,6 +81,7 @@ class Ledger:
         self.lost: TimeoutQueue[str] = TimeoutQueue()
         self.quotas: dict[str, Quota] = {}
         self.default_quota = Quota("")
+        self.grace_limits = GraceLimits()
         self.nominations: dict[Key, str] = {}
         self.avoided: dict[Key, dict[str, int]] = {}
         self.alone: dict[AttemptKey, Attempt] = {}

@@ -139,7 +139,8 @@ class Cutter:
             c.JobAmended: _job_changed,
             c.QueueHeld: _queue_held,
             **dict.fromkeys(
-                (c.Requeued, c.StopOrdered, c.Noticed, c.JobGrown, c.JobClosed), _job_changed
+                (c.Requeued, c.GraceEnded, c.StopOrdered, c.Noticed, c.JobGrown, c.JobClosed),
+                _job_changed,
             ),
             **dict.fromkeys(
                 (

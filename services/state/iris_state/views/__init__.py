@@ -25,6 +25,7 @@ from iris_state.views.cluster import audit, capacity, demand, hosts, usage, user
 from iris_state.views.cluster.users import quota_view
 from iris_state.views.work import jobs, queue, sessions, tasks
 from iris_state.views.work.history import latest
+from iris_state.views.work.notices import shortened_grace
 
 
 def refusal(detail: str, mistakes: Sequence[Mistake] = ()) -> bytes:
@@ -41,6 +42,7 @@ def admitted(ledger: Ledger, record: Job, caller: Caller) -> bytes:
     """The answer to the submission that created a job."""
     view = jobs.job_view(ledger, record)
     view.warnings = [*capacity.warnings(ledger, record), *jobs.dropped_gates(ledger, record)]
+    view.warnings += shortened_grace(ledger.grace_limits, record)
     return codec.to_json(privacy.shown(caller, view))
 
 

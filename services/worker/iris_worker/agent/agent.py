@@ -295,8 +295,14 @@ class Agent:
         settle_ms: int = 0,
         reason: NoticeReason | None = None,
     ) -> None:
-        """End an attempt in whatever stage it is; repeating the call changes nothing."""
-        if held.is_over or held.stopping is not None:
+        """End an attempt in whatever stage it is; repeating the call changes nothing, but that
+        without a grace period it is killed.
+        """
+        if held.is_over:
+            return
+        if held.stopping is not None:
+            if not grace_ms and not settle_ms:
+                todo.append(Kill(held.ref, 0))
             return
         if held.exited:
             todo.append(Kill(held.ref, grace_ms))

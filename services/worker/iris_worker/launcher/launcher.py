@@ -45,6 +45,7 @@ from iris_worker.launcher.records.records import (
     Exited,
     GiveNotice,
     Gone,
+    HoldFile,
     KillAll,
     LauncherAnswer,
     LauncherRequest,
@@ -100,6 +101,7 @@ class Launcher:
         self._templates = Templates(self._loop, self._runner, self._spawner, self, root)
         self._inbox, self._outbox = bytearray(), bytearray()
         self._fds: list[int] = []
+        self._held: list[int] = []
         self._starting: dict[AttemptRef, tuple[StartProcess, bytes]] = {}
         self._trouble = ""
         self._handlers: dict[type, Callable[[Any], object]] = {
@@ -115,6 +117,7 @@ class Launcher:
             OpenTerminal: self._open_terminal,
             SignalCommand: lambda m: self._runner.commands.signal(m.number, m.signal),
             PingLauncher: lambda m: self._send(Pinged()),
+            HoldFile: lambda m: self._hold_file(),
         }
 
     def run(self) -> None:
@@ -205,13 +208,13 @@ class Launcher:
         """Execute what has arrived; False when that was nothing, and when the worker is gone."""
         assert self.connection is not None
         try:
-            data, fds, _, _ = socket.recv_fds(
-                self.connection, _READ_BYTES, _FDS, socket.MSG_CMSG_CLOEXEC
-            )
+            data, fds, _, _ = socket.recv_fds(self.connection, _READ_BYTES, _FDS)
         except BlockingIOError:
             return False
         except ConnectionResetError:
             data, fds = b"", []
+        for fd in fds:  # the flag that would do so is ignored by Python 3.11
+            os.set_inheritable(fd, False)
         self._fds += fds
         self._inbox += data
         self._execute(take_frames(self._inbox))
@@ -384,6 +387,11 @@ class Launcher:
         with socket.socket(fileno=self._fds.pop(0)) as there, contextlib.suppress(OSError):
             if terminal >= 0:
                 socket.send_fds(there, [b"t"], [terminal])
+
+    def _hold_file(self) -> None:
+        """Hold the newest that a worker has sent; what it locks has the same owner as before."""
+        if self._fds:  # the kernel drops what this process has no room for
+            self._held.append(self._fds.pop(0))
 
     def on_command_exit(self, exited: CommandExited) -> None:
         self._send(exited)

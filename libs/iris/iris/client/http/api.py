@@ -158,16 +158,18 @@ class GatewayApi:
 
         return fetch(self.transport, task, Path(directory), attempt, on_read, on_replace)
 
-    def cancel(self, name: str, reason: str = "") -> JobView:
+    def cancel(self, name: str, reason: str = "", *, now: bool = False) -> JobView:
         """Kill a job and everything below it, or by the name of its task one call of a map or one
         task of an array with ``keep_going``; the others go on.
+
+        ``now``: at once, also what is being stopped already, in place of the stop signal and the
+        grace period of the job.
 
         Returns the job. Raises Conflict for a call that has ended, and for a task of another kind
         of job.
         """
-        return self.post(
-            f"{path_of(name)}/cancel", JobView, body={"reason": reason} if reason else {}
-        )
+        body = {key: value for key, value in {"reason": reason, "now": now}.items() if value}
+        return self.post(f"{path_of(name)}/cancel", JobView, body=body)
 
     def requeue(self, name: str, reason: str = "") -> JobView:
         """Stop what runs of a job or a task (by name) and return it to the queue; a gang whole.

@@ -75,9 +75,15 @@ class HistoryParameters(PageQuery, frozen=True):
 
 
 class CancelBody(msgspec.Struct, forbid_unknown_fields=True):
-    """Why a job, or a call of a map, is cancelled."""
+    """Why a job, or a call of a map, is cancelled, and how.
+
+    Attributes:
+        now: KILL at once, without the stop signal and the grace period, also what is being stopped
+            already.
+    """
 
     reason: ReasonText = ""
+    now: bool = False
 
 
 class RequeueBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -176,12 +182,16 @@ async def cancel(call: Call) -> Response:
 async def cancel_by_api(call: Call, target: str) -> Response:
     """Cancel a job or a task for the reason in the body."""
     body = await json_body(call, CancelBody)
-    return passed_on((await send_cancel(call, target, body.reason, request_key(call))).body, 202)
+    return passed_on(
+        (await send_cancel(call, target, body.reason, request_key(call), now=body.now)).body, 202
+    )
 
 
-async def send_cancel(call: Call, job: str, reason: str, key: str = "") -> Answer:
+async def send_cancel(
+    call: Call, job: str, reason: str, key: str = "", *, now: bool = False
+) -> Answer:
     """Cancel a job and all below it, or one call of a map, as the caller. Raises Problem."""
-    return await call.command(CancelJob(job, call.caller, *UNSENT, reason), key=key)
+    return await call.command(CancelJob(job, call.caller, *UNSENT, reason, now), key=key)
 
 
 async def requeue(call: Call) -> Response:

@@ -186,6 +186,14 @@ def requeued(ledger: Ledger, change: c.Requeued, at_ms: int) -> None:
     ledger.jobs[change.job].task(change.index).attempts[change.attempt].requeued = True
 
 
+def grace_ended(ledger: Ledger, change: c.GraceEnded, at_ms: int) -> None:
+    job = ledger.jobs[change.job]
+    attempt = job.task(change.index).attempts[change.attempt]
+    attempt.at_once = True
+    if attempt.ending is not None:
+        ledger.watch(job, change.index, attempt)
+
+
 def stop_ordered(ledger: Ledger, change: c.StopOrdered, at_ms: int) -> None:
     """A running attempt is told to stop; its task does not leave it yet."""
     job = ledger.jobs[change.job]
@@ -323,6 +331,7 @@ WRITERS: dict[type, ChangeWriter] = {
     c.Moved: counted(moved),
     c.Closed: counted(closed),
     c.Requeued: requeued,
+    c.GraceEnded: grace_ended,
     c.StopOrdered: stop_ordered,
     c.Noticed: noticed,
 }

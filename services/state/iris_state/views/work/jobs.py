@@ -355,7 +355,7 @@ def note_of_task(ledger: Ledger, record: Job, task: Task) -> str | None:
             early = note_of_early_end(last) if task.state is TaskState.SUCCEEDED else ""
             return early or last.detail or None
         return (
-            note_of_stop(record, current, ledger.now_ms)
+            note_of_stop(record, current, ledger.grace_limits, ledger.now_ms)
             or current.doing
             or current.detail
             or _queued_behind(record, current)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from iris_core.states import NoticeReason
+from iris_core.moments import show_duration
+from iris_core.states import Cause, NoticeReason, PriorityBand
 from iris_core.views.jobs import NoticeView, moment
 from iris_state.records.entities import Attempt, Job
-from iris_state.records.stops import GRACE_MS
+from iris_state.records.stops import GraceLimits
 
 _WHY = {
     NoticeReason.TIMEOUT: "its time limit is near",
@@ -29,13 +30,17 @@ def notice_views(attempt: Attempt) -> list[NoticeView]:
     ]
 
 
-def note_of_stop(record: Job, attempt: Attempt, now_ms: int) -> str:
+def note_of_stop(record: Job, attempt: Attempt, limits: GraceLimits, now_ms: int) -> str:
     """That an attempt is told to stop, or was given notice of it, and until when it may run; empty
     when it was not.
     """
     if (ending := attempt.ending) is not None:
-        until_ms = ending.since_ms + record.spec.grace_ms(GRACE_MS)
+        until_ms = ending.since_ms + limits.of(
+            record.spec.grace_ms(limits.unstated_ms), ending.cause
+        )
         words = f"told to stop: {ending.note}"
+        if attempt.at_once:
+            return f"{words}; it is killed now"
         if now_ms > until_ms:
             return f"{words}; its end was due at {_moment(until_ms)}, and its worker has not reported it"
         return f"{words}; it is killed at {_moment(until_ms)}, and exit 0 before that is success"
@@ -59,3 +64,27 @@ def note_of_early_end(attempt: Attempt) -> str:
 
 def _moment(at_ms: int) -> str:
     return f"{datetime.fromtimestamp(at_ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def shortened_grace(limits: GraceLimits, record: Job) -> list[str]:
+    """That the grace period which a job asks for is longer than this cluster gives; empty when it
+    is not.
+    """
+    asked_ms = record.spec.grace_ms(0)
+    given_ms, preempted_ms = limits.of(asked_ms, None), limits.of(asked_ms, Cause.PREEMPTED)
+    found = []
+    if given_ms < asked_ms:
+        found.append(
+            f"{record.name} asks for a grace period of {_seconds(asked_ms)}, and has {_seconds(given_ms)}: "
+            "the cluster gives no more ([state] max_grace_s)"
+        )
+    if preempted_ms < given_ms and record.band is not PriorityBand.PRODUCTION:
+        found.append(
+            f"where {record.name} makes room for work of a higher band it has {_seconds(preempted_ms)} of its "
+            f"grace period of {_seconds(given_ms)} ([state] max_preempted_grace_s)"
+        )
+    return found
+
+
+def _seconds(ms: int) -> str:
+    return show_duration(ms / 1000)

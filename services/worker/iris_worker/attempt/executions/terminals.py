@@ -112,11 +112,12 @@ class Terminals:
             except TimeoutError:
                 raise OSError("the launcher does not answer") from None
             else:
-                _, fds, _, _ = socket.recv_fds(here, 1, 1, socket.MSG_CMSG_CLOEXEC)
+                _, fds, _, _ = socket.recv_fds(here, 1, 1)
             finally:
                 self._loop.remove_reader(here)
         if not fds:
             raise OSError(_GONE)
+        os.set_inheritable(fds[0], False)
         return fds[0]
 
     def leave(self, execution: Execution) -> None:

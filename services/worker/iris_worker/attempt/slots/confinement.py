@@ -13,7 +13,7 @@ from iris_service.settings import BadSetting
 from iris_worker.attempt.slots.isolation import Isolated, Isolation, allow_task_users, summary
 from iris_worker.attempt.slots.workspaces import Workspaces
 from iris_worker.launcher.client import LauncherClient, LauncherGone
-from iris_worker.launcher.records.records import Confine, Confined
+from iris_worker.launcher.records.records import HOLDS, Confine, Confined, HoldFile
 
 _CONFINE_S = 30.0
 
@@ -34,6 +34,8 @@ class Confinement:
             self._isolation,
             structs.replace(self._isolation.wanted, tokens=slots.tokens),
         )
+        if isolation.users_lock >= 0 and self._launcher.version >= HOLDS:
+            self._launcher.send_with(HoldFile(), [isolation.users_lock])
         confined = await self._try(wanted)
         trouble = confined.error or isolation.trouble
         if trouble and isolation.required:

@@ -21,16 +21,19 @@ from typing import NamedTuple
 from msgspec import structs
 
 from iris_service.settings import BadSetting
+from iris_worker.attempt.slots.task_users import UserPool
 from iris_worker.launcher.records.records import Confine, Sandbox
 from iris_worker.launcher.starts.sandbox import OWN_NETWORK, directories
 from iris_worker.settings import WorkerSettings
 
-_POOL = re.compile(r"pool:(\d+)-(\d+)\Z")
-_POOLS = (1_879_048_192, 61_184)
-"""First users of the default pools, the first that this user namespace has: a range that nobody
-uses, and, for containers with 65,536 users, that of systemd's dynamic users. Source: "Users,
-Groups, UIDs and GIDs on systemd systems"."""
-_POOL_SIZE = 4_096
+_POOL = re.compile(r"pool:(\d+)-(\d+)(?:/(\d+))?\Z")
+_POOLS = (
+    UserPool(range(1_879_048_192, 2_147_479_552), share=4_096),
+    UserPool(range(61_184, 65_280), share=512),
+)
+"""The default pools, the first that this user namespace has: users that nobody uses, and, for
+containers with 65,536 users, those of systemd's dynamic users. Source: "Users, Groups, UIDs and
+GIDs on systemd systems"."""
 _SYSTEM = (
     "/usr",
     "/bin",
@@ -69,13 +72,15 @@ class Isolation:
     """What the settings ask for.
 
     Attributes:
-        uids: of the pool, one for each slot. account: whose user all tasks run as. accounts: by
-            submitting user. Without any of them it is the worker's user.
+        pool: of whose users this worker has some. uids: which, one for each slot. account: whose
+            user all tasks run as. accounts: by submitting user. Without any of them it is the
+            worker's user.
         groups: of all users of a pool: those of this host's accelerators.
         wanted: what the launcher is to try. required: whether the worker ends when that does not
             work.
         own_network: whether tasks are to have a network of their own, in their sandbox.
         trouble: why bubblewrap is not even tried; empty when it is.
+        users_lock: an open file that keeps other workers from these users; -1: the launcher has it.
     """
 
     uids: range | None = None
@@ -86,6 +91,8 @@ class Isolation:
     required: bool = False
     own_network: bool = False
     trouble: str = ""
+    pool: UserPool | None = None
+    users_lock: int = -1
 
     @property
     def changes_user(self) -> bool:
@@ -145,7 +152,8 @@ def isolation(settings: WorkerSettings, hidden: Iterable[str]) -> Isolation:
     Args:
         hidden: files and directories of the operator that no task may see.
     """
-    uids = _pool(settings.run_as)
+    pool = _pool(settings.run_as)
+    uids = pool.users if pool is not None else None
     accounts = _accounts(settings.accounts) if settings.run_as == "submitter" else None
     named = settings.run_as not in ("", "worker", "submitter") and uids is None
     try:
@@ -173,16 +181,17 @@ def isolation(settings: WorkerSettings, hidden: Iterable[str]) -> Isolation:
         trouble=""
         if arguments or settings.sandbox == "off"
         else f"{settings.bubblewrap} is not installed",
+        pool=pool,
     )
 
 
-def _pool(run_as: str) -> range | None:
-    """The users of a pool. Raises BadSetting."""
+def _pool(run_as: str) -> UserPool | None:
+    """The users that are for tasks of this host. Raises BadSetting."""
     if not run_as and os.geteuid() == 0:
         mapped = Path("/proc/self/uid_map").read_text()
-        for first in _POOLS:
-            if is_mapped(range(first, first + _POOL_SIZE), mapped):
-                return range(first, first + _POOL_SIZE)
+        for pool in _POOLS:
+            if is_mapped(pool.users, mapped):
+                return pool
         raise BadSetting(
             "[worker] run_as: no range of users is free for tasks here; name one, as pool:1000-1999"
         )
@@ -194,7 +203,12 @@ def _pool(run_as: str) -> range | None:
         raise BadSetting(
             f"[worker] run_as: {run_as!r} is not a range of users without root; write pool:1000-1999"
         )
-    return uids
+    share = int(match[3] or len(uids))
+    if not 0 < share <= len(uids):
+        raise BadSetting(
+            f"[worker] run_as: {run_as!r} has {len(uids)} users, so a worker cannot take {share}"
+        )
+    return UserPool(uids, share)
 
 
 def is_mapped(uids: range, mapped: str) -> bool:

@@ -299,7 +299,11 @@ class Runner:
         ``noticed``: without that signal.
         """
         process = self._known.by_ref.get(ref)
-        if process is None or process.terminated:
+        if process is None:
+            return
+        if process.terminated:
+            if not grace_ms and not settle_ms:
+                self._kill(process)
             return
         if process.killer is not None:
             process.killer.cancel()

@@ -19,13 +19,13 @@ from iris_worker.launcher.cgroups.limits import Limits
 
 SOCKET = "launcher"
 """The file in the worker's directory on which its launcher listens."""
-PASSED_ON, TERMINALS, NOTICES, BARE, REUSE, EMPTIES, SHARES = range(3, 10)
+PASSED_ON, TERMINALS, NOTICES, BARE, REUSE, EMPTIES, SHARES, HOLDS = range(3, 11)
 """The versions since which a launcher: knows that a slot may be passed on before the output of its
 last attempt is stored; gives attempts terminals; gives them notices; makes the templates of jobs
 from bare ones; has processes make several calls; says when nothing of an earlier job is left in a
-slot; lets attempts that have control groups share one.
+slot; lets attempts that have control groups share one; holds files for its worker.
 """
-VERSION = SHARES
+VERSION = HOLDS
 """Of this one. Version 1 had directories of attempts below those of slots, 2 had templates."""
 NEEDED = 1
 """What a worker needs its launcher to understand."""
@@ -295,6 +295,12 @@ class Confine(_Record, frozen=True, tag="confine"):
     scopes_sockets: bool = False
 
 
+class HoldFile(_Record, frozen=True, tag="hold-file"):
+    """Keep the descriptor that comes with this request while the launcher lives: what it locks
+    stays locked while tasks run.
+    """
+
+
 class GiveNotice(_Record, frozen=True, tag="give-notice"):
     """Record a notice, then send the whole group its signal; nothing when one of this reason was
     recorded before.
@@ -370,6 +376,7 @@ LauncherRequest = (
     | SignalCommand
     | OpenTerminal
     | PingLauncher
+    | HoldFile
     | Over
     | Read
     | Gone

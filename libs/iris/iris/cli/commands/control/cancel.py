@@ -13,12 +13,17 @@ from iris.client.http.api import is_task
 @click.command(cls=CliCommand)
 @click.argument("names", nargs=-1, required=True, type=NAME, metavar="JOB|TASK...")
 @click.option("--reason", default="", help="Reason stored with the job or the task.")
+@click.option(
+    "--now",
+    is_flag=True,
+    help="Without stop signal and grace period, also what is being stopped already.",
+)
 @connected
-def cancel(client: Client, names: tuple[str, ...], reason: str) -> None:
+def cancel(client: Client, names: tuple[str, ...], reason: str, now: bool) -> None:
     """Kill jobs and everything below them; killing what has ended changes nothing.
 
     Of a map, TASK kills one call, and the others go on.
     """
     for name in names:
-        found = client.cancel(name, reason)
+        found = client.cancel(name, reason, now=now)
         click.echo(f"{name} killed" if is_task(name) else f"{found.name} {found.state}", err=True)
