@@ -188,9 +188,10 @@ def _find(value: Any, node: _Node, pointer: str, found: list[Mistake]) -> None:
     """Add the mistakes of a value, and of what it holds, to those ``found``."""
     for kinds, rule in node.rules:
         if isinstance(value, kinds) and rule.of_keys:
+            keys: list[Any] = list(value)  # type: ignore[call-overload]
             found += [
-                rule.mistake(key, pointer + pointer_to(key)) for key in value if not rule.holds(key)
-            ]  # type: ignore[attr-defined]
+                rule.mistake(key, pointer + pointer_to(key)) for key in keys if not rule.holds(key)
+            ]
         elif isinstance(value, kinds) and not rule.holds(value):
             found.append(rule.mistake(value, pointer))
     if isinstance(value, msgspec.Struct):

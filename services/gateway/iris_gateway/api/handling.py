@@ -111,6 +111,6 @@ def expected_version(call: Call) -> int:
 def page_of(kind: type[Any]) -> Any:
     """``{items, next_cursor}`` with items of ``kind``."""
     name = f"{kind.__name__.removesuffix('View')}Page"
-    return msgspec.defstruct(
-        name, [("items", list[kind]), ("next_cursor", str | None)], module=__name__
-    )  # type: ignore[valid-type]
+    items = list[kind]  # type: ignore[valid-type]
+    fields = [("items", items), ("next_cursor", str | None)]
+    return msgspec.defstruct(name, fields, module=__name__)

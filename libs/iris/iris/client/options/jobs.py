@@ -223,9 +223,8 @@ def read_rule(rule: str | ExitRule) -> ExitRule:
     codes, _, action = rule.partition("=")
     if action not in get_args(ExitAction):
         raise InvalidOption(f"on_exit: {rule!r} is not CODES=retry, CODES=requeue or CODES=fail")
-    return ExitRule(
-        tuple(int(code) if code.isdigit() else code for code in codes.split(",")), action
-    )  # type: ignore[arg-type]
+    numbers = tuple(int(code) if code.isdigit() else code for code in codes.split(","))
+    return ExitRule(numbers, cast(ExitAction, action))
 
 
 def read_lines(file: str | os.PathLike[str]) -> list[str]:
