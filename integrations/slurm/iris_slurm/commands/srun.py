@@ -197,7 +197,10 @@ def follow(client: Client, given: argparse.Namespace) -> int:
     settings, options = submission.described(given, given.words[:1])
     settings = replace(settings, output=given.output or "")
     job = submission.submit(
-        client, f"#!/bin/sh\nexec srun {join(given.words)}\n", settings, options
+        client,
+        os.fsencode(f"#!/bin/sh\nexec srun {join(given.words)}\n"),
+        settings,
+        options,
     )
     try:
         for line in job.logs():

@@ -15,6 +15,7 @@ import msgspec
 
 from iris.client.decode import from_json
 from iris.client.http.address import Address, find_gateway
+from iris.client.http.encode import encode_json
 from iris.client.http.event_stream import EventStream
 from iris.client.http.events import Event, read_events, read_lines
 from iris.client.http.transport import (
@@ -122,7 +123,7 @@ class GatewayApi:
         headers = {"Idempotency-Key": key or uuid.uuid4().hex}
         headers |= {} if body is None else {"Content-Type": "application/json"}
         headers |= {} if version is None else {"If-Match": f'"{version}"'}
-        data = None if body is None else msgspec.json.encode(body)
+        data = None if body is None else encode_json(body)
         return decode(
             self.transport.send(HttpRequest(method, path, query or {}, data, headers)), kind
         )
