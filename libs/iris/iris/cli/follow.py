@@ -41,9 +41,9 @@ _AT_WORK = ("assigned", "building", "running")
 _TROUBLE = frozenset({"failed", "worker_failed", "preempted", "unschedulable"})
 
 
-def follow_to_end(client: Client, job: Job) -> int:
+def follow_to_end(client: Client, job: Job, *, of_task: bool = False) -> int:
     """Print output and events until the job has ended; returns its exit code, 130 after Ctrl-C,
-    which detaches.
+    which detaches. ``of_task``: of one that failed that of its tasks.
 
     When the job has ended, the rest of its output is printed however long that takes; Ctrl-C then
     ends the printing. On a terminal also print the workers of tasks, the counts by state, and the
@@ -58,7 +58,8 @@ def follow_to_end(client: Client, job: Job) -> int:
         progress.printing(transport.on_back),
     )
     try:
-        return _follow(client, job, progress)
+        code = _follow(client, job, progress)
+        return task_exit_code(job) or code if of_task and code == ExitCode.JOB_FAILED else code
     except KeyboardInterrupt:
         progress.end()
         if not job.ended:
@@ -95,6 +96,15 @@ def _follow(client: Client, job: Job, progress: Progress) -> int:
         if missing:
             note(f"  {missing}; print it: iris logs {job.id}")
     return JOB_EXITS.get(job.state, ExitCode.UNEXPECTED)
+
+
+def task_exit_code(job: Job) -> int:
+    """The highest exit code of the tasks that failed, 128 and the signal that ended one; 0 when
+    none has a code.
+    """
+    failed = job.tasks(state="failed")
+    codes = [128 + task.signal if task.signal else task.exit_code or 0 for task in failed]
+    return max(codes, default=0)
 
 
 class FollowOutput:
