@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from urllib.parse import parse_qsl, urlsplit
 
 import click
 import pytest
@@ -16,10 +17,15 @@ from drawings.configuration import SECTIONS, struct_at
 from iris.cli.commands.run.run import read_options
 from iris.cli.root import root
 from iris.client.options.jobs import job_spec
-from iris.client.problems import InvalidOption
+from iris.client.problems import InvalidOption, NotFound, Rejected
+from iris_gateway.api import ENDPOINTS
+from iris_gateway.http.parameters import path_fields, read_query
+from iris_gateway.http.problem import ProblemResponse
 from iris_service.run import run_service
 from iris_service.settings import BadSetting, keys_of, load
 from tests.house.repository import ROOT, texts, tracked
+from tests.support.answers import Asked, Said, answering
+from tests.support.answers import problem as refused
 from tests.support.guide import blocks, command_lines, commands_of
 
 HISTORY = ("docs/adr", "docs/design", "CHANGELOG.md")
@@ -40,12 +46,37 @@ OF_SERVICES = {"proxy": {"workers": ""}}
 @pytest.fixture(scope="module", autouse=True)
 def _commands_do_nothing() -> Iterator[None]:
     """A command line is parsed, and then nothing is done; a job's options are read."""
-    with pytest.MonkeyPatch.context() as patch:
+    reading = [found(name) for name in READING]
+    with pytest.MonkeyPatch.context() as patch, answering(judged) as gateway:
+        patch.setenv("IRIS_URL", gateway.url)
         for command in commands(root):
-            patch.setattr(command, "callback", dict)
+            if command not in reading:
+                patch.setattr(command, "callback", dict)
         for name in ("run", "plan"):
             patch.setattr(found(name), "callback", described)
         yield
+
+
+READING = ("ls", "show", "why", "logs", "tree", "events", "usage", "audit")
+"""Commands that only read: the lines of pages with them are run, and a gateway that has nothing
+judges what they ask for.
+"""
+
+
+def judged(asked: Asked) -> Said:
+    """The refusal of a request that the gateway's endpoint does not take; else there is nothing."""
+    parts = urlsplit(asked.path)
+    for endpoint in ENDPOINTS:
+        pattern = re.sub(r"\{(\w+)\}", r"(?P<\1>[^/]+)", endpoint.path)
+        match = re.fullmatch(pattern, parts.path)
+        if endpoint.method == asked.method and match and endpoint.parameters is not None:
+            kind, pairs = endpoint.parameters, parse_qsl(parts.query, keep_blank_values=True)
+            try:
+                read_query(kind, pairs, path_fields(kind, match.groupdict()))
+            except ProblemResponse as problem:
+                told = "; ".join(f"{one.pointer} {one.message}" for one in problem.errors)
+                return refused(problem.kind.status, problem.code, f"{problem.detail} {told}")
+    return refused(404, "not_found", "there is nothing here")
 
 
 def found(*names: str) -> click.Command:
@@ -99,8 +130,10 @@ def mistake(words: list[str]) -> str:
         return "" if is_the_readers else error.format_message()
     except click.UsageError as error:
         return error.format_message()
-    except InvalidOption as error:
+    except (InvalidOption, Rejected) as error:
         return str(error)
+    except NotFound:
+        return ""
     return ""
 
 
@@ -139,6 +172,8 @@ def test_a_command_line_of_a_page_is_accepted(page: str, monkeypatch: pytest.Mon
         ("frobnicate", "There is no command 'frobnicate'."),
         ("run --cores 3 -- true", "No such option '--cores'."),
         ("run --memory much -- true", "not a size"),
+        ("logs --since noon train", "?since cannot be 'noon'"),
+        ("usage --since noon", "?since cannot be 'noon'"),
         ("cancel --reason old", "Missing argument 'JOB|TASK...'."),
         ("server state --set state.tries=3", "[state] has no key 'tries'"),
         ("server proxy --processes 2", "unrecognized arguments: --processes 2"),

@@ -360,3 +360,18 @@ def test_a_preempted_task_saves_its_work_and_goes_on_with_it(cluster, tmp_path):
     task = training.task(0)
     assert [attempt.state for attempt in task.attempts] == ["preempted", "succeeded"]
     assert (task.failure_count, task.preemption_count) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("command", "options", "code"),
+    [
+        ("exit 7", (), 7),
+        ("kill -9 $$", (), 137),
+        ("exit $((3 + IRIS_TASK_INDEX))", ("--replicas", "3", "--keep-going"), 5),
+        ("true", (), 0),
+    ],
+)
+def test_a_run_ends_with_the_exit_code_of_its_command(cluster, command, options, code):
+    words = ("run", "--cpu", "0.1", *options)
+    assert cluster.iris(*words, "--exit-code", "--", "sh", "-c", command).code == code
+    assert cluster.iris(*words, "--", "sh", "-c", command).code == (3 if code else 0)

@@ -107,6 +107,25 @@ async def test_the_asynchronous_client_has_the_same_names_and_does_the_same(clus
     assert found.state == "succeeded"
 
 
+def test_who_follows_sees_a_line_that_has_not_ended(cluster, tmp_path):
+    gate = tmp_path / "gate"
+    bar = r"printf '\r1%%'; printf 'name? ' >&2; until [ -e GATE ]; do sleep 0.05; done; echo"
+    job = cluster.submit("sh", "-c", bar.replace("GATE", str(gate)), name="sdk-unfinished")
+    lines = job.logs(unfinished=True)
+    first = sorted((next(lines), next(lines)), key=lambda line: line.stream)
+    assert [(line.line, line.continued) for line in first] == [("name? ", True), ("\r1%", True)]
+    gate.touch()
+    assert {(line.line, line.continued) for line in lines} == {("", False)}
+    assert sorted(line.line for line in job.logs()) == ["\r1%", "name? "]
+
+
+def test_a_line_of_any_length_is_whole(cluster):
+    words = "import sys; sys.stdout.write('漢' * 100_000 + '\\n')"
+    job = cluster.submit(sys.executable, "-c", words, name="sdk-long-line")
+    assert [line.line for line in job.logs()] == ["漢" * 100_000]
+    assert cluster.iris("logs", job.name).out == "漢" * 100_000 + "\n"
+
+
 async def test_an_asynchronous_map_is_awaited_item_by_item(cluster):
     async with AsyncClient(cluster.url, token=cluster.token) as client:
         futures = await client.map(len, ["a", "bc"], name="aio-map", cpu=0.1)

@@ -13,9 +13,8 @@ from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 
-import msgspec
-
 from iris import Client, Job
+from iris.client.http.encode import encode_json
 from iris_core.spec.option_table import JobOptions
 from iris_slurm.commands.program import user
 from iris_slurm.translate import (
@@ -47,7 +46,7 @@ def described(
     return settings, job_options(given, settings, by)
 
 
-def submit(client: Client, script: str, settings: BatchSettings, options: JobOptions) -> Job:
+def submit(client: Client, script: bytes, settings: BatchSettings, options: JobOptions) -> Job:
     """Raises NotHonoured, Problem, Unreachable, InvalidOption."""
     if settings.nodes > 1:
         raise NotHonoured(
@@ -55,8 +54,8 @@ def submit(client: Client, script: str, settings: BatchSettings, options: JobOpt
             "iris run --replicas and --group-by"
         )
     with tempfile.TemporaryDirectory(prefix="iris-slurm-") as directory:
-        (Path(directory) / SCRIPT).write_text(script)
-        (Path(directory) / SETTINGS).write_bytes(msgspec.json.encode(settings))
+        (Path(directory) / SCRIPT).write_bytes(script)
+        (Path(directory) / SETTINGS).write_bytes(encode_json(settings))
         job = client.run(BATCH, workdir=directory, **options)
     for warning in job.view.warnings:
         print(f"warning: {warning}", file=sys.stderr)

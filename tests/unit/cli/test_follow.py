@@ -273,8 +273,15 @@ def test_a_gateway_that_is_away_is_followed_by_how_to_come_back(iris):
             assert "client.job" not in err
 
 
+def beside_the_job(streams):
+    """Answers requests for the job itself, others as ``streams`` does."""
+    job = Said(200, job_view(state="running"))
+    return lambda asked: job if asked.path == "/v1/jobs/%2Ftrain" else streams(asked)
+
+
 def test_output_of_a_gateway_that_goes_away_is_followed_by_how_to_go_on(iris):
-    with answering(in_turn(Said(headers=SSE, body=events(line(1))), Said(hang_up=True))) as server:
+    streams = in_turn(Said(headers=SSE, body=events(line(1))), Said(hang_up=True))
+    with answering(beside_the_job(streams)) as server:
         code, out, err = iris("--retry-for", "0s", "logs", "-f", "--url", server.url, "/train")
     assert (code, out) == (8, "line 1\n")
     first, last = err.splitlines()
@@ -288,7 +295,7 @@ def test_following_output_says_once_that_the_gateway_is_away_and_back(iris):
     streams = in_turn(
         Said(headers=SSE, body=events(line(1))), refused, Said(headers=SSE, body=events(end()))
     )
-    with answering(streams) as server:
+    with answering(beside_the_job(streams)) as server:
         code, out, err = iris("logs", "-f", "--url", server.url, "/train")
     away = "waiting: the gateway is about to restart; jobs go on; trying again for up to 90 s"
     assert (code, out, err) == (0, "line 1\n", f"{away}\nthe request was answered\n")

@@ -163,3 +163,9 @@ def test_the_options_are_those_of_the_script_that_runs_in_the_workdir(tmp_path, 
 def test_a_program_in_the_command_is_no_script_however_long():
     assert find_script(("python", "-c", "print(1)\n" * 1000)) is None
     assert find_script(("python", "-c", "a\0b")) is None
+
+
+def test_options_in_a_script_of_another_encoding_are_read(tmp_path):
+    path = tmp_path / "latin.sh"
+    path.write_bytes(b"#!/bin/sh\r\n# caf\xe9\r\n#IRIS --cpu=8\r\necho hi\r\n")
+    assert read_script(path) == ["--cpu=8"]

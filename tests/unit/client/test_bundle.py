@@ -1,5 +1,6 @@
 import io
 import os
+import subprocess
 import tarfile
 
 import pytest
@@ -170,3 +171,68 @@ def test_a_bundle_says_what_it_holds(tmp_path):
 )
 def test_the_files_that_are_sent_say_which_packages_are_needed(tmp_path, files, packages):
     assert names(write(tmp_path, files))[1].packages == packages
+
+
+def git(place, *words):
+    """Run git as nobody in particular."""
+    who = ("-c", "user.name=a", "-c", "user.email=a@example.com")
+    subprocess.run(["git", "-C", place, *who, *words], check=True, capture_output=True)
+
+
+def test_what_git_tracks_is_sent_though_it_is_ignored(tmp_path):
+    files = {
+        ".gitignore": "*.bin\nbuild/\n",
+        "a.bin": "",
+        "b.bin": "",
+        "build/x": "",
+        "build/y": "",
+    }
+    write(tmp_path, {**files, "build/deep/z": "", "code.py": ""})
+    git(tmp_path, "init")
+    assert names(tmp_path)[0] == [".gitignore", "code.py"]
+    git(tmp_path, "add", "-f", "a.bin", "build/x")
+    assert names(tmp_path)[0] == [".gitignore", "a.bin", "build/x", "code.py"]
+    write(tmp_path, {".irisignore": "*.bin\n"})
+    assert "a.bin" not in names(tmp_path)[0]
+
+
+def test_an_ignore_file_does_not_reach_into_a_repository_inside(tmp_path):
+    write(tmp_path, {".gitignore": "*.dat\n", "lib/inner/table.dat": "", "lib/other.dat": ""})
+    write(tmp_path, {"lib/inner/.gitignore": "*.tmp\n", "lib/inner/x.tmp": ""})
+    git(tmp_path, "init")
+    git(tmp_path / "lib/inner", "init")
+    found = [".gitignore", "lib/inner/.gitignore", "lib/inner/table.dat"]
+    assert names(tmp_path)[0] == found
+    write(tmp_path, {".irisignore": "*.dat\n"})
+    assert names(tmp_path)[0] == [".gitignore", ".irisignore", *found[1:-1]]
+
+
+def test_a_submodule_is_sent_though_its_directory_is_ignored(tmp_path):
+    outer, inner = tmp_path / "outer", tmp_path / "inner"
+    write(inner, {"model.py": ""})
+    git(inner, "init")
+    git(inner, "add", ".")
+    git(inner, "commit", "-m", "x")
+    write(outer, {".gitignore": "third/\n"})
+    git(outer, "init")
+    allowed = ("-c", "protocol.file.allow=always")
+    git(outer, *allowed, "submodule", "add", "-f", str(inner), "third/inner")
+    write(outer, {"third/scratch": "", "third/inner/new.py": ""})
+    assert names(outer)[0] == [
+        ".gitignore",
+        ".gitmodules",
+        "third/inner/model.py",
+        "third/inner/new.py",
+    ]
+
+
+def test_what_a_clone_excludes_for_itself_stays_at_home(tmp_path):
+    write(tmp_path, {"notes": "", "code.py": ""})
+    git(tmp_path, "init")
+    write(tmp_path, {".git/info/exclude": "notes\n"})
+    assert names(tmp_path)[0] == ["code.py"]
+
+
+def test_a_repository_that_git_cannot_read_is_sent_by_its_ignore_files(tmp_path):
+    write(tmp_path, {".git/config": "", ".gitignore": "*.bin\n", "a.bin": "", "code.py": ""})
+    assert names(tmp_path)[0] == [".gitignore", "code.py"]

@@ -50,7 +50,8 @@ def test_a_code_that_is_not_to_be_retried_ends_the_task_at_once(script):
         schedule
         /a/0 exit 1         -> PENDING failures=1
         schedule
-        /a/0 exit 2         -> FAILED failures=1 no_retry=yes
+        /a/0 exit 2         -> FAILED failures=2 no_retry=yes
+        attempt /a/0#1      -> charged_to=failure
     """)
 
 
@@ -61,7 +62,7 @@ def test_the_first_rule_that_matches_counts(script):
         schedule
         /a/0 exit 3         -> PENDING failures=1
         schedule
-        /a/0 exit 4         -> FAILED failures=1
+        /a/0 exit 4         -> FAILED failures=2
     """)
 
 

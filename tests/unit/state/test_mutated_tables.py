@@ -166,11 +166,13 @@ STORIES: dict[str, tuple[str, ...]] = {
     "fail_for_good": (
         three("on_exit=3=fail retries=5")
         + each(
-            "@ exit 3 -> FAILED failures=0 no_retry=yes\n attempt @#0 -> state=failed charged_to=-",
+            "@ exit 3 -> FAILED failures=1 no_retry=yes\n attempt @#0 -> state=failed charged_to=failure",
             0,
             1,
             2,
         ),
+        three("on_exit=3=fail retries=0")
+        + each("@ exit 3 -> FAILED failures=1 no_retry=no\n attempt @#0 -> state=failed", 0, 1, 2),
     ),
     "requeue_on_command": (
         three("requeues=1")
@@ -230,16 +232,19 @@ STORIES: dict[str, tuple[str, ...]] = {
         for requeues, state in ((1, "PENDING"), (0, "FAILED"))
     ),
     "fail_for_good_late": (
-        """
+        *(
+            f"""
         worker w0
-        submit /a preemptions=1 retries=1 on_exit=3=fail
+        submit /a preemptions=1 retries={retries} on_exit=3=fail
         schedule
         /a/0 preparing
         wait 901
         /a/0                -> PENDING preemptions=1
-        /a/0#0 exit 3       -> FAILED failures=0 preemptions=0 no_retry=yes
-        attempt /a/0#0      -> state=failed charged_to=-
-        """,
+        /a/0#0 exit 3       -> FAILED failures=1 preemptions=0 no_retry={left}
+        attempt /a/0#0      -> state=failed charged_to=failure
+        """
+            for retries, left in ((1, "yes"), (0, "no"))
+        ),
     ),
     "lose": (
         three()

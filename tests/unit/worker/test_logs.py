@@ -115,6 +115,25 @@ def test_large_chunks_end_at_a_line(slot: Workspace):
     assert [len(chunk.data) for chunk in found] == [65_000, 35_000]
 
 
+def test_a_chunk_ends_with_a_whole_letter_until_the_end(slot: Workspace):
+    logs = following(slot)
+    letter = "漢".encode()
+    os.write(slot.out, b"a" + letter[:2])
+    os.write(slot.err, b"\x80\xff")
+    first = logs.collect(1.0, 1000)
+    logs.stored(first)
+    os.write(slot.out, letter[2:] + letter[:1])
+    second = logs.collect(2.0, 2000)
+    logs.stored(second)
+    logs.finish(REF)
+    assert configured(first) == [
+        ("stdout", 0, b"a", False),
+        ("stderr", 0, b"\x80\xff", False),
+    ]
+    assert configured(second) == [("stdout", 1, letter, False)]
+    assert configured(logs.collect(3.0, 3000))[0] == ("stdout", 4, letter[:1], True)
+
+
 def test_output_goes_on_after_a_task_emptied_its_own_file(slot: Workspace):
     logs = following(slot)
     os.write(slot.out, b"a long line before\n")

@@ -25,7 +25,7 @@ def sbatch(client: Client, words: list[str]) -> int:
     """
     quiet = options_of("sbatch", ["--quiet", *words])
     script = read_script(quiet.wrap, quiet.words)
-    given = options_of("sbatch", words, script_lines(script), os.environ)
+    given = options_of("sbatch", words, script_lines(os.fsdecode(script)), os.environ)
     settings, options = submission.described(given, given.words)
     if given.test_only:
         print(client.plan(client.spec(submission.BATCH, options)).verdict, file=sys.stderr)
@@ -37,16 +37,16 @@ def sbatch(client: Client, words: list[str]) -> int:
     return 0 if not given.wait or job.wait().state == "succeeded" else 1
 
 
-def read_script(wrap: str | None, words: list[str]) -> str:
-    """Raises NotHonoured."""
+def read_script(wrap: str | None, words: list[str]) -> bytes:
+    """The script, as it is. Raises NotHonoured."""
     if wrap is not None:
         if words:
             raise NotHonoured(f"--wrap is the script: leave out {words[0]}")
-        return f"#!/bin/sh\n{wrap}\n"
+        return os.fsencode(f"#!/bin/sh\n{wrap}\n")
     try:
-        script = Path(words[0]).read_text() if words else sys.stdin.read()
+        script = Path(words[0]).read_bytes() if words else sys.stdin.buffer.read()
     except OSError as error:
         raise NotHonoured(f"{words[0]}: {error.strerror}") from None
-    if not script.startswith("#!"):
+    if not script.startswith(b"#!"):
         raise NotHonoured("the script has to begin with #!, such as #!/bin/sh")
     return script

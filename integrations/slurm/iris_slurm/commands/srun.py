@@ -197,11 +197,16 @@ def follow(client: Client, given: argparse.Namespace) -> int:
     settings, options = submission.described(given, given.words[:1])
     settings = replace(settings, output=given.output or "")
     job = submission.submit(
-        client, f"#!/bin/sh\nexec srun {join(given.words)}\n", settings, options
+        client,
+        os.fsencode(f"#!/bin/sh\nexec srun {join(given.words)}\n"),
+        settings,
+        options,
     )
     try:
-        for line in job.logs():
-            print(line.line, file=sys.stderr if line.stream == "stderr" else sys.stdout, flush=True)
+        for line in job.logs(unfinished=job.view.replicas == 1):
+            out = sys.stderr.buffer if line.stream == "stderr" else sys.stdout.buffer
+            out.write(line.printed + (b"" if line.continued else b"\n"))
+            out.flush()
         ended = job.wait()
     except KeyboardInterrupt:
         job.cancel("srun was interrupted")

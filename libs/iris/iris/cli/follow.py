@@ -13,6 +13,7 @@ import click
 
 from iris.cli.errors import warn
 from iris.cli.exit_codes import JOB_EXITS, ExitCode
+from iris.cli.output.lines import LinePrinter
 from iris.cli.output.progress import Progress
 from iris.cli.output.tables import state_word
 from iris.cli.output.times import show_span
@@ -27,7 +28,7 @@ from iris_core.spec.exit_rules import signal_name
 from iris_core.states import Cause
 from iris_core.views.events import JobEvent, TaskEvent
 from iris_core.views.jobs import JobView
-from iris_core.views.streams import LogEnd, LogLineView
+from iris_core.views.streams import LogEnd
 
 _LOOK_S = 0.5
 _COUNTED_S = 3.0
@@ -40,9 +41,9 @@ _AT_WORK = ("assigned", "building", "running")
 _TROUBLE = frozenset({"failed", "worker_failed", "preempted", "unschedulable"})
 
 
-def follow_to_end(client: Client, job: Job) -> int:
+def follow_to_end(client: Client, job: Job, *, of_task: bool = False) -> int:
     """Print output and events until the job has ended; returns its exit code, 130 after Ctrl-C,
-    which detaches.
+    which detaches. ``of_task``: of one that failed that of its tasks.
 
     When the job has ended, the rest of its output is printed however long that takes; Ctrl-C then
     ends the printing. On a terminal also print the workers of tasks, the counts by state, and the
@@ -57,7 +58,8 @@ def follow_to_end(client: Client, job: Job) -> int:
         progress.printing(transport.on_back),
     )
     try:
-        return _follow(client, job, progress)
+        code = _follow(client, job, progress)
+        return task_exit_code(job) or code if of_task and code == ExitCode.JOB_FAILED else code
     except KeyboardInterrupt:
         progress.end()
         if not job.ended:
@@ -96,15 +98,27 @@ def _follow(client: Client, job: Job, progress: Progress) -> int:
     return JOB_EXITS.get(job.state, ExitCode.UNEXPECTED)
 
 
+def task_exit_code(job: Job) -> int:
+    """The highest exit code of the tasks that failed, 128 and the signal that ended one; 0 when
+    none has a code.
+    """
+    failed = job.tasks(state="failed")
+    codes = [128 + task.signal if task.signal else task.exit_code or 0 for task in failed]
+    return max(codes, default=0)
+
+
 class FollowOutput:
     """Prints a job's output from a thread, to its last line unless it is stopped or cannot be
     read.
     """
 
     def __init__(self, client: Client, job: Job, progress: Progress) -> None:
-        self._stream = client.open_logs(job.id, {"follow": True})
+        several = job.view.replicas > 1
+        unfinished = sys.stdout.isatty() or not several
+        self._stream = client.open_logs(job.id, {"follow": True, "unfinished": unfinished})
         self._progress = progress
-        self._prefix = job.view.replicas > 1 and sys.stdout.isatty()
+        self._printer = LinePrinter(prefix=several and sys.stdout.isatty())
+        progress.lines = self._printer
         self._stopped = False
         self._left = 0
         self._error: Exception | None = None
@@ -141,10 +155,10 @@ class FollowOutput:
         try:
             for line in read_lines(self._stream):
                 if self._stopped:
-                    self._left += 1
+                    self._left += not line.continued
                     continue
-                with self._progress.above():
-                    print_line(line, prefix=self._prefix)
+                with self._progress.above(output=True):
+                    self._printer.print(line)
         except Exception as error:  # noqa: BLE001 - the thread that joins raises or tells it
             self._error = error
         finally:
@@ -186,29 +200,6 @@ class Waiting:
                 with self._progress.above():
                     note(f"{view.name} waits: {before}{reason}")
             shown = reason or shown
-
-
-def print_line(
-    line: LogLineView, *, prefix: bool, timestamps: bool = False, whose: str = ""
-) -> None:
-    """Print one line to its stream; ``prefix``: with its task, or ``whose``; ``timestamps``: when
-    it was written.
-    """
-    whose = whose or (f"{line.index}#{line.attempt}" if line.attempt else str(line.index))
-    at = (
-        f"{line.at.astimezone().isoformat(timespec='milliseconds')} "
-        if timestamps and line.at
-        else ""
-    )
-    out = sys.stderr if line.stream == "stderr" else sys.stdout
-    out.write(
-        (f"{line.notice}\n" if line.notice else "")
-        + at
-        + (f"{whose}| " if prefix else "")
-        + line.line
-        + "\n"
-    )
-    out.flush()
 
 
 def print_event_line(event: Event, *, places: bool = False) -> None:

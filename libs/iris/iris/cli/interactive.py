@@ -19,7 +19,8 @@ from collections.abc import Iterator
 import click
 
 from iris.cli.exit_codes import JOB_EXITS, ExitCode
-from iris.cli.follow import Waiting, note, print_event_line, print_line, summarise
+from iris.cli.follow import Waiting, note, print_event_line, summarise
+from iris.cli.output.lines import LinePrinter
 from iris.cli.output.progress import Progress
 from iris.cli.remote_terminal import TypedInput, raw_terminal, resizes, terminal_size, write_all
 from iris.client.client import Client
@@ -190,9 +191,10 @@ def _stay(given: TypedInput, left: threading.Event) -> None:
 
 def _print_unseen(job: Job) -> None:
     """Print what a task has shown that ended before this terminal was connected."""
+    printer = LinePrinter(prefix=False)
     for line in job.logs(follow=False):
         if not line.line.startswith(_NOT_KEPT):
-            print_line(line, prefix=False)
+            printer.print(line)
 
 
 def _settle(client: Client, task: str) -> None:

@@ -14,7 +14,7 @@ from importlib import import_module
 import click
 
 from iris.cli.exit_codes import ExitCode
-from iris.cli.output.terminal import guarded
+from iris.cli.output.terminal import guarded, replace_letters
 from iris.cli.parsing.command import CliGroup
 from iris_core import DISTRIBUTION
 from iris_core.units import DURATION
@@ -132,6 +132,7 @@ def invoke(arguments: list[str]) -> int:
     colours where ``NO_COLOR`` is set.
     """
     _open_closed()
+    replace_letters(sys.stdout, sys.stderr)
     colour = False if os.environ.get("NO_COLOR") else None
     with guarded(), click.Context(root, color=colour).scope():
         return run(arguments, colour)

@@ -18,7 +18,7 @@ from iris.client import deployments
 from iris.client.client import Client
 from iris.client.deployments import Deployment
 from iris.client.http.event_stream import EventStream
-from iris.client.http.events import Event, read_events, read_lines
+from iris.client.http.events import Event, log_query, read_events, read_lines, whole_lines
 from iris.client.http.transport import RETRY_FOR_S, UrlQuery
 from iris.client.jobs import TERMINAL, Job, resumable
 from iris.client.maps.future import CallFuture
@@ -102,11 +102,17 @@ class AsyncCalls:
         return AsyncMapped(self, mapped)
 
     def logs(
-        self, name: str, query: UrlQuery | None = None, *, follow: bool = True
+        self,
+        name: str,
+        query: UrlQuery | None = None,
+        *,
+        follow: bool = True,
+        unfinished: bool = False,
     ) -> AsyncIterator[LogLineView]:
         """As `Client.logs`."""
-        stream = self.sync.open_logs(name, {"follow": follow, **(query or {})})
-        return self.read(stream, read_lines(stream))
+        stream = self.sync.open_logs(name, log_query(query, follow, unfinished))
+        lines = read_lines(stream)
+        return self.read(stream, lines if unfinished else whole_lines(lines))
 
     def events(self, query: UrlQuery | None = None) -> AsyncIterator[Event]:
         """As `Client.events`."""
@@ -226,9 +232,9 @@ class JobWaits:
                 ):
                     break
 
-    def logs(self, *, follow: bool = True) -> AsyncIterator[LogLineView]:
+    def logs(self, *, follow: bool = True, unfinished: bool = False) -> AsyncIterator[LogLineView]:
         """As `Job.logs`."""
-        return self._client.logs(self.id, follow=follow)
+        return self._client.logs(self.id, follow=follow, unfinished=unfinished)
 
 
 class DeploymentWaits:

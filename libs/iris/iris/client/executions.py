@@ -15,9 +15,9 @@ from typing import Self
 
 from iris.client.decode import from_json
 from iris.client.http.api import GatewayApi
+from iris.client.http.encode import encode_json
 from iris.client.http.transport import BROKEN, HttpRequest, in_path
 from iris.client.problems import ExecutionLost
-from iris_core.codec import to_json
 from iris_core.views.streams import ExecutionLine, ExecutionPosition
 
 PIECE = 192 * 1024
@@ -56,7 +56,7 @@ class RemoteStream:
         self.error = ""
         path = f"/v1/tasks/{in_path(task)}/{path}"
         headers = {"Content-Type": "application/json", "Accept": "application/x-ndjson"}
-        request = HttpRequest("POST", path, body=to_json(body), headers=headers)
+        request = HttpRequest("POST", path, body=encode_json(body), headers=headers)
         self._channel = api.transport.start(request, _SILENCE_S)
         self._lines = self._read()
         self._path = f"/v1/executions/{in_path(next(self._lines).execution)}"

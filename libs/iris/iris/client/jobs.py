@@ -145,9 +145,11 @@ class Job:
         """What it has held and used; its owner and admins read it."""
         return self._api.get(f"/v1/jobs/{self.id}/usage", UsageView)
 
-    def logs(self, *, follow: bool = True) -> Iterator[LogLineView]:
-        """The lines of its tasks in order of arrival; with ``follow`` until the job has ended."""
-        return self._api.logs(self.id, follow=follow)
+    def logs(self, *, follow: bool = True, unfinished: bool = False) -> Iterator[LogLineView]:
+        """The lines of its tasks in order of arrival; with ``follow`` until the job has ended.
+        ``unfinished``: as `Client.logs`.
+        """
+        return self._api.logs(self.id, follow=follow, unfinished=unfinished)
 
     def cancel(self, reason: str = "", *, now: bool = False) -> JobView:
         """Cancel it and its descendants; cancelling an ended job changes nothing, but that ``now``

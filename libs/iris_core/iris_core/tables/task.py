@@ -79,9 +79,16 @@ REQUEUE_ON_TIMEOUT = TaskRule(
 )
 """It has run for as long as it may, and its job wants it to go on in a further attempt."""
 FAIL_FOR_GOOD = TaskRule(
-    name="fail_for_good", sources=ACTIVE, outcomes=SUCCEEDS, success=to(T.FAILED)
+    name="fail_for_good",
+    sources=ACTIVE,
+    outcomes=FAILS,
+    budget=Budget.FAILURE,
+    need_retry=to(T.FAILED),
+    give_up=to(T.FAILED),
 )
-"""It failed with an exit code after which its job's rules allow no retry."""
+"""It failed with an exit code after which its job's rules allow no retry: that is charged as any
+failure is, and ends it whatever is left of the budget.
+"""
 LOSE = TaskRule(
     name="lose",
     sources=ACTIVE,
@@ -196,8 +203,10 @@ REQUEUE_LATE = TaskRule(
 FAIL_FOR_GOOD_LATE = TaskRule(
     name="fail_for_good_late",
     sources=frozenset({T.PENDING}),
-    outcomes=SUCCEEDS,
-    success=to(T.FAILED),
+    outcomes=FAILS,
+    budget=Budget.FAILURE,
+    need_retry=to(T.FAILED),
+    give_up=to(T.FAILED),
 )
 
 LATE = {

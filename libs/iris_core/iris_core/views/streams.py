@@ -34,10 +34,13 @@ class ExecutionPosition(View, kw_only=True):
     position: int
 
 
-class LogLineView(View, kw_only=True):
+class LogLineView(View, kw_only=True, omit_defaults=True):
     """One line of output. ``(task, attempt, stream, offset)`` names it.
 
-    ``dropped`` bytes before it are lost; ``notice`` is the message about that.
+    ``dropped`` bytes before it are lost; ``notice`` is the message about that. ``data``: its bytes
+    where they are not UTF-8, base64 in JSON; ``line`` has other letters in their place then.
+    ``continued``: the line has not ended; the next one of the same task, attempt and stream goes
+    on with it.
     """
 
     task: str
@@ -49,6 +52,13 @@ class LogLineView(View, kw_only=True):
     line: str
     dropped: int = 0
     notice: str = ""
+    data: bytes = b""
+    continued: bool = False
+
+    @property
+    def printed(self) -> bytes:
+        """The line as it was printed."""
+        return self.data or self.line.encode()
 
 
 class LogEnd(View, omit_defaults=True):

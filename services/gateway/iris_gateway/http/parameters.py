@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from difflib import get_close_matches
@@ -18,20 +19,22 @@ from urllib.parse import unquote_to_bytes
 import msgspec
 
 from iris_core.errors import Mistake, Refused
+from iris_core.moments import parse_duration
 from iris_core.names import JobName
 from iris_gateway.http.problem import ProblemResponse, invalid
 
 _JOB_ID = re.compile(r"j[1-9][0-9]{0,17}\Z")
 _TASK_ID = re.compile(r"j[1-9][0-9]{0,17}/(?:0|[1-9][0-9]{0,4})\Z")
 _WORD = re.compile(r"[^\x00-\x1f\x7f]{1,256}\Z")
-_PERIOD = re.compile(r"(?P<count>[0-9]{1,9})(?P<unit>ms|s|m|h|d)\Z")
-_UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}\Z")
+_LONGEST_TIME = 40
 _TRUTH = {"true": True, "1": True, "yes": True, "": True, "false": False, "0": False, "no": False}
 
 _SINCE: dict[str, Any] = {
     "anyOf": [
         {"type": "string", "format": "date-time"},
-        {"type": "string", "pattern": "^[0-9]{1,9}(ms|s|m|h|d)$"},
+        {"type": "string", "format": "date"},
+        {"type": "string", "pattern": "^[0-9]{1,9}(ms|s|m|h|d)?$"},
     ]
 }
 
@@ -176,7 +179,7 @@ def _value(parameter: Parameter, texts: list[str], now_ms: int) -> Any:
     text = texts[0]
     if schema is _SINCE:
         moment = _moment_ms(text, now_ms)
-        hint = "a time such as 2026-01-31T08:00:00Z, or 10m"
+        hint = "a time such as 2026-01-31T08:00:00Z, a day such as 2026-01-31, or 10m"
         return moment if moment is not None else _wrong(name, f"cannot be {text[:80]!r}", hint)
     if schema["type"] == "boolean":
         return (
@@ -229,11 +232,15 @@ def _fits(text: str, schema: Mapping[str, Any]) -> bool:
 
 
 def _moment_ms(text: str, now_ms: int) -> int | None:
-    """A time: RFC 3339, or a duration before now such as ``10m``; None for another text."""
-    if period := _PERIOD.match(text):
-        return now_ms - int(period["count"]) * _UNITS_MS[period["unit"]]
+    """A time: RFC 3339, a day of UTC, or a duration before now such as ``10m`` or ``90``; None for
+    another text.
+    """
+    if len(text) > _LONGEST_TIME:
+        return None
+    with suppress(ValueError):
+        return now_ms - int(parse_duration(text) * 1000)
     try:
-        moment = datetime.fromisoformat(text)
+        moment = datetime.fromisoformat(f"{text}T00:00:00Z" if _DAY.match(text) else text)
     except ValueError:
         return None
     return int(moment.timestamp() * 1000) if moment.tzinfo is not None else None

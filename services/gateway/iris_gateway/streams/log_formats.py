@@ -10,22 +10,42 @@ from collections.abc import Callable, Iterable
 from iris_core.codec import to_json
 from iris_core.views.jobs import moment
 from iris_core.views.streams import LogLineView
-from iris_gateway.streams.log_lines import LogLine
+from iris_gateway.streams.log_lines import LogLine, Source
 
 Write = Callable[[Iterable[LogLine], int], bytes]
 """Formats lines, with the sequence to resume after (0: none yet)."""
 
 
-def write_text(lines: Iterable[LogLine], _: int = 0) -> bytes:
-    """One task's output as it was printed."""
-    return b"".join([_noted(line) + line.data + b"\n" for line in lines])
+class Text:
+    """Output as it was printed; of several tasks each line is ``prefixed`` with its task's index,
+    and its attempt unless that is the first.
 
-
-def write_job_text(lines: Iterable[LogLine], _: int = 0) -> bytes:
-    """Several tasks' output, each line prefixed with its task's index, and its attempt unless that
-    is the first.
+    A line that has not ended is ended where another source's follows, and goes on as a new one.
     """
-    return b"".join([_noted(line) + _prefix(line) + line.data + b"\n" for line in lines])
+
+    def __init__(self, *, prefixed: bool) -> None:
+        self._prefixed = prefixed
+        self._open: Source | None = None
+        self._cut: set[Source] = set()
+
+    def write(self, lines: Iterable[LogLine], _: int = 0) -> bytes:
+        return b"".join(map(self._text, lines))
+
+    def _text(self, line: LogLine) -> bytes:
+        goes_on = self._open == line.source and not line.notice
+        before = b""
+        if not goes_on:
+            before = b"\n" if self._open is not None else b""
+            if self._open is not None:
+                self._cut.add(self._open)
+            self._open = None
+            if line.source in self._cut:
+                self._cut.discard(line.source)
+                if not (line.data or line.continued or line.notice):
+                    return before  # its end is written already
+            before += _noted(line) + (_prefix(line) if self._prefixed else b"")
+        self._open = line.source if line.continued else None
+        return before + line.data + (b"" if line.continued else b"\n")
 
 
 def _prefix(line: LogLine) -> bytes:
@@ -54,7 +74,7 @@ class Shown:
         return b"".join(frames)
 
     def _view(self, line: LogLine) -> LogLineView:
-        index, attempt, stream = line.source
+        (index, attempt, stream), text = line.source, line.text
         return LogLineView(
             task=f"{self._job}/{index}",
             index=index,
@@ -62,7 +82,9 @@ class Shown:
             stream=stream,
             at=moment(line.at_ms),
             offset=line.offset,
-            line=line.text,
+            line=text,
             dropped=line.dropped,
             notice=line.notice,
+            continued=line.continued,
+            data=line.data if "\ufffd" in text and text.encode() != line.data else b"",
         )

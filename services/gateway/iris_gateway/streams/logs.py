@@ -7,6 +7,7 @@ docs/ARCHITECTURE.md#storage.
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import AbstractContextManager
@@ -23,6 +24,8 @@ from iris_gateway.streams.completion import Completion
 from iris_gateway.streams.log_lines import LogLine, Source, Splitter
 
 _QUIET_S = 5.0
+PAUSE_S = 0.2
+"""How long a line may take to end before a follower gets what there is of it."""
 _SILENT_S = 2.0
 """How long to wait for the next lines of unfinished output after the end; most ends are reported
 after their output.
@@ -43,6 +46,7 @@ class LogQuery:
         job: its number. index: one task of it, or None for all.
         attempt: one attempt only. from_attempt: this attempt and later ones.
         streams: stdout, stderr. since_ms: no earlier output.
+        unfinished: whether a follower gets what there is of lines that have not ended.
     """
 
     job: int
@@ -51,6 +55,7 @@ class LogQuery:
     from_attempt: int = 0
     streams: frozenset[str] = frozenset({"stdout", "stderr"})
     since_ms: int = 0
+    unfinished: bool = False
 
     @property
     def subject(self) -> str:
@@ -101,6 +106,18 @@ class Reading:
             lines.extend(self._lines(message))
         return lines
 
+    def pieces(self, now_s: float) -> list[LogLine]:
+        """What there is of lines that have not ended, where that is asked for."""
+        if not self.query.unfinished:
+            return []
+        return self._recent(self.splitter.unfinished(now_s, PAUSE_S))
+
+    @property
+    def look_s(self) -> float:
+        """After how long there may be something new without an arrival."""
+        waits = self.query.unfinished and self.splitter.has_unfinished
+        return PAUSE_S if waits else _QUIET_S
+
     def rest(self) -> list[LogLine]:
         """The incomplete lines that will not get an end."""
         return self._recent(self.splitter.rest())
@@ -129,7 +146,8 @@ class Reading:
         ]
 
     def _is_whole(self, line: LogLine) -> bool:
-        whole, self._begun[line.source] = self._begun[line.source], True
+        whole = self._begun[line.source]
+        self._begun[line.source] = whole or not line.continued
         return whole
 
 
@@ -201,8 +219,9 @@ class LogReader:
         arrival = ending.arrival
         reader.on_arrival(arrival.set)
         while not ending.known:
-            await readers.arrived_within(arrival, _QUIET_S)
-            yield reading.take(readers.taken(reader, _GONE))
+            await readers.arrived_within(arrival, reading.look_s)
+            lines = reading.take(readers.taken(reader, _GONE))
+            yield lines + reading.pieces(time.monotonic())
         if ending.cut_off:
             return
         async for lines in self.present(reading, reader, await self.last(reading.query)):

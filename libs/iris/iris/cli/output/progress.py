@@ -13,12 +13,13 @@ from typing import ParamSpec, Self, TextIO
 import click
 from click.globals import resolve_color_default
 
+from iris.cli.output.lines import LinePrinter
 from iris.cli.output.tables import state_word
+from iris.cli.output.terminal import ERASE
 from iris_core.states import TERMINAL, display_name
 from iris_core.units import show_bytes
 from iris_core.views.jobs import JobView
 
-_ERASE = "\r\x1b[K"
 _WIDTH = 20
 _DRAW_S = 0.2
 P = ParamSpec("P")
@@ -26,12 +27,19 @@ _OVER = [display_name(state) for state in TERMINAL]
 
 
 class Progress:
-    """Draws nothing when ``out`` is not a terminal."""
+    """Draws nothing when ``out`` is not a terminal, nor while a line of output stands there that
+    has not ended.
+
+    Attributes:
+        lines: prints the output, if any is printed.
+    """
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
         self._lock = threading.RLock()
         self._line = ""
+        self._drawn = False
+        self.lines: LinePrinter | None = None
         self.on = out.isatty()
         self._plain = (
             resolve_color_default() is False
@@ -40,7 +48,7 @@ class Progress:
     def show(self, view: JobView) -> None:
         """Draw a job's progress."""
         line = bar(view)
-        with self.above():
+        with self.above(output=True):
             self._line = click.unstyle(line) if self._plain else line
 
     def end(self) -> None:
@@ -49,16 +57,22 @@ class Progress:
             self._line = ""
 
     @contextmanager
-    def above(self) -> Iterator[None]:
-        """Output in the block is printed above the line; one thread at a time."""
+    def above(self, *, output: bool = False) -> Iterator[None]:
+        """What is printed in the block stands above the line; one thread at a time. It ends a line
+        of output that has not ended, unless it is ``output`` itself.
+        """
         with self._lock:
-            if self._line:
-                self._out.write(_ERASE)
+            if self._drawn:
+                self._out.write(ERASE)
                 self._out.flush()
+                self._drawn = False
+            if self.lines is not None and not output:
+                self.lines.interrupt()
             yield
-            if self._line and self.on:
+            if self._line and self.on and not (self.lines is not None and self.lines.is_open):
                 self._out.write(self._line)
                 self._out.flush()
+                self._drawn = True
 
     def printing(self, say: Callable[P, None]) -> Callable[P, None]:
         """``say``, whose output is printed above the line."""
@@ -78,7 +92,7 @@ class _Line:
 
     def _draw(self, line: str) -> None:
         if self._out is not None:
-            self._out.write(_ERASE)
+            self._out.write(ERASE)
             self._out.write(line)
             self._out.flush()
 

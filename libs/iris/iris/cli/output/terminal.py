@@ -3,7 +3,7 @@ users.
 
 On a terminal every control character is shown as its escape, but for tab, newline and colours
 (SGR); a carriage return shows what would have been left of its line. A pipe or a file gets the
-bytes as they are, as does a terminal where ``--raw`` asks for it.
+bytes as they are, as does a terminal where ``--raw`` asks for it, also those that are no letters.
 """
 
 from __future__ import annotations
@@ -21,11 +21,14 @@ from iris_core.limits import TURNS
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-OWN = frozenset({"\033[2J\033[1;1H", "\r\033[K"})
+ERASE = "\r\033[K"
+"""Goes back to the begin of a line and deletes it."""
+OWN = frozenset({"\033[2J\033[1;1H", ERASE})
 """The control sequences of the command line itself, each in a write of its own: `click.clear`,
 `progress`.
 """
 
+_RAW = "iris.raw"
 _COLOUR_OR_CONTROL = re.compile(
     f"(?P<colour>\033\\[[0-9;:]*m)|(?P<control>[\0-\x08\x0b-\x1f\x7f-\x9f{TURNS}])"
 )
@@ -70,6 +73,15 @@ def guarded() -> Iterator[None]:
                 guard.detach()  # otherwise closing it would close the bytes below too
 
 
+def replace_letters(*streams: Any) -> None:
+    """Show letters that an encoding lacks as question marks, where writing them would fail: what
+    has succeeded does not end in an error because of its output.
+    """
+    for stream in streams:
+        if isinstance(stream, io.TextIOWrapper) and stream.errors in ("strict", "surrogateescape"):
+            stream.reconfigure(errors="replace")
+
+
 def _guard(stream: Any) -> Any:
     """Replace a stream; it is flushed first, so that nothing is written after the guard's
     output.
@@ -80,10 +92,27 @@ def _guard(stream: Any) -> Any:
     return Terminal(stream.buffer, stream.encoding, stream.errors, line_buffering=True)
 
 
+def takes_bytes(stream: Any, *, raw: bool) -> bool:
+    """Whether output of tasks goes to a stream as the bytes that were printed: to a file or a pipe
+    in UTF-8, and wherever ``--raw`` asks for it. A terminal gets text.
+    """
+    if not hasattr(stream, "buffer"):
+        return False
+    is_utf8 = stream.encoding.lower().replace("-", "") == "utf8"
+    return raw or (is_utf8 and not isinstance(stream, Terminal))
+
+
+def asked_raw() -> bool:
+    """Whether this command has got ``--raw``."""
+    context = click.get_current_context(silent=True)
+    return bool(context and context.meta.get(_RAW))
+
+
 def raw_option(command: F) -> F:
     """``--raw``: write every byte to a terminal unchanged."""
 
     def choose(ctx: click.Context, param: click.Parameter, raw: bool) -> None:
+        ctx.meta[_RAW] = raw
         for stream in (sys.stdout, sys.stderr):
             if isinstance(stream, Terminal):
                 stream.as_it_is = raw
@@ -93,5 +122,5 @@ def raw_option(command: F) -> F:
         is_flag=True,
         expose_value=False,
         callback=choose,
-        help="Do not escape control characters on a terminal.",
+        help="Print the bytes as they are: escape no control characters on a terminal.",
     )(command)

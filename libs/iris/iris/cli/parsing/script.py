@@ -155,13 +155,13 @@ def interpreter(script: Path, *, executable: bool) -> tuple[str, ...]:
 def read_script(script: Path) -> list[str]:
     """The options in the script's leading comment lines. Raises UsageError for an invalid line."""
     try:
-        with script.open(encoding="utf-8") as file:
+        with script.open(encoding="utf-8", errors="surrogateescape") as file:
             return [
                 option
                 for line in marked_lines(islice(file, _LINES))
                 for option in split_line(script, line)
             ]
-    except (UnicodeDecodeError, OSError):
+    except OSError:
         return []
 
 

@@ -1,8 +1,8 @@
 """A directory as one file: the same files always give the same bytes, so a bundle is known by its
 SHA-256.
 
-What ``.gitignore`` and ``.irisignore`` name is not packed, and never version control, caches and
-virtual environments (`SKIPPED`); links that lead outside and special files are refused. Out of
+What ``.gitignore`` and ``.irisignore`` name is not packed, as git has it, and never version
+control, caches and virtual environments (`SKIPPED`); links that lead outside and special files are refused. Out of
 scope: sending it (`client`), unpacking it (the worker). Source:
     docs/design/reliability.md#security, gitignore(5).
 """
@@ -14,6 +14,7 @@ import hashlib
 import heapq
 import os
 import stat
+import subprocess
 import tarfile
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -39,7 +40,7 @@ SKIPPED = frozenset(
         ".DS_Store",
     }
 )
-IGNORE_FILES = (".gitignore", ".irisignore")
+_GIT, _OWN = ".gitignore", ".irisignore"
 """In one directory, patterns of the later file override those of the earlier one."""
 _LEAVE_OUT = "; name it in .irisignore if tasks do not need it"
 _CHUNK = 1 << 20
@@ -87,60 +88,115 @@ class IgnoreFiles:
     """The ignore files that apply to ``root`` and below it: its own, nested ones, and those above
     it in its repository.
 
-    Those above count unless they exclude ``root`` itself: then it was named in spite of them.
+    Those above count unless they exclude ``root`` itself: then it was named in spite of them. As in
+    git, ``.gitignore`` reaches into no repository inside of its own, and leaves out nothing that is
+    tracked; ``.irisignore`` does both. Tracked files are those of the program `git`, if there is
+    one.
     """
 
     def __init__(self, root: Path) -> None:
         self._root = self._top = Path(os.path.abspath(root))
-        self._specs: dict[Path, GitIgnoreSpec | None] = {}
-        for directory in (self._root, *self._root.parents):
-            if (directory / ".git").exists():
-                self._top = directory
-                break
+        self._specs: dict[tuple[Path, str], GitIgnoreSpec | None] = {}
+        self._repositories: dict[Path, Path] = {}
+        self._tracked: dict[Path, frozenset[Path]] = {}
+        self._of_tracked: set[Path] = set()
+        """Ignored directories that are packed for what is tracked below them, and only that."""
+        self._top = self._repository(self._root)
         ways = [path for path in (self._root, *self._root.parents) if self._top in path.parents]
-        if any(self._is_ignored(path) for path in ways):
+        if any(self._is_left_out(path) for path in ways):
             self._top = self._root
 
     def left_out(self, directory: str | Path, names: Iterable[str]) -> set[str]:
         """Those of a directory's entries that are not packed."""
         here = Path(os.path.abspath(directory))
-        return {name for name in names if name in SKIPPED or self._is_ignored(here / name)}
+        return {name for name in names if name in SKIPPED or self._is_left_out(here / name)}
 
-    def _is_ignored(self, path: Path) -> bool:
-        """Whether the deepest ignore file with a matching pattern excludes a path."""
-        slash = "/" if path.is_dir() and not path.is_symlink() else ""
-        for base in path.parents:
-            spec = self._spec(base)
-            found = (
-                None
-                if spec is None
-                else spec.check_file(path.relative_to(base).as_posix() + slash).include
-            )
-            if found is not None:
-                return found
-            if base == self._top:
-                break
+    def _is_left_out(self, path: Path) -> bool:
+        by = self._pattern_file(path)
+        if by == "" and path.parent in self._of_tracked:
+            by = _GIT
+        if by != _GIT:
+            return by == _OWN
+        repository = self._repository(path.parent)
+        if path not in self._files_of(repository):
+            return True
+        if path.is_dir() and not path.is_symlink() and self._repository(path) == repository:
+            self._of_tracked.add(path)
         return False
 
-    def _spec(self, directory: Path) -> GitIgnoreSpec | None:
-        """The patterns of a directory's ignore files. Raises InvalidOption."""
-        if directory not in self._specs:
-            texts = [_text(directory / name) for name in IGNORE_FILES]
+    def _pattern_file(self, path: Path) -> str:
+        """The ignore file whose pattern excludes a path: of the deepest directory with a matching
+        one; empty when none does.
+        """
+        slash = "/" if path.is_dir() and not path.is_symlink() else ""
+        repository = self._repository(path.parent)
+        is_inside = True
+        for base in path.parents:
+            for name in (_OWN, _GIT) if is_inside else (_OWN,):
+                spec = self._spec(base, name)
+                text = path.relative_to(base).as_posix() + slash
+                found = None if spec is None else spec.check_file(text).include
+                if found is not None:
+                    return name if found else ""
+            is_inside = is_inside and base != repository
+            if base == self._top:
+                break
+        return ""
+
+    def _repository(self, directory: Path) -> Path:
+        """The repository of a directory; outside of one what is uploaded."""
+        if directory not in self._repositories:
+            above = (one for one in (directory, *directory.parents) if (one / ".git").exists())
+            self._repositories[directory] = next(above, self._root)
+        return self._repositories[directory]
+
+    def _files_of(self, repository: Path) -> frozenset[Path]:
+        """What is tracked in a repository, with the directories of that."""
+        if repository not in self._tracked:
+            files = [repository / name for name in tracked_files(repository)]
+            parents = {one for file in files for one in file.parents if repository in one.parents}
+            self._tracked[repository] = frozenset({*files, *parents})
+        return self._tracked[repository]
+
+    def _spec(self, directory: Path, name: str) -> GitIgnoreSpec | None:
+        """The patterns of one of a directory's ignore files. Raises InvalidOption."""
+        if (directory, name) not in self._specs:
+            texts = [_text(directory / name)]
+            if name == _GIT:
+                texts.insert(0, _text(directory / ".git" / "info" / "exclude"))
             lines = [line for text in texts for line in text.splitlines()]
             try:
-                self._specs[directory] = GitIgnoreSpec.from_lines(lines) if lines else None
+                spec = GitIgnoreSpec.from_lines(lines) if lines else None
             except ValueError as error:
                 raise InvalidOption(
                     f"{directory}: a pattern to ignore is invalid: {error}"
                 ) from None
-        return self._specs[directory]
+            self._specs[directory, name] = spec
+        return self._specs[directory, name]
+
+
+def tracked_files(repository: Path) -> list[str]:
+    """The files and submodules in the index of a repository; none without git, or where it does
+    not work.
+    """
+    command = ["git", "-C", str(repository), "-c", "core.fsmonitor=false", "ls-files", "-z"]
+    foreign = {name for name in os.environ if name.startswith("GIT_")}
+    environ = {name: value for name, value in os.environ.items() if name not in foreign}
+    try:
+        done = subprocess.run(
+            command, env=environ, stdin=subprocess.DEVNULL, capture_output=True, check=False
+        )
+    except OSError:
+        return []
+    names = done.stdout if done.returncode == 0 else b""
+    return [os.fsdecode(name) for name in names.split(b"\0") if name]
 
 
 def _text(path: Path) -> str:
     """The text of an ignore file; empty when there is none."""
     try:
         return path.read_text(encoding="utf-8", errors="surrogateescape")
-    except (FileNotFoundError, IsADirectoryError):
+    except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
         return ""
 
 

@@ -15,8 +15,9 @@ import msgspec
 
 from iris.client.decode import from_json
 from iris.client.http.address import Address, find_gateway
+from iris.client.http.encode import encode_json
 from iris.client.http.event_stream import EventStream
-from iris.client.http.events import Event, read_events, read_lines
+from iris.client.http.events import Event, log_query, read_events, read_lines, whole_lines
 from iris.client.http.transport import (
     RETRY_FOR_S,
     HttpRequest,
@@ -122,7 +123,7 @@ class GatewayApi:
         headers = {"Idempotency-Key": key or uuid.uuid4().hex}
         headers |= {} if body is None else {"Content-Type": "application/json"}
         headers |= {} if version is None else {"If-Match": f'"{version}"'}
-        data = None if body is None else msgspec.json.encode(body)
+        data = None if body is None else encode_json(body)
         return decode(
             self.transport.send(HttpRequest(method, path, query or {}, data, headers)), kind
         )
@@ -246,13 +247,22 @@ class GatewayApi:
         return self.address.url + self.post("/v1/login-links", _LoginPath).path
 
     def logs(
-        self, name: str, query: UrlQuery | None = None, *, follow: bool = True
+        self,
+        name: str,
+        query: UrlQuery | None = None,
+        *,
+        follow: bool = True,
+        unfinished: bool = False,
     ) -> Iterator[LogLineView]:
         """The lines of a job or a task (by name); with ``follow`` until it has ended, else the
         present ones.
+
+        ``unfinished``: also what there is of a line that has not ended, such as a progress bar:
+        with ``continued``, and its rest follows as the next line of that task, attempt and stream.
         """
-        with self.open_logs(name, {"follow": follow, **(query or {})}) as stream:
-            yield from read_lines(stream)
+        with self.open_logs(name, log_query(query, follow, unfinished)) as stream:
+            lines = read_lines(stream)
+            yield from lines if unfinished else whole_lines(lines)
 
     def open_logs(self, name: str, query: UrlQuery) -> EventStream:
         """The stream behind `logs`, not connected yet."""

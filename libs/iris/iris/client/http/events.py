@@ -6,8 +6,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+import msgspec
+
 from iris.client.decode import from_json
 from iris.client.http.event_stream import EventStream, ServerEvent
+from iris.client.http.transport import UrlQuery
 from iris_core.views.events import (
     AmendmentEvent,
     DeploymentEvent,
@@ -20,6 +23,7 @@ from iris_core.views.events import (
 )
 from iris_core.views.streams import LogLineView
 
+_Source = tuple[int, int, str]
 Event = (
     TaskEvent
     | NoticeEvent
@@ -60,14 +64,66 @@ def read_events(stream: EventStream) -> Iterator[Event]:
             yield event
 
 
+def log_query(query: UrlQuery | None, follow: bool, unfinished: bool) -> UrlQuery:
+    """The query of a request for output."""
+    more: UrlQuery = {"unfinished": True} if unfinished else {}
+    return {"follow": follow, **(query or {}), **more}
+
+
 def read_lines(stream: Iterable[ServerEvent]) -> Iterator[LogLineView]:
-    """The lines of output of a stream; duplicates after a lost connection are dropped."""
-    reached: dict[tuple[int, int, str], int] = {}
+    """The lines of output of a stream; what arrives again after a lost connection is dropped, also
+    a part of a line that has not ended.
+    """
+    reached: dict[_Source, LogLineView] = {}
     for message in stream:
         if message.name != "log":
             continue
         line = from_json(message.data, LogLineView)
         source = (line.index, line.attempt, line.stream)
-        if line.offset > reached.get(source, -1):
-            reached[source] = line.offset
-            yield line
+        new = _behind(reached.get(source), line)
+        if new is not None:
+            reached[source] = new
+            yield new
+
+
+def _behind(last: LogLineView | None, line: LogLineView) -> LogLineView | None:
+    """What of a line comes after the last one of its source; None: nothing."""
+    if last is None or line.offset > last.offset + len(last.printed):
+        return line
+    if not last.continued:
+        return line if line.offset > last.offset else None
+    known, size = last.offset + len(last.printed) - line.offset, len(line.printed)
+    if known == 0:
+        return line
+    if known > size + 1 or (known >= size and line.continued):
+        return None  # one byte more than its own may be the \r of a line end
+    rest = line.printed[known:]
+    text = rest.decode(errors="replace")
+    data = rest if text.encode() != rest else b""
+    return msgspec.structs.replace(line, offset=line.offset + known, line=text, data=data)
+
+
+def whole_lines(lines: Iterable[LogLineView]) -> Iterator[LogLineView]:
+    """The lines with those that came in pieces joined, in the order of their ends. One that has
+    not ended when no more arrives stays ``continued``.
+    """
+    parts: dict[_Source, list[LogLineView]] = {}
+    for line in lines:
+        source = (line.index, line.attempt, line.stream)
+        if line.continued:
+            parts.setdefault(source, []).append(line)
+        else:
+            yield _joined([*parts.pop(source, ()), line])
+    yield from map(_joined, parts.values())
+
+
+def _joined(parts: list[LogLineView]) -> LogLineView:
+    if len(parts) == 1:
+        return parts[0]
+    printed = b"".join(part.printed for part in parts)
+    if not parts[-1].continued and not parts[-1].printed:
+        printed = printed.removesuffix(b"\r")  # of a line end whose bytes came apart
+    text = printed.decode(errors="replace")
+    data = printed if any(part.data for part in parts) else b""
+    continued = parts[-1].continued
+    return msgspec.structs.replace(parts[0], line=text, data=data, continued=continued)

@@ -19,9 +19,10 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import IO, Self, TypeVar
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import urlsplit
 
 from iris.client.http.address import Address
+from iris.client.http.encode import check_headers, encode_query, encode_segment
 from iris.client.problems import InvalidOption, Problem, TryAgain, Unreachable, problem_from
 from iris_core import DISTRIBUTION
 from iris_service.version import VERSION
@@ -58,14 +59,8 @@ class HttpRequest:
 
     @property
     def target(self) -> str:
-        """Path and query as sent; a member that is None is omitted, a flag is ``true`` or
-        ``false``.
-        """
-        given = {
-            key: str(value).lower() if isinstance(value, bool) else value
-            for key, value in self.query.items()
-        }
-        query = urlencode({key: value for key, value in given.items() if value is not None})
+        """Path and query as sent. Raises InvalidOption."""
+        query = encode_query(self.query)
         return f"{self.path}?{query}" if query else self.path
 
 
@@ -99,11 +94,11 @@ class Channel:
 
 def in_path(name: str) -> str:
     """A name as one path segment: its slashes are percent-encoded. Raises InvalidOption for an
-    empty one, whose path would be another's.
+    empty one, whose path would be another's, and for one that is not UTF-8.
     """
     if not name.strip("/"):
         raise InvalidOption("a name must not be empty")
-    return quote(name, safe="")
+    return encode_segment(name)
 
 
 def position_of(response: http.client.HTTPResponse) -> int:
@@ -342,6 +337,7 @@ class Transport:
             headers[POSITION] = str(self.position)
         if token := self.address.bearer():
             headers["Authorization"] = f"Bearer {token}"
+        check_headers(headers)
         if request.body is not None and not isinstance(request.body, bytes):
             request.body.seek(0)
         try:

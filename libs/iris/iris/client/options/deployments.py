@@ -26,6 +26,7 @@ from iris.client.options.jobs import (
     refuse,
 )
 from iris.client.options.units import parse_duration
+from iris_core.admission.patches import merged
 from iris_core.codec import to_builtins
 from iris_core.spec.jobs import Environment, Probe
 from iris_core.spec.option_table import (
@@ -44,8 +45,8 @@ _ENVIRONMENT = Environment.__struct_fields__
 def deployment_fields(
     command: CommandLine | None, options: DeployOptions, *, new: bool = False
 ) -> dict[str, Any]:
-    """The given fields as JSON values. ``new``: of a deployment that is created. Raises
-    InvalidOption.
+    """The given fields as a JSON merge patch, in which null removes a field. ``new``: the patch of
+    nothing, which is a deployment that is created. Raises InvalidOption.
     """
     reading = OptionReader()
     parts = _parts(options, reading)
@@ -66,13 +67,16 @@ def deployment_fields(
         fields["port"] = options["ports"][0]
     if new:
         fields["user"] = options.get("user") or ""
+    elif options.get("user"):
+        words = "user: a deployment keeps its owner; leave it out, or create another deployment"
+        reading.read(partial(refuse, words), None)
     reading.finish()
     said: dict[str, Any] = to_builtins(
         {name: value for name, value in fields.items() if value not in ({}, None)}
     )
     if options.get("no_scaling"):
         said["scaling"] = None
-    return said
+    return merged({}, said) if new else said
 
 
 def _start_timeout_s(update: Mapping[str, Any]) -> float:

@@ -30,7 +30,11 @@ def fresh_name(seed: str = "") -> str:
     ``brisk-otter-3f9a1c``: 2.5 x 10**10 names, easy to read and to type. The same ``seed`` gives
     the same name, so that a repeated request is the same.
     """
-    noise = hashlib.sha256(seed.encode()).digest() if seed else secrets.token_bytes(32)
+    noise = (
+        hashlib.sha256(seed.encode(errors="surrogateescape")).digest()
+        if seed
+        else secrets.token_bytes(32)
+    )
     how, who = (int.from_bytes(noise[at : at + 8], "big") for at in (0, 8))
     return f"{_HOW[how % len(_HOW)]}-{_WHO[who % len(_WHO)]}-{noise[-3:].hex()}"
 

@@ -22,7 +22,7 @@ from iris_gateway.auth.bearer import require_reader
 from iris_gateway.http.endpoint import EVENT_STREAM, JSON_LINES, TEXT, Answers, Call, Endpoint
 from iris_gateway.http.problem import ProblemResponse
 from iris_gateway.streams.completion import Completion
-from iris_gateway.streams.log_formats import Shown, Write, write_job_text, write_text
+from iris_gateway.streams.log_formats import Shown, Text, Write
 from iris_gateway.streams.log_lines import LogLine
 from iris_gateway.streams.logs import LogQuery, Reading
 from iris_gateway.streams.sse import frame, resume_in, stream
@@ -58,6 +58,10 @@ class TaskLogsParameters(msgspec.Struct, frozen=True):
         tuple[Annotated[str, about("", one_of=STREAMS)], ...], about("stdout or stderr only.")
     ] = ()
     format: Annotated[str, about("Instead of an Accept header.", one_of=FORMATS)] = ""
+    unfinished: Annotated[
+        bool,
+        about("With `follow`: also what there is of a line that has not ended, as `continued`."),
+    ] = False
 
 
 class JobLogsParameters(TaskLogsParameters, frozen=True):
@@ -118,8 +122,17 @@ async def of_task(call: Call) -> Response:
         else None
     )
     first = last if attempt == "last" else 0
-    query = LogQuery(*task.numbers, only, first, frozenset(asked.stream or STREAMS), asked.since_ms)
-    return await _respond(call, asked, query, (task.job, task.task, task.state), ask, write_text)
+    query = LogQuery(
+        *task.numbers,
+        only,
+        first,
+        frozenset(asked.stream or STREAMS),
+        asked.since_ms,
+        asked.unfinished,
+    )
+    return await _respond(
+        call, asked, query, (task.job, task.task, task.state), ask, Text(prefixed=False).write
+    )
 
 
 async def of_job(call: Call) -> Response:
@@ -136,9 +149,17 @@ async def of_job(call: Call) -> Response:
 
     only = int(asked.attempt) if asked.attempt.isdigit() else None
     query = LogQuery(
-        int(job.id[1:]), None, only, 0, frozenset(asked.stream or STREAMS), asked.since_ms
+        int(job.id[1:]),
+        None,
+        only,
+        0,
+        frozenset(asked.stream or STREAMS),
+        asked.since_ms,
+        asked.unfinished,
     )
-    return await _respond(call, asked, query, (job.name, "", job.state), ask, write_job_text)
+    return await _respond(
+        call, asked, query, (job.name, "", job.state), ask, Text(prefixed=True).write
+    )
 
 
 async def _respond(

@@ -9,6 +9,7 @@ const FIRST = 2000;
 const KEPT = 100000;
 const SLICE_MS = 8;
 const AGAIN_MS = 2000;
+const LONGEST_LINE = 1 << 20; // a longer one goes on in another row
 const LOOKED_AT = 500; // lines between two looks at the clock
 
 export class Log {
@@ -28,6 +29,7 @@ export class Log {
     this.hit = -1;
     this.asked = "";
     this.looked = 0; // so many lines have been looked through for what is asked
+    this.begun = new Map(); // the row of each stream whose line has not ended
     this.styles = new Map(); // in which the next line of each stream begins
     this.tools();
     box.addEventListener("scroll", () => this.scrolled(), { passive: true });
@@ -108,10 +110,10 @@ export class Log {
   async read(signal) {
     const headers = { accept: "text/event-stream" };
     if (this.last) headers["last-event-id"] = this.last;
-    const answer = await fetch(`${this.box.dataset.source}&follow=true&tail=${FIRST}`, { headers, signal });
+    const answer = await fetch(`${this.box.dataset.source}&follow=true&unfinished=true&tail=${FIRST}`, { headers, signal });
     this.over = [403, 404, 410].includes(answer.status); // asking again does not help
     if (!answer.ok) throw new Error(answer.status);
-    for await (const frames of pieces(answer.body, "\n\n")) {
+    for await (const frames of partsOf(answer.body, "\n\n")) {
       await inSlices(frames, (frame) => this.take(frame));
       this.soon();
       this.look();
@@ -131,11 +133,38 @@ export class Log {
 
   add(line) {
     const source = `${line.index} ${line.attempt} ${line.stream}`;
-    if (line.offset <= (this.seen.get(source) ?? -1)) return; // sent again after a lost connection
+    const begun = this.begun.get(source);
+    const known = begun?.starts.get(line.offset);
+    // sent again after a lost connection
+    if (line.offset <= (this.seen.get(source) ?? -1) && known === undefined) return;
+    if (known !== undefined) begun.text = begun.text.slice(0, known);
     this.seen.set(source, line.offset);
-    this.lines.push(...this.rowsOf(line));
+    if (begun && !line.notice && begun.text.length < LONGEST_LINE) {
+      this.goOn(begun, line, source);
+      return;
+    }
+    const style = this.styles.get(source);
+    const rows = this.rowsOf(line);
+    const starts = new Map([[line.offset, 0]]);
+    if (line.continued) this.begun.set(source, { row: rows.at(-1), text: line.line, style, line, starts });
+    else this.begun.delete(source);
+    this.lines.push(...rows);
     if (!this.following) this.unseen += 1;
     if (this.lines.length > KEPT * 1.1) this.forget(this.lines.length - KEPT);
+  }
+
+  // The row of a line that had not ended gets what is new of it.
+  goOn(begun, line, source) {
+    begun.starts.set(line.offset, begun.text.length);
+    begun.text += line.line;
+    const styles = new Map([[source, begun.style ?? PLAIN]]);
+    const [row] = this.rowsOf({ ...begun.line, notice: "", line: begun.text }, styles);
+    Object.assign(begun.row, row);
+    this.styles.set(source, styles.get(source));
+    if (!line.continued) this.begun.delete(source);
+    const index = this.lines.lastIndexOf(begun.row);
+    this.shown.get(index)?.remove();
+    this.shown.delete(index);
   }
 
   // What is kept of a line: as little as a row needs.
@@ -183,12 +212,19 @@ export class Log {
     const known = this.lines.find((line) => line.key)?.key;
     const earlier = [];
     const styles = new Map();
+    const pieces = new Map(); // lines of which the end has not come
     let met = false;
-    for await (const texts of pieces(answer.body, "\n")) {
+    for await (const texts of partsOf(answer.body, "\n")) {
       await inSlices(texts, (text) => {
         const line = JSON.parse(text);
         met ||= keyOf(line) === known;
-        if (!met) earlier.push(...this.rowsOf(line, styles));
+        if (met) return;
+        const source = `${line.index} ${line.attempt} ${line.stream}`;
+        const whole = pieces.get(source) ?? { ...line, line: "" };
+        whole.line += line.line;
+        if (line.continued) pieces.set(source, whole);
+        else pieces.delete(source);
+        if (!line.continued) earlier.push(...this.rowsOf(whole, styles));
       });
     }
     const top = this.box.scrollTop + earlier.length * ROW_PX;
@@ -355,7 +391,7 @@ function span(kind, text) {
 }
 
 // The texts of a stream between separators, those that came together at a time.
-async function* pieces(body, separator) {
+async function* partsOf(body, separator) {
   const reader = body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
   for (;;) {

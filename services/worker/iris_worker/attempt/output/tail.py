@@ -128,6 +128,8 @@ class OutputStream:
             )
             if len(data) == CHUNK:
                 data = data[: data.rfind(b"\n") + 1] or data
+            if not final and not self.dropped:
+                data = data[: _whole_letters(data)]
             if not data and not (final and self.position):
                 self.closed = final
                 return
@@ -172,6 +174,20 @@ class OutputStream:
             punch(self.fd, self.punched - self.base, end - self.punched)
             self.punched = end
         return True
+
+
+def _whole_letters(data: bytes) -> int:
+    """How many bytes of it end with a whole letter, where they are UTF-8: readers get the pieces of
+    a line as text.
+    """
+    for back in range(1, min(4, len(data) + 1)):
+        byte = data[-back]
+        if byte < 0x80:
+            break
+        if 0xC2 <= byte <= 0xF4:
+            length = 2 if byte < 0xE0 else 3 if byte < 0xF0 else 4
+            return len(data) - back if back < length else len(data)
+    return len(data)
 
 
 def last_lines(fd: int) -> str:

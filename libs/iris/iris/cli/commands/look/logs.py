@@ -9,7 +9,8 @@ from collections.abc import Iterable
 import click
 
 from iris.cli.exit_codes import ExitCode
-from iris.cli.follow import note, print_line
+from iris.cli.follow import note
+from iris.cli.output.lines import LinePrinter
 from iris.cli.output.tables import print_json
 from iris.cli.output.terminal import raw_option
 from iris.cli.parsing.command import CliCommand
@@ -60,7 +61,8 @@ def logs(
     """Print what a task, or all tasks of a job, wrote; stderr goes to stderr."""
     wanted = compiled(grep)
     query: UrlQuery = {"attempt": attempt, "tail": tail, "since": since, "stream": stream}
-    lines = client.logs(name, query, follow=follow)
+    unfinished = follow and wanted is None and form != "jsonl" and is_one_output(client, name)
+    lines = client.logs(name, query, follow=follow, unfinished=unfinished)
     try:
         printed = print_lines(
             (line for line in lines if wanted is None or wanted.search(line.line)),
@@ -93,6 +95,13 @@ def has_attempt(client: Client, name: str, number: int) -> bool:
     return any(attempt.number == number for task in tasks for attempt in task.attempts)
 
 
+def is_one_output(client: Client, name: str) -> bool:
+    """Whether lines that have not ended may be printed: to a person, or of one task only. A pipe
+    gets the lines of several tasks whole.
+    """
+    return sys.stdout.isatty() or is_task(name) or client.job(name).view.replicas == 1
+
+
 def compiled(pattern: str | None) -> re.Pattern[str] | None:
     """The pattern, or none. Raises UsageError for one that is wrong."""
     try:
@@ -108,10 +117,11 @@ def print_lines(
     lines.
     """
     count = 0
+    printer = LinePrinter(prefix=prefix, timestamps=timestamps)
     for line in lines:
         count += 1
         if as_json:
             print_json(line, indent=0)
             continue
-        print_line(line, prefix=prefix, timestamps=timestamps)
+        printer.print(line)
     return count

@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any, TypeVar
 
 import click
-import msgspec
 
 from iris.cli.output.pages import print_page, read_page
 from iris.cli.output.tables import Column, Row, print_facts, print_object
@@ -16,6 +15,7 @@ from iris.cli.parsing.flags import with_options
 from iris.cli.parsing.options import connected, form_option
 from iris.client.client import Client
 from iris.client.http.api import decode
+from iris.client.http.encode import encode_json
 from iris.client.http.transport import HttpRequest, in_path
 from iris.client.options.jobs import OptionReader
 from iris.client.options.units import PARSERS
@@ -116,7 +116,7 @@ def set_quota(client: Client, user: str, **given: Any) -> None:
     }
     headers = {"Content-Type": "application/json"}
     answer = client.transport.send(
-        HttpRequest("PUT", path, body=msgspec.json.encode(wanted), headers=headers)
+        HttpRequest("PUT", path, body=encode_json(wanted), headers=headers)
     )
     for name, value in describe(decode(answer, dict)):
         click.echo(f"{name}: {value}", err=True)

@@ -147,11 +147,18 @@ _CONTEXT = {"allow_interspersed_args": False, "help_option_names": ["-h", "--hel
     help="Do not warn when no registered host could ever take it.",
 )
 @click.option("-d", "--detach", is_flag=True, help="Do not follow; print only the job's name.")
+@click.option(
+    "--exit-code",
+    "of_task",
+    is_flag=True,
+    help="End with the exit code of COMMAND where that failed: the highest of several tasks, 128+N of signal N.",
+)
 @raw_option
 @connected
 def run(
     client: Client,
     detach: bool,
+    of_task: bool,
     idempotency_key: str | None,
     if_exists: Any,
     wait_for_capacity: bool,
@@ -164,8 +171,10 @@ def run(
     job ends when the terminal is closed, or nobody has been connected to it for a minute.
 
     Exit codes: 0 succeeded, 3 failed, 4 unschedulable, 5 killed, 6 worker failed; 130 after Ctrl-C,
-    which only detaches.
+    which only detaches. With --exit-code a job that failed gives that of COMMAND, also one of these.
     """
+    if of_task and detach:
+        raise click.UsageError("--exit-code is that of a job that has ended: leave out --detach")
     options = read_options(given)
     if given["terminal"]:
         check_plain(detach=detach)
@@ -197,7 +206,7 @@ def run(
         else:
             detached(job)
         return ExitCode.DETACHED
-    return use_terminal(client, job) if given["terminal"] else follow_to_end(client, job)
+    return use_terminal(client, job) if given["terminal"] else follow_to_end(client, job, of_task=of_task)
 
 
 def check_command(command: tuple[str, ...], workdir: Path | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,8 @@ from iris.cli.commands.serve.deployment_tables import (
 )
 from iris.cli.commands.serve.route_deaths import RouteDeaths
 from iris.cli.exit_codes import ExitCode
-from iris.cli.follow import note, print_line, without_return
+from iris.cli.follow import note, without_return
+from iris.cli.output.lines import LinePrinter
 from iris.cli.output.pages import print_page, read_page
 from iris.cli.output.tables import Row, print_object
 from iris.cli.output.terminal import raw_option
@@ -323,6 +325,7 @@ class RouteOutput:
         self._query: UrlQuery = {"tail": tail}
         self._follow = follow
         self._started: set[str] = set()
+        self._printer = LinePrinter(prefix=True)
 
     def start(self, route: str, job: str) -> None:
         """Print the output of a route, or begin to follow it."""
@@ -336,8 +339,11 @@ class RouteOutput:
 
     def _print(self, route: str, job: str) -> None:
         try:
-            for line in self._client.logs(job, self._query, follow=self._follow):
-                print_line(line, prefix=True, whose=route)
+            unfinished = self._follow and sys.stdout.isatty()
+            for line in self._client.logs(
+                job, self._query, follow=self._follow, unfinished=unfinished
+            ):
+                self._printer.print(line, whose=route)
         except ClientError as error:
             note(f"{route}: the output cannot be shown: {error}")
 
