@@ -60,10 +60,12 @@ class Mapped(list[CallFuture[R]]):
         return_exceptions: bool = False,
         futures: Sequence[CallFuture[R]] = (),
         fed: bool = False,
+        of_user: str | None = None,
     ) -> None:
         """``has_rules``: how a call ends may have it tried again. ``futures``: of the calls, one
         for each task, which their owner keeps; left out, new ones, which are kept. ``fed``: this
-        process adds the calls of an open map.
+        process adds the calls of an open map. ``of_user``: the owner of the job, when it was
+        named; the gateway gives results of another user's map to nobody who does not name that.
         """
         super().__init__()
         count, self._chunksize = (0, 1) if calls is None else (calls.count, calls.chunksize)
@@ -84,6 +86,7 @@ class Mapped(list[CallFuture[R]]):
         self._failed = False
         self._keeps = not futures
         self._fed = fed
+        self._of_user = of_user
         self._open = job is not None and job.view.open
         self._end_error: BaseException | None = None
         self._listeners: list[Callable[[CallFuture[R]], object]] = []
@@ -278,7 +281,8 @@ class Mapped(list[CallFuture[R]]):
                 self._arrival.notify_all()
 
     def _arriving(self) -> Generator[CallResultView, None, None]:
-        with self._api.stream(f"/v1/jobs/{self.job.id}/results") as stream:
+        owner = {"user": self._of_user}
+        with self._api.stream(f"/v1/jobs/{self.job.id}/results", owner) as stream:
             for event in stream:
                 found = from_json(event.data, ResultsView)
                 yield from found.results
