@@ -116,7 +116,7 @@ def test_results_of_a_map_run_code_of_its_owner_only_where_that_is_named(
     with pytest.raises(InvalidOption, match="belongs to ann, not to bob"):
         cluster.client.map_of(theirs.id, of_user="bob")
     with pytest.raises(InvalidOption, match="not a map, or not yours"):
-        ann.map_of(cluster.client.map(len, ["a"], name="ours", cpu=0.1).job.id)
+        ann.map_of(cluster.client.map(len, ["a"], cpu=0.1).job.id)
 
 
 def test_the_gateway_gives_results_of_others_to_nobody_who_does_not_name_them(

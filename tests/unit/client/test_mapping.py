@@ -121,7 +121,7 @@ def test_what_a_call_raised_may_come_long_after_the_record_of_its_end(
     view = SimpleNamespace(
         spec=SimpleNamespace(calls=SimpleNamespace(count=1)), open=False, task_counts={state: 1}
     )
-    calls._job = SimpleNamespace(refresh=lambda: view, tasks=lambda state: [task])
+    calls._job = SimpleNamespace(refresh=lambda: view, tasks=lambda state="": [task])
     calls._look()
     assert not calls[0].done()
     calls._look()
@@ -138,7 +138,7 @@ def test_a_call_whose_large_exception_is_being_fetched_is_not_lost(monkeypatch):
         spec=SimpleNamespace(calls=SimpleNamespace(count=1)), open=False, task_counts={"failed": 1}
     )
     calls._job = SimpleNamespace(
-        id="j1", name="/m", refresh=lambda: view, tasks=lambda state: [task]
+        id="j1", name="/m", refresh=lambda: view, tasks=lambda state="": [task]
     )
     how = {"cause": "exited", "exit_code": 1, "signal": None, "stored": True}
     large = CallResultView(index=0, attempt=0, kind="error", data="", **how)

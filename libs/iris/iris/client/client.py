@@ -47,7 +47,14 @@ from iris_core.spec.resources import ResourceOptions
 from iris_core.spec.serving import TASK_TOKEN
 from iris_core.views.cluster import DemandView, WorkerView
 from iris_core.views.deployments import DeploymentView
-from iris_core.views.jobs import NEWEST_FIRST, AuditView, CallerView, JobView, PlanView, TreeView
+from iris_core.views.jobs import (
+    NEWEST_FIRST,
+    AuditView,
+    CallerView,
+    JobView,
+    PlanView,
+    TreeView,
+)
 from iris_core.views.usage import UsageView
 
 if TYPE_CHECKING:
@@ -285,7 +292,16 @@ class Client(GatewayApi):
             warnings.warn(
                 f"{found.name} may lack calls of its items: {found.view.note}", stacklevel=2
             )
-        return self._followed(found, shown, of_user=of_user)
+        return self._followed(found, shown, of_user=of_user, counts_from=self._last_attempts(found))
+
+    def _last_attempts(self, job: Job) -> dict[int, int]:
+        """Of the tasks of a job that were tried again, the first attempt whose result counts: the
+        last one, or the next one of a task that waits for it.
+        """
+        return {
+            task.index: task.attempts[-1].number + (task.state == "pending")
+            for task in job.tasks(retried=True)
+        }
 
     def _check_owner(self, job: Job, of_user: str | None) -> None:
         """Raises InvalidOption for a job whose owner is neither the user of this process nor the
@@ -319,8 +335,9 @@ class Client(GatewayApi):
         *,
         fed: bool = False,
         of_user: str | None = None,
+        counts_from: Mapping[int, int] | None = None,
     ) -> Mapped[Any]:
-        """``of_user``: the owner, when it was named."""
+        """``of_user``: the owner, when it was named. ``counts_from``: as of `Mapped`."""
         from iris.client.maps.mapping import Mapped
         from iris.client.maps.progress import show_progress  # imported only for `map`
 
@@ -330,13 +347,12 @@ class Client(GatewayApi):
         order, exceptions = shown.get("order", "items"), shown.get("return_exceptions", False)
         mapped: Mapped[Any] = Mapped(
             *(job, self, spec.calls),
-            retries=spec.max_retries_failure,
-            has_rules=bool(spec.on_exit) or spec.on_timeout == "requeue",
             order=order,
             return_exceptions=exceptions,
             futures=futures,
             fed=fed,
             of_user=of_user,
+            counts_from=counts_from,
         )
         if shown.get("progress", False):
             show_progress(job.name, mapped)

@@ -147,7 +147,11 @@ async def _written(call: Call, job: MapJob, since: Since, after: int) -> AsyncIt
                 if bad:
                     yield frame(
                         "results",
-                        ResultsView([], ended=tuple(int(task.rpartition("/")[2]) for task in bad)),
+                        ResultsView(
+                            [],
+                            ended=tuple(index for index, _ in bad),
+                            ended_attempts=tuple(attempt for _, attempt in bad),
+                        ),
                     )
                 elif not batches:
                     yield _STILL_HERE
