@@ -121,7 +121,7 @@ def test_what_a_call_raised_may_come_long_after_the_record_of_its_end(
     view = SimpleNamespace(
         spec=SimpleNamespace(calls=SimpleNamespace(count=1)), open=False, task_counts={state: 1}
     )
-    calls._job = SimpleNamespace(refresh=lambda: view, tasks=lambda state: [task])
+    calls._job = SimpleNamespace(refresh=lambda: view, tasks=lambda state="": [task])
     calls._look()
     assert not calls[0].done()
     calls._look()
@@ -138,12 +138,12 @@ def test_a_call_whose_large_exception_is_being_fetched_is_not_lost(monkeypatch):
         spec=SimpleNamespace(calls=SimpleNamespace(count=1)), open=False, task_counts={"failed": 1}
     )
     calls._job = SimpleNamespace(
-        id="j1", name="/m", refresh=lambda: view, tasks=lambda state: [task]
+        id="j1", name="/m", refresh=lambda: view, tasks=lambda state="": [task]
     )
     how = {"cause": "exited", "exit_code": 1, "signal": None, "stored": True}
     large = CallResultView(index=0, attempt=0, kind="error", data="", **how)
     calls._api = SimpleNamespace(
-        stream=lambda path: nullcontext([SimpleNamespace(data=to_json(ResultsView([large])))])
+        stream=lambda *_: nullcontext([SimpleNamespace(data=to_json(ResultsView([large])))])
     )
 
     def fetch(*_):
@@ -173,7 +173,7 @@ def test_the_end_of_a_call_that_others_have_added_is_looked_at_later():
     calls = mapped(1)
     calls._job = SimpleNamespace(id="j1", name="/m", refresh=refresh)
     events = [SimpleNamespace(data=to_json(one)) for one in told]
-    calls._api = SimpleNamespace(stream=lambda path: nullcontext(events))
+    calls._api = SimpleNamespace(stream=lambda *_: nullcontext(events))
     calls._collect()
     assert calls[0].result(0) == "a"
 
@@ -394,7 +394,7 @@ def test_a_large_result_is_fetched_again_when_its_gateway_restarts(monkeypatch, 
     ],
 )
 def test_calls_whose_gateway_is_away_say_how_to_come_back(away):
-    def refuse(_):
+    def refuse(*_):
         raise away
 
     calls = mapped(2)

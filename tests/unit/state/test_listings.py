@@ -333,3 +333,24 @@ def test_users_and_quotas_are_listed_in_pages(script):
     ]
     assert held == [("ann", 0), ("zoë", 1000)]
     assert [quota["user"] for quota in items(script.world, "quotas", limit=1)] == ["zoë"]
+
+
+def test_tasks_that_were_tried_again_or_wait_for_it_are_listed(script):
+    """Those whose first attempt is not their last: the results of earlier ones count for nothing."""
+    script.play("""
+        worker w0 cpu=4
+        submit /a replicas=4 retries=1 tolerate=4
+        schedule
+        /a/0 exit 0
+        /a/1 exit 1
+        /a/2 exit 1
+        schedule
+        /a/2 exit 1
+        /a/3 exit 1
+    """)
+    found = script.world.query("tasks", job="/a", retried="true")["items"]
+    assert [(task["index"], task["state"], len(task["attempts"])) for task in found] == [
+        (1, "assigned", 2),
+        (2, "failed", 2),
+        (3, "pending", 1),
+    ]

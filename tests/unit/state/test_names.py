@@ -44,6 +44,15 @@ def test_keep_returns_the_live_one(script):
     """)
 
 
+def test_keep_does_not_take_the_live_job_of_somebody_else(script):
+    """`iris run` exited with 0, and the work of its user never ran."""
+    script.play("""
+        submit /a user=ann                      -> created j1
+        submit /a user=bob if_exists=keep       -> conflict /a exists, is pending and belongs to ann; choose another name
+        submit /a user=ann if_exists=keep       -> ok j1
+    """)
+
+
 def test_keep_says_that_the_live_one_was_submitted_before():
     world = World()
     first, other = (JobSpec(name="/a", command=(command,)) for command in ("train", "other"))

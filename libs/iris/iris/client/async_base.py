@@ -91,9 +91,11 @@ class AsyncCalls:
         )
         return await self._awaitable(mapped)
 
-    async def map_of(self, job: str, **options: Unpack[MapOptions]) -> AsyncMapped[Any]:
+    async def map_of(
+        self, job: str, *, of_user: str | None = None, **options: Unpack[MapOptions]
+    ) -> AsyncMapped[Any]:
         """As `Client.map_of`, once an open map is closed."""
-        mapped = await self.call(lambda: self.sync.map_of(job, **options))
+        mapped = await self.call(lambda: self.sync.map_of(job, of_user=of_user, **options))
         return await self._awaitable(mapped)
 
     async def _awaitable(self, mapped: Mapped[R]) -> AsyncMapped[R]:

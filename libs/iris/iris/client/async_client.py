@@ -288,9 +288,9 @@ class AsyncJob(JobWaits):
         """As `Job.causes`."""
         return await self._client.call(self.sync.causes)
 
-    def tasks(self, *, state: str | None = None) -> AsyncIterator[TaskView]:
+    def tasks(self, *, state: str | None = None, retried: bool = False) -> AsyncIterator[TaskView]:
         """As `Job.tasks`."""
-        return self._client.iterate(self.sync.tasks(state=state))
+        return self._client.iterate(self.sync.tasks(state=state, retried=retried))
 
     async def task(self, index: int) -> TaskView:
         """As `Job.task`."""

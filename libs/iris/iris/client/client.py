@@ -47,7 +47,14 @@ from iris_core.spec.resources import ResourceOptions
 from iris_core.spec.serving import TASK_TOKEN
 from iris_core.views.cluster import DemandView, WorkerView
 from iris_core.views.deployments import DeploymentView
-from iris_core.views.jobs import NEWEST_FIRST, AuditView, CallerView, JobView, PlanView, TreeView
+from iris_core.views.jobs import (
+    NEWEST_FIRST,
+    AuditView,
+    CallerView,
+    JobView,
+    PlanView,
+    TreeView,
+)
 from iris_core.views.usage import UsageView
 
 if TYPE_CHECKING:
@@ -261,25 +268,64 @@ class Client(GatewayApi):
             job = self.submit(spec, parent=job_options.get("parent"))
         for warning in job.view.warnings:
             warnings.warn(warning, stacklevel=2)
-        return self._followed(job, shown, futures, fed=open_)
+        of_user = job_options.get("user")
+        return self._followed(job, shown, futures, fed=open_, of_user=of_user)
 
-    def map_of(self, job: str, **options: Unpack[MapOptions]) -> Mapped[Any]:
+    def map_of(
+        self, job: str, *, of_user: str | None = None, **options: Unpack[MapOptions]
+    ) -> Mapped[Any]:
         """The futures of a map by the name or id of its job: of another process, or one that was
         killed.
 
-        ``options``: ``order``, ``return_exceptions`` and ``progress``. Warns when anything but the
-        end of its iterator has closed it. Raises NotFound, InvalidOption for a job that is not a
-        map of yours.
+        ``options``: ``order``, ``return_exceptions`` and ``progress``. ``of_user``: the owner of a
+        map of another user, which admins may read; unpickling its results runs code of that user
+        here. Warns when anything but the end of its iterator has closed it. Raises NotFound,
+        InvalidOption for a job that is not a map of yours, or not one of ``of_user``.
         """
         check_options(options)
         shown, others = split_options(options)
         refuse_unknown("map_of", others, SHOWN)
         found = self.job(job)
+        if found.view.spec.calls is not None:  # others are refused below
+            self._check_owner(found, of_user)
         if found.view.note and not found.view.open:
             warnings.warn(
                 f"{found.name} may lack calls of its items: {found.view.note}", stacklevel=2
             )
-        return self._followed(found, shown)
+        return self._followed(found, shown, of_user=of_user, counts_from=self._last_attempts(found))
+
+    def _last_attempts(self, job: Job) -> dict[int, int]:
+        """Of the tasks of a job that were tried again, the first attempt whose result counts: the
+        last one, or the next one of a task that waits for it.
+        """
+        return {
+            task.index: task.attempts[-1].number + (task.state == "pending")
+            for task in job.tasks(retried=True)
+        }
+
+    def _check_owner(self, job: Job, of_user: str | None) -> None:
+        """Raises InvalidOption for a job whose owner is neither the user of this process nor the
+        one that was named: unpickling what its calls return would run code of its owner.
+        """
+        owner, reader = job.view.user, of_user or self._reader()
+        if owner == reader:
+            return
+        words = f"{job.name} ({job.id}) belongs to {owner}, not to {reader}"
+        if of_user:
+            raise InvalidOption(words)
+        raise InvalidOption(
+            f"{words}; unpickling its results runs code of {owner} here: "
+            f"of_user={owner!r} permits that"
+        )
+
+    def _reader(self) -> str:
+        """Whose results this process may unpickle: those of its token's user, in a task of its
+        job's owner, without a token of this process's user.
+        """
+        token, own = self.address.bearer(), os.environ.get("IRIS_JOB")
+        if own and (not token or token.startswith(TASK_TOKEN)):
+            return self.job(own).view.user
+        return self._owner() or self.get("/v1/whoami", CallerView).user
 
     def _followed(
         self,
@@ -288,7 +334,10 @@ class Client(GatewayApi):
         futures: Sequence[CallFuture[Any]] = (),
         *,
         fed: bool = False,
+        of_user: str | None = None,
+        counts_from: Mapping[int, int] | None = None,
     ) -> Mapped[Any]:
+        """``of_user``: the owner, when it was named. ``counts_from``: as of `Mapped`."""
         from iris.client.maps.mapping import Mapped
         from iris.client.maps.progress import show_progress  # imported only for `map`
 
@@ -298,12 +347,12 @@ class Client(GatewayApi):
         order, exceptions = shown.get("order", "items"), shown.get("return_exceptions", False)
         mapped: Mapped[Any] = Mapped(
             *(job, self, spec.calls),
-            retries=spec.max_retries_failure,
-            has_rules=bool(spec.on_exit) or spec.on_timeout == "requeue",
             order=order,
             return_exceptions=exceptions,
             futures=futures,
             fed=fed,
+            of_user=of_user,
+            counts_from=counts_from,
         )
         if shown.get("progress", False):
             show_progress(job.name, mapped)

@@ -14,6 +14,7 @@ from iris.client.causes import cause_lines, causes_of
 from iris.client.http.api import GatewayApi
 from iris.client.http.event_stream import EventStream
 from iris.client.http.events import Event, read_events
+from iris.client.http.transport import UrlQuery
 from iris.client.problems import ClientError, JobEnded, following, gave_up, job_ended
 from iris_core.states import JOB_TERMINAL, display_name
 from iris_core.views.causes import FailureGroup
@@ -133,9 +134,12 @@ class Job:
                 if self.is_end(event) and self.refresh().state in TERMINAL:
                     break
 
-    def tasks(self, *, state: str | None = None) -> Iterator[TaskView]:
-        """Its tasks by index, page by page."""
-        return self._api.pages(f"/v1/jobs/{self.id}/tasks", TaskView, {"state": state})
+    def tasks(self, *, state: str | None = None, retried: bool = False) -> Iterator[TaskView]:
+        """Its tasks by index, page by page. ``retried``: those of which an attempt ended and
+        another followed, or follows.
+        """
+        query: UrlQuery = {"state": state, "retried": retried or None}
+        return self._api.pages(f"/v1/jobs/{self.id}/tasks", TaskView, query)
 
     def task(self, index: int) -> TaskView:
         """One of its tasks. Raises NotFound."""

@@ -167,6 +167,9 @@ class TasksQuery(PageQuery, frozen=True):
     for_tasks = True
     job: str = ""
     state: Annotated[str, about("Only tasks in this state.", one_of=TASK_STATES)] = ""
+    retried: Annotated[
+        bool, about("Only tasks of which an attempt ended and another followed, or follows.")
+    ] = False
 
 
 class TaskQuery(ViewQuery, frozen=True):

@@ -103,10 +103,12 @@ class ResultsView(View):
     Attributes:
         ended: indices of tasks that have ended otherwise than well meanwhile, and perhaps leave no
             result.
+        ended_attempts: of each of them the number of its last attempt; -1: it had none.
     """
 
     results: list[CallResultView]
     ended: tuple[int, ...] = ()
+    ended_attempts: tuple[int, ...] = ()
 
 
 class ResultsEnd(View):

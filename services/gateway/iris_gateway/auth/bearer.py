@@ -119,6 +119,24 @@ def require_reader(caller: Caller, owner: str, what: str) -> None:
         )
 
 
+def require_named(caller: Caller, owner: str, what: str, named: str) -> None:
+    """Raises ProblemResponse forbidden for results of calls of another user whom the request does
+    not name, or of another one than it names.
+
+    Clients unpickle results, which runs code of the record's owner with the rights of whoever
+    reads them: an admin, who may read everything, asks for them by the owner's name. A user whom
+    nothing proves (``claimed``) is asked for nothing.
+    """
+    if named and named != owner:
+        raise ProblemResponse("forbidden", f"{what} belongs to {owner}, not to {named}")
+    if not named and not caller.claimed and caller.user != owner:
+        raise ProblemResponse(
+            "forbidden",
+            f"{what} belongs to {owner}, and unpickling its results runs code of {owner}; "
+            f"user={owner} asks for them, in the SDK of_user={owner!r}",
+        )
+
+
 def may_act(caller: Caller, owner: str) -> bool:
     """Whether a caller may execute commands beside tasks of ``owner``, and is offered to cancel and
     rerun their jobs, which the state service decides.

@@ -46,8 +46,8 @@ class Completion:
     Attributes:
         arrival: set when the end is known, and when there are ``bad_ends``.
         state: the last known one.
-        bad_ends: names of tasks of the job that have ended otherwise than well meanwhile; whoever
-            reads it clears it.
+        bad_ends: indexes of tasks of the job that have ended otherwise than well meanwhile, each
+            with the number of its last attempt, -1 without one; whoever reads it clears it.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Completion:
         self._calls = calls
         self.arrival = asyncio.Event()
         self.state = ""
-        self.bad_ends: list[str] = []
+        self.bad_ends: list[tuple[int, int]] = []
 
     @property
     def known(self) -> bool:
@@ -125,7 +125,7 @@ class Completion:
 
     def _note(self, events: Iterable[EventRecord]) -> None:
         ended = [
-            event.task
+            (int(event.task.rpartition("/")[2]), -1 if event.attempt is None else event.attempt)
             for event in events
             if event.type in _BAD_ENDS and event.job == self._job and event.task
         ]

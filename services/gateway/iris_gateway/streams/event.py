@@ -56,6 +56,7 @@ class _Body(msgspec.Struct):
     deployment: str = ""
     worker: str | None = None
     at_ms: int = 0
+    attempt: int | None = None
 
 
 _read_body = msgspec.json.Decoder(_Body).decode
@@ -66,6 +67,7 @@ class EventRecord:
     """An event: its stream sequence, its subject, its body as published, and as text/event-stream.
 
     ``number``: of its job; 0 when none is known, as in an event of an earlier release.
+    ``attempt``: of its task; None when there is none.
     """
 
     sequence: int
@@ -78,6 +80,7 @@ class EventRecord:
     at_ms: int
     body: bytes
     frame: bytes
+    attempt: int | None = None
 
     def shown(self) -> dict[str, Any]:
         """The event as an item of a page: its body with ``id`` and ``type``."""
@@ -99,7 +102,8 @@ def read_event(message: Message) -> EventRecord:
     frame = b"id: %d\nevent: %s\ndata: %s\n\n" % (message.sequence, message.subject.encode(), data)
     number = int(body.job_id[1:]) if _JOB_ID.match(body.job_id) else 0
     about = (body.job, number, body.task, body.deployment, body.worker)
-    return EventRecord(message.sequence, message.subject, *about, body.at_ms, data, frame)
+    told = (body.at_ms, data, frame, body.attempt)
+    return EventRecord(message.sequence, message.subject, *about, *told)
 
 
 @dataclass(frozen=True, slots=True)

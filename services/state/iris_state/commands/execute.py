@@ -108,6 +108,17 @@ def owner(ledger: Ledger, command: SubmitJob) -> str:
     return parent.user if parent is not None else user
 
 
+def check_keeps(ledger: Ledger, command: SubmitJob, live: Job) -> None:
+    """Raises Refused for a live job of this name that is not its submitter's: nothing of the
+    request would be done.
+    """
+    user = owner(ledger, command)
+    check_may_act_for(command.caller, user, "submit a job")
+    if live.user != user:
+        words = f"{live.name} exists, is {live.state.name.lower()} and belongs to {live.user}"
+        raise Refused(Code.CONFLICT, f"{words}; choose another name")
+
+
 def on_submit(ledger: Ledger, command: SubmitJob, now_ms: int) -> Iterator[Step]:
     """Admit a job, or raise Refused (Invalid lists every mistake)."""
     spec = command.spec

@@ -158,6 +158,7 @@ class CommandExecutor:
             return "replayed", before.id.encode()
         live = self._ledger.find_job(user_command.spec.name)
         if user_command.if_exists == "keep" and live is not None and not live.is_terminal:
+            execute.check_keeps(self._ledger, user_command, live)
             return "ok", live.id.encode()
         for happening in execute.on_submit(self._ledger, user_command, self._round.now_ms):
             self._round.take([happening])

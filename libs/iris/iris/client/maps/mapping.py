@@ -11,17 +11,24 @@ import itertools
 import math
 import threading
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import closing, suppress
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 from iris.client.decode import from_json
 from iris.client.http.api import GatewayApi
 from iris.client.jobs import Job
 from iris.client.maps.future import CallFuture
-from iris.client.maps.outcomes import death_of, ending_of, outcomes_of, payload_of
+from iris.client.maps.outcomes import (
+    CallOutcome,
+    Superseded,
+    death_of,
+    ending_of,
+    outcomes_of,
+    payload_of,
+)
 from iris.client.options.maps import ResultOrder
 from iris.client.problems import ClientError, Conflict, TryAgain, Unreachable, away
 from iris_core.spec.calls import Calls
@@ -37,6 +44,19 @@ _LOOKS_S = (0.1, 0.3, 1.0)
 cancelled or preempted.
 """
 _ENDED = frozenset(display_name(state) for state in TERMINAL)
+
+
+class _Undecided(NamedTuple):
+    """The result of an attempt of which is not known yet whether its task has ended with it.
+
+    ``stored``: it is not read yet. ``needs_record``: the task's record says why it was stopped.
+    ``settle``: set the futures of its calls, from the record of their task if there is one.
+    """
+
+    attempt: int
+    stored: bool
+    needs_record: bool
+    settle: Callable[[TaskView | None], None]
 
 
 class Mapped(list[CallFuture[R]]):
@@ -59,29 +79,30 @@ class Mapped(list[CallFuture[R]]):
         api: GatewayApi,
         calls: Calls | None,
         *,
-        retries: int = 0,
-        has_rules: bool = False,
         order: ResultOrder = "items",
         return_exceptions: bool = False,
         futures: Sequence[CallFuture[R]] = (),
         fed: bool = False,
+        of_user: str | None = None,
+        counts_from: Mapping[int, int] | None = None,
     ) -> None:
-        """``has_rules``: how a call ends may have it tried again. ``futures``: of the calls, one
-        for each task, which their owner keeps; left out, new ones, which are kept. ``fed``: this
-        process adds the calls of an open map.
+        """``futures``: of the calls, one for each task, which their owner keeps; left out, new
+        ones, which are kept. ``fed``: this process adds the calls of an open map. ``of_user``: the
+        owner of the job, when it was named; the gateway gives results of another user's map to
+        nobody who does not name that. ``counts_from``: of tasks that were tried again, the first
+        attempt whose result counts.
         """
         super().__init__()
         count, self._chunksize = (0, 1) if calls is None else (calls.count, calls.chunksize)
         self._job = job
         self._api = api
-        self._retries = retries
-        self._has_rules = has_rules
         self._order = order
         self._return_exceptions = return_exceptions
-        self._failures: dict[int, set[int]] = {}
         self._suspects: dict[int, float] = {}
         self._fetched: set[int] = set()
-        self._undecided: dict[int, tuple[int, Callable[[TaskView], None]]] = {}
+        self._counts_from = counts_from or {}
+        self._ends: dict[int, int] = {}
+        self._undecided: dict[int, _Undecided] = {}
         self._look_soon = threading.Event()
         self._ended = threading.Event()
         self._arrival = threading.Condition()
@@ -89,6 +110,7 @@ class Mapped(list[CallFuture[R]]):
         self._failed = False
         self._keeps = not futures
         self._fed = fed
+        self._of_user = of_user
         self._open = job is not None and job.view.open
         self._end_error: BaseException | None = None
         self._listeners: list[Callable[[CallFuture[R]], object]] = []
@@ -297,10 +319,14 @@ class Mapped(list[CallFuture[R]]):
                 self._arrival.notify_all()
 
     def _arriving(self) -> Generator[CallResultView, None, None]:
-        with self._api.stream(f"/v1/jobs/{self.job.id}/results") as stream:
+        owner = {"user": self._of_user}
+        with self._api.stream(f"/v1/jobs/{self.job.id}/results", owner) as stream:
             for event in stream:
                 found = from_json(event.data, ResultsView)
                 yield from found.results
+                for index, attempt in zip(found.ended, found.ended_attempts, strict=False):
+                    self._ends[index] = attempt
+                    self._decide_told(index)
                 if not all(map(self._has_ended, found.ended)):
                     self._look_soon.set()
 
@@ -318,40 +344,75 @@ class Mapped(list[CallFuture[R]]):
             self._fetched.discard(result.index)
 
     def _take(self, result: CallResultView) -> None:
-        futures = self._of(result.index)
-        if all(future.done() for future in futures):
+        """Settle the futures of a task with the value that it has returned; anything else waits
+        until the record says that the task has ended with this attempt.
+        """
+        futures, index = self._of(result.index), result.index
+        if all(future.done() for future in futures) or not self._may_count(result):
             return
-        outcomes: Sequence[tuple[Any, BaseException | None]]
+        outcomes: list[CallOutcome] | None
+        try:
+            outcomes = self._outcomes(result, len(futures))
+        except Superseded:
+            return
+        except Conflict:  # its end is not recorded yet, nor that it is lost
+            outcomes = None
+        settle = partial(self._settle, result, outcomes)
+        if outcomes is not None and all(error is None for _, error in outcomes):
+            settle(None)
+            return
+        is_cancelled = result.cause == "cancelled"
+        self._undecided[index] = _Undecided(
+            result.attempt, outcomes is None, needs_record=is_cancelled, settle=settle
+        )
+        self._decide_told(index)
+        if is_cancelled:
+            self._look_soon.set()  # its end may have been told before it was followed
+
+    def _outcomes(self, result: CallResultView, calls: int) -> list[CallOutcome]:
+        """What the calls of a task have left. Raises what `payload_of` raises."""
         name = f"{self.job.name}/{result.index}"
         if result.kind == "died":
-            outcomes = [(None, death_of(name, result, len(futures)))] * len(futures)
-        else:
-            outcomes = outcomes_of(name, result, payload_of(self._api, self.job.id, result))
+            return [(None, death_of(name, result, calls))] * calls
+        return outcomes_of(name, result, payload_of(self._api, self.job.id, result))
 
-        def settle(task: TaskView | None = None) -> None:
-            """``task``: its record, which says why it was stopped."""
-            if task is not None and result.kind == "died" and result.cause == "cancelled":
-                self._fail(futures, ending_of(task.task, task, len(futures), result))
-            for future, (value, error) in zip(futures, outcomes, strict=True):
-                future.settle(value, error)
+    def _settle(
+        self, result: CallResultView, outcomes: list[CallOutcome] | None, task: TaskView | None
+    ) -> None:
+        """Set the futures of a task to what its calls have left; None: that is to be read.
 
-        if all(error is None for _, error in outcomes) or self._is_last(result):
-            settle()
-        elif self._has_rules or result.cause == "cancelled":
-            self._undecided[result.index] = (result.attempt, settle)
-            self._look_soon.set()
-
-    def _is_last(self, result: CallResultView) -> bool:
-        """Whether no attempt follows a failed one, as far as its result shows; else the job's
-        record does.
+        ``task``: its record, which says why it was stopped. Raises Conflict, Superseded.
         """
-        if self._has_rules or result.cause not in ("timeout", "exited"):
-            return False
-        if result.cause == "timeout":
-            return True
-        failed = self._failures.setdefault(result.index, set())
-        failed.add(result.attempt)
-        return len(failed) > self._retries
+        futures = self._of(result.index)
+        if task is not None and result.kind == "died" and result.cause == "cancelled":
+            self._fail(futures, ending_of(task.task, task, len(futures), result))
+        try:
+            found = outcomes or self._outcomes(result, len(futures))
+        except (Conflict, Superseded):
+            raise
+        except BaseException as error:  # noqa: BLE001 - of this call only
+            self._fail(futures, error)
+            return
+        for future, outcome in zip(futures, found, strict=True):
+            future.settle(*outcome)
+
+    def _may_count(self, result: CallResultView) -> bool:
+        """Whether no later attempt of its task is known of."""
+        later = self._undecided.get(result.index)
+        first = self._counts_from.get(result.index, 0) if later is None else later.attempt
+        return result.attempt >= first
+
+    def _decide_told(self, index: int) -> None:
+        """Settle the futures of a task whose end was told, with the result of its last attempt if
+        that is here; one that has to be read, or its record, is looked at.
+        """
+        known = self._undecided.get(index)
+        if known is None or self._ends.get(index) != known.attempt:
+            return
+        if known.stored or known.needs_record:
+            self._look_soon.set()
+        else:
+            known.settle(None)
 
     def _of(self, index: int) -> list[CallFuture[R]]:
         """The futures of a task. One that was added a moment ago may have ended before that is
@@ -406,6 +467,7 @@ class Mapped(list[CallFuture[R]]):
         failed = {
             future.index for future in self.futures if future.done() and _error(future) is not None
         }
+        self._look_at_stored()
         if ended <= len(failed):
             return
         found = {
@@ -423,14 +485,25 @@ class Mapped(list[CallFuture[R]]):
                 self._fail_lost(task)
         self._suspects = {index: self._suspects.get(index, now_s) for index in found}
 
+    def _look_at_stored(self) -> None:
+        """Read large results whose attempts had not ended when they were first asked for."""
+        for index, known in list(self._undecided.items()):
+            if known.stored and not self._has_ended(index):
+                task = self.job.task(index)
+                if task.state in _ENDED:
+                    self._decide(task)
+
     def _decide(self, task: TaskView) -> bool:
         """Settle the futures of a task that has ended with the result of its last attempt; False
         without one.
         """
-        attempt, settle = self._undecided.get(task.index, (0, None))
-        if settle is None or not task.attempts or task.attempts[-1].number != attempt:
+        known = self._undecided.get(task.index)
+        if known is None or not task.attempts or task.attempts[-1].number != known.attempt:
             return False
-        settle(task)
+        try:
+            known.settle(task)
+        except (Conflict, Superseded):
+            return False
         return True
 
     def _finish(self) -> None:

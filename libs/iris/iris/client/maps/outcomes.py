@@ -36,6 +36,10 @@ CallOutcome = tuple[Any, BaseException | None]
 """The value of a call, or its exception."""
 
 
+class Superseded(Exception):
+    """A result of an attempt that its task has not ended with: the task is or was tried again."""
+
+
 class RemoteTraceback(Exception):
     """The traceback of an exception on its host, as text; the exception's ``__cause__``."""
 
@@ -109,7 +113,9 @@ def payload_of(api: GatewayApi, job: str, result: CallResultView) -> bytes:
     """What the runner wrote; a large result is fetched as the artifact of its attempt.
 
     Its end may not be committed yet, and the gateway may restart meanwhile: it is asked again.
-    Raises Problem, Unreachable, InvalidArchive, OSError, RemoteError.
+    Raises Superseded for a large result of an attempt that its task has not ended with, Conflict
+    when the attempt has not ended within a minute; Problem, Unreachable, InvalidArchive, OSError,
+    RemoteError.
     """
     if not result.stored:
         return base64.b64decode(result.data)
@@ -128,10 +134,23 @@ def payload_of(api: GatewayApi, job: str, result: CallResultView) -> bytes:
                 if time.monotonic() - start_s > most_s:
                     raise
             except (NotFound, FileNotFoundError) as error:
-                raise RemoteError(
-                    f"{job}/{result.index} returned a large value that is not kept: {error}"
-                ) from error
+                if _is_last(api.task(f"{job}/{result.index}"), result.attempt):
+                    raise RemoteError(
+                        f"{job}/{result.index} returned a large value that is not kept: {error}"
+                    ) from error
         time.sleep(_RETRY_S)
+
+
+def _is_last(task: TaskView, attempt: int) -> bool:
+    """Whether a task has ended with this attempt; False: that is not recorded yet. Raises
+    Superseded for one after which another follows.
+    """
+    last = task.attempts[-1] if task.attempts else None
+    if last is None or last.number < attempt or (last.number == attempt and last.open):
+        return False  # read from a replica that is behind
+    if last.number > attempt or task.state == "pending":
+        raise Superseded
+    return True
 
 
 def death_of(name: str, result: CallResultView, calls: int) -> JobEnded:

@@ -7,6 +7,7 @@ import base64
 import contextlib
 import logging
 from collections.abc import AsyncIterator
+from typing import Annotated
 
 import msgspec
 from starlette.responses import Response
@@ -15,11 +16,11 @@ from iris_core.messages.gateway_worker import CallResult
 from iris_core.names import to_token
 from iris_core.states import display_name
 from iris_core.subjects import RESULTS
-from iris_core.views.queries import JobQuery
+from iris_core.views.queries import JobQuery, about
 from iris_core.views.streams import CallResultView, ResultsEnd, ResultsView
 from iris_gateway.api.work.jobs import job_of
 from iris_gateway.api.work.tasks import attempt_record
-from iris_gateway.auth.bearer import require_reader
+from iris_gateway.auth.bearer import require_named, require_reader
 from iris_gateway.http.endpoint import EVENT_STREAM, Answers, Call, Endpoint
 from iris_gateway.http.problem import ProblemResponse
 from iris_gateway.streams.completion import Completion, position_of
@@ -33,6 +34,20 @@ log = logging.getLogger(__name__)
 _STILL_HERE = b":\n\n"
 _LOOKS, _LOOK_AGAIN_S = 20, 0.25
 """A follower may not know yet of an attempt that has ended."""
+
+
+class ResultsParameters(msgspec.Struct, frozen=True):
+    """Whose results."""
+
+    user: Annotated[
+        str,
+        about(
+            "The owner of the map. Required for a map of another user: "
+            "unpickling its results runs code of that user.",
+            min_length=1,
+            max_length=128,
+        ),
+    ] = ""
 
 
 class ResultHosts:
@@ -77,8 +92,10 @@ class ResultHosts:
 
 
 async def followed(call: Call) -> Response:
+    wanted = call.asked(ResultsParameters)
     job, since = _known(call) or await _found(call, job_of(call))
     require_reader(call.caller, job.user, job.name)
+    require_named(call.caller, job.user, job.name, wanted.user)
     return stream(call, _written(call, job, since, await resume_in(call, RESULTS)))
 
 
@@ -130,7 +147,11 @@ async def _written(call: Call, job: MapJob, since: Since, after: int) -> AsyncIt
                 if bad:
                     yield frame(
                         "results",
-                        ResultsView([], ended=tuple(int(task.rpartition("/")[2]) for task in bad)),
+                        ResultsView(
+                            [],
+                            ended=tuple(index for index, _ in bad),
+                            ended_attempts=tuple(attempt for _, attempt in bad),
+                        ),
                     )
                 elif not batches:
                     yield _STILL_HERE
@@ -165,6 +186,7 @@ ENDPOINTS = (
                 media_types=(EVENT_STREAM,),
             )
         },
+        parameters=ResultsParameters,
         problems=("gone",),
         task=True,
     ),

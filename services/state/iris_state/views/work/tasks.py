@@ -167,10 +167,18 @@ def tasks(ledger: Ledger, query: TasksQuery) -> Page:
     start = 0 if after is None else after + 1
 
     def wanted(index: int) -> bool:
-        return state in ("", display_name(record.task(index).state))
+        task = record.task(index)
+        if query.retried and not _is_retried(task):
+            return False
+        return state in ("", display_name(task.state))
 
     rows = ((index, index) for index in record.indexes.since(start))
     return page(rows, lambda index: task_view(ledger, record, index), query, wanted)
+
+
+def _is_retried(task: Task) -> bool:
+    """Whether the first attempt of a task was not its last."""
+    return len(task.attempts) > 1 or (bool(task.attempts) and task.state is TaskState.PENDING)
 
 
 def task_states(ledger: Ledger, query: TaskStatesQuery) -> TaskStatesView:
