@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from iris_core.states import PriorityBand
 from iris_scheduler.cycle import Cycle
 from iris_scheduler.mirror.capacity import Room, Slots, fitting
 from iris_scheduler.mirror.classes import JobClass, job_at
@@ -55,25 +56,33 @@ def still_unschedulable(cycle: Cycle, reserved: frozenset[tuple[int, int]]) -> s
 
 
 def soon_helped(
-    cycle: Cycle, given: Sequence[Given], unschedulable: Iterable[JobClass]
+    cycle: Cycle,
+    given: Sequence[Given],
+    unschedulable: Iterable[JobClass],
+    tried: Iterable[JobClass],
 ) -> set[JobClass]:
     """Classes for which an attempt placed in this cycle may be a useful victim in the next.
 
-    For a gang it may be evicted together with others. A single task evicts only one attempt: a new
-    one frees no more than it took, but that may suffice together with what is stopping on the same
-    worker.
+    For a gang it may be evicted together with others. A single task had no use for the worker
+    before the attempt was placed, and what is there for its band has not changed; so only those
+    that were examined after the placement, and before it can be a victim, are examined again.
     """
-    kinds = cycle.mirror.kinds
-    lowest = max((kinds[one.job].band for one in given), default=None)
-    if lowest is None:
+    lower: dict[PriorityBand, set[int]] = {}
+    for one in given:
+        lower.setdefault(cycle.mirror.kinds[one.job].band, set()).update(one.slots)
+    if not lower:
         return set()
-    coming = {
-        cycle.columns.slot[name] for name in cycle.mirror.hosts.ending if name in cycle.columns.slot
+    examined = set(tried)
+
+    def may_use(kind: JobClass) -> bool:
+        mask = cycle.columns.usable(kind).mask
+        return any(mask[list(lower[band])].any() for band in lower if band > kind.band)
+
+    return {
+        kind
+        for kind in unschedulable
+        if max(lower) > kind.band and (kind.is_gang or (kind in examined and may_use(kind)))
     }
-    beside = max(
-        (kinds[one.job].band for one in given if coming.intersection(one.slots)), default=None
-    )
-    return {kind for kind in unschedulable if (lowest if kind.is_gang else beside or 0) > kind.band}
 
 
 def _may_be_helped(cycle: Cycle, kind: JobClass, grown: Slots) -> bool:

@@ -142,7 +142,7 @@ def _unplaced(
         CycleOutcome(cycle, assignments, preemption, skipped, full, gangs.apart)
     )
     unschedulable = preemption.unschedulable - preemption.claiming - preemption.protected.keys()
-    unschedulable -= soon_helped(cycle, assignments.given, unschedulable)
+    unschedulable -= soon_helped(cycle, assignments.given, unschedulable, preemption.tried)
     evictions = _first(preemption.made)
     is_cut = len(evictions) < len(preemption.made)
     if is_cut:
@@ -153,7 +153,6 @@ def _unplaced(
     findings = CycleFindings(
         full,
         unschedulable,
-        preemption.several,
         updates.classes,
         updates.jobs,
         cycle.stuck,

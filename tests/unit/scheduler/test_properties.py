@@ -365,11 +365,11 @@ class Judge:
             assert all(
                 self.slow.rows[v.ref.job].band > row.band and not v.stopping for v in victims
             )
-            if row.group_by:
-                self._whole_sessions(victims)
-            else:
-                assert len(victims) == 1
-                assert not self.slow.rows[victims[0].ref.job].group_by
+            self._whole_sessions(victims)
+            if not row.group_by:
+                here = [v for v in victims if v.worker == eviction.nominations[0].worker]
+                assert {v.ref.job for v in victims} == {v.ref.job for v in here}
+                assert all(v in here or self.slow.rows[v.ref.job].group_by for v in victims)
             for spared in self._units(victims):
                 fits_without = self._fits_without(
                     row, eviction.nominations, victims, spared, future

@@ -206,7 +206,6 @@ def not_enough(
     largest: int,
     *,
     stuck: Sequence[str] = (),
-    several: bool = False,
 ) -> Reason:
     """No matching host has enough free.
 
@@ -215,8 +214,6 @@ def not_enough(
             a matching host.
         workers_short: how many of the ``workers`` matching hosts have less free than requested.
         stuck: hosts with an attempt that was ordered to stop and has not stopped in time.
-        several: stopping several tasks of lower bands would free enough, but a task preempts only
-            one.
     """
     code, show = ReasonCode(f"not_enough_{resource.word}"), resource.unit.show
     facts = {
@@ -233,11 +230,6 @@ def not_enough(
             code, f"{message}; no matching worker is that large", {**facts, "never": True}
         )
     message += f"; {workers_short} of {counted(workers, 'matching worker')} short of it"
-    if several:
-        message += (
-            "; no single lower-band task would free enough, and a task can preempt only one other"
-        )
-        facts["several"] = True
     return _with_stuck(Reason(code, message, facts), stuck)
 
 

@@ -211,7 +211,6 @@ def _scarcest(outcome: CycleOutcome, kind: JobClass, slots: Slots) -> Reason:
         len(slots),
         largest,
         stuck=_stuck(outcome.cycle, outcome.cycle.columns.usable(kind).mask),
-        several=kind in outcome.preemption.several,
     )
 
 

@@ -30,7 +30,7 @@ class Preemption:
 
     Attributes:
         made: evictions in order. unschedulable: classes that no eviction helps.
-        several: those of them that several evictions would help, while a task may preempt only one.
+        tried: classes that were examined.
         protected: classes that wait until a victim is protected no more.
         claiming: classes that wait for capacity that stopping work frees; they must be examined
             because they reduce it for others.
@@ -44,7 +44,7 @@ class Preemption:
         self._assignments = assignments
         self.made: list[Eviction] = []
         self.unschedulable = unschedulable
-        self.several = cycle.cache.last.several & unschedulable
+        self.tried: list[JobClass] = []
         self.claiming: set[JobClass] = set()
         self.protected: dict[JobClass, Protected] = {}
 
@@ -63,6 +63,7 @@ class Preemption:
         bands = [band for band in PREEMPTORS if any(lower > band for lower in held)]
         if not any(kind.band in bands for kind in tried):
             return
+        self.tried = tried
         evictions = Evictions(cycle, self._assignments)
         tasks = TaskPreemptor(cycle, self._assignments, evictions)
         gangs = GangPreemptor(cycle, self._assignments, evictions)
@@ -74,6 +75,5 @@ class Preemption:
                     if not preemptor.make_room(job):
                         self.unschedulable.add(mirror.kinds[job])
         self.made = evictions.made
-        self.several |= tasks.several
         self.claiming = tasks.claiming
         self.protected = evictions.protected
