@@ -44,8 +44,7 @@ class CycleFindings:
             eviction would help.
         classes: reasons published for all jobs of a class. jobs: reasons published for single jobs.
         stuck: workers with an attempt that does not stop in time, which reasons name.
-        reserved: slots reserved for gangs, and for which; ``unschedulable`` is valid for these
-            reservations only.
+        reserved: slots reserved, and for which job; nothing else was placed there.
     """
 
     full: set[JobClass] = field(default_factory=set)

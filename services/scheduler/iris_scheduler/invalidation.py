@@ -1,9 +1,9 @@
 """Invalidates results of earlier cycles, so that only what may have changed is examined again.
 
 Free capacity shrinks by placement and grows only on workers that the mirror reports. So a class
-that did not fit still does not fit unless a grown worker has enough free for it, and a class that
-no eviction helped is still unschedulable unless a worker it may use has grown or other workers are
-reserved for gangs.
+that did not fit still does not fit unless a grown worker has enough free for it, or one that was
+reserved, and a class that no eviction helped is still unschedulable unless a worker it may use has
+grown, or is reserved now and was not, or the other way round.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def still_full(cycle: Cycle, room: Room) -> frozenset[JobClass]:
     known = [kind for kind in cycle.classes if kind in last.full]
     if not known or cycle.cache.columns is not cycle.columns or last.stuck != cycle.stuck:
         return frozenset()
-    grown = _grown(cycle)
+    grown = _grown(cycle, {slot for slot, _ in last.reserved})
     return frozenset(
         kind
         for kind in known
@@ -41,13 +41,9 @@ def still_unschedulable(cycle: Cycle, reserved: frozenset[tuple[int, int]]) -> s
     and for which gang.
     """
     last = cycle.cache.last
-    if (
-        not last.unschedulable
-        or cycle.cache.columns is not cycle.columns
-        or last.reserved != reserved
-    ):
+    if not last.unschedulable or cycle.cache.columns is not cycle.columns:
         return set()
-    grown = _grown(cycle)
+    grown = _grown(cycle, {slot for slot, _ in last.reserved ^ reserved})
     return {
         kind
         for kind in last.unschedulable
@@ -92,13 +88,13 @@ def _may_be_helped(cycle: Cycle, kind: JobClass, grown: Slots) -> bool:
     return bool(len(grown)) if kind.is_gang else bool(cycle.columns.usable(kind).mask[grown].any())
 
 
-def _grown(cycle: Cycle) -> Slots:
-    """Workers that may have more free capacity, and those with nominations, because a nomination
-    may have become invalid.
+def _grown(cycle: Cycle, others: set[int]) -> Slots:
+    """Workers that may have more free capacity, those with nominations, because a nomination may
+    have become invalid, and others.
     """
     names = cycle.mirror.hosts.grown | set(cycle.mirror.nominations.values())
-    slots = [cycle.columns.slot[name] for name in names if name in cycle.columns.slot]
-    return np.array(sorted(slots), np.int64)
+    slots = {cycle.columns.slot[name] for name in names if name in cycle.columns.slot}
+    return np.array(sorted(slots | others), np.int64)
 
 
 def _has_room(cycle: Cycle, room: Room, kind: JobClass, grown: Slots) -> bool:

@@ -31,7 +31,7 @@ from tests.support.random_clusters import USERS, a_job, a_worker, jobs, quotas, 
 from tests.support.scheduling import Story, levels
 from tests.support.slow_scheduler import SlowScheduler, ask_of, fits, plus
 
-PATIENT = SchedulerSettings(gang_reservation_after_s=1e9)
+PATIENT = SchedulerSettings(gang_reservation_after_s=1e9, task_reservation_after_s=1e9)
 
 
 class ClusterLife(RuleBasedStateMachine):
@@ -275,7 +275,7 @@ class PatientClusterLife(ClusterLife):
 class ImpatientClusterLife(ClusterLife):
     """With groups kept for gangs at once."""
 
-    policy = SchedulerSettings(gang_reservation_after_s=0.1)
+    policy = SchedulerSettings(gang_reservation_after_s=0.1, task_reservation_after_s=0.1)
 
 
 def _request(name: str, job: dict[str, Any]) -> PlanRequest:

@@ -2,8 +2,8 @@
 vain.
 
 It uses the capacity there will be once everything already stopping has stopped: work that fits
-there waits and evicts nothing. The freed place is nominated for the task. Groups reserved for gangs
-are open to higher bands.
+there waits and evicts nothing. The freed place is nominated for the task. Reserved workers are
+open to higher bands.
 Source: docs/design/semantics.md#tasks-and-attempts, docs/design/semantics.md#order.
 """
 
@@ -68,7 +68,7 @@ class Preemption:
         tasks = TaskPreemptor(cycle, self._assignments, evictions)
         gangs = GangPreemptor(cycle, self._assignments, evictions)
         for band in bands:
-            evictions.keep_groups(band)
+            evictions.keep_reserved(band)
             for preemptor, of_gangs in ((gangs, True), (tasks, False)):
                 kinds = [kind for kind in tried if kind.band is band and kind.is_gang is of_gangs]
                 for job in in_order(kinds, self.unschedulable, ()):

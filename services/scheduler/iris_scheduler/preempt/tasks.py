@@ -104,13 +104,23 @@ class TaskPreemptor:
         self._cycle = cycle
         self._assignments = assignments
         self._evictions = evictions
-        self._searches: dict[tuple[JobClass, tuple[int, ...]], VictimSearch] = {}
+        self._searches: dict[tuple[JobClass, tuple[int, ...], tuple[int, ...]], VictimSearch] = {}
         self.claiming: set[JobClass] = set()
 
     def make_room(self, job: int) -> bool:
         """Find freed capacity or a victim for each pending task. False when a task without
         exclusions finds neither.
         """
+        own = self._evictions.reserved_for(job)
+        for slot in own:
+            self._evictions.future.reopen(slot)
+        has_room = self._make_room(job, own)
+        for slot in own:
+            self._evictions.future.shut(slot)
+        return has_room
+
+    def _make_room(self, job: int, own: tuple[int, ...]) -> bool:
+        """``own``: workers that are open to this job only."""
         if self._cycle.is_paused(job):
             return True
         kind, places = self._cycle.mirror.kinds[job], self._assignments.places(job)
@@ -121,9 +131,9 @@ class TaskPreemptor:
                 return True
             places -= 1
             delayed = self._cycle.delayed(job, index)
-            search = self._searches.get((kind, delayed))
+            search = self._searches.get((kind, delayed, own))
             if search is None:
-                search = self._searches[kind, delayed] = VictimSearch(
+                search = self._searches[kind, delayed, own] = VictimSearch(
                     self._cycle, self._evictions, kind, delayed
                 )
             if search.waits():
