@@ -42,16 +42,13 @@ class CycleFindings:
     Attributes:
         full: classes of which no further task fits anywhere. unschedulable: classes that no
             eviction would help.
-        several: those of them that several evictions at once would help.
         classes: reasons published for all jobs of a class. jobs: reasons published for single jobs.
         stuck: workers with an attempt that does not stop in time, which reasons name.
-        reserved: slots reserved for gangs, and for which; ``unschedulable`` is valid for these
-            reservations only.
+        reserved: slots reserved, and for which job; nothing else was placed there.
     """
 
     full: set[JobClass] = field(default_factory=set)
     unschedulable: set[JobClass] = field(default_factory=set)
-    several: set[JobClass] = field(default_factory=set)
     classes: dict[JobClass, PublishedReason] = field(default_factory=dict)
     jobs: dict[int, Reason] = field(default_factory=dict)
     stuck: frozenset[str] = frozenset()

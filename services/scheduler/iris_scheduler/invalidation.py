@@ -1,9 +1,9 @@
 """Invalidates results of earlier cycles, so that only what may have changed is examined again.
 
 Free capacity shrinks by placement and grows only on workers that the mirror reports. So a class
-that did not fit still does not fit unless a grown worker has enough free for it, and a class that
-no eviction helped is still unschedulable unless a worker it may use has grown or other workers are
-reserved for gangs.
+that did not fit still does not fit unless a grown worker has enough free for it, or one that was
+reserved, and a class that no eviction helped is still unschedulable unless a worker it may use has
+grown, or is reserved now and was not, or the other way round.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from iris_core.states import PriorityBand
 from iris_scheduler.cycle import Cycle
 from iris_scheduler.mirror.capacity import Room, Slots, fitting
 from iris_scheduler.mirror.classes import JobClass, job_at
@@ -26,7 +27,7 @@ def still_full(cycle: Cycle, room: Room) -> frozenset[JobClass]:
     known = [kind for kind in cycle.classes if kind in last.full]
     if not known or cycle.cache.columns is not cycle.columns or last.stuck != cycle.stuck:
         return frozenset()
-    grown = _grown(cycle)
+    grown = _grown(cycle, {slot for slot, _ in last.reserved})
     return frozenset(
         kind
         for kind in known
@@ -40,13 +41,9 @@ def still_unschedulable(cycle: Cycle, reserved: frozenset[tuple[int, int]]) -> s
     and for which gang.
     """
     last = cycle.cache.last
-    if (
-        not last.unschedulable
-        or cycle.cache.columns is not cycle.columns
-        or last.reserved != reserved
-    ):
+    if not last.unschedulable or cycle.cache.columns is not cycle.columns:
         return set()
-    grown = _grown(cycle)
+    grown = _grown(cycle, {slot for slot, _ in last.reserved ^ reserved})
     return {
         kind
         for kind in last.unschedulable
@@ -55,25 +52,33 @@ def still_unschedulable(cycle: Cycle, reserved: frozenset[tuple[int, int]]) -> s
 
 
 def soon_helped(
-    cycle: Cycle, given: Sequence[Given], unschedulable: Iterable[JobClass]
+    cycle: Cycle,
+    given: Sequence[Given],
+    unschedulable: Iterable[JobClass],
+    tried: Iterable[JobClass],
 ) -> set[JobClass]:
     """Classes for which an attempt placed in this cycle may be a useful victim in the next.
 
-    For a gang it may be evicted together with others. A single task evicts only one attempt: a new
-    one frees no more than it took, but that may suffice together with what is stopping on the same
-    worker.
+    For a gang it may be evicted together with others. A single task had no use for the worker
+    before the attempt was placed, and what is there for its band has not changed; so only those
+    that were examined after the placement, and before it can be a victim, are examined again.
     """
-    kinds = cycle.mirror.kinds
-    lowest = max((kinds[one.job].band for one in given), default=None)
-    if lowest is None:
+    lower: dict[PriorityBand, set[int]] = {}
+    for one in given:
+        lower.setdefault(cycle.mirror.kinds[one.job].band, set()).update(one.slots)
+    if not lower:
         return set()
-    coming = {
-        cycle.columns.slot[name] for name in cycle.mirror.hosts.ending if name in cycle.columns.slot
+    examined = set(tried)
+
+    def may_use(kind: JobClass) -> bool:
+        mask = cycle.columns.usable(kind).mask
+        return any(mask[list(lower[band])].any() for band in lower if band > kind.band)
+
+    return {
+        kind
+        for kind in unschedulable
+        if max(lower) > kind.band and (kind.is_gang or (kind in examined and may_use(kind)))
     }
-    beside = max(
-        (kinds[one.job].band for one in given if coming.intersection(one.slots)), default=None
-    )
-    return {kind for kind in unschedulable if (lowest if kind.is_gang else beside or 0) > kind.band}
 
 
 def _may_be_helped(cycle: Cycle, kind: JobClass, grown: Slots) -> bool:
@@ -83,13 +88,13 @@ def _may_be_helped(cycle: Cycle, kind: JobClass, grown: Slots) -> bool:
     return bool(len(grown)) if kind.is_gang else bool(cycle.columns.usable(kind).mask[grown].any())
 
 
-def _grown(cycle: Cycle) -> Slots:
-    """Workers that may have more free capacity, and those with nominations, because a nomination
-    may have become invalid.
+def _grown(cycle: Cycle, others: set[int]) -> Slots:
+    """Workers that may have more free capacity, those with nominations, because a nomination may
+    have become invalid, and others.
     """
     names = cycle.mirror.hosts.grown | set(cycle.mirror.nominations.values())
-    slots = [cycle.columns.slot[name] for name in names if name in cycle.columns.slot]
-    return np.array(sorted(slots), np.int64)
+    slots = {cycle.columns.slot[name] for name in names if name in cycle.columns.slot}
+    return np.array(sorted(slots | others), np.int64)
 
 
 def _has_room(cycle: Cycle, room: Room, kind: JobClass, grown: Slots) -> bool:

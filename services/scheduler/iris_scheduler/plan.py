@@ -121,9 +121,8 @@ def _next_cycle(cycle: Cycle) -> _Rest:
     """The next cycle examines whatever this one did not place."""
     cycle.wake_at(cycle.now_ms)
     changes = cycle.mirror.changes
-    return _Rest(
-        CycleFindings(stuck=cycle.stuck), ReasonUpdate(left=changes.fresh | changes.counted)
-    )
+    findings = CycleFindings(stuck=cycle.stuck, reserved=cycle.cache.last.reserved)
+    return _Rest(findings, ReasonUpdate(left=changes.fresh | changes.counted))
 
 
 def _unplaced(
@@ -135,25 +134,24 @@ def _unplaced(
 ) -> _Rest:
     """Preempt for what is not placed, and find why it waits."""
     full = gangs.full | tasks.full
-    reserved = frozenset(assignments.reservations.gangs())
+    reserved = frozenset(assignments.reservations.kept())
     preemption = Preemption(cycle, assignments, still_unschedulable(cycle, reserved))
     preemption.run(full)
     updates = changed_reasons(
         CycleOutcome(cycle, assignments, preemption, skipped, full, gangs.apart)
     )
     unschedulable = preemption.unschedulable - preemption.claiming - preemption.protected.keys()
-    unschedulable -= soon_helped(cycle, assignments.given, unschedulable)
+    unschedulable -= soon_helped(cycle, assignments.given, unschedulable, preemption.tried)
     evictions = _first(preemption.made)
     is_cut = len(evictions) < len(preemption.made)
     if is_cut:
         unschedulable.clear()
         cycle.wake_at(cycle.now_ms)
-    if is_cut or reserved:  # the next cycle may have more capacity although no worker has grown
+    if is_cut:  # the next cycle may have more capacity although no worker has grown
         full = set()
     findings = CycleFindings(
         full,
         unschedulable,
-        preemption.several,
         updates.classes,
         updates.jobs,
         cycle.stuck,
@@ -175,21 +173,32 @@ def _first(evictions: Sequence[Eviction]) -> tuple[Eviction, ...]:
 def _place_band(
     cycle: Cycle, assignments: Assignments, band: PriorityBand, gangs: GangPlacer, tasks: TaskPlacer
 ) -> None:
-    """Place the jobs of a band: gangs first, then single tasks, then the jobs that yielded."""
-    in_turn = _turn(cycle, gangs, lambda kind: kind.band is band and kind.is_gang)
+    """Place the jobs of a band: gangs first, then single tasks, then the jobs that yielded.
+
+    Gangs do not pass a single task before them in the queue that is due for a reservation.
+    """
+    heads = assignments.heads.of(band)
+    has_gangs = any(kind.is_gang and kind.band is band for kind in cycle.classes)
+    before = heads if has_gangs else ()
+    in_turn = _turn(cycle, gangs, lambda kind: kind.band is band and kind.is_gang, before)
     later_gangs = _place(in_turn, gangs, assignments, over_quota=False)
-    in_turn = _turn(cycle, tasks, lambda kind: kind.band is band and not kind.is_gang)
+    assignments.reservations.release_hosts(heads)
+    in_turn = _turn(cycle, tasks, lambda kind: kind.band is band and not kind.is_gang, heads)
     later = _place(in_turn, tasks, assignments, over_quota=False)
     _place(later_gangs, gangs, assignments, over_quota=True)
     _place(later, tasks, assignments, over_quota=True)
 
 
 def _turn(
-    cycle: Cycle, placer: GangPlacer | TaskPlacer, is_meant: Callable[[JobClass], bool]
+    cycle: Cycle,
+    placer: GangPlacer | TaskPlacer,
+    is_meant: Callable[[JobClass], bool],
+    heads: Sequence[int],
 ) -> Iterator[int]:
-    """The jobs of some classes in queue order."""
+    """The jobs of some classes in queue order, with single tasks that are due for a reservation."""
     mirror = cycle.mirror
-    special = [place_of(mirror.jobs[job]) for job in cycle.special if is_meant(mirror.kinds[job])]
+    alone = {job for job in cycle.special if is_meant(mirror.kinds[job])}.union(heads)
+    special = [place_of(mirror.jobs[job]) for job in alone]
     return in_order(filter(is_meant, cycle.classes), placer.full, special)
 
 

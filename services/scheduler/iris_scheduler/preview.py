@@ -81,7 +81,7 @@ def could_ever(mirror: Mirror, kind: JobClass) -> bool:
     and accepted work.
     """
     columns = mirror.hosts.columns()
-    totals = mirror.hosts.totals()
+    totals = mirror.hosts.totals().copy()
     totals[WINDOW] = 1
     slots: Slots = columns.usable(kind).slots
     large = slots[fitting(totals, kind.need, slots)]

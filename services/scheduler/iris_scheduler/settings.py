@@ -15,6 +15,8 @@ class SchedulerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     Attributes:
         name: this scheduler's name in its plans.
         gang_reservation_after_s: how long a gang is pending before a group is reserved for it.
+        task_reservation_after_s: how long a single task is pending, while smaller tasks take what
+            becomes free, before a host is reserved for it.
         reason_interval_s: the shortest interval between two published reasons of a large class of
             pending jobs.
         rejected_backoff_s: the first pause of a job whose placement the state service rejected;
@@ -32,6 +34,7 @@ class SchedulerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
 
     name: str = "scheduler"
     gang_reservation_after_s: NonNegativeFloat = 300.0
+    task_reservation_after_s: NonNegativeFloat = 10.0
     reason_interval_s: NonNegativeFloat = 2.0
     rejected_backoff_s: PositiveFloat = 0.05
     rejected_backoff_max_s: PositiveFloat = 5.0
@@ -44,6 +47,10 @@ class SchedulerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     @property
     def gang_reservation_after_ms(self) -> int:
         return int(self.gang_reservation_after_s * 1000)
+
+    @property
+    def task_reservation_after_ms(self) -> int:
+        return int(self.task_reservation_after_s * 1000)
 
     @property
     def reason_interval_ms(self) -> int:

@@ -267,17 +267,6 @@ def test_behind_counts_the_tasks_of_others_only() -> None:
     assert reason(story, "/wide") == (ReasonCode.BEHIND, {"tasks": 3})
 
 
-def test_one_victim_at_most_is_said_where_several_would_make_room() -> None:
-    story = Story(worker("a", cpu=4))
-    story.running("/low", ["a"] * 4, cpu=1, band="batch")
-    story.submit("/high", cpu=4, band="production")
-    code, facts = reason(story, "/high")
-    assert (code, facts["several"]) == (ReasonCode.NOT_ENOUGH_CPU, True)
-    assert "no single lower-band task would free enough" in story.reasons["/high"].message
-    story.cycle()
-    assert story.reasons["/high"].facts["several"]
-
-
 def test_a_stop_that_hangs_is_named() -> None:
     story = Story(worker("a", cpu=1))
     story.running("/low", "a", band="batch")

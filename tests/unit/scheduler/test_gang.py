@@ -107,8 +107,9 @@ def test_coscheduled_jobs_respect_priority() -> None:
 
 def test_gangs_go_before_single_tasks_of_their_band() -> None:
     story = Story(*slices("s1"))
-    story.submit("/early", 2, cpu=4, at_ms=1)
-    story.gang("/gang", 2, at_ms=2)
+    story.submit("/early", 2, cpu=4)
+    story.wait(1)
+    story.gang("/gang", 2)
     assert set(story.cycle()) == {"/gang/0", "/gang/1"}
 
 

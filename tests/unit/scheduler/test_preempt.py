@@ -77,17 +77,100 @@ def test_of_equal_ones_the_youngest_goes() -> None:
     assert story.evict()[0] == ["/young/0"]
 
 
-def test_one_victim_must_be_enough_for_a_single_task() -> None:
-    story = Story(worker("a", cpu=2))
-    story.running("/low", ["a", "a"], band="batch")
+def test_a_single_task_evicts_as_many_of_one_worker_as_it_needs() -> None:
+    story = Story(worker("a", cpu=4))
+    story.running("/low", ["a"] * 4, band="batch")
+    story.submit("/high", cpu=3, band="production")
+    victims, nominations = story.evict()
+    assert (len(victims), places(nominations)) == (3, [(0, "a")])
+    assert story.reasons["/high"].code is ReasonCode.WAITING_FOR_VICTIM
+    story.stopped(*[ref for ref in story.refs("/low") if story.held(ref).stopping], again=False)
+    assert story.cycle() == {"/high/0": "a"}
+
+
+def test_one_victim_is_preferred_to_several() -> None:
+    story = Story(worker("a", cpu=2), worker("b", cpu=2))
+    story.running("/small", ["a", "a"], band="batch")
+    story.running("/large", "b", cpu=2, band="interactive")
+    story.submit("/high", cpu=2, band="production")
+    assert story.evict()[0] == ["/large/0"]
+
+
+def test_the_worker_that_needs_the_fewest_victims_is_taken() -> None:
+    story = Story(worker("a", cpu=3), worker("b", cpu=3))
+    story.running("/small", ["a"] * 3, band="batch")
+    story.running("/larger", "b", cpu=2, band="batch")
+    story.running("/other", "b", band="batch")
+    story.submit("/high", cpu=3, band="production")
+    assert sorted(story.evict()[0]) == ["/larger/0", "/other/0"]
+
+
+def test_of_as_many_victims_the_lowest_band_goes() -> None:
+    story = Story(worker("a", cpu=2), worker("b", cpu=2))
+    story.running("/mid", ["a", "a"], band="interactive")
+    story.running("/low", ["b", "b"], band="batch")
+    story.submit("/high", cpu=2, band="production")
+    assert story.evict()[0] == ["/low/0", "/low/1"]
+
+
+def test_of_one_worker_the_lowest_band_and_the_youngest_go() -> None:
+    story = Story(worker("a", cpu=4))
+    story.running("/mid", "a", band="interactive")
+    story.running("/old", "a", band="batch")
+    story.wait(10)
+    story.running("/young", ["a", "a"], band="batch")
+    story.submit("/high", cpu=2, band="production")
+    assert story.evict()[0] == ["/young/0", "/young/1"]
+
+
+def test_no_victim_is_taken_that_is_not_needed() -> None:
+    story = Story(worker("a", cpu=7, memory=8))
+    story.running("/cpu", ["a"] * 4, memory=0, band="batch")
+    story.running("/memory", ["a", "a"], memory=4, band="batch")
+    story.submit("/high", cpu=3, memory=4, band="production")
+    assert sorted(story.evict()[0]) == ["/cpu/0", "/memory/0"]
+
+
+def test_tasks_of_an_equal_band_are_not_among_several_victims() -> None:
+    story = Story(worker("a", cpu=3))
+    story.running("/low", "a", band="batch")
+    story.running("/same", ["a", "a"], band="production")
     story.submit("/high", cpu=2, band="production")
     assert story.evict() == ([], ())
 
 
-def test_a_single_task_never_breaks_a_gang() -> None:
+def test_victims_on_different_workers_are_not_added_up() -> None:
+    story = Story(worker("a", cpu=2), worker("b", cpu=2))
+    for host in "ab":
+        story.running(f"/low-{host}", host, band="batch")
+        story.running(f"/same-{host}", host, band="production")
+    story.submit("/high", cpu=2, band="production")
+    assert story.evict() == ([], ())
+
+
+def test_a_single_task_evicts_a_gang_only_whole() -> None:
     story = Story(tpu("s1", 0), tpu("s1", 1))
     story.running("/gang", ["s1-0", "s1-1"], cpu=4, band="batch", group_by="tpu-name")
     story.submit("/high", cpu=4, band="production")
+    victims, nominations = story.evict()
+    assert (victims, places(nominations)) == (["/gang/0", "/gang/1"], [(0, "s1-0")])
+
+
+def test_a_gang_counts_as_all_of_its_members() -> None:
+    story = Story(tpu("s1", 0), tpu("s1", 1), tpu("s1", 2), worker("x"))
+    gang = ["s1-0", "s1-1", "s1-2"]
+    story.running("/gang", gang, cpu=4, band="batch", group_by="tpu-name")
+    story.running("/singles", ["x", "x"], cpu=2, band="batch")
+    story.submit("/high", cpu=4, band="production")
+    assert story.evict()[0] == ["/singles/0", "/singles/1"]
+
+
+def test_several_tasks_evict_what_each_needs() -> None:
+    story = Story(worker("a", cpu=4), worker("b", cpu=4))
+    story.running("/low", ["a"] * 4 + ["b"] * 4, band="batch")
+    story.submit("/high", 3, cpu=2, band="production")
+    victims, nominations = story.evict()
+    assert (len(victims), len(set(victims)), len(nominations)) == (6, 6, 3)
     assert story.evict() == ([], ())
 
 
@@ -291,11 +374,22 @@ def test_what_is_stopping_is_counted_once() -> None:
 
 def test_an_unhelped_task_is_helped_once_there_is_a_little_more_room() -> None:
     story = Story(worker("a", cpu=2))
-    story.running("/low", ["a", "a"], band="batch")
+    story.running("/low", "a", band="batch")
+    story.running("/same", "a", band="production")
     story.submit("/high", cpu=2, band="production")
     assert story.evict() == ([], ())
-    story.end("/low", 0)
-    assert story.evict()[0] == ["/low/1"]
+    story.end("/same", 0)
+    assert story.evict()[0] == ["/low/0"]
+
+
+def test_a_task_is_helped_by_the_end_of_what_was_placed_beside_others() -> None:
+    """In its first cycle what runs was not enough, and what took the rest could not be stopped."""
+    story = Story(worker("a", cpu=3))
+    story.running("/there", "a", cpu=1, band="batch")
+    story.submit("/high", cpu=3, band="production")
+    story.submit("/beside", cpu=1)
+    assert story.evict() == ([], ())
+    assert sorted(story.evict()[0]) == ["/beside/0", "/there/0"]
 
 
 def test_a_gang_is_helped_by_the_end_of_a_later_placement() -> None:

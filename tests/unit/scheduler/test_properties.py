@@ -31,7 +31,7 @@ from tests.support.random_clusters import USERS, a_job, a_worker, jobs, quotas, 
 from tests.support.scheduling import Story, levels
 from tests.support.slow_scheduler import SlowScheduler, ask_of, fits, plus
 
-PATIENT = SchedulerSettings(gang_reservation_after_s=1e9)
+PATIENT = SchedulerSettings(gang_reservation_after_s=1e9, task_reservation_after_s=1e9)
 
 
 class ClusterLife(RuleBasedStateMachine):
@@ -275,7 +275,7 @@ class PatientClusterLife(ClusterLife):
 class ImpatientClusterLife(ClusterLife):
     """With groups kept for gangs at once."""
 
-    policy = SchedulerSettings(gang_reservation_after_s=0.1)
+    policy = SchedulerSettings(gang_reservation_after_s=0.1, task_reservation_after_s=0.1)
 
 
 def _request(name: str, job: dict[str, Any]) -> PlanRequest:
@@ -365,11 +365,11 @@ class Judge:
             assert all(
                 self.slow.rows[v.ref.job].band > row.band and not v.stopping for v in victims
             )
-            if row.group_by:
-                self._whole_sessions(victims)
-            else:
-                assert len(victims) == 1
-                assert not self.slow.rows[victims[0].ref.job].group_by
+            self._whole_sessions(victims)
+            if not row.group_by:
+                here = [v for v in victims if v.worker == eviction.nominations[0].worker]
+                assert {v.ref.job for v in victims} == {v.ref.job for v in here}
+                assert all(v in here or self.slow.rows[v.ref.job].group_by for v in victims)
             for spared in self._units(victims):
                 fits_without = self._fits_without(
                     row, eviction.nominations, victims, spared, future

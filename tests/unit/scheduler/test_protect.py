@@ -77,3 +77,18 @@ def test_a_gang_waits_for_the_last_of_its_protected_victims() -> None:
         "jobs": ["/first", "/second"],
         "until_ms": story.now_ms + 60_000,
     }
+
+
+def test_a_task_waits_for_the_last_of_several_protected_victims() -> None:
+    story = Story(worker("w", cpu=2))
+    story.running("/first", "w", band="batch", protect_s=30)
+    story.running("/second", "w", band="batch", protect_s=60)
+    story.submit("/high", cpu=2, band="production")
+    story.cycle()
+    reason = story.reasons["/high"]
+    assert (reason.code, reason.facts) == (
+        ReasonCode.PROTECTED,
+        {"jobs": ["/first", "/second"], "until_ms": story.now_ms + 60_000},
+    )
+    story.wait(60)
+    assert story.evict()[0] == ["/first/0", "/second/0"]

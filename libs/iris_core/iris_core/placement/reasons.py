@@ -46,6 +46,8 @@ class ReasonCode(StrEnum):
     HELD = "held"
     RETRY_BACKOFF = "retry_backoff"
     PROTECTED = "protected"
+    HOST_RESERVED = "host_reserved"
+    RESERVED_FOR_TASK = "reserved_for_task"
 
 
 class Explanation(NamedTuple):
@@ -140,6 +142,17 @@ EXPLANATIONS: Mapping[ReasonCode, Explanation] = {
         "(--protect).",
         "Wait until then, or cancel that work.",
     ),
+    ReasonCode.HOST_RESERVED: Explanation(
+        "It has waited longer than task_reservation_after_s while smaller tasks took what became free, so a host is "
+        "reserved for it: nothing that may run for longer than what it waits for is placed there.",
+        "Wait for the tasks that the reason names to end. When one has no time limit and runs on, end it or its host's "
+        "work: iris cancel JOB; the reservation moves when another host is nearer to being free.",
+    ),
+    ReasonCode.RESERVED_FOR_TASK: Explanation(
+        "The free capacity is on a host that is reserved for a task that has waited longer than "
+        "task_reservation_after_s.",
+        "Wait for that task to start, or ask for a --timeout so short that yours ends before it can.",
+    ),
 }
 """For docs/reasons.md and `iris why`."""
 
@@ -206,7 +219,6 @@ def not_enough(
     largest: int,
     *,
     stuck: Sequence[str] = (),
-    several: bool = False,
 ) -> Reason:
     """No matching host has enough free.
 
@@ -215,8 +227,6 @@ def not_enough(
             a matching host.
         workers_short: how many of the ``workers`` matching hosts have less free than requested.
         stuck: hosts with an attempt that was ordered to stop and has not stopped in time.
-        several: stopping several tasks of lower bands would free enough, but a task preempts only
-            one.
     """
     code, show = ReasonCode(f"not_enough_{resource.word}"), resource.unit.show
     facts = {
@@ -233,11 +243,6 @@ def not_enough(
             code, f"{message}; no matching worker is that large", {**facts, "never": True}
         )
     message += f"; {workers_short} of {counted(workers, 'matching worker')} short of it"
-    if several:
-        message += (
-            "; no single lower-band task would free enough, and a task can preempt only one other"
-        )
-        facts["several"] = True
     return _with_stuck(Reason(code, message, facts), stuck)
 
 
@@ -380,6 +385,27 @@ def reserved_for_gang(gang: str, workers: int) -> Reason:
         f"{counted(workers, 'worker')} with room for it kept for {gang}, which has waited longer"
     )
     return Reason(ReasonCode.RESERVED_FOR_GANG, message, {"gang": gang, "workers": workers})
+
+
+def host_reserved(worker: str, tasks: Sequence[str], until_ms: int | None) -> Reason:
+    """A worker is reserved for it; ``tasks`` must end there, at ``until_ms`` at the latest, or None
+    when one of them has no time limit.
+    """
+    message = f"{worker} is reserved for it and waits for {_some(tasks)} there to end"
+    if not tasks:
+        message = f"{worker} is reserved for it"
+    elif until_ms is None:
+        message += "; not all of them have a time limit"
+    else:
+        message += f", at the latest at {_moment(until_ms)}"
+    facts = {"worker": worker, "tasks": list(tasks[:SHOWN]), "until_ms": until_ms}
+    return Reason(ReasonCode.HOST_RESERVED, message, facts)
+
+
+def reserved_for_task(job: str, worker: str) -> Reason:
+    """The only free capacity is on a worker reserved for a task that has waited longer."""
+    message = f"{worker}, which has room for it, is kept for {job}, which has waited longer"
+    return Reason(ReasonCode.RESERVED_FOR_TASK, message, {"job": job, "worker": worker})
 
 
 def array_limit(most: int) -> Reason:

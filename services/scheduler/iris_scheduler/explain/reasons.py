@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from iris_core.messages.message import AttemptRef
 from iris_core.messages.scheduler_state import WorkerRow
 from iris_core.placement import reasons
 from iris_core.placement.constraints import DEVICE_VARIANT, describe
@@ -21,9 +22,11 @@ from iris_core.spec.jobs import Constraint
 from iris_core.spec.resources import RESOURCES
 from iris_core.states import WorkerState
 from iris_scheduler.cycle import Cycle
+from iris_scheduler.feasible.reservations import NO_INDEX
 from iris_scheduler.mirror.capacity import SHUT, WINDOW, Mask, Slots, fitting, row_of
 from iris_scheduler.mirror.classes import JobClass
 from iris_scheduler.mirror.columns import Codes
+from iris_scheduler.mirror.hosts import NEVER_MS
 from iris_scheduler.place.assignments import Assignments
 from iris_scheduler.preempt.bands import Preemption
 
@@ -127,6 +130,8 @@ def reason_of_job(outcome: CycleOutcome, job: int, of_class: Reason) -> Reason:
     noted = assignments.notes.get(job)
     if noted is not None:
         return noted
+    if job in assignments.reservations.hosts:
+        return _host_reserved(outcome, job)
     if of_class.code in (ReasonCode.NO_WORKERS, ReasonCode.NO_MATCH) or of_class.facts.get("never"):
         return of_class
     if is_limited and (most := outcome.cycle.mirror.jobs[job].max_parallel) is not None:
@@ -170,17 +175,33 @@ def _no_match(cycle: Cycle, kind: JobClass) -> Reason:
 
 
 def _kept(outcome: CycleOutcome, kind: JobClass) -> Reason | None:
-    """Whether only workers reserved for a gang have enough free."""
+    """Whether only workers reserved for a gang or another task have enough free."""
     mask, assignments, roomy = outcome.cycle.columns.usable(kind).mask, outcome.assignments, []
-    for slot, gang in assignments.reservations.gangs():
+    for slot, job in assignments.reservations.kept():
         with assignments.reservations.opened([slot]):
             if mask[slot] and assignments.room.fits(slot, kind.need):
-                roomy.append(gang)
-    return (
-        reasons.reserved_for_gang(outcome.cycle.mirror.jobs[roomy[0]].name, len(roomy))
-        if roomy
-        else None
-    )
+                roomy.append((job, outcome.cycle.columns.names[slot]))
+    if not roomy:
+        return None
+    job, worker = roomy[0]
+    name = outcome.cycle.mirror.jobs[job].name
+    if outcome.cycle.mirror.kinds[job].is_gang:
+        return reasons.reserved_for_gang(name, len(roomy))
+    return reasons.reserved_for_task(name, worker)
+
+
+def _host_reserved(outcome: CycleOutcome, job: int) -> Reason:
+    """Which worker is reserved for a task of a job, and what must end there first."""
+    cycle, found = outcome.cycle, outcome.assignments.reservations.hosts[job]
+    names = [_name_of(cycle, ref) for ref in found.drain.refs]
+    until_ms = found.drain.at_ms if found.drain.at_ms < NEVER_MS else None
+    worker = cycle.columns.names[found.slot]
+    return reasons.host_reserved(worker, names, until_ms)
+
+
+def _name_of(cycle: Cycle, ref: AttemptRef) -> str:
+    name = cycle.mirror.jobs[ref.job].name
+    return name if ref.index == NO_INDEX else f"{name}/{ref.index}"
 
 
 def _short(outcome: CycleOutcome, kind: JobClass, slots: Slots) -> Reason:
@@ -211,7 +232,6 @@ def _scarcest(outcome: CycleOutcome, kind: JobClass, slots: Slots) -> Reason:
         len(slots),
         largest,
         stuck=_stuck(outcome.cycle, outcome.cycle.columns.usable(kind).mask),
-        several=kind in outcome.preemption.several,
     )
 
 

@@ -51,6 +51,8 @@ def changed_reasons(outcome: CycleOutcome) -> ReasonUpdate:
     cycle, update = outcome.cycle, ReasonUpdate()
     fresh = cycle.mirror.changes.fresh
     jobs = fresh | cycle.special | outcome.apart | cycle.mirror.changes.counted
+    jobs |= outcome.assignments.reservations.hosts.keys()
+    jobs |= {job for _, job in cycle.cache.last.reserved if job in cycle.mirror.kinds}
     jobs.update(
         nomination.job
         for eviction in outcome.preemption.made

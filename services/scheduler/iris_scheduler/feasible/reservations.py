@@ -1,5 +1,5 @@
-"""Reserves groups for gangs that have waited too long: nothing is placed there that would make them
-wait longer.
+"""Reserves groups for gangs, and hosts for single tasks, that have waited too long: nothing is
+placed there that would make them wait longer.
 
 Source: docs/design/semantics.md#order.
 """
@@ -8,15 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from operator import itemgetter
 
 import numpy as np
 
+from iris_core.messages.message import AttemptRef
 from iris_core.messages.scheduler_state import Hold
 from iris_scheduler.cycle import Cycle
+from iris_scheduler.feasible.drains import Drain, Ending, Period, drain_of, period_at
 from iris_scheduler.feasible.levels import in_domains
 from iris_scheduler.feasible.nominations import Nominations
 from iris_scheduler.mirror.capacity import (
+    CHIPS,
     SHUT,
     WINDOW,
     Need,
@@ -48,11 +52,29 @@ AllFreed = tuple[int, int, tuple[int, ...], tuple[int, ...]]
 """The same for all groups of a gang together."""
 
 
+NO_INDEX = -1
+"""Of an attempt that this cycle has placed."""
+_HOSTS_COMPARED = 16
+"""At most so many workers are compared for a single task: those that lack least, then by name."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostReservation:
+    """A worker that is kept for a single task, and what must end there first."""
+
+    slot: int
+    index: int
+    drain: Drain
+
+
 class Reservations:
-    """Which workers are kept for which gang in one cycle, and until when; nothing else is placed
-    there.
+    """Which workers are kept for which gang or task in one cycle, and until when; nothing else is
+    placed there.
 
     ``placed_on``: by slot, the job of each task that has got its place there in this cycle.
+
+    Attributes:
+        hosts: by job, the worker kept for one of its single tasks.
     """
 
     def __init__(
@@ -67,14 +89,15 @@ class Reservations:
         self._nominations = nominations
         self._placed_on = placed_on
         self._kept: dict[int, tuple[int, int]] = {}
+        self.hosts: dict[int, HostReservation] = {}
 
-    def gangs(self) -> list[tuple[int, int]]:
-        """The gang for which each reserved slot is kept."""
-        return [(slot, gang) for slot, (gang, _) in sorted(self._kept.items())]
+    def kept(self) -> list[tuple[int, int]]:
+        """The job of the gang or task for which each reserved slot is kept."""
+        return [(slot, job) for slot, (job, _) in sorted(self._kept.items())]
 
     def open_for(self, kind: JobClass) -> list[int]:
-        """Reserved workers on which a task of a class is certain to end before the gang could
-        start.
+        """Reserved workers on which a task of a class is certain to end before the gang or
+        task could start.
         """
         if not self._kept or kind.key.timeout_ms is None:
             return []
@@ -97,6 +120,75 @@ class Reservations:
         yield
         for slot in kept:
             self._room.shut(slot)
+
+    def reserve_host(self, job: int, index: int) -> None:
+        """Reserve the worker that will be free first for a single task, if there is one.
+
+        Of those that lack least now, the one with the fewest long attempts among those that must
+        end, then by the latest time of these ends, then by their number.
+        """
+        cycle, need = self._cycle, self._cycle.mirror.kinds[job].need
+        delay_ms = cycle.settings.task_reservation_after_ms
+        period = period_at(cycle.mirror.since_ms[job] + delay_ms, delay_ms, cycle.now_ms)
+        best: tuple[tuple[int, int, int, int], HostReservation] | None = None
+        for order, slot in enumerate(self._nearest(job, index)):
+            drain = self._drain(slot, need, period)
+            if drain is not None:
+                rank = (*drain[:3], order)
+                if best is None or rank < best[0]:
+                    best = rank, HostReservation(slot, index, drain)
+        if best is None:
+            return
+        cycle.wake_at(period.end_ms)
+        found = self.hosts[job] = best[1]
+        self._room.shut(found.slot)
+        self._kept[found.slot] = (job, found.drain.at_ms)
+
+    def release_hosts(self, jobs: Iterable[int]) -> None:
+        """Open the workers that are kept for single tasks of these jobs."""
+        for job in jobs:
+            reservation = self.hosts.pop(job, None)
+            if reservation is not None:
+                self._room.reopen(reservation.slot)
+                del self._kept[reservation.slot]
+
+    def _nearest(self, job: int, index: int) -> list[int]:
+        """The workers that could hold a task if they were empty, those that lack least first.
+
+        A task without devices is not waited for on workers with devices, if others are as large.
+        """
+        columns, kind = self._cycle.columns, self._cycle.mirror.kinds[job]
+        slots = columns.usable(kind).slots
+        slots = slots[self._room.matrix[WINDOW].take(slots) > -SHUT // 2]
+        slots = slots[fitting(self._cycle.mirror.hosts.totals(), kind.need, slots)]
+        delayed = self._cycle.delayed(job, index)
+        if delayed:
+            slots = slots[~np.isin(slots, delayed)]
+        if not kind.need.amounts[CHIPS] and (slots < columns.accelerated).any():
+            slots = slots[slots < columns.accelerated]
+        lack = np.zeros(len(slots), np.int64)
+        for dimension, amount in kind.need.needed:
+            short = np.maximum(amount - self._room.matrix[dimension].take(slots), 0)
+            lack += np.minimum(short, amount) * 1000 // amount
+        nearest = np.argsort(lack, kind="stable")[:_HOSTS_COMPARED]
+        return [int(slot) for slot in slots[nearest]]
+
+    def _drain(self, slot: int, need: Need, period: Period) -> Drain | None:
+        """What must end on a worker before one task fits beside those nominated to it."""
+        cycle, host = self._cycle, self._host(slot)
+        room = minus(host.room(), self._nominations.at(slot))
+        endings = []
+        for hold, held in host.counted():
+            at_ms = self._end_of(hold)
+            is_long = hold.since_ms < period.long_ms and at_ms > period.end_ms
+            frees = (*held.held, (WINDOW, int(hold.building or host.is_crowded)))
+            endings.append(Ending(is_long, at_ms, hold.ref, frees))
+        for job in self._placed_on(slot):
+            placed = cycle.mirror.kinds[job].need
+            room = minus(room, placed.amounts)
+            at_ms = self._timeout_at(job, cycle.now_ms)
+            endings.append(Ending(False, at_ms, AttemptRef(job, NO_INDEX, 0), placed.needed))
+        return drain_of(room, endings, need, cycle.now_ms)
 
     def reserve(self, gang: int, size: int) -> None:
         """Reserve the groups that will be free first for a gang of that size, if there are any; of

@@ -48,6 +48,13 @@ Shape = tuple[tuple[Constraint, ...], tuple[Constraint, ...], frozenset[str]]
 """What decides which workers a class may use: required, preferred, tolerated taints."""
 
 
+Line = tuple[PriorityBand, str]
+"""The jobs of one band that ask for one kind of device, empty for none."""
+
+Amounts = tuple[int, ...]
+"""What one task takes, all dimensions."""
+
+
 def class_key(row: JobRow, size: int) -> ClassKey:
     if not row.group_by:
         return ClassKey(row.band, row.resources, row.constraints, "", 0, row.timeout_ms)
@@ -71,6 +78,7 @@ class JobClass:
         size: how many tasks must be placed together; 0 when each is placed alone. slices: in how
             many groups.
         groupings: how workers may be grouped for a gang, best first; none for other jobs.
+        line: where its jobs wait, if it is of single tasks.
         need: what one task takes. required, preferred: what its workers must and should satisfy.
         waiting: the places of its waiting jobs, see `place_of`.
     """
@@ -80,6 +88,7 @@ class JobClass:
         "groupings",
         "is_gang",
         "key",
+        "line",
         "need",
         "preferred",
         "required",
@@ -98,6 +107,8 @@ class JobClass:
         self.is_gang = bool(key.group_by)
         levels = key.levels or (Level(key.group_by),)
         self.groupings = groupings(levels, key.within, key.resources) if self.is_gang else ()
+        device = key.resources.device
+        self.line: Line = (key.band, "" if device is None else device.kind)
         self.need = need_of(key.resources)
         self.required = constraints.required(key.constraints, key.resources)
         self.preferred = constraints.preferred(key.constraints)

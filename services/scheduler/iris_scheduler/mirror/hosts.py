@@ -188,6 +188,7 @@ class Hosts:
         self._holds: dict[AttemptRef, HostRow] = {}
         self._columns: Columns | None = None
         self._free: Matrix = np.zeros((DEPTH, 0), np.int64)
+        self._totals: Matrix | None = None
         self._stale: set[str] = set()
         self.grown: set[str] = set()
         self.ending: set[str] = set()
@@ -225,10 +226,13 @@ class Hosts:
         return np.array(self._free, order="C")
 
     def totals(self) -> Matrix:
-        """Total capacity of every worker, shape (DEPTH, workers)."""
-        rows = [self._hosts[name].row for name in self.columns().names]
-        totals = [row_of(row.total, row.max_building) for row in rows if row is not None]
-        return np.array(totals, np.int64).reshape(-1, DEPTH).T.copy()
+        """Total capacity of every worker, shape (DEPTH, workers): not to be changed."""
+        columns = self.columns()
+        if self._totals is None:
+            rows = [self._hosts[name].row for name in columns.names]
+            totals = [row_of(row.total, row.max_building) for row in rows if row is not None]
+            self._totals = np.array(totals, np.int64).reshape(-1, DEPTH).T.copy()
+        return self._totals
 
     def host(self, name: str) -> HostRow:
         """One worker; an empty row when it is unknown."""
@@ -245,6 +249,7 @@ class Hosts:
         """Add or replace a worker."""
         host = self.host(row.worker)
         old, host.row = host.row, row
+        self._totals = None
         if old is None or _differs(old, row):
             self._columns = None
         self._touch(row.worker, grew=True)
@@ -260,7 +265,7 @@ class Hosts:
         self.grown.discard(name)
         self.ending.discard(name)
         if host.row is not None:
-            self._columns = None
+            self._columns = self._totals = None
 
     def hold(self, hold: Hold, need: Need) -> bool:
         """Open an attempt, or change what it holds. Returns whether it is new."""

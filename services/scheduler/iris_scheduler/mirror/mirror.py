@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from sortedcontainers import SortedList
+
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.scheduler_state import (
     Avoid,
@@ -27,8 +29,17 @@ from iris_core.placement.queue import Range, TaskQueue
 from iris_core.quota import Quota
 from iris_core.spec.jobs import TASKS
 from iris_core.states import PriorityBand
+from iris_scheduler.mirror.capacity import DEPTH
 from iris_scheduler.mirror.chains import JobChains
-from iris_scheduler.mirror.classes import ClassKey, JobClass, class_key, key_of, place_of
+from iris_scheduler.mirror.classes import (
+    Amounts,
+    ClassKey,
+    JobClass,
+    Line,
+    class_key,
+    key_of,
+    place_of,
+)
 from iris_scheduler.mirror.hosts import Hosts
 from iris_scheduler.mirror.usage import Usage
 
@@ -56,6 +67,8 @@ class Mirror:
     Attributes:
         jobs, quotas: rows by number and by user. queue: the pending tasks, in order. since_ms:
             since when each job is pending.
+        lines: by band and kind of device, then by what a task takes, the places of jobs of single
+            tasks that wait, see `place_of`.
         nominations: by task, the worker on which freed capacity is reserved for it. avoids: by job,
             index and worker: until when the task is excluded from the worker.
         kinds: the scheduling class of every job. hosts: workers and the resources held on them.
@@ -73,6 +86,8 @@ class Mirror:
         self.quotas: dict[str, Quota] = {}
         self.queue = TaskQueue()
         self.since_ms: dict[int, int] = {}
+        self.lines: dict[Line, dict[Amounts, SortedList]] = {}
+        self._smallest = {band: [SortedList() for _ in range(DEPTH)] for band in PriorityBand}
         self.nominations: dict[tuple[int, int], str] = {}
         self.nominated_jobs: dict[int, int] = {}
         self.avoids: dict[int, dict[int, dict[str, int]]] = {}
@@ -145,6 +160,14 @@ class Mirror:
         """Every class that has a job, in the order in which they were first seen."""
         return self._classes.values()
 
+    def smallest(self, band: PriorityBand) -> list[int]:
+        """Of each dimension the least that a class of a band, or of a lower one, asks for."""
+        lists = [self._smallest[of] for of in PriorityBand if of >= band]
+        return [
+            min((amounts[dimension][0] for amounts in lists if amounts[dimension]), default=0)
+            for dimension in range(DEPTH)
+        ]
+
     def looked(self) -> MirrorChanges:
         """The changes since the last call, which are then cleared."""
         changes, self.changes = self.changes, MirrorChanges()
@@ -209,7 +232,7 @@ class Mirror:
         self.kinds[row.job] = kind
         self._members[kind] += 1
         if self.queue.pending(row.job):
-            kind.waiting.add(place_of(row))
+            self._line_up(kind, place_of(row))
 
     def _change_band(self, before: JobRow, row: JobRow) -> None:
         """Count a job's open attempts in its new band; where they are, others may preempt them
@@ -228,14 +251,18 @@ class Mirror:
         if kind is None:
             kind = self._classes[key] = JobClass(key)
             self._members[kind] = 0
+            for amounts, amount in zip(self._smallest[kind.band], kind.need.amounts, strict=True):
+                amounts.add(amount)
         return kind
 
     def _gone_from_class(self, job: int) -> None:
         kind = self.kinds.pop(job)
-        kind.waiting.discard(place_of(self.jobs[job]))
+        self._leave_line(kind, place_of(self.jobs[job]))
         self._members[kind] -= 1
         if not self._members[kind]:
             del self._members[kind], self._classes[kind.key]
+            for amounts, amount in zip(self._smallest[kind.band], kind.need.amounts, strict=True):
+                amounts.remove(amount)
             self.hosts.forget(kind)
 
     def _gone(self, job: int) -> None:
@@ -356,7 +383,7 @@ class Mirror:
         row = self.jobs[tasks.job]
         if not self.queue.pending(tasks.job):
             self.since_ms[tasks.job] = tasks.since_ms
-            self.kinds[tasks.job].waiting.add(place_of(row))
+            self._line_up(self.kinds[tasks.job], place_of(row))
         self.queue.add(tasks.job, key_of(row), tasks.ranges)
         self.since_ms[tasks.job] = min(self.since_ms[tasks.job], tasks.since_ms)
         self.changes.fresh.add(tasks.job)
@@ -370,10 +397,28 @@ class Mirror:
     def _dequeued(self, job: int, count: int) -> None:
         if not count or self.queue.pending(job):
             return
-        self.kinds[job].waiting.discard(place_of(self.jobs[job]))
+        self._leave_line(self.kinds[job], place_of(self.jobs[job]))
         del self.since_ms[job]
         self.changes.fresh.discard(job)
         self.changes.left.add(job)
+
+    def _line_up(self, kind: JobClass, place: int) -> None:
+        """A job of a class waits."""
+        kind.waiting.add(place)
+        if not kind.is_gang:
+            line = self.lines.setdefault(kind.line, {})
+            line.setdefault(kind.need.amounts, SortedList()).add(place)
+
+    def _leave_line(self, kind: JobClass, place: int) -> None:
+        """A job of a class waits no more, if it did."""
+        kind.waiting.discard(place)
+        line, amounts = self.lines.get(kind.line, {}), kind.need.amounts
+        if amounts in line and not kind.is_gang:
+            line[amounts].discard(place)
+            if not line[amounts]:
+                del line[amounts]
+            if not line:
+                del self.lines[kind.line]
 
     def _add_nomination(self, nomination: Nomination) -> None:
         task = (nomination.job, nomination.index)

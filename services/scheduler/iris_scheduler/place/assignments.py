@@ -14,6 +14,7 @@ from iris_scheduler.feasible.nominations import Nominations
 from iris_scheduler.feasible.quota import Allowances
 from iris_scheduler.feasible.reservations import Reservations
 from iris_scheduler.mirror.capacity import Room
+from iris_scheduler.place.heads import Heads
 
 
 class Given(NamedTuple):
@@ -33,6 +34,7 @@ class Assignments:
         before: the free capacity at the start of the cycle. room: the free capacity that is left.
         nominations, reservations, allowances: the capacity set aside for nominated tasks and gangs,
             and each user's remaining quota.
+        heads: the single tasks that are due for a reservation.
         given: the assignments in order. is_full: more tasks are given than a plan may place.
         notes: reasons of single jobs that differ from their class's.
     """
@@ -53,6 +55,10 @@ class Assignments:
         self._rest: dict[int, Sequence[int]] = {}
         self._placed: dict[int, list[int]] = {}
         self._counted = 0
+        self.heads = Heads(cycle, self._may_start)
+
+    def _may_start(self, job: int) -> bool:
+        return self.places(job) > 0 and self.within_quota(job, 1) > 0
 
     def waiting(self, job: int) -> Sequence[int]:
         """Indexes of a job's pending tasks that are not assigned in this cycle."""
@@ -104,6 +110,15 @@ class Assignments:
                 self._placed.setdefault(taken, []).append(one.job)
         self._counted = len(self.given)
         return self._placed.get(slot, ())
+
+    def reserve_host(self, job: int) -> None:
+        """Reserve a worker for the next task of a job that may start, if there is one."""
+        if not self.places(job):
+            return
+        slots = self.nominations.slots
+        index = next((index for index in self.waiting(job) if (job, index) not in slots), None)
+        if index is not None:
+            self.reservations.reserve_host(job, index)
 
     def note(self, job: int, reason: Reason) -> None:
         """Record a reason for a single job."""

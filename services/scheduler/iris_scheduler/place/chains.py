@@ -91,7 +91,7 @@ class ChainPlacer:
         """The length, name and worker of each chain that may be extended: what runs in it has not
         run for long.
         """
-        kept = {slot for slot, _ in self._assignments.reservations.gangs()} | set(
+        kept = {slot for slot, _ in self._assignments.reservations.kept()} | set(
             self._assignments.nominations.slots.values()
         )
         columns, need = self._cycle.columns, self._cycle.mirror.kinds[job].need

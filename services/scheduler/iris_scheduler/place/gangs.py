@@ -32,8 +32,14 @@ class GangPlacer:
     def place(self, job: int, *, over_quota: bool) -> bool:
         """Place all pending tasks of a gang, or none. Returns whether it must yield to other users
         of the band.
+
+        For a single task that is due for one a worker is reserved, so that the gangs behind it do
+        not take what becomes free there.
         """
         cycle, assignments = self._cycle, self._assignments
+        if job in assignments.heads.jobs:
+            assignments.reserve_host(job)
+            return False
         if cycle.is_paused(job):
             assignments.note_pause(job, "places")
             return False

@@ -45,7 +45,16 @@ class TaskPlacer:
 
         Returns:
             Whether some of its tasks must yield to other users of the band.
+
+        For a task that is due for one, and does not fit, a worker is reserved.
         """
+        yields = self._place(job, over_quota=over_quota)
+        assignments = self._assignments
+        if not yields and job in assignments.heads.jobs and len(assignments.waiting(job)):
+            assignments.reserve_host(job)
+        return yields
+
+    def _place(self, job: int, *, over_quota: bool) -> bool:
         if job in self._cycle.special:
             return self._place_one_by_one(job, over_quota=over_quota)
         kind = self._cycle.mirror.kinds[job]

@@ -2,8 +2,8 @@
 vain.
 
 It uses the capacity there will be once everything already stopping has stopped: work that fits
-there waits and evicts nothing. The freed place is nominated for the task. Groups reserved for gangs
-are open to higher bands.
+there waits and evicts nothing. The freed place is nominated for the task. Reserved workers are
+open to higher bands.
 Source: docs/design/semantics.md#tasks-and-attempts, docs/design/semantics.md#order.
 """
 
@@ -30,7 +30,7 @@ class Preemption:
 
     Attributes:
         made: evictions in order. unschedulable: classes that no eviction helps.
-        several: those of them that several evictions would help, while a task may preempt only one.
+        tried: classes that were examined.
         protected: classes that wait until a victim is protected no more.
         claiming: classes that wait for capacity that stopping work frees; they must be examined
             because they reduce it for others.
@@ -44,7 +44,7 @@ class Preemption:
         self._assignments = assignments
         self.made: list[Eviction] = []
         self.unschedulable = unschedulable
-        self.several = cycle.cache.last.several & unschedulable
+        self.tried: list[JobClass] = []
         self.claiming: set[JobClass] = set()
         self.protected: dict[JobClass, Protected] = {}
 
@@ -63,17 +63,17 @@ class Preemption:
         bands = [band for band in PREEMPTORS if any(lower > band for lower in held)]
         if not any(kind.band in bands for kind in tried):
             return
+        self.tried = tried
         evictions = Evictions(cycle, self._assignments)
         tasks = TaskPreemptor(cycle, self._assignments, evictions)
         gangs = GangPreemptor(cycle, self._assignments, evictions)
         for band in bands:
-            evictions.keep_groups(band)
+            evictions.keep_reserved(band)
             for preemptor, of_gangs in ((gangs, True), (tasks, False)):
                 kinds = [kind for kind in tried if kind.band is band and kind.is_gang is of_gangs]
                 for job in in_order(kinds, self.unschedulable, ()):
                     if not preemptor.make_room(job):
                         self.unschedulable.add(mirror.kinds[job])
         self.made = evictions.made
-        self.several |= tasks.several
         self.claiming = tasks.claiming
         self.protected = evictions.protected

@@ -28,7 +28,7 @@ class Evictions:
     Attributes:
         victims: all possible victims at the start of the cycle.
         future: free capacity after all attempts that stop in time or are evicted have ended, less
-            all nominations. Reserved workers are open until `keep_groups` shuts them.
+            all nominations. Reserved workers are open until `keep_reserved` shuts them.
         made: in order. stopped: all their victims.
         protected: classes that victims would help which may not be evicted yet: which are evicted
             then, and when.
@@ -49,17 +49,21 @@ class Evictions:
             if slot is not None:
                 coming = assignments.nominations.coming(slot, cycle.coming(name))
                 self.future.put(slot, plus(self.future.at(slot), coming))
-        self._reserved = assignments.reservations.gangs()
+        self._reserved = assignments.reservations.kept()
         for slot, _ in self._reserved:
             self.future.reopen(slot)
 
-    def keep_groups(self, band: PriorityBand) -> None:
-        """Shut the workers reserved for gangs of a band: this band and lower ones preempt nothing
+    def keep_reserved(self, band: PriorityBand) -> None:
+        """Shut the workers reserved for jobs of a band: this band and lower ones preempt nothing
         there.
         """
-        for slot, gang in self._reserved:
-            if self._cycle.mirror.jobs[gang].band is band:
+        for slot, job in self._reserved:
+            if self._cycle.mirror.jobs[job].band is band:
                 self.future.shut(slot)
+
+    def reserved_for(self, job: int) -> tuple[int, ...]:
+        """The workers reserved for a job, where it may preempt itself."""
+        return tuple(slot for slot, of in self._reserved if of == job)
 
     def protect(self, kind: JobClass, victims: Sequence[Victim]) -> None:
         """Note that a class waits until these victims, of which some are protected, may be

@@ -90,7 +90,7 @@ class GangPreemptor:
             or (job, indexes[0]) in self._assignments.nominations
         ):
             return True
-        own = [slot for slot, gang in self._assignments.reservations.gangs() if gang == job]
+        own = self._evictions.reserved_for(job)
         for slot in own:
             future.reopen(slot)
         delayed = cycle.delayed(job)

@@ -1,4 +1,5 @@
-"""Preempts for a single task: evicts the cheapest single task whose resources make it fit.
+"""Preempts for a single task: evicts the cheapest single task whose resources make it fit, or as
+many on one worker as it needs where no single one is enough.
 
 Source: docs/design/semantics.md#order.
 """
@@ -10,10 +11,11 @@ from heapq import heappop, heappush
 import numpy as np
 
 from iris_scheduler.cycle import Cycle
-from iris_scheduler.mirror.capacity import Slots, covers, fitting, plus
+from iris_scheduler.mirror.capacity import Slots, covers, plus
 from iris_scheduler.mirror.classes import JobClass
 from iris_scheduler.place.assignments import Assignments
 from iris_scheduler.preempt.evictions import Evictions
+from iris_scheduler.preempt.several import SeveralSearch, soonest_protected
 from iris_scheduler.preempt.victims import Victim
 
 
@@ -37,6 +39,7 @@ class VictimSearch:
         self._coming = [slot for slot in usable if evictions.future.fits(slot, kind.need)]
         self._seen = len(evictions.freed)
         self._heap = self._helpful(np.arange(len(evictions.victims.all)))
+        self._several: SeveralSearch | None = None
 
     def waits(self) -> bool:
         """Whether one more task will fit without another eviction; it is then counted there."""
@@ -50,6 +53,8 @@ class VictimSearch:
                     np.flatnonzero(self._evictions.victims.slots == slot)
                 ):
                     heappush(self._heap, position)
+                if self._several is not None:
+                    self._several.note_freed(slot)
         while self._coming:
             if future.fits(self._coming[-1], need):
                 future.take(self._coming[-1], need)
@@ -57,7 +62,16 @@ class VictimSearch:
             self._coming.pop()
         return False
 
-    def victim(self) -> Victim | None:
+    def victims(self) -> tuple[int, list[Victim]] | None:
+        """The worker on which one more task will fit, and the fewest and cheapest victims there."""
+        victim = self._victim()
+        if victim is not None:
+            return victim.slot, [victim]
+        if self._several is None:
+            self._several = SeveralSearch(self._evictions, self._kind, self._mask)
+        return self._several.best()
+
+    def _victim(self) -> Victim | None:
         """The cheapest victim whose eviction lets one more task fit."""
         future = self._evictions.future
         while self._heap:
@@ -82,7 +96,6 @@ class TaskPreemptor:
     """Preempts for the single tasks of one cycle.
 
     Attributes:
-        several: classes that several evictions at once would help.
         claiming: classes that wait for capacity that stopping work frees, which later classes
             cannot use.
     """
@@ -91,14 +104,23 @@ class TaskPreemptor:
         self._cycle = cycle
         self._assignments = assignments
         self._evictions = evictions
-        self._searches: dict[tuple[JobClass, tuple[int, ...]], VictimSearch] = {}
-        self.several: set[JobClass] = set()
+        self._searches: dict[tuple[JobClass, tuple[int, ...], tuple[int, ...]], VictimSearch] = {}
         self.claiming: set[JobClass] = set()
 
     def make_room(self, job: int) -> bool:
         """Find freed capacity or a victim for each pending task. False when a task without
         exclusions finds neither.
         """
+        own = self._evictions.reserved_for(job)
+        for slot in own:
+            self._evictions.future.reopen(slot)
+        has_room = self._make_room(job, own)
+        for slot in own:
+            self._evictions.future.shut(slot)
+        return has_room
+
+    def _make_room(self, job: int, own: tuple[int, ...]) -> bool:
+        """``own``: workers that are open to this job only."""
         if self._cycle.is_paused(job):
             return True
         kind, places = self._cycle.mirror.kinds[job], self._assignments.places(job)
@@ -109,26 +131,23 @@ class TaskPreemptor:
                 return True
             places -= 1
             delayed = self._cycle.delayed(job, index)
-            search = self._searches.get((kind, delayed))
+            search = self._searches.get((kind, delayed, own))
             if search is None:
-                search = self._searches[kind, delayed] = VictimSearch(
+                search = self._searches[kind, delayed, own] = VictimSearch(
                     self._cycle, self._evictions, kind, delayed
                 )
             if search.waits():
                 self.claiming.add(kind)
-            elif (victim := search.victim()) is not None:
-                self._evictions.make(job, [index], [victim.slot], [victim])
+            elif (found := search.victims()) is not None:
+                self._evictions.make(job, [index], [found[0]], found[1])
             elif not delayed:
                 self._note_protected(kind)
-                slots = self._cycle.columns.usable(kind).slots
-                if fitting(self._evictions.relieved(kind.band), kind.need, slots).any():
-                    self.several.add(kind)
                 return False
         return True
 
     def _note_protected(self, kind: JobClass) -> None:
-        """Find the victim that may be evicted soonest of those that are protected, if one would
-        help.
+        """Find the victims that may be evicted soonest, of which some are protected, if any would
+        help: a single one if one is enough.
         """
         victims, mask = self._evictions.victims, self._cycle.columns.usable(kind).mask
         helpful = [
@@ -141,6 +160,10 @@ class TaskPreemptor:
         ]
         if helpful:
             self._evictions.protect(kind, [min(helpful)[2]])
+        elif victims.protected:
+            several = soonest_protected(self._evictions, kind, mask)
+            if several is not None:
+                self._evictions.protect(kind, several[1])
 
     def _frees(self, victim: Victim, kind: JobClass) -> bool:
         return covers(plus(self._evictions.future.at(victim.slot), victim.frees), kind.need)

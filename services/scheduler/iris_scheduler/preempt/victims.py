@@ -11,6 +11,7 @@ Source: docs/design/semantics.md#order.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -74,6 +75,26 @@ class Victims:
         self.bands: NDArray[np.int64] = np.array([int(v.band) for v in self.all], np.int64)
         self.single = np.array([v.session is None for v in self.all], np.bool_)
         self.frees: Matrix = np.array([v.frees for v in self.all], np.int64).reshape(-1, DEPTH).T
+
+    @cached_property
+    def sessions(self) -> dict[int, list[Victim]]:
+        """The victims of each gang."""
+        sessions: dict[int, list[Victim]] = {}
+        for victim in self.all:
+            if victim.session is not None:
+                sessions.setdefault(victim.session, []).append(victim)
+        return sessions
+
+    @cached_property
+    def _by_slot(self) -> tuple[Slots, Slots]:
+        order = np.argsort(self.slots, kind="stable")
+        return order, self.slots[order]
+
+    def on(self, slot: int) -> list[Victim]:
+        """The victims on one worker, cheapest first."""
+        order, slots = self._by_slot
+        first, end = np.searchsorted(slots, [slot, slot + 1])
+        return [self.all[at] for at in order[first:end].tolist()]
 
     def relief(self, band: PriorityBand, width: int) -> Matrix:
         """What the end of everything below ``band`` would free on each worker, shape (DEPTH,
