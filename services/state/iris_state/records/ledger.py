@@ -47,8 +47,9 @@ from iris_state.records.hosts import Presence, Worker
 from iris_state.records.indexes.gates import GateIndex
 from iris_state.records.indexes.index import WAITING, JobIndex
 from iris_state.records.indexes.job_timers import JobTimers
+from iris_state.records.indexes.running_usage import RunningUsage
 from iris_state.records.indexes.timer_queue import TimeoutQueue
-from iris_state.records.indexes.usage_days import UsageDays
+from iris_state.records.indexes.usage_days import PROJECT, UsageDays
 from iris_state.records.queue_holds import QueueHold
 
 _WHOLE = re.compile(r"[0-9]{1,18}")
@@ -98,6 +99,7 @@ class Ledger:
         self.requested: dict[int, Amount] = {}
         self.totals = Totals()
         self.usage = UsageDays()
+        self.running_usage = RunningUsage(self.usage)
         self.next_number = 1
         self.epoch = 0
         self.deployments: dict[int, Deployment] = {}
@@ -416,6 +418,7 @@ class Ledger:
         if is_alone or presence.chains.join(key, attempt.chain, presence.open):
             presence.committed = presence.committed + self.requested[job.number]
         presence.open[key] = attempt
+        self.use(job, index, attempt)
         self.open_of_job[job.number] += 1
         self.open_attempts += 1
         presence.building += attempt.is_building
@@ -435,6 +438,7 @@ class Ledger:
                 (job.number, index, attempt.number), attempt.chain
             ):
                 presence.committed = presence.committed - self.requested[job.number]
+            self.running_usage.leave(job, self.requested[job.number], index, attempt)
             self.open_of_job[job.number] -= 1
             if not self.open_of_job[job.number]:
                 del self.open_of_job[job.number]
@@ -443,6 +447,11 @@ class Ledger:
                 self.gates.end_singleton(job)
             if self.held_back and not self.open_of_job[job.number]:
                 self._enqueue_next_run(self.jobs[self.names[job.name]])
+
+    def use(self, job: Job, index: int, attempt: Attempt) -> None:
+        """An open attempt may hold its place from now on."""
+        project = job.spec.labels.get(PROJECT, "")
+        self.running_usage.enter(job, self.requested[job.number], index, attempt, project)
 
     def _enqueue_next_run(self, job: Job) -> None:
         """An earlier run of a name has ended: queue the newest run, unless another one has not

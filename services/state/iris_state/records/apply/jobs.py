@@ -34,6 +34,7 @@ from iris_state.records.entities import (
 from iris_state.records.facts import AmendmentFact
 from iris_state.records.gates import BACKOFF, WHOLE, GateKind
 from iris_state.records.indexes.index import fields_of
+from iris_state.records.indexes.usage_days import PROJECT
 from iris_state.records.ledger import Ledger
 
 
@@ -207,6 +208,7 @@ def _specify(ledger: Ledger, job: Job, spec: JobSpec) -> None:
     job.spec, job.band = spec, spec.priority_band
     ledger.count_tasks(job, 1)
     ledger.index.relist(job, listed)
+    ledger.running_usage.move(job, spec.labels.get(PROJECT, ""))
     if waiting := ledger.queue.ranges(job.number):
         ledger.queue.drop(job.number)
         ledger.queue.add(job.number, job.key, waiting)
