@@ -91,6 +91,14 @@ def what_runs_is_summed(ledger: Ledger) -> Wrongs:
         yield f"what runs is summed as {kept}, recount {wanted}"
 
 
+def live_jobs_are_weighed(ledger: Ledger) -> Wrongs:
+    recount: Counter[str] = Counter()
+    for job in ledger.jobs.values():
+        recount[job.user] += 0 if job.is_terminal else ledger.written[job.number]
+    if +recount != ledger.live_bytes:
+        yield f"live jobs weigh {dict(ledger.live_bytes)}, recount {dict(+recount)}"
+
+
 def gates_are_indexed(ledger: Ledger) -> Wrongs:
     recount = GateIndex(ledger.jobs)
     for job in ledger.jobs.values():
@@ -286,6 +294,7 @@ OF_LEDGER: tuple[Callable[[Ledger], Wrongs], ...] = (
     queue_is_sorted,
     open_attempts_are_held,
     what_runs_is_summed,
+    live_jobs_are_weighed,
     gates_are_indexed,
     lost_hosts_hold_nothing,
     the_lost_are_in_line,
