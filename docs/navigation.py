@@ -33,7 +33,15 @@ NAVIGATION: Mapping[str, Sequence[str]] = {
         "/deploy/*/README",
     ],
     "Troubleshooting": ["troubleshooting", "reasons", "problems"],
-    "Development": ["/CONTRIBUTING", "first-change", "testing", "releasing", "/SECURITY", "/CHANGELOG", "adr/*"],
+    "Development": [
+        "/CONTRIBUTING",
+        "first-change",
+        "testing",
+        "releasing",
+        "/SECURITY",
+        "/CHANGELOG",
+        "adr/*",
+    ],
 }
 """Title of a section → patterns of its pages below docs/, or with a leading slash below the root,
 without `.md`.

@@ -16,6 +16,7 @@ from iris_state.policy import Policy
 from iris_state.records.check.records import check
 from iris_state.snapshots import snapshot
 from tests.golden import KINDS
+from tests.support.usage import usage_rows
 
 RELEASES = sorted(path.parent for path in Path(__file__).parent.glob("*/summary.json"))
 
@@ -51,7 +52,7 @@ def usage(machine: Machine) -> dict[str, list[int]]:
     ms.
     """
     sums: dict[str, list[int]] = {}
-    for _, user, _, outcomes in machine.ledger.usage.rows(0):
+    for _, user, _, outcomes in usage_rows(machine.ledger.usage):
         for outcome, used in outcomes.items():
             before = sums.get(f"{user} {outcome}", [0, 0])
             sums[f"{user} {outcome}"] = [before[0] + used.attempts, before[1] + used.cpu]

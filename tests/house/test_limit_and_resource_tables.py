@@ -89,7 +89,10 @@ _LIMITED = {
     "iris_worker.agent.host.host",
     "iris.cluster.programs",
 }
-_SUMMED = {"iris_state.records.indexes.usage_days"}
+_SUMMED = {
+    "iris_state.records.indexes.usage_days",
+    "iris_state.records.indexes.running_usage",
+}
 NAMED_BESIDE_THE_TABLE = {
     "memory_bytes": _LIMITED | _SUMMED,
     "cpu_millis": _LIMITED | _SUMMED,

@@ -417,7 +417,7 @@ def a_job_uses_everything_twice(put: Put) -> None:
 @plant()
 def what_was_used_is_in_no_sum_of_a_day(put: Put) -> None:
     """Jobs have used what their users have not."""
-    put(UsageDays, "of", lambda self, day, user, project, outcome: Used())
+    put(UsageDays, "of", lambda self, day, user, project, outcome: (Used(),))
 
 
 @plant()

@@ -36,12 +36,12 @@ ADDED = {
             '        "max_pending_tasks", "pending tasks", "tasks that wait; a job that would pass it is refused"\n    ),',
             '    UserLimit("max_jobs", "jobs", "live jobs; one more is refused"),',
         ),
-        ("    max_band: int = 1\n", "    max_jobs: int = 0"),
+        ("    max_live_bytes: int = 0\n", "    max_jobs: int = 0"),
     ),
     "iris_state.decide.quota": (
         (
-            "        frees=lambda job: job.counts[TaskState.PENDING],\n    ),\n",
-            '    "max_jobs": Counted(lambda ledger, user: len(ledger.jobs), lambda spec: 1, lambda job: 1),',
+            "        frees=lambda ledger, job: job.counts[TaskState.PENDING],\n    ),\n",
+            '    "max_jobs": Counted(lambda ledger, user: len(ledger.jobs), lambda added: 1, lambda ledger, job: 1),',
         ),
     ),
 }

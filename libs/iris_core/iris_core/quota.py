@@ -63,6 +63,12 @@ QUOTA_LIMITS = (
     UserLimit(
         "max_pending_tasks", "pending tasks", "tasks that wait; a job that would pass it is refused"
     ),
+    UserLimit(
+        "max_live_bytes",
+        "live bytes",
+        "memory of what jobs that have not ended say; a job that would pass it is refused",
+        BYTES,
+    ),
 )
 """The limits that an operator sets for one user with `iris quota set`, besides the best band the
 user may ask for.
@@ -100,6 +106,7 @@ class Quota(msgspec.Struct, frozen=True, array_like=True, gc=False):
     max_running_accelerators: int = 0
     max_pending_tasks: int = 0
     max_band: int = 1
+    max_live_bytes: int = 0
 
 
 def _guard() -> None:

@@ -60,6 +60,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         commit_burst: commits that go at once after a rest, before `commit_spacing_s` holds.
         snapshot_after_s: age of the first change since a snapshot, after which the next is taken.
         max_pending_tasks: pending tasks of a user whose quota sets no limit; 0: unlimited.
+        max_live_bytes: likewise, memory of what jobs that have not ended say: their commands,
+            environments, constraints and calls.
         max_deployments: deployments that may exist at a time.
         keep_deployments: destroyed deployments that are kept for display.
         keep_jobs: number of finished jobs that are kept; 0: unlimited.
@@ -150,6 +152,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     commit_spacing_s: NonNegativeFloat = 0.01
     plan_wait_s: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.005
     max_pending_tasks: NonNegativeInt = 1_000_000
+    max_live_bytes: NonNegativeInt = 256 << 20
     max_deployments: NonNegativeInt = 1000
     keep_deployments: NonNegativeInt = 100
     keep_jobs: NonNegativeInt = 200_000

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from iris_core.messages.gateway_state import Caller
 from iris_core.quota import Quota
 from iris_core.spec.jobs import MAX_REPLICAS, JobSpec
 from tests.support.world import World
@@ -223,6 +224,27 @@ def test_a_user_without_a_quota_has_only_so_many_tasks_waiting(script):
         submit /b replicas=2 user=bob   -> created
     """)
     assert script.world.query("quota", user="ann")["max_pending_tasks"] == 3
+
+
+def test_a_user_has_only_so_much_memory_of_jobs_that_live(script):
+    script.world.ledger.default_quota = Quota("", max_live_bytes=100_000)
+
+    def submit(name: str, user: str, if_exists: str = "fail") -> tuple[str, str]:
+        spec = JobSpec(name=name, command=("true",), env={"A": "x" * 40_000})
+        answer = script.world.submit(spec, Caller(user, "user"), if_exists=if_exists)
+        return answer.status, answer.body.decode()
+
+    assert [submit("/a", "ann")[0], submit("/b", "ann")[0]] == ["created", "created"]
+    status, words = submit("/c", "ann")
+    assert status == "over_quota"
+    assert "ann may have 97.66KiB live bytes, has 8" in words
+    assert submit("/c", "bob")[0] == "created"
+    assert submit("/b", "ann", if_exists="replace")[0] == "created"
+    script.play("cancel /a user=ann")
+    assert submit("/d", "ann")[0] == "created"
+    assert 80_000 < script.world.query("quota", user="ann")["live_bytes"] < 100_000
+    labels = ",".join(f'"k{number}":"{"x" * 250}"' for number in range(60))
+    script.play(f"update /d labels={{{labels}}}   -> over_quota ~live bytes")
 
 
 def test_the_same_request_is_answered_the_same(script):

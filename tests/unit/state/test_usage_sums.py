@@ -1,6 +1,9 @@
 """What jobs have held and used: by user, project, day and job, as useful or lost by cause."""
 
 import json
+import random
+import sys
+from collections.abc import Iterable
 
 import pytest
 
@@ -8,11 +11,24 @@ from iris_core import subjects
 from iris_core.errors import Code
 from iris_core.messages.gateway_state import Answer, Caller, Query
 from iris_core.messages.state_worker import Ended, Stage, TaskUsage
+from iris_core.spec.resources import Amount
 from iris_core.states import Cause, KernelStatus
+from iris_core.views.queries import UsageQuery
 from iris_state.decide.machine import Machine
 from iris_state.policy import Policy
-from iris_state.records.indexes.usage_days import OTHERS, ROWS_OF_A_USER, UsageDays
+from iris_state.records.indexes.usage_days import (
+    DAY_MS,
+    OTHERS,
+    ROWS_OF_A_USER,
+    Outcomes,
+    UsageDays,
+    add_outcomes,
+    count,
+)
+from iris_state.records.ledger import Ledger
 from iris_state.snapshots import snapshot
+from iris_state.views.cluster import usage as usage_view
+from tests.support.usage import usage_rows
 
 DAY_S = 86_400
 
@@ -165,7 +181,7 @@ def test_sums_outlive_jobs_and_a_restart(script):
     data = snapshot.cut(machine.ledger, machine.sequence, machine.last_ms)
     restored = Machine(Policy(), "restored")
     restored.restore(snapshot.read(data))
-    assert [*restored.ledger.usage.rows(0)] == [*machine.ledger.usage.rows(0)] != []
+    assert usage_rows(restored.ledger.usage) == usage_rows(machine.ledger.usage) != []
 
 
 def test_a_snapshot_without_sums_has_them_counted(script):
@@ -184,17 +200,161 @@ def test_a_snapshot_without_sums_has_them_counted(script):
         job.usage = {}
     restored = Machine(Policy(), "restored")
     restored.restore(image)
-    assert [*restored.ledger.usage.rows(0)] == [*machine.ledger.usage.rows(0)]
+    assert usage_rows(restored.ledger.usage) == usage_rows(machine.ledger.usage)
+
+
+def add(days: UsageDays, day: int, user: str, project: str, attempts: int = 1) -> None:
+    count(days.of(day, user, project, "useful"), 1000, Amount(1000), "", 7, 0, attempts)
 
 
 def test_days_are_kept_for_a_while_and_a_user_has_so_many_sums_of_one():
     days = UsageDays()
     for number in range(ROWS_OF_A_USER + 50):
-        days.of(1, "ann", f"p{number}", "useful").attempts += 1
-    projects = {project: outcomes["useful"].attempts for _, _, project, outcomes in days.rows(0)}
-    assert (len(projects), projects[OTHERS]) == (ROWS_OF_A_USER + 1, 50)
-    days.of(300, "ann", "", "useful").attempts += 1
-    assert {day for day, *_ in days.rows(0)} == {1, 300}
-    days.restore(days.stored())
-    days.of(401, "ann", "", "useful").attempts += 1
-    assert {day for day, *_ in days.rows(0)} == {300, 401}
+        add(days, 1, "ann", f"p{number}")
+    found = {project: sums["useful"].attempts for _, _, project, sums in usage_rows(days)}
+    assert (len(found), found[OTHERS]) == (ROWS_OF_A_USER + 1, 50)
+    add(days, 300, "ann", "")
+    assert {day for day, *_ in usage_rows(days)} == {1, 300}
+    days = restored(days)
+    add(days, 401, "ann", "")
+    assert {day for day, *_ in usage_rows(days)} == {300, 401}
+
+
+def restored(days: UsageDays, series: bool = True) -> UsageDays:
+    """As a snapshot holds them; without its series: one of an earlier release."""
+    again = UsageDays()
+    again.restore(days.stored(), days.stored_series() if series else [])
+    return again
+
+
+def added(sums: Iterable[Outcomes]) -> Outcomes:
+    total: Outcomes = {}
+    for outcomes in sums:
+        add_outcomes(total, outcomes)
+    return total
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_every_group_has_the_sum_of_its_days_in_whatever_order_they_are_told(seed):
+    chosen, days, newest = random.Random(seed), UsageDays(), 500
+    wanted: dict[tuple[int, str, str], int] = {}
+    for _ in range(300):
+        newest += chosen.choice((0, 0, 0, 1, 1, 30))
+        day = newest - chosen.choice((0, 0, 1, 2, 3, 17, 60, 200))
+        user, project = chosen.choice(("ann", "bob", "cy")), chosen.choice(("", "x", "y"))
+        add(days, day, user, project)
+        wanted[day, user, project] = wanted.get((day, user, project), 0) + 1
+        if chosen.random() < 0.05:
+            days = restored(days, series=chosen.random() < 0.5)
+    for user in ("ann", "bob", "cy", None):
+        for project in ("", "x", "y", None):
+            for first in (newest - 399, newest - 100, newest - 31, newest - 16, newest - 1, newest):
+                kept = sum(
+                    attempts
+                    for (day, of, label), attempts in wanted.items()
+                    if user in (of, None) and project in (label, None) and day >= first
+                )
+                sums = days.since((user, project), first)
+                by_day = days.days((user, project), first)
+                assert sums == added(by_day.values())
+                assert sum(used.attempts for used in sums.values()) == kept
+
+
+def test_a_sum_that_no_message_can_hold_is_clipped():
+    days = UsageDays()
+    for day in (1, 2, 3, 40):
+        add(days, day, "ann", "", attempts=1 << 63)
+    days = restored(days)
+    assert days.since((None, None), 0)["useful"].attempts >= 1 << 63
+
+
+def full(users: int, days: int) -> Ledger:
+    """A ledger in which so many users have used something on every day, in two projects."""
+    ledger = Ledger()
+    for day in range(20_000, 20_000 + days):
+        for user in range(users):
+            for project in ("vision", "speech"):
+                add(ledger.usage, day, f"u{user:04}", project)
+    ledger.now_ms = (20_000 + days) * DAY_MS
+    return ledger
+
+
+def calls_of(ledger: Ledger, caller: Caller, **asked: object) -> int:
+    """The calls, of functions and builtins, that one read of usage takes."""
+    calls = 0
+
+    def note(frame: object, event: str, argument: object) -> None:
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    query = UsageQuery(**asked)
+    sys.setprofile(note)
+    try:
+        page = usage_view.usage(ledger, query, caller)
+    finally:
+        sys.setprofile(None)
+    assert page.items
+    return calls
+
+
+READ = (
+    (Caller("u0003", "user"), {}),
+    (Caller("u0003", "user"), {"by": "label"}),
+    (Caller("u0003", "user"), {"since_ms": 20_007 * DAY_MS}),
+    (Caller("root", "admin"), {"limit": 5}),
+    (Caller("root", "admin"), {"limit": 5, "since_ms": 20_007 * DAY_MS}),
+    (Caller("root", "admin"), {"limit": 5, "label": "project=vision"}),
+    (Caller("root", "admin"), {"by": "label"}),
+    (Caller("root", "admin"), {"user": "u0003"}),
+    (Caller("root", "admin"), {"by": "day", "limit": 5, "since_ms": 20_027 * DAY_MS}),
+)
+
+
+def test_a_read_of_usage_costs_what_it_returns_and_not_what_is_kept():
+    few, many, long = full(users=8, days=32), full(users=80, days=32), full(users=8, days=320)
+    for caller, asked in READ:
+        wanted = calls_of(few, caller, **asked)
+        assert calls_of(many, caller, **asked) <= 1.2 * wanted + 50, f"more users: {asked}"
+        if asked.get("by") != "day":
+            assert calls_of(long, caller, **asked) <= 1.2 * wanted + 50, f"more days: {asked}"
+
+
+def test_pages_of_usage_have_every_user_once():
+    ledger, found, cursor = full(users=12, days=3), [], ""
+    while True:
+        query = UsageQuery(limit=5, cursor=cursor)
+        page = usage_view.usage(ledger, query, Caller("root", "admin"))
+        found += [row.user for row in page.items]
+        cursor = page.next_cursor or ""
+        if not cursor:
+            break
+    assert found == [f"u{user:04}" for user in range(12)]
+
+
+def test_what_runs_is_summed_without_looking_at_each_attempt(script):
+    script.play("""
+        policy max_building=100
+        worker w0 cpu=64
+        submit /a replicas=2 user=u0003
+        schedule
+    """)
+    ledger, caller = script.world.machine.ledger, Caller("u0003", "user")
+    few = calls_of(ledger, caller)
+    script.play("""
+        submit /b replicas=50 user=u0003
+        schedule
+    """)
+    assert ledger.open_attempts == 52
+    assert calls_of(ledger, caller) <= few + 20
+
+
+def test_what_runs_follows_the_project_of_its_job(script):
+    script.play("""
+        worker w0 cpu=4
+        submit /a user=ann
+        schedule
+        wait 10
+        update /a labels={"project":"x"}
+    """)
+    rows = script.world.query("usage", by="label")["items"]
+    assert [(row["project"], row["running"]["attempts"]) for row in rows] == [("x", 1)]

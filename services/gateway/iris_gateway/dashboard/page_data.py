@@ -402,10 +402,12 @@ async def sessions(look: PageData) -> Facts:
 
 async def users(look: PageData) -> Facts:
     since_ms = round(1000 * look.now.timestamp()) - USAGE_DAYS * DAY_MS
+    usage = await look.at(q.UsageQuery(since_ms=since_ms, limit=q.MAX_LIMIT))
     return {
         "quotas": await look.page_of(q.UsersQuery()),
         "overview": await look.at(q.OverviewQuery()),
-        "usage": await look.items_of(q.UsageQuery(since_ms=since_ms, limit=q.MAX_LIMIT)),
+        "usage": usage["items"],
+        "usage_continues": usage["next_cursor"] is not None,
         "usage_days": USAGE_DAYS,
     }
 

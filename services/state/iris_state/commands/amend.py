@@ -66,6 +66,7 @@ def _patched(ledger: Ledger, job: Job, command: AmendJob) -> JobSpec:
     spec = patched_job(job.spec, command.patch)
     if spec.band != job.spec.band:
         quota.check_band(ledger, spec, job.user)
+    quota.check_amended(ledger, job, spec)
     return spec
 
 

@@ -21,6 +21,7 @@ from iris_state.inputs.claims import Step
 from iris_state.records.changes import JobClosed, JobGrown
 from iris_state.records.entities import Job
 from iris_state.records.ledger import Ledger
+from iris_state.records.weight import memory_of
 
 
 def on_grow(ledger: Ledger, command: GrowJob) -> Iterator[Step]:
@@ -97,5 +98,6 @@ def _growth(ledger: Ledger, job: Job, calls: Calls, command: GrowJob) -> JobGrow
         raise Refused(
             Code.INVALID, "a file is named by its digest: 64 hexadecimal digits (SHA-256)"
         )
-    quota.check_growth(ledger, job, tasks)
+    written = memory_of((command.segments, command.firsts))
+    quota.check_growth(ledger, job, quota.Added(tasks, written))
     return JobGrown(job.number, command.count, tasks, command.segments, command.firsts)

@@ -92,7 +92,11 @@ class Machine:
         self.policy = policy
         self.leader = leader
         self.ledger = Ledger()
-        self.ledger.default_quota = Quota("", max_pending_tasks=policy.max_pending_tasks)
+        self.ledger.default_quota = Quota(
+            "",
+            max_pending_tasks=policy.max_pending_tasks,
+            max_live_bytes=policy.max_live_bytes,
+        )
         self.ledger.grace_limits = policy.grace_limits
         self.ledger.probes.heartbeat_ms = policy.heartbeat_interval_ms
         self.sequence = self.previous = 0

@@ -16,6 +16,15 @@ from iris_core.spec.resources import Amount
 from iris_core.states import PriorityBand, TaskState
 from iris_state.records.entities import Job
 from iris_state.records.ledger import Ledger
+from iris_state.records.weight import written
+
+
+@dataclass(frozen=True, slots=True)
+class Added:
+    """What a submission or a growth adds: tasks, and bytes of memory of what its owner wrote."""
+
+    tasks: int
+    written: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,20 +32,25 @@ class Counted:
     """How a limit on submissions is counted.
 
     Attributes:
-        has: the present count of the user. adds: what so many tasks add. frees: what a job's end
+        has: the present count of the user. adds: what is added to it. frees: what a job's end
             subtracts.
     """
 
     has: Callable[[Ledger, str], int]
-    adds: Callable[[int], int]
-    frees: Callable[[Job], int]
+    adds: Callable[[Added], int]
+    frees: Callable[[Ledger, Job], int]
 
 
 COUNTED = {
     "max_pending_tasks": Counted(
         has=lambda ledger, user: ledger.pending_of_user[user],
-        adds=lambda tasks: tasks,
-        frees=lambda job: job.counts[TaskState.PENDING],
+        adds=lambda added: added.tasks,
+        frees=lambda ledger, job: job.counts[TaskState.PENDING],
+    ),
+    "max_live_bytes": Counted(
+        has=lambda ledger, user: ledger.live_bytes[user],
+        adds=lambda added: added.written,
+        frees=lambda ledger, job: ledger.written[job.number],
     ),
 }
 """By the name of the limit. Limits on resources are not in it, because they refuse nothing."""
@@ -49,15 +63,8 @@ def check(ledger: Ledger, spec: JobSpec, user: str, replaced: Job | None) -> Non
     """Raises Refused when the job would exceed a limit of its user, not counting the job it
     replaces.
     """
-    quota = ledger.quota_of(user)
-    for limit in QUOTA_LIMITS:
-        counted, most = COUNTED.get(limit.name), getattr(quota, limit.name)
-        if counted is None or not most:
-            continue
-        has = counted.has(ledger, user)
-        if replaced is not None and replaced.user == user:
-            has -= counted.frees(replaced)
-        _check_count(user, limit.words, has, counted.adds(spec.task_count), most)
+    added = Added(spec.task_count, written(spec, ledger.index))
+    _check_limits(ledger, user, added, replaced)
     check_band(ledger, spec, user)
 
 
@@ -69,22 +76,31 @@ def check_band(ledger: Ledger, spec: JobSpec, user: str) -> None:
         raise Refused(Code.FORBIDDEN, f"{user} may ask for band {best} at best, not {spec.band}")
 
 
-def check_growth(ledger: Ledger, job: Job, tasks: int) -> None:
-    """Raises Refused when so many tasks more would exceed a limit of a job's user."""
-    quota = ledger.quota_of(job.user)
+def check_growth(ledger: Ledger, job: Job, added: Added) -> None:
+    """Raises Refused when what a job is to grow by would exceed a limit of its user."""
+    _check_limits(ledger, job.user, added, None)
+
+
+def check_amended(ledger: Ledger, job: Job, spec: JobSpec) -> None:
+    """Raises Refused when another specification of a live job would exceed a limit of its user."""
+    more = written(spec, ledger.index) - ledger.written[job.number]
+    if not job.is_terminal and more > 0:
+        _check_limits(ledger, job.user, Added(0, more), None)
+
+
+def _check_limits(ledger: Ledger, user: str, added: Added, replaced: Job | None) -> None:
+    quota = ledger.quota_of(user)
     for limit in QUOTA_LIMITS:
         counted, most = COUNTED.get(limit.name), getattr(quota, limit.name)
-        if counted is not None and most:
-            _check_count(
-                job.user, limit.words, counted.has(ledger, job.user), counted.adds(tasks), most
-            )
-
-
-def _check_count(user: str, words: str, has: int, adds: int, most: int) -> None:
-    if has + adds > most:
-        raise Refused(
-            Code.OVER_QUOTA, f"{user} may have {most} {words}, has {has} and asks for {adds} more"
-        )
+        if counted is None or not most:
+            continue
+        has, adds = counted.has(ledger, user), counted.adds(added)
+        if replaced is not None and replaced.user == user:
+            has -= counted.frees(ledger, replaced)
+        if adds and has + adds > most:
+            may, present, asks = map(limit.unit.show, (most, has, adds))
+            words = f"{user} may have {may} {limit.words}, has {present} and asks for {asks} more"
+            raise Refused(Code.OVER_QUOTA, words)
 
 
 def used(ledger: Ledger, user: str, running: Amount) -> dict[str, int]:

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import islice
 
-from iris_core.spec.jobs import JobSpec
 from iris_core.states import SESSION_TERMINAL, TERMINAL
 from iris_state.policy import Policy
 from iris_state.records import changes as c
@@ -22,14 +21,15 @@ from iris_state.records.changes import DeploymentForgotten
 from iris_state.records.entities import Job
 from iris_state.records.ledger import Ledger
 from iris_state.records.reactions import complete
+from iris_state.records.weight import memory_of
 from iris_state.snapshots.compacted import CompactedTasks, compact, is_compacted
 
 PRUNED_AT_ONCE = 500
 """Jobs deleted in one round at most, which bounds the size of a commit."""
 
-JOB_BYTES = 2100
-"""Bytes of memory of a finished job of one task, besides its specification: measured, rounded
-up.
+JOB_BYTES = 1250
+"""Bytes of memory of a finished job of one task, besides what its owner wrote and what
+`records.weight` measures: measured.
 """
 
 
@@ -100,7 +100,7 @@ class Retention:
 
     def _enter(self, job: Job) -> None:
         """Queue a job for deletion."""
-        size = weight(job)
+        size = weight(job, self._ledger.written[job.number])
         self._line[job.number] = (job.finished_ms, size)
         self.bytes += size
 
@@ -216,15 +216,11 @@ class Retention:
             yield from self._with_parents(above)
 
 
-def weight(job: Job) -> int:
-    """Approximate bytes of memory of a finished job."""
+def weight(job: Job, written: int) -> int:
+    """Bytes of memory of a finished job, of which its owner wrote so many."""
     tasks = len(job.tasks.data) if isinstance(job.tasks, CompactedTasks) else 0
-    return JOB_BYTES + tasks + _written(job.spec)
-
-
-def _written(spec: JobSpec) -> int:
-    texts = (*spec.command, *spec.env, *spec.env.values(), *spec.labels, *spec.labels.values())
-    return sum(map(len, texts)) + 200 * len(spec.constraints)
+    kept = (job.gates, job.history, job.error, job.note, job.usage)
+    return JOB_BYTES + tasks + written + memory_of(kept)
 
 
 def is_over(job: Job) -> bool:

@@ -47,10 +47,12 @@ from iris_state.records.hosts import Presence, Worker
 from iris_state.records.indexes.gates import GateIndex
 from iris_state.records.indexes.index import WAITING, JobIndex
 from iris_state.records.indexes.job_timers import JobTimers
+from iris_state.records.indexes.running_usage import RunningUsage
 from iris_state.records.indexes.timer_queue import TimeoutQueue
-from iris_state.records.indexes.usage_days import UsageDays
+from iris_state.records.indexes.usage_days import PROJECT, UsageDays
 from iris_state.records.queue_holds import QueueHold
 from iris_state.records.stops import GraceLimits
+from iris_state.records.weight import written
 
 _WHOLE = re.compile(r"[0-9]{1,18}")
 
@@ -98,8 +100,11 @@ class Ledger:
         self.queue_holds: dict[int, QueueHold] = {}
         self.next_hold = 1
         self.requested: dict[int, Amount] = {}
+        self.written: dict[int, int] = {}
+        self.live_bytes: Counter[str] = Counter()
         self.totals = Totals()
         self.usage = UsageDays()
+        self.running_usage = RunningUsage(self.usage)
         self.next_number = 1
         self.epoch = 0
         self.deployments: dict[int, Deployment] = {}
@@ -257,12 +262,25 @@ class Ledger:
         """Add a finished job to the indexes by number, name and parent only."""
         self.jobs[job.number] = job
         self.requested[job.number] = job.spec.resources.amount
+        self.weigh(job, written(job.spec, self.index))
         before = self.names.get(job.name)
         if before is not None:
             self.namesakes.setdefault(job.name, [before]).append(job.number)
         self.names[job.name] = max(job.number, before or 0)
         if (parent := self.jobs.get(job.parent)) is not None:
             parent.children.append(job.number)
+
+    def weigh(self, job: Job, size: int) -> None:
+        """Set the bytes of memory of what the owner of a job wrote; see `records.weight`."""
+        before, self.written[job.number] = self.written.get(job.number, 0), size
+        if not job.is_terminal:
+            self.live_bytes[job.user] += size - before
+
+    def end_weight(self, job: Job) -> None:
+        """A job has ended: it no longer counts among the live ones of its user."""
+        self.live_bytes[job.user] -= self.written[job.number]
+        if not self.live_bytes[job.user]:
+            del self.live_bytes[job.user]
 
     def count_tasks(self, job: Job, sign: int) -> None:
         """Add a job's tasks to the counts of its band, or subtract them with ``sign`` -1."""
@@ -291,6 +309,7 @@ class Ledger:
     def forget_job(self, job: Job) -> None:
         """Remove a job from every index."""
         del self.jobs[job.number], self.requested[job.number], self.open_of_job[job.number]
+        del self.written[job.number]
         self.kernels.pop(job.number, None)
         self.newest_rows.pop(job.number, None)
         self._forget_name(job)
@@ -418,6 +437,7 @@ class Ledger:
         if is_alone or presence.chains.join(key, attempt.chain, presence.open):
             presence.committed = presence.committed + self.requested[job.number]
         presence.open[key] = attempt
+        self.use(job, index, attempt)
         self.open_of_job[job.number] += 1
         self.open_attempts += 1
         presence.building += attempt.is_building
@@ -437,6 +457,7 @@ class Ledger:
                 (job.number, index, attempt.number), attempt.chain
             ):
                 presence.committed = presence.committed - self.requested[job.number]
+            self.running_usage.leave(job, self.requested[job.number], index, attempt)
             self.open_of_job[job.number] -= 1
             if not self.open_of_job[job.number]:
                 del self.open_of_job[job.number]
@@ -445,6 +466,11 @@ class Ledger:
                 self.gates.end_singleton(job)
             if self.held_back and not self.open_of_job[job.number]:
                 self._enqueue_next_run(self.jobs[self.names[job.name]])
+
+    def use(self, job: Job, index: int, attempt: Attempt) -> None:
+        """An open attempt may hold its place from now on."""
+        project = job.spec.labels.get(PROJECT, "")
+        self.running_usage.enter(job, self.requested[job.number], index, attempt, project)
 
     def _enqueue_next_run(self, job: Job) -> None:
         """An earlier run of a name has ended: queue the newest run, unless another one has not

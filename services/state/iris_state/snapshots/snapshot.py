@@ -24,6 +24,7 @@ from iris_state.records import changes as c
 from iris_state.records.apply.usage import account
 from iris_state.records.entities import Job, Totals
 from iris_state.records.hosts import Presence, Worker
+from iris_state.records.indexes.usage_days import StoredSeries
 from iris_state.records.ledger import Ledger
 from iris_state.records.queue_holds import QueueHold
 from iris_state.records.reactions import complete
@@ -77,6 +78,7 @@ class Rest(msgspec.Struct, array_like=True):
     queue_holds: list[QueueHold] = []
     next_hold: int = 1
     usage: list[tuple[int, bytes]] = []
+    usage_series: list[StoredSeries] = []
 
 
 def _compacted_form() -> Any:
@@ -172,11 +174,15 @@ class Cutter:
 
     def work(self, tasks: int) -> bool:
         """Encode jobs with about so many tasks; True when `finish` can encode the rest."""
+        if self._ledger.usage.is_folding:
+            tasks -= self._ledger.usage.fold()
         while tasks > 0 and self._todo:
             tasks -= self._encode(self._todo.pop())
         if not self._todo and self._changed and self._passes < _PASSES:
             self._passes += 1
             self._todo, self._changed = sorted(self._changed), set()
+        if self._ledger.usage.is_folding:
+            return False
         return not self._todo and (not self._changed or self._passes >= _PASSES)
 
     def finish(self, sequence: int, at_ms: int, last_published: str) -> Draft:
@@ -259,6 +265,7 @@ def _rest(ledger: Ledger, sequence: int, at_ms: int, last_published: str) -> Res
         queue_holds=list(ledger.queue_holds.values()),
         next_hold=ledger.next_hold,
         usage=ledger.usage.stored(),
+        usage_series=ledger.usage.stored_series(),
     )
 
 
@@ -315,7 +322,7 @@ def restore(ledger: Ledger, image: Image) -> None:
     ledger.audit.restore(rest.audit, rest.next_audit)
     ledger.queue_holds = {hold.number: hold for hold in rest.queue_holds}
     ledger.next_hold = rest.next_hold
-    ledger.usage.restore(rest.usage)
+    ledger.usage.restore(rest.usage, rest.usage_series)
     for worker in rest.workers:
         ledger.workers[worker.id] = worker
         ledger.presence[worker.id] = Presence(rest.at_ms)

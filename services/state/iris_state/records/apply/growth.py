@@ -14,6 +14,7 @@ from iris_state.records import changes as c
 from iris_state.records.entities import Fact, Task
 from iris_state.records.gates import WHOLE
 from iris_state.records.ledger import Ledger
+from iris_state.records.weight import memory_of
 
 
 def grown(ledger: Ledger, change: c.JobGrown, at_ms: int) -> None:
@@ -24,6 +25,7 @@ def grown(ledger: Ledger, change: c.JobGrown, at_ms: int) -> None:
     calls = job.spec.calls.with_more(change.segments, change.firsts, change.calls)
     job.spec = msgspec.structs.replace(job.spec, replicas=first + count, calls=calls)
     job.tasks = [*job.tasks, *(Task(queued_ms=at_ms) for _ in range(count))]
+    ledger.weigh(job, ledger.written[job.number] + memory_of((change.segments, change.firsts)))
     job.grown_ms = at_ms
     for index in range(first, first + count):
         job.counts[TaskState.PENDING] += 1

@@ -13,6 +13,7 @@ from iris_core.admission.amendments import changes_in_words
 from iris_core.names import JobName
 from iris_core.spec.jobs import JobSpec
 from iris_core.states import (
+    JOB_TERMINAL,
     JobState,
     KernelStatus,
     SchedulingResult,
@@ -34,7 +35,9 @@ from iris_state.records.entities import (
 from iris_state.records.facts import AmendmentFact
 from iris_state.records.gates import BACKOFF, WHOLE, GateKind
 from iris_state.records.indexes.index import fields_of
+from iris_state.records.indexes.usage_days import PROJECT
 from iris_state.records.ledger import Ledger
+from iris_state.records.weight import written
 
 
 def admitted(ledger: Ledger, change: c.JobAdmitted, at_ms: int) -> None:
@@ -90,6 +93,8 @@ def moved(ledger: Ledger, change: c.JobMoved, at_ms: int) -> None:
     if change.state is JobState.RUNNING:
         job.started_ms = job.started_ms or at_ms
     if job.is_terminal:
+        if previous not in JOB_TERMINAL:
+            ledger.end_weight(job)
         job.finished_ms, job.cause, job.error = at_ms, change.cause, change.error
         job.ended_by = change.by
         ledger.timers.stop_scheduling(job)
@@ -207,6 +212,8 @@ def _specify(ledger: Ledger, job: Job, spec: JobSpec) -> None:
     job.spec, job.band = spec, spec.priority_band
     ledger.count_tasks(job, 1)
     ledger.index.relist(job, listed)
+    ledger.weigh(job, written(spec, ledger.index))
+    ledger.running_usage.move(job, spec.labels.get(PROJECT, ""))
     if waiting := ledger.queue.ranges(job.number):
         ledger.queue.drop(job.number)
         ledger.queue.add(job.number, job.key, waiting)

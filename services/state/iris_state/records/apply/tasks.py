@@ -105,6 +105,8 @@ def staged(ledger: Ledger, change: c.Staged, at_ms: int) -> None:
         ledger.presence[attempt.worker].building -= attempt.chain is None
     elif not attempt.building_ms:
         attempt.building_ms = at_ms
+    if attempt.chain is not None:
+        ledger.use(job, change.index, attempt)
     left, entered = SINGLE[before], SINGLE[change.status]
     if left is not entered:  # a change of stage within a status does not restart its clock
         attempt.since_ms = at_ms
@@ -142,6 +144,8 @@ def moved(ledger: Ledger, change: c.Moved, at_ms: int) -> None:
             _await_end(ledger, job, index)
     if change.state is TaskState.RUNNING and attempt is not None:
         attempt.started_ms = attempt.started_ms or at_ms
+        if attempt.chain is not None and attempt.is_open:
+            ledger.use(job, index, attempt)
     if change.state is not task.state:
         cause = None if change.state in ACTIVE else change.cause
         last = task.attempts[-1] if task.state in ACTIVE else attempt

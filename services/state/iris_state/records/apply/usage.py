@@ -5,11 +5,16 @@ from __future__ import annotations
 from iris_core.placement.constraints import DEVICE_VARIANT
 from iris_core.states import Cause, TaskState
 from iris_state.records.entities import Attempt, Job
-from iris_state.records.indexes.usage_days import DAY_MS, KEPT_DAYS, USEFUL, count, of_outcome
+from iris_state.records.indexes.usage_days import (
+    DAY_MS,
+    KEPT_DAYS,
+    PROJECT,
+    USEFUL,
+    count,
+    of_outcome,
+)
 from iris_state.records.ledger import Ledger
 
-PROJECT = "project"
-"""The label of a job by which usage is summed."""
 FAILED = "failed"
 """The outcome of an attempt that exited by itself, and not with 0."""
 FOLLOWED = frozenset({Cause.COSCHEDULED_SIBLING, Cause.COSCHEDULED_RESTART})
@@ -70,11 +75,13 @@ def account(ledger: Ledger, job: Job, attempt: Attempt, at_ms: int) -> None:
         for day, part_ms in before:
             of_day = ledger.usage.of(day, job.user, project, outcome)
             part_cpu_ms = cpu_ms * part_ms // (at_ms - began_ms)
-            count([of_day], part_ms, amount, variant, part_cpu_ms, peak_bytes, attempts=0)
+            count(of_day, part_ms, amount, variant, part_cpu_ms, peak_bytes, attempts=0)
             cpu_ms -= part_cpu_ms
     key = (last, job.user, project, outcome)
-    sums.append(ledger.usage.recent.get(key) or ledger.usage.of(*key))
+    sums += ledger.usage.recent.get(key) or ledger.usage.of(*key)
     count(sums, held_ms, amount, variant, cpu_ms, peak_bytes)
+    if ledger.usage.is_folding:
+        ledger.usage.fold()
 
 
 def _outcome(ledger: Ledger, job: Job, attempt: Attempt) -> str:

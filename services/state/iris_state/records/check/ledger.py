@@ -23,6 +23,8 @@ from iris_state.records.gates import WHOLE, GateKind
 from iris_state.records.indexes.chains import chain_of
 from iris_state.records.indexes.gates import GateIndex
 from iris_state.records.indexes.index import JobIndex
+from iris_state.records.indexes.running_usage import RunningUsage
+from iris_state.records.indexes.usage_days import PROJECT, UsageDays
 from iris_state.records.ledger import Ledger
 
 
@@ -75,6 +77,26 @@ def open_attempts_are_held(ledger: Ledger) -> Wrongs:
             yield f"{name} commits {presence.committed} building {presence.building}, recount {held}, {building}"
         if not held.fits(ledger.workers[name].total):
             yield f"{name} has {ledger.workers[name].total} and holds {held}"
+
+
+def what_runs_is_summed(ledger: Ledger) -> Wrongs:
+    recount = RunningUsage(UsageDays())
+    for presence in ledger.presence.values():
+        for (number, index, _), attempt in presence.open.items():
+            job = ledger.jobs[number]
+            project = job.spec.labels.get(PROJECT, "")
+            recount.enter(job, ledger.requested[number], index, attempt, project)
+    kept, wanted = ledger.running_usage.sums(), recount.sums()
+    if kept != wanted:
+        yield f"what runs is summed as {kept}, recount {wanted}"
+
+
+def live_jobs_are_weighed(ledger: Ledger) -> Wrongs:
+    recount: Counter[str] = Counter()
+    for job in ledger.jobs.values():
+        recount[job.user] += 0 if job.is_terminal else ledger.written[job.number]
+    if +recount != ledger.live_bytes:
+        yield f"live jobs weigh {dict(ledger.live_bytes)}, recount {dict(+recount)}"
 
 
 def gates_are_indexed(ledger: Ledger) -> Wrongs:
@@ -271,6 +293,8 @@ def audit_is_counted(ledger: Ledger) -> Wrongs:
 OF_LEDGER: tuple[Callable[[Ledger], Wrongs], ...] = (
     queue_is_sorted,
     open_attempts_are_held,
+    what_runs_is_summed,
+    live_jobs_are_weighed,
     gates_are_indexed,
     lost_hosts_hold_nothing,
     the_lost_are_in_line,

@@ -5,10 +5,12 @@ Admins read all of it; others what is theirs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from datetime import UTC, datetime
+from functools import partial
 
 from msgspec.structs import replace
+from sortedcontainers import SortedSet
 
 from iris_core.errors import Code, Refused
 from iris_core.messages.gateway_state import Caller
@@ -16,12 +18,14 @@ from iris_core.views.jobs import Page
 from iris_core.views.queries import JobUsageQuery, UsageQuery
 from iris_core.views.usage import NOT_BILLED, UsageView, UsedView
 from iris_state.commands.targets import known_job
-from iris_state.records.apply.usage import PROJECT, began_to_hold, by_day, variant_of
+from iris_state.records.apply.usage import variant_of
 from iris_state.records.entities import Job
-from iris_state.records.indexes.usage_days import DAY_MS, USEFUL, Outcomes, Used, count, of_outcome
+from iris_state.records.indexes.usage_days import DAY_MS, PROJECT, USEFUL, Group, Outcomes, Used
 from iris_state.records.ledger import Ledger
 from iris_state.views.pages import behind, behind_name, cursor_of, page
 
+MOST_ROWS = 100
+"""Rows of a page, at most, whatever is asked for: a few milliseconds."""
 _RUNNING = "running"
 """Stands among the outcomes for attempts that are open."""
 
@@ -35,6 +39,7 @@ def usage(ledger: Ledger, query: UsageQuery, caller: Caller) -> Page:
         if user not in ("", caller.user):
             raise Refused(Code.FORBIDDEN, f"the usage of {user} is read by {user} and admins")
         user = caller.user
+    query = replace(query, limit=min(query.limit, MOST_ROWS))
     key, _, value = query.label.partition("=")
     if query.by == "job":
         return _jobs(ledger, query, user, key, value)
@@ -42,10 +47,10 @@ def usage(ledger: Ledger, query: UsageQuery, caller: Caller) -> Page:
         raise Refused(
             Code.INVALID, f"usage is summed by the label {PROJECT}; by=job takes other labels"
         )
-    groups, last = _groups(ledger, query, user, value if key else None), behind_name(query.cursor)
-    rows = ((cursor_of(name), name) for name in sorted(groups) if not query.cursor or name > last)
-    field = {"label": PROJECT}.get(query.by, query.by)
-    return page(rows, lambda name: _view(groups[name], **{field: name}), query)
+    group = user or None, value if key else None
+    if query.by == "day":
+        return _days(ledger, query, group)
+    return _groups(ledger, query, group)
 
 
 def job_usage(ledger: Ledger, query: JobUsageQuery, caller: Caller) -> UsageView:
@@ -53,10 +58,10 @@ def job_usage(ledger: Ledger, query: JobUsageQuery, caller: Caller) -> UsageView
     job = known_job(ledger, query.job)
     if caller.role != "admin" and caller.user != job.user:
         raise Refused(Code.FORBIDDEN, f"the usage of {job.name} is read by {job.user} and admins")
-    return _of_job(job, _running(ledger))
+    return _of_job(ledger, job)
 
 
-def _of_job(job: Job, running: dict[int, Used]) -> UsageView:
+def _of_job(ledger: Ledger, job: Job) -> UsageView:
     """What a job has held and used until now, since it was submitted."""
     whose = {
         "user": job.user,
@@ -64,15 +69,12 @@ def _of_job(job: Job, running: dict[int, Used]) -> UsageView:
         "job": job.name,
         "job_id": job.id,
     }
-    return _view(job.usage | {_RUNNING: running.get(job.number, Used())}, **whose)
+    return _view(job.usage | {_RUNNING: _held(ledger, job.number, 0)}, **whose)
 
 
-def _running(ledger: Ledger) -> dict[int, Used]:
-    """What the open attempts of each job have held until now."""
-    running: dict[int, Used] = {}
-    for number, _, used in _open(ledger):
-        running.setdefault(number, Used()).add(used)
-    return running
+def _held(ledger: Ledger, what: int | Group, first: int) -> Used:
+    """What the open attempts of a job or a group have held since a day."""
+    return ledger.running_usage.since(what, first, ledger.now_ms, partial(variant_of, ledger))
 
 
 def _jobs(ledger: Ledger, query: UsageQuery, user: str, key: str, value: str) -> Page:
@@ -84,44 +86,48 @@ def _jobs(ledger: Ledger, query: UsageQuery, user: str, key: str, value: str) ->
             return False
         return not key or job.spec.labels.get(key) == value
 
-    numbers = (number for number in reversed(ledger.jobs) if last is None or number < last)
-    rows = ((number, ledger.jobs[number]) for number in numbers)
-    running = _running(ledger)
-    return page(rows, lambda job: _of_job(job, running), query, wanted)
+    fields = [("user", user)] if user else []
+    fields += [("label", f"{key}={value}")] if key else []
+    lists = [ledger.index.of(field) for field in fields] or [ledger.index.all]
+    below = min(lists, key=len).irange(maximum=last, inclusive=(True, False), reverse=True)
+    rows = ((number, ledger.jobs[number]) for number in below)
+    return page(rows, partial(_of_job, ledger), query, wanted)
 
 
-def _groups(
-    ledger: Ledger, query: UsageQuery, user: str, project: str | None
-) -> dict[str, Outcomes]:
-    """Sums by the name of the group."""
-    groups: dict[str, Outcomes] = {}
+def _groups(ledger: Ledger, query: UsageQuery, group: Group) -> Page:
+    """The sums of each user, or of each project, in the order of names."""
+    user, project = group
+    by_user = query.by == "user"
+    names = ledger.usage.users.get(project) if by_user else ledger.usage.projects.get(user)
+    only = user if by_user else project
+    if names is not None and only is not None:
+        names = SortedSet([only] if only in names else [])
+    first, last = query.since_ms // DAY_MS, behind_name(query.cursor)
 
-    def add(day: int, owner: str, of: str, outcome: str, used: Used) -> None:
-        if day >= first and user in ("", owner) and project in (None, of):
-            name = owner if query.by == "user" else of if query.by == "label" else _date(day)
-            of_outcome(groups.setdefault(name, {}), outcome).add(used)
+    def read(name: str) -> tuple[str, Outcomes]:
+        of = (name, project) if by_user else (user, name)
+        sums, running = ledger.usage.since(of, first), _held(ledger, of, first)
+        return name, sums | {_RUNNING: running} if running != Used() else sums
 
-    first = query.since_ms // DAY_MS
-    for day, owner, of, outcomes in ledger.usage.rows(first):
-        for outcome, used in outcomes.items():
-            add(day, owner, of, outcome, used)
-    for number, day, used in _open(ledger):
-        job = ledger.jobs[number]
-        add(day, job.user, job.spec.labels.get(PROJECT, ""), _RUNNING, used)
-    return groups
+    rest: Iterable[str] = ()
+    if names is not None:
+        rest = names.irange(last, inclusive=(not query.cursor, True))
+    rows = ((cursor_of(name), read(name)) for name in rest)
+    field = "user" if by_user else "project"
+    return page(rows, lambda row: _view(row[1], **{field: row[0]}), query, lambda row: bool(row[1]))
 
 
-def _open(ledger: Ledger) -> Iterator[tuple[int, int, Used]]:
-    """The job of each attempt that is open, and what it has held until now, by day."""
-    for worker, presence in ledger.presence.items():
-        variant = variant_of(ledger, worker)
-        for (number, _, _), attempt in presence.open.items():
-            began_ms, amount = began_to_hold(attempt), ledger.requested[number]
-            parts = by_day(began_ms, max(ledger.now_ms, began_ms)) if began_ms else []
-            for left, (day, part_ms) in zip(reversed(range(len(parts))), parts, strict=True):
-                used = Used()
-                count([used], part_ms, amount, variant, 0, 0, attempts=not left)
-                yield number, day, used
+def _days(ledger: Ledger, query: UsageQuery, group: Group) -> Page:
+    """The sums of each day, oldest first."""
+    first, last = query.since_ms // DAY_MS, behind_name(query.cursor)
+    days = ledger.usage.days(group, first)
+    running = ledger.running_usage.days(group, first, ledger.now_ms, partial(variant_of, ledger))
+    for day, used in running:
+        if used != Used():
+            days.setdefault(day, {})[_RUNNING] = used
+    names = {_date(day): days[day] for day in sorted(days)}
+    rows = ((cursor_of(day), day) for day in names if not query.cursor or day > last)
+    return page(rows, lambda day: _view(names[day], day=day), query)
 
 
 def _date(day: int) -> str:

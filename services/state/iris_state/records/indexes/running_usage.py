@@ -1,0 +1,185 @@
+"""What open attempts hold: sums of each job and group, from which what they have held until now
+follows without looking at one attempt.
+
+An attempt that holds an amount since a time has held amount x (now - since), so the sums of both
+products are kept, by the day on which attempts began. Source:
+docs/adr/0139-usage-has-a-series-for-each-group.md. Out of scope: attempts that have ended
+(`usage_days`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from iris_core.spec.resources import Amount
+from iris_state.records.entities import Attempt, AttemptKey, Job
+from iris_state.records.indexes.usage_days import (
+    DAY_MS,
+    KEPT_DAYS,
+    Group,
+    UsageDays,
+    Used,
+    groups_of,
+)
+
+
+class Held:
+    """Of the attempts that began on one day: how many, and what they hold; ``_began``: times since
+    when, ms. ``chips``: by host, the number and that product.
+    """
+
+    __slots__ = ("attempts", "chips", "cpu", "cpu_began", "memory", "memory_began")
+
+    def __init__(self) -> None:
+        self.attempts = self.cpu = self.cpu_began = self.memory = self.memory_began = 0
+        self.chips: dict[str, list[int]] = {}
+
+    def add(self, amount: Amount, worker: str, began_ms: int, sign: int) -> None:
+        """Add an attempt, or subtract it with ``sign`` -1."""
+        self.attempts += sign
+        self.cpu += sign * amount.cpu_millis
+        self.cpu_began += sign * amount.cpu_millis * began_ms
+        self.memory += sign * amount.memory_bytes
+        self.memory_began += sign * amount.memory_bytes * began_ms
+        if amount.chips:
+            chips = self.chips.setdefault(worker, [0, 0])
+            chips[0] += sign * amount.chips
+            chips[1] += sign * amount.chips * began_ms
+            if not chips[0]:
+                del self.chips[worker]
+
+    def merge(self, other: Held, sign: int) -> None:
+        """Add other attempts, or subtract them with ``sign`` -1."""
+        self.attempts += sign * other.attempts
+        self.cpu += sign * other.cpu
+        self.cpu_began += sign * other.cpu_began
+        self.memory += sign * other.memory
+        self.memory_began += sign * other.memory_began
+        for worker, (number, began) in other.chips.items():
+            chips = self.chips.setdefault(worker, [0, 0])
+            chips[0] += sign * number
+            chips[1] += sign * began
+            if not chips[0]:
+                del self.chips[worker]
+
+    def until(self, end_ms: int, since_ms: int | None, variant: Callable[[str], str]) -> Used:
+        """What they have held until a time: since a time, or each since it began."""
+
+        def lasted(held: int, began: int) -> int:
+            return max(held * end_ms - (began if since_ms is None else held * since_ms), 0)
+
+        chips: dict[str, int] = {}
+        for worker, (number, began) in self.chips.items():
+            name = variant(worker)
+            chips[name] = chips.get(name, 0) + lasted(number, began)
+        memory = lasted(self.memory, self.memory_began) >> 20
+        return Used(self.attempts, lasted(self.cpu, self.cpu_began), memory, chips)
+
+
+_ByDay = dict[int, Held]
+_Held = int | Group
+"""The number of a job, or a group."""
+
+
+class RunningUsage:
+    """What the open attempts of each job and group hold, by the day on which they began."""
+
+    def __init__(self, usage: UsageDays) -> None:
+        self.usage = usage
+        self._held: dict[_Held, _ByDay] = {}
+        self._project: dict[int, str] = {}
+        self._began: dict[AttemptKey, int] = {}
+
+    def enter(self, job: Job, amount: Amount, index: int, attempt: Attempt, project: str) -> None:
+        """An attempt is open, or has begun to hold its place; a repeated call changes nothing."""
+        began_ms = (
+            attempt.assigned_ms
+            if attempt.chain is None
+            else attempt.building_ms or attempt.started_ms
+        )
+        key = (job.number, index, attempt.number)
+        if not began_ms or key in self._began:
+            return
+        self._began[key] = began_ms
+        if job.number not in self._project:
+            self._project[job.number] = project
+        self._count(job, amount, attempt.worker, began_ms, 1)
+
+    def leave(self, job: Job, amount: Amount, index: int, attempt: Attempt) -> None:
+        """The end of an attempt is known."""
+        began_ms = self._began.pop((job.number, index, attempt.number), 0)
+        if began_ms:
+            self._count(job, amount, attempt.worker, began_ms, -1)
+            if job.number not in self._held:
+                del self._project[job.number]
+
+    def _count(self, job: Job, amount: Amount, worker: str, began_ms: int, sign: int) -> None:
+        day = began_ms // DAY_MS
+        for what in (job.number, *groups_of(job.user, self._project[job.number])):
+            held = self._of(what, day)
+            held.add(amount, worker, began_ms, sign)
+            if not held.attempts:
+                self._drop(what, day)
+
+    def _of(self, what: _Held, day: int) -> Held:
+        days = self._held.get(what)
+        if days is None:
+            days = self._held[what] = {}
+            if isinstance(what, tuple):
+                self.usage.begin_running(what)
+        held = days.get(day)
+        if held is None:
+            held = days[day] = Held()
+        return held
+
+    def _drop(self, what: _Held, day: int) -> None:
+        del self._held[what][day]
+        if not self._held[what]:
+            del self._held[what]
+            if isinstance(what, tuple):
+                self.usage.running.pop(what, None)
+
+    def move(self, job: Job, project: str) -> None:
+        """A job has another project now."""
+        before = self._project.get(job.number, project)
+        if before == project:
+            return
+        self._project[job.number] = project
+        for day, held in self._held[job.number].items():
+            for sign, of in ((-1, before), (1, project)):
+                for what in groups_of(job.user, of)[::2]:
+                    other = self._of(what, day)
+                    other.merge(held, sign)
+                    if not other.attempts:
+                        self._drop(what, day)
+
+    def sums(self) -> dict[_Held, dict[int, Used]]:
+        """What attempts had held at the end of the day on which they began, for a recount."""
+        return {
+            what: {day: held.until((day + 1) * DAY_MS, None, str) for day, held in days.items()}
+            for what, days in self._held.items()
+        }
+
+    def since(self, what: _Held, first: int, now_ms: int, variant: Callable[[str], str]) -> Used:
+        """What the open attempts of a job or a group have held since a day."""
+        total = Used()
+        first = max(first, now_ms // DAY_MS - KEPT_DAYS + 1)
+        for day, held in self._held.get(what, {}).items():
+            total.add(held.until(now_ms, None if day >= first else first * DAY_MS, variant))
+        return total
+
+    def days(
+        self, what: _Held, first: int, now_ms: int, variant: Callable[[str], str]
+    ) -> Iterator[tuple[int, Used]]:
+        """The same by day; an attempt counts on the last one."""
+        by_day, last = self._held.get(what, {}), now_ms // DAY_MS
+        began = min(by_day, default=last + 1)
+        for day in range(max(first, began, last - KEPT_DAYS + 1), last + 1):
+            total = Used()
+            for since, held in by_day.items():
+                if since <= day:
+                    end_ms = min((day + 1) * DAY_MS, now_ms)
+                    total.add(held.until(end_ms, None if since == day else day * DAY_MS, variant))
+            if day < last:
+                total.attempts = 0
+            yield day, total
