@@ -1,7 +1,7 @@
 """Runs what only looks at a process: collectors of metrics, probes, descriptions. It ends nothing.
 
 An exception that ends a service is right where records are decided, and wrong where they are read:
-a scrape during an outage would end what the scrape is to watch. So each look runs in `Observer`,
+a scrape during an outage would end what the scrape is to watch. So each look runs in `CollectorGuard`,
 which counts the failure (`iris_collector_failures_total`), logs its first in a row, and goes on.
 Out of scope: what is looked at (`telemetry`).
 """
@@ -26,7 +26,7 @@ _FILE_WAIT_S = 0.1
 _WORDS = "Failures of what only looks at the process: collectors, probes, descriptions. Part of the page is missing."
 
 
-class Observer(Collector):
+class CollectorGuard(Collector):
     """Survives the failures of what it runs."""
 
     def __init__(self) -> None:
@@ -76,9 +76,9 @@ class GuardedCollector(Collector):
         source: the other one.
     """
 
-    def __init__(self, source: Collector, observer: Observer) -> None:
+    def __init__(self, source: Collector, guard: CollectorGuard) -> None:
         self.source = source
-        self._observer = observer
+        self._guard = guard
         self._name = _name_of(source)
 
     def describe(self) -> Iterable[Metric]:
@@ -90,7 +90,7 @@ class GuardedCollector(Collector):
 
     def _run(self, read: Callable[[], Iterable[Metric]]) -> Iterable[Metric]:
         found: list[Metric] = []
-        with self._observer.surviving(self._name):
+        with self._guard.surviving(self._name):
             for family in read():
                 _check(family)
                 found.append(family)
@@ -101,16 +101,16 @@ class GuardedRegistry(CollectorRegistry):
     """A registry whose collectors cannot end or break a scrape.
 
     Attributes:
-        observer: what runs them; it shows its own count.
+        guard: what runs them; it shows its own count.
     """
 
     def __init__(self) -> None:
         super().__init__(auto_describe=True)
-        self.observer = Observer()
-        super().register(self.observer)
+        self.guard = CollectorGuard()
+        super().register(self.guard)
 
     def register(self, collector: Collector) -> None:
-        super().register(GuardedCollector(collector, self.observer))
+        super().register(GuardedCollector(collector, self.guard))
 
 
 class FileFact(Generic[T]):

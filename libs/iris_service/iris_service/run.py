@@ -46,7 +46,7 @@ from iris_core.subjects import DESCRIBE, is_inbox
 from iris_service import log_lines, notify
 from iris_service.child import DAMAGED, MISUSED
 from iris_service.notify import Notifier
-from iris_service.observing import GuardedRegistry, Observer
+from iris_service.observing import CollectorGuard, GuardedRegistry
 from iris_service.process_settings import NatsSettings, RunSettings
 from iris_service.settings import BadSetting, Settings, keys_of, load
 from iris_service.telemetry import MetricsServer, ServiceCollector
@@ -88,7 +88,7 @@ class Service(Generic[S]):
         tokens: what a gateway adds there.
         disks, certificates: paths that its metrics watch.
         tracer: makes spans when ``run.otlp_endpoint`` is set.
-        observer: runs what only looks at this process, so that its failures end nothing.
+        guard: runs what only looks at this process, so that its failures end nothing.
     """
 
     def __init__(self, name: str, settings: S, nats: NatsSettings, run: RunSettings) -> None:
@@ -106,7 +106,7 @@ class Service(Generic[S]):
         self.disks = list(run.disks)
         self.certificates = [path for path in (nats.tls_cert,) if path]
         self.tracer = Tracer(name, run.otlp_endpoint)
-        self.observer = Observer()
+        self.guard = CollectorGuard()
         self._notifier = Notifier(os.environ)
         self._connection: JetStreamConnection | None = None
         self._metrics: MetricsServer | None = None
@@ -149,7 +149,7 @@ class Service(Generic[S]):
     async def _describe(self, reply: str) -> None:
         """Answer who this process is. Without an answer of the stores it says nothing this time."""
         assert self._connection is not None
-        with self.observer.surviving("description"), contextlib.suppress(Unavailable):
+        with self.guard.surviving("description"), contextlib.suppress(Unavailable):
             info = ServiceInfo(
                 service=self.name,
                 id=self.id,
@@ -165,7 +165,7 @@ class Service(Generic[S]):
 
     def show_itself(self, registry: GuardedRegistry) -> None:
         """Add to ``registry`` what every process shows."""
-        self.observer = registry.observer
+        self.guard = registry.guard
         paths = self.disks, self.certificates
         registry.register(ServiceCollector(self.name, lambda: self._connection, *paths))
 
@@ -197,7 +197,7 @@ class Service(Generic[S]):
             self.spawn(self._keep_notified(ready))
 
     async def _keep_notified(self, ready: Callable[[], bool]) -> None:
-        while not self.observer.read("ready", ready, otherwise=False):  # noqa: ASYNC110 - has no event
+        while not self.guard.read("ready", ready, otherwise=False):  # noqa: ASYNC110 - has no event
             await asyncio.sleep(_READY_LOOK_S)
         self._notifier.send(notify.READY)
         while self._notifier.interval_s:

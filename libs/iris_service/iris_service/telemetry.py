@@ -165,7 +165,7 @@ class MetricsServer:
 
     def _answer(self, head: str) -> bytes:
         failed = _page(HTTPStatus.INTERNAL_SERVER_ERROR, b"see the log\n", "text/plain")
-        return self._registry.observer.read("page", lambda: self._answer_of(head), failed)
+        return self._registry.guard.read("page", lambda: self._answer_of(head), failed)
 
     def _answer_of(self, head: str) -> bytes:
         lines = head.split("\r\n")
@@ -183,7 +183,7 @@ class MetricsServer:
         if path == "/healthz":
             return HTTPStatus.OK, b"ok\n", "text/plain"
         if path == "/readyz":
-            ready = self._registry.observer.read("ready", self._ready, otherwise=False)
+            ready = self._registry.guard.read("ready", self._ready, otherwise=False)
             status = HTTPStatus.OK if ready else HTTPStatus.SERVICE_UNAVAILABLE
             return status, b"ready\n" if ready else b"not ready\n", "text/plain"
         return HTTPStatus.NOT_FOUND, b"try /metrics, /healthz or /readyz\n", "text/plain"

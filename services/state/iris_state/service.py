@@ -155,7 +155,7 @@ async def main(service: Service[Policy]) -> None:
     service.spawn(Housekeeper(state.replica, lambda: state.leads).run())
     metrics = state.metrics
     watch = StoreWatch(
-        connection.streams, metrics.stores, lambda: state.leads, metrics.registry.observer
+        connection.streams, metrics.stores, lambda: state.leads, metrics.registry.guard
     )
     service.spawn(watch.run())
     await service.serve_metrics(metrics.registry, lambda: state.ready)

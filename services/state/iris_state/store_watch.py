@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from iris_bus.contract import StoreStanding, Streams, Unavailable
 from iris_core.subjects import STORES
-from iris_service.observing import Observer
+from iris_service.observing import CollectorGuard
 from iris_state.store_metrics import StoreCollector
 
 INTERVAL_S = 15.0
@@ -25,7 +25,7 @@ class StoreWatch:
 
     Args:
         leads: whether it leads.
-        observer: what a failure to look is counted in; it ends nothing.
+        guard: what a failure to look is counted in; it ends nothing.
     """
 
     def __init__(
@@ -33,17 +33,17 @@ class StoreWatch:
         streams: Streams,
         collector: StoreCollector,
         leads: Callable[[], bool],
-        observer: Observer | None = None,
+        guard: CollectorGuard | None = None,
     ) -> None:
         self._streams = streams
         self._collector = collector
         self._leads = leads
-        self._observer = observer or Observer()
+        self._guard = guard or CollectorGuard()
 
     async def run(self) -> None:
         while True:
             if self._leads():
-                with self._observer.surviving("stores"):
+                with self._guard.surviving("stores"):
                     await self.look()
             else:
                 self._collector.standings, self._collector.storage = {}, {}

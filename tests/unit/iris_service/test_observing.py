@@ -14,7 +14,7 @@ from prometheus_client.registry import Collector
 
 from docs.drawings.metrics import registries
 from iris_service.certificate import read_certificate
-from iris_service.observing import FileFact, GuardedCollector, GuardedRegistry, Observer
+from iris_service.observing import CollectorGuard, FileFact, GuardedCollector, GuardedRegistry
 from iris_service.telemetry import MetricsServer, ServiceCollector, new_registry
 from tests.support.certificates import make_certificate
 
@@ -45,7 +45,7 @@ class Broken:
 
 
 def failures(registry: GuardedRegistry) -> dict[str, int]:
-    return dict(registry.observer.failures)
+    return dict(registry.guard.failures)
 
 
 async def scraped(registry: GuardedRegistry, path: str = "/metrics") -> httpx.Response:
@@ -133,12 +133,12 @@ def test_a_disk_that_does_not_answer_delays_nobody():
 
 
 def test_a_failure_that_ends_is_told_again_when_it_returns(caplog):
-    observer = Observer()
+    guard = CollectorGuard()
     for fails in (True, True, False, True):
-        with observer.surviving("thing"):
+        with guard.surviving("thing"):
             if fails:
                 raise ValueError("no")
-    assert observer.failures == {"thing": 3}
+    assert guard.failures == {"thing": 3}
     assert sum("thing failed" in record.message for record in caplog.records) == 2
 
 
