@@ -5,53 +5,88 @@ Pure. Out of scope: reading and filtering (`logs`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 from iris_core.codec import to_json
 from iris_core.views.jobs import moment
 from iris_core.views.streams import LogLineView
-from iris_gateway.streams.log_lines import LogLine
+from iris_gateway.streams.log_lines import Block, LogLine
 
-Write = Callable[[Iterable[LogLine], int], bytes]
-"""Formats lines, with the sequence to resume after (0: none yet)."""
+Write = Callable[[Iterable[Block], int], Iterator[bytes]]
+"""Formats lines in pieces of about `PIECE` bytes, at least one, which may be empty; with the
+sequence to resume after (0: none yet).
+"""
+PIECE = 32 << 10
 
 
-def write_text(lines: Iterable[LogLine], _: int = 0) -> bytes:
+def write_text(blocks: Iterable[Block], _: int = 0) -> Iterator[bytes]:
     """One task's output as it was printed."""
-    return b"".join([_noted(line) + line.data + b"\n" for line in lines])
+    return _gathered(
+        part
+        for block in blocks
+        for piece in block.pieces(PIECE)
+        for part in (_noted(piece), piece.data.replace(b"\r\n", b"\n"))
+    )
 
 
-def write_job_text(lines: Iterable[LogLine], _: int = 0) -> bytes:
+def write_job_text(blocks: Iterable[Block], _: int = 0) -> Iterator[bytes]:
     """Several tasks' output, each line prefixed with its task's index, and its attempt unless that
     is the first.
     """
-    return b"".join([_noted(line) + _prefix(line) + line.data + b"\n" for line in lines])
+    return _gathered(
+        part
+        for block in blocks
+        for piece in block.pieces(PIECE // 4)
+        for part in (_noted(piece), _prefixed(piece))
+    )
 
 
-def _prefix(line: LogLine) -> bytes:
-    index, attempt, _ = line.source
-    return b"%d#%d| " % (index, attempt) if attempt else b"%d| " % index
+def _prefixed(block: Block) -> bytes:
+    index, attempt, _ = block.source
+    prefix = b"%d#%d| " % (index, attempt) if attempt else b"%d| " % index
+    text = block.data.replace(b"\r\n", b"\n")
+    return prefix + text[:-1].replace(b"\n", b"\n" + prefix) + b"\n"
 
 
-def _noted(line: LogLine) -> bytes:
-    return f"{line.notice}\n".encode() if line.notice else b""
+def _noted(block: Block) -> bytes:
+    return f"{block.notice}\n".encode() if block.notice else b""
+
+
+def _gathered(parts: Iterable[bytes]) -> Iterator[bytes]:
+    """The parts in pieces of `PIECE` bytes or a little more; the last one may be smaller."""
+    piece: list[bytes] = []
+    size = 0
+    for part in parts:
+        piece.append(part)
+        size += len(part)
+        if size >= PIECE:
+            yield b"".join(piece)
+            piece, size = [], 0
+    yield b"".join(piece)
 
 
 class Shown:
-    """Lines as `iris_core.views.jobs.LogLineView`, for one job."""
+    """Lines as `iris_core.views.jobs.LogLineView`, for one job; each is made when it is sent."""
 
     def __init__(self, job: str) -> None:
         self._job = job
 
-    def write_json_lines(self, lines: Iterable[LogLine], _: int = 0) -> bytes:
-        return b"".join([to_json(self._view(line)) + b"\n" for line in lines])
+    def write_json_lines(self, blocks: Iterable[Block], _: int = 0) -> Iterator[bytes]:
+        return _gathered(
+            to_json(self._view(line)) + b"\n" for block in blocks for line in block.lines()
+        )
 
-    def write_frames(self, lines: Iterable[LogLine], safe: int) -> bytes:
+    def write_frames(self, blocks: Iterable[Block], safe: int) -> Iterator[bytes]:
         """Lines as events; the last one carries the position to resume from."""
-        frames = [b"event: log\ndata: %s\n\n" % to_json(self._view(line)) for line in lines]
-        if frames and safe:
-            frames[-1] = b"id: %d\n" % safe + frames[-1]
-        return b"".join(frames)
+        return _gathered(self._frames(blocks, safe))
+
+    def _frames(self, blocks: Iterable[Block], safe: int) -> Iterator[bytes]:
+        last = b""
+        for block in blocks:
+            for line in block.lines():
+                yield last
+                last = b"event: log\ndata: %s\n\n" % to_json(self._view(line))
+        yield b"id: %d\n" % safe + last if last and safe else last
 
     def _view(self, line: LogLine) -> LogLineView:
         index, attempt, stream = line.source

@@ -1,18 +1,25 @@
-"""Splits log chunks into lines.
+"""Cuts log chunks at the ends of lines, into blocks of whole lines.
 
 Pure. An incomplete line is held back until its end arrives, its attempt's log ends, or it reaches
-the maximum length. Out of scope: where chunks come from (`logs`).
+the maximum length. A block is the bytes as they were printed: a chunk of short lines is hundreds of
+thousands of them, and an object for each would take a hundred times the memory of the text. Out of
+scope: where chunks come from (`logs`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
 
 from iris_core.messages.gateway_worker import LogChunk
 from iris_core.units import counted
 
 LONGEST = 64 << 10
+HELD_BYTES = 8 << 20
+"""Of incomplete lines of all sources; the oldest is let out without its end when there are more."""
+TAIL_BYTES = 32 << 20
+"""Of the last lines of an output that are kept until they are sent."""
 
 Source = tuple[int, int, str]
 """Task index, attempt, stream."""
@@ -40,6 +47,120 @@ class LogLine:
         return self.data.decode("utf-8", "replace")
 
 
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Whole lines of one source that were completed at one time.
+
+    Attributes:
+        offset: of its first byte in the attempt's stream.
+        data: the lines, each with its end; the last has one also where none was printed.
+        dropped, notice: as those of its first line.
+    """
+
+    source: Source
+    at_ms: int
+    offset: int
+    data: bytes
+    dropped: int = 0
+    notice: str = ""
+
+    @property
+    def count(self) -> int:
+        """How many lines."""
+        return self.data.count(b"\n")
+
+    def lines(self) -> Iterator[LogLine]:
+        """Its lines, one at a time."""
+        start, lost = 0, (self.dropped, self.notice)
+        while start < len(self.data):
+            end = self.data.index(b"\n", start)
+            text = self.data[start:end].removesuffix(b"\r")
+            yield LogLine(self.source, self.at_ms, self.offset + start, text, *lost)
+            start, lost = end + 1, (0, "")
+
+    def pieces(self, size: int) -> Iterator[Block]:
+        """The same lines in blocks of about ``size`` bytes."""
+        start, lost = 0, (self.dropped, self.notice)
+        while start < len(self.data):
+            end = len(self.data)
+            if end - start > size:
+                end = self.data.index(b"\n", start + size - 1) + 1
+            yield Block(self.source, self.at_ms, self.offset + start, self.data[start:end], *lost)
+            start, lost = end, (0, "")
+
+    def behind(self, lines: int) -> Block | None:
+        """The block without its first ``lines``; None when it has no others."""
+        start = 0
+        for _ in range(lines):
+            start = self.data.find(b"\n", start) + 1
+            if not start or start == len(self.data):
+                return None
+        if not start:
+            return self
+        return Block(self.source, self.at_ms, self.offset + start, self.data[start:])
+
+
+class LastLines:
+    """The last lines of an output, at most ``number`` and about `TAIL_BYTES`.
+
+    Attributes:
+        cut: whether fewer lines are kept than asked for, because they are long.
+    """
+
+    def __init__(self, number: int, most_bytes: int = TAIL_BYTES) -> None:
+        self._number = number
+        self._most_bytes = most_bytes
+        self._blocks: deque[tuple[Block, int]] = deque()
+        self._lines = self._bytes = 0
+        self.cut = False
+
+    @property
+    def is_full(self) -> bool:
+        """Whether older lines would not be kept."""
+        return self._lines >= self._number or self.cut
+
+    def clear(self) -> None:
+        self.cut = False
+        self._blocks.clear()
+        self._lines = self._bytes = 0
+
+    def extend(self, blocks: Iterable[Block]) -> None:
+        for block in blocks:
+            self._add(block)
+
+    def blocks(self) -> Iterator[Block]:
+        """What is kept, oldest first; it is given away one by one."""
+        surplus = max(0, self._lines - self._number)
+        notice = self._what_is_missing() if self.cut else ""
+        while self._blocks:
+            block, _ = self._blocks.popleft()
+            shown = block.behind(surplus) if surplus else block
+            if shown is not None:
+                yield replace(shown, notice=notice) if notice else shown
+            surplus, notice = 0, ""
+        self.clear()
+
+    def _what_is_missing(self) -> str:
+        asked, kept = counted(self._number, "line"), counted(self._lines, "line")
+        return f"[iris: {asked} asked for; of lines this long the last {kept} are shown]"
+
+    def _add(self, block: Block) -> None:
+        count = block.count
+        self._blocks.append((block, count))
+        self._lines += count
+        self._bytes += len(block.data)
+        while self._blocks and self._lines - self._blocks[0][1] >= self._number:
+            self._drop_first()
+        while self._bytes > self._most_bytes and len(self._blocks) > 1:
+            self._drop_first()
+            self.cut = self._lines < self._number
+
+    def _drop_first(self) -> None:
+        block, count = self._blocks.popleft()
+        self._lines -= count
+        self._bytes -= len(block.data)
+
+
 @dataclass(slots=True)
 class _Tail:
     data: bytes = b""
@@ -55,8 +176,10 @@ class Splitter:
 
     _tails: dict[Source, _Tail] = field(default_factory=dict)
     _ends: dict[Source, int] = field(default_factory=dict)
+    _held: int = 0
+    """Bytes of the tails."""
 
-    def feed(self, source: Source, chunk: LogChunk, sequence: int = 0) -> Iterator[LogLine]:
+    def feed(self, source: Source, chunk: LogChunk, sequence: int = 0) -> Iterator[Block]:
         """The lines that ``chunk`` completes."""
         known = self._ends.get(source, 0)
         if chunk.offset < known:
@@ -64,22 +187,23 @@ class Splitter:
         self._ends[source] = chunk.offset + len(chunk.data)
         if chunk.dropped:
             yield from self._cut(source)
-        tail = self._tails.pop(source, None) or _Tail(b"", chunk.offset, chunk.at_ms, sequence)
+        tail = self._pop(source) or _Tail(b"", chunk.offset, chunk.at_ms, sequence)
         data, offset, lost = tail.data + chunk.data, tail.offset, (chunk.dropped, notice_of(chunk))
-        start = 0
-        while (end := data.find(b"\n", start)) >= 0:
-            yield LogLine(
-                source, chunk.at_ms, offset + start, data[start:end].removesuffix(b"\r"), *lost
-            )
-            start, lost = end + 1, (0, "")
-        rest = data[start:]
+        end = data.rfind(b"\n") + 1
+        if end:
+            yield Block(source, chunk.at_ms, offset, data[:end], *lost)
+            lost = (0, "")
+        rest = data[end:]
         if (rest or lost[0]) and (chunk.final or len(rest) >= LONGEST):
-            yield LogLine(source, chunk.at_ms, offset + start, rest, *lost)
+            yield Block(source, chunk.at_ms, offset + end, rest + b"\n", *lost)
         elif rest:
-            began = tail.since if start == 0 else sequence
-            self._tails[source] = _Tail(rest, offset + start, chunk.at_ms, began)
+            began = sequence if end else tail.since
+            self._tails[source] = _Tail(rest, offset + end, chunk.at_ms, began)
+            self._held += len(rest)
+            while self._held > HELD_BYTES:
+                yield from self._cut(next(iter(self._tails)))
 
-    def rest(self) -> Iterator[LogLine]:
+    def rest(self) -> Iterator[Block]:
         """The incomplete lines, when no more output will arrive."""
         for source in list(self._tails):
             yield from self._cut(source)
@@ -90,10 +214,15 @@ class Splitter:
         """
         return min((tail.since - 1 for tail in self._tails.values()), default=sequence)
 
-    def _cut(self, source: Source) -> Iterator[LogLine]:
+    def _pop(self, source: Source) -> _Tail | None:
         tail = self._tails.pop(source, None)
+        self._held -= len(tail.data) if tail is not None else 0
+        return tail
+
+    def _cut(self, source: Source) -> Iterator[Block]:
+        tail = self._pop(source)
         if tail is not None:
-            yield LogLine(source, tail.at_ms, tail.offset, tail.data)
+            yield Block(source, tail.at_ms, tail.offset, tail.data + b"\n")
 
 
 def notice_of(chunk: LogChunk) -> str:
