@@ -110,6 +110,14 @@ ALERTS = (
         "The state service has set aside an input of kind {{ $labels.kind }}.",
     ),
     Alert(
+        "IrisCollectorFails",
+        "(iris_collector_failures_total unless iris_collector_failures_total offset 15m)"
+        " or increase(iris_collector_failures_total[15m]) > 0",
+        "0m",
+        "ticket",
+        "Figures of {{ $labels.collector }} are missing at {{ $labels.instance }}; other alerts may stay silent.",
+    ),
+    Alert(
         "IrisSchedulerStale",
         "iris_snapshot_age_seconds > 60 or iris_snapshot_age_seconds < 0",
         "2m",

@@ -313,6 +313,11 @@ STORAGE: Mapping[str, Sequence[Panel]] = {
             "there has been no backup",
         ),
         Panel(
+            "Failures of collectors",
+            per("collector", "iris_collector_failures_total"),
+            empty="only a bug causes them",
+        ),
+        Panel(
             "Time until certificates expire",
             (
                 (

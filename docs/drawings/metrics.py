@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from prometheus_client import CollectorRegistry
-
 from drawings.markdown import document, grid
 from iris_gateway.metrics import Metrics
 from iris_proxy.metrics import ProxyMetrics
 from iris_scheduler.metrics import SchedulerMetrics
+from iris_service.observing import GuardedCollector, GuardedRegistry
 from iris_service.telemetry import ServiceCollector
 from iris_state.decide.machine import Machine
 from iris_state.metrics import StateMetrics
@@ -22,10 +21,10 @@ the records when they are asked for. Every service also shows its process (`proc
 (`python_*`). The gateway serves `/metrics` beside the API, the other services where `[run] metrics` says."""
 
 
-def registries() -> dict[str, CollectorRegistry]:
+def registries() -> dict[str, GuardedRegistry]:
     """A registry of each service, as it is before anything has happened."""
     machine = Machine(Policy(), "drawing")
-    shared = CollectorRegistry()
+    shared = GuardedRegistry()
     shared.register(ServiceCollector("drawing", lambda: None))
     return {
         "Every service": shared,
@@ -37,14 +36,15 @@ def registries() -> dict[str, CollectorRegistry]:
     }
 
 
-def families(registry: CollectorRegistry) -> Iterator[tuple[str, str, str, str]]:
+def families(registry: GuardedRegistry) -> Iterator[tuple[str, str, str, str]]:
     """Name, type, labels and help of every metric of Iris in a registry, by name."""
     # What a family is labelled with is not public, and before the first sample it stands nowhere
     # else.
     found = {}
     for collector in list(registry._collector_to_names):
+        source = collector.source if isinstance(collector, GuardedCollector) else collector
         for family in collector.collect():
-            labels = getattr(collector, "_labelnames", ()) or getattr(family, "_labelnames", ())
+            labels = getattr(source, "_labelnames", ()) or getattr(family, "_labelnames", ())
             name = f"{family.name}_total" if family.type == "counter" else family.name
             found[name] = (
                 family.type,

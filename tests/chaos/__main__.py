@@ -34,6 +34,7 @@ from tests.chaos.places import Place
 from tests.chaos.proxies import Proxied, Proxies
 from tests.chaos.recount import Runs
 from tests.chaos.requests import Requests
+from tests.chaos.scrapes import Scrapes
 from tests.chaos.watch import Watch
 from tests.support.cluster import Cluster, settings, start, stop
 from tests.support.nats_cluster import NatsCluster
@@ -44,6 +45,8 @@ _LOST_S, _EXPIRES_S = 4.0, 2.0
 _CONFIG = f"""
 [cluster]
 restart_workers = true
+[run]
+metrics = "127.0.0.1:0"
 [state]
 worker_grace_s = {_LOST_S}
 heartbeat_interval_s = 1
@@ -177,6 +180,7 @@ def _play(
     maps = Maps(cluster.client, shared / "runs", random.Random(rng.random()))
     probes = iter(range(1_000_000))
     watch = Watch(cluster.client)
+    scrapes = Scrapes(lambda: cluster.file["metrics"])
     owner = Deployments(cluster.client, shared / "ill", random.Random(rng.random()))
     asking = Requests(cluster.file["proxy_url"], lambda: [service.name for service in owner.live])
     killer = Killer(
@@ -190,7 +194,7 @@ def _play(
         owner.directory,
         servers,
     )
-    with _thread(watch), _thread(asking):
+    with _thread(watch), _thread(asking), _thread(scrapes):
         with _thread(load), _thread(maps), _thread(owner), _thread(killer):
             time.sleep(seconds)
             killer.opened.wait()
@@ -210,6 +214,7 @@ def _play(
         *more,
         *killer.wrong,
         *watch.wrong,
+        *scrapes.wrong,
         *serving.told(rollouts),
         *requests.wrong(asking.answers, killer.proxy_struck),
         *runs.wrong(partial(_given_up, cluster, watch)),
@@ -229,6 +234,10 @@ def _play(
     print(
         f"orders: {sum(place.proxy.lost for place in places if place.proxy is not None)} lost on their way"
     )
+    print(
+        f"scrapes: {scrapes.answered.total()} answered, {scrapes.unanswered} not: "
+        + ", ".join(f"{service} {number}" for service, number in sorted(scrapes.answered.items()))
+    )
     reused = runs.adopted(killer.killed)
     print(
         f"adopted: {len(reused)} attempts to their end, {sum(map(bool, reused))} of their places used again"
@@ -247,7 +256,9 @@ def _keep_logs(logs: Path) -> None:
 
 
 @contextmanager
-def _thread(what: Load | Maps | Deployments | Requests | Killer | Watch) -> Iterator[None]:
+def _thread(
+    what: Load | Maps | Deployments | Requests | Killer | Watch | Scrapes,
+) -> Iterator[None]:
     """For as long as the block lasts; what it dies of is raised after that, for what it did not do
     nobody missed.
 

@@ -100,6 +100,10 @@ CASES: dict[str, Case] = {
         {f'iris_inputs_set_aside_total{{{LEADER}, kind="command"}}': "_x170 1x10"},
         labels_of(LEADER, kind="command"),
     ),
+    "IrisCollectorFails": Case(
+        {f'iris_collector_failures_total{{{WORKER}, collector="ready"}}': "_x170 1x10"},
+        labels_of(WORKER, collector="ready"),
+    ),
     "IrisSchedulerStale": Case(
         {f"iris_snapshot_age_seconds{{{SCHEDULER}}}": f"-1{STILL}"}, labels_of(SCHEDULER)
     ),

@@ -41,10 +41,10 @@ class Certificate:
         try:
             # files that are being replaced may not belong together yet, and would spoil the context
             self._read()
-        except BadSetting as error:
+            self.context.load_cert_chain(*self._files)
+        except (BadSetting, OSError, ValueError) as error:
             log.warning("%s; the certificate stays as it was", error)
             return
-        self.context.load_cert_chain(*self._files)
         log.info("the certificate has changed")
 
     async def keep_reading(self) -> None:

@@ -35,7 +35,6 @@ from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
 import msgspec
-from prometheus_client import CollectorRegistry
 
 from iris_bus.contract import DamagedCommit, Fenced, Message, RecordsLost, Unavailable
 from iris_bus.jetstream import JetStreamConnection, connect
@@ -48,6 +47,7 @@ from iris_service import log_lines, notify
 from iris_service.certificate import expiries_s
 from iris_service.child import DAMAGED, MISUSED
 from iris_service.notify import Notifier
+from iris_service.observing import CollectorGuard, GuardedRegistry
 from iris_service.process_settings import NatsSettings, RunSettings
 from iris_service.settings import BadSetting, Settings, keys_of, load
 from iris_service.telemetry import MetricsServer, ServiceCollector
@@ -90,6 +90,7 @@ class Service(Generic[S]):
         tokens: what a gateway adds there.
         disks, certificates: paths that its metrics watch.
         tracer: makes spans when ``run.otlp_endpoint`` is set.
+        guard: runs what only looks at this process, so that its failures end nothing.
     """
 
     def __init__(self, name: str, settings: S, nats: NatsSettings, run: RunSettings) -> None:
@@ -107,6 +108,7 @@ class Service(Generic[S]):
         self.disks = list(run.disks)
         self.certificates = [path for path in (nats.tls_cert,) if path]
         self.tracer = Tracer(name, run.otlp_endpoint)
+        self.guard = CollectorGuard()
         self._notifier = Notifier(os.environ)
         self._connection: JetStreamConnection | None = None
         self._metrics: MetricsServer | None = None
@@ -149,7 +151,7 @@ class Service(Generic[S]):
     async def _describe(self, reply: str) -> None:
         """Answer who this process is. Without an answer of the stores it says nothing this time."""
         assert self._connection is not None
-        with contextlib.suppress(Unavailable):
+        with self.guard.surviving("description"), contextlib.suppress(Unavailable):
             replica = await self.replica_info()
             info = ServiceInfo(
                 service=self.name,
@@ -166,13 +168,14 @@ class Service(Generic[S]):
             )
             self._connection.bus.publish(reply, codec.pack(info))
 
-    def show_itself(self, registry: CollectorRegistry) -> None:
+    def show_itself(self, registry: GuardedRegistry) -> None:
         """Add to ``registry`` what every process shows."""
+        self.guard = registry.guard
         paths = self.disks, self.certificates
         registry.register(ServiceCollector(self.name, lambda: self._connection, *paths))
 
     async def serve_metrics(
-        self, registry: CollectorRegistry, ready: Callable[[], bool] = lambda: True
+        self, registry: GuardedRegistry, ready: Callable[[], bool] = lambda: True
     ) -> int:
         """Serve ``/metrics``, ``/healthz`` and ``/readyz`` on the address ``run.metrics``; returns
         the port, 0 when not served.
@@ -199,7 +202,7 @@ class Service(Generic[S]):
             self.spawn(self._keep_notified(ready))
 
     async def _keep_notified(self, ready: Callable[[], bool]) -> None:
-        while not ready():  # noqa: ASYNC110 - readiness of a service has no event
+        while not self.guard.read("ready", ready, otherwise=False):  # noqa: ASYNC110 - has no event
             await asyncio.sleep(_READY_LOOK_S)
         self._notifier.send(notify.READY)
         while self._notifier.interval_s:

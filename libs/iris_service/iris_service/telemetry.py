@@ -11,15 +11,17 @@ import asyncio
 import contextlib
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from http import HTTPStatus
 from typing import Any, Protocol
 
-from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
+from prometheus_client import GCCollector, PlatformCollector, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from iris_service.certificate import expiry_s
+from iris_service.observing import FileFact, GuardedRegistry
 from iris_service.version import VERSION
 
 SECONDS = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
@@ -28,9 +30,9 @@ SECONDS = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 3
 _RETRY_FOR_S = 5.0
 
 
-def new_registry() -> CollectorRegistry:
+def new_registry() -> GuardedRegistry:
     """A separate registry with metrics of the process: memory, descriptors, garbage collections."""
-    registry = CollectorRegistry(auto_describe=True)
+    registry = GuardedRegistry()
     ProcessCollector(registry=registry)
     PlatformCollector(registry=registry)
     GCCollector(registry=registry)
@@ -78,8 +80,8 @@ class ServiceCollector(Collector):
     ) -> None:
         self._service = service
         self._connection = connection
-        self._disks = disks
-        self._certificates = certificates
+        self._disks = {path: FileFact(partial(shutil.disk_usage, path)) for path in disks}
+        self._certificates = {path: FileFact(partial(expiry_s, path)) for path in certificates}
 
     def collect(self) -> Iterable[Metric]:
         words, labels = "Always 1; the labels say what this process is.", ("service", "version")
@@ -97,10 +99,8 @@ class ServiceCollector(Collector):
         yield self._expiries(connection)
 
     def _free(self) -> Iterator[Metric]:
-        used = {}
-        for path in self._disks:
-            with contextlib.suppress(OSError):
-                used[path] = shutil.disk_usage(path)
+        read = {path: fact.newest() for path, fact in self._disks.items()}
+        used = {path: usage for path, usage in read.items() if usage is not None}
         free, size = (
             {path: one.free for path, one in used.items()},
             {path: one.total for path, one in used.items()},
@@ -112,10 +112,8 @@ class ServiceCollector(Collector):
 
     def _expiries(self, connection: LinkState | None) -> Metric:
         words = "When a certificate expires: of a file, or that of the NATS server."
-        found = {}
-        for path in self._certificates:
-            with contextlib.suppress(OSError, ValueError):
-                found[path] = expiry_s(path)
+        read = {path: fact.newest() for path, fact in self._certificates.items()}
+        found = {path: expires_s for path, expires_s in read.items() if expires_s is not None}
         if connection is not None and (expires_s := connection.certificate_expiry_s):
             found["NATS server"] = expires_s
         return gauges("iris_certificate_expiry_timestamp_seconds", words, ["certificate"], found)
@@ -127,11 +125,11 @@ class MetricsServer:
     Args:
         registry: what ``/metrics`` shows.
         ready: whether ``/readyz`` answers 200; ``/healthz`` does while the event loop runs.
+
+    A request that fails is answered with 500; it ends nothing.
     """
 
-    def __init__(
-        self, registry: CollectorRegistry, ready: Callable[[], bool] = lambda: True
-    ) -> None:
+    def __init__(self, registry: GuardedRegistry, ready: Callable[[], bool] = lambda: True) -> None:
         self._registry = registry
         self._ready = ready
         self._server: asyncio.Server | None = None
@@ -166,6 +164,10 @@ class MetricsServer:
                 await writer.wait_closed()
 
     def _answer(self, head: str) -> bytes:
+        failed = _page(HTTPStatus.INTERNAL_SERVER_ERROR, b"see the log\n", "text/plain")
+        return self._registry.guard.read("page", lambda: self._answer_of(head), failed)
+
+    def _answer_of(self, head: str) -> bytes:
         lines = head.split("\r\n")
         method, _, rest = lines[0].partition(" ")
         path = rest.partition(" ")[0].partition("?")[0]
@@ -181,7 +183,7 @@ class MetricsServer:
         if path == "/healthz":
             return HTTPStatus.OK, b"ok\n", "text/plain"
         if path == "/readyz":
-            ready = self._ready()
+            ready = self._registry.guard.read("ready", self._ready, otherwise=False)
             status = HTTPStatus.OK if ready else HTTPStatus.SERVICE_UNAVAILABLE
             return status, b"ready\n" if ready else b"not ready\n", "text/plain"
         return HTTPStatus.NOT_FOUND, b"try /metrics, /healthz or /readyz\n", "text/plain"

@@ -153,8 +153,12 @@ async def main(service: Service[Policy]) -> None:
     )
     service.replica_info = state.info
     service.spawn(Housekeeper(state.replica, lambda: state.leads).run())
-    service.spawn(StoreWatch(connection.streams, state.metrics.stores, lambda: state.leads).run())
-    await service.serve_metrics(state.metrics.registry, lambda: state.ready)
+    metrics = state.metrics
+    watch = StoreWatch(
+        connection.streams, metrics.stores, lambda: state.leads, metrics.registry.guard
+    )
+    service.spawn(watch.run())
+    await service.serve_metrics(metrics.registry, lambda: state.ready)
     try:
         await state.run()
     finally:

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from iris_bus.contract import StoreStanding, Streams, Unavailable
 from iris_core.subjects import STORES
+from iris_service.observing import CollectorGuard
 from iris_state.store_metrics import StoreCollector
 
 INTERVAL_S = 15.0
@@ -24,19 +25,26 @@ class StoreWatch:
 
     Args:
         leads: whether it leads.
+        guard: what a failure to look is counted in; it ends nothing.
     """
 
     def __init__(
-        self, streams: Streams, collector: StoreCollector, leads: Callable[[], bool]
+        self,
+        streams: Streams,
+        collector: StoreCollector,
+        leads: Callable[[], bool],
+        guard: CollectorGuard | None = None,
     ) -> None:
         self._streams = streams
         self._collector = collector
         self._leads = leads
+        self._guard = guard or CollectorGuard()
 
     async def run(self) -> None:
         while True:
             if self._leads():
-                await self.look()
+                with self._guard.surviving("stores"):
+                    await self.look()
             else:
                 self._collector.standings, self._collector.storage = {}, {}
             await asyncio.sleep(INTERVAL_S)

@@ -1,11 +1,12 @@
-"""nats-py's client with a direct path for messages, and three bugs worked around.
+"""nats-py's client with a direct path for messages, and its bugs worked around.
 
 nats-py takes each message through two buffers, an object, a queue and two tasks. Here `intake`
 reads the protocol and calls the subscriber, and what is sent in one turn of the loop goes out at
 its end in one write, as lines made by `wire`. The bugs: it leaked a socket at each failed attempt
 to connect; a PONG for a ping that had timed out ended its read loop; a flush overtook the messages
-it should have flushed; it never forgot an address that a server had announced. No other module uses
-private names of nats-py. Out of scope: connecting, and what messages mean. Source:
+it should have flushed; it never forgot an address that a server had announced; it closed a
+transport of TLS twice, after which each call of it raises; two attempts to connect again could run
+beside each other. No other module uses private names of nats-py. Out of scope: connecting, and what messages mean. Source:
 docs/design/nats.md#nats-py-behaviour; docs/adr/0003-a-thin-layer-on-nats-py.md;
 docs/adr/0069-every-message-bypasses-nats-py.md.
 """
@@ -26,6 +27,8 @@ from iris_bus.contract import Headers, Publication
 
 log = logging.getLogger(__name__)
 
+_RETRY_S = 0.5
+
 Tap = Callable[[bytes, bytes, bytes, RawHeaders], None]
 """Called with subject, reply, body and headers of each message in the loop's thread: quick, and
 never raising.
@@ -39,6 +42,8 @@ class NatsClient(Client):
         super().__init__()
         self._taps: dict[int, Tap] = {}
         self._writing = False
+        self._reconnecting = asyncio.Lock()
+        self._expiry_s = 0.0
 
     async def tap(self, subject: str, tap: Tap, queue: str = "") -> Subscription:
         """Subscribe. Raises nats.errors.ConnectionClosedError."""
@@ -90,16 +95,43 @@ class NatsClient(Client):
 
     @property
     def certificate_expiry_s(self) -> float:
-        """When the certificate of the connected server expires (Unix, s); 0 without TLS."""
-        writer = self._transport._io_writer if isinstance(self._transport, TcpTransport) else None
-        shown = writer.get_extra_info("ssl_object") if writer is not None else None
-        expires = (shown.getpeercert() or {}).get("notAfter") if shown is not None else None
-        return float(ssl.cert_time_to_seconds(expires)) if expires else 0.0
+        """When the certificate that the server showed last expires (Unix, s); 0 without TLS."""
+        return self._expiry_s
+
+    @property
+    def ssl_context(self) -> ssl.SSLContext:
+        """nats-py's, which notes the certificate at each handshake. Later there may be no transport
+        to ask for it.
+        """
+        context = super().ssl_context
+        context.sslobject_class = _noting(self._note_expiry)
+        return context
+
+    def _note_expiry(self, expires_s: float) -> None:
+        self._expiry_s = expires_s
 
     def drop_socket(self) -> None:
-        """Close the socket of a failed attempt to connect."""
-        if self._transport is not None:
-            self._transport.close()  # type: ignore[no-untyped-call]
+        """Close the socket of a failed attempt to connect, and forget its transport: closed twice,
+        one of TLS raises at each further call.
+        """
+        transport, self._transport = self._transport, None
+        if transport is not None:
+            transport.close()  # type: ignore[no-untyped-call]
+
+    async def _attempt_reconnect(self) -> None:
+        """Connect again, one attempt at a time, and try again whatever nats-py raises: the process
+        would end by it, or never be connected again.
+        """
+        async with self._reconnecting:
+            while not self.is_closed:
+                self._status = Client.RECONNECTING
+                try:
+                    await super()._attempt_reconnect()
+                except Exception:
+                    log.exception("nats-py failed while it connected again; trying once more")
+                    await asyncio.sleep(_RETRY_S)
+                else:
+                    return
 
     async def _send_ping(self, future: asyncio.Future[Any] | None = None) -> None:
         self._write()
@@ -165,3 +197,20 @@ class NatsClient(Client):
             self._pings_outstanding = 0
             return
         await super()._process_pong()
+
+
+def _noting(note: Callable[[float], None]) -> type[ssl.SSLObject]:
+    """A kind of TLS connection that tells ``note`` when the peer's certificate expires (Unix, s; 0:
+    not known).
+    """
+
+    class Noting(ssl.SSLObject):
+        def do_handshake(self) -> None:
+            super().do_handshake()
+            expires = str((self.getpeercert() or {}).get("notAfter", ""))
+            try:
+                note(float(ssl.cert_time_to_seconds(expires)))
+            except ValueError:
+                note(0.0)
+
+    return Noting

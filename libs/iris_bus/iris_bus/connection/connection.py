@@ -261,6 +261,9 @@ class Link:
             await self.client.rtt(timeout=5)
         except (errors.Error, OSError):
             return not self.client.is_connected
+        except Exception:
+            log.exception("a ping raised; the connection counts as dead")
+            return not self.client.is_connected
         return True
 
     async def _dropped(self) -> None:

@@ -30,8 +30,13 @@ from iris_bus.streams.api import Api, ApiError, Trouble
 log = logging.getLogger(__name__)
 
 PULL = 2000
-_PULL_BYTES = 32 << 20
+_PULL_BYTES = 8 << 20
+"""No less than the largest message: a pull that cannot hold the next one ends without any."""
 _AHEAD = 2 * PULL
+_AHEAD_BYTES = 4 << 20
+"""Messages that nobody has taken: with more, no more are requested. So a reader whose user is slow
+holds at most this, and what two pulls bring.
+"""
 _EXPIRES_S = 20.0
 _HEARTBEAT_S = 2.0
 _SILENCE_S = 2.5 * _HEARTBEAT_S
@@ -80,6 +85,7 @@ class JetReader:
         self._bare = bare
         self._strict = strict or after > 0
         self._buffer: deque[Message] = deque()
+        self._held_bytes = 0
         self._failure: Exception | None = None
         self._notify: Callable[[], None] | None = None
         self._waiter: asyncio.Future[None] | None = None
@@ -132,8 +138,10 @@ class JetReader:
         if len(buffer) <= limit:
             taken = list(buffer)
             buffer.clear()
+            self._held_bytes = 0
         else:
             taken = [buffer.popleft() for _ in range(limit)]
+            self._held_bytes -= sum(len(message.data) for message in taken)
         self._ask_for_more()
         return taken
 
@@ -277,6 +285,7 @@ class JetReader:
         buffer = self._buffer
         shown = {} if self._bare else header_block.parse(headers)
         buffer.append(Message(subject.decode(), data, shown, "", sequence))
+        self._held_bytes += len(data)
         if len(buffer) == 1:
             self._wake()
         if self._credit < PULL // 2:
@@ -307,6 +316,8 @@ class JetReader:
         if not self._consumer or self._failure is not None or self._trouble.is_set():
             return
         if self._credit >= PULL // 2 or len(self._buffer) + self._credit >= _AHEAD:
+            return
+        if self._held_bytes >= _AHEAD_BYTES:
             return
         self._pull_count += 1
         pull = str(self._pull_count)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections import deque
 from collections.abc import Callable, Mapping
 from itertools import islice
 from typing import Any
@@ -37,7 +36,7 @@ from iris_gateway.http.parameters import identifier, job_reference, task_referen
 from iris_gateway.http.problem import ProblemResponse
 from iris_gateway.streams.event import EVERYTHING, Filter, of_run
 from iris_gateway.streams.event_history import BUDGET, STRETCH, newest_first
-from iris_gateway.streams.log_lines import LogLine
+from iris_gateway.streams.log_lines import LastLines, LogLine
 from iris_gateway.streams.logs import LogQuery
 
 LOG_LINES = 200
@@ -486,12 +485,13 @@ async def output_of(
 
 
 async def _last_lines(look: PageData, query: LogQuery) -> list[LogLine]:
-    last = deque[LogLine](maxlen=LOG_LINES)
+    last = LastLines(LOG_LINES)
     until = await look.gateway.logs.last(query)
+    broken: list[LogLine] = []
     try:
         last.extend((await look.gateway.logs.tail(query, last, until)).rest())
     except ProblemResponse as problem:
-        last.append(
-            LogLine((query.index or 0, query.attempt or 0, "stderr"), 0, 0, b"", 0, problem.detail)
-        )
-    return list(last)
+        source = (query.index or 0, query.attempt or 0, "stderr")
+        broken.append(LogLine(source, 0, 0, b"", 0, problem.detail))
+    shown = [line for block in last.blocks() for line in block.lines()]
+    return [*shown, *broken][-LOG_LINES:]

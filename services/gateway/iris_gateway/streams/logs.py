@@ -8,8 +8,7 @@ docs/ARCHITECTURE.md#storage.
 from __future__ import annotations
 
 import time
-from collections import deque
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
@@ -17,11 +16,12 @@ from iris_bus.contract import Message, Reader, Streams, Unavailable
 from iris_core import subjects
 from iris_core.codec import Undecodable, unpack
 from iris_core.messages.gateway_worker import TaskOutput
-from iris_core.messages.message import AttemptRef
+from iris_core.messages.message import AttemptRef, ServiceMessage
 from iris_gateway.http.problem import ProblemResponse
 from iris_gateway.streams import readers
 from iris_gateway.streams.completion import Completion
-from iris_gateway.streams.log_lines import LogLine, Source, Splitter
+from iris_gateway.streams.log_lines import Block, LastLines, Source, Splitter
+from iris_gateway.streams.readers import SOME, Turns
 
 _QUIET_S = 5.0
 PAUSE_S = 0.2
@@ -36,6 +36,12 @@ _GONE = "this output has expired"
 INCOMPLETE = "the output may be incomplete: it cannot be read beyond this place"
 _ENDS = (32, 1_000, 64_000)
 """How many messages of the stream's end are searched for last lines before all of it is."""
+
+
+class _Whose(ServiceMessage, frozen=True):
+    """As much of a `TaskOutput` as tells whether it is wanted; most on a shared subject are not."""
+
+    ref: AttemptRef
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,19 +104,16 @@ class Reading:
     def safe(self) -> int:
         return self.splitter.complete_to(self.position)
 
-    def take(self, messages: Sequence[Message]) -> list[LogLine]:
-        """The matching lines that ``messages`` complete."""
-        lines: list[LogLine] = []
-        for message in messages:
-            self.position = message.sequence
-            lines.extend(self._lines(message))
-        return lines
+    def take(self, message: Message) -> list[Block]:
+        """The matching lines that ``message`` completes."""
+        self.position = message.sequence
+        return list(self._blocks(message))
 
-    def pieces(self, now_s: float) -> list[LogLine]:
+    def pieces(self, now_s: float) -> list[Block]:
         """What there is of lines that have not ended, where that is asked for."""
         if not self.query.unfinished:
             return []
-        return self._recent(self.splitter.unfinished(now_s, PAUSE_S))
+        return list(self._recent(self.splitter.unfinished(now_s, PAUSE_S)))
 
     @property
     def look_s(self) -> float:
@@ -118,17 +121,18 @@ class Reading:
         waits = self.query.unfinished and self.splitter.has_unfinished
         return PAUSE_S if waits else _QUIET_S
 
-    def rest(self) -> list[LogLine]:
+    def rest(self) -> list[Block]:
         """The incomplete lines that will not get an end."""
-        return self._recent(self.splitter.rest())
+        return list(self._recent(self.splitter.rest()))
 
-    def _lines(self, message: Message) -> list[LogLine]:
+    def _blocks(self, message: Message) -> Iterator[Block]:
         try:
+            if not self.query.wants(unpack(message.data, _Whose).ref):
+                return
             output = unpack(message.data, TaskOutput)
         except Undecodable:
-            return []
-        lines: list[LogLine] = []
-        for chunk in output.chunks if self.query.wants(output.ref) else ():
+            return
+        for chunk in output.chunks:
             source = (output.ref.index, output.ref.attempt, chunk.stream)
             if chunk.stream not in self.query.streams:
                 continue
@@ -137,18 +141,15 @@ class Reading:
             else:
                 self.unfinished.add(source)
             self._begun.setdefault(source, self.whole or not chunk.offset)
-            lines.extend(self._recent(self.splitter.feed(source, chunk, message.sequence)))
-        return lines
+            yield from self._recent(self.splitter.feed(source, chunk, message.sequence))
 
-    def _recent(self, lines: Iterable[LogLine]) -> list[LogLine]:
-        return [
-            line for line in lines if self._is_whole(line) and line.at_ms >= self.query.since_ms
-        ]
-
-    def _is_whole(self, line: LogLine) -> bool:
-        whole = self._begun[line.source]
-        self._begun[line.source] = whole or not line.continued
-        return whole
+    def _recent(self, blocks: Iterable[Block]) -> Iterator[Block]:
+        for block in blocks:
+            whole = self._begun[block.source]
+            self._begun[block.source] = whole or b"\n" in block.data
+            shown = block if whole else block.behind(1)
+            if shown is not None and shown.at_ms >= self.query.since_ms:
+                yield shown
 
 
 class LogReader:
@@ -157,11 +158,15 @@ class LogReader:
     Args:
         silent_s: how long stored output may take to arrive. NATS delivers nothing after a message
             that its copy of the stream has lost.
+
+    Attributes:
+        turns: given to other requests between the messages of a long output.
     """
 
     def __init__(self, streams: Streams, silent_s: float = 5.0) -> None:
         self._streams = streams
         self._silent_s = silent_s
+        self.turns = Turns()
 
     async def last(self, query: LogQuery) -> int:
         """The sequence of the newest chunk, 0 when there is none. Raises ProblemResponse
@@ -181,17 +186,19 @@ class LogReader:
 
     async def present(
         self, reading: Reading, reader: Reader, until: int
-    ) -> AsyncIterator[list[LogLine]]:
+    ) -> AsyncIterator[list[Block]]:
         """Lines up to sequence ``until``. Raises ProblemResponse unavailable when they stop before
         it.
         """
         while reading.position < until:
-            messages = await readers.batch(reader, self._silent_s, _GONE)
+            messages = await readers.batch(reader, self._silent_s, _GONE, SOME)
             if not messages:
                 raise ProblemResponse("unavailable", INCOMPLETE)
-            yield reading.take(messages)
+            for message in messages:
+                yield reading.take(message)
+                await self.turns.give()
 
-    async def tail(self, query: LogQuery, last: deque[LogLine], until: int) -> Reading:
+    async def tail(self, query: LogQuery, last: LastLines, until: int) -> Reading:
         """Fill ``last`` with the last lines up to sequence ``until``; returns a reading that goes
         on behind them.
 
@@ -204,31 +211,42 @@ class LogReader:
             reading = Reading(query, start, whole=not start)
             last.clear()
             with self.open(reading) as reader:
-                async for lines in self.present(reading, reader, until):
-                    last.extend(lines)
-            if len(last) == last.maxlen or not start:
+                async for blocks in self.present(reading, reader, until):
+                    last.extend(blocks)
+            if last.is_full or not start:
                 break
         return reading
 
     async def coming(
         self, reading: Reading, reader: Reader, ending: Completion
-    ) -> AsyncIterator[list[LogLine]]:
+    ) -> AsyncIterator[list[Block]]:
         """New lines until the end is known and all are read; an empty list after a silence. Raises
         as `present`.
         """
         arrival = ending.arrival
         reader.on_arrival(arrival.set)
         while not ending.known:
-            await readers.arrived_within(arrival, reading.look_s)
-            lines = reading.take(readers.taken(reader, _GONE))
-            yield lines + reading.pieces(time.monotonic())
+            if not await readers.arrived_within(arrival, reading.look_s):
+                yield []
+            async for blocks in self._arrived(reading, reader):
+                yield blocks
+            if begun := reading.pieces(time.monotonic()):
+                yield begun
         if ending.cut_off:
             return
-        async for lines in self.present(reading, reader, await self.last(reading.query)):
-            yield lines
+        async for blocks in self.present(reading, reader, await self.last(reading.query)):
+            yield blocks
         silent_s = _STOPPING_S if ending.state == "killed" else _SILENT_S
         while reading.unfinished:
             arrived = await readers.arrived_within(arrival, silent_s)
-            yield reading.take(readers.taken(reader, _GONE))
+            async for blocks in self._arrived(reading, reader):
+                yield blocks
             if not arrived:
                 return
+
+    async def _arrived(self, reading: Reading, reader: Reader) -> AsyncIterator[list[Block]]:
+        """The lines of the messages that are there."""
+        while messages := readers.taken(reader, _GONE, SOME):
+            for message in messages:
+                yield reading.take(message)
+                await self.turns.give()

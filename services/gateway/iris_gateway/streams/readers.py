@@ -12,6 +12,10 @@ from contextlib import contextmanager
 from iris_bus.contract import Gap, Message, Reader, StoredReader, Streams
 from iris_gateway.http.problem import ProblemResponse
 
+SOME = 8
+"""Messages that are handled at once: of the largest ones a few megabytes."""
+_TURN_S = 0.002
+
 _closing: set[asyncio.Task[None]] = set()
 
 
@@ -42,19 +46,41 @@ async def arrived_within(arrival: asyncio.Event, seconds: float | None) -> bool:
     return arrived
 
 
-def taken(reader: Reader, gone: str) -> Sequence[Message]:
+class Turns:
+    """Gives other requests their turn while long answers are made.
+
+    Whatever handles much calls `give` after each bit. Every few milliseconds that waits until the
+    loop has run what else is due; of many long answers only one goes on in each round of the loop,
+    so together they delay a short one no more than one of them does.
+    """
+
+    def __init__(self) -> None:
+        self._one = asyncio.Lock()
+        self._since_s = 0.0
+
+    async def give(self) -> None:
+        """Return at once, or when it is this caller's turn again."""
+        clock = asyncio.get_running_loop().time
+        if not self._one.locked() and clock() - self._since_s < _TURN_S:
+            return
+        async with self._one:
+            await asyncio.sleep(0)
+            self._since_s = clock()
+
+
+def taken(reader: Reader, gone: str, limit: int = 2000) -> Sequence[Message]:
     """The messages that are there. Raises ProblemResponse ``gone`` when some are not kept any
     more.
     """
     try:
-        return reader.take()
+        return reader.take(limit)
     except Gap:
         raise ProblemResponse("gone", gone) from None
 
 
-async def batch(reader: Reader, wait_s: float, gone: str) -> Sequence[Message]:
+async def batch(reader: Reader, wait_s: float, gone: str, limit: int = 2000) -> Sequence[Message]:
     """The next messages; none within that time: an empty list. Raises as `taken`."""
     try:
-        return await reader.batch(wait=wait_s)
+        return await reader.batch(limit=limit, wait=wait_s)
     except Gap:
         raise ProblemResponse("gone", gone) from None

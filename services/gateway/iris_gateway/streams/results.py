@@ -22,7 +22,15 @@ from iris_core.messages.gateway_worker import CallResult, CallResults
 from iris_gateway.http.problem import ProblemResponse
 from iris_gateway.streams.completion import Completion
 from iris_gateway.streams.feed import Lagging
-from iris_gateway.streams.readers import arrived_within, batch, close_soon, reading, taken
+from iris_gateway.streams.readers import (
+    SOME,
+    Turns,
+    arrived_within,
+    batch,
+    close_soon,
+    reading,
+    taken,
+)
 
 log = logging.getLogger(__name__)
 
@@ -197,6 +205,7 @@ class ResultReader:
 
     def __init__(self, streams: Streams) -> None:
         self._streams = streams
+        self._turns = Turns()
         self.new = NewResults(streams)
 
     async def last(self, job: int) -> int:
@@ -235,18 +244,24 @@ class ResultReader:
             position = after
             while not ending.known:
                 await arrived_within(ending.arrival, _QUIET_S)
-                found = taken(reader, GONE)
-                position = found[-1].sequence if found else position
-                yield _unpacked(found)
+                found = taken(reader, GONE, SOME)
+                if not found:
+                    yield []
+                while found:
+                    position = found[-1].sequence
+                    yield _unpacked(found)
+                    await self._turns.give()
+                    found = taken(reader, GONE, SOME)
             until = 0 if ending.cut_off else await self.last(job)
             while position < until:
-                found = await batch(reader, _SILENT_S, GONE)
+                found = await batch(reader, _SILENT_S, GONE, SOME)
                 if not found:
                     raise ProblemResponse(
                         "unavailable", "the results cannot be read beyond this place"
                     )
                 position = found[-1].sequence
                 yield _unpacked(found)
+                await self._turns.give()
 
 
 def _unpacked(messages: Sequence[Message]) -> list[ResultBatch]:

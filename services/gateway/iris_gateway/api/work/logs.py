@@ -4,9 +4,7 @@ followed to its end.
 
 from __future__ import annotations
 
-import asyncio
-from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -23,15 +21,13 @@ from iris_gateway.http.endpoint import EVENT_STREAM, JSON_LINES, TEXT, Answers, 
 from iris_gateway.http.problem import ProblemResponse
 from iris_gateway.streams.completion import Completion
 from iris_gateway.streams.log_formats import Shown, Text, Write
-from iris_gateway.streams.log_lines import LogLine
+from iris_gateway.streams.log_lines import LastLines
 from iris_gateway.streams.logs import LogQuery, Reading
 from iris_gateway.streams.sse import frame, resume_in, stream
 
 FORMATS = {"text": TEXT, "jsonl": JSON_LINES, "sse": EVENT_STREAM}
 STREAMS = ("stdout", "stderr")
 MAX_TAIL = 100_000
-PIECE = 1000
-"""Lines of a tail that are formatted at once."""
 
 _STILL_HERE = b":\n\n"
 
@@ -227,13 +223,10 @@ async def _written(call: Call, request: LogRequest, until: int) -> AsyncIterator
         async for piece in _there(call, request, reading, until):
             yield piece
     else:
-        kept = deque[LogLine](maxlen=request.tail)
+        kept = LastLines(request.tail)
         reading = await call.gateway.logs.tail(request.query, kept, until)
-        last = list(kept)
-        for start in range(0, len(last) or 1, PIECE):
-            final = start + PIECE >= len(last)
-            yield request.write(last[start : start + PIECE], reading.safe if final else 0)
-            await asyncio.sleep(0)  # other requests have their turn
+        async for piece in _pieces(call, request.write(kept.blocks(), reading.safe)):
+            yield piece
     if request.follow:
         feed = call.gateway.feed if request.task else call.gateway.ends
         async with Completion(
@@ -244,7 +237,8 @@ async def _written(call: Call, request: LogRequest, until: int) -> AsyncIterator
             if ending.cut_off:
                 return  # its reader reconnects and continues
             state = ending.state
-    yield request.write(reading.rest(), reading.position)
+    async for piece in _pieces(call, request.write(reading.rest(), reading.position)):
+        yield piece
     if request.media_type == EVENT_STREAM:
         yield frame(
             "end", LogEnd(state=state, unfinished=len(reading.unfinished)), reading.position
@@ -258,19 +252,28 @@ async def _there(
     if until <= reading.position:
         return
     with call.gateway.logs.open(reading) as reader:
-        async for lines in call.gateway.logs.present(reading, reader, until):
-            yield request.write(lines, reading.safe)
+        async for blocks in call.gateway.logs.present(reading, reader, until):
+            async for piece in _pieces(call, request.write(blocks, reading.safe)):
+                yield piece
 
 
 async def _coming(
     call: Call, request: LogRequest, reading: Reading, ending: Completion
 ) -> AsyncIterator[bytes]:
     with call.gateway.logs.open(reading) as reader:
-        async for lines in call.gateway.logs.coming(reading, reader, ending):
-            if lines:
-                yield request.write(lines, reading.safe)
-            elif request.media_type == EVENT_STREAM:
+        async for blocks in call.gateway.logs.coming(reading, reader, ending):
+            if not blocks and request.media_type == EVENT_STREAM:
                 yield _STILL_HERE
+            async for piece in _pieces(call, request.write(blocks, reading.safe)):
+                if piece:
+                    yield piece
+
+
+async def _pieces(call: Call, pieces: Iterator[bytes]) -> AsyncIterator[bytes]:
+    """Each is made when the one before it has been sent, and other requests have had their turn."""
+    for piece in pieces:
+        yield piece
+        await call.gateway.logs.turns.give()
 
 
 def _made(task: TaskRecord) -> str:

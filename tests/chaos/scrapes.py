@@ -1,0 +1,62 @@
+"""Scrapes every process throughout the run: faults may leave a scrape unanswered, and none ends or
+fails by one.
+
+A process in a network namespace of its own is not reached from here; those beside it are.
+"""
+
+from __future__ import annotations
+
+import http.client
+import re
+import threading
+import urllib.error
+import urllib.request
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+_PAUSE_S = 0.2
+_WAIT_S = 2.0
+_FAILED = re.compile(r'^iris_collector_failures_total\{collector="([^"]*)"\} [1-9]', re.MULTILINE)
+
+
+@dataclass
+class Scrapes:
+    """Asks all processes for their figures, until told to stop.
+
+    Args:
+        addresses: their ``/metrics``, by service.
+
+    Attributes:
+        answered: how many scrapes of each service.
+    """
+
+    addresses: Callable[[], Mapping[str, Sequence[str]]]
+    answered: Counter[str] = field(default_factory=Counter)
+    unanswered: int = 0
+    enough: threading.Event = field(default_factory=threading.Event)
+    _failed: set[str] = field(default_factory=set)
+
+    @property
+    def wrong(self) -> list[str]:
+        """What no fault may cause."""
+        return sorted(self._failed)
+
+    def run(self) -> None:
+        while not self.enough.wait(_PAUSE_S):
+            for service, urls in self.addresses().items():
+                for url in urls:
+                    self._scrape(service, url)
+
+    def _scrape(self, service: str, url: str) -> None:
+        try:
+            with urllib.request.urlopen(url, timeout=_WAIT_S) as answer:
+                page = answer.read().decode()
+        except urllib.error.HTTPError as error:
+            self._failed.add(f"wrong: a scrape of {service} was answered {error.code}")
+        except (OSError, http.client.HTTPException):
+            self.unanswered += 1
+        else:
+            self.answered[service] += 1
+            for collector in _FAILED.findall(page):
+                self._failed.add(f"wrong: {collector} of {service} failed when it was scraped")
