@@ -253,8 +253,7 @@ def _path() -> dict[str, str]:
     return {"PATH": f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin"}
 
 
-# ── what calls are cloned from
-# ──────────────────────────────────────────────────────────────────────────────────────
+# ── what calls are cloned from ────────────────────────────────────────────────────────────────────
 
 
 def launcher_of(place: Place) -> int:

@@ -45,8 +45,7 @@ ANN = Caller("ann")
 LATER = ["a field of a later release", {"and": "another"}]
 
 
-# ── what earlier releases left
-# ──────────────────────────────────────────────────────────────────────────────────────
+# ── what earlier releases left ────────────────────────────────────────────────────────────────────
 
 
 def as_another_release_would(data: bytes) -> bytes:
@@ -171,8 +170,7 @@ def worded() -> list[tuple[int, ...]]:
     return [tuple(map(int, event.message_id.split("."))) for event in events]
 
 
-# ── one service after another
-# ───────────────────────────────────────────────────────────────────────────────────────
+# ── one service after another ─────────────────────────────────────────────────────────────────────
 
 PAUSE_S = 0.25
 MORE = 6

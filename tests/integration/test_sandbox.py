@@ -324,8 +324,7 @@ async def test_users_stay_taken_while_tasks_run_without_their_worker(
     os.close((await take_users(UserPool(range(user, user + 1), share=1), other)).lock)
 
 
-# ── all else is as without
-# ──────────────────────────────────────────────────────────────────────────────────────────
+# ── all else is as without ────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.needs("bwrap")

@@ -180,8 +180,7 @@ async def test_a_flood_is_cut_but_its_end_is_kept(state: FakeState, nats_url: st
     assert chunks[-1].data.endswith(b"y\nthe end\n")
 
 
-# ── the state service is away, or has other thoughts
-# ────────────────────────────────────────────────────────────
+# ── the state service is away, or has other thoughts ──────────────────────────────────────────────
 
 
 async def test_what_is_not_answered_is_told_again(state: FakeState, nats_url: str, tmp_path: Path):
@@ -256,8 +255,7 @@ async def test_a_worker_that_was_asleep_runs_nothing_of_what_it_finds(
         assert not (tmp_path / "ran").exists()
 
 
-# ── the worker dies
-# ─────────────────────────────────────────────────────────────────────────────────────────────
+# ── the worker dies ───────────────────────────────────────────────────────────────────────────────
 
 
 async def test_a_restarted_worker_adopts_what_still_runs(
@@ -427,8 +425,7 @@ async def test_what_cannot_be_written_down_for_the_next_launcher_is_killed_by_it
     assert not lives(pid)
 
 
-# ── the server goes away
-# ────────────────────────────────────────────────────────────────────────────────────────
+# ── the server goes away ──────────────────────────────────────────────────────────────────────────
 
 
 async def test_work_goes_on_while_the_server_is_away(own_nats: NatsProcess, tmp_path: Path):
@@ -451,8 +448,7 @@ async def test_work_goes_on_while_the_server_is_away(own_nats: NatsProcess, tmp_
     await connection.close()
 
 
-# ── hosts that are not what they seem
-# ───────────────────────────────────────────────────────────────────────────
+# ── hosts that are not what they seem ─────────────────────────────────────────────────────────────
 
 
 async def test_a_simulated_host_says_what_it_was_told_to(

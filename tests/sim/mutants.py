@@ -258,8 +258,7 @@ def a_changed_job_starts_more_than_it_may(put: Put) -> None:
     put(deltas, "job_row", lambda job: told(unlimited(job)))
 
 
-# ── journal, leadership
-# ─────────────────────────────────────────────────────────────────────────────────────────────
+# ── journal, leadership ───────────────────────────────────────────────────────────────────────────
 
 
 @plant(faults.freeze_leader)
@@ -382,8 +381,7 @@ def words_a_commit_backwards(put: Put) -> None:
     put(outbox, "events", lambda told, sequence: events(list(reversed(told)), sequence))
 
 
-# ── snapshots, retention
-# ────────────────────────────────────────────────────────────────────────────────────────────
+# ── snapshots, retention ──────────────────────────────────────────────────────────────────────────
 
 
 @plant(faults.stop_worker, faults.kill_any, faults.reboot, bad_weather=1.0)
@@ -497,8 +495,7 @@ def forgets_jobs_that_live(put: Put) -> None:
     put(retention.Retention, "forgettable", any_job)
 
 
-# ── what people are promised
-# ────────────────────────────────────────────────────────────────────────────────────────
+# ── what people are promised ──────────────────────────────────────────────────────────────────────
 
 
 @plant(faults.cut, faults.crash_server, bad_weather=1.0)
@@ -528,8 +525,7 @@ def answers_before_it_executes(put: Put) -> None:
     put(CommandExecutor, "_shown", lazy)
 
 
-# ── tasks, budgets, capacity
-# ────────────────────────────────────────────────────────────────────────────────────────
+# ── tasks, budgets, capacity ──────────────────────────────────────────────────────────────────────
 
 
 @plant()
@@ -788,8 +784,7 @@ def charges_the_wrong_budget(put: Put) -> None:
     put(conclude, "_leave", wrong)
 
 
-# ── workers, scheduler
-# ──────────────────────────────────────────────────────────────────────────────────────────────
+# ── workers, scheduler ────────────────────────────────────────────────────────────────────────────
 
 
 @plant()
@@ -985,8 +980,7 @@ def a_route_that_failed_to_start_is_not_paced(put: Put) -> None:
     put(routes, "_failed_start", lambda *given: iter(()))
 
 
-# ── scaling by rule
-# ─────────────────────────────────────────────────────────────────────────────────────────────────
+# ── scaling by rule ───────────────────────────────────────────────────────────────────────────────
 
 
 @plant()

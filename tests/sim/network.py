@@ -456,8 +456,7 @@ class Link:
         weather = self.server.weather
         return weather.delay_s + self.server.rng.random() * weather.jitter_s
 
-    # ── calls of the server
-    # ─────────────────────────────────────────────────────────────────────────────────────
+    # ── calls of the server ───────────────────────────────────────────────────────────────────────
 
     async def call(self, effect: Callable[[], Any], timeout: float = _ANSWER_S) -> Any:
         """Have the server do something and hear how it went. Raises Unavailable: it may or may not

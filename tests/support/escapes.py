@@ -238,8 +238,7 @@ def table() -> str:
     return "\n".join([*head, *("| " + " | ".join(row) + " |" for row in rows)])
 
 
-# ── the programs of tasks
-# ───────────────────────────────────────────────────────────────────────────────────────────
+# ── the programs of tasks ─────────────────────────────────────────────────────────────────────────
 
 _ADD_KEY, _KEYCTL = {"x86_64": (248, 250), "aarch64": (217, 219)}[os.uname().machine]
 _SEARCH = 10

@@ -84,8 +84,7 @@ class Cell:
             self._register(name)
         self._command(subjects.CMD_SUBMIT, SubmitJob(spec, ADMIN, "submit", self.now_ms))
 
-    # ── what can happen
-    # ─────────────────────────────────────────────────────────────────────────────────────────
+    # ── what can happen ───────────────────────────────────────────────────────────────────────────
 
     def actions(self) -> Iterator[Action]:
         """Everything that can happen now."""
@@ -320,8 +319,7 @@ class Cell:
             if one.order not in host.orders:
                 host.orders.append(one.order)
 
-    # ── what a state is
-    # ─────────────────────────────────────────────────────────────────────────────────────────
+    # ── what a state is ───────────────────────────────────────────────────────────────────────────
 
     def key(self) -> object:
         """Everything that decides what can happen, without times."""

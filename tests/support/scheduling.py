@@ -107,8 +107,7 @@ class Story:
         self.on_delta: Callable[[Delta], None] = lambda _: None
         self.most = PLACED_AT_ONCE
 
-    # ── what the state service tells
-    # ────────────────────────────────────────────────────────────────────────────
+    # ── what the state service tells ──────────────────────────────────────────────────────────────
 
     def tell(self, **changes: Any) -> None:
         """One commit."""
@@ -224,8 +223,7 @@ class Story:
     def wait(self, seconds: float) -> None:
         self.now_ms += int(seconds * 1000)
 
-    # ── what the scheduler says
-    # ─────────────────────────────────────────────────────────────────────────────────
+    # ── what the scheduler says ───────────────────────────────────────────────────────────────────
 
     def look(self, cache: Cache | None = None) -> Decision:
         """What the next cycle would decide; nothing changes."""

@@ -159,8 +159,7 @@ RESULTS = (
 )
 
 
-# ── Status Transitions
-# ────────────────────────────────────────────────────────────────────────────────────────────────
+# ── Status Transitions ────────────────────────────────────────────────────────────────────────────
 
 
 def test_the_handlers_are_those_of_the_document():
@@ -586,8 +585,7 @@ def test_a_cell_nothing_can_reach_is_not_imported(rule, why):
         guard("t", (S.PENDING,), frozenset({S.RUNNING}), [rule], {S.PENDING: rule})
 
 
-# ── every row is the first that matches, for something
-# ──────────────────────────────────────────────────────────
+# ── every row is the first that matches, for something ────────────────────────────────────────────
 
 
 def combinations(statuses, size):
@@ -636,8 +634,7 @@ def test_derived_job_states_are_those_of_the_enumeration():
     assert {row.target for row in job.TABLE} == set(JobState) - {JobState.UNSPECIFIED}
 
 
-# ── how a part is shown
-# ─────────────────────────────────────────────────────────────────────────────────────────
+# ── how a part is shown ───────────────────────────────────────────────────────────────────────────
 
 
 def test_every_kernel_status_is_shown_as_a_session_status():

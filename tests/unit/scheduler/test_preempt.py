@@ -553,8 +553,7 @@ def test_a_promise_holds_when_nothing_helps_the_rest_of_the_job() -> None:
     assert story.evict()[0] == ["/low/0"]
 
 
-# ── places that do not come
-# ─────────────────────────────────────────────────────────────────────────────────────
+# ── places that do not come ───────────────────────────────────────────────────────────────────────
 
 
 def test_a_task_that_failed_to_start_preempts_on_another_worker_at_once() -> None:

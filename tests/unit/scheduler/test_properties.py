@@ -194,8 +194,7 @@ class ClusterLife(RuleBasedStateMachine):
     def _open(self) -> list[AttemptRef]:
         return sorted(hold.ref for hold, _ in self.story.mirror.hosts.holds())
 
-    # ── what must always be true
-    # ────────────────────────────────────────────────────────────────────────────────
+    # ── what must always be true ──────────────────────────────────────────────────────────────────
 
     @invariant()
     def a_mirror_made_anew_knows_the_same(self) -> None:

@@ -138,8 +138,7 @@ def test_a_judgement_of_a_status_the_handler_does_not_answer_for_is_none(script)
     assert list(round_of(script, terminate_sessions, view(script, G), rule=TERMINATE)) == []
 
 
-# ── the handlers themselves: shown entities in, words out
-# ───────────────────────────────────────────────────────
+# ── the handlers themselves: shown entities in, words out ─────────────────────────────────────────
 
 
 def shown(status, **words):

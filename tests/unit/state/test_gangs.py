@@ -140,8 +140,7 @@ def test_every_member_is_told_where_the_others_are(script):
     assert order.templates[0].name == "/g"
 
 
-# ── one member ends
-# ─────────────────────────────────────────────────────────────────────────────────────────────
+# ── one member ends ───────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_terminal_failure_ends_the_siblings(script):
@@ -456,8 +455,7 @@ def test_preempting_what_is_left_of_a_gang_starts_it_again_whole(script):
     """)
 
 
-# ── the leader's success
-# ────────────────────────────────────────────────────────────────────────────────────────
+# ── the leader's success ──────────────────────────────────────────────────────────────────────────
 
 
 def test_a_gang_succeeds_with_its_leader(script):

@@ -195,8 +195,7 @@ class AnythingGoes(RuleBasedStateMachine):
     def answer(self, host, error):
         self.world.answer_held(host, error)
 
-    # ── the clock and the leader
-    # ────────────────────────────────────────────────────────────────────────────────
+    # ── the clock and the leader ──────────────────────────────────────────────────────────────────
 
     @rule(seconds=st.sampled_from([0.5, 3, 12, 40, 70]), heartbeat=st.booleans())
     def wait(self, seconds, heartbeat):

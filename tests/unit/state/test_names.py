@@ -359,8 +359,7 @@ def test_rerun_submits_again_what_ended(script):
     """)
 
 
-# ── Progress Guarantee, Spiral 2 and "Test Plan": by name
-# ─────────────────────────────────────────────────────────────
+# ── Progress Guarantee, Spiral 2 and "Test Plan": by name ─────────────────────────────────────────
 
 
 def test_child_job_inherits_root_submitted_at(script):

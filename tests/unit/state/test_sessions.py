@@ -17,8 +17,7 @@ RACK = """
 """
 
 
-# ── orders and their acknowledgement
-# ────────────────────────────────────────────────────────────────────────────
+# ── orders and their acknowledgement ──────────────────────────────────────────────────────────────
 
 
 def test_a_session_is_preparing_when_every_worker_took_its_order(script):
@@ -450,8 +449,7 @@ def test_timeouts_are_configurable(script):
     """)
 
 
-# ── a place that was gone
-# ───────────────────────────────────────────────────────────────────────────────────────
+# ── a place that was gone ─────────────────────────────────────────────────────────────────────────
 
 
 def test_a_place_that_was_gone_is_a_failure_to_schedule(script):
@@ -523,8 +521,7 @@ def test_what_nobody_waits_for_any_more_is_no_failure(script):
     """)
 
 
-# ── what was passed over
-# ────────────────────────────────────────────────────────────────────────────────────────
+# ── what was passed over ──────────────────────────────────────────────────────────────────────────
 
 
 def test_what_was_passed_over_is_skipped_with_its_reason(script):
@@ -793,8 +790,7 @@ def test_without_its_history_everything_goes_on_the_same(script):
     script._broken = True  # history was taken away by hand, so replay has more of it
 
 
-# ── reading and telling
-# ─────────────────────────────────────────────────────────────────────────────────────────
+# ── reading and telling ───────────────────────────────────────────────────────────────────────────
 
 
 def test_sessions_are_listed_newest_first_and_by_status(script):

@@ -21,8 +21,7 @@ RACK = """
 """
 
 
-# ── what provably never started
-# ─────────────────────────────────────────────────────────────────────────────────
+# ── what provably never started ───────────────────────────────────────────────────────────────────
 
 
 def test_an_order_that_nobody_heard_ends_at_once_and_is_placed_elsewhere(script):
@@ -205,8 +204,7 @@ def test_a_leader_begins_nothing_on_a_host_whose_clock_it_does_not_know(script):
     assert world.hosts["w0"].orders[-1].expires_ms
 
 
-# ── hosts that orders do not reach
-# ──────────────────────────────────────────────────────────────────────────────
+# ── hosts that orders do not reach ────────────────────────────────────────────────────────────────
 
 
 def test_a_host_that_orders_do_not_reach_is_degraded_until_one_does(script):
@@ -294,8 +292,7 @@ def test_a_new_leader_does_not_take_an_unreachable_host_for_healed(script):
     """)
 
 
-# ── workers that stop in order
-# ──────────────────────────────────────────────────────────────────────────────────
+# ── workers that stop in order ────────────────────────────────────────────────────────────────────
 
 
 def test_a_worker_that_stops_takes_nothing_new_and_then_is_gone(script):
@@ -345,8 +342,7 @@ def test_a_stopped_worker_that_was_not_drained_is_healthy_when_back(script):
     """)
 
 
-# ── ends that nobody confirms
-# ───────────────────────────────────────────────────────────────────────────────────
+# ── ends that nobody confirms ─────────────────────────────────────────────────────────────────────
 
 
 def test_a_session_of_one_holds_its_place_while_terminating(script):
@@ -428,8 +424,7 @@ def test_a_snapshot_keeps_the_clock_of_terminating_and_that_it_has_run_out(scrip
     )
 
 
-# ── hosts that are gone for good
-# ────────────────────────────────────────────────────────────────────────────────
+# ── hosts that are gone for good ──────────────────────────────────────────────────────────────────
 
 
 def test_only_a_lost_worker_is_forgotten(script):

@@ -353,8 +353,7 @@ def test_an_order_without_a_template_fails_that_attempt_only(story: Story):
     """)
 
 
-# ── whatever the network does to orders
-# ─────────────────────────────────────────────────────────────────────────
+# ── whatever the network does to orders ───────────────────────────────────────────────────────────
 
 refs = st.builds(AttemptRef, st.just(1), st.integers(0, 2), st.integers(0, 2))
 words = st.sampled_from(

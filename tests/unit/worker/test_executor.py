@@ -497,8 +497,7 @@ async def test_preloading_that_takes_long_says_until_when(
     assert await waiting is None
 
 
-# ── the launcher speaks while a worker starts
-# ───────────────────────────────────────────────────────────────────────
+# ── the launcher speaks while a worker starts ─────────────────────────────────────────────────────
 
 
 async def test_a_task_that_ends_while_its_next_worker_starts_is_adopted_first(

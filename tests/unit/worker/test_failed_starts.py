@@ -215,8 +215,7 @@ def test_what_fails_before_the_program_is_a_fault_of_the_host() -> None:
     assert exit_ == Exit(error="[Errno 2] No such file or directory", of_host=True)
 
 
-# ── with a launcher
-# ─────────────────────────────────────────────────────────────────────────────────────────────
+# ── with a launcher ───────────────────────────────────────────────────────────────────────────────
 
 
 async def launch(

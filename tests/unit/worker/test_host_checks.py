@@ -210,8 +210,7 @@ def test_a_check_that_would_never_run_is_refused() -> None:
         load(None, {}, ["worker.check.when=always"]).section("worker", WorkerSettings)
 
 
-# ── failures of attempts
-# ────────────────────────────────────────────────────────────────────────────────────────
+# ── failures of attempts ──────────────────────────────────────────────────────────────────────────
 
 
 JUDGED = [
@@ -267,8 +266,7 @@ async def test_another_failure_soon_after_is_judged_by_the_check_before(host: Ho
     assert await host.fail() == [FAILED]
 
 
-# ── with a launcher
-# ─────────────────────────────────────────────────────────────────────────────────────────────
+# ── with a launcher ───────────────────────────────────────────────────────────────────────────────
 
 
 def run(executor: Executor, *command: str) -> None:

@@ -147,8 +147,7 @@ class Prices:
         return sum(self._prices.get(name, 0.0) * seconds for name, seconds in held.items()) / HOUR_S
 
 
-# ── for people; a row is the JSON of a `UsageView`
-# ──────────────────────────────────────────────────────────────────
+# ── for people; a row is the JSON of a `UsageView` ────────────────────────────────────────────────
 
 
 def show_hours(seconds: float) -> str:

@@ -136,8 +136,7 @@ class Round:
         self._claims.clear()
         self._dirty.clear()
 
-    # ── consequences of a change
-    # ────────────────────────────────────────────────────────────────────────────────
+    # ── consequences of a change ──────────────────────────────────────────────────────────────────
 
     def _assigned(self, change: c.Assigned) -> None:
         if not self.ledger.jobs[change.job].started_ms:

@@ -76,8 +76,7 @@ def waits_for_room(ledger: Ledger, deployment: Deployment, members: list[Member]
     )
 
 
-# ── the handlers, by the status they answer for
-# ─────────────────────────────────────────────────────────────────
+# ── the handlers, by the status they answer for ───────────────────────────────────────────────────
 
 
 def _check_pending(
@@ -218,8 +217,7 @@ _HANDLERS: dict[
 }
 
 
-# ── routes come and go
-# ──────────────────────────────────────────────────────────────────────────────────────────
+# ── routes come and go ────────────────────────────────────────────────────────────────────────────
 
 
 def _plan(deployment: Deployment, now_ms: int) -> Iterator[Step]:

@@ -103,8 +103,7 @@ class Reconciler:
             if decision.target != deployment.spec.replicas:
                 yield DeploymentScaled(deployment.number, decision.target, decision.reason)
 
-    # ── what a change is to deployments
-    # ─────────────────────────────────────────────────────────────────────────
+    # ── what a change is to deployments ───────────────────────────────────────────────────────────
 
     def _job_changed(
         self, change: c.Assigned | c.Staged | c.Moved | c.Closed | c.JobMoved | c.JobPruned

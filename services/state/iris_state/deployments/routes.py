@@ -121,8 +121,7 @@ def _judged(
     )
 
 
-# ── ProvisioningRoute
-# ───────────────────────────────────────────────────────────────────────────────────────────
+# ── ProvisioningRoute ─────────────────────────────────────────────────────────────────────────────
 
 
 def _provision(
@@ -201,8 +200,7 @@ def _failed_start(deployment: Deployment, route: Route, now_ms: int) -> Iterator
     )
 
 
-# ── HealthCheckRoute
-# ────────────────────────────────────────────────────────────────────────────────────────────
+# ── HealthCheckRoute ──────────────────────────────────────────────────────────────────────────────
 
 
 def _probed(
@@ -300,8 +298,7 @@ def end(deployment: Deployment, route: Route, reason: str) -> Iterator[Step]:
     yield from _judged(deployment, route, table.END, Outcome.SUCCESS, reason)
 
 
-# ── TerminatingRoute
-# ────────────────────────────────────────────────────────────────────────────────────────────
+# ── TerminatingRoute ──────────────────────────────────────────────────────────────────────────────
 
 
 def _terminate(ledger: Ledger, deployment: Deployment, route: Route) -> Iterator[Step]:
@@ -314,8 +311,7 @@ def _terminate(ledger: Ledger, deployment: Deployment, route: Route) -> Iterator
         yield from _judged(deployment, route, table.TERMINATE, Outcome.SUCCESS)
 
 
-# ── ServiceDiscoverySync
-# ────────────────────────────────────────────────────────────────────────────────────────
+# ── ServiceDiscoverySync ──────────────────────────────────────────────────────────────────────────
 
 
 def discovery(ledger: Ledger, deployment: Deployment) -> Iterator[RoutesDiscovered]:

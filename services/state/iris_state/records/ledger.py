@@ -329,8 +329,7 @@ class Ledger:
         if len(runs) < 2:
             self.namesakes.pop(job.name, None)
 
-    # ── indexes: deployments
-    # ────────────────────────────────────────────────────────────────────────────────────
+    # ── indexes: deployments ──────────────────────────────────────────────────────────────────────
 
     def index_deployment(self, deployment: Deployment) -> None:
         """Add a deployment to every index: a new one, or one from a snapshot."""
@@ -349,8 +348,7 @@ class Ledger:
         if self.deployment_names.get(deployment.name) == deployment.number:
             del self.deployment_names[deployment.name]
 
-    # ── indexes: the queue, resources, timers
-    # ───────────────────────────────────────────────────────────────────
+    # ── indexes: the queue, resources, timers ─────────────────────────────────────────────────────
 
     def wait_for_place(self, job: Job, index: int) -> None:
         """A task waits."""

@@ -188,8 +188,7 @@ class Agent:
         else:
             self._advance(held, now_ms)
 
-    # ── what waits behind others
-    # ────────────────────────────────────────────────────────────────────────────────
+    # ── what waits behind others ──────────────────────────────────────────────────────────────────
 
     def _is_done(self, ref: AttemptRef) -> bool:
         held = self._held.get(ref)
@@ -344,8 +343,7 @@ class Agent:
         """The longest settle time of the routes that run here."""
         return max((held.settle_ms for held in self._held.values() if not held.is_over), default=0)
 
-    # ── results of instructions
-    # ─────────────────────────────────────────────────────────────────────────────────
+    # ── results of instructions ───────────────────────────────────────────────────────────────────
 
     @property
     def has_launches(self) -> bool:

@@ -200,8 +200,7 @@ class Executor:
             SlotEmptied: self.slot_templates.on_emptied,
         }
 
-    # ── restarts of the worker
-    # ──────────────────────────────────────────────────────────────────────────────────
+    # ── restarts of the worker ────────────────────────────────────────────────────────────────────
 
     async def recover(self) -> tuple[tuple[Started, ...], int]:
         """Adopt the attempts of the previous worker process; returns those that run, and how many
@@ -232,8 +231,7 @@ class Executor:
         if entry.exit is not None and attempt.container is not None:
             self._on_exited(Exited(attempt.ref, entry.exit))
 
-    # ── the agent's instructions
-    # ────────────────────────────────────────────────────────────────────────────────
+    # ── the agent's instructions ──────────────────────────────────────────────────────────────────
 
     def launch(self, held: LocalAttempt) -> None:
         """Request the start of an attempt's process. An error becomes the attempt's end, never an

@@ -283,8 +283,7 @@ def test_after_it_was_woken_it_rises_by_four_at_most_at_first():
     assert service.replicas == 4
 
 
-# ── unknown is not zero
-# ─────────────────────────────────────────────────────────────────────────────────────────
+# ── unknown is not zero ───────────────────────────────────────────────────────────────────────────
 
 
 def test_an_unknown_load_changes_nothing():

@@ -142,8 +142,7 @@ def test_nothing_is_kept_of_the_load_of_a_deployment_that_is_deleted(world: Serv
     assert world.discovered["chat"].minimum is None
 
 
-# ── unknown is not zero
-# ─────────────────────────────────────────────────────────────────────────────────────────
+# ── unknown is not zero ───────────────────────────────────────────────────────────────────────────
 
 
 def test_a_silent_proxy_holds_the_number_and_its_owner_is_told_which(world: Serving):
@@ -347,8 +346,7 @@ def test_no_route_goes_by_rule_during_an_update_and_more_may_come(world: Serving
     assert (world.status(), world.record.spec.replicas) == ("deploying", 6)
 
 
-# ── what its owner may change
-# ───────────────────────────────────────────────────────────────────────────────────
+# ── what its owner may change ─────────────────────────────────────────────────────────────────────
 
 
 def test_it_begins_within_its_bounds(world: Serving):

@@ -54,8 +54,7 @@ def prepare_path(workdir: str) -> None:
     builtins.exit = builtins.quit = sys.exit  # type: ignore[assignment]  # `site` would define them
 
 
-# ── what cloudpickle names for a function that is sent by value
-# ─────────────────────────────────────────────────────
+# ── what cloudpickle names for a function that is sent by value ───────────────────────────────────
 
 
 def _make_function(
@@ -132,8 +131,7 @@ class Loader(Unpickler):
         return _OWN.get(name) or super().find_class(module, name)
 
 
-# ── table files: u32 count, count + 1 offsets of u64, blobs
-# ─────────────────────────────────────────────────────────
+# ── table files: u32 count, count + 1 offsets of u64, blobs ───────────────────────────────────────
 
 
 def entry(path: str, index: int) -> bytes:

@@ -438,8 +438,7 @@ class Mapped(list[CallFuture[R]]):
                 self._arrival.notify_all()
         return found
 
-    # ── calls that leave no result
-    # ──────────────────────────────────────────────────────────────────────────────
+    # ── calls that leave no result ────────────────────────────────────────────────────────────────
 
     def _watch(self) -> None:
         """Look at intervals for tasks that ended without a result: on a lost host, or before they

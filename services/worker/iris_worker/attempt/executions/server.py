@@ -282,8 +282,7 @@ class ExecutionServer:
         for served in self._served.values():
             served.execution.close()
 
-    # ── input and output
-    # ────────────────────────────────────────────────────────────────────────────────────────
+    # ── input and output ──────────────────────────────────────────────────────────────────────────
 
     async def _read(self, message: Message, request: ReadExecution) -> None:
         served = self._served.get(request.execution)

@@ -255,8 +255,7 @@ def device_groups() -> tuple[int, ...]:
     return tuple(sorted(usable))
 
 
-# ── what is visible
-# ─────────────────────────────────────────────────────────────────────────────────────────────────
+# ── what is visible ───────────────────────────────────────────────────────────────────────────────
 
 
 def visible(settings: WorkerSettings, hidden: Iterable[str]) -> tuple[str, ...]:

@@ -97,8 +97,7 @@ class Cgroups:
             self._version, tuple(name for name in self._bases if name not in (UNIFIED, "cpuacct"))
         )
 
-    # ── the life of a group
-    # ─────────────────────────────────────────────────────────────────────────────────────
+    # ── the life of a group ───────────────────────────────────────────────────────────────────────
 
     def take(self, limits: Cgroup) -> Group:
         """A group for the next process that is started: this process is in it now. Raises

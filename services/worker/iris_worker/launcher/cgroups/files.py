@@ -76,8 +76,7 @@ class GroupUsage(msgspec.Struct, frozen=True, gc=False):
     rss_bytes: int = 0
 
 
-# ── the files of both versions
-# ──────────────────────────────────────────────────────────────────────────────────
+# ── the files of both versions ────────────────────────────────────────────────────────────────────
 
 
 @lru_cache

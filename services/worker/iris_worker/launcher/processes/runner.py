@@ -179,8 +179,7 @@ class Runner:
         process.seen = True
         return process.terminal
 
-    # ── clones, and processes that make several calls
-    # ───────────────────────────────────────────────────────────
+    # ── clones, and processes that make several calls ─────────────────────────────────────────────
 
     def is_used(self, slot: int) -> bool:
         """Whether attempts run in a slot. What starts there too is of the same job."""

@@ -214,8 +214,7 @@ class Boot(_Record, frozen=True, tag="boot"):
 
 ProcessRecord = Started | Spawned | NoticeRecord | Exited | Over | Read | Gone | Boot
 
-# ── requests of the worker
-# ──────────────────────────────────────────────────────────────────────────────────────
+# ── requests of the worker ────────────────────────────────────────────────────────────────────────
 
 
 class StartProcess(_Record, frozen=True, tag="start"):
@@ -382,8 +381,7 @@ LauncherRequest = (
     | Gone
 )
 
-# ── answers of the launcher
-# ─────────────────────────────────────────────────────────────────────────────────────
+# ── answers of the launcher ───────────────────────────────────────────────────────────────────────
 
 
 class Ready(_Record, frozen=True, tag="ready"):
