@@ -50,6 +50,10 @@ def test_names_none(shared):
 def test_starts_one_that_it_did_not_name():
     subprocess.run([STRACE], check=False)
 
+def test_starts_a_stand_in(tmp_path):
+    (tmp_path / "strace").symlink_to(shutil.which("other"))
+    assert subprocess.run([tmp_path / "strace"], check=False).returncode == 7
+
 @pytest.mark.needs("bwrap", "strace")
 def test_is_skipped():
     raise AssertionError
@@ -100,7 +104,7 @@ def run(place: Path, text: str, **environ: str) -> tuple[int, str]:
 
 def test_what_is_not_named_is_not_found_and_what_is_absent_is_said(tmp_path: Path):
     code, said = run(tmp_path, TESTS)
-    assert (code, "1 failed, 2 passed, 2 skipped" in said) == (1, True), said
+    assert (code, "1 failed, 3 passed, 2 skipped" in said) == (1, True), said
     assert "the test starts strace: say so by @pytest.mark.needs('strace')" in said
     assert "needs bwrap: bwrap not on PATH" in said
     assert "1 test was skipped, for want of bwrap (Debian package bubblewrap)\n" in said

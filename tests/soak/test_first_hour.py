@@ -23,8 +23,8 @@ INSTALL_S, HOUR_S = 900, 600
 
 HOUR = """
 iris --version
-iris doctor
 iris up --detach
+iris doctor
 iris run --name hello --replicas 3 -- sh -c 'echo hello from task $IRIS_TASK_INDEX'
 iris show hello
 iris logs hello
@@ -41,8 +41,7 @@ cat > work/sweep.py <<'END'
 import os, pathlib
 import factors
 
-pathlib.Path("out").mkdir()
-number = int(os.environ["IRIS_ARRAY_VALUE"])
+number = int(os.environ["IRIS_TASK_INDEX"])
 pathlib.Path("out/result").write_text(f"{number} by 3 is {number * factors.FACTOR}\\n")
 END
 iris run --name sweep --array 0-3 --workdir work --output out -- python sweep.py

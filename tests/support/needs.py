@@ -168,10 +168,18 @@ class Needs:
     def _watch(self, event: str, given: tuple[Any, ...]) -> None:
         if self._named is None or event not in ("subprocess.Popen", "os.posix_spawn", "os.exec"):
             return
-        program = os.path.basename(os.fsdecode(given[0]))
-        name = PROGRAMS.get(program)
-        if name is not None and name not in self._named:
+        started = os.fsdecode(given[0])
+        name = PROGRAMS.get(program := os.path.basename(started))
+        if name is not None and name not in self._named and self._is_real(started, program):
             raise NotNamed(f"the test starts {program}: say so by @pytest.mark.needs({name!r})")
+
+    def _is_real(self, started: str, program: str) -> bool:
+        """Whether it would be the program of this machine, and no stand-in of the test."""
+        real = shutil.which(program, path=self._path)
+        found = started if os.sep in started else shutil.which(program)
+        return real is not None and (
+            found is None or os.path.realpath(found) == os.path.realpath(real)
+        )
 
     def path_for(self, named: frozenset[str]) -> str:
         """The PATH of a test or of a fixture that needs these."""
