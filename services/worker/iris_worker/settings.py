@@ -102,8 +102,8 @@ class WorkerSettings(DeclaredCapacity, frozen=True):
             ``/mnt/models:ro``.
         cgroups: run each task in a control group of its own, where the host lets us.
         limit_memory: hold a task to the memory it requested: "cgroup" where control groups limit
-            memory; "rlimit" elsewhere too, each of its processes by the address space it may write
-            to; "off" nowhere.
+            memory, elsewhere by samples of what its processes hold, once a second; "rlimit"
+            elsewhere each of its processes by the address space it may write to; "off" nowhere.
         pids_limit: processes and threads of one task, where control groups limit them or it has a
             user, or a sandbox without root, of its own; 0: no limit. The default is a quarter of
             what the smallest Linux has for all of a host.

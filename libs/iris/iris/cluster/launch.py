@@ -40,10 +40,16 @@ from iris.cluster.options import StartedCluster, StartOptions
 from iris.cluster.paths import ClusterPaths, lock_holder
 from iris.cluster.process import ISOLATED
 from iris_core.limits import LOGIN_LINK_MINUTES
+from iris_core.placement.limits import LIMIT_MEMORY
 from iris_core.units import counted
 from iris_service.child import end_with_parent
 
 _LOOK_S = 0.03
+_HELD = {
+    "none": "not at all",
+    "rlimit": "by the address space of each process",
+    "sampled": "by samples, once a second,",
+}
 
 
 def launch(data: Path, config: Path | None, given: Mapping[str, Any], *, detach: bool) -> int:
@@ -107,7 +113,8 @@ def attend(
         note(
             f"warning: no authentication: whoever reaches {started.url} is admin and runs commands as you"
         )
-    for warning in (*started.warnings, *elsewhere(started.url, paths.data)):
+    limits = limits_not_held(started)
+    for warning in (*started.warnings, *limits, *elsewhere(started.url, paths.data)):
         note(f"warning: {warning}")
     if detach:
         for line in remarks(started, paths.data) if sys.stderr.isatty() else ():
@@ -317,6 +324,20 @@ def look_workers(wanted: int, *, known: bool) -> Callable[[Client], str]:
         return "" if found >= wanted else f"{found} of {counted(wanted, 'worker')} registered"
 
     return look
+
+
+def limits_not_held(started: StartedCluster) -> list[str]:
+    """That the hosts do not hold tasks to their memory by control groups; empty when they do, and
+    when nobody here may ask.
+    """
+    with connect(started) as client, contextlib.suppress(ClientError):
+        told = [worker["attributes"] for worker in client.pages("/v1/workers", dict)]
+        how = {str(one[LIMIT_MEMORY]) for one in told if LIMIT_MEMORY in one} - {"cgroup"}
+        why = next((str(one["cgroup"]) for one in told if "cgroup" in one), "")
+        if how:
+            words = " and ".join(sorted(_HELD[one] for one in how))
+            return [f"--memory is enforced {words} on this machine (control groups: {why})"]
+    return []
 
 
 def look_proxy(address: str) -> Callable[[Client], str]:
