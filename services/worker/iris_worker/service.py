@@ -55,7 +55,7 @@ from iris_worker.attempt.health.host_checks import HostChecks
 from iris_worker.attempt.preparer import Preparer
 from iris_worker.attempt.probes.prober import Prober
 from iris_worker.attempt.shipper import LogShipper
-from iris_worker.attempt.slots.devices import Accelerators, Devices
+from iris_worker.attempt.slots.devices import Accelerators, Devices, share_of
 from iris_worker.attempt.slots.isolation import Isolation, isolation
 from iris_worker.attempt.timeouts import AttemptTimeouts
 from iris_worker.background import BackgroundTasks
@@ -119,7 +119,7 @@ class WorkerService:
         self._address, self._nats_url = host.address(settings, nats_url), nats_url
         self.reporter = self._open_reporter()
         self._prober = Prober(self._address, self._clock, self.metrics, self.reporter.advance)
-        found = accelerators.find()
+        found = share_of(accelerators.find(), settings.accelerators)
         attributes = host.attributes(settings, found, recognised)
         self._about = (
             attributes,
