@@ -87,6 +87,32 @@ async def test_memory_is_limited_without_control_groups(
         assert (ended.exit_code, ended.stderr_tail.splitlines()[-1]) == (1, "MemoryError")
 
 
+async def test_memory_is_limited_by_samples_without_control_groups(
+    state: FakeState, nats_url: str, tmp_path: Path
+):
+    limit, rest = 200 << 20, "; import time; time.sleep(1000)"
+    shared = "x = bytearray(120 << 20); import os; [os.fork() for _ in '12']" + rest
+    async with WorkerProcess(nats_url, tmp_path / "w0", cgroups="false"):
+        await state.registration()
+        several = await state.run("python3", "-c", shared, memory_bytes=limit)
+        alone = await state.run(
+            "python3", "-c", "x = bytearray(300 << 20)" + rest, memory_bytes=limit
+        )
+        children = "import os; os.fork(); x = bytearray(130 << 20)" + rest
+        together = await state.run("python3", "-c", children, memory_bytes=limit)
+        found = [await state.ended(ref) for ref in (alone, together)]
+
+        for ended in found:
+            assert (ended.cause, ended.signal) == (Cause.EXITED, signal.SIGKILL)
+            assert ended.error.startswith("memory limit 200MiB reached, peak ")
+            assert ended.error.endswith(
+                ", found by a sample: its host has no control groups for memory"
+            )
+            assert ended.usage is not None
+            assert ended.usage.memory_limit_bytes == limit < ended.peak_rss_bytes
+        assert state.end_of(several) is None
+
+
 # ── stopping ──────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -87,6 +87,12 @@ class Settings:
         value, _ = self._chosen.get(name, {}).get(key, (loose, ""))
         return str(value)
 
+    def texts(self, name: str, key: str) -> tuple[str, ...]:
+        """As `text`, of a key that holds a list."""
+        loose = self._loose.get(f"IRIS_{name.upper()}_{key.upper()}", "")
+        value, _ = self._chosen.get(name, {}).get(key, (loose, ""))
+        return tuple(map(str, _split(value, tuple)))
+
     def show(self, name: str, kind: type[msgspec.Struct]) -> str:
         """The section as TOML with each value's origin behind it; secrets are masked."""
         values = self.section(name, kind)

@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from iris_core.spec.jobs import NEEDS_RUNTIME
 from iris_worker.agent.host import host, host_warnings
@@ -29,13 +29,14 @@ async def warn_of_configuration(
     nats_url: str,
     unscoped: str,
     version: int,
+    limits: Mapping[str, str],
 ) -> None:
     """Tell what of the configuration does not agree with the host, for ever; a gateway may be
     silent once.
 
     Args:
         address, unscoped: as in `host_warnings.standing`. version: of the control groups of
-            attempts.
+            attempts. limits: the warnings about limits that are not in force.
     """
     slow_moves = (
         files.slow_moves(access.get("/proc/self/mountinfo"), os.uname().release)
@@ -47,6 +48,7 @@ async def warn_of_configuration(
             settings, address, nats_url, host.machine(settings.root), unscoped, slow_moves
         )
     )
+    standing |= limits
     with contextlib.suppress(OSError):  # the host reports its disk otherwise
         standing |= dict(host_warnings.of_data(settings.data))
     before = ""

@@ -33,6 +33,7 @@ from iris_service.version import VERSION
 from iris_worker.agent.agent import Agent
 from iris_worker.agent.heartbeat import HeartbeatSchedule, StallDetector, to_ms
 from iris_worker.agent.host import accelerators, host, metadata
+from iris_worker.agent.host.limits_in_force import warnings_of
 from iris_worker.agent.instance import Notice
 from iris_worker.agent.instructions import (
     Discard,
@@ -56,7 +57,7 @@ from iris_worker.attempt.health.host_checks import HostChecks
 from iris_worker.attempt.preparer import Preparer
 from iris_worker.attempt.probes.prober import Prober
 from iris_worker.attempt.shipper import LogShipper
-from iris_worker.attempt.slots.devices import Accelerators, Devices
+from iris_worker.attempt.slots.devices import Accelerators, Devices, share_of
 from iris_worker.attempt.slots.isolation import Isolation, isolation
 from iris_worker.attempt.slots.task_users import take_users
 from iris_worker.attempt.timeouts import AttemptTimeouts
@@ -121,7 +122,7 @@ class WorkerService:
         self._address, self._nats_url = host.address(settings, nats_url), nats_url
         self.reporter = self._open_reporter()
         self._prober = Prober(self._address, self._clock, self.metrics, self.reporter.advance)
-        found = accelerators.find()
+        found = share_of(accelerators.find(), settings.accelerators)
         attributes = host.attributes(settings, found, recognised)
         self._about = (
             attributes,
@@ -234,11 +235,10 @@ class WorkerService:
         for one in (one for one in alive if one.pid and self._tracer.records):
             self._spans.adopted(one.ref, one.trace, one.task, one.at_ms)
         isolated, cgroup = self._executor.requests.isolated, str(self._executor.cgroups)
+        in_force = self._executor.requests.in_force
         if self.settings.detect:
-            self._about = (
-                {"isolation": isolated.word, "cgroup": cgroup, **self._about[0]},
-                self._about[1],
-            )
+            told = {"isolation": isolated.word, "cgroup": cgroup, **in_force.attributes}
+            self._about = ({**told, **self._about[0]}, self._about[1])
         about = {"worker": self.id, "alive": len(alive), "ended": ended, "cgroup": cgroup}
         log.info("started: %s", isolated.sentence, extra=about)
         orders = await self._bus.subscribe(subjects.order(self.id), self._on_order)
@@ -272,6 +272,7 @@ class WorkerService:
                 self._nats_url,
                 isolated.unscoped,
                 self._executor.cgroups.version,
+                dict(warnings_of(in_force, cgroup)),
             )
             self._tasks.spawn(warn_of_configuration(self.settings, self.reporter, *host))
             self._tasks.spawn(

@@ -65,6 +65,8 @@ class WorkerSettings(DeclaredCapacity, frozen=True):
         address: the address at which other hosts reach this one; empty: the local address of its
             connection to NATS.
         attributes: ``key=value`` each; they override detected ones.
+        accelerators: which of those of this machine this worker offers: "all", "none", or ``1/2``, the
+            first half, where several workers share a machine.
         detect: whether to add detected attributes (os, arch, accelerators, and what the VM's
             metadata says).
         metadata_url: the VM's metadata server, for attributes and notices; "auto": Google's where
@@ -103,8 +105,8 @@ class WorkerSettings(DeclaredCapacity, frozen=True):
             ``/mnt/models:ro``.
         cgroups: run each task in a control group of its own, where the host lets us.
         limit_memory: hold a task to the memory it requested: "cgroup" where control groups limit
-            memory; "rlimit" elsewhere too, each of its processes by the address space it may write
-            to; "off" nowhere.
+            memory, elsewhere by samples of what its processes hold, once a second; "rlimit"
+            elsewhere each of its processes by the address space it may write to; "off" nowhere.
         pids_limit: processes and threads of one task, where control groups limit them or it has a
             user, or a sandbox without root, of its own; 0: no limit. The default is a quarter of
             what the smallest Linux has for all of a host.
@@ -151,6 +153,7 @@ class WorkerSettings(DeclaredCapacity, frozen=True):
     address: str = ""
     attributes: tuple[str, ...] = ()
     detect: bool = True
+    accelerators: str = "all"
     metadata_url: str = "auto"
     max_attempts: Annotated[int, msgspec.Meta(ge=1, le=ATTEMPTS)] = ATTEMPTS
     task_ports: str = "10000-19999"
@@ -202,6 +205,13 @@ class WorkerSettings(DeclaredCapacity, frozen=True):
         at start.
         """
         self.ports()
+        number, _, count = self.accelerators.partition("/")
+        if self.accelerators not in ("all", "none") and not (
+            number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count)
+        ):
+            raise BadSetting(
+                f"[worker] accelerators: {self.accelerators!r} is not all, none, or a part such as 1/2"
+            )
         if self.check.command and not self.check.when:
             raise BadSetting(
                 "[worker] check.when: it names no occasion, so the command would never run"

@@ -11,7 +11,7 @@ from iris.client.http.address import ClusterFile
 from iris.client.http.contexts import Context, Contexts, contexts_path, save_contexts
 from iris.client.problems import InvalidOption
 from iris.cluster import launch
-from iris.cluster.__main__ import draw
+from iris.cluster.__main__ import as_declared, draw, refuse_overruled
 from iris.cluster.launch import elsewhere, look_proxy, look_scheduler, look_workers, remarks
 from iris.cluster.options import StartedCluster, StartOptions
 from iris.cluster.paths import ClusterPaths
@@ -19,6 +19,7 @@ from iris.cluster.programs import ClusterPrograms
 from iris.cluster.settings import ClusterSettings, read_listen, read_replicas, read_slices
 from iris.cluster.supervisor import stop_phase
 from iris_service.listening import listen
+from iris_service.settings import load
 from tests.support.answers import answering, in_turn, problem
 
 LOOPBACK = {"http": "127.0.0.1:0"}
@@ -111,12 +112,67 @@ def test_the_hosts_of_a_slice_share_its_name_and_are_numbered():
 def test_workers_get_their_resources_and_share_this_hosts_memory():
     given = said_to(blueprint(workers=2, worker_cpu=1.5).programs("nats://x")[-1])
 
-    assert (given["worker.cpu_millis"], given["worker.memory_bytes"], given["worker.chips"]) == (
-        "1500",
-        "4000",
-        "0",
-    )
+    assert (given["worker.cpu_millis"], given["worker.memory_bytes"]) == ("1500", "4000")
     assert given["worker.data"] == "/data/workers/worker-1"
+
+
+def test_hosts_divide_the_accelerators_and_leave_the_rest_to_the_worker():
+    made = blueprint(workers=2, tpu=("v4-8",))
+    given = [said_to(program) for program in made.programs("nats://x")[-3:]]
+
+    assert [one["worker.accelerators"] for one in given] == ["1/2", "2/2", "none"]
+    assert [one.get("worker.chips") for one in given] == [None, None, "4"]
+    assert ["worker.attributes" in one for one in given] == [False, False, True]
+
+
+def test_what_the_section_of_workers_says_of_devices_is_honoured():
+    made = dataclasses.replace(
+        blueprint(workers=1, tpu=("v4-8",)), attributes=("zone=eu",), accelerators="all"
+    )
+    plain, vm = (said_to(program) for program in made.programs("nats://x")[-2:])
+
+    assert not {"worker.accelerators", "worker.attributes"} & plain.keys()
+    assert vm["worker.attributes"].startswith("zone=eu,tpu-name=slice-0,")
+
+
+@pytest.mark.parametrize(
+    ("section", "options", "said"),
+    [
+        ("[worker]\nid = 'w'\n", {}, r"\[worker\] id is set by `iris up` itself"),
+        ("[gateway]\nhttp = '127.0.0.1:1'\n", {}, "use --http"),
+        ("[proxy]\nhttp = '127.0.0.1:1'\n", {}, r"use `proxy` of \[cluster\]"),
+        ("[worker]\nsandbox = 'required'\n", {}, "use --sandbox"),
+        ("[worker]\nrun_as = 'nobody'\n", {}, "use --sandbox"),
+        ("[worker]\ncpu_millis = 5\n", {"worker_cpu": 2}, "leave one of them out"),
+        ("[worker]\nmemory_bytes = 'x'\n", {}, "memory_bytes: invalid literal"),
+    ],
+)
+def test_settings_that_a_local_cluster_cannot_follow_are_refused(tmp_path, section, options, said):
+    config = tmp_path / "iris.toml"
+    config.write_text(section)
+    given, settings = load(config, {}), ClusterSettings(**options)
+
+    def check():
+        refuse_overruled(given, settings, {})
+        as_declared(given, settings)
+
+    with pytest.raises(InvalidOption, match=said):
+        check()
+
+
+def test_a_cluster_may_be_started_within_a_task():
+    environ = {"IRIS_WORKER_ID": "w0", "IRIS_GATEWAY_URL": "http://127.0.0.1:1"}
+
+    refuse_overruled(load(None, environ), ClusterSettings(), environ)
+
+
+def test_resources_that_the_section_of_workers_declares_are_those_of_each_host(tmp_path):
+    config = tmp_path / "iris.toml"
+    config.write_text("[worker]\ncpu_millis = 1500\nmemory_bytes = 7\n")
+    found = as_declared(load(config, {}), ClusterSettings())
+
+    assert (found.worker_cpu, found.worker_memory) == (1.5, 7)
+    assert as_declared(load(None, {}), ClusterSettings()) == ClusterSettings()
 
 
 def test_hosts_share_the_cores_and_the_memory_of_this_machine():

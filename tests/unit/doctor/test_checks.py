@@ -208,7 +208,7 @@ PLANTED = [
         )
         for code in (
             *("gateway_dead", "overdeclared", "loopback_address", "unscoped_sockets"),
-            "noexec_data",
+            *("noexec_data", "limits_off"),
         )
     ),
     (

@@ -7,6 +7,7 @@ import pytest
 
 from iris_core import codec
 from iris_core.messages.gateway_state import Answer
+from iris_state.views.cluster.capacity import not_held
 from tests.support.script import Script
 
 HOSTS = """
@@ -92,3 +93,22 @@ def test_no_hosts_cause_no_warning_and_lost_hosts_do_not_count(script: Script) -
         lose big
     """)
     assert len(warnings(script, "submit /late cpu=64")) == 1
+
+
+def test_a_job_names_the_hosts_that_do_not_hold_it_to_what_it_asks_for(script: Script) -> None:
+    script.play("""
+        worker w0 memory=8 limit-memory=none
+        worker w1 memory=8 limit-memory=sampled
+        worker w2 memory=8 limit-memory=cgroup
+        submit /bound replicas=6 memory=4
+        submit /free
+    """)
+    before = script.world.ledger.jobs[1]
+    assert not_held(script.world.ledger, before) == []
+
+    script.play("schedule")
+    assert not_held(script.world.ledger, before) == [
+        "memory is not limited on w0",
+        "memory is limited by samples once a second on w1",
+    ]
+    assert not_held(script.world.ledger, script.world.ledger.jobs[2]) == []

@@ -8,7 +8,7 @@ import pytest
 
 from iris_core.messages.message import AttemptRef
 from iris_worker.agent.host import accelerators
-from iris_worker.attempt.slots.devices import Accelerators, Devices
+from iris_worker.attempt.slots.devices import Accelerators, Devices, share_of
 
 
 def ref(number: int) -> AttemptRef:
@@ -227,3 +227,47 @@ def test_the_memory_of_gpus_is_what_nvidia_smi_says(
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/bin")
     assert accelerators.gpu_memory_gib() == memory
+
+
+def gpus(count: int) -> Accelerators:
+    files = tuple(f"/dev/nvidia{number}" for number in range(count))
+    return Accelerators("gpu", files, ("/dev/nvidiactl",), "H100")
+
+
+@pytest.mark.parametrize(
+    ("count", "parts", "sizes"),
+    [(8, 2, [4, 4]), (3, 2, [2, 1]), (1, 2, [1, 0]), (5, 3, [2, 2, 1]), (0, 2, [0, 0])],
+)
+def test_workers_of_one_machine_divide_its_gpus(count: int, parts: int, sizes: list[int]) -> None:
+    machine = gpus(count)
+    shares = [share_of(machine, f"{number}/{parts}") for number in range(1, parts + 1)]
+
+    assert [len(share.files) for share in shares] == sizes
+    assert tuple(file for share in shares for file in share.files) == machine.files
+
+
+def test_a_task_is_told_the_numbers_that_its_gpus_have_on_the_machine() -> None:
+    second = Devices("gpu", 2, share_of(gpus(4), "2/2"))
+    held = second.assign(AttemptRef(1, 0, 0), 1)
+
+    assert second.own_files(held) == ("/dev/nvidia2",)
+    assert second.variables(held, hidden=False)["CUDA_VISIBLE_DEVICES"] == "2"
+    assert second.variables(held, hidden=True)["CUDA_VISIBLE_DEVICES"] == "0"
+
+
+@pytest.mark.parametrize("share", ["none", "2/2"])
+def test_a_host_without_its_machines_gpus_hides_them_from_tasks(share: str) -> None:
+    found = share_of(gpus(1), share)
+
+    assert found.files == ()
+    assert Devices("", 0, found).variables((), hidden=False)["CUDA_VISIBLE_DEVICES"] == ""
+
+
+def test_the_chips_of_a_tpu_are_not_divided() -> None:
+    chips = Accelerators("tpu", ("/dev/accel0", "/dev/accel1"))
+
+    assert [share_of(chips, share).files for share in ("1/2", "2/2", "all")] == [
+        chips.files,
+        (),
+        chips.files,
+    ]

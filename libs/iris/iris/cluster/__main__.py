@@ -6,6 +6,7 @@ import contextlib
 import getpass
 import os
 import sys
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -28,9 +29,19 @@ from iris_service.child import DamagedFiles, StartFailed
 from iris_service.listening import reserve
 from iris_service.lock import DirectoryInUse
 from iris_service.process_settings import RunSettings
-from iris_service.settings import BadSetting, load
+from iris_service.settings import GIVEN_TO_TASKS, BadSetting, Settings, load
 
 MAX_PROXIES = 256
+_SET_HERE = {
+    ("worker", "id"): "leave it out",
+    ("worker", "data"): "use --data for all of the cluster",
+    ("worker", "gateway_url"): "use --http",
+    ("worker", "address"): "leave it out",
+    ("gateway", "http"): "use --http",
+    ("gateway", "proxy_url"): "leave it out",
+    ("proxy", "http"): "use `proxy` of [cluster]",
+}
+"""Settings of services that it sets, and what to use instead."""
 
 
 def main(reply: int, options: StartOptions) -> int:
@@ -121,6 +132,8 @@ def draw(paths: ClusterPaths, options: StartOptions, ports: ExitStack) -> Cluste
         raise InvalidOption(
             "--no-auth does without tokens, but [gateway] says whose are accepted; leave one of them out"
         )
+    refuse_overruled(given, settings, os.environ)
+    settings = as_declared(given, settings)
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     http, proxy = (hold(ports, *read_listen(text)) for text in (settings.http, settings.proxy))
     if not (settings.auth or ip_address(http.rpartition(":")[0].strip("[]")).is_loopback):
@@ -145,6 +158,8 @@ def draw(paths: ClusterPaths, options: StartOptions, ports: ExitStack) -> Cluste
             if text and not given.text("proxy", key)
         },
         nats_server=given.text("nats", "server"),
+        attributes=given.texts("worker", "attributes"),
+        accelerators=given.text("worker", "accelerators"),
     )
     if metrics := given.text("run", "metrics"):
         host, port = read_listen(metrics)
@@ -153,6 +168,45 @@ def draw(paths: ClusterPaths, options: StartOptions, ports: ExitStack) -> Cluste
         }
         programs = replace(programs, metrics=places)
     return programs
+
+
+def refuse_overruled(
+    given: Settings, settings: ClusterSettings, environ: Mapping[str, str]
+) -> None:
+    """Refuse settings of services that a local cluster cannot follow. Raises InvalidOption."""
+    for (section, key), instead in _SET_HERE.items():
+        variable = f"IRIS_{section}_{key}".upper()
+        if given.text(section, key) and variable not in GIVEN_TO_TASKS & environ.keys():
+            raise InvalidOption(f"[{section}] {key} is set by `iris up` itself; {instead}")
+    for key, usual in (("sandbox", ("", "auto", "off")), ("run_as", ("", "worker"))):
+        value = given.text("worker", key)
+        if not settings.sandbox and value not in usual:
+            raise InvalidOption(
+                f"[worker] {key} is {value!r}, and `iris up` runs tasks as you without a sandbox; use --sandbox"
+            )
+
+
+def as_declared(given: Settings, settings: ClusterSettings) -> ClusterSettings:
+    """The settings with the resources of each host that ``[worker]`` declares. Raises InvalidOption
+    when ``[cluster]`` does too.
+    """
+    cpu, memory = given.text("worker", "cpu_millis"), given.text("worker", "memory_bytes")
+    for name, there, text in (
+        ("worker_cpu", settings.worker_cpu, cpu),
+        ("worker_memory", settings.worker_memory, memory),
+    ):
+        if there and text:
+            raise InvalidOption(
+                f"[cluster] {name} and [worker] both say what each host has; leave one of them out"
+            )
+    try:
+        return msgspec.structs.replace(
+            settings,
+            worker_cpu=int(cpu) / 1000 if cpu else settings.worker_cpu,
+            worker_memory=int(memory) if memory else settings.worker_memory,
+        )
+    except ValueError as error:
+        raise InvalidOption(f"[worker] cpu_millis, memory_bytes: {error}") from None
 
 
 def _whole(text: str) -> int:

@@ -14,7 +14,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,10 +40,17 @@ from iris.cluster.options import StartedCluster, StartOptions
 from iris.cluster.paths import ClusterPaths, lock_holder
 from iris.cluster.process import ISOLATED
 from iris_core.limits import LOGIN_LINK_MINUTES
+from iris_core.placement.constraints import DEVICE_TYPE
+from iris_core.placement.limits import LIMIT_MEMORY
 from iris_core.units import counted
 from iris_service.child import end_with_parent
 
 _LOOK_S = 0.03
+_HELD = {
+    "none": "not at all",
+    "rlimit": "by the address space of each process",
+    "sampled": "by samples, once a second,",
+}
 
 
 def launch(data: Path, config: Path | None, given: Mapping[str, Any], *, detach: bool) -> int:
@@ -107,7 +114,11 @@ def attend(
         note(
             f"warning: no authentication: whoever reaches {started.url} is admin and runs commands as you"
         )
-    for warning in (*started.warnings, *elsewhere(started.url, paths.data)):
+    for warning in (
+        *started.warnings,
+        *told_by_hosts(started),
+        *elsewhere(started.url, paths.data),
+    ):
         note(f"warning: {warning}")
     if detach:
         for line in remarks(started, paths.data) if sys.stderr.isatty() else ():
@@ -317,6 +328,35 @@ def look_workers(wanted: int, *, known: bool) -> Callable[[Client], str]:
         return "" if found >= wanted else f"{found} of {counted(wanted, 'worker')} registered"
 
     return look
+
+
+def told_by_hosts(started: StartedCluster) -> list[str]:
+    """What people may not expect of the hosts, each in a sentence; empty when nobody here may
+    ask.
+    """
+    with connect(started) as client, contextlib.suppress(ClientError):
+        hosts = list(client.pages("/v1/workers", dict))
+        return [*limits_not_held([host["attributes"] for host in hosts]), *divided_gpus(hosts)]
+    return []
+
+
+def limits_not_held(attributes: Sequence[Mapping[str, Any]]) -> list[str]:
+    """That hosts with these attributes do not hold tasks to their memory by control groups."""
+    how = {str(one[LIMIT_MEMORY]) for one in attributes if LIMIT_MEMORY in one} - {"cgroup"}
+    why = next((str(one["cgroup"]) for one in attributes if "cgroup" in one), "")
+    words = " and ".join(sorted(_HELD[one] for one in how))
+    return [f"--memory is enforced {words} on this machine (control groups: {why})"] if how else []
+
+
+def divided_gpus(hosts: Sequence[Mapping[str, Any]]) -> list[str]:
+    """That the GPUs of this machine are divided, so that no task can have all of them."""
+    gpus = [
+        host["total"]["chips"] for host in hosts if host["attributes"].get(DEVICE_TYPE) == "gpu"
+    ]
+    if len(gpus) < 2:
+        return []
+    each = ", ".join(map(str, gpus))
+    return [f"{len(gpus)} hosts share {sum(gpus)} GPUs: {each}; --workers 1 offers them together"]
 
 
 def look_proxy(address: str) -> Callable[[Client], str]:

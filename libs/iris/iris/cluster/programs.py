@@ -28,11 +28,16 @@ _STOPS_SOON_S = 6.0
 
 @dataclass(frozen=True, slots=True)
 class HostProgram:
-    """One simulated host: its worker's id, attributes and chips."""
+    """One simulated host: its worker's id, attributes and chips.
+
+    ``accelerators``: its part of this machine's, as ``[worker] accelerators``. ``chips``: simulated
+    ones; None: what there are.
+    """
 
     worker: str
     attributes: Mapping[str, Attribute] = field(default_factory=dict)
-    chips: int = 0
+    chips: int | None = None
+    accelerators: str = "none"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +56,7 @@ class ClusterPrograms:
         withheld: settings of the proxy: whose tokens the gateway accepts, so that services do not
             receive them.
         nats_server: the program of the NATS server; empty: the one that is found.
+        attributes, accelerators: of ``[worker]``, as far as that says.
     """
 
     paths: ClusterPaths
@@ -67,6 +73,8 @@ class ClusterPrograms:
     token_file: Path | None = None
     withheld: Mapping[str, str] = field(default_factory=dict)
     nats_server: str = ""
+    attributes: tuple[str, ...] = ()
+    accelerators: str = ""
 
     @property
     def url(self) -> str:
@@ -78,7 +86,11 @@ class ClusterPrograms:
 
     def hosts(self) -> list[HostProgram]:
         """CPU hosts first, then slice by slice."""
-        hosts = [HostProgram(f"worker-{number}") for number in range(self.settings.workers)]
+        count = self.settings.workers
+        hosts = [
+            HostProgram(f"worker-{number}", accelerators=f"{number + 1}/{count}")
+            for number in range(count)
+        ]
         for number, topology in enumerate(read_slices(self.settings.tpu)):
             hosts += slice_hosts(f"slice-{number}", topology)
         return hosts
@@ -206,7 +218,10 @@ def slice_hosts(name: str, topology: Topology) -> list[HostProgram]:
 
 
 def worker_settings(host: HostProgram, programs: ClusterPrograms) -> dict[str, object]:
-    """The settings of one worker besides the common ones."""
+    """The settings of one worker besides the common ones. What is left out is as ``[worker]``
+    says, or found by the worker.
+    """
+    simulated = [f"{key}={value}" for key, value in host.attributes.items()]
     return {
         "worker.id": host.worker,
         "worker.data": programs.paths.worker(host.worker),
@@ -214,8 +229,11 @@ def worker_settings(host: HostProgram, programs: ClusterPrograms) -> dict[str, o
         "worker.address": "127.0.0.1",
         "worker.cpu_millis": programs.host_millis(),
         "worker.memory_bytes": programs.host_memory(),
-        "worker.chips": host.chips,
-        "worker.attributes": ",".join(f"{key}={value}" for key, value in host.attributes.items()),
+        **({} if host.chips is None else {"worker.chips": host.chips}),
+        **(
+            {"worker.attributes": ",".join([*programs.attributes, *simulated])} if simulated else {}
+        ),
+        **({} if programs.accelerators else {"worker.accelerators": host.accelerators}),
         **(
             {}
             if programs.settings.sandbox

@@ -333,6 +333,13 @@ CHECKS = (
         "docs/security.md#tasks",
     ),
     Check(
+        "limits_off",
+        _of_gateway(judge.warning_of_worker("limits_off")),
+        "a task that uses more than it requests takes it from the others of its host before it is stopped, if it is",
+        "control groups that the worker may write: run it as root or as a unit with Delegate=yes",
+        "docs/hosts.md#limits-of-tasks",
+    ),
+    Check(
         "noexec_data",
         _of_gateway(judge.warning_of_worker("noexec_data")),
         "tasks cannot run a program or a script of their directory there, nor an environment that Iris builds",

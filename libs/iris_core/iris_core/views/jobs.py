@@ -176,7 +176,8 @@ class JobView(View, kw_only=True):
     id of the next job of its name. ``parent_id``: null while its parent is not known. ``gates``:
     what it waits or has waited for; ``waiters``: the first jobs that wait for it now. ``version``:
     for If-Match of a change. ``open``: it takes further calls; ``note``: that it does, or why it
-    does no more, when its client has not closed it.
+    does no more, when its client has not closed it. ``limits``: what it asks for that the hosts of
+    its tasks do not hold them to by control groups; not in listings.
     """
 
     id: str
@@ -210,6 +211,7 @@ class JobView(View, kw_only=True):
     waiters: list[JobLink] = []
     open: bool = False
     note: str | None = None
+    limits: list[str] = []
 
 
 class ArtifactView(View, kw_only=True):

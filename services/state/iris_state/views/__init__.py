@@ -15,6 +15,7 @@ from iris_core.admission.actions import ForgetWorker, SetQuota
 from iris_core.errors import Code, Mistake, Refused
 from iris_core.messages.gateway_state import AdminCommand, Caller, HoldQueue, Query
 from iris_core.views import queries as q
+from iris_core.views.jobs import JobView
 from iris_state.commands import task_scope
 from iris_state.commands.targets import known_deployment, known_job, known_task
 from iris_state.deployments.records import Deployment
@@ -44,6 +45,13 @@ def admitted(ledger: Ledger, record: Job, caller: Caller) -> bytes:
     view.warnings = [*capacity.warnings(ledger, record), *jobs.dropped_gates(ledger, record)]
     view.warnings += shortened_grace(ledger.grace_limits, record)
     return codec.to_json(privacy.shown(caller, view))
+
+
+def whole_job(ledger: Ledger, record: Job) -> JobView:
+    """A job, with what it takes longer to find out."""
+    view = jobs.job_view(ledger, record)
+    view.limits = capacity.not_held(ledger, record)
+    return view
 
 
 def kept(ledger: Ledger, record: Job, caller: Caller) -> bytes:
@@ -101,7 +109,7 @@ READS_OF_A_CALLER: dict[type[q.ViewQuery], Callable[[Ledger, Any, Caller], Any]]
 READS: dict[type[q.ViewQuery], Callable[[Ledger, Any], Any]] = {
     q.JobsQuery: jobs.jobs,
     q.NamedJobsQuery: jobs.named_jobs,
-    q.JobQuery: lambda ledger, query: jobs.job_view(ledger, known_job(ledger, query.job)),
+    q.JobQuery: lambda ledger, query: whole_job(ledger, known_job(ledger, query.job)),
     q.TasksQuery: tasks.tasks,
     q.TaskQuery: lambda ledger, query: tasks.task_view(ledger, *known_task(ledger, query.task)),
     q.TaskStatesQuery: tasks.task_states,

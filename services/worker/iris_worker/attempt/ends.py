@@ -80,7 +80,7 @@ def describe(slot: Workspace, exit_: Exit) -> Ended:
         return Ended(Cause.EXITED, exit_.code, error=exit_.error)
     if exit_.code == 0:
         return Ended(Cause.EXITED, 0, peak_rss_bytes=peak, usage=usage)
-    oom, tail = out_of_memory(peak, usage), last_lines(slot.err)
+    oom, tail = out_of_memory(peak, usage, sampled=exit_.sampled), last_lines(slot.err)
     error = oom or read_error_file(slot.workdir)
     if not error and exit_.signal is not None:
         error = f"killed by signal {exit_.signal}{_SIGNALS.get(exit_.signal, '')}"
@@ -115,10 +115,12 @@ def _remedy(slot: Workspace, exit_: Exit) -> str:
     return _NO_PYTHON if slot.call and exit_.code == NOT_FOUND else ""
 
 
-def out_of_memory(peak_bytes: int, usage: TaskUsage | None) -> str:
+def out_of_memory(peak_bytes: int, usage: TaskUsage | None, *, sampled: bool = False) -> str:
     """The error of an attempt of which a process was killed for its memory limit; empty for
-    another.
+    another. ``sampled``: the worker has found that by a sample, and killed it.
     """
     if usage is None or not usage.memory_limit_bytes:
         return ""
-    return f"memory limit {show_bytes(usage.memory_limit_bytes)} reached, peak {show_bytes(peak_bytes)}"
+    limit, peak = show_bytes(usage.memory_limit_bytes), show_bytes(peak_bytes)
+    how = ", found by a sample: its host has no control groups for memory" if sampled else ""
+    return f"memory limit {limit} reached, peak {peak}{how}"

@@ -17,6 +17,7 @@ from iris_core.messages.state_worker import TaskTemplate
 from iris_core.spec.resources import ResourceRequest
 from iris_worker import environment
 from iris_worker.agent.host import host
+from iris_worker.agent.host.limits_in_force import SAMPLED, LimitsInForce, limits_in_force
 from iris_worker.agent.local_attempt import LocalAttempt
 from iris_worker.attempt.artifacts.directory import make_directory
 from iris_worker.attempt.builds.plan import BuildPlan
@@ -80,6 +81,18 @@ class StartRequests:
         """Whether tasks have a sandbox, or another user than the worker."""
         return self._isolation.confines
 
+    @property
+    def in_force(self) -> LimitsInForce:
+        """Which limits hold the tasks of this host, and by what."""
+        sandboxed = self.isolated.sandboxed
+        return limits_in_force(
+            self.cgroups.controllers,
+            self._settings.limit_memory,
+            self._settings.pids_limit,
+            users=self._isolation.has_users(sandboxed),
+            sandboxed=sandboxed,
+        )
+
     def of_task(
         self, held: LocalAttempt, template: TaskTemplate, attempt: RunningAttempt, began_s: float
     ) -> StartProcess:
@@ -113,6 +126,9 @@ class StartRequests:
             terminal=template.terminal,
             notice=template.notice,
             deadline_s=held.gang.deadline_ms / 1000 if held.gang is not None else 0.0,
+            sampled_limit_bytes=template.resources.memory_bytes
+            if self.in_force.memory == SAMPLED and not in_image
+            else 0,
         )
         reuse = template.calls.reuse if template.calls is not None else 1
         request = StartProcess(

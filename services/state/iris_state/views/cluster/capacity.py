@@ -5,14 +5,19 @@ decides placement.
 from __future__ import annotations
 
 from collections import Counter
+from itertools import islice
 
 from iris_core.placement.constraints import eligible
 from iris_core.placement.coscheduling import Grouping, groupings
+from iris_core.placement.limits import not_in_force
 from iris_core.spec.resources import AUTO, RESOURCES, Device
 from iris_core.states import WorkerState
 from iris_state.records.entities import Job
 from iris_state.records.hosts import Worker
 from iris_state.records.ledger import Ledger
+
+_TASKS_READ = 1000
+_HOSTS_NAMED = 3
 
 
 def warnings(ledger: Ledger, record: Job) -> list[str]:
@@ -61,6 +66,26 @@ def warnings(ledger: Ledger, record: Job) -> list[str]:
         if hosts
         else []
     )
+
+
+def not_held(ledger: Ledger, record: Job) -> list[str]:
+    """What the job asks for that the hosts of its tasks do not hold them to, or not by control
+    groups; of the first hosts.
+    """
+    ask, hosts = record.spec.resources, dict[str, Worker]()
+    for _, task in islice(record.numbered(), _TASKS_READ):
+        for attempt in task.attempts[-1:]:
+            if (worker := ledger.workers.get(attempt.worker)) is not None:
+                hosts[worker.id] = worker
+    found: dict[str, list[str]] = {}
+    for id_, worker in sorted(hosts.items()):
+        for words in not_in_force(ask, worker.attributes):
+            found.setdefault(words, []).append(id_)
+    return [
+        f"{words} on {', '.join(ids[:_HOSTS_NAMED])}"
+        + (f" and {len(ids) - _HOSTS_NAMED} more" if len(ids) > _HOSTS_NAMED else "")
+        for words, ids in found.items()
+    ]
 
 
 def _why(ledger: Ledger, record: Job, hosts: int, matching: list[Worker], large: int) -> str:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from iris_core.messages.message import AttemptRef
 
@@ -32,12 +32,35 @@ class Accelerators:
             `nvidia-smi` and CUDA count them, TPU chips in that of their files.
         shared: device files that each of their users needs.
         variant: the model of the GPUs; empty when it is unknown.
+        first: how many of the machine come before these, which other workers offer.
+        hides: the kind of the machine's that this host does not offer: none of its tasks has one.
     """
 
     kind: str = ""
     files: tuple[str, ...] = ()
     shared: tuple[str, ...] = ()
     variant: str = ""
+    first: int = 0
+    hides: str = ""
+
+
+def share_of(found: Accelerators, share: str) -> Accelerators:
+    """The part of a machine's accelerators that one of its workers offers.
+
+    Args:
+        share: "all", "none", or ``2/3``: the second of three parts, of which the first are larger
+            where they differ. The chips of a TPU are not divided: the first part has them.
+    """
+    if share == "all":
+        return found
+    if share == "none" or not found.files:
+        return Accelerators(hides=found.kind)
+    number, _, count = share.partition("/")
+    place, parts = int(number) - 1, 1 if found.kind == "tpu" else int(count)
+    size, larger = divmod(len(found.files), parts)
+    first = place * size + min(place, larger)
+    own = found.files[first : first + size + (place < larger)]
+    return replace(found, files=own, first=first) if own else Accelerators(hides=found.kind)
 
 
 class Devices:
@@ -89,8 +112,12 @@ class Devices:
         Args:
             hidden: the task sees no device files but its own, see `files`.
         """
-        variables = _VARIABLES.get(self._kind)
-        return variables(held, self._total, hidden) if variables is not None and self._total else {}
+        found: dict[str, str] = {}
+        if (absent := _VARIABLES.get(self._found.hides)) is not None:
+            found |= absent((), 0, hidden)
+        if self._total and (variables := _VARIABLES.get(self._kind)) is not None:
+            found |= variables([self._found.first + one for one in held], self._total, hidden)
+        return found
 
     @property
     def every(self) -> Sequence[int]:

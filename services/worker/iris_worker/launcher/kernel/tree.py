@@ -20,7 +20,10 @@ _BESIDE = tuple(f"{name}=".encode() for name in BESIDE)
 _PARENT = 4 - 3
 _GROUP = 5 - 3
 _CPU_TICKS = slice(14 - 3, 16 - 3)
+_SESSION = 6 - 3
 _START_TIME = 22 - 3
+_RESIDENT = 24 - 3
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _EXIT_CODE = 52 - 3
 
 
@@ -202,6 +205,29 @@ def peak_rss_bytes(pid: int) -> int:
     return next(
         (int(line.split()[1]) * 1024 for line in _status(pid) if line.startswith(b"VmHWM:")), 0
     )
+
+
+def resident() -> dict[int, tuple[int, int]]:
+    """The session of every process, and its resident bytes: what it shares with others counts for
+    each of them. Reads every process.
+    """
+    found = {}
+    for pid in all_pids():
+        fields = _stat(pid)
+        if len(fields) > _RESIDENT:
+            found[pid] = int(fields[_SESSION]), int(fields[_RESIDENT]) * _PAGE_BYTES
+    return found
+
+
+def proportional_bytes(pid: int) -> int:
+    """Its resident bytes, of what it shares with others its share; all of them where the kernel
+    does not tell, 0 when it has ended.
+    """
+    for line in _page(f"/proc/{pid}/smaps_rollup").splitlines():
+        if line.startswith(b"Pss:"):
+            return int(line.split()[1]) * 1024
+    fields = _stat(pid)
+    return int(fields[_RESIDENT]) * _PAGE_BYTES if len(fields) > _RESIDENT else 0
 
 
 def started_ticks(pid: int) -> int:

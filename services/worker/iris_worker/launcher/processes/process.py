@@ -36,7 +36,8 @@ class Process:
             since boot.
         commands: what runs beside it, probes and what people execute, by process group, until all
             of that is gone.
-        sampled: the most memory it was seen to hold.
+        sampled: the most memory it was seen to hold. over_bytes: what all of the attempt held when
+            a sample found that it was over its limit; 0: none has.
         rounds: how often what it has left was killed.
         terminated: it was sent its stop signal, and ``killer`` will send KILL; before that
             ``killer`` sends the signal.
@@ -58,6 +59,7 @@ class Process:
     strays: dict[int, int] = field(default_factory=dict)
     commands: dict[int, SpawnedCommand] = field(default_factory=dict)
     sampled: int = 0
+    over_bytes: int = 0
     rounds: int = 0
     terminated: bool = False
     killer: DelayedCall | None = None

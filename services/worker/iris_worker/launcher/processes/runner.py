@@ -36,7 +36,7 @@ from iris_worker.launcher.processes.exits import is_child, since, to_exit, to_re
 from iris_worker.launcher.processes.process import KnownProcesses, Process
 from iris_worker.launcher.processes.spares import Spares
 from iris_worker.launcher.processes.strays import Strays
-from iris_worker.launcher.processes.usage import UsageMeter, of_group
+from iris_worker.launcher.processes.usage import UsageMeter, of_group, of_sample
 from iris_worker.launcher.records.records import CommandExited, Exit, Sandbox, Started, StartProcess
 from iris_worker.launcher.starts.sandbox import user_of
 from iris_worker.launcher.starts.spawn import Child, NeedsShell
@@ -100,7 +100,7 @@ class Runner:
         self.commands = SpawnedCommands(
             spawner, self._known, groups, observer.on_command_exit, self._kill
         )
-        self.usage = UsageMeter(loop, self._known, groups)
+        self.usage = UsageMeter(loop, self._known, groups, self._kill)
         self._strays = Strays(
             spawner.attempts, self._known, self._sandboxes, lambda pid: pid in self.spares
         )
@@ -444,6 +444,8 @@ class Runner:
             process.exit = of_group(process, process.exit, self._groups.end(process.group))
             if self._leave(process.slot, process.group):
                 process.exit = structs.replace(process.exit, full=True)
+        if process.over_bytes:
+            process.exit = of_sample(process, process.exit)
         if process.link is not None:
             process.exit = structs.replace(process.exit, result=sent_by(process.link))
         if isinstance(process.error, NeedsShell) and not process.terminated:

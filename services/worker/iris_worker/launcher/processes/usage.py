@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+from collections.abc import Callable, Mapping
 
 from msgspec import structs
 
@@ -18,19 +19,28 @@ from iris_worker.launcher.processes.process import KnownProcesses, Process
 from iris_worker.launcher.records.records import Exit
 
 _SAMPLE_S = 5.0
+_LIMIT_S = 1.0
 _MEASURED = 256
 
 
 class UsageMeter:
-    """That of the attempts of one launcher."""
+    """That of the attempts of one launcher. ``kill``: ends an attempt."""
 
-    def __init__(self, loop: EventLoop, processes: KnownProcesses, groups: Cgroups | None) -> None:
+    def __init__(
+        self,
+        loop: EventLoop,
+        processes: KnownProcesses,
+        groups: Cgroups | None,
+        kill: Callable[[Process], object],
+    ) -> None:
+        self._kill = kill
         self._loop = loop
         self._processes = processes
         self._groups = groups
         self._measured = 0
         self._own_peak = 0
         loop.call_later(_SAMPLE_S, self._sample)
+        loop.call_later(_LIMIT_S, self._hold)
 
     def _sample(self) -> None:
         """Record the memory use of attempts without control groups, at intervals."""
@@ -38,6 +48,24 @@ class UsageMeter:
             if process.group is None:
                 process.sampled = max(process.sampled, tree.peak_rss_bytes(process.pid))
         self._loop.call_later(_SAMPLE_S, self._sample)
+
+    def _hold(self) -> None:
+        """Kill the attempts that hold more memory than they may where no control group limits
+        that.
+        """
+        self._loop.call_later(_LIMIT_S, self._hold)
+        limited = [
+            process
+            for process in self._processes.by_ref.values()
+            if process.started.sampled_limit_bytes and process.exit is None
+        ]
+        resident = tree.resident() if limited else {}
+        for process in limited:
+            held = held_bytes(process, resident)
+            process.sampled = max(process.sampled, held)
+            if held > process.started.sampled_limit_bytes:
+                process.over_bytes = held
+                self._kill(process)
 
     def measure(self) -> tuple[LiveUsage, ...]:
         """What running attempts with control groups use; of very many some, in turns, so that
@@ -72,6 +100,34 @@ class UsageMeter:
         if reported > self._own_peak:  # it may have grown since that was read
             self._own_peak = tree.peak_rss_bytes(os.getpid())
         return reported if reported > self._own_peak else process.sampled
+
+
+def held_bytes(process: Process, resident: Mapping[int, tuple[int, int]]) -> int:
+    """What all processes of an attempt hold; ``resident``: as of `tree.resident`.
+
+    What they share is counted once, which takes longer to find out, so only of those that would
+    be over their limit otherwise.
+    """
+    members = [
+        (pid, rss)
+        for pid, (session, rss) in resident.items()
+        if session == process.pid or pid in process.strays
+    ]
+    most = sum(rss for _, rss in members)
+    if most <= process.started.sampled_limit_bytes:
+        return most
+    return sum(tree.proportional_bytes(pid) for pid, _ in members)
+
+
+def of_sample(process: Process, exit_: Exit) -> Exit:
+    """An exit of an attempt that was killed for what a sample found."""
+    usage = exit_.usage or TaskUsage()
+    return structs.replace(
+        exit_,
+        peak_rss_bytes=max(exit_.peak_rss_bytes, process.over_bytes),
+        usage=structs.replace(usage, memory_limit_bytes=process.started.sampled_limit_bytes),
+        sampled=True,
+    )
 
 
 def of_group(process: Process, exit_: Exit, used: GroupUsage) -> Exit:

@@ -48,6 +48,7 @@ class Exit(_Record, frozen=True):
         full: attempts have left so many files in the memory of its slot that no further one may
             have that.
         of_host: it could not be started for a fault of this host that its program has no part in.
+        sampled: its memory limit, which ``usage`` has, was found passed by a sample.
     """
 
     code: int | None = None
@@ -59,6 +60,7 @@ class Exit(_Record, frozen=True):
     result: bytes = b""
     full: bool = False
     of_host: bool = False
+    sampled: bool = False
 
 
 class StoredProbe(_Record, frozen=True):
@@ -150,6 +152,7 @@ class Started(_Record, frozen=True, tag="started"):
     terminal: bool = False
     notice: NoticePolicy | None = None
     deadline_s: float = 0.0
+    sampled_limit_bytes: int = 0
 
     @property
     def below(self) -> str:

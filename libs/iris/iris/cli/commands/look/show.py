@@ -227,6 +227,7 @@ def job_facts(job: Row) -> Iterator[tuple[str, str]]:
     )
     yield "children", str(job.get("children") or "")
     yield "note", job.get("note") or ""
+    yield "limits", "; ".join(job.get("limits", ()))
     yield (
         "waits for",
         ", ".join(show_gate(gate) for gate in job.get("gates", ()) if not gate["opened_at"]),
