@@ -61,7 +61,7 @@ def _create(
         raise Refused(
             Code.OVER_QUOTA, f"there are {policy.max_deployments} deployments, which is the limit"
         )
-    taken = _job_of_that_name(ledger, spec.name)
+    taken = _job_of_that_name(ledger, spec.name, user)
     if taken:
         words = f"{taken} is a job that has not ended, and the names below /{spec.name} would be this deployment's"
         raise Refused(Code.CONFLICT, words)
@@ -92,13 +92,14 @@ def _bounded(spec: DeploymentSpec, replicas: int) -> int:
     return replicas if spec.scaling is None else spec.scaling.bounded(replicas)
 
 
-def _job_of_that_name(ledger: Ledger, name: str) -> str:
-    """A live job in the namespace of a new deployment; empty when there is none."""
+def _job_of_that_name(ledger: Ledger, name: str, user: str) -> str:
+    """A live job of the same owner in the namespace of a new deployment; empty when there is
+    none.
+    """
     root = f"/{name}"
     for found in ledger.names.irange(root, f"{root}0"):  # type: ignore[attr-defined]
-        if (found == root or found.startswith(f"{root}/")) and not ledger.jobs[
-            ledger.names[found]
-        ].is_terminal:
+        job = ledger.job_of(user, found) if f"{found}/".startswith(f"{root}/") else None
+        if job is not None and not job.is_terminal:
             return str(found)
     return ""
 

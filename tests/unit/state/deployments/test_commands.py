@@ -47,6 +47,18 @@ def test_a_deployment_of_a_live_jobs_name_is_refused(world: Serving):
     assert world.deploy("create", spec=spec(1)).status == "created"
 
 
+def test_a_deployment_keeps_the_names_below_it_from_its_owner_only(world: Serving):
+    """Its own name, which is an address, is everybody's."""
+    bob = Caller("bob")
+    world.submit(job("/chat/r1-1"), bob)
+    world.create(1)
+    world.go(5)
+    assert world.routes() == {"r1-1": "healthy"}
+    assert world.submit(job("/chat/x"), bob).status == "created"
+    assert world.submit(job("/chat/x"), ANN).status == "conflict"
+    assert world.deploy("create", bob, spec=spec(1)).status == "conflict"
+
+
 def test_the_name_of_a_deployment_that_is_destroyed_is_free(world: Serving):
     world.create(1)
     world.go(5)

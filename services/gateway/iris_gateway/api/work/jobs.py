@@ -121,7 +121,7 @@ class _Made(msgspec.Struct):
 
 def job_of(call: Call) -> str:
     """The job in a path."""
-    return job_reference(call.segment("job"))
+    return job_reference(call.segment("job"), call.of_user)
 
 
 async def submit(call: Call) -> Response:
