@@ -57,6 +57,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         snapshot_after_s: age of the first change since a snapshot, after which the next is taken.
         max_pending_tasks: pending tasks of a user whose quota sets no limit; 0: unlimited.
         max_deployments: deployments that may exist at a time.
+        max_deployments_of_user: of them those of one user; 0: no limit beside that of all.
         keep_deployments: destroyed deployments that are kept for display.
         keep_jobs: number of finished jobs that are kept; 0: unlimited.
         keep_days: days for which finished jobs are kept; 0: unlimited.
@@ -145,6 +146,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     plan_wait_s: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.005
     max_pending_tasks: NonNegativeInt = 1_000_000
     max_deployments: NonNegativeInt = 1000
+    max_deployments_of_user: NonNegativeInt = 200
     keep_deployments: NonNegativeInt = 100
     keep_jobs: NonNegativeInt = 200_000
     keep_days: NonNegativeFloat = 30.0
