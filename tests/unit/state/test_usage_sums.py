@@ -8,11 +8,15 @@ from iris_core import subjects
 from iris_core.errors import Code
 from iris_core.messages.gateway_state import Answer, Caller, Query
 from iris_core.messages.state_worker import Ended, Stage, TaskUsage
+from iris_core.spec.jobs import JobSpec
+from iris_core.spec.resources import Amount
 from iris_core.states import Cause, KernelStatus
 from iris_state.decide.machine import Machine
 from iris_state.policy import Policy
 from iris_state.records.indexes.usage_days import OTHERS, ROWS_OF_A_USER, UsageDays
 from iris_state.snapshots import snapshot
+from tests.support import first_fit
+from tests.support.world import Host, World
 
 DAY_S = 86_400
 
@@ -198,3 +202,21 @@ def test_days_are_kept_for_a_while_and_a_user_has_so_many_sums_of_one():
     days.restore(days.stored())
     days.of(401, "ann", "", "useful").attempts += 1
     assert {day for day, *_ in days.rows(0)} == {300, 401}
+
+
+def test_a_project_names_the_users_whose_jobs_had_its_label():
+    """A user who bills another team's project is seen in its row."""
+    world = World()
+    world.register(Host("w0", Amount(4000), {}))
+    for user in ("bob", "ann"):
+        spec = JobSpec(name="/a", command=("true",), labels={"project": "vision"})
+        world.submit(spec, Caller(user))
+    world.plan(first_fit.plan(world.snapshot()))
+    world.now_ms += 10_000
+    world.reader = Caller("root", "admin")
+    assert [
+        (row["project"], row["users"]) for row in world.query("usage", by="label")["items"]
+    ] == [("vision", ["ann", "bob"])]
+    world.reader = Caller("ann")
+    assert [row["users"] for row in world.query("usage", by="label")["items"]] == [["ann"]]
+    assert world.query("usage", by="user")["items"][0]["users"] == []

@@ -42,10 +42,17 @@ def usage(ledger: Ledger, query: UsageQuery, caller: Caller) -> Page:
         raise Refused(
             Code.INVALID, f"usage is summed by the label {PROJECT}; by=job takes other labels"
         )
-    groups, last = _groups(ledger, query, user, value if key else None), behind_name(query.cursor)
+    owners: dict[str, set[str]] = {}
+    groups = _groups(ledger, query, user, value if key else None, owners)
+    last = behind_name(query.cursor)
     rows = ((cursor_of(name), name) for name in sorted(groups) if not query.cursor or name > last)
     field = {"label": PROJECT}.get(query.by, query.by)
-    return page(rows, lambda name: _view(groups[name], **{field: name}), query)
+
+    def view(name: str) -> UsageView:
+        row = _view(groups[name], **{field: name})
+        return replace(row, users=tuple(sorted(owners[name]))) if query.by == "label" else row
+
+    return page(rows, view, query)
 
 
 def job_usage(ledger: Ledger, query: JobUsageQuery, caller: Caller) -> UsageView:
@@ -91,15 +98,20 @@ def _jobs(ledger: Ledger, query: UsageQuery, user: str, key: str, value: str) ->
 
 
 def _groups(
-    ledger: Ledger, query: UsageQuery, user: str, project: str | None
+    ledger: Ledger,
+    query: UsageQuery,
+    user: str,
+    project: str | None,
+    owners: dict[str, set[str]],
 ) -> dict[str, Outcomes]:
-    """Sums by the name of the group."""
+    """Sums by the name of the group; whose they are is added to ``owners``."""
     groups: dict[str, Outcomes] = {}
 
     def add(day: int, owner: str, of: str, outcome: str, used: Used) -> None:
         if day >= first and user in ("", owner) and project in (None, of):
             name = owner if query.by == "user" else of if query.by == "label" else _date(day)
             of_outcome(groups.setdefault(name, {}), outcome).add(used)
+            owners.setdefault(name, set()).add(owner)
 
     first = query.since_ms // DAY_MS
     for day, owner, of, outcomes in ledger.usage.rows(first):
