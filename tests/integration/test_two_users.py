@@ -119,7 +119,7 @@ def test_results_of_a_map_run_code_of_its_owner_only_where_that_is_named(
         ann.map_of(cluster.client.map(len, ["a"], cpu=0.1).job.id)
 
 
-def test_the_gateway_gives_results_of_others_to_nobody_who_does_not_name_them(
+def test_the_gateway_refuses_results_of_others_that_are_not_named(
     cluster: Cluster, ann: Client, trap: Trap
 ):
     """A client of an earlier release does not look whose they are."""
@@ -156,9 +156,7 @@ def test_a_name_is_ones_own_first_and_with_its_owner_anybodys(cluster: Cluster, 
     ours.cancel()
 
 
-def test_the_job_of_another_user_is_found_by_its_name_and_whose_it_is_is_said(
-    cluster: Cluster, ann: Client
-):
+def test_a_note_says_whose_job_a_plain_name_has_found(cluster: Cluster, ann: Client):
     hers = ann.run(["true"], name="hers-alone", cpu=0.1)
     shown = cluster.iris("show", "hers-alone", "-o", "json")
     note = f"/hers-alone ({hers.id}) is a job of ann: root has none of that name\n"

@@ -188,7 +188,7 @@ def test_events_of_a_run_are_those_of_its_record_and_of_what_was_below_it():
     assert found == [[1, 2, 0], [3, 4, 0], [5, 6, 0], [1, 3, 5, 2, 4, 6, 0]]
 
 
-def test_events_of_a_job_are_not_those_below_the_job_of_that_name_of_another_user():
+def test_events_below_a_job_are_of_its_owner_only():
     bodies = [
         f'{{"job":"{name}","job_id":"j{number}","user":"{user}"}}'
         for number, name, user in (

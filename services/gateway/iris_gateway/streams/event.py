@@ -105,8 +105,8 @@ def read_event(message: Message) -> EventRecord:
     frame = b"id: %d\nevent: %s\ndata: %s\n\n" % (message.sequence, message.subject.encode(), data)
     number = int(body.job_id[1:]) if _JOB_ID.match(body.job_id) else 0
     about = (body.job, number, body.task, body.deployment, body.worker)
-    told = (body.at_ms, data, frame, body.attempt, body.user)
-    return EventRecord(message.sequence, message.subject, *about, *told)
+    rest = (body.at_ms, data, frame, body.attempt, body.user)
+    return EventRecord(message.sequence, message.subject, *about, *rest)
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from iris_state.deployments.records import Deployment
 from iris_state.records.entities import Job
 from iris_state.records.ledger import Ledger, parts_of_task, whole_number
 
-Command = TypeVar("Command", bound=UserCommand)
+Resolved = TypeVar("Resolved", bound=UserCommand)
 
 _NAMED_IN_QUERIES = ("job", "task", "parent")
 _MOST_SHOWN = 200
@@ -84,7 +84,7 @@ def target_of(command: UserCommand) -> str:
     return getattr(command, field) if field is not None else ""
 
 
-def resolved_command(ledger: Ledger, command: Command) -> Command:
+def resolved_command(ledger: Ledger, command: Resolved) -> Resolved:
     """The command with the job or task that its caller means. Raises Refused conflict, see
     `reference_of`.
     """
