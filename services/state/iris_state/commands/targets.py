@@ -8,6 +8,7 @@ from typing import TypeVar
 
 import msgspec
 
+from iris_core.access.task_tokens import ROLE
 from iris_core.errors import Code, Invalid, Mistake, Refused
 from iris_core.messages.gateway_state import (
     AmendJob,
@@ -31,17 +32,20 @@ _MOST_SHOWN = 200
 """Characters of a set of indexes in a refusal."""
 
 
-def reference_of(ledger: Ledger, text: str, user: str) -> str:
+def reference_of(ledger: Ledger, text: str, user: str, *, task: bool = False) -> str:
     """What names a job or a task for one user, as `Ledger.find_job` and `find_task` read it.
 
     A name that several users have gets its owner: the user's own comes first. Raises Refused
-    conflict when the name is several others', and none of the user's.
+    conflict when the name is several others', and none of the user's; for a ``task``, which is not
+    told what there is outside of its subtree, that stays as it is.
     """
     owners = ledger.shared_names.get(_job_name(text))
     if owners is None:
         return text
     if user in owners:
         return f"{text}@{user}"
+    if task:
+        return text
     choice = " or ".join(f"{text}@{owner}" for owner in sorted(owners))
     raise Refused(
         Code.CONFLICT,
@@ -91,7 +95,8 @@ def resolved_command(ledger: Ledger, command: Resolved) -> Resolved:
     field = _NAMED_BY.get(type(command))
     if field is None:
         return command
-    reference = reference_of(ledger, getattr(command, field), command.caller.user)
+    caller, text = command.caller, getattr(command, field)
+    reference = reference_of(ledger, text, caller.user, task=caller.role == ROLE)
     return msgspec.structs.replace(command, **{field: reference})
 
 
@@ -104,7 +109,10 @@ def resolved_query(ledger: Ledger, query: ViewQuery, caller: Caller) -> ViewQuer
     }
     if not named or not ledger.shared_names:
         return query
-    meant = {field: reference_of(ledger, text, caller.user) for field, text in named.items()}
+    meant = {
+        field: reference_of(ledger, text, caller.user, task=caller.role == ROLE)
+        for field, text in named.items()
+    }
     return msgspec.structs.replace(query, **meant)
 
 

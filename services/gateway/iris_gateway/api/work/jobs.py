@@ -50,7 +50,7 @@ class SubmitParameters(msgspec.Struct, frozen=True):
     if_exists: Annotated[
         str,
         about(
-            "What to do when a live job has this name: refuse, return it, or cancel it first.",
+            "What to do when a live job of its owner has this name: refuse, return it, or cancel it first.",
             one_of=("error", "keep", "replace"),
         ),
     ] = "error"
