@@ -14,7 +14,8 @@ from iris.cli.root import root
 EXPLAINED = """\
 `iris COMMAND --help` (`-h`) prints the same. Results go to stdout, everything meant for people to stderr. `-o json` is
 the object of the [HTTP API](http.md). `--url` and `--context` before a command and after it mean the same. `iris up`,
-`iris down`, `iris server` and `iris admin` run on the machines of the cluster; every other command talks HTTP only."""
+`iris down`, `iris server` and `iris admin` run on the machines of the cluster; every other command talks HTTP only.
+A JOB is a name, one's own first; `train@ann` is that of ann, `j7` is an id."""
 
 EXITS = "For scripts; a code never gets a second meaning."
 

@@ -18,7 +18,9 @@ from iris_gateway.http.problem_types import PROBLEM_TYPES
 
 EXPLAINED = """\
 The gateway serves the OpenAPI 3.1 document of this page at `/v1/openapi.json`. In paths, names are percent-encoded with
-their slashes: `/v1/jobs/%2Ftrain`. A page of a listing is `{items, next_cursor}`; it may be empty and
+their slashes: `/v1/jobs/%2Ftrain`. A name is looked up among the caller's jobs, then among all; `Iris-Note` says whose was
+found there, and a name of several others is a [`conflict`](problems.md#conflict). `%2Ftrain@ann` or `?user=ann` is ann's.
+A page of a listing is `{items, next_cursor}`; it may be empty and
 still have a cursor. [Authentication](access.md#tokens-and-roles) is by bearer token. A change takes an
 `Idempotency-Key`: the same key twice is one effect. Answers to changes carry `Iris-Position`; a read that sends it back
 is answered at or after that position. Times are RFC 3339 in UTC."""

@@ -8,17 +8,20 @@ import asyncio
 import math
 import os
 import signal
+import time
 import urllib.request
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
+from iris import Client
 from iris_bus.jetstream import connect
 from iris_core import subjects
 from iris_core.messages.message import AttemptRef
 from iris_nats.nats_process import NatsProcess
 from tests.support.cluster import cluster_on, settings
+from tests.support.cluster import until as until_now
 from tests.support.nats_cluster import NatsCluster, nats_cluster, step_down
 from tests.support.state import FakeState, template
 from tests.support.suspend import suspend
@@ -177,3 +180,34 @@ async def test_an_end_does_not_wait_for_ever_for_a_log_stream_that_alone_is_gone
         ref = await state.run("sh", "-c", "echo lost; exit 3")
         ended = await state.ended(ref)
     assert (ended.exit_code, ended.dropped_bytes) == (3, len("lost\n"))
+
+
+async def test_the_end_of_a_call_waits_for_its_result_and_says_so(tmp_path: Path):
+    """It was reported without, and what the call had returned was lost."""
+    data, go = tmp_path / "data", tmp_path / "go"
+    place = str(go)
+
+    def wait_for_go(_: int) -> str:
+        while not os.path.exists(place):
+            time.sleep(0.01)
+        return "kept"
+
+    with cluster_on(
+        data, "--workers", "1", *settings(data, "[worker]\nlog_timeout_s = 0.5\n")
+    ) as cluster:
+        job = cluster.client.map(wait_for_go, [0], name="kept", cpu=0.1).job
+        until_now(lambda: job.task(0).state == "running", "it runs", 60)
+        connection = await connect(cluster.nats_url, name="test", credentials=cluster.credentials())
+        await connection.bus.request(
+            f"$JS.API.STREAM.DELETE.{subjects.RESULTS.name}", b"", timeout=30
+        )
+        go.touch()
+        until_now(
+            lambda: "the result cannot be stored now" in (job.task(0).note or ""), "it waits", 60
+        )
+        assert job.task(0).state == "running"
+        await connection.streams.ensure()
+        until_now(lambda: job.refresh().state == "succeeded", "its end is told", 60)
+        with Client(cluster.url, token=cluster.token) as other:
+            assert other.map_of(job.id).results(60) == ["kept"]
+        await connection.close()

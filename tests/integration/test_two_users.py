@@ -14,7 +14,7 @@ import pytest
 
 from iris import AsyncClient, Client, Executor
 from iris.client.maps.mapping import Mapped
-from iris.client.problems import InvalidOption, NotAllowed
+from iris.client.problems import Conflict, InvalidOption, NotAllowed, NotFound
 from tests.support.cluster import Cluster, cluster_on, until
 
 pytestmark = pytest.mark.integration
@@ -113,13 +113,13 @@ def test_results_of_a_map_run_code_of_its_owner_only_where_that_is_named(
 
     assert cluster.client.map_of(again.id, of_user="ann").results(WITHIN_S) == [None]
     assert trap.sprung()
-    with pytest.raises(InvalidOption, match="belongs to ann, not to bob"):
+    with pytest.raises(NotFound, match=f"there is no job {theirs.id}@bob"):
         cluster.client.map_of(theirs.id, of_user="bob")
     with pytest.raises(InvalidOption, match="not a map, or not yours"):
         ann.map_of(cluster.client.map(len, ["a"], cpu=0.1).job.id)
 
 
-def test_the_gateway_gives_results_of_others_to_nobody_who_does_not_name_them(
+def test_the_gateway_refuses_results_of_others_that_are_not_named(
     cluster: Cluster, ann: Client, trap: Trap
 ):
     """A client of an earlier release does not look whose they are."""
@@ -135,3 +135,39 @@ def test_calls_that_an_admin_makes_for_a_user_return_their_results(cluster: Clus
     assert cluster.client.map(len, ["a"], user="ann", cpu=0.1).results(WITHIN_S) == [1]
     with Executor(cluster.client, user="ann", cpu=0.1) as executor:
         assert executor.submit(len, "ab").result(WITHIN_S) == 2
+
+
+def test_a_name_is_ones_own_first_and_with_its_owner_anybodys(cluster: Cluster, ann: Client):
+    """Of seven users who chose the name `ten`, six were refused."""
+    hers, ours = (
+        client.run(["sleep", "1000"], name="ten", cpu=0.1) for client in (ann, cluster.client)
+    )
+    assert [client.job("/ten").id for client in (ann, cluster.client)] == [hers.id, ours.id]
+    assert [cluster.client.job("ten@ann").id, ann.job("ten", user="root").id] == [hers.id, ours.id]
+    listed = cluster.iris("ls", "-o", "name", "--prefix", "ten").out.split()
+    assert listed == [ours.id, hers.id]
+    waits = ann.run(["true"], name="next", after=["ten:any"], cpu=0.1)
+    assert [gate.job.id for gate in waits.view.gates if gate.job] == [hers.id]
+    cancelled = cluster.iris("cancel", "ten@ann")
+    assert (cancelled.code, cancelled.err) == (0, "/ten killed\n")
+    assert (hers.wait(WITHIN_S).state, ours.refresh().state == "killed") == ("killed", False)
+    kept = ann.run(["true"], name="ten", if_exists="keep", cpu=0.1)
+    assert kept.id not in (hers.id, ours.id)
+    ours.cancel()
+
+
+def test_a_note_says_whose_job_a_plain_name_has_found(cluster: Cluster, ann: Client):
+    hers = ann.run(["true"], name="hers-alone", cpu=0.1)
+    shown = cluster.iris("show", "hers-alone", "-o", "json")
+    note = f"/hers-alone ({hers.id}) is a job of ann: root has none of that name\n"
+    assert (shown.code, shown.err) == (0, note)
+    assert cluster.iris("wait", hers.id).err.count("is a job of ann") == 0
+
+
+def test_a_name_of_several_others_says_whose_there_are(cluster: Cluster, ann: Client):
+    for user in ("bob", "eve"):
+        cluster.client.run(["true"], name="both", user=user, cpu=0.1)
+    with pytest.raises(Conflict, match="say /both@bob or /both@eve, or use the id"):
+        ann.job("both")
+    with pytest.raises(Exception, match="of bob, eve, and none of ann's"):
+        ann.run(["true"], after=["both"], cpu=0.1)

@@ -609,6 +609,7 @@ def image(machine: Machine) -> bytes:
             ledger.epoch,
             sorted(ledger.quotas.items()),
             sorted(ledger.names.items()),
+            sorted((name, sorted(found.items())) for name, found in ledger.shared_names.items()),
             sorted(ledger.deployments.items()),
             sorted(ledger.route_of_job.items()),
             [ledger.next_deployment, ledger.discovery_version, list(ledger.destroyed)],

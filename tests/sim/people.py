@@ -344,6 +344,8 @@ def _is_settled(body: bytes) -> bool:
 
 
 USER = Caller("ann", "user")
+NEIGHBOUR = Caller("bob", "user")
+"""Has jobs of the same names now and then."""
 ADMIN = Caller("root", "admin")
 
 
@@ -367,14 +369,19 @@ def wishes(
         if above is not None:
             at = above + rng.random() * 4.0  # while its parent is likely to live
         if_exists = rng.choice(("error", "replace", "replace")) if spec.name in names else "error"
+        caller = NEIGHBOUR if spec.name in names and number % 2 else USER
+        spec = msgspec.structs.replace(spec, user=caller.user)
         names[spec.name] = at
         key = f"key-{number}" if rng.random() < 0.3 else ""
         plan.append(
-            (at, SubmitJob(spec, USER, f"r{number}", 1, idempotency_key=key, if_exists=if_exists))
+            (at, SubmitJob(spec, caller, f"r{number}", 1, idempotency_key=key, if_exists=if_exists))
         )
         if key and rng.random() < 0.5:
             plan.append(
-                (at + rng.random() * 5, SubmitJob(spec, USER, f"s{number}", 1, idempotency_key=key))
+                (
+                    at + rng.random() * 5,
+                    SubmitJob(spec, caller, f"s{number}", 1, idempotency_key=key),
+                )
             )
         if rng.random() < 0.15:
             why = "z" * (SENTENCE if large else 0)

@@ -63,6 +63,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         max_live_bytes: likewise, memory of what jobs that have not ended say: their commands,
             environments, constraints and calls.
         max_deployments: deployments that may exist at a time.
+        max_deployments_of_user: of them those of one user; 0: no limit beside that of all.
         keep_deployments: destroyed deployments that are kept for display.
         keep_jobs: number of finished jobs that are kept; 0: unlimited.
         keep_days: days for which finished jobs are kept; 0: unlimited.
@@ -154,6 +155,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     max_pending_tasks: NonNegativeInt = 1_000_000
     max_live_bytes: NonNegativeInt = 256 << 20
     max_deployments: NonNegativeInt = 1000
+    max_deployments_of_user: NonNegativeInt = 200
     keep_deployments: NonNegativeInt = 100
     keep_jobs: NonNegativeInt = 200_000
     keep_days: NonNegativeFloat = 30.0

@@ -84,7 +84,8 @@ class WorkerSettings(DeclaredCapacity, frozen=True):
         report_timeout_s: for one report to be committed, before it is sent again; the first order
             of a new leader ends that wait.
         log_timeout_s: how long an attempt's end waits until its output is stored while the state
-            service can be reached; while it cannot, the end waits with its output.
+            service can be reached; while it cannot, the end waits with its output. The result of a
+            call is waited for without an end.
         stop_grace_s: between TERM and KILL when the worker itself decides.
         timeout_slack_s: how long past its timeout an attempt may run before this worker ends it
             without an order.

@@ -48,3 +48,11 @@ def test_csv_is_the_gateways(iris):
         code, out, _ = iris("usage", "-o", "csv", "--url", server.url)
     assert (code, out) == (ExitCode.SUCCEEDED, "user,cost\nada,\n")
     assert server.requests[0].headers["Accept"] == "text/csv"
+
+
+def test_a_project_says_whose_jobs_had_its_label(iris):
+    users = ["ada", "bob", "cy", "di", "eve", "flo", "gus"]
+    row = {**USAGE, "user": None, "project": "vision", "users": users}
+    with answering(in_turn(Said(200, {"items": [row], "next_cursor": None}))) as server:
+        _, out, _ = iris("usage", "--by", "label", "--url", server.url)
+    assert "ada, bob, cy, di, eve and 2 more" in out

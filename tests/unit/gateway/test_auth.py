@@ -9,7 +9,7 @@ from iris_core.limits import LOGIN_LINK_MINUTES
 from iris_core.messages.gateway_state import Caller
 from iris_core.spec.serving import SECURE_TOKEN_COOKIE, TOKEN_COOKIE
 from iris_gateway.auth.bearer import is_loopback, parse_tokens
-from iris_gateway.auth.login_links import MAX_LINKS, LoginLinks
+from iris_gateway.auth.login_links import MAX_LINKS, MAX_OF_USER, LoginLinks
 from iris_gateway.service import read_keyring
 from iris_gateway.settings import GatewaySettings
 from iris_service.settings import BadSetting
@@ -360,12 +360,24 @@ async def test_without_authentication_the_link_is_the_first_page():
 
 def test_a_link_expires_and_old_ones_make_room():
     links = LoginLinks()
-    links.add("a", "s-ada", 0.0)
+    links.add("a", "ada", "s-ada", 0.0)
     assert links.use("a", 60 * LOGIN_LINK_MINUTES + 1) == ""
-    for number in range(MAX_LINKS + 1):
-        links.add(f"c{number}", "s-ada", 100.0)
+    for number in range(MAX_OF_USER + 1):
+        links.add(f"c{number}", "ada", "s-ada", 100.0)
     assert (links.use("c0", 100.0), links.use("c1", 100.0), links.use("c1", 100.0)) == (
         "",
         "s-ada",
         "",
     )
+
+
+def test_links_of_one_user_void_none_of_another():
+    """A thousand requests of one user made the links of all others invalid."""
+    links = LoginLinks()
+    links.add("mine", "ada", "s-ada", 0.0)
+    for number in range(MAX_LINKS + 1):
+        links.add(f"c{number}", "eve", "s-eve", 1.0)
+    for number in range(MAX_LINKS - 5):
+        links.add(f"d{number}", f"user-{number}", "s-other", 2.0)
+    assert links.use("mine", 3.0) == "s-ada"
+    assert (links.use("c0", 3.0), links.use("c1000", 3.0)) == ("", "s-eve")

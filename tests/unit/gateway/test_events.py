@@ -180,12 +180,30 @@ def test_events_of_a_run_are_those_of_its_record_and_of_what_was_below_it():
     ]
     events = [read_event(Message("job.state.running", body.encode())) for body in bodies]
     runs = [
-        of_run(EVERYTHING, "j1", "/a", "j3"),
-        of_run(EVERYTHING, "j3", "/a", "j5"),
-        of_run(EVERYTHING, "j5", "/a", None),
+        of_run(EVERYTHING, "j1", "/a", "ann", "j3"),
+        of_run(EVERYTHING, "j3", "/a", "ann", "j5"),
+        of_run(EVERYTHING, "j5", "/a", "ann", None),
     ]
     found = [[event.number for event in run.of(events)] for run in (*runs, Filter(within="/a"))]
     assert found == [[1, 2, 0], [3, 4, 0], [5, 6, 0], [1, 3, 5, 2, 4, 6, 0]]
+
+
+def test_events_below_a_job_are_of_its_owner_only():
+    bodies = [
+        f'{{"job":"{name}","job_id":"j{number}","user":"{user}"}}'
+        for number, name, user in (
+            (1, "/a", "ann"),
+            (2, "/a", "bob"),
+            (3, "/a/b", "ann"),
+            (4, "/a/b", "bob"),
+        )
+    ]
+    events = [read_event(Message("job.state.running", body.encode())) for body in bodies]
+    runs = [
+        of_run(EVERYTHING, "j1", "/a", "ann", None),
+        of_run(EVERYTHING, "j2", "/a", "bob", None),
+    ]
+    assert [[event.number for event in run.of(events)] for run in runs] == [[1, 3], [2, 4]]
 
 
 @pytest.mark.parametrize(

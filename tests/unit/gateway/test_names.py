@@ -35,8 +35,33 @@ def test_a_name_without_its_leading_slash_is_a_root_jobs():
     assert task_reference("llama/0") == "/llama/0"
 
 
+def test_a_name_and_an_id_may_have_their_owner():
+    texts = ("/train@ann", "train@mia@lab.org", "j7@ann")
+    assert [job_reference(text) for text in texts] == ["/train@ann", "/train@mia@lab.org", "j7@ann"]
+    assert [task_reference(text) for text in ("train/0@ann", "j7/0@ann")] == [
+        "/train/0@ann",
+        "j7/0@ann",
+    ]
+    assert [job_reference("train", "ann"), job_reference("j7@ann", "ann")] == [
+        "/train@ann",
+        "j7@ann",
+    ]
+    assert task_reference("/train/0", "ann") == "/train/0@ann"
+
+
+@pytest.mark.parametrize(
+    ("text", "user"),
+    [("/train@", ""), ("/train@a b", ""), ("/train@-x", ""), ("/train@ann", "bob"), ("/a", "a/b")],
+)
+def test_what_is_no_users_name_names_no_job(text: str, user: str):
+    for read in (job_reference, lambda text, user: task_reference(text.replace("@", "/0@"), user)):
+        with pytest.raises(ProblemResponse, match="no such"):
+            read(text, user)
+
+
 @given(st.text(max_size=30))
 def test_any_other_text_names_no_job_or_is_a_valid_name(text: str):
+    text = text.replace("@", "")  # behind which an owner follows
     try:
         wanted = str(JobName.job(text if text.startswith("/") else f"/{text}"))
     except Refused:

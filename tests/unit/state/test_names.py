@@ -49,8 +49,9 @@ def test_keep_does_not_take_the_live_job_of_somebody_else(script):
     """`iris run` exited with 0, and the work of its user never ran."""
     script.play("""
         submit /a user=ann                      -> created j1
-        submit /a user=bob if_exists=keep       -> conflict /a exists, is pending and belongs to ann; choose another name
+        submit /a user=bob if_exists=keep       -> created j2
         submit /a user=ann if_exists=keep       -> ok j1
+        submit /a user=bob if_exists=keep       -> ok j2
     """)
 
 
@@ -78,11 +79,13 @@ def test_replace_cancels_the_live_one_first(script):
     """)
 
 
-def test_replace_needs_the_right_to_cancel(script):
+def test_replace_replaces_ones_own_only(script):
     script.play("""
         submit /a user=ann
-        submit /a if_exists=replace user=bob    -> forbidden
-        job /a                                  -> PENDING id=j1
+        submit /a user=bob
+        submit /a if_exists=replace user=bob    -> created j3
+        job j1                                  -> PENDING
+        job j2                                  -> KILLED cause=replaced
     """)
 
 
@@ -328,13 +331,26 @@ def test_a_child_of_nobody_is_its_parents_owners(script):
     """)
 
 
-def test_a_child_belongs_to_the_owner_of_its_parent(script):
+def test_a_child_is_one_of_its_owners_job_of_that_name(script):
+    """Names belong to people: under a name that is somebody else's it is a root."""
     script.play("""
         submit /a user=ann
-        submit /a/b user=bob                -> forbidden /a belongs to ann; only its owner submits under it
-        submit /a/b user=ann                -> created
-        submit /a/c user=ops role=admin     -> created
+        submit /a/b user=bob                -> created j2
+        job j2                              -> PENDING parent=/a
+        submit /a/b user=ann                -> created j3
+        submit /a/c user=ops role=admin     -> created j4
     """)
+    children = [child["job"]["id"] for child in script.world.query("tree", job="j1")["children"]]
+    assert children == ["j3", "j4"]
+
+
+def test_a_child_that_names_a_parent_of_somebody_else_is_refused():
+    world, ann, bob = World(), Caller("ann"), Caller("bob")
+    world.submit(JobSpec(name="/a", command=("true",)), ann)
+    for parent in ("/a", "/a@ann"):
+        child = JobSpec(name="/a/b", command=("true",))
+        refused = json.loads(world.submit(child, bob, parent=parent).body)["detail"]
+        assert refused == "/a belongs to ann; only its owner submits under it"
 
 
 def test_a_user_submits_for_nobody_else(script):

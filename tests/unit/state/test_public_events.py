@@ -40,6 +40,7 @@ def test_an_amendment_is_published_with_what_it_changed(script: Script) -> None:
     assert event == {
         "job": "/a",
         "job_id": "j1",
+        "user": "root",
         "state": "pending",
         "previous": "pending",
         "cause": None,
@@ -89,6 +90,7 @@ def test_a_notice_is_published_with_its_reason_and_no_change_of_state(script: Sc
         "attempt": 0,
         "job": "/a",
         "job_id": "j1",
+        "user": "root",
         "state": "running",
         "previous": "running",
         "cause": None,

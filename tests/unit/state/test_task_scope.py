@@ -261,3 +261,24 @@ def test_without_keys_orders_go_out_without_tokens():
     world.heartbeat("w0")
     assert not any(order.renewals for order in world.hosts["w0"].orders)
     assert msgspec.structs.asdict(order)["run"]
+
+
+def test_a_task_does_not_learn_who_has_a_name_elsewhere(story: Story):
+    for user in ("bob", "eve"):
+        story.world.submit(JobSpec(name="/both", command=("true",)), Caller(user))
+    asked = Query("job", {"job": "/both"}, story.task)
+    given = codec.unpack(answer(story.world.ledger, asked, 1), Answer)
+    cancelled = story.world.cancel("/both", story.task)
+    for refused in (given, cancelled):
+        assert refused.status == "forbidden"
+        assert b"bob" not in refused.body
+        assert refused.note == ""
+
+
+def test_a_task_reaches_its_own_job_whoever_has_its_name(story: Story):
+    """Jobs of others with the names of its subtree are not in the way of its children."""
+    for name in ("/a", "/a/new"):
+        assert story.world.submit(JobSpec(name=name, command=("true",)), BOB).status == "created"
+    assert story.asks("job", job="/a") == "ok"
+    assert story.submits("/a/new", user="ann") == "created"
+    assert story.world.cancel("/a/new", story.task).status == "accepted"

@@ -11,6 +11,7 @@ from iris_core import subjects
 from iris_core.errors import Code
 from iris_core.messages.gateway_state import Answer, Caller, Query
 from iris_core.messages.state_worker import Ended, Stage, TaskUsage
+from iris_core.spec.jobs import JobSpec
 from iris_core.spec.resources import Amount
 from iris_core.states import Cause, KernelStatus
 from iris_core.views.queries import UsageQuery
@@ -28,7 +29,9 @@ from iris_state.records.indexes.usage_days import (
 from iris_state.records.ledger import Ledger
 from iris_state.snapshots import snapshot
 from iris_state.views.cluster import usage as usage_view
+from tests.support import first_fit
 from tests.support.usage import usage_rows
+from tests.support.world import Host, World
 
 DAY_S = 86_400
 
@@ -358,3 +361,21 @@ def test_what_runs_follows_the_project_of_its_job(script):
     """)
     rows = script.world.query("usage", by="label")["items"]
     assert [(row["project"], row["running"]["attempts"]) for row in rows] == [("x", 1)]
+
+
+def test_a_project_names_the_users_whose_jobs_had_its_label():
+    """A user who bills another team's project is seen in its row."""
+    world = World()
+    world.register(Host("w0", Amount(4000), {}))
+    for user in ("bob", "ann"):
+        spec = JobSpec(name="/a", command=("true",), labels={"project": "vision"})
+        world.submit(spec, Caller(user))
+    world.plan(first_fit.plan(world.snapshot()))
+    world.now_ms += 10_000
+    world.reader = Caller("root", "admin")
+    assert [
+        (row["project"], row["users"]) for row in world.query("usage", by="label")["items"]
+    ] == [("vision", ["ann", "bob"])]
+    world.reader = Caller("ann")
+    assert [row["users"] for row in world.query("usage", by="label")["items"]] == [["ann"]]
+    assert world.query("usage", by="user")["items"][0]["users"] == []

@@ -81,9 +81,9 @@ class AsyncClient(AsyncCalls):
         """As `Client.plan`."""
         return await self.call(lambda: self.sync.plan(spec))
 
-    async def job(self, job: str) -> AsyncJob:
+    async def job(self, job: str, *, user: str | None = None) -> AsyncJob:
         """As `Client.job`."""
-        return AsyncJob(self, await self.call(lambda: self.sync.job(job)))
+        return AsyncJob(self, await self.call(lambda: self.sync.job(job, user=user)))
 
     def jobs(
         self,

@@ -285,7 +285,7 @@ class Client(GatewayApi):
         check_options(options)
         shown, others = split_options(options)
         refuse_unknown("map_of", others, SHOWN)
-        found = self.job(job)
+        found = self.job(job, user=of_user)
         if found.view.spec.calls is not None:  # others are refused below
             self._check_owner(found, of_user)
         if found.view.note and not found.view.open:
@@ -385,9 +385,12 @@ class Client(GatewayApi):
         """
         return self.post("/v1/jobs:plan", PlanView, body=spec)
 
-    def job(self, job: str) -> Job:
-        """A job by name or id. Raises NotFound."""
-        return Job(self, self.get(f"/v1/jobs/{in_path(job)}", JobView))
+    def job(self, job: str, *, user: str | None = None) -> Job:
+        """A job by name or id. A name is looked up among one's own jobs, then among all; ``user``,
+        or ``train@ann`` wherever a job is named, is the job of that user. Raises NotFound, Conflict
+        for a name of several other users.
+        """
+        return Job(self, self.get(f"/v1/jobs/{in_path(job)}", JobView, {"user": user}))
 
     def jobs(
         self,

@@ -247,11 +247,13 @@ class Answer(ServiceMessage, frozen=True):
         body: JSON for the caller: the API object, or ``{"detail", "errors"}`` of a refusal.
         position: journal sequence: a command's effect is stored at or before it, a read is as of
             it; 0: unknown.
+        note: what the caller should know beside it, for a person; empty: nothing.
     """
 
     status: str
     body: bytes = b"null"
     position: int = 0
+    note: str = ""
 
 
 BEHIND = "behind"

@@ -25,7 +25,9 @@ class CausedEvent(RecordEvent, kw_only=True):
 
 
 class EventOfTask(CausedEvent, kw_only=True):
-    """One about a task. ``job_id`` (``j35``) and ``task_id`` (``j35/42``) name them for good."""
+    """One about a task. ``job_id`` (``j35``) and ``task_id`` (``j35/42``) name them for good.
+    ``user``: the owner of its job.
+    """
 
     task: str
     attempt: int | None
@@ -35,6 +37,7 @@ class EventOfTask(CausedEvent, kw_only=True):
     worker: str | None
     job_id: str = ""
     task_id: str = ""
+    user: str = ""
 
 
 class TaskEvent(EventOfTask, kw_only=True):
@@ -59,11 +62,12 @@ class NoticeEvent(EventOfTask, kw_only=True):
 
 
 class EventOfJob(CausedEvent, kw_only=True):
-    """One about a job."""
+    """One about a job. ``user``: its owner."""
 
     job: str
     cause: str | None
     job_id: str = ""
+    user: str = ""
 
 
 class JobEvent(EventOfJob, kw_only=True):

@@ -173,11 +173,12 @@ class JobView(View, kw_only=True):
     ``warnings`` are only in the answer to the submission or rerun that created the job, or returned
     a live one. ``spec_abridged``: a listing truncates a long specification. ``rerun_of``: the id of
     the job that it repeats, while that is kept; its tasks have the same indexes. ``next_run``: the
-    id of the next job of its name. ``parent_id``: null while its parent is not known. ``gates``:
+    id of the next job of its name and owner. ``parent_id``: null while its parent is not known. ``gates``:
     what it waits or has waited for; ``waiters``: the first jobs that wait for it now. ``version``:
     for If-Match of a change. ``open``: it takes further calls; ``note``: that it does, or why it
     does no more, when its client has not closed it. ``limits``: what it asks for that the hosts of
-    its tasks do not hold them to by control groups; not in listings.
+    its tasks do not hold them to by control groups; not in listings. ``name_shared``: other users
+    have jobs of this name, so that it leads here for its owner only.
     """
 
     id: str
@@ -212,6 +213,7 @@ class JobView(View, kw_only=True):
     open: bool = False
     note: str | None = None
     limits: list[str] = []
+    name_shared: bool = False
 
 
 class ArtifactView(View, kw_only=True):

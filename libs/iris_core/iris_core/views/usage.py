@@ -57,7 +57,8 @@ class UsageView(View, kw_only=True):
                 known; what they used is added then.
         billed: total, without what the cluster lost (preemption, hosts). cost: of that, by the
             prices of the gateway; null without any.
-        job_id: the id of ``job``.
+        job_id: the id of ``job``. users: by project, whose jobs had this label, by name: anybody
+            may give a job any project.
     """
 
     user: str | None = None
@@ -71,9 +72,11 @@ class UsageView(View, kw_only=True):
     running: UsedView
     billed: UsedView
     cost: float | None = None
+    users: tuple[str, ...] = ()
 
 
 HOUR_S = 3600
+_USERS_SHOWN = 5
 _Row = Mapping[str, Any]
 _SUMS = (
     "attempts",
@@ -86,7 +89,7 @@ _PARTS = ("total", "useful", "running", "billed")
 CSV_COLUMNS = (
     *("user", "project", "day", "job", "job_id"),
     *(f"{part}_{name}" for part in _PARTS for name in (*_SUMS, "chip_seconds")),
-    *("lost_cpu_seconds", "lost_chip_seconds", "lost_by_cause", "cost"),
+    *("lost_cpu_seconds", "lost_chip_seconds", "lost_by_cause", "cost", "users"),
 )
 """The head of a CSV. Devices are written ``H100=3600 A100=60``, causes ``preempted=12.5`` in
 seconds of processors.
@@ -108,7 +111,15 @@ def csv_row(row: UsageView) -> list[object]:
             chips[variant] = chips.get(variant, 0.0) + seconds
     causes = {cause: used.cpu_seconds for cause, used in row.lost.items()}
     cost = "" if row.cost is None else row.cost
-    return [*names, *sums, sum(causes.values()), _pairs(chips), _pairs(causes), cost]
+    lost = (sum(causes.values()), _pairs(chips), _pairs(causes))
+    return [*names, *sums, *lost, cost, _plain(" ".join(row.users))]
+
+
+def show_users(row: _Row) -> str:
+    """Whose jobs a project's are: the first names, and how many more there are."""
+    users = row.get("users") or []
+    more = f" and {len(users) - _USERS_SHOWN} more" if len(users) > _USERS_SHOWN else ""
+    return ", ".join(users[:_USERS_SHOWN]) + more
 
 
 def _plain(text: str) -> str:

@@ -26,6 +26,7 @@ ORDERS = ("desc", "asc")
 class _JobRecord(msgspec.Struct):
     id: str
     name: str
+    user: str = ""
     next_run: str | None = None
 
 
@@ -73,7 +74,7 @@ async def of_job(call: Call) -> Response:
 async def _within(call: Call, job: str, wanted: Filter) -> Filter:
     """The filter, of one job and all below it. Raises ProblemResponse not_found."""
     found = msgspec.json.decode(await call.read(JobQuery(job)), type=_JobRecord)
-    return of_run(wanted, found.id, found.name, found.next_run)
+    return of_run(wanted, found.id, found.name, found.user, found.next_run)
 
 
 async def _answer(call: Call, asked: JobEventsParameters, wanted: Filter) -> Response:

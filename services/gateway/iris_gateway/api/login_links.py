@@ -22,9 +22,8 @@ async def create(call: Call) -> Response:
     if gateway.open:
         return json_response(LoginLink("/"), 201)
     code = gateway.new_id()
-    gateway.login_links.add(
-        code, bearer_of(call.request.headers.get("authorization", "")), gateway.clock()
-    )
+    token = bearer_of(call.request.headers.get("authorization", ""))
+    gateway.login_links.add(code, call.caller.user, token, gateway.clock())
     return json_response(LoginLink(f"/login?code={code}"), 201)
 
 

@@ -8,32 +8,50 @@ They are in the memory of one process: behind several gateways a link may meet a
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from iris_core.limits import LOGIN_LINK_MINUTES
 
 MAX_LINKS = 1000
+MAX_OF_USER = 20
+"""Of them those of one user: with one more, the oldest of the user is void."""
+
+
+class _Link(NamedTuple):
+    user: str
+    token: str
+    until_s: float
 
 
 @dataclass(slots=True)
 class LoginLinks:
     """The links that were made and not used yet, oldest first; a code is kept as its SHA-256."""
 
-    _links: dict[bytes, tuple[str, float]] = field(default_factory=dict)
+    _links: dict[bytes, _Link] = field(default_factory=dict)
 
-    def add(self, code: str, token: str, now_s: float) -> None:
-        """Let ``code`` stand for ``token`` until it is used, for `LOGIN_LINK_MINUTES` at most."""
+    def add(self, code: str, user: str, token: str, now_s: float) -> None:
+        """Let ``code`` stand for ``token`` of a user until it is used, for `LOGIN_LINK_MINUTES` at
+        most.
+
+        Without room the oldest link of the user who has most of them is void.
+        """
         self._forget(now_s)
-        while len(self._links) >= MAX_LINKS:
-            del self._links[next(iter(self._links))]
-        self._links[_digest(code)] = token, now_s + 60 * LOGIN_LINK_MINUTES
+        counts = Counter(link.user for link in self._links.values())
+        if counts[user] >= MAX_OF_USER:
+            self._drop_oldest(user)
+        elif len(self._links) >= MAX_LINKS:
+            self._drop_oldest(max(counts, key=counts.__getitem__))
+        self._links[_digest(code)] = _Link(user, token, now_s + 60 * LOGIN_LINK_MINUTES)
 
     def look(self, code: str, now_s: float) -> str:
         """The token that a code stands for; empty when it was used, has expired, or never was
         one.
         """
         self._forget(now_s)
-        return self._links.get(_digest(code), ("", 0.0))[0]
+        link = self._links.get(_digest(code))
+        return link.token if link is not None else ""
 
     def use(self, code: str, now_s: float) -> str:
         """As `look`; the code has been used then."""
@@ -42,8 +60,11 @@ class LoginLinks:
         return token
 
     def _forget(self, now_s: float) -> None:
-        for code in [code for code, (_, until_s) in self._links.items() if until_s < now_s]:
+        for code in [code for code, link in self._links.items() if link.until_s < now_s]:
             del self._links[code]
+
+    def _drop_oldest(self, user: str) -> None:
+        del self._links[next(code for code, link in self._links.items() if link.user == user)]
 
 
 def _digest(code: str) -> bytes:

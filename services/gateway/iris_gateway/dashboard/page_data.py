@@ -185,7 +185,7 @@ async def job(look: PageData) -> Facts:
     """One job: its progress, what it waits for, or why it failed."""
     name = job_reference(look.segments["job"])
     shown = await look.at(q.JobQuery(job=name))
-    own = of_run(EVERYTHING, shown["id"], shown["name"], shown["next_run"])
+    own = of_run(EVERYTHING, shown["id"], shown["name"], shown["user"], shown["next_run"])
     failures = shown["task_counts"].get("failed", 0)
     failed = (
         (await look.at(q.TasksQuery(job=shown["id"], state="failed", limit=LOOKED_AT)))["items"]

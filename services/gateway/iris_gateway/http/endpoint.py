@@ -19,8 +19,8 @@ from iris_core.messages.gateway_state import SUBJECT_OF, Answer, Caller, UserCom
 from iris_core.views.queries import ViewQuery
 from iris_gateway.auth.bearer import refuse_worker
 from iris_gateway.gateway import Gateway
-from iris_gateway.http.parameters import path_fields, read_query, segment
-from iris_gateway.http.position import HEADER, SCOPE, position_from
+from iris_gateway.http.parameters import OF_USERS, path_fields, read_query, segment
+from iris_gateway.http.position import HEADER, NOTE_SCOPE, SCOPE, position_from
 from iris_gateway.http.problem import ProblemResponse
 
 S = TypeVar("S", bound=msgspec.Struct)
@@ -31,6 +31,8 @@ JSON_LINES = "application/x-ndjson"
 EVENT_STREAM = "text/event-stream"
 BYTES = "application/octet-stream"
 MAX_KEY = 255
+OF_USER = "user"
+"""The query parameter with the owner of the job or task that a path names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +49,22 @@ class Call:
 
     def asked(self, kind: type[S]) -> S:
         """The path and the query as a struct; see `read_query`. Raises ProblemResponse."""
-        path, query = (
-            path_fields(kind, self.request.path_params),
-            self.request.query_params.multi_items(),
-        )
+        query = self.request.query_params.multi_items()
+        if self._names_work:
+            query = [(name, text) for name, text in query if name != OF_USER]
+        path = path_fields(kind, self.request.path_params, self.of_user)
         return read_query(kind, query, path, self.gateway.now_ms())
+
+    @property
+    def of_user(self) -> str:
+        """The owner that a request for a job or a task names, beside its name; empty: none."""
+        given: str = self.request.query_params.get(OF_USER, "") if self._names_work else ""
+        return given
+
+    @property
+    def _names_work(self) -> bool:
+        """Whether the path names a job or a task."""
+        return any(name in OF_USERS for name in self.request.path_params)
 
     @property
     def idempotency_key(self) -> str:
@@ -67,15 +80,21 @@ class Call:
         """The JSON of one view, at least as new as the caller's position. Raises Problem."""
         known = position_from(self.request.headers.get(HEADER, ""))
         answer = await self.gateway.queries.read(query, self.caller, known)
-        self.request.scope[SCOPE] = answer.position
+        self._leave(answer)
         return answer.body
 
     async def command(self, command: UserCommand, *, key: str = "") -> Answer:
         """Send a person's command to the state service; see `Commands.ask`. Raises Problem."""
         refuse_worker(self.caller, type(command))
         answer = await self.gateway.commands.ask(SUBJECT_OF[type(command)], command, key=key)
-        self.request.scope[SCOPE] = answer.position
+        self._leave(answer)
         return answer
+
+    def _leave(self, answer: Answer) -> None:
+        """Keep what the headers of the response say of an answer."""
+        self.request.scope[SCOPE] = answer.position
+        if answer.note:
+            self.request.scope[NOTE_SCOPE] = answer.note
 
     def accepts(self, media_type: str) -> bool:
         """Whether the caller named this media type (``*/*`` names none)."""

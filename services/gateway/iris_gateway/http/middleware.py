@@ -26,7 +26,7 @@ from iris_gateway.auth.identity import SAFE, identify
 from iris_gateway.dashboard.responses import refusal
 from iris_gateway.gateway import Gateway
 from iris_gateway.http.endpoint import Call, Endpoint
-from iris_gateway.http.position import HEADER, SCOPE
+from iris_gateway.http.position import HEADER, NOTE_HEADER, NOTE_SCOPE, SCOPE
 from iris_gateway.http.problem import MEDIA_TYPE, ProblemResponse
 
 log = logging.getLogger(__name__)
@@ -236,6 +236,8 @@ class _Reply:
             headers.append((b"x-request-id", self.request_id.encode()))
             if position := self._scope.get(SCOPE):
                 headers.append((HEADER.encode(), str(position).encode()))
+            if note := self._scope.get(NOTE_SCOPE):
+                headers.append((NOTE_HEADER.encode(), note.encode("ascii", "replace")))
         await self._send(message)
 
 

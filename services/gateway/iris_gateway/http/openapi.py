@@ -12,8 +12,16 @@ from typing import Any
 import msgspec
 
 from iris_gateway.http import problem
-from iris_gateway.http.endpoint import EVENT_STREAM, JSON, MAX_KEY, Answers, Endpoint, needs_body
-from iris_gateway.http.parameters import names_a_job, query_parameters
+from iris_gateway.http.endpoint import (
+    EVENT_STREAM,
+    JSON,
+    MAX_KEY,
+    OF_USER,
+    Answers,
+    Endpoint,
+    needs_body,
+)
+from iris_gateway.http.parameters import OF_USERS, names_a_job, query_parameters
 from iris_gateway.http.problem import ProblemDocument
 from iris_gateway.http.problem_types import PROBLEM_TYPES
 
@@ -21,16 +29,22 @@ TEMPLATE = "#/components/schemas/{name}"
 
 _SEGMENTS = {
     "job": (
-        "A job's name, percent-encoded, or its id.",
+        "A job's name, percent-encoded, also with its owner, `%2Ftrain@ann`; or its id.",
         {"type": "string", "examples": ["%2Ftrain", "j7"]},
     ),
     "task": (
-        "A task's name, percent-encoded.",
+        "A task's name, percent-encoded, also with its owner, `%2Ftrain%2F0@ann`; or its id.",
         {"type": "string", "examples": ["%2Ftrain%2F0", "j7%2F0"]},
     ),
     "sha256": ("The SHA-256 of the bytes.", {"type": "string", "pattern": "^[0-9a-f]{64}$"}),
 }
 _PLACEHOLDER = re.compile(r"\{([a-z0-9]+)\}")
+_OF_USER = {
+    "name": OF_USER,
+    "in": "query",
+    "description": "The owner of the job. Without it a name is looked up among the caller's jobs, then among all.",
+    "schema": {"type": "string", "minLength": 1, "maxLength": 128},
+}
 _IDEMPOTENCY = {
     "name": "Idempotency-Key",
     "in": "header",
@@ -123,6 +137,8 @@ def _parameters(endpoint: Endpoint) -> Iterator[dict[str, Any]]:
             "description": description,
             "schema": schema,
         }
+    if _names_work(endpoint):
+        yield _OF_USER
     for parameter in (
         query_parameters(endpoint.parameters) if endpoint.parameters is not None else ()
     ):
@@ -173,11 +189,17 @@ def _schema(answers: Answers, media_type: str, known: dict[str, Any]) -> dict[st
     return {} if media_type == EVENT_STREAM else {"type": "string"}
 
 
+def _names_work(endpoint: Endpoint) -> bool:
+    """Whether the path names a job or a task, whose name may be that of several users."""
+    return bool(OF_USERS.keys() & set(_PLACEHOLDER.findall(endpoint.path)))
+
+
 def problem_codes(endpoint: Endpoint) -> list[str]:
     """The codes of the refusals an endpoint may give, in the order of the table."""
     codes = {"malformed", "timeout", "head_too_large", "internal", *endpoint.problems}
     codes |= set() if endpoint.public else {"unauthenticated", "forbidden", "too_many_requests"}
     codes |= {"not_found"} if "{" in endpoint.path or names_a_job(endpoint.parameters) else set()
+    codes |= {"conflict"} if _names_work(endpoint) else set()
     codes |= {"invalid"} if endpoint.path.startswith("/v1") else set()
     codes |= {"unavailable"} if endpoint.path != "/healthz" else set()
     codes |= {"too_large", "unsupported_media_type"} if endpoint.body is not None else set()

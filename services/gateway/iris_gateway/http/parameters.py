@@ -18,6 +18,7 @@ from urllib.parse import unquote_to_bytes
 
 import msgspec
 
+from iris_core.access.token_file import is_user_name
 from iris_core.errors import Mistake, Refused
 from iris_core.moments import parse_duration
 from iris_core.names import JobName
@@ -51,35 +52,51 @@ def segment(raw: str) -> str:
         raise ProblemResponse("not_found", "this path is not UTF-8") from None
 
 
-def job_reference(text: str) -> str:
-    """A job's id ``j<number>`` or its name;
+def job_reference(text: str, user: str = "") -> str:
+    """A job's id ``j<number>`` or its name, either with its owner if that is given:
+    ``/train@ann``, or by ``user``.
 
-    one without its leading slash is a root job's. Raises ProblemResponse not_found.
+    A name without its leading slash is a root job's. Raises ProblemResponse not_found.
     """
+    text, owner = _parts(text, user, "job")
     if _JOB_ID.match(text):
-        return text
+        return text + owner
     try:
         name = JobName.from_string(text if text.startswith("/") else f"/{text}")
         if name.is_task:
             raise ProblemResponse("not_found", f"no such job: {text[:80]!r} is the name of a task")
-        return str(JobName.job(str(name)))
+        return str(JobName.job(str(name))) + owner
     except Refused as no:
         raise ProblemResponse("not_found", f"no such job: {no.detail}") from None
 
 
-def task_reference(text: str) -> str:
+def task_reference(text: str, user: str = "") -> str:
     """A task's name, as of `job_reference`, or ``j<number>/<index>``. Raises ProblemResponse
     not_found.
     """
+    text, owner = _parts(text, user, "task")
     if _TASK_ID.match(text):
-        return text
+        return text + owner
     try:
         name = JobName.from_string(text if text.startswith("/") else f"/{text}")
     except Refused as no:
         raise ProblemResponse("not_found", f"no such task: {no.detail}") from None
     if not name.is_task:
         raise ProblemResponse("not_found", f"no such task: {text[:80]!r} is the name of a job")
-    return str(name)
+    return str(name) + owner
+
+
+def _parts(text: str, user: str, what: str) -> tuple[str, str]:
+    """A name or an id, and ``@ann`` of its owner, empty if none is given. Raises ProblemResponse
+    not_found.
+    """
+    name, at, owner = text.partition("@")
+    if user and at and owner != user:
+        raise ProblemResponse("not_found", f"no such {what}: it is {text[:80]!r}, and user={user}")
+    owner = owner or user
+    if (at or user) and not is_user_name(owner):
+        raise ProblemResponse("not_found", f"no such {what}: {owner[:80]!r} is not a user's name")
+    return name, f"@{owner}" if owner else ""
 
 
 def identifier(text: str, what: str) -> str:
@@ -255,16 +272,19 @@ def names_a_job(kind: type[msgspec.Struct] | None) -> bool:
     return kind is not None and any(one.name in _REFERENCES for one in query_parameters(kind))
 
 
-_SEGMENTS: dict[str, Callable[[str], str]] = {"job": job_reference, "task": task_reference}
+OF_USERS: dict[str, Callable[[str, str], str]] = {"job": job_reference, "task": task_reference}
+"""The segments of paths that name a job or a task, to which ``user=`` adds the owner."""
 
 
-def path_fields(kind: type[msgspec.Struct], raw: Mapping[str, str]) -> dict[str, str]:
-    """The fields that a path names, from its segments as they came. Raises ProblemResponse
-    not_found.
+def path_fields(
+    kind: type[msgspec.Struct], raw: Mapping[str, str], user: str = ""
+) -> dict[str, str]:
+    """The fields that a path names, from its segments as they came. ``user``: the owner of the job
+    or task. Raises ProblemResponse not_found.
     """
     return {
-        name: _SEGMENTS[name](segment(text))
-        if name in _SEGMENTS
+        name: OF_USERS[name](segment(text), user)
+        if name in OF_USERS
         else identifier(segment(text), name)
         for name, text in raw.items()
         if name in kind.__struct_fields__

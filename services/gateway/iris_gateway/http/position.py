@@ -9,6 +9,11 @@ from __future__ import annotations
 HEADER = "iris-position"
 SCOPE = "iris.position"
 """Where an endpoint leaves the position of its answer for the response header."""
+NOTE_HEADER = "iris-note"
+NOTE_SCOPE = "iris.note"
+"""Where an endpoint leaves the note of its answer for the response header: what its caller should
+know beside it.
+"""
 
 
 class Position:

@@ -57,6 +57,7 @@ class _Body(msgspec.Struct):
     worker: str | None = None
     at_ms: int = 0
     attempt: int | None = None
+    user: str = ""
 
 
 _read_body = msgspec.json.Decoder(_Body).decode
@@ -67,7 +68,8 @@ class EventRecord:
     """An event: its stream sequence, its subject, its body as published, and as text/event-stream.
 
     ``number``: of its job; 0 when none is known, as in an event of an earlier release.
-    ``attempt``: of its task; None when there is none.
+    ``attempt``: of its task; None when there is none. ``user``: the owner of its job; empty when
+    that is not known.
     """
 
     sequence: int
@@ -81,6 +83,7 @@ class EventRecord:
     body: bytes
     frame: bytes
     attempt: int | None = None
+    user: str = ""
 
     def shown(self) -> dict[str, Any]:
         """The event as an item of a page: its body with ``id`` and ``type``."""
@@ -102,8 +105,8 @@ def read_event(message: Message) -> EventRecord:
     frame = b"id: %d\nevent: %s\ndata: %s\n\n" % (message.sequence, message.subject.encode(), data)
     number = int(body.job_id[1:]) if _JOB_ID.match(body.job_id) else 0
     about = (body.job, number, body.task, body.deployment, body.worker)
-    told = (body.at_ms, data, frame, body.attempt)
-    return EventRecord(message.sequence, message.subject, *about, *told)
+    rest = (body.at_ms, data, frame, body.attempt, body.user)
+    return EventRecord(message.sequence, message.subject, *about, *rest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +120,7 @@ class Filter:
             that name; 0: all.
             next_run: the number of the next job of that name, which is above all its descendants';
                 0: there is none.
+        user: the owner of that job, and of those below it: others may have jobs of these names.
         deployment: a deployment's name: the deployment and its routes; all when empty.
         worker: a worker's name: of attempts and routes that are on it; all when empty.
     """
@@ -127,6 +131,7 @@ class Filter:
     worker: str = ""
     number: int = 0
     next_run: int = 0
+    user: str = ""
 
     def wants(self, event: EventRecord) -> bool:
         of_it = self.deployment in ("", event.deployment) and self.worker in ("", event.worker)
@@ -160,18 +165,20 @@ class Filter:
         if event.job == self.within:
             return not event.number or self.number in (0, event.number)
         below = event.job.startswith(f"{self.within}/")
-        return below and (
-            not event.number or self.number < event.number < (self.next_run or math.inf)
+        is_of_user = not event.user or self.user in ("", event.user)
+        return (
+            below
+            and is_of_user
+            and (not event.number or self.number < event.number < (self.next_run or math.inf))
         )
 
 
 EVERYTHING = Filter()
 
 
-def of_run(wanted: Filter, job: str, name: str, next_run: str | None) -> Filter:
-    """The filter, of one job by its id, and of all below it: not of other jobs that have had its
-    name.
+def of_run(wanted: Filter, job: str, name: str, user: str, next_run: str | None) -> Filter:
+    """The filter, of one job by its id, and of all of its owner below it: not of other jobs that
+    have its name, or have had it.
     """
-    return replace(
-        wanted, within=name, number=int(job[1:]), next_run=int(next_run[1:]) if next_run else 0
-    )
+    number, end = int(job[1:]), int(next_run[1:]) if next_run else 0
+    return replace(wanted, within=name, number=number, next_run=end, user=user)

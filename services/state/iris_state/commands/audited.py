@@ -111,7 +111,7 @@ def _grow(ledger: Ledger, command: GrowJob) -> Audited | None:
 
 def _submit(ledger: Ledger, command: SubmitJob) -> Audited | None:
     user, name, made = owner(ledger, command), command.spec.name, f"j{ledger.next_number}"
-    job = ledger.find_job(name) if command.if_exists == "replace" else None
+    job = ledger.job_of(user, name) if command.if_exists == "replace" else None
     if job is not None and not job.is_terminal:
         return _job(command, "replace", job, f"by {made}")
     if user == (command.caller.user or ANONYMOUS):

@@ -45,7 +45,23 @@ def on_deploy(ledger: Ledger, policy: Policy, command: DeployCommand) -> Iterato
         raise Refused(Code.CHANGED, words)
     if not asked.when_ended and deployment.status not in table.LIVE:
         raise Refused(Code.CONFLICT, f"{deployment.name} is {deployment.status.value}")
-    yield from _ACTIONS[type(asked)](deployment, asked)
+    steps = list(_ACTIONS[type(asked)](deployment, asked))
+    for step in steps:
+        if isinstance(step, DeploymentChanged):
+            _check_band(ledger, deployment, step.spec)
+    yield from steps
+
+
+def _check_band(ledger: Ledger, deployment: Deployment, spec: DeploymentSpec) -> None:
+    """Raises Refused for another band than the present one that the owner may not ask for: its
+    routes would be refused one by one.
+    """
+    before, after = (
+        one.template.job(f"/{deployment.name}/r1-1", deployment.user)
+        for one in (deployment.spec, spec)
+    )
+    if after.band != before.band:
+        quota.check_band(ledger, after, deployment.user)
 
 
 def _create(
@@ -57,11 +73,8 @@ def _create(
     known = ledger.deployment_named(spec.name)
     if known is not None and not known.is_terminal:
         raise Refused(Code.CONFLICT, f"{known.name} exists and is {known.status.value}")
-    if len(ledger.deployments) - len(ledger.destroyed) >= policy.max_deployments:
-        raise Refused(
-            Code.OVER_QUOTA, f"there are {policy.max_deployments} deployments, which is the limit"
-        )
-    taken = _job_of_that_name(ledger, spec.name)
+    _check_number(ledger, policy, user)
+    taken = _job_of_that_name(ledger, spec.name, user)
     if taken:
         words = f"{taken} is a job that has not ended, and the names below /{spec.name} would be this deployment's"
         raise Refused(Code.CONFLICT, words)
@@ -70,6 +83,19 @@ def _create(
     yield DeploymentCreated(
         ledger.next_deployment, spec, user, command.request_id, command.traceparent
     )
+
+
+def _check_number(ledger: Ledger, policy: Policy, user: str) -> None:
+    """Raises Refused when there are as many deployments as may be, of a user or of all."""
+    if len(ledger.deployments) - len(ledger.destroyed) >= policy.max_deployments:
+        raise Refused(
+            Code.OVER_QUOTA, f"there are {policy.max_deployments} deployments, which is the limit"
+        )
+    most = policy.max_deployments_of_user
+    live = (one for one in ledger.deployments.values() if not one.is_terminal)
+    if most and sum(one.user == user for one in live) >= most:
+        words = f"{user} has {most} deployments, which is the limit for one user"
+        raise Refused(Code.OVER_QUOTA, f"{words} (max_deployments_of_user): delete one first")
 
 
 def _checked(
@@ -92,13 +118,14 @@ def _bounded(spec: DeploymentSpec, replicas: int) -> int:
     return replicas if spec.scaling is None else spec.scaling.bounded(replicas)
 
 
-def _job_of_that_name(ledger: Ledger, name: str) -> str:
-    """A live job in the namespace of a new deployment; empty when there is none."""
+def _job_of_that_name(ledger: Ledger, name: str, user: str) -> str:
+    """A live job of the same owner in the namespace of a new deployment; empty when there is
+    none.
+    """
     root = f"/{name}"
     for found in ledger.names.irange(root, f"{root}0"):  # type: ignore[attr-defined]
-        if (found == root or found.startswith(f"{root}/")) and not ledger.jobs[
-            ledger.names[found]
-        ].is_terminal:
+        job = ledger.job_of(user, found) if f"{found}/".startswith(f"{root}/") else None
+        if job is not None and not job.is_terminal:
             return str(found)
     return ""
 

@@ -32,7 +32,7 @@ from iris_core.spec.index_set import IndexSet
 from iris_core.spec.jobs import JobSpec
 from iris_core.states import JOB_TERMINAL, TERMINAL, Cause, Initiator, TaskState, WorkerState
 from iris_core.tables import task as table
-from iris_state.commands.targets import known_job, known_target, named_indexes
+from iris_state.commands.targets import known_job, known_target, named_indexes, reference_of
 from iris_state.decide import cascade, gates, quota
 from iris_state.inputs.claims import Claim, Step
 from iris_state.inputs.reports.progress import lose
@@ -108,17 +108,6 @@ def owner(ledger: Ledger, command: SubmitJob) -> str:
     return parent.user if parent is not None else user
 
 
-def check_keeps(ledger: Ledger, command: SubmitJob, live: Job) -> None:
-    """Raises Refused for a live job of this name that is not its submitter's: nothing of the
-    request would be done.
-    """
-    user = owner(ledger, command)
-    check_may_act_for(command.caller, user, "submit a job")
-    if live.user != user:
-        words = f"{live.name} exists, is {live.state.name.lower()} and belongs to {live.user}"
-        raise Refused(Code.CONFLICT, f"{words}; choose another name")
-
-
 def on_submit(ledger: Ledger, command: SubmitJob, now_ms: int) -> Iterator[Step]:
     """Admit a job, or raise Refused (Invalid lists every mistake)."""
     spec = command.spec
@@ -129,10 +118,10 @@ def on_submit(ledger: Ledger, command: SubmitJob, now_ms: int) -> Iterator[Step]
     user = owner(ledger, command)
     check_may_act_for(command.caller, user, "submit a job")
     parent = _parent(ledger, name, command, user)
-    _check_namespace(ledger, name, parent)
-    quota.check(ledger, spec, user, _replaced(ledger, name, command))
+    _check_namespace(ledger, name, parent, user)
+    quota.check(ledger, spec, user, _replaced(ledger, name, command, user))
     made = gates.gates_of(ledger, spec, user, actor_of(command.caller), now_ms)
-    yield from _make_room(ledger, name, command)
+    yield from _make_room(ledger, name, command, user)
     yield JobAdmitted(
         number=ledger.next_number,
         name=str(name),
@@ -150,14 +139,20 @@ def on_submit(ledger: Ledger, command: SubmitJob, now_ms: int) -> Iterator[Step]
 
 
 def _parent(ledger: Ledger, name: JobName, command: SubmitJob, user: str) -> Job | None:
-    """The parent of a new job: None for a root, and for a child whose name's parent is unknown."""
+    """The parent of a new job: None for a root, and for a child whose name's parent is unknown.
+
+    One that is only in the name is looked for among the jobs of its owner, for an admin then among
+    all.
+    """
     above = str(name.parent or "")
-    if command.parent not in ("", above):
+    if command.parent.partition("@")[0] not in ("", above):
         raise Refused(Code.INVALID, f"{name} is not a child of {command.parent}")
-    parent = ledger.find_job(above)
+    parent = ledger.job_of(user, above) if "@" not in command.parent else None
+    if parent is None and (command.parent or command.caller.role != "user"):
+        parent = ledger.find_job(reference_of(ledger, command.parent or above, user))
     if parent is None:
         if command.parent:
-            raise Refused(Code.NOT_FOUND, f"there is no job {above}")
+            raise Refused(Code.NOT_FOUND, f"there is no job {command.parent}")
         return None
     if parent.is_terminal:
         raise Refused(
@@ -172,27 +167,29 @@ def _parent(ledger: Ledger, name: JobName, command: SubmitJob, user: str) -> Job
     return parent
 
 
-def _check_namespace(ledger: Ledger, name: JobName, parent: Job | None) -> None:
-    """Refuse names below a deployment's namespace, which is reserved for its routes and their
-    children.
+def _check_namespace(ledger: Ledger, name: JobName, parent: Job | None, user: str) -> None:
+    """Refuse names below the namespace of a deployment of the same owner, which is reserved for
+    its routes and their children.
     """
     deployment = ledger.deployment_named(name.namespace)
-    if parent is None and deployment is not None and not deployment.is_terminal:
+    if deployment is None or deployment.is_terminal or deployment.user != user:
+        return
+    if parent is None:
         words = f"{name.namespace} is a deployment, and the names below /{name.namespace} are its routes'"
         raise Refused(Code.CONFLICT, f"{words}; choose another name for {name}")
 
 
-def _replaced(ledger: Ledger, name: JobName, command: SubmitJob) -> Job | None:
-    """The live job of the same name that a new one replaces."""
-    job = ledger.find_job(str(name)) if command.if_exists == "replace" else None
+def _replaced(ledger: Ledger, name: JobName, command: SubmitJob, user: str) -> Job | None:
+    """The live job of the same name and owner that a new one replaces."""
+    job = ledger.job_of(user, str(name)) if command.if_exists == "replace" else None
     return job if job is not None and not job.is_terminal else None
 
 
-def _make_room(ledger: Ledger, name: JobName, command: SubmitJob) -> Iterator[Step]:
-    """Refuse a second live job of one name, or cancel the first when the caller wants to replace
-    it.
+def _make_room(ledger: Ledger, name: JobName, command: SubmitJob, user: str) -> Iterator[Step]:
+    """Refuse a second live job of one name and owner, or cancel the first when the caller wants to
+    replace it.
     """
-    job = ledger.find_job(str(name))
+    job = ledger.job_of(user, str(name))
     if job is None or job.is_terminal:
         return
     if command.if_exists != "replace":

@@ -7,6 +7,8 @@ Source: docs/adr/0026-one-way-in-for-commands.md, docs/adr/0055-changes-record-t
 
 from __future__ import annotations
 
+import msgspec
+
 from iris_core.access.actor import actor_of
 from iris_core.access.request_ids import key_of
 from iris_core.codec import Undecodable
@@ -65,7 +67,12 @@ class CommandExecutor:
 
     def _execute_once(self, user_command: UserCommand, reply: str) -> None:
         """Execute each request once, however often it arrives."""
+        note = targets.note_of_owner(
+            self._ledger, targets.target_of(user_command), user_command.caller
+        )
         try:
+            if self._ledger.answers.get(user_command.request_id) is None:
+                user_command = targets.resolved_command(self._ledger, user_command)
             user_command = task_scope.allowed_command(self._ledger, user_command)
         except Refused as error:
             refusal = Answer(error.code.value, views.refusal(error.detail))
@@ -79,7 +86,8 @@ class CommandExecutor:
         elif known is None:
             known = self._execute_audited(user_command)
             self._round.apply(Answered(request, *known))
-        self._round.effects.append(AnswerTo(reply, self._shown(*known, user_command.caller)))
+        answer = self._shown(*known, user_command.caller)
+        self._round.effects.append(AnswerTo(reply, msgspec.structs.replace(answer, note=note)))
 
     def _shown(self, status: str, body: bytes, caller: Caller) -> Answer:
         """The stored answer; a job is shown as it is now."""
@@ -156,9 +164,10 @@ class CommandExecutor:
         before = execute.earlier(self._ledger, user_command)
         if before is not None:
             return "replayed", before.id.encode()
-        live = self._ledger.find_job(user_command.spec.name)
+        user = execute.owner(self._ledger, user_command)
+        live = self._ledger.job_of(user, user_command.spec.name)
         if user_command.if_exists == "keep" and live is not None and not live.is_terminal:
-            execute.check_keeps(self._ledger, user_command, live)
+            execute.check_may_act_for(user_command.caller, user, "submit a job")
             return "ok", live.id.encode()
         for happening in execute.on_submit(self._ledger, user_command, self._round.now_ms):
             self._round.take([happening])

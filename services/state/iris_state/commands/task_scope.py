@@ -67,9 +67,9 @@ def allowed_command(ledger: Ledger, command: Command) -> Command:
             raise _forbidden(own, "does not run its own job again")
     elif isinstance(command, SubmitJob):
         above = command.spec.name.rpartition("/")[0]
-        parent = _check_within(
-            ledger, own, ledger.find_job(above), above or "the root", "submits only below its job"
-        )
+        found = ledger.job_of(own.user, above) or ledger.find_job(above)
+        words = "submits only below its job"
+        parent = _check_within(ledger, own, found, above or "the root", words)
         if command.spec.priority_band < parent.band:
             spec = msgspec.structs.replace(command.spec, band=parent.spec.band)
             return msgspec.structs.replace(command, spec=spec)

@@ -50,9 +50,9 @@ def gates_of(ledger: Ledger, spec: JobSpec, user: str, by: Actor, now_ms: int) -
     made: list[Gate] = []
     mistakes: list[Mistake] = []
     for place, wanted in enumerate(spec.after):
-        job = found(ledger, wanted)
+        job = found(ledger, wanted, user)
         if job is None:
-            mistakes.append(_unknown(ledger, wanted, pointer_to("after", place, "job")))
+            mistakes.append(_unknown(ledger, wanted, user, pointer_to("after", place, "job")))
         elif wanted.each and job.open:
             words = f"{job.name} is open: how many tasks it will have is not known"
             mistakes.append(
@@ -115,17 +115,29 @@ def amended(
     return tuple(gates)
 
 
-def found(ledger: Ledger, wanted: Dependency) -> Job | None:
-    """The job that a dependency names: by id, or the newest run of a name."""
-    return ledger.find_job(wanted.job) or ledger.find_job(f"/{wanted.job}")
+def found(ledger: Ledger, wanted: Dependency, user: str) -> Job | None:
+    """The job that a dependency of a user's job names: by id, or the newest run of a name, of the
+    user or of the only one who has that name.
+    """
+    for text in (wanted.job, f"/{wanted.job}"):
+        if text in ledger.shared_names:
+            return ledger.job_of(user, text)
+        if (job := ledger.find_job(text)) is not None:
+            return job
+    return None
 
 
-def _unknown(ledger: Ledger, wanted: Dependency, pointer: str) -> Mistake:
-    """That there is no such job; of a task, that it is one."""
+def _unknown(ledger: Ledger, wanted: Dependency, user: str, pointer: str) -> Mistake:
+    """That there is no such job, or that it is not said whose; of a task, that it is one."""
+    for text in (wanted.job, f"/{wanted.job}"):
+        if (owners := ledger.shared_names.get(text)) is not None:
+            words = f"{text} is a job of {', '.join(sorted(owners))}, and none of {user}'s"
+            hint = " or ".join(f"{text}@{owner}" for owner in sorted(owners))
+            return Mistake(pointer=pointer, code="ambiguous_job", message=words, hint=hint)
     above, _, last = wanted.job.rpartition("/")
     if (
         whole_number(last) is None
-        or found(ledger, msgspec.structs.replace(wanted, job=above)) is None
+        or found(ledger, msgspec.structs.replace(wanted, job=above), user) is None
     ):
         return Mistake(
             pointer=pointer, code="unknown_job", message=f"there is no job {wanted.job[:200]}"

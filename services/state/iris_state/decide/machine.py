@@ -14,6 +14,8 @@ from collections.abc import Iterable
 from itertools import chain, islice
 from typing import Any, get_args
 
+import msgspec
+
 from iris_bus.contract import DamagedCommit, RecordsLost
 from iris_bus.journal import framing
 from iris_core import codec, subjects
@@ -278,11 +280,8 @@ class Machine:
     def _worded(self, one: Effect) -> Iterable[Effect]:
         """An effect as it is sent when the round has ended."""
         if isinstance(one, AnswerTo):
-            return [
-                ReplyTo(
-                    one.to, codec.pack(Answer(one.answer.status, one.answer.body, self.sequence))
-                )
-            ]
+            answer = msgspec.structs.replace(one.answer, position=self.sequence)
+            return [ReplyTo(one.to, codec.pack(answer))]
         if isinstance(one, SnapshotTo):
             return [Unjudged(one.request)] if self.torn else self._snapshot(one.request)
         return [one]

@@ -132,7 +132,7 @@ def _provision(
     spec = template.job(deployment.job_name(route), deployment.user)
     try:
         quota.check(ledger, spec, deployment.user, None)
-        live = ledger.find_job(spec.name)
+        live = ledger.job_of(deployment.user, spec.name)
         if live is not None and not live.is_terminal:
             raise Refused(Code.CONFLICT, f"{spec.name} exists and is {live.state.name.lower()}")
     except Refused as refused:

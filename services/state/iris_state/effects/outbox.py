@@ -85,6 +85,7 @@ def _task_events(fact: Fact, index: int, sequence: int, first: int) -> list[Publ
             seq=sequence,
             job_id=id_,
             task_id=f"{id_}/{number_of_task}",
+            user=job.user,
             by=by,
             signal=fact.signal or msgspec.UNSET,
         )
@@ -106,6 +107,7 @@ def _whole_event(fact: Fact, sequence: int, place: int) -> Publication:
         "at_ms": fact.at_ms,
         "seq": sequence,
         "job_id": job.id,
+        "user": job.user,
         "by": _name(fact.by),
     }
     body = JobEvent(**shared) if fact.entity == "job" else SessionEvent(session=job.id, **shared)
@@ -161,6 +163,7 @@ def _amendment_event(fact: AmendmentFact, sequence: int, place: int) -> Publicat
         at_ms=fact.at_ms,
         seq=sequence,
         job_id=job.id,
+        user=job.user,
         by=_name(fact.by),
     )
     subject = subjects.event("job", "amended", "spec")
@@ -204,6 +207,7 @@ def _notice_event(fact: NoticeFact, sequence: int, place: int) -> Publication:
         seq=sequence,
         job_id=job.id,
         task_id=f"{job.id}/{fact.task}",
+        user=job.user,
     )
     headers = {**_headers_of(job), "Iris-Task": task, "Iris-Attempt": str(fact.attempt.number)}
     subject = subjects.event("task", notice.reason.value, "notice")

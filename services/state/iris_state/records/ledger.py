@@ -62,6 +62,15 @@ def whole_number(text: str) -> int | None:
     return int(text) if _WHOLE.fullmatch(text) else None
 
 
+def parts_of_task(text: str) -> tuple[str, str]:
+    """The job and the index of the text of a task, with the owner at the job: ``/train@ann`` and
+    ``0`` of ``/train/0@ann``.
+    """
+    whole, at, user = text.partition("@")
+    name, _, last = whole.rpartition("/")
+    return f"{name}{at}{user}", last
+
+
 class Ledger:
     """All records and their indexes."""
 
@@ -69,6 +78,7 @@ class Ledger:
         self.jobs: dict[int, Job] = {}
         self.names: dict[str, int] = SortedDict()
         self.namesakes: dict[str, list[int]] = {}
+        self.shared_names: dict[str, dict[str, int]] = {}
         self.index = JobIndex()
         self.tally: dict[PriorityBand, list[int]] = {
             band: [0] * len(TaskState) for band in PriorityBand
@@ -130,11 +140,28 @@ class Ledger:
     # ── reading ───────────────────────────────────────────────────────────────────────────────────
 
     def find_job(self, text: str) -> Job | None:
-        """The job of a name (its newest run) or of an opaque id ``j<number>``."""
-        if text.startswith("j") and (found := whole_number(text[1:])) is not None:
-            return self.jobs.get(found)
-        number = self.names.get(text)
+        """The job of an opaque id ``j<number>`` or of a name (its newest run), either also with its
+        owner: ``/train@ann``. Of a name of several users without one, the newest of all.
+        """
+        name, _, user = text.partition("@")
+        if name.startswith("j") and (found := whole_number(name[1:])) is not None:
+            job = self.jobs.get(found)
+            return job if job is None or user in ("", job.user) else None
+        if user:
+            return self.job_of(user, name)
+        number = self.names.get(name)
         return self.jobs.get(number) if number is not None else None
+
+    def job_of(self, user: str, name: str) -> Job | None:
+        """The newest run of a name among the jobs of one user."""
+        number = self.names.get(name)
+        if number is None:
+            return None
+        if (owners := self.shared_names.get(name)) is not None:
+            number = owners.get(user)
+            return self.jobs[number] if number is not None else None
+        job = self.jobs[number]
+        return job if job.user == user else None
 
     def find_deployment(self, text: str) -> Deployment | None:
         """The deployment of a name (its newest), else of an opaque id ``d<number>``."""
@@ -158,19 +185,22 @@ class Ledger:
         return deployment, deployment.routes[found[1]]
 
     def ending_runs(self, job: Job) -> list[Job]:
-        """Earlier runs of a job's name with attempts whose end is not known yet."""
+        """Earlier runs of a job, of its name and owner, with attempts whose end is not known
+        yet.
+        """
         runs = self.namesakes.get(job.name, ())
-        return [
+        earlier = [
             self.jobs[number] for number in runs if number < job.number and self.open_of_job[number]
         ]
+        return [run for run in earlier if run.user == job.user]
 
     def quota_of(self, user: str) -> Quota:
         """A user's limits: those set for the user, else the default."""
         return self.quotas.get(user) or msgspec.structs.replace(self.default_quota, user=user)
 
     def find_task(self, text: str) -> tuple[Job, int] | None:
-        """The job and index of ``/train/0`` or ``j7/0``."""
-        name, _, last = text.rpartition("/")
+        """The job and index of ``/train/0``, ``j7/0``, or with its owner ``/train/0@ann``."""
+        name, last = parts_of_task(text)
         job, index = self.find_job(name), whole_number(last)
         if job is None or index is None or not job.has(index):
             return None
@@ -263,12 +293,21 @@ class Ledger:
         self.jobs[job.number] = job
         self.requested[job.number] = job.spec.resources.amount
         self.weigh(job, written(job.spec, self.index))
+        self._file_name(job)
+        if (parent := self.jobs.get(job.parent)) is not None:
+            parent.children.append(job.number)
+
+    def _file_name(self, job: Job) -> None:
+        """Let a name lead to its newest run, over all users and for each of several."""
         before = self.names.get(job.name)
         if before is not None:
             self.namesakes.setdefault(job.name, [before]).append(job.number)
+            owners = self.shared_names.get(job.name)
+            if owners is None and self.jobs[before].user != job.user:
+                owners = self.shared_names[job.name] = {self.jobs[before].user: before}
+            if owners is not None:
+                owners[job.user] = max(job.number, owners.get(job.user, 0))
         self.names[job.name] = max(job.number, before or 0)
-        if (parent := self.jobs.get(job.parent)) is not None:
-            parent.children.append(job.number)
 
     def weigh(self, job: Job, size: int) -> None:
         """Set the bytes of memory of what the owner of a job wrote; see `records.weight`."""
@@ -319,9 +358,17 @@ class Ledger:
             parent.children = [number for number in parent.children if number != job.number]
 
     def _forget_name(self, job: Job) -> None:
-        """Point the name at its newest remaining run."""
+        """Point the name at its newest remaining run, of all users and of each."""
         runs = self.namesakes.get(job.name, [job.number])
         runs.remove(job.number)
+        if job.name in self.shared_names:
+            owners: dict[str, int] = {}
+            for number in runs:
+                user = self.jobs[number].user
+                owners[user] = max(number, owners.get(user, 0))
+            self.shared_names[job.name] = owners
+            if len(owners) < 2:
+                del self.shared_names[job.name]
         if runs:
             self.names[job.name] = max(runs)
         else:
@@ -463,7 +510,9 @@ class Ledger:
             if job.spec.singleton and job.is_terminal and not self.open_of_job[job.number]:
                 self.gates.end_singleton(job)
             if self.held_back and not self.open_of_job[job.number]:
-                self._enqueue_next_run(self.jobs[self.names[job.name]])
+                newest = self.job_of(job.user, job.name)
+                if newest is not None:
+                    self._enqueue_next_run(newest)
 
     def use(self, job: Job, index: int, attempt: Attempt) -> None:
         """An open attempt may hold its place from now on."""

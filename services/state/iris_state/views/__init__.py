@@ -17,7 +17,13 @@ from iris_core.messages.gateway_state import AdminCommand, Caller, HoldQueue, Qu
 from iris_core.views import queries as q
 from iris_core.views.jobs import JobView
 from iris_state.commands import task_scope
-from iris_state.commands.targets import known_deployment, known_job, known_task
+from iris_state.commands.targets import (
+    known_deployment,
+    known_job,
+    known_task,
+    note_of_owner,
+    resolved_query,
+)
 from iris_state.deployments.records import Deployment
 from iris_state.records.entities import Job
 from iris_state.records.ledger import Ledger
@@ -94,10 +100,17 @@ def read(ledger: Ledger, query: Query) -> bytes:
         asked = msgspec.convert(given, kind, strict=False)
     except msgspec.ValidationError as error:
         raise Refused(Code.INVALID, f"the query of {query.what} is not valid: {error}") from None
+    asked = resolved_query(ledger, asked, query.caller)
     task_scope.allowed_query(ledger, asked, query.caller)
     own = READS_OF_A_CALLER.get(kind)
     view = READS[kind](ledger, asked) if own is None else own(ledger, asked, query.caller)
     return codec.to_json(privacy.shown(query.caller, view))
+
+
+def note_of(ledger: Ledger, query: Query) -> str:
+    """What is to be said beside the answer to a query; empty: nothing."""
+    named = query.arguments.get("job") or query.arguments.get("task")
+    return note_of_owner(ledger, named, query.caller) if isinstance(named, str) else ""
 
 
 READS_OF_A_CALLER: dict[type[q.ViewQuery], Callable[[Ledger, Any, Caller], Any]] = {

@@ -141,7 +141,8 @@ class Reads:
 def answer(ledger: Ledger, query: Query, position: int) -> bytes:
     """The `Answer` to one query."""
     try:
-        data = codec.pack(Answer("ok", views.read(ledger, query), position))
+        body = views.read(ledger, query)
+        data = codec.pack(Answer("ok", body, position, views.note_of(ledger, query)))
     except Refused as error:
         mistakes = error.mistakes if isinstance(error, Invalid) else ()
         return codec.pack(Answer(error.code.value, views.refusal(error.detail, mistakes), position))

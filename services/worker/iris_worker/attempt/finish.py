@@ -24,6 +24,8 @@ from iris_worker.clock import HostClock
 from iris_worker.launcher.client import LauncherClient
 from iris_worker.launcher.records.records import PASSED_ON, Over, Read
 
+RESULT_WAITS = "its call has ended; the result cannot be stored now, and the end waits for that"
+
 
 class Finisher:
     """The ends of the attempts of this host.
@@ -57,6 +59,7 @@ class Finisher:
         self._slots = slots
         self._flush = flush
         self._checks = checks
+        self._waiting: set[AttemptRef] = set()
         self._unjudged: dict[AttemptRef, tuple[RunningAttempt, Ended]] = {}
         self._uncleared: dict[AttemptRef, tuple[RunningAttempt, Ended]] = {}
 
@@ -187,12 +190,21 @@ class Finisher:
     def give_up_logs(self, before_s: float) -> int:
         """Report the ends that have waited for their output since before this time without it;
         returns how many.
+
+        The end of a call that has returned or raised waits on, and says so: without its result it
+        would have succeeded for nothing.
         """
         late = self._attempts.late(before_s)
-        for attempt in late:
+        waiting = [one for one in late if one.result is not None and one.result.kind != "died"]
+        for attempt in waiting:
+            if attempt.ref not in self._waiting:
+                self._waiting.add(attempt.ref)
+                self._agent.on_detail(attempt.ref, RESULT_WAITS, self._clock.wall_ms())
+        given_up = [attempt for attempt in late if attempt not in waiting]
+        for attempt in given_up:
             self._reported(attempt.ref, self._logs.forget(attempt.ref))
         self._flush()
-        return len(late)
+        return len(given_up)
 
     def _reported(self, ref: AttemptRef, dropped_bytes: int, *, silent: bool = False) -> None:
         attempt = self._attempts.by_ref.get(ref)
@@ -207,6 +219,7 @@ class Finisher:
         self._give(attempt)
 
     def _give(self, attempt: RunningAttempt) -> None:
+        self._waiting.discard(attempt.ref)
         self._attempts.drop(attempt)
         self._slots.give(attempt.slot)
 

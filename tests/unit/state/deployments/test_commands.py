@@ -12,6 +12,7 @@ from iris_core.messages.gateway_state import Caller
 from iris_core.quota import Quota
 from iris_core.spec.jobs import JobSpec, Probe
 from iris_core.spec.serving import DeploymentSpec, UpdatePolicy
+from iris_core.states import PriorityBand
 from iris_state.bundles import Uses
 from iris_state.policy import Policy
 from tests.support.serving import ADMIN, ANN, Serving, answered, spec, template
@@ -45,6 +46,18 @@ def test_a_deployment_of_a_live_jobs_name_is_refused(world: Serving):
     assert (answer.status, "/chat/x is a job" in answered(answer)) == ("conflict", True)
     world.cancel("/chat/x")
     assert world.deploy("create", spec=spec(1)).status == "created"
+
+
+def test_a_deployment_keeps_the_names_below_it_from_its_owner_only(world: Serving):
+    """Its own name, which is an address, is everybody's."""
+    bob = Caller("bob")
+    world.submit(job("/chat/r1-1"), bob)
+    world.create(1)
+    world.go(5)
+    assert world.routes() == {"r1-1": "healthy"}
+    assert world.submit(job("/chat/x"), bob).status == "created"
+    assert world.submit(job("/chat/x"), ANN).status == "conflict"
+    assert world.deploy("create", bob, spec=spec(1)).status == "conflict"
 
 
 def test_the_name_of_a_deployment_that_is_destroyed_is_free(world: Serving):
@@ -159,6 +172,40 @@ def test_no_more_deployments_than_are_possible():
         "create", name="other", spec=type(other)(name="other", template=template())
     )
     assert answer.status == "over_quota"
+
+
+def test_one_user_does_not_have_all_the_deployments_that_are_possible():
+    world = Serving(policy=Policy(max_deployments_of_user=1))
+    world.create(1)
+    other = type(spec(1))(name="other", template=template())
+    refused = world.deploy("create", name="other", spec=other)
+    assert (refused.status, "ann has 1 deployments" in answered(refused)) == ("over_quota", True)
+    assert world.deploy("create", Caller("bob"), name="other", spec=other).status == "created"
+    world.deploy("delete")
+    world.go(5)
+    third = type(spec(1))(name="third", template=template())
+    assert world.deploy("create", name="third", spec=third).status == "created"
+
+
+@pytest.mark.parametrize("how", ["update", "patch", "rollback"])
+def test_a_band_that_the_owner_may_not_ask_for_is_refused_when_it_is_set(world: Serving, how: str):
+    """It was accepted, and each of its routes failed to start."""
+    world.create(1, template=template("1", band="production"))
+    world.go(5)
+    world.update("2", 1)
+    world.go(30)
+    world.admin("set_quota", "ann", max_band=PriorityBand.INTERACTIVE)
+    given: dict[str, Any] = {
+        "update": {"spec": spec(1, template=template("3", band="production"))},
+        "patch": {"patch": b'{"template": {"band": "production"}}'},
+        "rollback": {"revision": 1},
+    }[how]
+    refused = world.deploy("rollback" if how == "rollback" else "update", **given)
+    assert (refused.status, answered(refused)) == (
+        "forbidden",
+        "ann may ask for band interactive at best, not production",
+    )
+    assert world.deploy("scale", replicas=2).status == "accepted"
 
 
 def test_a_user_over_quota_has_routes_that_fail_to_start(world: Serving):

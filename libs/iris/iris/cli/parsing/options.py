@@ -24,7 +24,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 FORMS = ("table", "wide", "json", "jsonl", "name")
 _NAMES_SEARCHED = 500
 _NO_JOB = re.compile(r"there is no job (?P<name>\S+)\Z")
-_ID = re.compile(r"j\d+(/\d+)?\Z")
+_ID = re.compile(r"j\d+(/\d+)?(@.*)?\Z")
 
 
 def connected(command: F) -> F:

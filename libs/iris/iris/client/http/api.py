@@ -290,8 +290,11 @@ class RawPage(msgspec.Struct, frozen=True):
 
 
 def is_task(name: str) -> bool:
-    """Whether a name or id is a task's: its last part is a number."""
-    return "/" in name.strip("/") and name.rpartition("/")[2].isdigit()
+    """Whether a name or id is a task's: its last part is a number; ``@ann`` of its owner may
+    follow.
+    """
+    plain = name.partition("@")[0]
+    return "/" in plain.strip("/") and plain.rpartition("/")[2].isdigit()
 
 
 def path_of(name: str) -> str:

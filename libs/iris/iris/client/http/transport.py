@@ -35,6 +35,7 @@ BROKEN = (OSError, http.client.HTTPException)
 """The exceptions of a broken connection."""
 
 POSITION = "Iris-Position"
+NOTE = "Iris-Note"
 USER_AGENT = f"{DISTRIBUTION}/{VERSION}"
 RETRY_FOR_S = 90.0
 """Longer than a state service that is down for a minute."""
@@ -105,6 +106,11 @@ def position_of(response: http.client.HTTPResponse) -> int:
     """The journal position of a response; 0 when it has none."""
     text = response.getheader(POSITION) or ""
     return int(text) if text.isascii() and text.isdigit() else 0
+
+
+def note_of(response: http.client.HTTPResponse) -> str:
+    """What the gateway says beside a response, such as whose the job of a name is."""
+    return response.getheader(NOTE) or ""
 
 
 def wait_text(why: str, seconds: float) -> str:
@@ -196,6 +202,7 @@ class Transport:
         self._idle: deque[http.client.HTTPConnection] = deque()
         self.has_answered = False
         self._closed = False
+        self._notes_logged: set[str] = set()
 
     def send(self, request: HttpRequest) -> Response:
         """The response. Raises Problem for one of 400 or more, Unreachable when none arrives in
@@ -267,7 +274,14 @@ class Transport:
             connection.close()
             raise
         self.has_answered = True
+        self._log_note(response)
         return Channel(line, connection, response)
+
+    def _log_note(self, response: http.client.HTTPResponse) -> None:
+        """Log what the gateway says beside a response, each once."""
+        if (words := note_of(response)) and words not in self._notes_logged:
+            self._notes_logged.add(words)
+            log.warning("%s", words)
 
     def note(self, position: int) -> None:
         """Record that the journal has been seen up to this position."""
@@ -316,6 +330,7 @@ class Transport:
             raise
         self.has_answered = True
         self.note(position_of(response))
+        self._log_note(response)
         if response.will_close or self._closed:
             connection.close()
         else:

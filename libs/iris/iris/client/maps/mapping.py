@@ -326,7 +326,7 @@ class Mapped(list[CallFuture[R]]):
                 yield from found.results
                 for index, attempt in zip(found.ended, found.ended_attempts, strict=False):
                     self._ends[index] = attempt
-                    self._decide_told(index)
+                    self._settle_reported(index)
                 if not all(map(self._has_ended, found.ended)):
                     self._look_soon.set()
 
@@ -365,7 +365,7 @@ class Mapped(list[CallFuture[R]]):
         self._undecided[index] = _Undecided(
             result.attempt, outcomes is None, needs_record=is_cancelled, settle=settle
         )
-        self._decide_told(index)
+        self._settle_reported(index)
         if is_cancelled:
             self._look_soon.set()  # its end may have been told before it was followed
 
@@ -402,7 +402,7 @@ class Mapped(list[CallFuture[R]]):
         first = self._counts_from.get(result.index, 0) if later is None else later.attempt
         return result.attempt >= first
 
-    def _decide_told(self, index: int) -> None:
+    def _settle_reported(self, index: int) -> None:
         """Settle the futures of a task whose end was told, with the result of its last attempt if
         that is here; one that has to be read, or its record, is looked at.
         """

@@ -46,11 +46,12 @@ def full_name(name: str | None, parent: str | None, seed: str = "") -> str:
         name: the given name; with a leading slash it is the whole path. None: a generated one, from
             ``seed`` if given.
         parent: the path of the parent job, with or without its leading slash; None or empty at top
-            level.
+            level. ``@ann`` of its owner may follow.
 
     Raises InvalidOption when a whole path was given that does not lie directly under ``parent``.
     """
-    above = "/" + parent.strip("/") if parent and parent.strip("/") else ""
+    path = (parent or "").partition("@")[0].strip("/")
+    above = f"/{path}" if path else ""
     if name is None:
         return f"{above}/{fresh_name(seed)}"
     if not name.startswith("/"):

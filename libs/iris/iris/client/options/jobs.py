@@ -45,7 +45,7 @@ CommandLine = list[str] | tuple[str, ...]
 """The words of a command; a plain string is not accepted, because it is a sequence of letters."""
 
 TPU_GROUP = "tpu-name"
-_JOB_ID = re.compile(r"j[0-9]{1,18}\Z")
+_JOB_ID = re.compile(r"j[0-9]{1,18}(@.*)?\Z")
 EACH_LINE = ".iris-each-line"
 """The file of a bundle that holds the lines of ``each_line``."""
 

@@ -62,7 +62,7 @@ _FIXED = frozenset(JobSpec.__struct_fields__) - frozenset(JobPatch.__struct_fiel
 
 async def amend(call: Call) -> Response:
     """Change a job by the patch in the body."""
-    job, version = job_reference(call.segment("job")), expected_version(call)
+    job, version = job_reference(call.segment("job"), call.of_user), expected_version(call)
     body = await json_body(call, JobPatch, explain=_explained)
     return tagged((await send_amend(call, job, body, version, request_key(call))).body)
 

@@ -50,7 +50,7 @@ class SubmitParameters(msgspec.Struct, frozen=True):
     if_exists: Annotated[
         str,
         about(
-            "What to do when a live job has this name: refuse, return it, or cancel it first.",
+            "What to do when a live job of its owner has this name: refuse, return it, or cancel it first.",
             one_of=("error", "keep", "replace"),
         ),
     ] = "error"
@@ -127,7 +127,7 @@ class _Made(msgspec.Struct):
 
 def job_of(call: Call) -> str:
     """The job in a path."""
-    return job_reference(call.segment("job"))
+    return job_reference(call.segment("job"), call.of_user)
 
 
 async def submit(call: Call) -> Response:

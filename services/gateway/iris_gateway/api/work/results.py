@@ -7,7 +7,6 @@ import base64
 import contextlib
 import logging
 from collections.abc import AsyncIterator
-from typing import Annotated
 
 import msgspec
 from starlette.responses import Response
@@ -16,7 +15,7 @@ from iris_core.messages.gateway_worker import CallResult
 from iris_core.names import to_token
 from iris_core.states import display_name
 from iris_core.subjects import RESULTS
-from iris_core.views.queries import JobQuery, about
+from iris_core.views.queries import JobQuery
 from iris_core.views.streams import CallResultView, ResultsEnd, ResultsView
 from iris_gateway.api.work.jobs import job_of
 from iris_gateway.api.work.tasks import attempt_record
@@ -34,20 +33,6 @@ log = logging.getLogger(__name__)
 _STILL_HERE = b":\n\n"
 _LOOKS, _LOOK_AGAIN_S = 20, 0.25
 """A follower may not know yet of an attempt that has ended."""
-
-
-class ResultsParameters(msgspec.Struct, frozen=True):
-    """Whose results."""
-
-    user: Annotated[
-        str,
-        about(
-            "The owner of the map. Required for a map of another user: "
-            "unpickling its results runs code of that user.",
-            min_length=1,
-            max_length=128,
-        ),
-    ] = ""
 
 
 class ResultHosts:
@@ -92,20 +77,21 @@ class ResultHosts:
 
 
 async def followed(call: Call) -> Response:
-    wanted = call.asked(ResultsParameters)
-    job, since = _known(call) or await _found(call, job_of(call))
+    reference, _, named = job_of(call).partition("@")
+    known = _known(call, reference)
+    job, since = known or await _found(call, job_of(call))
     require_reader(call.caller, job.user, job.name)
-    require_named(call.caller, job.user, job.name, wanted.user)
+    require_named(call.caller, job.user, job.name, named)
     return stream(call, _written(call, job, since, await resume_in(call, RESULTS)))
 
 
-def _known(call: Call) -> tuple[MapJob, Since] | None:
+def _known(call: Call, job: str) -> tuple[MapJob, Since] | None:
     """A map whose job need not be read. For a task it is: the state service alone knows what the
     task may reach.
     """
     if call.caller.attempt is not None:
         return None
-    return call.gateway.recent_maps.take(job_of(call), call.gateway.clock())
+    return call.gateway.recent_maps.take(job, call.gateway.clock())
 
 
 async def _found(call: Call, job: str) -> tuple[MapJob, Since]:
@@ -186,7 +172,6 @@ ENDPOINTS = (
                 media_types=(EVENT_STREAM,),
             )
         },
-        parameters=ResultsParameters,
         problems=("gone",),
         task=True,
     ),

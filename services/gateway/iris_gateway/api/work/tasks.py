@@ -50,7 +50,7 @@ class TaskRecord(msgspec.Struct):
 
 def task_of(call: Call) -> str:
     """The task in a path."""
-    return task_reference(call.segment("task"))
+    return task_reference(call.segment("task"), call.of_user)
 
 
 async def task_record(call: Call, task: str) -> TaskRecord:

@@ -243,6 +243,13 @@ def names_lead_to_the_newest(ledger: Ledger) -> Wrongs:
         newest[job.name] = max(newest.get(job.name, 0), job.number)
     if newest != ledger.names:
         yield f"names {ledger.names}, recount {newest}"
+    owners: dict[str, dict[str, int]] = {}
+    for job in ledger.jobs.values():
+        of_user = owners.setdefault(job.name, {})
+        of_user[job.user] = max(of_user.get(job.user, 0), job.number)
+    shared = {name: found for name, found in owners.items() if len(found) > 1}
+    if shared != ledger.shared_names:
+        yield f"names of several users {ledger.shared_names}, recount {shared}"
     if any(number >= ledger.next_number for number in ledger.jobs):
         yield f"the next job is {ledger.next_number}, there is {max(ledger.jobs)}"
 
@@ -251,11 +258,11 @@ def one_run_of_a_name_lives(ledger: Ledger) -> Wrongs:
     """A run has no attempts until those of earlier runs of the name have ended; until then it is
     held back.
     """
-    runs: dict[str, list[Job]] = {}
+    runs: dict[tuple[str, str], list[Job]] = {}
     for job in ledger.jobs.values():
-        runs.setdefault(job.name, []).append(job)
+        runs.setdefault((job.name, job.user), []).append(job)
     held_back = set()
-    for name, found in runs.items():
+    for (name, _), found in runs.items():
         found.sort(key=lambda job: job.number)
         live = [any(a.is_open for task in job.tasks for a in task.attempts) for job in found]
         if sum(live) > 1:

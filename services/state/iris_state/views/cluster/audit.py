@@ -19,7 +19,7 @@ def audit(ledger: Ledger, query: AuditQuery, caller: Caller) -> Page:
     """Commands ``by`` a user, done to ``of`` (a job, a worker, a deployment, or all that a user
     owns), since ``since_ms``.
     """
-    names = _names(ledger, query.of)
+    names = _names(ledger, query.of, caller)
 
     def wanted(entry: AuditEntry) -> bool:
         done = entry.done
@@ -42,11 +42,11 @@ def may_read(caller: Caller, done: Audited) -> bool:
     )
 
 
-def _names(ledger: Ledger, of: str) -> set[str]:
+def _names(ledger: Ledger, of: str, caller: Caller) -> set[str]:
     """By what the audit knows a record: a job by its id and those above it, with which it is
-    cancelled.
+    cancelled. Of jobs of one name the caller's own is meant.
     """
-    job = ledger.find_job(of)
+    job = ledger.job_of(caller.user, of) or ledger.find_job(of)
     if job is None:
         deployment = ledger.find_deployment(of)
         return {of} if deployment is None else {of, deployment.id}

@@ -113,8 +113,15 @@ def _groups(ledger: Ledger, query: UsageQuery, group: Group) -> Page:
     if names is not None:
         rest = names.irange(last, inclusive=(not query.cursor, True))
     rows = ((cursor_of(name), read(name)) for name in rest)
-    field = "user" if by_user else "project"
-    return page(rows, lambda row: _view(row[1], **{field: row[0]}), query, lambda row: bool(row[1]))
+
+    def view(row: tuple[str, Outcomes]) -> UsageView:
+        name, sums = row
+        if by_user:
+            return _view(sums, user=name)
+        owners = [user] if user is not None else list(ledger.usage.users[name][:MOST_ROWS])
+        return replace(_view(sums, project=name), users=tuple(owners))
+
+    return page(rows, view, query, lambda row: bool(row[1]))
 
 
 def _days(ledger: Ledger, query: UsageQuery, group: Group) -> Page:

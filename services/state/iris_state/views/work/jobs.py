@@ -93,6 +93,7 @@ def job_view(ledger: Ledger, record: Job, *, whole: bool = True) -> JobView:
         ],
         open=record.open,
         note=note_of_job(record),
+        name_shared=record.name in ledger.shared_names,
     )
 
 
@@ -147,10 +148,12 @@ def _link(job: Job) -> JobLink:
 
 
 def _next_run(ledger: Ledger, record: Job) -> str | None:
-    """The id of the next job of the same name."""
+    """The id of the next job of the same name and owner."""
     runs = ledger.namesakes.get(record.name, [])  # ascending
-    place = bisect_right(runs, record.number)
-    return ledger.jobs[runs[place]].id if place < len(runs) else None
+    for number in islice(runs, bisect_right(runs, record.number), None):
+        if ledger.jobs[number].user == record.user:
+            return ledger.jobs[number].id
+    return None
 
 
 def reason_of(ledger: Ledger, record: Job) -> Reason | None:

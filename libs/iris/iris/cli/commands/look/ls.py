@@ -51,16 +51,22 @@ COLUMNS = (
 
 
 def addressed(job: Row) -> Row:
-    """A job whose name leads to it: of one that has been run again, its id."""
-    return {**job, "name": job["id"]} if job.get("next_run") else job
+    """A job whose name leads to it: its id, if it has been run again, or if other users have jobs
+    of this name.
+    """
+    return {**job, "name": job["id"]} if _is_ambiguous(job) else job
+
+
+def _is_ambiguous(job: Row) -> bool:
+    return bool(job.get("next_run") or job.get("name_shared"))
 
 
 def columns_of(jobs: Iterable[Row], form: str) -> tuple[Column, ...]:
     """The columns of a listing: with ids when a job in it has been run again, whose name is another
-    job's now.
+    job's now, or shares its name with another user's.
     """
     by_name, *others = COLUMNS
-    named_twice = any(job.get("next_run") for job in jobs)
+    named_twice = any(map(_is_ambiguous, jobs))
     return (by_name, *([_ID] if named_twice or form == "wide" else []), *others)
 
 

@@ -15,7 +15,14 @@ from iris.client.client import Client
 from iris.client.http.transport import HttpRequest, in_path
 from iris_core.units import MOMENT, counted
 from iris_core.views.queries import USAGE_BY
-from iris_core.views.usage import cpu_share, memory_share, show_devices, show_hours, show_lost
+from iris_core.views.usage import (
+    cpu_share,
+    memory_share,
+    show_devices,
+    show_hours,
+    show_lost,
+    show_users,
+)
 
 SINCE = "30d"
 _FORMS = ("table", "wide", "json", "jsonl", "csv")
@@ -27,6 +34,7 @@ def columns(by: str, priced: bool) -> tuple[Column, ...]:
     return (
         Column(field.upper(), lambda row: row[field] or f"(no {field})"),
         *((Column("USER", lambda row: row["user"]),) if by == "job" else ()),
+        *((Column("USERS", show_users, wraps=True),) if by == "label" else ()),
         Column("ATTEMPTS", lambda row: f"{row['total']['attempts']:,}", right=True, gives=2),
         Column("RUNNING", lambda row: f"{row['running']['attempts']:,}", right=True, wide=True),
         Column("CPU HOURS", lambda row: show_hours(row["total"]["cpu_seconds"]), right=True),
