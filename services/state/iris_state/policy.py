@@ -60,10 +60,11 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             environments, constraints and calls.
         max_deployments: deployments that may exist at a time.
         keep_deployments: destroyed deployments that are kept for display.
-        keep_jobs: number of finished jobs that are kept; 0: unlimited.
+        keep_jobs: number of finished jobs that are kept, beyond which the oldest of the user who
+            has most are deleted; 0: unlimited.
         keep_days: days for which finished jobs are kept; 0: unlimited.
-        keep_jobs_bytes: the memory of finished jobs, beyond which the oldest are deleted; 0:
-            unlimited.
+        keep_jobs_bytes: the memory of finished jobs, beyond which the oldest of the user who has
+            most are deleted; 0: unlimited.
         keep_keys_days: days for which the idempotency key of a deleted job is kept.
         keep_keys_bytes: memory of such keys.
         keep_bundles_days: days since its last use for which a bundle is kept that no live job
@@ -73,7 +74,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         keep_answers: number of the newest answers kept, by which a repeated request is recognised.
         keep_answers_bytes: memory of those answers.
         keep_audit_days: days for which the audit keeps a command.
-        keep_audit_bytes: memory of the audit.
+        keep_audit_bytes: memory of the audit, beyond which the oldest entries of the user who has
+            most are deleted, and those of admins last.
         commit_spacing_s: between commits when very many attempts are open; a few commits go at once
             after a rest.
         plan_wait_s: how long a commit that adds a few tasks to the queue waits for the plan that
