@@ -149,12 +149,12 @@ class Retention:
         Each must be applied before the next one is requested.
         """
         oldest_ms = now_ms - keep_ms if keep_ms else 0
-        looked_at: set[int] = set()
+        stays: dict[int, int] = {}  # what was looked at and stays counts as if it were deleted
         for _ in range(PRUNED_AT_ONCE):
-            number = self._next(keep_jobs, oldest_ms, keep_bytes, looked_at)
+            number = self._next(keep_jobs, oldest_ms, keep_bytes, stays)
             if number is None:  # as in nearly every round
                 return
-            looked_at.add(number)
+            stays[number] = self._line[number][1]
             job = self._ledger.jobs.get(number)
             if number in self._ledger.gates.waiters:
                 self._line[number] = self._line.pop(number)  # looked at again after the others
@@ -166,29 +166,30 @@ class Retention:
                 if number in self._ledger.jobs:
                     continue  # the change that should have been applied was set aside
             self._leave(number)
+            del stays[number]
 
     def _next(
-        self, keep_jobs: int, oldest_ms: int, keep_bytes: int, looked_at: set[int]
+        self, keep_jobs: int, oldest_ms: int, keep_bytes: int, stays: dict[int, int]
     ) -> int | None:
         """The next job to delete: one that is too old, or the oldest one of the user who has most."""
         for number, (finished_ms, _, _) in self._line.items():
             if finished_ms >= oldest_ms:
                 break
-            if number not in looked_at:
+            if number not in stays:
                 return number
         measure: Callable[[str], int]
-        if keep_jobs and len(self._line) > keep_jobs:
+        if keep_jobs and len(self._line) - len(stays) > keep_jobs:
             measure = self._count_of
-        elif keep_bytes and self.bytes > keep_bytes:
+        elif keep_bytes and self.bytes - sum(stays.values()) > keep_bytes:
             measure = self.bytes_of.__getitem__
         else:
             return None
         number = next(iter(self._of_user[max(self._of_user, key=measure)]))
-        if number not in looked_at:
+        if number not in stays:
             return number
         by_most = sorted(self._of_user, key=measure, reverse=True)
         others = (number for user in by_most for number in self._of_user[user])
-        return next((number for number in others if number not in looked_at), None)
+        return next((number for number in others if number not in stays), None)
 
     def _count_of(self, user: str) -> int:
         return len(self._of_user[user])
