@@ -12,6 +12,8 @@ import msgspec
 
 from iris_bus.journal.framing import PART_BYTES
 from iris_core.limits import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+from iris_core.quota import Quota
+from iris_core.spec.jobs import BandName
 from iris_core.states import PriorityBand, SessionStatus
 from iris_core.tables.session import PREPARE, SCHEDULE, START, StatusTimeout
 
@@ -55,9 +57,15 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             planned elsewhere afterwards. It is not shortened by that.
         commit_burst: commits that go at once after a rest, before `commit_spacing_s` holds.
         snapshot_after_s: age of the first change since a snapshot, after which the next is taken.
-        max_pending_tasks: pending tasks of a user whose quota sets no limit; 0: unlimited.
+        max_pending_tasks: pending tasks of a user without a quota; 0: unlimited.
         max_live_bytes: likewise, memory of what jobs that have not ended say: their commands,
             environments, constraints and calls.
+        max_running_cpu_millis: likewise, processors that running tasks hold; beyond it other users
+            of the band go first.
+        max_running_memory_bytes: likewise, memory.
+        max_running_accelerators: likewise, devices.
+        max_band: the best band that such a user may ask for; admins, and callers without
+            authentication, may ask for any.
         max_deployments: deployments that may exist at a time.
         keep_deployments: destroyed deployments that are kept for display.
         keep_jobs: number of finished jobs that are kept, beyond which the oldest of the user who
@@ -149,6 +157,10 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     plan_wait_s: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.005
     max_pending_tasks: NonNegativeInt = 1_000_000
     max_live_bytes: NonNegativeInt = 256 << 20
+    max_running_cpu_millis: NonNegativeInt = 0
+    max_running_memory_bytes: NonNegativeInt = 0
+    max_running_accelerators: NonNegativeInt = 0
+    max_band: BandName = "interactive"
     max_deployments: NonNegativeInt = 1000
     keep_deployments: NonNegativeInt = 100
     keep_jobs: NonNegativeInt = 200_000
@@ -183,6 +195,19 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             prepared_ms=int(self.prepared_timeout_s * 1000),
             creating_ms=int(self.creating_timeout_s * 1000),
             terminating_ms=int(self.terminating_timeout_s * 1000),
+        )
+
+    @property
+    def default_quota(self) -> Quota:
+        """The limits of a user without a quota."""
+        return Quota(
+            "",
+            max_running_cpu=self.max_running_cpu_millis,
+            max_running_memory=self.max_running_memory_bytes,
+            max_running_accelerators=self.max_running_accelerators,
+            max_pending_tasks=self.max_pending_tasks,
+            max_band=PriorityBand[self.max_band.upper()].value,
+            max_live_bytes=self.max_live_bytes,
         )
 
     def expected_grace_ms(self, band: PriorityBand) -> int:

@@ -14,7 +14,7 @@ import msgspec
 from iris_core.admission import actions
 from iris_core.admission.deployments import patched, validate_deployment
 from iris_core.errors import Code, Invalid, Refused
-from iris_core.messages.gateway_state import DeployCommand
+from iris_core.messages.gateway_state import Caller, DeployCommand
 from iris_core.spec.serving import MAX_ROUTES, DeploymentSpec
 from iris_core.states import Outcome
 from iris_core.tables import deployment as table
@@ -45,7 +45,23 @@ def on_deploy(ledger: Ledger, policy: Policy, command: DeployCommand) -> Iterato
         raise Refused(Code.CHANGED, words)
     if not asked.when_ended and deployment.status not in table.LIVE:
         raise Refused(Code.CONFLICT, f"{deployment.name} is {deployment.status.value}")
+    if isinstance(asked, actions.UpdateDeployment):
+        _check_band(ledger, deployment, asked, command.caller)
     yield from _ACTIONS[type(asked)](deployment, asked)
+
+
+def _check_band(
+    ledger: Ledger, deployment: Deployment, asked: actions.UpdateDeployment, caller: Caller
+) -> None:
+    """Raises Refused when its user may not ask for the band that the routes are to have."""
+    wanted = _checked(asked, _wanted(deployment, asked), deployment.name).template
+    if wanted.band != deployment.spec.template.band:
+        route = wanted.job(f"/{deployment.name}/r1-1", deployment.user)
+        quota.check_band(ledger, route, deployment.user, caller)
+
+
+def _wanted(deployment: Deployment, asked: actions.UpdateDeployment) -> DeploymentSpec | None:
+    return patched(deployment.spec, asked.patch) if asked.patch else asked.spec
 
 
 def _create(
@@ -65,7 +81,8 @@ def _create(
     if taken:
         words = f"{taken} is a job that has not ended, and the names below /{spec.name} would be this deployment's"
         raise Refused(Code.CONFLICT, words)
-    quota.check(ledger, spec.template.job(f"/{spec.name}/r1-1", user), user, None)
+    first = spec.template.job(f"/{spec.name}/r1-1", user)
+    quota.check(ledger, first, user, None, command.caller)
     spec = msgspec.structs.replace(spec, user=user, replicas=_bounded(spec, spec.replicas))
     yield DeploymentCreated(
         ledger.next_deployment, spec, user, command.request_id, command.traceparent
@@ -107,8 +124,7 @@ def _update(deployment: Deployment, asked: actions.UpdateDeployment) -> Iterator
     """Set a new specification; another template or port creates a new revision, and an update to
     it.
     """
-    wanted = patched(deployment.spec, asked.patch) if asked.patch else asked.spec
-    spec = _checked(asked, wanted, deployment.name)
+    spec = _checked(asked, _wanted(deployment, asked), deployment.name)
     replicas = spec.replicas
     if spec.scaling is not None and deployment.spec.scaling is not None:
         if asked.patch and replicas != deployment.spec.replicas:

@@ -161,6 +161,18 @@ def test_no_more_deployments_than_are_possible():
     assert answer.status == "over_quota"
 
 
+def test_an_update_to_a_band_that_its_user_may_not_ask_for_is_refused(world: Serving):
+    world.create(1)
+    better = b'{"template": {"band": "production"}}'
+    answer = world.deploy("update", patch=better, caller=ANN)
+    assert answer.status == "forbidden"
+    assert "ann may ask for band interactive at best, not production" in answered(answer)
+    world.admin("set_quota", "ann", max_band=3)
+    assert world.deploy("update", patch=better, caller=ADMIN).status == "forbidden"
+    world.admin("set_quota", "ann", max_band=1)
+    assert world.deploy("update", patch=better, caller=ANN).status == "accepted"
+
+
 def test_a_user_over_quota_has_routes_that_fail_to_start(world: Serving):
     world.create(1)
     world.go(5)
