@@ -100,9 +100,17 @@ SHARED_THINGS = (
         is_fair=False,
     ),
     SharedThing(
-        name="output, artifacts and results",
-        filled_by="any user, with what tasks print, leave and return",
-        limits="8, 16 and 8 GiB of the streams, 7 days",
+        name="artifacts",
+        filled_by="any user, with what tasks leave in their output directories",
+        limits="16 GiB of the stream, 7 days",
+        kept="their artifacts: from 85% on those of the user who has most are deleted, of ended jobs, "
+        "the oldest first",
+        is_fair=True,
+    ),
+    SharedThing(
+        name="output and results of calls",
+        filled_by="any user, with what tasks print and return",
+        limits="8 GiB of each stream, 7 days",
         kept="nothing: the oldest is deleted",
         is_fair=False,
     ),

@@ -11,6 +11,7 @@ from iris_core.messages.gateway_state import Caller, Query
 from iris_core.shared_limits import SHARED_THINGS
 from iris_core.spec.jobs import JobSpec
 from iris_core.spec.resources import Amount
+from iris_state.artifacts import StoredOutput, surplus
 from iris_state.policy import Policy
 from iris_state.records.indexes.usage_days import ROWS_OF_A_USER, UsageDays, count
 from iris_state.views.reads import WAITING, Reads
@@ -99,9 +100,20 @@ def capacity_of_a_better_band() -> None:
     assert submit(made, "/ada", ADA, band="production") == "created"
 
 
+def artifacts() -> None:
+    """By the decision; test_artifact_room.py does it with a stream."""
+    stored = {1: StoredOutput("ada", 100, 5)}
+    stored |= {number: StoredOutput("eve", 100 + number, 5) for number in range(2, 40)}
+    held = sum(one.bytes for one in stored.values())
+    gone = surplus(stored, held, limit_bytes=held)
+    assert gone == list(range(2, 2 + len(gone)))
+    assert len(gone) > 5
+
+
 FILLED: dict[str, Callable[[], None]] = {
     "finished jobs": finished_jobs,
     "audit": audit,
+    "artifacts": artifacts,
     "memory of live jobs": memory_of_live_jobs,
     "waiting tasks": waiting_tasks,
     "sums of usage": sums_of_usage,
