@@ -23,6 +23,7 @@ from drawings.metrics import metrics_document
 from drawings.problems import problems_document
 from drawings.reasons import reasons_document
 from drawings.sdk import sdk_document
+from drawings.shared import security_document
 from drawings.sizing import sizing_document
 from drawings.states import states_document
 from drawings.subjects import subjects_document
@@ -38,6 +39,7 @@ DRAWINGS: dict[str, Callable[[], str]] = {
     "docs/problems.md": problems_document,
     "docs/reasons.md": reasons_document,
     "docs/sdk.md": sdk_document,
+    "docs/security.md": security_document,
     "docs/sizing.md": sizing_document,
     "docs/states.md": states_document,
     "docs/subjects.md": subjects_document,

@@ -61,6 +61,7 @@ LARGE = 0.04
 ENDLESS = 20_000
 FOR_EVER_S = 100_000.0
 POLICY = Policy(
+    max_band="production",
     worker_grace_s=12.0,
     heartbeat_interval_s=4.0,
     scheduled_timeout_s=8.0,

@@ -237,7 +237,12 @@ class MemoryStreams:
         return stored.bytes if stored is not None else 0
 
     async def standing(self, stream: str) -> StoreStanding:
-        return StoreStanding(await self.size(stream), notes=self._server.notes.get(stream, {}))
+        stored = self._server.streams.get(stream)
+        return StoreStanding(
+            await self.size(stream),
+            limit_bytes=stored.row.max_bytes if stored is not None else 0,
+            notes=self._server.notes.get(stream, {}),
+        )
 
     async def annotate(self, stream: str, key: str, value: str) -> None:
         reach(self._server)

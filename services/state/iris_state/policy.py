@@ -12,6 +12,8 @@ import msgspec
 
 from iris_bus.journal.framing import PART_BYTES
 from iris_core.limits import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+from iris_core.quota import Quota
+from iris_core.spec.jobs import BandName
 from iris_core.states import PriorityBand, SessionStatus
 from iris_core.tables.session import PREPARE, SCHEDULE, START, StatusTimeout
 from iris_state.records.stops import GraceLimits
@@ -59,16 +61,23 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             planned elsewhere afterwards. It is not shortened by that.
         commit_burst: commits that go at once after a rest, before `commit_spacing_s` holds.
         snapshot_after_s: age of the first change since a snapshot, after which the next is taken.
-        max_pending_tasks: pending tasks of a user whose quota sets no limit; 0: unlimited.
+        max_pending_tasks: pending tasks of a user without a quota; 0: unlimited.
         max_live_bytes: likewise, memory of what jobs that have not ended say: their commands,
             environments, constraints and calls.
+        max_running_cpu_millis: likewise, processors that running tasks hold; beyond it other users
+            of the band go first.
+        max_running_memory_bytes: likewise, memory.
+        max_running_accelerators: likewise, devices.
+        max_band: the best band that such a user may ask for; admins, and callers without
+            authentication, may ask for any.
         max_deployments: deployments that may exist at a time.
         max_deployments_of_user: of them those of one user; 0: no limit beside that of all.
         keep_deployments: destroyed deployments that are kept for display.
-        keep_jobs: number of finished jobs that are kept; 0: unlimited.
+        keep_jobs: number of finished jobs that are kept, beyond which the oldest of the user who
+            has most are deleted; 0: unlimited.
         keep_days: days for which finished jobs are kept; 0: unlimited.
-        keep_jobs_bytes: the memory of finished jobs, beyond which the oldest are deleted; 0:
-            unlimited.
+        keep_jobs_bytes: the memory of finished jobs, beyond which the oldest of the user who has
+            most are deleted; 0: unlimited.
         keep_keys_days: days for which the idempotency key of a deleted job is kept.
         keep_keys_bytes: memory of such keys.
         keep_bundles_days: days since its last use for which a bundle is kept that no live job
@@ -78,7 +87,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         keep_answers: number of the newest answers kept, by which a repeated request is recognised.
         keep_answers_bytes: memory of those answers.
         keep_audit_days: days for which the audit keeps a command.
-        keep_audit_bytes: memory of the audit.
+        keep_audit_bytes: memory of the audit, beyond which the oldest entries of the user who has
+            most are deleted, and those of admins last.
         commit_spacing_s: between commits when very many attempts are open; a few commits go at once
             after a rest.
         plan_wait_s: how long a commit that adds a few tasks to the queue waits for the plan that
@@ -154,6 +164,10 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     plan_wait_s: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.005
     max_pending_tasks: NonNegativeInt = 1_000_000
     max_live_bytes: NonNegativeInt = 256 << 20
+    max_running_cpu_millis: NonNegativeInt = 0
+    max_running_memory_bytes: NonNegativeInt = 0
+    max_running_accelerators: NonNegativeInt = 0
+    max_band: BandName = "interactive"
     max_deployments: NonNegativeInt = 1000
     max_deployments_of_user: NonNegativeInt = 200
     keep_deployments: NonNegativeInt = 100
@@ -195,6 +209,19 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     def grace_limits(self) -> GraceLimits:
         seconds = (self.stop_grace_s, self.max_grace_s, self.max_preempted_grace_s)
         return GraceLimits(*(int(one * 1000) for one in seconds))
+
+    @property
+    def default_quota(self) -> Quota:
+        """The limits of a user without a quota."""
+        return Quota(
+            "",
+            max_running_cpu=self.max_running_cpu_millis,
+            max_running_memory=self.max_running_memory_bytes,
+            max_running_accelerators=self.max_running_accelerators,
+            max_pending_tasks=self.max_pending_tasks,
+            max_band=PriorityBand[self.max_band.upper()].value,
+            max_live_bytes=self.max_live_bytes,
+        )
 
     def expected_grace_ms(self, band: PriorityBand) -> int:
         """The longest grace period that is counted on when an attempt of a band stops."""

@@ -70,3 +70,12 @@ def test_a_task_that_is_looked_at_by_itself_counts_once() -> None:
     story.submit("/ann", user="ann", at_ms=2)
     story.submit("/bob", user="bob", at_ms=3)
     assert list(story.cycle()) == ["/apart/0", "/ann/0", "/bob/0"]
+
+
+def test_users_without_a_quota_have_the_default() -> None:
+    story = Story(worker("w", cpu=4))
+    story.quota("", max_running_cpu=1000)
+    story.quota("bob", max_pending_tasks=9)
+    story.submit("/ann", 2, user="ann", at_ms=1)
+    story.submit("/bob", 3, user="bob", at_ms=2)
+    assert list(story.cycle()) == ["/ann/0", "/bob/0", "/bob/1", "/bob/2"]

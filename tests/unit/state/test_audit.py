@@ -14,6 +14,7 @@ from iris_core.spec.resources import Amount
 from iris_core.spec.serving import DeploymentSpec, RouteTemplate
 from iris_state.decide.machine import Machine
 from iris_state.policy import Policy
+from iris_state.records.audit import AuditLog
 from iris_state.snapshots import snapshot
 from tests.support import first_fit
 from tests.support.world import Host, World
@@ -285,6 +286,42 @@ def test_the_audit_is_bounded_by_bytes():
     assert world.ledger.audit.bytes <= 2000
     assert rows(world)[0] == "mia set_quota user u19: max_pending_tasks 19"
     assert 2 <= len(rows(world)) < 20
+
+
+def hold_and_release(world: World, caller: Caller, times: int, reason: str = "") -> None:
+    for number in range(times):
+        world.amend("/a", caller, hold=True, reason=reason.format(number))
+        world.amend("/a", caller, hold=False, reason=reason.format(number))
+
+
+def test_the_same_command_again_is_counted_where_it_is_on_record(world):
+    hold_and_release(world, ANN, 49)
+    world.wait(5)
+    hold_and_release(world, ANN, 1)
+    found = as_(world, MIA).query("audit")["items"]
+    assert [(row["action"], row["times"]) for row in found] == [("release", 50), ("hold", 50)]
+    assert found[0]["first_at"] < found[0]["at"]
+    hold_and_release(world, BOB, 1)
+    assert len(as_(world, MIA).query("audit")["items"]) == 2, "bob may not"
+
+
+def test_no_user_fills_the_audit_for_admins_or_others():
+    world = World(Policy(keep_audit_bytes=8000))
+    world.register(Host("w0", Amount(1000, 0, 0, 0), {}))
+    world.admin("set_quota", "bob", MIA, max_pending_tasks=7)
+    world.submit(JobSpec(name="/a", command=("true",)), ANN)
+    world.submit(JobSpec(name="/b", command=("true",)), BOB)
+    world.cancel("/b", BOB)
+    hold_and_release(world, ANN, 30, reason="for reason {}")
+    world.wait(1)
+    assert world.ledger.audit.bytes <= 8000
+    found = rows(as_(world, MIA))
+    assert found[-2:] == ["bob cancel job /b: ", "mia set_quota user bob: max_pending_tasks 7"]
+    assert 2 < len(found) < 30
+    assert found[0].startswith("ann release job /a: for")
+    again = AuditLog()
+    again.restore(world.ledger.audit.stored(), world.ledger.audit.next_number)
+    assert again.surplus(4000, 0, 99) == world.ledger.audit.surplus(4000, 0, 99) != []
 
 
 def test_the_audit_is_bounded_by_age():

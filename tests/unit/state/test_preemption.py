@@ -5,6 +5,11 @@ all or nothing, promises kept and let go. docs/design/semantics.md#order.
 
 import pytest
 
+from iris_core.messages.gateway_state import Caller
+from iris_core.spec.jobs import JobSpec
+from iris_state.policy import Policy
+from tests.support.world import World
+
 
 def test_all_victims_are_preempted_or_none(script):
     script.play("""
@@ -292,3 +297,27 @@ def test_a_quota_counts_what_is_held(script):
     """)
     quota = script.world.query("quota", user="ann")
     assert (quota["running_cpu"], quota["running_memory"]) == (3000, 4 << 30)
+
+
+def test_a_plain_user_without_a_quota_may_not_ask_for_production(script):
+    script.play("""
+        submit /a band=production user=ann    -> forbidden ~ann may ask for band interactive at best
+        submit /a user=ann                    -> created
+        update /a band=production user=ann    -> forbidden ~iris quota set
+        submit /b band=production user=mia role=admin   -> created
+        submit /b/c band=production user=mia  -> created
+        submit /b/d band=production user=ann  -> forbidden
+        quota ann max_band=1
+        submit /d band=production user=ann    -> created
+        quota ann max_band=3
+        submit /e user=ann                    -> forbidden ~batch at best
+    """)
+
+
+def test_an_operator_sets_what_users_without_a_quota_may_ask_for():
+    def asks(allowed: str, band: str) -> str:
+        spec = JobSpec(name="/a", command=("true",), band=band)
+        return World(Policy(max_band=allowed)).submit(spec, Caller("ann", "user")).status
+
+    assert [asks("production", "production"), asks("batch", "batch")] == ["created", "created"]
+    assert [asks("interactive", "production"), asks("batch", "interactive")] == ["forbidden"] * 2

@@ -2,6 +2,7 @@
 together.
 """
 
+import msgspec
 import pytest
 
 from iris_core.states import Cause, JobState
@@ -96,6 +97,38 @@ def test_jobs_beyond_the_memory_for_them_are_forgotten(story):
     each = story.retention.bytes // 5
     assert forget(story, keep_bytes=2 * each) == [1, 2, 3]
     assert story.retention.bytes == 2 * each
+
+
+def finished_by(story: Story, user: str, numbers: range) -> None:
+    for number in numbers:
+        change = msgspec.structs.replace(job(number, f"/j{number}", 1), user=user)
+        story.tell(change, *done(number, 0), JobMoved(number, JobState.SUCCEEDED, Cause.EXITED))
+
+
+@pytest.mark.parametrize("limit", ["keep_jobs", "keep_bytes"])
+def test_what_one_user_does_removes_no_job_of_another(story, limit):
+    finished_by(story, "ann", range(1, 4))
+    each = story.retention.bytes // 3
+    most = 10 if limit == "keep_jobs" else 10 * each
+    for first in range(4, 204, 20):
+        finished_by(story, "bob", range(first, first + 20))
+        forget(story, **{limit: most})
+    assert [number for number in story.ledger.jobs if number < 4] == [1, 2, 3]
+    assert 6 <= len(story.ledger.jobs) - 3 <= 7
+    assert max(story.ledger.jobs) == 203
+
+
+def test_users_who_hold_as_much_lose_as_much(story):
+    finished_by(story, "ann", range(1, 21))
+    finished_by(story, "bob", range(21, 41))
+    assert len(forget(story, keep_jobs=10)) == 30
+    assert sorted(story.ledger.jobs) == [*range(16, 21), *range(36, 41)]
+
+
+def test_a_job_that_is_waited_for_is_passed_over(story):
+    finished_by(story, "ann", range(1, 4))
+    story.ledger.gates.waiters[1] = {}
+    assert forget(story, keep_jobs=1) == [2]
 
 
 def test_a_replica_that_follows_forgets_what_the_leader_has_forgotten(story):

@@ -9,6 +9,7 @@ from iris_state.records.indexes.minutes import count
 from iris_state.records.ledger import Ledger
 from iris_state.snapshots import snapshot
 from iris_state.views.cluster.hosts import worker_view
+from iris_state.views.work import jobs
 
 
 def items(script, what, **arguments):
@@ -183,6 +184,35 @@ def test_why_says_what_stands_before(script):
     why = script.world.query("why", job="/b")
     assert (why["ahead"], why["pending_tasks"], why["pending_reason"]["code"]) == (3, 1, "behind")
     assert script.world.query("why", task="/a/2")["ahead"] == 2
+
+
+def test_why_says_whose_tasks_stand_before(script):
+    script.play("""
+        submit /a replicas=300 user=bob
+        submit /b user=bob
+        submit /c replicas=2 user=ann
+        submit /d user=cy
+        submit /e user=dan
+        submit /mine replicas=3 user=eve
+    """)
+    words = "305 tasks: 301 of bob, 2 of ann, 1 of cy, 1 of 1 other user"
+    assert script.world.query("why", job="/mine")["ahead_note"] == f"behind {words}"
+    assert script.world.query("why", job="/b")["ahead_note"] == "behind 300 tasks: 300 of bob"
+    mine = script.world.query("why", task="/mine/2")["ahead_note"]
+    assert mine == "behind 307 tasks: 301 of bob, 2 of ann, 2 of this job, 2 of 2 other users"
+    assert script.world.query("why", job="/a")["ahead_note"] is None
+
+
+def test_of_a_long_queue_why_says_what_it_has_looked_at(script, monkeypatch):
+    monkeypatch.setattr(jobs, "AHEAD_JOBS", 2)
+    script.play("""
+        submit /a replicas=300 user=bob
+        submit /b user=bob
+        submit /c user=ann
+        submit /mine user=eve
+    """)
+    words = "behind 302 tasks: the first 301 and its own are 301 of bob"
+    assert script.world.query("why", job="/mine")["ahead_note"] == words
 
 
 def test_why_tells_since_when_a_job_and_a_task_run(script):

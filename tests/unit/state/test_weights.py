@@ -13,6 +13,7 @@ import pytest
 
 from iris_core import codec
 from iris_core.spec.calls import Calls
+from iris_core.spec.index_set import MAX_INDEXES, PARSED, IndexSet
 from iris_core.spec.jobs import Constraint, Dependency, Environment, ExitRule, JobSpec
 from iris_core.states import Cause, ConstraintOp, JobState
 from iris_state.records.changes import JobAdmitted, JobMoved
@@ -163,3 +164,14 @@ def test_what_lives_is_counted_until_it_ends_and_after_a_restart():
     for number in (1, 2):
         story.tell(*done(number, 0), JobMoved(number, JobState.SUCCEEDED, Cause.EXITED))
     assert not story.ledger.live_bytes
+
+
+def test_parsed_index_sets_take_little_memory_together():
+    scattered = ",".join(str(index * index) for index in range(MAX_INDEXES))
+    gc.collect()
+    tracemalloc.start()
+    kept = IndexSet.parse(scattered)
+    size, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(kept) == MAX_INDEXES
+    assert PARSED * size < 128 << 20

@@ -116,7 +116,11 @@ class IndexSet:
         return tuple(found)
 
 
-@lru_cache(maxsize=1024)
+PARSED = 64
+"""Sets that are kept parsed: one of 10,000 scattered indexes takes a megabyte."""
+
+
+@lru_cache(maxsize=PARSED)
 def indexes_of(text: str, count: int) -> IndexSet:
     """The indexes of a job of ``count`` tasks: all, or those of a text that `IndexSet.parse`
     accepts.

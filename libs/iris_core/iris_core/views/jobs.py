@@ -59,6 +59,7 @@ class AuditView(View, kw_only=True):
         kind: of what it was done to: job, worker, user or deployment. id, name: which one.
         owner: of that record; None of a worker.
         detail: the reason that was given, or what was asked for.
+        times: how often the same command was given, last ``at``, and first ``first_at``.
     """
 
     number: int
@@ -70,6 +71,8 @@ class AuditView(View, kw_only=True):
     name: str
     owner: str | None
     detail: str
+    times: int = 1
+    first_at: datetime | None = None
 
 
 class CallerView(View, kw_only=True):

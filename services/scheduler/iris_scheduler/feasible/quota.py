@@ -15,21 +15,22 @@ from iris_scheduler.mirror.usage import NOTHING, Held, Usage, share_of, with_tas
 
 class Allowances:
     """What each user may still hold in one cycle before other users go first; placements count at
-    once.
+    once. The quota of the user ``""`` is that of users without one.
     """
 
     def __init__(self, quotas: Mapping[str, Quota], usage: Usage) -> None:
-        self._limits = {
+        limits = {
             user: tuple([getattr(quota, limit.name) for limit, _ in RUNNING_LIMITS])
             for user, quota in quotas.items()
         }
-        self._limits = {user: limits for user, limits in self._limits.items() if any(limits)}
+        self._limits = {user: most if any(most) else None for user, most in limits.items()}
+        self._default = self._limits.get("")
         self._usage = usage
         self._spent: dict[str, Held] = {}
 
     def within(self, user: str, need: Need, count: int) -> int:
         """How many of ``count`` such tasks keep the user within every limit."""
-        limits = self._limits.get(user)
+        limits = self._of(user)
         if limits is None:
             return count
         for limit, running, share in zip(limits, self.running(user), share_of(need), strict=True):
@@ -39,8 +40,12 @@ class Allowances:
 
     def spend(self, user: str, need: Need, count: int) -> None:
         """Count placed tasks of the user."""
-        if user in self._limits:
+        if self._of(user) is not None:
             self._spent[user] = with_tasks(self.running(user), need, count)
+
+    def _of(self, user: str) -> tuple[int, ...] | None:
+        """The limits of a user, else those of users without a quota; None: unlimited."""
+        return self._limits.get(user, self._default)
 
     def running(self, user: str) -> Held:
         """What the user's open attempts hold, including this cycle's placements."""
@@ -50,7 +55,7 @@ class Allowances:
         """The first limit that one more such task would exceed, the amount in use, and the limit.
         None when it would not.
         """
-        mosts = self._limits.get(user, NOTHING)
+        mosts = self._of(user) or NOTHING
         for (limit, _), most, running, share in zip(
             RUNNING_LIMITS, mosts, self.running(user), share_of(need), strict=True
         ):

@@ -65,7 +65,7 @@ def _patched(ledger: Ledger, job: Job, command: AmendJob) -> JobSpec:
         raise Refused(Code.CONFLICT, words)
     spec = patched_job(job.spec, command.patch)
     if spec.band != job.spec.band:
-        quota.check_band(ledger, spec, job.user)
+        quota.check_band(ledger, spec, job.user, command.caller)
     quota.check_amended(ledger, job, spec)
     return spec
 

@@ -14,7 +14,7 @@ import msgspec
 from iris_core.admission import actions
 from iris_core.admission.deployments import patched, validate_deployment
 from iris_core.errors import Code, Invalid, Refused
-from iris_core.messages.gateway_state import DeployCommand
+from iris_core.messages.gateway_state import Caller, DeployCommand
 from iris_core.spec.serving import MAX_ROUTES, DeploymentSpec
 from iris_core.states import Outcome
 from iris_core.tables import deployment as table
@@ -48,11 +48,13 @@ def on_deploy(ledger: Ledger, policy: Policy, command: DeployCommand) -> Iterato
     steps = list(_ACTIONS[type(asked)](deployment, asked))
     for step in steps:
         if isinstance(step, DeploymentChanged):
-            _check_band(ledger, deployment, step.spec)
+            _check_band(ledger, deployment, step.spec, command.caller)
     yield from steps
 
 
-def _check_band(ledger: Ledger, deployment: Deployment, spec: DeploymentSpec) -> None:
+def _check_band(
+    ledger: Ledger, deployment: Deployment, spec: DeploymentSpec, caller: Caller
+) -> None:
     """Raises Refused for another band than the present one that the owner may not ask for: its
     routes would be refused one by one.
     """
@@ -61,7 +63,11 @@ def _check_band(ledger: Ledger, deployment: Deployment, spec: DeploymentSpec) ->
         for one in (deployment.spec, spec)
     )
     if after.band != before.band:
-        quota.check_band(ledger, after, deployment.user)
+        quota.check_band(ledger, after, deployment.user, caller)
+
+
+def _wanted(deployment: Deployment, asked: actions.UpdateDeployment) -> DeploymentSpec | None:
+    return patched(deployment.spec, asked.patch) if asked.patch else asked.spec
 
 
 def _create(
@@ -78,7 +84,8 @@ def _create(
     if taken:
         words = f"{taken} is a job that has not ended, and the names below /{spec.name} would be this deployment's"
         raise Refused(Code.CONFLICT, words)
-    quota.check(ledger, spec.template.job(f"/{spec.name}/r1-1", user), user, None)
+    first = spec.template.job(f"/{spec.name}/r1-1", user)
+    quota.check(ledger, first, user, None, command.caller)
     spec = msgspec.structs.replace(spec, user=user, replicas=_bounded(spec, spec.replicas))
     yield DeploymentCreated(
         ledger.next_deployment, spec, user, command.request_id, command.traceparent
@@ -134,8 +141,7 @@ def _update(deployment: Deployment, asked: actions.UpdateDeployment) -> Iterator
     """Set a new specification; another template or port creates a new revision, and an update to
     it.
     """
-    wanted = patched(deployment.spec, asked.patch) if asked.patch else asked.spec
-    spec = _checked(asked, wanted, deployment.name)
+    spec = _checked(asked, _wanted(deployment, asked), deployment.name)
     replicas = spec.replicas
     if spec.scaling is not None and deployment.spec.scaling is not None:
         if asked.patch and replicas != deployment.spec.replicas:

@@ -119,7 +119,9 @@ def on_submit(ledger: Ledger, command: SubmitJob, now_ms: int) -> Iterator[Step]
     check_may_act_for(command.caller, user, "submit a job")
     parent = _parent(ledger, name, command, user)
     _check_namespace(ledger, name, parent, user)
-    quota.check(ledger, spec, user, _replaced(ledger, name, command, user))
+    is_as_its_parent = parent is not None and parent.band <= spec.priority_band
+    caller = None if is_as_its_parent else command.caller
+    quota.check(ledger, spec, user, _replaced(ledger, name, command, user), caller)
     made = gates.gates_of(ledger, spec, user, actor_of(command.caller), now_ms)
     yield from _make_room(ledger, name, command, user)
     yield JobAdmitted(

@@ -126,6 +126,9 @@ def known_job(ledger: Ledger, text: str) -> Job:
     """Raises Refused not_found."""
     job = ledger.find_job(text)
     if job is None:
+        number = whole_number(text[1:]) if text.startswith("j") else None
+        if number is not None and 0 < number < ledger.next_number:
+            raise Refused(Code.NOT_FOUND, f"job {text} has ended and is no longer kept")
         raise Refused(Code.NOT_FOUND, f"there is no job {text}")
     return job
 

@@ -26,7 +26,6 @@ from iris_core.messages.gateway_state import Answer
 from iris_core.messages.proxy_state import LoadReport
 from iris_core.messages.scheduler_state import Plan, PlanTaken
 from iris_core.messages.state_worker import HeartbeatMessage, ReportTaken, WorkerReport
-from iris_core.quota import Quota
 from iris_core.states import WorkerState
 from iris_state import views
 from iris_state.commands.decode import decode
@@ -94,11 +93,7 @@ class Machine:
         self.policy = policy
         self.leader = leader
         self.ledger = Ledger()
-        self.ledger.default_quota = Quota(
-            "",
-            max_pending_tasks=policy.max_pending_tasks,
-            max_live_bytes=policy.max_live_bytes,
-        )
+        self.ledger.default_quota = policy.default_quota
         self.ledger.grace_limits = policy.grace_limits
         self.ledger.probes.heartbeat_ms = policy.heartbeat_interval_ms
         self.sequence = self.previous = 0

@@ -2,7 +2,7 @@
 round.
 
 A job is finished when it has ended and the end of every attempt is known: it is compacted then, and
-queued for deletion, oldest end first. A job with children on record stays until they are deleted,
+queued for deletion, oldest end first, of the user who has most. A job with children on record stays until they are deleted,
 so that cancelling a tree always finds the whole tree; one that another job waits for stays too. Its
 counts stay, its key for a while.
 Source: docs/design/semantics.md#jobs; ADR 21.
@@ -10,7 +10,8 @@ Source: docs/design/semantics.md#jobs; ADR 21.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from itertools import islice
 
 from iris_core.states import SESSION_TERMINAL, TERMINAL
@@ -34,13 +35,19 @@ JOB_BYTES = 1250
 
 
 class Retention:
-    """Tracks finished jobs, after each change has been applied."""
+    """Tracks finished jobs, after each change has been applied.
+
+    Attributes:
+        bytes: memory of finished jobs. bytes_of: of each user's.
+    """
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
         self._ended: dict[int, None] = {}
         self._looked_at: dict[int, None] = {}
-        self._line: dict[int, tuple[int, int]] = {}
+        self._line: dict[int, tuple[int, int, str]] = {}
+        self._of_user: dict[str, dict[int, None]] = {}
+        self.bytes_of: Counter[str] = Counter()
         self.bytes = 0
         self._parents: dict[int, None] = {}
 
@@ -101,13 +108,22 @@ class Retention:
     def _enter(self, job: Job) -> None:
         """Queue a job for deletion."""
         size = weight(job, self._ledger.written[job.number])
-        self._line[job.number] = (job.finished_ms, size)
+        self._line[job.number] = (job.finished_ms, size, job.user)
+        self._of_user.setdefault(job.user, {})[job.number] = None
         self.bytes += size
+        self.bytes_of[job.user] += size
 
     def _leave(self, number: int) -> None:
         """A job was deleted, by this replica or by the leader: remove it from the queue."""
-        _, size = self._line.pop(number, (0, 0))
+        found = self._line.pop(number, None)
+        if found is None:
+            return
+        _, size, user = found
         self.bytes -= size
+        self.bytes_of[user] -= size
+        del self._of_user[user][number]
+        if not self._of_user[user]:
+            del self._of_user[user], self.bytes_of[user]
 
     @property
     def finished(self) -> int:
@@ -118,7 +134,7 @@ class Retention:
         """Add every job of a ledger that was loaded from a snapshot."""
         ended = [job for job in self._ledger.jobs.values() if job.is_terminal]
         ended.sort(key=lambda job: (job.finished_ms, job.number))
-        self._line, self.bytes = {}, 0
+        self._line, self._of_user, self.bytes_of, self.bytes = {}, {}, Counter(), 0
         for job in filter(is_compacted, ended):
             self._enter(job)
         self._ended = {job.number: None for job in ended if not is_compacted(job)}
@@ -128,28 +144,18 @@ class Retention:
     def forgettable(
         self, keep_jobs: int, keep_ms: int, now_ms: int, keep_bytes: int = 0
     ) -> Iterator[c.JobPruned]:
-        """Jobs to delete now: all but the newest ``keep_jobs`` and ``keep_bytes``, and those
-        finished for longer than ``keep_ms``; 0: never.
+        """Jobs to delete now: those beyond ``keep_jobs`` and ``keep_bytes``, the oldest of the user
+        who has most jobs, or bytes; and those finished for longer than ``keep_ms``; 0: never.
 
         Each must be applied before the next one is requested.
         """
-        surplus = len(self._line) - keep_jobs if keep_jobs else 0
-        oldest = now_ms - keep_ms if keep_ms else 0
-
-        def stays(finished_ms: int) -> bool:
-            return (
-                surplus <= 0
-                and finished_ms >= oldest
-                and not (keep_bytes and self.bytes > keep_bytes)
-            )
-
-        first = next(iter(self._line.values()), None)
-        if first is None or stays(first[0]):  # as in nearly every round
-            return
-        for number, (finished_ms, _) in list(islice(self._line.items(), PRUNED_AT_ONCE)):
-            if stays(finished_ms):
+        oldest_ms = now_ms - keep_ms if keep_ms else 0
+        stays: dict[int, int] = {}  # what was looked at and stays counts as if it were deleted
+        for _ in range(PRUNED_AT_ONCE):
+            number = self._next(keep_jobs, oldest_ms, keep_bytes, stays)
+            if number is None:  # as in nearly every round
                 return
-            surplus -= 1
+            stays[number] = self._line[number][1]
             job = self._ledger.jobs.get(number)
             if number in self._ledger.gates.waiters:
                 self._line[number] = self._line.pop(number)  # looked at again after the others
@@ -161,6 +167,33 @@ class Retention:
                 if number in self._ledger.jobs:
                     continue  # the change that should have been applied was set aside
             self._leave(number)
+            del stays[number]
+
+    def _next(
+        self, keep_jobs: int, oldest_ms: int, keep_bytes: int, stays: dict[int, int]
+    ) -> int | None:
+        """The next job to delete: one that is too old, or the oldest one of the user who has most."""
+        for number, (finished_ms, _, _) in self._line.items():
+            if finished_ms >= oldest_ms:
+                break
+            if number not in stays:
+                return number
+        measure: Callable[[str], int]
+        if keep_jobs and len(self._line) - len(stays) > keep_jobs:
+            measure = self._count_of
+        elif keep_bytes and self.bytes - sum(stays.values()) > keep_bytes:
+            measure = self.bytes_of.__getitem__
+        else:
+            return None
+        number = next(iter(self._of_user[max(self._of_user, key=measure)]))
+        if number not in stays:
+            return number
+        by_most = sorted(self._of_user, key=measure, reverse=True)
+        others = (number for user in by_most for number in self._of_user[user])
+        return next((number for number in others if number not in stays), None)
+
+    def _count_of(self, user: str) -> int:
+        return len(self._of_user[user])
 
     def forgettable_deployments(self, keep: int) -> Iterator[DeploymentForgotten]:
         """Destroyed deployments beyond the number to keep, once all their routes have ended."""
@@ -174,6 +207,7 @@ class Retention:
         """Keys of deleted jobs, answers, and entries of the audit, beyond the number to keep."""
         ledger = self._ledger
         keys = answers = 0
+        oldest_audit_ms = now_ms - policy.keep_audit_ms
         bytes_left, oldest_ms = ledger.spent_keys.bytes, now_ms - policy.keep_keys_ms
         for key, at_ms in islice(ledger.spent_keys.items(), PRUNED_AT_ONCE):
             if bytes_left <= policy.keep_keys_bytes and at_ms >= oldest_ms:
@@ -189,19 +223,12 @@ class Retention:
                 break
             answers += 1
             bytes_left -= kept_bytes(request, body)
-        audited = self._surplus_audit(policy, now_ms)
-        return c.Dropped(keys, answers, audited) if keys or answers or audited else None
-
-    def _surplus_audit(self, policy: Policy, now_ms: int) -> int:
-        """How many of the oldest entries of the audit are too old, or too much."""
-        audit, count = self._ledger.audit, 0
-        bytes_left, oldest_ms = audit.bytes, now_ms - policy.keep_audit_ms
-        for at_ms, size in islice(audit.sizes(), PRUNED_AT_ONCE):
-            if bytes_left <= policy.keep_audit_bytes and at_ms >= oldest_ms:
-                break
-            count += 1
-            bytes_left -= size
-        return count
+        entries: list[int] = []
+        if ledger.audit.bytes > policy.keep_audit_bytes or ledger.audit.oldest_ms < oldest_audit_ms:
+            entries = ledger.audit.surplus(policy.keep_audit_bytes, oldest_audit_ms, PRUNED_AT_ONCE)
+        if not keys and not answers and not entries:
+            return None
+        return c.Dropped(keys, answers, entries=tuple(entries))
 
     def _with_parents(self, job: Job) -> Iterator[c.JobPruned]:
         """Delete a job, and then every ancestor that only waited for it."""

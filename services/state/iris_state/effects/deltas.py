@@ -362,7 +362,7 @@ def full(ledger: Ledger, version: int, at_ms: int, policy: Policy) -> FullSnapsh
         workers=tuple(
             worker_row(worker, policy.max_building) for worker in ledger.workers.values()
         ),
-        quotas=tuple(ledger.quotas.values()),
+        quotas=(ledger.default_quota, *ledger.quotas.values()),
         holds=tuple(holds),
         queued=tuple(
             Queued(number, ledger.queue.ranges(number), _since(ledger.jobs[number], ledger))

@@ -351,13 +351,14 @@ class Led(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=16):
 
 
 class Dropped(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=21):
-    """The oldest idempotency keys of deleted jobs, answers, and entries of the audit were deleted:
-    so many of each.
+    """The oldest idempotency keys of deleted jobs, and answers, were deleted: so many of each; and
+    ``entries`` of the audit by number, of earlier releases ``audited`` of the oldest.
     """
 
     keys: int = 0
     answers: int = 0
     audited: int = 0
+    entries: tuple[int, ...] = ()
 
 
 class Audited(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=22):

@@ -190,6 +190,7 @@ def test_one_user_does_not_have_all_the_deployments_that_are_possible():
 @pytest.mark.parametrize("how", ["update", "patch", "rollback"])
 def test_a_band_that_the_owner_may_not_ask_for_is_refused_when_it_is_set(world: Serving, how: str):
     """It was accepted, and each of its routes failed to start."""
+    world.admin("set_quota", "ann", max_band=PriorityBand.PRODUCTION)
     world.create(1, template=template("1", band="production"))
     world.go(5)
     world.update("2", 1)
@@ -203,9 +204,22 @@ def test_a_band_that_the_owner_may_not_ask_for_is_refused_when_it_is_set(world: 
     refused = world.deploy("rollback" if how == "rollback" else "update", **given)
     assert (refused.status, answered(refused)) == (
         "forbidden",
-        "ann may ask for band interactive at best, not production",
+        "ann may ask for band interactive at best, not production; "
+        "an admin allows it with iris quota set",
     )
     assert world.deploy("scale", replicas=2).status == "accepted"
+
+
+def test_an_update_to_a_band_that_its_user_may_not_ask_for_is_refused(world: Serving):
+    world.create(1)
+    better = b'{"template": {"band": "production"}}'
+    answer = world.deploy("update", patch=better, caller=ANN)
+    assert answer.status == "forbidden"
+    assert "ann may ask for band interactive at best, not production" in answered(answer)
+    world.admin("set_quota", "ann", max_band=3)
+    assert world.deploy("update", patch=better, caller=ADMIN).status == "forbidden"
+    world.admin("set_quota", "ann", max_band=1)
+    assert world.deploy("update", patch=better, caller=ANN).status == "accepted"
 
 
 def test_a_user_over_quota_has_routes_that_fail_to_start(world: Serving):

@@ -9,7 +9,7 @@ from iris_core.messages.scheduler_state import Eviction, Nomination, Plan
 from iris_core.spec.jobs import JobSpec, Probe
 from iris_core.spec.resources import ResourceRequest
 from iris_core.spec.serving import UpdatePolicy
-from tests.support.serving import ANN, Serving, answered, spec, template
+from tests.support.serving import ADMIN, Serving, answered, spec, template
 
 
 @pytest.fixture
@@ -430,7 +430,8 @@ def test_a_route_that_makes_room_for_others_has_a_jobs_grace(world: Serving):
     job = world.ledger.find_job("/chat/r1-1")
     assert job is not None
     room = ResourceRequest(cpu_millis=6000)
-    world.submit(JobSpec(name="/first", command=("true",), resources=room, band="production"), ANN)
+    spec = JobSpec(name="/first", command=("true",), resources=room, band="production")
+    assert world.submit(spec, ADMIN).status == "created"
     first = world.ledger.jobs[world.ledger.names["/first"]].number
     host = job.tasks[0].attempts[0].worker
     eviction = Eviction((AttemptRef(job.number, 0, 0),), (Nomination(first, 0, host),))

@@ -117,6 +117,8 @@ def dropped(ledger: Ledger, change: c.Dropped, at_ms: int) -> None:
         ledger.answers.drop_oldest()
     for _ in range(change.audited):
         ledger.audit.drop()
+    for number in change.entries:
+        ledger.audit.drop(number)
 
 
 def audited(ledger: Ledger, change: c.Audited, at_ms: int) -> None:

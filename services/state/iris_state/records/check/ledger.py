@@ -16,6 +16,7 @@ from iris_core.states import (
     WorkerState,
 )
 from iris_core.tables import session as session_table
+from iris_state.records.audit import AuditLog
 from iris_state.records.changes import GANG
 from iris_state.records.check.deployments import Wrongs, deployments_are_indexed
 from iris_state.records.entities import AttemptKey, Job, Key, Task
@@ -291,10 +292,12 @@ def listings_are_indexed(ledger: Ledger) -> Wrongs:
 def audit_is_counted(ledger: Ledger) -> Wrongs:
     audit = ledger.audit
     found = [entry.number for entry in audit.newest_first()]
-    if found != list(range(audit.next_number - 1, audit.next_number - 1 - len(audit), -1)):
+    if found != sorted(found, reverse=True) or found[:1] > [audit.next_number - 1]:
         yield f"the audit holds {found}, the next number is {audit.next_number}"
-    if audit.bytes != sum(size for _, size in audit.sizes()):
-        yield f"the audit counts {audit.bytes} bytes"
+    recount = AuditLog()
+    recount.restore(audit.stored(), audit.next_number)
+    if (audit.bytes, audit.bytes_of) != (recount.bytes, recount.bytes_of):
+        yield f"the audit counts {audit.bytes} bytes, recount {recount.bytes}"
 
 
 OF_LEDGER: tuple[Callable[[Ledger], Wrongs], ...] = (

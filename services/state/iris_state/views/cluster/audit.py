@@ -70,4 +70,6 @@ def _view(entry: AuditEntry) -> AuditView:
         name=done.name,
         owner=done.owner or None,
         detail=done.detail,
+        times=entry.times,
+        first_at=moment(entry.first_ms or entry.at_ms),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from iris.cli.output.pages import print_page, read_page
-from iris.cli.output.tables import Column
+from iris.cli.output.tables import Column, Row
 from iris.cli.output.times import show_moment
 from iris.cli.parsing.command import CliCommand
 from iris.cli.parsing.flags import limit_options
@@ -13,13 +13,21 @@ from iris.cli.parsing.options import connected, form_option
 from iris.client.client import Client
 from iris_core.units import MOMENT
 
+
+def describe(row: Row) -> str:
+    """The detail, and how often the same command was given."""
+    times = row.get("times", 1)
+    repeated = f"{times:,} times since {show_moment(row['first_at'])}" if times > 1 else ""
+    return "; ".join(filter(None, (row["detail"], repeated)))
+
+
 COLUMNS = (
     Column("AT", lambda row: show_moment(row["at"]), gives=2),
     Column("WHO", lambda row: row["by"]["name"]),
     Column("DID", lambda row: row["action"].replace("_", " ")),
     Column("TO", lambda row: f"{row['kind']} {row['name']}"),
     Column("OWNER", lambda row: row["owner"] or "", gives=1),
-    Column("DETAIL", lambda row: row["detail"], wraps=True),
+    Column("DETAIL", describe, wraps=True),
     Column("ID", lambda row: row["id"], wide=True),
     Column("ROLE", lambda row: row["by"]["role"] or "", wide=True),
     Column("TOKEN", lambda row: row["by"]["token"] or "", wide=True),

@@ -1,0 +1,125 @@
+"""What all users share, who may fill it, and what the others keep then.
+
+docs/security.md is drawn from the table. A row that bounds what one user takes has a test that
+fills it as one user while another works (tests/unit/state/test_shared_things.py). Out of scope: the
+limits themselves (`quota`, settings of the services).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class SharedThing:
+    """A store, list, window, pool or counter of the whole cluster.
+
+    Attributes:
+        name: what is shared. filled_by: who may fill it, and with what.
+        limits: what bounds it: keys of the configuration, or constants.
+        kept: what the others keep when one user fills it.
+        is_fair: whether one user can take nothing of it from others. Such a row has a test.
+    """
+
+    name: str
+    filled_by: str
+    limits: str
+    kept: str
+    is_fair: bool
+
+
+SHARED_THINGS = (
+    SharedThing(
+        name="finished jobs",
+        filled_by="any user, with jobs",
+        limits="`[state] keep_jobs`, `keep_jobs_bytes`",
+        kept="their finished jobs: the oldest of the user who has most is deleted",
+        is_fair=True,
+    ),
+    SharedThing(
+        name="audit",
+        filled_by="any user, with commands",
+        limits="`[state] keep_audit_bytes`",
+        kept="their entries: the oldest of the user who has most is deleted, those of admins last",
+        is_fair=True,
+    ),
+    SharedThing(
+        name="memory of live jobs",
+        filled_by="any user, with large specifications",
+        limits="`[state] max_live_bytes`, `iris quota set --max-live-bytes`",
+        kept="their own limit: more of the user is refused",
+        is_fair=True,
+    ),
+    SharedThing(
+        name="waiting tasks",
+        filled_by="any user, with tasks",
+        limits="`[state] max_pending_tasks`, `iris quota set --max-pending-tasks`",
+        kept="their own limit: more of the user is refused",
+        is_fair=True,
+    ),
+    SharedThing(
+        name="sums of usage",
+        filled_by="any user, with jobs of many projects",
+        limits="256 sums of a user and day",
+        kept="all of theirs: further projects of the user are summed as `(others)`",
+        is_fair=True,
+    ),
+    SharedThing(
+        name="reads that wait",
+        filled_by="any user, with requests",
+        limits="1,000 of each user; `[state] read_timeout_s`",
+        kept="their turn: users are answered in turn",
+        is_fair=True,
+    ),
+    SharedThing(
+        name="capacity of a better band",
+        filled_by="any user, with jobs that preempt others",
+        limits="`[state] max_band`, `iris quota set --max-band`",
+        kept="their band: a plain user asks for `interactive` at best until an admin allows more",
+        is_fair=True,
+    ),
+    SharedThing(
+        name="answers to repeated requests",
+        filled_by="any user, with commands",
+        limits="`[state] keep_answers`, `keep_answers_bytes`",
+        kept="nothing: the oldest is deleted, and a request repeated later is judged anew",
+        is_fair=False,
+    ),
+    SharedThing(
+        name="idempotency keys of deleted jobs",
+        filled_by="any user, with jobs",
+        limits="`[state] keep_keys_bytes`, `keep_keys_days`",
+        kept="nothing: the oldest is deleted",
+        is_fair=False,
+    ),
+    SharedThing(
+        name="bundles",
+        filled_by="any user, with code",
+        limits="`[state] keep_bundles_bytes`, `[gateway] bundle_bytes`",
+        kept="bundles of live jobs; of the others the oldest is deleted",
+        is_fair=False,
+    ),
+    SharedThing(
+        name="artifacts",
+        filled_by="any user, with what tasks leave in their output directories",
+        limits="16 GiB of the stream, 7 days",
+        kept="their artifacts: from 85% on those of the user who has most are deleted, of ended jobs, "
+        "the oldest first",
+        is_fair=True,
+    ),
+    SharedThing(
+        name="output and results of calls",
+        filled_by="any user, with what tasks print and return",
+        limits="8 GiB of each stream, 7 days",
+        kept="nothing: the oldest is deleted",
+        is_fair=False,
+    ),
+    SharedThing(
+        name="deployments",
+        filled_by="any user",
+        limits="`[state] max_deployments`",
+        kept="theirs; a new one is refused",
+        is_fair=False,
+    ),
+)
+"""A row that is not fair is a known gap: mend it, set ``is_fair``, and add its test."""

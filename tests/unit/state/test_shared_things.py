@@ -1,0 +1,131 @@
+"""Each thing that users share is filled by one of them while another one works."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from iris_core import codec
+from iris_core.messages.gateway_state import Caller, Query
+from iris_core.shared_limits import SHARED_THINGS
+from iris_core.spec.jobs import JobSpec
+from iris_core.spec.resources import Amount
+from iris_state.artifacts import StoredOutput, surplus
+from iris_state.policy import Policy
+from iris_state.records.indexes.usage_days import ROWS_OF_A_USER, UsageDays, count
+from iris_state.views.reads import WAITING, Reads
+from tests.support.world import Host, World
+
+ADA, EVE, ROOT = Caller("ada", "user"), Caller("eve", "user"), Caller("root", "admin")
+
+
+def world(**policy: object) -> World:
+    made = World(Policy(**policy))
+    made.register(Host("w0", Amount(100_000, 0, 0, 0), {}))
+    return made
+
+
+def submit(made: World, name: str, caller: Caller, **fields: object) -> str:
+    return made.submit(JobSpec(**({"name": name, "command": ("true",)} | fields)), caller).status
+
+
+def finish(made: World, name: str, caller: Caller) -> None:
+    assert submit(made, name, caller) == "created"
+    made.cancel(name, caller)
+
+
+def finished_jobs() -> None:
+    made = world(keep_jobs=4)
+    finish(made, "/ada", ADA)
+    for number in range(12):
+        finish(made, f"/e{number}", EVE)
+    made.wait(1)
+    assert len(made.ledger.jobs) <= 4
+    assert made.ledger.find_job("/ada") is not None
+
+
+def audit() -> None:
+    made = world(keep_audit_bytes=3000)
+    finish(made, "/ada", ADA)
+    made.admin("set_quota", "ada", ROOT, max_pending_tasks=5)
+    for number in range(15):
+        finish(made, f"/e{number}", EVE)
+    made.wait(1)
+    kept = {entry.done.by.user for entry in made.ledger.audit.newest_first()}
+    assert made.ledger.audit.bytes <= 3000
+    assert kept == {"ada", "root", "eve"}
+
+
+def memory_of_live_jobs() -> None:
+    made = world(max_live_bytes=100_000)
+    large = {"env": {"A": "x" * 30_000}}
+    found = [submit(made, f"/e{number}", EVE, **large) for number in range(10)]
+    assert found == ["created"] * 3 + ["over_quota"] * 7
+    assert submit(made, "/ada", ADA, **large) == "created"
+
+
+def waiting_tasks() -> None:
+    made = world(max_pending_tasks=10)
+    found = [submit(made, f"/e{number}", EVE, replicas=5) for number in range(5)]
+    assert found == ["created"] * 2 + ["over_quota"] * 3
+    assert submit(made, "/ada", ADA, replicas=5) == "created"
+
+
+def sums_of_usage() -> None:
+    days, hour = UsageDays(), Amount(1000)
+    for number in range(ROWS_OF_A_USER + 20):
+        count(days.of(1, "eve", f"p{number}", "useful"), 3_600_000, hour, "", 0, 0)
+    count(days.of(1, "ada", "mine", "useful"), 3_600_000, hour, "", 0, 0)
+    assert len(days.projects["eve"]) == ROWS_OF_A_USER + 1
+    assert days.since(("ada", "mine"), 0)["useful"].attempts == 1
+    assert days.since(("eve", None), 0)["useful"].attempts == ROWS_OF_A_USER + 20
+
+
+def reads_that_wait() -> None:
+    made = world()
+    reads = Reads(Policy().read_timeout_s, clock=lambda: 0.0)
+    for number in range(WAITING + 10):
+        reads.ask(codec.pack(Query("overview", {}, EVE)), f"_INBOX.eve.{number}")
+    reads.ask(codec.pack(Query("overview", {}, ADA)), "_INBOX.ada")
+    answers = reads.answers(made.ledger, 1)
+    first = [reply for reply, _ in (next(answers) for _ in range(12))]
+    assert "_INBOX.ada" in first
+
+
+def capacity_of_a_better_band() -> None:
+    made = world()
+    assert submit(made, "/e", EVE, band="production") == "forbidden"
+    made.admin("set_quota", "ada", ROOT, max_band=1)
+    assert submit(made, "/ada", ADA, band="production") == "created"
+
+
+def artifacts() -> None:
+    """By the decision; test_artifact_room.py does it with a stream."""
+    stored = {1: StoredOutput("ada", 100, 5)}
+    stored |= {number: StoredOutput("eve", 100 + number, 5) for number in range(2, 40)}
+    held = sum(one.bytes for one in stored.values())
+    gone = surplus(stored, held, limit_bytes=held)
+    assert gone == list(range(2, 2 + len(gone)))
+    assert len(gone) > 5
+
+
+FILLED: dict[str, Callable[[], None]] = {
+    "finished jobs": finished_jobs,
+    "audit": audit,
+    "artifacts": artifacts,
+    "memory of live jobs": memory_of_live_jobs,
+    "waiting tasks": waiting_tasks,
+    "sums of usage": sums_of_usage,
+    "reads that wait": reads_that_wait,
+    "capacity of a better band": capacity_of_a_better_band,
+}
+
+
+@pytest.mark.parametrize("name", FILLED)
+def test_one_user_fills_it_and_another_works_on(name):
+    FILLED[name]()
+
+
+def test_every_row_that_promises_something_is_filled():
+    assert {row.name for row in SHARED_THINGS if row.is_fair} == FILLED.keys()
