@@ -211,7 +211,7 @@ class Executor:
         """
         entries = await self._launcher.connect()
         self.requests.isolated = await self.confinement.begin(self.slots)
-        self.requests.cgroups = self.cgroups
+        self.requests.use_groups(self.cgroups)
         self.slot_templates.begin(
             empties=self._isolation.confines and self._launcher.version >= EMPTIES,
             outlived=self._launcher.outlived,
@@ -341,7 +341,8 @@ class Executor:
         attempt.pid = spawned.pid
         started = self.attempts.answered(attempt)
         if attempt.on_build is None and started is not None:
-            self._agent.on_started(ref, spawned.at_ms, attempt.fresh or spawned.note)
+            odd = "; ".join(filter(None, (attempt.fresh or spawned.note, attempt.unenforced)))
+            self._agent.on_started(ref, spawned.at_ms, odd)
             self._on.started(now_s - started.after_s)
             self.starts.started(attempt.needs)
             self._watch(attempt, started, spawned.before_s)
