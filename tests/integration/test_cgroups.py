@@ -350,6 +350,17 @@ async def test_a_worker_without_control_groups_says_so_and_runs_tasks(
         assert b"iris-" not in await state.output(ref)
 
 
+async def test_a_kill_for_memory_is_reported_though_the_script_swallows_it(
+    state: FakeState, worker: WorkerProcess
+):
+    asked = ResourceRequest(memory_bytes=64 << 20)
+    script = f'{sys.executable} -c "{GREEDY}"; echo goes on'
+    ended = await state.ended(await state.run("sh", "-c", script, resources=asked))
+    assert ended.exit_code == 0
+    assert ended.usage is not None
+    assert ended.usage.memory_limit_bytes == 64 << 20
+
+
 # ── limits that are not in force are said, or refused ─────────────────────────────────────────────
 
 

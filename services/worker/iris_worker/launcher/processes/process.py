@@ -39,7 +39,8 @@ class Process:
         sampled: the most memory it was seen to hold.
         rounds: how often what it has left was killed.
         terminated: it was sent its stop signal, and ``killer`` will send KILL; before that
-            ``killer`` sends the signal.
+            ``killer`` sends the signal. in_grace: what is left of its group may run on until
+            then, also after its first process has ended.
     """
 
     started: Started
@@ -61,6 +62,7 @@ class Process:
     rounds: int = 0
     terminated: bool = False
     killer: DelayedCall | None = None
+    in_grace: bool = False
 
     @property
     def ref(self) -> AttemptRef:
