@@ -523,6 +523,6 @@ class Executor:
     def close(self) -> None:
         self.containers.close()
         self._launcher.close()
-        self.slots.close()
+        self.slots.close({attempt.slot.below for attempt in self.attempts.all_living()})
         os.close(self._tokens)
         self.commands.close()
