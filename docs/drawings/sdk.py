@@ -52,6 +52,8 @@ VARIABLES = {
     "IRIS_OUTPUT": "with kept output: the directory that is kept",
     "IRIS_ERROR_FILE": "a file whose text becomes the error of a failed attempt",
     "IRIS_NOTICE_FILE": "a file that is there once the task is given a notice before it is stopped",
+    "OMP_NUM_THREADS": "its processors, at least 1, unless its job sets it; so are `MKL_`, `OPENBLAS_`, `BLIS_` and "
+    "`NUMEXPR_NUM_THREADS`",
     "IRIS_PROBE": "set for the command of a probe",
     "IRIS_EXEC": "set for a command that `iris exec` runs",
 }

@@ -65,3 +65,11 @@ def test_no_unit_is_started_again_for_what_a_restart_does_not_mend():
         for path in services
         if f"RestartPreventExitStatus={MISUSED} {DAMAGED}\n" not in path.read_text()
     ] == []
+
+
+def test_the_unit_of_the_worker_delegates_control_groups_and_requires_limits():
+    """`--memory` of a task is only enforced where the worker may make groups."""
+    lines = (DEPLOY / "systemd" / "iris-worker.service").read_text().splitlines()
+    assert {"Delegate=cpu io memory pids", "DelegateSubgroup=worker"} <= set(lines)
+    assert "Environment=IRIS_WORKER_REQUIRE_LIMITS=true" in lines
+    assert not [line for line in lines if line.startswith("ProtectControlGroups=y")]

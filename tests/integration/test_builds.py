@@ -146,9 +146,12 @@ async def test_tasks_that_need_the_same_environment_wait_for_one_build(
     assert (
         sum(details(state, ref)[-1].startswith("waits for /t/0, which builds") for ref in refs) == 2
     )
+    last = {stage.ref: stage.waits for stage in state.stages if stage.detail}
+    assert [last[ref] for ref in refs].count(True) == 2, "they are not in the building window"
     (tmp_path / "go").touch()
 
     assert [(await state.ended(ref)).exit_code for ref in refs] == [0, 0, 0]
+    assert not any(stage.waits for stage in state.stages if stage.status is KernelStatus.RUNNING)
     assert (tmp_path / "builds").read_text() == "built\n"
     other = await state.run("true", environment=wanted, user="bob")
     await state.ended(other)

@@ -7,25 +7,30 @@ from __future__ import annotations
 import asyncio
 import glob
 import os
+import shlex
 import shutil
 import signal
 import subprocess
+import sys
 import threading
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
 from iris_core.messages.state_worker import Stop
 from iris_core.spec.resources import ResourceRequest
-from iris_core.states import Cause
+from iris_core.states import Cause, KernelStatus
+from iris_service.child import MISUSED
 from iris_worker.launcher.cgroups import access
 from iris_worker.launcher.cgroups.cgroup import NoGroups
 from iris_worker.launcher.cgroups.files import UNIFIED, Cgroup, own_directories
 from iris_worker.launcher.cgroups.hierarchies import groups_below, name_of, open_groups
+from tests.house.repository import ROOT
+from tests.support.hosts import open_directory
 from tests.support.state import FakeState
-from tests.support.worker import WorkerProcess, forget_tokens, lives, number_from, until
+from tests.support.worker import WorkerProcess, as_user, forget_tokens, lives, number_from, until
 
 pytestmark = [pytest.mark.integration, pytest.mark.needs("control groups")]
 
@@ -332,3 +337,98 @@ async def test_a_worker_without_control_groups_says_so_and_runs_tasks(
         ref = await state.run("cat", "/proc/self/cgroup")
         assert (await state.ended(ref)).exit_code == 0
         assert b"iris-" not in await state.output(ref)
+
+
+async def test_a_kill_for_memory_is_reported_though_the_script_swallows_it(
+    state: FakeState, worker: WorkerProcess
+):
+    asked = ResourceRequest(memory_bytes=64 << 20)
+    script = f'{sys.executable} -c "{GREEDY}"; echo goes on'
+    ended = await state.ended(await state.run("sh", "-c", script, resources=asked))
+    assert ended.exit_code == 0
+    assert ended.usage is not None
+    assert ended.usage.memory_limit_bytes == 64 << 20
+
+
+# ── limits that are not in force are said, or refused ─────────────────────────────────────────────
+
+
+async def test_what_a_host_cannot_enforce_is_said_of_the_attempt(
+    state: FakeState, nats_url: str, tmp_path: Path
+):
+    asked = ResourceRequest(memory_bytes=64 << 20)
+    async with WorkerProcess(nats_url, tmp_path / "w0", cgroups=False):
+        await state.registration()
+        ref = await state.run("true", resources=asked)
+        other = await state.run("true")
+        assert (await state.ended(ref)).exit_code == 0
+        assert (await state.ended(other)).exit_code == 0
+    details = {
+        stage.ref: stage.detail for stage in state.stages if stage.status is KernelStatus.RUNNING
+    }
+    assert details[ref].startswith("memory 64MiB is not enforced there: no control groups")
+    assert details[other] == ""
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"require_limits": True, "cgroups": False}, {"require_limits": True, "limit_memory": "off"}],
+    ids=["no groups", "memory off"],
+)
+async def test_a_worker_that_must_enforce_limits_does_not_start_without(
+    settings: dict[str, object], nats_url: str, tmp_path: Path
+):
+    log = tmp_path / "log"
+    worker = await WorkerProcess(nats_url, tmp_path / "w0", log=log, **settings).start()
+    assert await worker.ended() == MISUSED
+    assert "require_limits" in log.read_text()
+
+
+USER = 4321
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    with open_directory() as made:
+        yield made
+
+
+SUPPORT = """
+import sys
+from pathlib import Path
+from iris_worker.launcher.cgroups.hierarchies import open_groups
+groups = open_groups(Path(sys.argv[1]))
+print(groups.support)
+groups.close()
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="gives groups to another user")
+def test_the_unit_gives_its_control_groups_of_version_1_to_the_workers_user(place: Path):
+    """The command of the unit in groups as systemd makes them, then a launcher of that user."""
+    unit = (ROOT / "deploy" / "systemd" / "iris-worker.service").read_text()
+    [line] = [one for one in unit.splitlines() if one.startswith("ExecStartPre=+")]
+    *_, script = shlex.split(line.removeprefix("ExecStartPre=+"))
+    own = own_directories(
+        Path("/proc/self/mountinfo").read_text(), Path("/proc/self/cgroup").read_text()
+    )
+    homes = [Path(own[key]) for key in ("cpu", "cpuacct", "memory", "pids") if key in own]
+    made = [home / f"iris-unit-{os.getpid()}" for home in homes]
+    enter = "for group in $GROUPS_OF_UNIT; do echo $$ > $group/cgroup.procs; done\n"
+    give = script.replace("$$", "$").replace("chown iris", f"chown {USER}")
+    try:
+        for group in made:
+            group.mkdir()
+        words = [*as_user(USER), sys.executable, "-c", SUPPORT, str(place)]
+        done = subprocess.run(
+            ["sh", "-c", f'{enter}{give}\nexec "$@"', "sh", *words],
+            env={**os.environ, "GROUPS_OF_UNIT": " ".join(map(str, made))},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert (done.stdout, done.stderr) == ("v1 cpu memory pids\n", "")
+    finally:
+        for group in made:
+            for below in (*group.glob("iris-*/*/"), *group.glob("iris-*/"), group):
+                below.rmdir()

@@ -91,6 +91,13 @@ def test_a_script_writes_its_output_where_it_was_submitted(slurm: Commands, tmp_
     assert slurm("squeue", "-h", "-j", number) == ""
 
 
+def test_a_script_has_the_umask_of_whoever_submitted_it(slurm: Commands, tmp_path: Path):
+    submit = f"umask 027; sbatch --wait -o out {script(tmp_path, 'umask')}"
+    slurm("sh", "-c", submit)
+    assert (tmp_path / "out").read_text() == "0027\n"
+    assert (tmp_path / "out").stat().st_mode & 0o777 == 0o640
+
+
 def test_a_failed_script_says_so(slurm: Commands, tmp_path: Path):
     number = slurm("sbatch", "--parsable", "--wait", "--wrap", "exit 3", code=1)
     assert slurm("sacct", "-n", "-P", "-o", "State,ExitCode", "-j", number) == "FAILED|3:0"

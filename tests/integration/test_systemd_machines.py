@@ -75,7 +75,10 @@ def install(machines: PageMachines) -> None:
         machines.shells[name].run("systemctl enable --now iris-nats", START_S)
     for name in CONTROL_PLANE:
         machines.shells[name].run(plane.partition("#")[0].replace("iris-proxy", ""), START_S)
-    for name in MACHINES:
+    for (
+        name
+    ) in MACHINES:  # whose control groups with limits are read-only, see `tests.support.systemd`
+        machines.shells[name].run("echo IRIS_WORKER_REQUIRE_LIMITS=false > /etc/iris/worker.env")
         machines.shells[name].run(host, START_S)
 
 

@@ -319,6 +319,19 @@ async def test_the_directory_of_an_adopted_task_serves_the_next_ones(
         assert (ended.cause, ended.exit_code, ended.error) == (Cause.EXITED, 0, "")
 
 
+async def test_without_control_groups_the_group_of_a_shell_has_the_grace_period_too(
+    state: FakeState, nats_url: str, tmp_path: Path
+):
+    script = "(trap 'echo saved; exit' TERM; echo up; while :; do sleep 0.01; done) & wait"
+    async with WorkerProcess(nats_url, tmp_path / "w0", cgroups=False):
+        await state.registration()
+        ref = await state.run("bash", "-c", script)
+        await state.printed(ref, b"up\n")
+        await state.order(stop=[Stop(ref, 3_600_000)])
+        assert (await state.ended(ref)).signal == signal.SIGTERM
+        assert await state.output(ref) == b"up\nsaved\n"
+
+
 async def test_an_adopted_task_can_be_stopped(
     state: FakeState, worker: WorkerProcess, tmp_path: Path
 ):

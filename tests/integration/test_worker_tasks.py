@@ -5,6 +5,7 @@ The test stands in for the state service. What needs a worker of its own is in `
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import io
 import os
@@ -21,7 +22,9 @@ from iris_bus.jetstream import connect
 from iris_core import subjects
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.state_worker import Gang, Stop
+from iris_core.spec.resources import ResourceRequest
 from iris_core.states import Cause, KernelStatus
+from iris_worker.environment import THREADS
 from tests.support.nats import OpenServer, emptied
 from tests.support.state import FakeState, template
 from tests.support.worker import WorkerProcess, lives, number_from
@@ -139,6 +142,7 @@ async def test_the_environment_holds_only_what_is_meant_for_a_task(
         key: os.environ[key] for key in ("PATH", "HOME")
     }
     assert env == {
+        **dict.fromkeys(THREADS, "1"),
         "MINE": "1",
         "LANG": "C.UTF-8",
         "IRIS_JOB": "/t",
@@ -222,6 +226,67 @@ async def test_a_grace_period_that_has_begun_is_ended_by_a_stop_without_one(
     await state.order(stop=[Stop(ref, 0)])
     ended = await state.ended(ref)
     assert (ended.cause, ended.signal) == (Cause.CANCELLED, signal.SIGKILL)
+
+
+WRAPPED = """
+python3 -u -c '
+import signal, sys
+def save(*_):
+    print("saves", flush=True)
+    sys.stdin.read(1)
+    print("saved", flush=True)
+    sys.exit(0)
+signal.signal(signal.SIGTERM, save)
+print("up", flush=True)
+signal.pause()
+' < {fifo}
+echo after
+"""
+
+
+async def test_what_a_shell_has_started_has_the_grace_period_too(
+    state: FakeState, worker: WorkerProcess, tmp_path: Path
+):
+    """The shell ends by the signal, and the program in it when it is done."""
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    ref = await state.run("bash", "-c", WRAPPED.format(fifo=fifo))
+    told = await asyncio.to_thread(os.open, fifo, os.O_WRONLY)
+    await state.printed(ref, b"up\n")
+    await state.order(stop=[Stop(ref, 3_600_000)])
+    await state.printed(ref, b"up\nsaves\n")
+    assert state.end_of(ref) is None
+    os.close(told)
+    ended = await state.ended(ref)
+    assert (ended.cause, ended.signal) == (Cause.CANCELLED, signal.SIGTERM)
+    assert await state.output(ref) == b"up\nsaves\nsaved\n"
+
+
+async def test_what_is_left_of_a_stopped_task_is_killed_after_its_grace(
+    state: FakeState, worker: WorkerProcess, tmp_path: Path
+):
+    left = tmp_path / "left"
+    script = f"(trap '' TERM; echo up; while :; do sleep 1; done) & echo $! > {left}; wait"
+    ref = await state.run("bash", "-c", script)
+    await state.printed(ref, b"up\n")
+    await state.order(stop=[Stop(ref, 300)])
+    assert (await state.ended(ref)).signal == signal.SIGTERM
+    assert not lives(await number_from(left))
+
+
+async def test_libraries_start_a_thread_for_each_processor_of_the_task(
+    state: FakeState, worker: WorkerProcess
+):
+    shown = ("sh", "-c", "echo $OMP_NUM_THREADS $MKL_NUM_THREADS $OPENBLAS_NUM_THREADS")
+    for asked, env, found in (
+        (ResourceRequest(cpu_millis=100), {}, "1 1 1"),
+        (ResourceRequest(cpu_millis=2500), {}, "2 2 2"),
+        (ResourceRequest(cpu_millis=1000, cpu_limit_millis=4000), {}, "4 4 4"),
+        (ResourceRequest(cpu_millis=2000), {"OMP_NUM_THREADS": "3"}, "3 3 3"),
+        (ResourceRequest(cpu_millis=2000), {"MKL_NUM_THREADS": "1"}, "2 1 2"),
+    ):
+        ref = await state.run(*shown, resources=asked, env=env)
+        assert (await state.line(ref)) == found
 
 
 async def test_nothing_a_task_started_survives_it(

@@ -195,7 +195,8 @@ class Script:
             return self._preempt(line)
         if len(line.words) > 1:
             ref, worker = self._attempt(line.words[0])
-            self._report(worker, ref, line.words[1:], line.options.get("detail", ""))
+            detail = line.options.get("detail", "")
+            self._report(worker, ref, line.words[1:], detail, waits="waits" in line.words[2:])
         return self._task(line.words[0])
 
     def _says(self, worker: str, task: str, words: list[str]) -> str:
@@ -203,7 +204,15 @@ class Script:
         self._report(worker, ref, words)
         return self._task(task)
 
-    def _report(self, worker: str, ref: AttemptRef, words: list[str], detail: str = "") -> None:
+    def _report(
+        self,
+        worker: str,
+        ref: AttemptRef,
+        words: list[str],
+        detail: str = "",
+        *,
+        waits: bool = False,
+    ) -> None:
         what, now = words[0], self.world.now_ms
         if what == "exit":
             code = int(words[1])
@@ -222,7 +231,7 @@ class Script:
         elif what in _ENDS:
             stage = Stage(ref, KernelStatus.TERMINATED, now, _ENDS[what])
         else:
-            stage = Stage(ref, _STAGES[what], now, detail=detail)
+            stage = Stage(ref, _STAGES[what], now, detail=detail, waits=waits)
         self.world.say(worker, stage)
 
     def _attempt(self, text: str) -> tuple[AttemptRef, str]:

@@ -47,6 +47,8 @@ def main() -> int:
     os.environ["PATH"] = with_commands(os.environ.get("PATH", os.defpath))
     os.environ["IRIS_SLURM_SIGNAL"] = "" if settings.alone else str(notice)
     os.environ["IRIS_SLURM_APPEND"] = "yes" if settings.append else ""
+    if settings.umask >= 0:
+        os.umask(settings.umask)
     try:
         os.chdir(settings.chdir)
         output, error = open_files(settings)

@@ -32,9 +32,9 @@ BATCH = (sys.executable, "-m", "iris_slurm.batch")
 
 def submitter() -> Submitter:
     """This process."""
-    return Submitter(
-        os.getcwd(), user(), socket.gethostname(), os.environ, datetime.now().astimezone()
-    )
+    os.umask(umask := os.umask(0o077))  # it is read by setting it
+    now = datetime.now().astimezone()
+    return Submitter(os.getcwd(), user(), socket.gethostname(), os.environ, now, umask)
 
 
 def described(

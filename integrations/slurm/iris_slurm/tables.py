@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from iris.cli.output.terminal import in_one_line
 from iris_slurm.records import FIELDS, SlurmRow
 from iris_slurm.values import NotHonoured
 
@@ -56,6 +57,8 @@ LETTERS = {
     "e": ("end", "END_TIME"),
 }
 """Of the format of `squeue`."""
+BAR = "\\x7c"
+"""In place of a | in a field, which would end it."""
 _LETTER = re.compile(r"%(?P<right>\.?)(?P<width>\d*)(?P<letter>\w)")
 
 
@@ -84,8 +87,13 @@ def text_of(field: str, title: str, row: SlurmRow | None) -> str:
     if row is None:
         return title
     if field == "where":
-        return f"({row.reason})" if row.state == "PENDING" else FIELDS["nodelist"](row)
-    return FIELDS[field](row)
+        return f"({row.reason})" if row.state == "PENDING" else fact("nodelist", row)
+    return fact(field, row)
+
+
+def fact(field: str, row: SlurmRow) -> str:
+    """A field of `FIELDS` as part of a line: what a person has named cannot end it."""
+    return in_one_line(FIELDS[field](row))
 
 
 _TITLES = {
@@ -124,7 +132,7 @@ def table(columns: Sequence[FieldColumn], rows: Iterable[SlurmRow], *, header: b
     """The lines of `sacct`."""
     titles = [" ".join(column.cell(column.title) for column in columns)] if header else []
     lines = [" ".join("-" * column.width for column in columns)] if header else []
-    cells = (" ".join(column.cell(FIELDS[column.field](row)) for column in columns) for row in rows)
+    cells = (" ".join(column.cell(fact(column.field, row)) for column in columns) for row in rows)
     return [*titles, *lines, *cells]
 
 
@@ -135,5 +143,8 @@ def parsable(
     titles = ["|".join(column.title for column in columns) + end] if header else []
     return [
         *titles,
-        *("|".join(FIELDS[column.field](row) for column in columns) + end for row in rows),
+        *(
+            "|".join(fact(column.field, row).replace("|", BAR) for column in columns) + end
+            for row in rows
+        ),
     ]

@@ -46,7 +46,7 @@ class BatchSettings(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         output, error: patterns of files; empty: the output of the task, and the file of the output.
         signal: the name of the signal of a notice; empty: none. alone: it is for the script only.
-        arguments: of the script.
+        arguments: of the script. umask: of whoever submitted it; -1: not known.
     """
 
     name: str
@@ -67,6 +67,7 @@ class BatchSettings(msgspec.Struct, frozen=True, kw_only=True):
     account: str = ""
     submit_host: str = ""
     submit_dir: str = ""
+    umask: int = -1
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,7 @@ class Submitter:
     host: str
     environ: Mapping[str, str]
     now: datetime
+    umask: int = -1
 
 
 def settings_of(
@@ -110,6 +112,7 @@ def settings_of(
         account=given.account or "",
         submit_host=by.host,
         submit_dir=by.directory,
+        umask=by.umask,
     )
 
 

@@ -25,6 +25,14 @@ starts kills processes that have it: they are probes of the previous worker proc
 EXEC_VARIABLE = "IRIS_EXEC"
 """The same for what people execute beside a task."""
 BESIDE = (PROBE_VARIABLE, EXEC_VARIABLE)
+THREADS = (
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "BLIS_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+)
+"""How many threads a library starts; without its own it reads the first, where it uses OpenMP."""
 OUTPUT_VARIABLE = "IRIS_OUTPUT"
 NOTICE_VARIABLE = "IRIS_NOTICE_FILE"
 """The file is there once the task is given a notice."""
@@ -48,12 +56,21 @@ class Place:
     host: Mapping[str, str]
 
 
+def threads(owners: Mapping[str, str], asked: ResourceRequest) -> dict[str, str]:
+    """How many threads libraries start, which otherwise start one for each processor of the host:
+    one for each that the task has, or as many as its owner says for OpenMP.
+    """
+    processors = max(1, asked.cpu_millis // 1000, asked.cpu_limit_millis // 1000)
+    return dict.fromkeys(THREADS, owners.get(THREADS[0], str(processors)))
+
+
 def common(place: Place, template: TaskTemplate) -> dict[str, str]:
     """The environment common to all tasks of one job; cached per job."""
     owners = {name: value for name, value in template.env.items() if name not in BESIDE}
     device = template.resources.device
     return {
         **place.host,
+        **threads(owners, template.resources),
         **owners,
         "IRIS_JOB": template.name,
         "IRIS_NUM_TASKS": str(template.replicas),

@@ -111,6 +111,9 @@ class WorkerSettings(DeclaredCapacity, frozen=True):
         pids_limit: processes and threads of one task, where control groups limit them or it has a
             user, or a sandbox without root, of its own; 0: no limit. The default is a quarter of
             what the smallest Linux has for all of a host.
+        require_limits: end a worker whose host does not limit memory, processors and processes of
+            tasks. "auto": where the worker gives tasks other users than its own, unless `cgroups`
+            or `limit_memory` say that they are not to be limited.
         core_bytes: the largest core file of a task.
         log_bytes_per_s: rate at which one attempt's output is sent while it runs; what it prints
             faster waits on disk.
@@ -175,6 +178,7 @@ class WorkerSettings(DeclaredCapacity, frozen=True):
     cgroups: bool = True
     limit_memory: Literal["cgroup", "rlimit", "off"] = "cgroup"
     pids_limit: NonNegativeInt = 8192
+    require_limits: bool | Literal["auto"] = "auto"
     core_bytes: NonNegativeInt = 0
     log_bytes_per_s: NonNegativeInt = LogLimits().bytes_per_s
     log_burst_bytes: NonNegativeInt = LogLimits().burst_bytes

@@ -30,6 +30,13 @@ SSE = {"Content-Type": "text/event-stream"}
         ("\033[31", "\\x1b[31"),
         ("\0\x7f\u202e", "\\x00\\x7f\\u202e"),
         ("\033P\033\\", "\\x1bP\\x1b\\"),
+        ("\033[8mhidden\033[0m", "\\x1b[8mhidden\033[0m"),
+        ("\033[1;8;31mhidden", "\\x1b[1;8;31mhidden"),
+        ("\033[30;40mhidden", "\\x1b[30;40mhidden"),
+        ("\033[41mseen\033[31mhidden", "\033[41mseen\\x1b[31mhidden"),
+        ("\033[38;5;7m\033[48;5;7mhidden", "\033[38;5;7m\\x1b[48;5;7mhidden"),
+        ("\033[38;5;8mgrey\033[97;107m", "\033[38;5;8mgrey\\x1b[97;107m"),
+        ("\033[31m\033[0;41mseen\033[39;49m", "\033[31m\033[0;41mseen\033[39;49m"),
     ],
 )
 def test_only_text_colours_and_line_ends_reach_a_terminal(text, seen):

@@ -296,3 +296,62 @@ def test_one_call_reads_its_own_entry_of_a_segment(tmp_path, count):
     path, blobs = tmp_path / "items", [b"zero", b"", b"two" * call_runner.HEAD, *[b"x"] * count]
     path.write_bytes(table(blobs))
     assert [call_runner.entry(str(path), index) for index in range(len(blobs))] == blobs
+
+
+# ── the caller's __main__ ─────────────────────────────────────────────────────────────────────────
+
+OF_A_SCRIPT = """
+import multiprocessing, pickle, sys
+from pathlib import Path
+
+from iris.client.maps.calls import pack_arguments, pack_function, table
+
+class Point:
+    def __init__(self, x):
+        self.x = x
+
+    def __eq__(self, other):
+        return self.x == other.x
+
+seen = 0
+
+def twice(x):
+    return 2 * x
+
+def count():
+    global seen
+    seen += 1
+    return seen
+
+def forked(point):
+    with multiprocessing.get_context("fork").Pool(2) as pool:
+        return pool.map(twice, range(point.x))
+
+def spawned(point):
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        return pool.map(abs, [-point.x])
+
+def pickled(point):
+    return pickle.loads(pickle.dumps(point)) == point and pickle.loads(pickle.dumps(twice))(1)
+
+def counts(point):
+    count()
+    return [count(), sys.modules["__main__"].seen]
+
+there = Path(sys.argv[1])
+(there / "function").write_bytes(pack_function(globals()[sys.argv[2]], {}, chunked=False))
+(there / "items").write_bytes(table(list(pack_arguments([(Point(3),)], 1))))
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "result"),
+    [("forked", [0, 2, 4]), ("spawned", [3]), ("pickled", 2), ("counts", [2, 2])],
+)
+def test_inside_a_call_main_is_the_script_of_the_caller(place, name, result):
+    """Plain pickles and `multiprocessing` look there for its functions and classes."""
+    there = place / ".iris-call"
+    subprocess.run([sys.executable, "-c", OF_A_SCRIPT, there, name], check=True)
+    process, left = ran(place)
+    assert (process.returncode, process.stderr) == (0, b"")
+    assert value_of(left[1:])[0] == result

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import pty
+import subprocess
+import sys
 from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any, cast
@@ -9,8 +13,10 @@ from typing import Any, cast
 import pytest
 
 from iris_core.spec.jobs import JobSpec
+from iris_slurm.commands.scontrol import EQUALS, facts_of
+from iris_slurm.commands.sinfo import line_of
 from iris_slurm.records import CODES, STATES, SlurmRow, read_states
-from iris_slurm.tables import columns_of, format_rows, parsable, table
+from iris_slurm.tables import BAR, columns_of, format_rows, parsable, table
 from iris_slurm.values import NotHonoured
 
 AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -73,3 +79,51 @@ def test_a_state_says_why_a_task_has_ended():
     assert row("failed", memory_limit_reached_bytes=1).state == "OUT_OF_MEMORY"
     assert {*STATES.values(), "TIMEOUT", "OUT_OF_MEMORY"} == CODES.keys()
     assert read_states("PD,running") == {"PENDING", "RUNNING"}
+
+
+NAMED = "a\033[8m\n13 bob R|x=\u2028\r"
+ESCAPED = "a\\x1b[8m\\x0a13 bob R|x=\\u2028\\x0d"
+
+
+def named() -> SlurmRow:
+    """A job that its owner has given a name which would be two rows."""
+    found = row("running")
+    labels = {"job-name": NAMED}
+    job = SimpleNamespace(
+        **{**vars(found.job), "spec": JobSpec(name="/a-1", command=("true",), labels=labels)}
+    )
+    return SlurmRow(cast(Any, job), found.task, None)
+
+
+def test_a_name_makes_no_row_and_no_field():
+    columns = columns_of("JobID,JobName%60")
+    assert format_rows("%i %j", [named()], header=False) == [f"12 {ESCAPED}"]
+    assert table(columns, [named()], header=False) == [f"          12 {ESCAPED:>60}"]
+    assert parsable(columns, [named()], header=False, end="") == [f"12|{ESCAPED.replace('|', BAR)}"]
+    assert f"JobName={ESCAPED.replace('=', EQUALS)}" in facts_of(named())
+
+
+def test_a_host_makes_no_row():
+    host = SimpleNamespace(
+        id="n1", attributes={"partition": "gpu\nn9 idle"}, total={}, task_count=0, state="healthy"
+    )
+    assert line_of("%P %N", [cast(Any, host)]) == "gpu\\x0an9 idle n1"
+
+
+@pytest.mark.parametrize("command", ["squeue", "sacct", "scontrol", "sinfo", "scancel"])
+def test_every_command_prints_through_the_guard(command: str):
+    """On a terminal, where the mistake names what was typed."""
+    ours, theirs = pty.openpty()
+    module = f"iris_slurm.commands.{command}"
+    script = f"import sys; from {module} import main; sys.exit(main())"
+    where = {"IRIS_URL": "http://127.0.0.1:1", "PYTHONPATH": os.pathsep.join(sys.path)}
+    subprocess.run(
+        [sys.executable, "-c", script, "--no\033[8m"],
+        stdout=theirs,
+        stderr=theirs,
+        check=False,
+        env={**os.environ, **where},
+    )
+    os.close(theirs)
+    assert "\\x1b[8m" in os.read(ours, 1 << 16).decode()
+    os.close(ours)

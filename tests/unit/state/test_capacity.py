@@ -4,6 +4,7 @@ task.
 docs/design/semantics.md#tasks-and-attempts.
 """
 
+from iris_core.messages.message import AttemptRef
 from iris_core.spec.jobs import NEEDS_RUNTIME
 from iris_state.effects.deltas import job_row
 
@@ -175,3 +176,31 @@ def test_the_scheduler_is_told_what_follows_from_an_image(script):
     script.play("submit /a image=lab/train:1")
     (job,) = script.world.ledger.jobs.values()
     assert job_row(job).constraints == (NEEDS_RUNTIME,)
+
+
+def test_what_waits_for_anothers_build_is_not_in_the_building_window(script):
+    """One that begins to build itself, when the other has failed, is in it again."""
+    script.play("""
+        policy max_building=2
+        worker w0 cpu=10
+        submit /a replicas=4
+        submit /b
+        place /a/0 w0
+        place /a/1 w0
+        place /b/0 w0           -> building_window_full
+        /a/0 pulling detail=builds
+        /a/1 pulling detail=waits_for_it waits
+        capacity w0             -> building=1
+        place /a/2 w0           -> placed
+        place /b/0 w0           -> building_window_full
+        /a/2 pulling detail=waits_for_it waits
+        place /b/0 w0           -> placed
+        /a/1 pulling detail=builds
+        place /a/3 w0           -> building_window_full
+        /b/0 run
+        /a/0 run
+        /a/2 run
+        place /a/3 w0           -> placed
+    """)
+    building = {hold.ref: hold.building for hold in script.world.snapshot().holds}
+    assert [building[AttemptRef(1, index, 0)] for index in range(4)] == [False, True, False, True]

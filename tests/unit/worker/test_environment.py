@@ -29,6 +29,7 @@ def test_a_task_is_told_who_and_where_it_is():
         "HOME": "/home/iris",
         "LANG": "C",
         "MINE": "1",
+        **dict.fromkeys(environment.THREADS, "1"),
         "IRIS_JOB": "/train",
         "IRIS_NUM_TASKS": "4",
         "IRIS_WORKER_ID": "w0",

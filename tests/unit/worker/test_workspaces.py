@@ -284,9 +284,20 @@ def test_a_stopping_worker_leaves_only_the_tokens_of_what_runs_on(slots: Workspa
     for slot in (idle, ended):
         slots.clean(slot)
     slots.give(idle)
-    slots.close()
+    slots.close({runs.below})
     assert os.listdir(slots.tokens) == [str(runs.number)]
+    assert Path(runs.token_file).read_text() == "t"
     slots.clean(runs)
+    slots.close()
+    assert not os.path.exists(slots.tokens)
+
+
+def test_no_token_of_an_ended_attempt_is_left_whatever_its_directory_is_kept_for(
+    slots: Workspaces,
+):
+    """As that of a call, which the next call of its map may have."""
+    slot = slots.take(A)
+    write_token(slot, "t")
     slots.close()
     assert not os.path.exists(slots.tokens)
 

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from iris import Client, ClientError
+from iris.cli.output.terminal import guarded
 from iris_core.errors import IrisError
 from iris_slurm.directives import help_of
 from iris_slurm.values import NotHonoured
@@ -21,6 +22,11 @@ def run(
     if given == ["--help"]:
         print(help_of(program))
         return 0
+    with guarded():
+        return _run(program, command, given)
+
+
+def _run(program: str, command: Callable[[Client, list[str]], int], given: list[str]) -> int:
     try:
         with Client() as client:
             return command(client, given)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Iterator
 
@@ -91,6 +90,6 @@ def signal_row(client: Client, row: SlurmRow, name: str, *, script: bool) -> Non
     command = ["sh", "-c", f"kill -{number} {target}"]
     with RemoteCommand(client, f"{row.job.id}/{row.task.index}", command) as remote:
         for line in remote:
-            os.write(2, line.stderr)
+            sys.stderr.write(line.stderr.decode(errors="replace"))
     if remote.exit_code:
         raise NotHonoured("it has not begun its script, or was not submitted by sbatch")

@@ -13,9 +13,12 @@ from iris import Client
 from iris_slurm.commands.program import run
 from iris_slurm.commands.sinfo import state_of
 from iris_slurm.numbers import indexes, read_number
-from iris_slurm.records import FIELDS, SlurmRow, rows_of_number
+from iris_slurm.records import SlurmRow, rows_of_number
+from iris_slurm.tables import fact
 from iris_slurm.values import NotHonoured, read_minutes
 
+EQUALS = "\\x3d"
+"""In place of = in a fact, which would begin another one."""
 USAGE = "hold, release, requeue, requeuehold, update, show job, show node, show hostnames"
 
 
@@ -130,7 +133,10 @@ def facts_of(row: SlurmRow) -> list[str]:
     array = (
         {"ArrayJobId": "arrayjobid", "ArrayTaskId": "arraytaskid"} if row.index is not None else {}
     )
-    return [f"{title}={FIELDS[field](row)}" for title, field in {**_SHOWN, **array}.items()]
+    return [
+        f"{title}={fact(field, row).replace('=', EQUALS)}"
+        for title, field in {**_SHOWN, **array}.items()
+    ]
 
 
 def hosts_of(text: str) -> Iterator[str]:

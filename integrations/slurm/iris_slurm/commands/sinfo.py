@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 
 from iris import Client
+from iris.cli.output.terminal import in_one_line
 from iris_core.views.cluster import WorkerView
 from iris_slurm.commands.program import run
 from iris_slurm.directives import Parser
@@ -81,7 +82,8 @@ def line_of(format_: str, hosts: list[WorkerView] | None) -> str:
 
     def cell(match: re.Match[str]) -> str:
         title, show = LETTERS[match[3]]
-        text, width = title if hosts is None else show(hosts), int(match[2] or 0)
+        text = title if hosts is None else in_one_line(show(hosts))
+        width = int(match[2] or 0)
         return text.rjust(width) if match[1] else text.ljust(width)
 
     return _LETTER.sub(cell, format_)

@@ -14,6 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from iris import Client
+from iris.cli.remote_terminal import write_all
 from iris.client.executions import RemoteCommand
 from iris_slurm import submission
 from iris_slurm.commands.program import run
@@ -186,9 +187,8 @@ def run_there(client: Client, step: SrunStep) -> int:
     with RemoteCommand(client, f"j{job}/{step.node}", STEP) as command:
         command.write(msgspec.json.encode(step), end=True)
         for line in command:
-            for text, stream in ((line.stdout, sys.stdout), (line.stderr, sys.stderr)):
-                stream.buffer.write(text)
-                stream.flush()
+            write_all(1, line.stdout)
+            write_all(2, line.stderr)
     return command.exit_code or 0
 
 

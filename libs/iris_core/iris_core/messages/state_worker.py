@@ -83,7 +83,8 @@ class Stage(ServiceMessage, frozen=True):
     TERMINATED or ERROR).
 
     ``detail``: what is done in this status, for a person; it may change within the status.
-    ``notices``: that it was given, oldest first.
+    ``notices``: that it was given, oldest first. ``waits``: in this status it does nothing but wait
+        for what another attempt builds or pulls on this host.
     """
 
     ref: AttemptRef
@@ -92,6 +93,7 @@ class Stage(ServiceMessage, frozen=True):
     ended: Ended | None = None
     detail: str = ""
     notices: tuple[GivenNotice, ...] = ()
+    waits: bool = False
 
 
 class Register(ServiceMessage, frozen=True):

@@ -81,7 +81,8 @@ def _stage(claim: Claim, attempt: Attempt | None) -> Change | None:
         return None  # an attempt never returns to an earlier stage
     if claim.status is attempt.status and claim.detail in ("", attempt.detail, attempt.doing):
         return None  # a repeat
-    return Staged(claim.job, claim.index, attempt.number, claim.status, claim.detail)
+    key = (claim.job, claim.index, attempt.number)
+    return Staged(*key, claim.status, claim.detail, claim.waits)
 
 
 def _leave(

@@ -75,7 +75,7 @@ class DeltaBuilder:
         self._requeue()
 
     def _staged(self, change: c.Staged) -> None:
-        if change.status is KernelStatus.RUNNING:
+        if change.status is KernelStatus.RUNNING or change.detail:
             self._touched[AttemptRef(change.job, change.index, change.attempt)] = None
 
     def _stop_ordered(self, change: c.StopOrdered | c.GraceEnded) -> None:

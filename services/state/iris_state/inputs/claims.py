@@ -25,7 +25,7 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
         attempt: the attempt of the claim, or `CURRENT`; a claim about a superseded attempt can only
             close it.
         status: for assign, build and run: the kernel status the attempt is in now. detail: what is
-            done in it.
+            done in it. waits: as in `Stage`.
         worker: for assign: the worker. chain: as of `changes.Assigned`.
         ended: how the attempt's process ended, when its end is known.
         sudden: its worker, or the worker's process, died alone and without notice.
@@ -44,6 +44,7 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
     sudden: bool = False
     detail: str = ""
     chain: tuple[int, int] | None = None
+    waits: bool = False
 
 
 Step = Change | Claim

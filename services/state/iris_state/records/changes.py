@@ -85,7 +85,7 @@ class Assigned(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=2):
 
 class Staged(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=3):
     """A live attempt has reached a later stage, or does something else in its stage
-    (``detail``).
+    (``detail``). ``waits``: as in `Stage`.
     """
 
     job: int
@@ -93,6 +93,7 @@ class Staged(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=3):
     attempt: int
     status: KernelStatus
     detail: str = ""
+    waits: bool = False
 
 
 class Moved(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=4):

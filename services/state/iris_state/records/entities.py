@@ -53,7 +53,8 @@ class Attempt(msgspec.Struct, array_like=True, gc=False):
     placed beside it, because an earlier attempt of its task is suspect. ``requeued``: its task was
     requeued while it was being stopped. ``chain``: as of `changes.Assigned`. ``ending``: it is
         being stopped, its task stays in its state until the end is known. ``notices``: that it was
-            given. ``at_once``: it is stopped without a grace period.
+            given. ``at_once``: it is stopped without a grace period. ``waits``: for what another
+                attempt builds on its host.
     """
 
     number: int
@@ -89,6 +90,7 @@ class Attempt(msgspec.Struct, array_like=True, gc=False):
     notices: tuple[GivenNotice, ...] = ()
     doing: str = ""
     at_once: bool = False
+    waits: bool = False
 
     @property
     def is_open(self) -> bool:
@@ -96,10 +98,10 @@ class Attempt(msgspec.Struct, array_like=True, gc=False):
 
     @property
     def is_building(self) -> bool:
-        """Whether it counts in the building window of its worker; what waits behind another attempt
-        does not.
+        """Whether it counts in the building window of its worker; what waits behind another
+        attempt, or for what that builds, does not.
         """
-        return self.chain is None and self.status in KERNEL_UNSTARTED
+        return self.chain is None and not self.waits and self.status in KERNEL_UNSTARTED
 
     @property
     def waits_in_chain(self) -> bool:

@@ -384,12 +384,12 @@ class Agent:
         held.building = True
         return True
 
-    def on_detail(self, ref: AttemptRef, detail: str, now_ms: int) -> None:
-        """What is done in its present status, for a person."""
+    def on_detail(self, ref: AttemptRef, detail: str, now_ms: int, *, waits: bool = False) -> None:
+        """What is done in its present status, for a person. ``waits``: as in `Stage`."""
         if (held := self._living(ref)) is not None:
             self._report(
                 held,
-                Stage(ref, held.stage.status, now_ms, detail=detail, notices=held.stage.notices),
+                structs.replace(held.stage, at_ms=now_ms, detail=detail, waits=waits),
             )
 
     def on_noticed(self, ref: AttemptRef, notice: GivenNotice) -> None:

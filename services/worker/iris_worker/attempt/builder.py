@@ -111,7 +111,8 @@ class Builder:
         """Wait until no other attempt provides what ``key`` names."""
         lock = self._one_by_one.setdefault(key, asyncio.Lock())  # as long as an attempt needs it
         if lock.locked():
-            self._tell(ref, f"waits for {self._holders.get(key, 'another task')}, which {doing}")
+            other = self._holders.get(key, "another task")
+            self._tell(ref, f"waits for {other}, which {doing}", waits=True)
         async with lock:
             self._holders[key] = f"{template.name}/{ref.index}"
             try:
@@ -249,8 +250,8 @@ class Builder:
         error = f"its environment could not be built ({plan.title}): {_how(exit_)}"
         return Ended(Cause.EXITED, exit_.code, exit_.signal, error)
 
-    def _tell(self, ref: AttemptRef, detail: str) -> None:
-        self._agent.on_detail(ref, detail, self._clock.wall_ms())
+    def _tell(self, ref: AttemptRef, detail: str, *, waits: bool = False) -> None:
+        self._agent.on_detail(ref, detail, self._clock.wall_ms(), waits=waits)
         self._on_change()
 
 

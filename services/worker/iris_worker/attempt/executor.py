@@ -210,7 +210,7 @@ class Executor:
         """
         entries = await self._launcher.connect()
         self.requests.isolated = await self.confinement.begin(self.slots)
-        self.requests.cgroups = self.cgroups
+        self.requests.use_groups(self.cgroups)
         self.slot_templates.begin(
             empties=self._isolation.confines and self._launcher.version >= EMPTIES,
             outlived=self._launcher.outlived,
@@ -339,7 +339,8 @@ class Executor:
         attempt.pid = spawned.pid
         started = self.attempts.answered(attempt)
         if attempt.on_build is None and started is not None:
-            self._agent.on_started(ref, spawned.at_ms, attempt.fresh or spawned.note)
+            odd = "; ".join(filter(None, (attempt.fresh or spawned.note, attempt.unenforced)))
+            self._agent.on_started(ref, spawned.at_ms, odd)
             self._on.started(now_s - started.after_s)
             self.starts.started(attempt.needs)
             self._watch(attempt, started, spawned.before_s)
@@ -520,6 +521,6 @@ class Executor:
     def close(self) -> None:
         self.containers.close()
         self._launcher.close()
-        self.slots.close()
+        self.slots.close({attempt.slot.below for attempt in self.attempts.all_living()})
         os.close(self._tokens)
         self.commands.close()

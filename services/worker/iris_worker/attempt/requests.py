@@ -15,6 +15,7 @@ from msgspec import structs
 from iris_core.access import task_tokens
 from iris_core.messages.state_worker import TaskTemplate
 from iris_core.spec.resources import ResourceRequest
+from iris_service.settings import BadSetting
 from iris_worker import environment
 from iris_worker.agent.host import host
 from iris_worker.agent.host.limits_in_force import SAMPLED, LimitsInForce, limits_in_force
@@ -29,6 +30,7 @@ from iris_worker.attempt.slots.isolation import Isolated, Isolation
 from iris_worker.attempt.slots.workspaces import write_host_file, write_token
 from iris_worker.clock import HostClock
 from iris_worker.launcher.cgroups.files import Cgroup, CgroupSupport
+from iris_worker.launcher.cgroups.in_force import missing_limits, refusal, unenforced
 from iris_worker.launcher.cgroups.limits import Limits, group_limits, memory_limits, process_limits
 from iris_worker.launcher.records.records import (
     Sandbox,
@@ -53,6 +55,7 @@ class StartRequests:
 
     Attributes:
         cgroups: what the launcher has said of its control groups. isolated: how tasks are confined.
+        missing_limits: what this host does not limit of memory, cpu and pids, and why.
     """
 
     def __init__(
@@ -64,6 +67,7 @@ class StartRequests:
         isolated: Isolated,
     ) -> None:
         self.cgroups = CgroupSupport()
+        self.missing_limits: dict[str, str] = {}
         self.isolated = isolated
         self._settings, self._ports = settings, settings.ports()
         self._clock = clock
@@ -106,6 +110,8 @@ class StartRequests:
         devices = use.devices.assign(held.ref, device.count if device is not None else 0)
         check_devices(use.devices.own_files(devices))
         in_image = template.environment is not None and template.environment.image != ""
+        if not in_image:
+            attempt.unenforced = unenforced(template.resources, self.missing_limits)
         env = self._environment(held, template, attempt, ports, in_image)
         env |= use.devices.variables(devices, hidden=in_image or self.isolated.sandboxed)
         files = use.devices.files(devices)
@@ -244,6 +250,20 @@ class StartRequests:
             directory=slot.directory,
             early=slot.early,
         )
+
+    def use_groups(self, cgroups: CgroupSupport) -> None:
+        """Limit tasks by these control groups. Raises BadSetting where limits have to be enforced
+        and are not.
+        """
+        users = self._isolation.has_users(self.isolated.sandboxed)
+        settings, wanted = self._settings, self._settings.require_limits
+        self.cgroups = cgroups
+        self.missing_limits = missing_limits(cgroups, settings.limit_memory, counts_users=users)
+        if wanted == "auto":
+            limits = settings.cgroups and settings.limit_memory != "off"
+            wanted = limits and self._isolation.changes_user
+        if wanted and (words := refusal(self.missing_limits)):
+            raise BadSetting(words)
 
     def _limits(self, ask: ResourceRequest) -> tuple[Limits, Cgroup | None]:
         """The limits of each process of an attempt, and of its control group."""

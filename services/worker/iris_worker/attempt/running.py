@@ -47,7 +47,8 @@ class RunningAttempt:
         on_build: called with the exit of the process that builds its environment; None while none
             does.
         template: the key of the template that it is cloned from; empty: it is a fresh process.
-            fresh: why it is, for a person, when it was to be cloned.
+            fresh: why it is, for a person, when it was to be cloned. unenforced: what of its
+            request this host does not enforce.
         terminal: whether it reads and writes one. on_exit: called with its exit, for whoever reads
             that.
         pid: of its process, 0 before that is there.
@@ -67,6 +68,7 @@ class RunningAttempt:
     on_build: Callable[[Exit], None] | None = None
     template: str = ""
     fresh: str = ""
+    unenforced: str = ""
     terminal: bool = False
     on_exit: Callable[[Exit], None] | None = None
     pid: int = 0

@@ -2,8 +2,9 @@
 users.
 
 On a terminal every control character is shown as its escape, but for tab, newline and colours
-(SGR); a carriage return shows what would have been left of its line. A pipe or a file gets the
-bytes as they are, as does a terminal where ``--raw`` asks for it, also those that are no letters.
+(SGR) that hide nothing; a carriage return shows what would have been left of its line. A pipe or a
+file gets the bytes as they are, as does a terminal where ``--raw`` asks for it, also those that are
+no letters.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ _RAW = "iris.raw"
 _COLOUR_OR_CONTROL = re.compile(
     f"(?P<colour>\033\\[[0-9;:]*m)|(?P<control>[\0-\x08\x0b-\x1f\x7f-\x9f{TURNS}])"
 )
+_NOT_OF_A_LINE = re.compile(f"[\0-\x1f\x7f-\x9f\u2028\u2029{TURNS}]")
+_CONCEAL = 8
 _OVERWRITTEN = re.compile(r"[^\n]*\r(?=[^\r\n])|\r")
 
 
@@ -41,7 +44,68 @@ def shown(text: str) -> str:
         return text
     if "\r" in text:
         text = _OVERWRITTEN.sub("", text)
-    return _COLOUR_OR_CONTROL.sub(lambda found: found["colour"] or _escaped(ord(found[0])), text)
+    colours = _Colours()
+
+    def shown_as(found: re.Match[str]) -> str:
+        if (colour := found["colour"]) and colours.hide_nothing_after(colour):
+            return colour
+        return _escaped(ord(found[0][0])) + found[0][1:]
+
+    return _COLOUR_OR_CONTROL.sub(shown_as, text)
+
+
+def in_one_line(text: str) -> str:
+    """``text`` as part of a line that programs read: with the escape of every control character,
+    line ends and colours as well.
+    """
+    if text.isprintable():
+        return text
+    return _NOT_OF_A_LINE.sub(lambda found: _escaped(ord(found[0])), text)
+
+
+class _Colours:
+    """The colours of letters and of what is behind them, as far as a text has chosen them; None:
+    the terminal's own.
+    """
+
+    def __init__(self) -> None:
+        self._letters: tuple[int, ...] | None = None
+        self._behind: tuple[int, ...] | None = None
+
+    def hide_nothing_after(self, sequence: str) -> bool:
+        """Whether letters can be seen after the sequence, which counts then."""
+        before = self._letters, self._behind
+        numbers = [int(number or 0) for number in re.split("[;:]", sequence[2:-1])]
+        concealed = self._take(numbers)
+        if concealed or (self._letters is not None and self._letters == self._behind):
+            self._letters, self._behind = before
+            return False
+        return True
+
+    def _take(self, numbers: list[int]) -> bool:
+        """Whether one of the numbers of a sequence conceals."""
+        while numbers:
+            number = numbers.pop(0)
+            if number == _CONCEAL:
+                return True
+            if number == 0:
+                self._letters = self._behind = None
+            elif number in (38, 48):  # the rest is one colour
+                chosen, numbers = tuple(numbers[1:]), []
+                self._choose(letters=number == 38, colour=chosen)
+            elif number in (39, 49):
+                self._choose(letters=number == 39, colour=None)
+            elif 30 <= number <= 47:
+                self._choose(letters=number < 40, colour=(number % 10,))
+            elif 90 <= number <= 107:
+                self._choose(letters=number < 100, colour=(number % 10 + 8,))
+        return False
+
+    def _choose(self, *, letters: bool, colour: tuple[int, ...] | None) -> None:
+        if letters:
+            self._letters = colour
+        else:
+            self._behind = colour
 
 
 def _escaped(code: int) -> str:

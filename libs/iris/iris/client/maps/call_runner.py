@@ -54,12 +54,51 @@ def prepare_path(workdir: str) -> None:
     builtins.exit = builtins.quit = sys.exit  # type: ignore[assignment]  # `site` would define them
 
 
+# ── the script of the caller ──────────────────────────────────────────────────────────────────────
+
+
+class CallersMain(type(sys)):  # `types` takes longer than a short call
+    """The module ``__main__`` of the caller, as far as it was sent: plain pickles name what is in
+    it, and so do processes that the function starts.
+    """
+
+    before: "Any" = None
+
+
+def variables_of_main() -> "dict[str, Any]":
+    """The variables of the caller's ``__main__``, which takes the place of this file."""
+    main = sys.modules.get("__main__")
+    if not isinstance(main, CallersMain):
+        before, main = main, CallersMain("__main__")
+        main.before = before
+        main.__spec__ = _NoFile  # type: ignore[assignment]
+        sys.modules["__main__"] = main
+    return main.__dict__
+
+
+class _NoFile:
+    """Says to `multiprocessing` that a process that is not forked has no file to run again."""
+
+    name = "__main__"
+
+
+def _keep_in_main(made: "Any") -> "Any":
+    """A function or class of the caller's ``__main__`` is there by its name."""
+    if made.__module__ == "__main__" and "." not in made.__qualname__:
+        variables_of_main().setdefault(made.__qualname__, made)
+    return made
+
+
 # ── what cloudpickle names for a function that is sent by value ───────────────────────────────────
 
 
 def _make_function(
     code: CodeType, variables: "dict[str, Any]", name: str, defaults: "Any", closure: "Any"
 ) -> FunctionType:
+    if variables.get("__name__") == "__main__":
+        here = variables_of_main()
+        here.update({key: value for key, value in variables.items() if key not in here})
+        variables = here
     variables["__builtins__"] = builtins
     return FunctionType(code, variables, name, defaults, closure)
 
@@ -95,6 +134,7 @@ def _function_setstate(
             continue
     for name, value in slots.items():
         setattr(function, name, value)
+    _keep_in_main(function)
 
 
 def subimport(name: str) -> "Any":
@@ -128,6 +168,9 @@ class Loader(Unpickler):
             raise TypeError(
                 f"the function is code of Python {self.made_by}, and this host runs its tasks by {here}"
             )
+        if name == "_make_skeleton_class":
+            make = super().find_class(module, name)
+            return lambda *sent: _keep_in_main(make(*sent))
         return _OWN.get(name) or super().find_class(module, name)
 
 

@@ -178,6 +178,7 @@ def on_stages(
                 initiator=Initiator.WORKER,
                 status=stage.status,
                 detail=detail,
+                waits=stage.waits,
             )
 
 

@@ -93,7 +93,9 @@ def staged(ledger: Ledger, change: c.Staged, at_ms: int) -> None:
     job = ledger.jobs[change.job]
     task = job.task(change.index)
     attempt = task.attempts[change.attempt]
-    before, attempt.status = attempt.status, change.status
+    was_building = attempt.is_building
+    before, attempt.status, attempt.waits = attempt.status, change.status, change.waits
+    ledger.presence[attempt.worker].building += attempt.is_building - was_building
     if before is change.status is KernelStatus.RUNNING:
         attempt.doing = change.detail
     else:
@@ -102,7 +104,6 @@ def staged(ledger: Ledger, change: c.Staged, at_ms: int) -> None:
         return
     if change.status is KernelStatus.RUNNING:
         attempt.started_ms = attempt.started_ms or at_ms
-        ledger.presence[attempt.worker].building -= attempt.chain is None
     elif not attempt.building_ms:
         attempt.building_ms = at_ms
     if attempt.chain is not None:

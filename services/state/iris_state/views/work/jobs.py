@@ -40,7 +40,7 @@ from iris_state.views.redaction import redacted
 from iris_state.views.work import interruptions
 from iris_state.views.work.abridged import abridged
 from iris_state.views.work.history import entries, newest, parts, row_of
-from iris_state.views.work.notices import note_of_early_end, note_of_stop
+from iris_state.views.work.notices import note_of_early_end, note_of_killed_part, note_of_stop
 
 TREE_JOBS = 500
 """Descendants of a job shown in a tree."""
@@ -385,8 +385,9 @@ def note_of_task(ledger: Ledger, record: Job, task: Task) -> str | None:
             last = task.attempts[-1] if task.attempts and task.state in TERMINAL else None
             if last is None or not last.started_ms:
                 return None
-            early = note_of_early_end(last) if task.state is TaskState.SUCCEEDED else ""
-            return early or last.detail or None
+            succeeded = task.state is TaskState.SUCCEEDED
+            notes = [note_of_early_end(last), note_of_killed_part(last)] if succeeded else []
+            return next(filter(None, notes), "") or last.detail or None
         return (
             note_of_stop(record, current, ledger.grace_limits, ledger.now_ms)
             or current.doing

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 
 from iris_core.moments import show_duration
 from iris_core.states import Cause, NoticeReason, PriorityBand
+from iris_core.units import show_bytes
 from iris_core.views.jobs import NoticeView, moment
 from iris_state.records.entities import Attempt, Job
 from iris_state.records.stops import GraceLimits
@@ -60,6 +61,19 @@ def note_of_early_end(attempt: Attempt) -> str:
         (_WHY[notice.reason] for notice in reversed(attempt.notices) if notice.deadline_ms), ""
     )
     return f"ended with 0, which is success, after it was told to stop: {why}" if why else ""
+
+
+def note_of_killed_part(attempt: Attempt) -> str:
+    """That the kernel has killed a process of an attempt for its memory limit, though it has
+    succeeded; empty when it has not.
+    """
+    limit_bytes = attempt.usage.memory_limit_bytes if attempt.usage is not None else 0
+    if not limit_bytes:
+        return ""
+    return (
+        f"a process of it was killed at its memory limit of {show_bytes(limit_bytes)}, and its command went on: "
+        "its work may be incomplete; ask for more with --memory"
+    )
 
 
 def _moment(at_ms: int) -> str:

@@ -361,11 +361,19 @@ class Workspaces:
             self.numbers.spoil(slot.number)
         self.numbers.give(slot.number)
 
-    def close(self) -> None:
-        """Remove the directories of tokens that hold none."""
-        for path, _, _ in os.walk(self.tokens, topdown=False):
-            with contextlib.suppress(OSError):  # that of an attempt that runs on without the worker
-                os.rmdir(path)
+    def close(self, alive: Collection[str] = ()) -> None:
+        """Remove the tokens, but those of attempts that run on without the worker: ``alive``, where
+        their directories are below those of all slots.
+        """
+        for path, directories, _ in os.walk(self.tokens):
+            for name in list(directories):
+                below = os.path.relpath(f"{path}/{name}", self.tokens)
+                if below in alive:
+                    directories.remove(name)
+                elif not any(one.startswith(f"{below}/") for one in alive):
+                    shutil.rmtree(f"{path}/{name}", ignore_errors=True)
+        with contextlib.suppress(OSError):
+            os.rmdir(self.tokens)
 
 
 def _token_directory(root: Path, memory: str) -> str:

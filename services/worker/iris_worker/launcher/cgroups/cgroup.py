@@ -201,6 +201,10 @@ class Cgroups:
             one != pid for one in self._pids(group.number)
         )
 
+    def has_members(self, group: Group) -> bool:
+        """Whether a process is in it besides this one."""
+        return not self._is_empty(group) and bool(self._pids(group.number))
+
     def leave(self) -> None:
         """Leave a group that is taken, so that its limits can be set."""
         if self._here is not None and self._here.limits is not None:

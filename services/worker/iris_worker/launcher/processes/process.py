@@ -40,7 +40,8 @@ class Process:
             a sample found that it was over its limit; 0: none has.
         rounds: how often what it has left was killed.
         terminated: it was sent its stop signal, and ``killer`` will send KILL; before that
-            ``killer`` sends the signal.
+            ``killer`` sends the signal. in_grace: what is left of its group may run on until
+            then, also after its first process has ended.
     """
 
     started: Started
@@ -63,6 +64,7 @@ class Process:
     rounds: int = 0
     terminated: bool = False
     killer: DelayedCall | None = None
+    in_grace: bool = False
 
     @property
     def ref(self) -> AttemptRef:

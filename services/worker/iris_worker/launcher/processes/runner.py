@@ -27,7 +27,7 @@ from iris_worker.launcher.cgroups.cgroup import Cgroups
 from iris_worker.launcher.cgroups.files import Cgroup
 from iris_worker.launcher.cgroups.group import Group
 from iris_worker.launcher.kernel import tree
-from iris_worker.launcher.kernel.event_loop import EventLoop
+from iris_worker.launcher.kernel.event_loop import DelayedCall, EventLoop
 from iris_worker.launcher.kernel.pidfd import exit_status
 from iris_worker.launcher.kernel.signals import signal_group, signal_process
 from iris_worker.launcher.kernel.terminal import keep_shown, open_terminal
@@ -45,6 +45,10 @@ from iris_worker.launcher.starts.spawner import Spawner
 RESULT_BYTES = (1 << 16) + 64
 """More than a call sends of its result in one message."""
 _LINGER_S = 0.02
+_GRACE_LOOK_S = 0.1
+"""How often it is looked whether groups that may go on until the end of their grace period have
+ended.
+"""
 _MOST_MEMORY = 0.5
 """A process is reused only if it holds at most this part of its memory limit between two calls."""
 
@@ -107,6 +111,7 @@ class Runner:
         self.spares = Spares(loop, groups, self._strays.left_in, self._leave)
         self._lingering: list[Process] = []
         self._watching = False
+        self._looking: DelayedCall | None = None
         loop.watch_children(self.reap)
 
     @property
@@ -274,6 +279,7 @@ class Runner:
             os.kill(process.pid, number)  # it has not made its session yet
 
     def _kill(self, process: Process) -> None:
+        process.in_grace = False
         if process.group is None or self._groups is None:
             self._signal(process, signal.SIGKILL)
         else:
@@ -315,7 +321,7 @@ class Runner:
             self._terminate(process, grace_ms, number)
 
     def _terminate(self, process: Process, grace_ms: int, number: int) -> None:
-        process.terminated = True
+        process.terminated, process.in_grace = True, grace_ms > 0
         if number := number if grace_ms > 0 else signal.SIGKILL:
             self._signal(process, number)
         process.killer = self._loop.call_later(grace_ms / 1000, self._kill, process)
@@ -329,7 +335,9 @@ class Runner:
     # ── ends ──────────────────────────────────────────────────────────────────────────────────────
 
     def reap(self) -> None:
-        """Collect the ends of children and kill the rest of their groups. Called on SIGCHLD."""
+        """Collect the ends of children and kill the rest of their groups, after the grace period
+        of those that are stopped. Called on SIGCHLD.
+        """
         ended = []
         while (found := wait_any()) is not None:
             pid, status, used = found
@@ -371,17 +379,22 @@ class Runner:
         """
         self.commands.settle()
         self._lingering = self._settled(self._lingering)
-        if (self._lingering or self.commands.are_dying) and not self._watching:
+        hurries = self.commands.are_dying or any(not one.in_grace for one in self._lingering)
+        if hurries and not self._watching:
             self._watching = True
             self._loop.call_later(_LINGER_S, self._watch)
+        elif self._lingering and self._looking is None:
+            self._looking = self._loop.call_later(_GRACE_LOOK_S, self._look)
 
     def _settled(self, ended: list[Process]) -> list[Process]:
         """Report the attempts that have ended, and return the others.
 
         Descendants outside the group are searched after the group is empty, because then it cannot
         create new ones. A sandbox is empty with the control group, unless a command that has ended
-        left something in its own.
+        left something in its own. What is left of one in its grace period goes on.
         """
+        going_on = [process for process in ended if process.in_grace and self._has_members(process)]
+        ended = [process for process in ended if process not in going_on]
         empty = [process for process in ended if self._clear(process)]
         for process in ended:
             if (process.group is not None and process not in empty) or not self._is_last(
@@ -396,7 +409,14 @@ class Runner:
         for process in empty:
             if not process.strays or process.is_given_up:
                 self._over(process)
-        return [process for process in ended if self._known.by_ref.get(process.ref) is process]
+        left = [process for process in ended if self._known.by_ref.get(process.ref) is process]
+        return going_on + left
+
+    def _has_members(self, process: Process) -> bool:
+        """Whether others than its first process, which has ended, are left of its group."""
+        if process.group is not None and self._groups is not None:
+            return self._groups.has_members(process.group)
+        return signal_group(process.pid, 0)
 
     def _is_last(self, ended: list[Process], slot: int) -> bool:
         """Whether nothing runs in a slot besides attempts that have ended."""
@@ -430,6 +450,11 @@ class Runner:
     def _watch(self) -> None:
         """Poll attempts with descendants outside the group, whose ends are not all signalled."""
         self._watching = False
+        self.reap()
+
+    def _look(self) -> None:
+        """Whether the last process of a group that is stopped has ended, where nobody is told."""
+        self._looking = None
         self.reap()
 
     def _over(self, process: Process) -> None:
