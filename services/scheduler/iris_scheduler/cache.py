@@ -7,6 +7,7 @@ Clearing the cache changes no placement: the next cycle examines every class and
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import dataclass, field
 
 from iris_core.placement.reasons import Reason
@@ -44,6 +45,7 @@ class CycleFindings:
             eviction would help.
         classes: reasons published for all jobs of a class. jobs: reasons published for single jobs.
         stuck: workers with an attempt that does not stop in time, which reasons name.
+        special: jobs that were examined although their class was full.
         reserved: slots reserved, and for which job; nothing else was placed there.
     """
 
@@ -53,6 +55,7 @@ class CycleFindings:
     jobs: dict[int, Reason] = field(default_factory=dict)
     stuck: frozenset[str] = frozenset()
     reserved: frozenset[tuple[int, int]] = frozenset()
+    special: Set[int] = frozenset()
 
 
 class Cache:

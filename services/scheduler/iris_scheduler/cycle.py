@@ -18,8 +18,9 @@ class Cycle:
     Attributes:
         columns: the workers. classes: classes with pending jobs, in the order in which they were
             first seen.
-        special: pending jobs that are examined task by task: some task is nominated to a worker,
-            excluded from one, or was rejected.
+        avoiding: pending jobs with a task that is excluded from a worker now.
+        special: pending jobs that are examined although their class is full: some task is nominated
+            to a worker, excluded from one, or was rejected.
         stuck: workers with an attempt that was ordered to stop and has not stopped within
             ``stop_timeout_s``.
         wake_ms: the earliest time at which the same records would give another plan.
@@ -34,9 +35,9 @@ class Cycle:
         self.settings = settings
         self.columns: Columns = mirror.hosts.columns()
         self.classes = [kind for kind in mirror.classes() if kind.waiting]
-        self.special = frozenset(
-            [*mirror.special(), *(job for job in cache.backoffs if mirror.queue.pending(job))]
-        )
+        self.avoiding = mirror.avoiding(now_ms)
+        others = (*mirror.nominated_jobs, *cache.backoffs)
+        self.special = self.avoiding.union(job for job in others if mirror.queue.pending(job))
         self.stuck = frozenset(mirror.hosts.stuck(now_ms - settings.stop_timeout_ms))
         self.wake_ms: int | None = None
 

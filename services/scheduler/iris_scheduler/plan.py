@@ -121,7 +121,10 @@ def _next_cycle(cycle: Cycle) -> _Rest:
     """The next cycle examines whatever this one did not place."""
     cycle.wake_at(cycle.now_ms)
     changes = cycle.mirror.changes
-    findings = CycleFindings(stuck=cycle.stuck, reserved=cycle.cache.last.reserved)
+    last = cycle.cache.last
+    findings = CycleFindings(
+        stuck=cycle.stuck, reserved=last.reserved, special=cycle.special | last.special
+    )
     return _Rest(findings, ReasonUpdate(left=changes.fresh | changes.counted))
 
 
@@ -156,6 +159,7 @@ def _unplaced(
         updates.jobs,
         cycle.stuck,
         reserved,
+        cycle.special,
     )
     extensions = () if is_cut else tuple(ChainPlacer(cycle, assignments).extensions())
     return _Rest(findings, updates, evictions, extensions)

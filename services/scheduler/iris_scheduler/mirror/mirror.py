@@ -91,6 +91,7 @@ class Mirror:
         self.nominations: dict[tuple[int, int], str] = {}
         self.nominated_jobs: dict[int, int] = {}
         self.avoids: dict[int, dict[int, dict[str, int]]] = {}
+        self._avoids_until = SortedList()
         self.kinds: dict[int, JobClass] = {}
         self.hosts = Hosts()
         self.usage = Usage()
@@ -152,9 +153,10 @@ class Mirror:
             count if limit is None else min(count, max(0, limit - self._open_attempts.get(job, 0)))
         )
 
-    def special(self) -> Iterator[int]:
-        """Pending jobs with tasks that are nominated to a worker or excluded from one."""
-        return (job for job in {*self.avoids, *self.nominated_jobs} if self.queue.pending(job))
+    def avoiding(self, now_ms: int) -> set[int]:
+        """Pending jobs with tasks that are excluded from a worker at this time."""
+        excluded = self._avoids_until.irange((now_ms + 1,))
+        return {job for _, job, index, _ in excluded if (job, index) in self.queue}
 
     def classes(self) -> Iterable[JobClass]:
         """Every class that has a job, in the order in which they were first seen."""
@@ -275,7 +277,9 @@ class Mirror:
         for number, index in list(self.nominations) if job in self.nominated_jobs else ():
             if number == job:
                 self._remove_nomination(job, index)
-        self.avoids.pop(job, None)
+        for index, workers in self.avoids.pop(job, {}).items():
+            for worker, until_ms in workers.items():
+                self._avoids_until.remove((until_ms, job, index, worker))
         if self._open_attempts.get(job):
             self._leaving.add(job)
             return
@@ -374,9 +378,12 @@ class Mirror:
                     self._gone(job)
 
     def _avoid(self, place: Avoid) -> None:
-        self.avoids.setdefault(place.job, {}).setdefault(place.index, {})[place.worker] = (
-            place.until_ms
-        )
+        workers = self.avoids.setdefault(place.job, {}).setdefault(place.index, {})
+        before_ms = workers.get(place.worker)
+        if before_ms is not None:
+            self._avoids_until.remove((before_ms, place.job, place.index, place.worker))
+        workers[place.worker] = place.until_ms
+        self._avoids_until.add((place.until_ms, place.job, place.index, place.worker))
         self.changes.fresh.add(place.job)
 
     def _queue(self, tasks: Queued) -> None:

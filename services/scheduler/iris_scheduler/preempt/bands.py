@@ -51,7 +51,7 @@ class Preemption:
     def run(self, full: Collection[JobClass]) -> None:
         """Evict for pending work, highest band first; ``full``: classes of which nothing fits."""
         cycle, mirror = self._cycle, self._cycle.mirror
-        apart = {mirror.kinds[job] for job in mirror.avoids if len(self._assignments.waiting(job))}
+        apart = {mirror.kinds[job] for job in cycle.avoiding if len(self._assignments.waiting(job))}
         tried = [
             kind
             for kind in cycle.classes
