@@ -37,6 +37,23 @@ def work_of(run: Callable[[], object]) -> int:
     return count
 
 
+def calls_of(run: Callable[[], object], *functions: Callable[..., object]) -> int:
+    """How often it calls any of some functions."""
+    codes, count = {function.__code__ for function in functions}, 0  # type: ignore[attr-defined]
+
+    def on_call(frame: FrameType, event: str, arg: Any) -> None:
+        nonlocal count
+        count += event == "call" and frame.f_code in codes
+
+    profiling = sys.getprofile()
+    sys.setprofile(on_call)
+    try:
+        run()
+    finally:
+        sys.setprofile(profiling)
+    return count
+
+
 def exponent(small: int, large: int, factor: int = 10) -> float:
     """With which power of the size work grows that is so much for ``factor`` times the size."""
     return math.log(large / small, factor)

@@ -5,10 +5,14 @@ from __future__ import annotations
 import msgspec
 
 from iris_core.messages.scheduler_state import Avoid, JobRow, Queued
+from iris_core.spec.resources import ResourceRequest
+from iris_scheduler.explain.reasons import reason_of_class
+from iris_scheduler.mirror.capacity import fitting, with_room
+from iris_scheduler.place.tasks import TaskPlacer
 from tests.support.scheduling import Story, worker
-from tests.support.work import exponent, work_of
+from tests.support.work import calls_of, exponent, work_of
 
-FLAT = 0.1
+FLAT, LINEAR = 0.1, 1.1
 
 
 def full_host() -> Story:
@@ -69,3 +73,49 @@ def test_the_other_tasks_of_a_job_with_an_avoid_are_placed_together() -> None:
 
     few, many = placing(300), placing(3000)
     assert exponent(few, many) < 0.9
+
+
+def many_sizes(count: int) -> Story:
+    """Jobs that each ask for an amount of memory of their own wait for hosts that are full, and one
+    task has just ended.
+    """
+    story = Story(worker("a", cpu=4), worker("b", cpu=4))
+    story.running("/holder", ["a"] * 4 + ["b"] * 4)
+    rows = [
+        msgspec.structs.replace(
+            story.rows["/holder"],
+            job=100 + number,
+            name=f"/job-{number}",
+            replicas=1,
+            resources=ResourceRequest(1000, (1 << 30) + (number << 20)),
+        )
+        for number in range(count)
+    ]
+    for row in rows:
+        story.rows[row.name], story.names[row.job] = row, row.name
+    queued = tuple(Queued(row.job, ((0, 1),), story.now_ms) for row in rows)
+    story.tell(jobs=tuple(rows), queued=queued)
+    for _ in range(3):
+        story.cycle()
+        story.wait(5)
+    story.end("/holder", 0)
+    return story
+
+
+def test_an_end_makes_few_of_many_classes_be_examined() -> None:
+    examined = (TaskPlacer.place, reason_of_class, fitting, with_room)
+    few, many = (calls_of(many_sizes(count).look, *examined) for count in (100, 1000))
+    assert exponent(few, many) < FLAT
+
+
+def test_the_work_of_a_plan_is_linear_in_waiting_classes() -> None:
+    few, many = (work_of(many_sizes(count).look) for count in (100, 1000))
+    assert exponent(few, many) < LINEAR
+    assert many / 1000 < 100
+
+
+def test_the_place_that_an_end_frees_goes_to_the_first_of_many_classes() -> None:
+    story = many_sizes(200)
+    assert story.cycle() == {"/job-0/0": "a"}
+    story.end("/holder", 5, 6)
+    assert story.cycle() == {"/job-1/0": "b", "/job-2/0": "b"}

@@ -16,7 +16,7 @@ from sortedcontainers import SortedList
 from iris_core.states import PriorityBand
 from iris_scheduler.cycle import Cycle
 from iris_scheduler.mirror.capacity import fitting
-from iris_scheduler.mirror.classes import Amounts, JobClass, job_at
+from iris_scheduler.mirror.classes import Amounts, JobClass, SameAmounts, job_at
 
 
 class Heads:
@@ -44,21 +44,21 @@ class Heads:
         """Those of a band."""
         return self._by_band.get(band, ())
 
-    def _first(self, waiting: Mapping[Amounts, SortedList], least: Sequence[int]) -> int | None:
+    def _first(self, waiting: Mapping[Amounts, SameAmounts], least: Sequence[int]) -> int | None:
         """The place of the first job that is due.
 
         ``least``: of each dimension the least that something asks for which may go before it.
         """
         if len(waiting) == 1 and not any(_exceeds(amounts, least) for amounts in waiting):
             return None
-        lines = [(line[0], amounts) for amounts, line in waiting.items()]
+        lines = [(line.first, amounts) for amounts, line in waiting.items()]
         heapify(lines)
         best: int | None = None
         while lines and (best is None or lines[0][0] < best):
             _, amounts = heappop(lines)
             if not _exceeds(amounts, least):
                 continue
-            place, is_last = self._first_due(waiting[amounts])
+            place, is_last = self._first_due(waiting[amounts].places)
             if place is not None and (best is None or place < best):
                 best = place
             if is_last:

@@ -17,7 +17,8 @@ from iris_core.placement import reasons
 from iris_core.spec.jobs import TASKS
 from iris_scheduler.cycle import Cycle
 from iris_scheduler.feasible.candidates import Candidates
-from iris_scheduler.mirror.capacity import CHIPS, WINDOW, with_room
+from iris_scheduler.invalidation import Contenders
+from iris_scheduler.mirror.capacity import CHIPS, SHUT, WINDOW, Matrix, with_room
 from iris_scheduler.mirror.classes import JobClass
 from iris_scheduler.place.assignments import Assignments
 from iris_scheduler.place.spreading import Spreading
@@ -27,10 +28,21 @@ class TaskPlacer:
     """Places the single tasks of one cycle.
 
     Attributes:
-        full: classes of which no further task fits.
+        full: classes of which no further task fits. dropped: those of them that were not examined
+            alone, because what has grown was taken by others.
     """
 
-    def __init__(self, cycle: Cycle, assignments: Assignments, full: Iterable[JobClass]) -> None:
+    def __init__(
+        self,
+        cycle: Cycle,
+        assignments: Assignments,
+        full: Iterable[JobClass],
+        contenders: Contenders,
+    ) -> None:
+        """``contenders``: classes that fit only where something has grown."""
+        self._contenders = contenders
+        self._dropped_at = 0
+        self.dropped: set[JobClass] = set()
         self._cycle = cycle
         self._assignments = assignments
         self._candidates: dict[JobClass, Candidates] = {}
@@ -96,7 +108,30 @@ class TaskPlacer:
             seats += self._borrow(kind, count - len(seats))
             if len(seats) < count:
                 self.full.add(kind)
+                self._drop_contenders()
         return seats
+
+    def _drop_contenders(self) -> None:
+        """Compare all contenders at once with what others have left, when that is less than before;
+        a worker that is reserved may be borrowed.
+        """
+        contenders, room = self._contenders, self._assignments.room
+        if not contenders.known or self._dropped_at == len(room.taken):
+            return
+        self._dropped_at = len(room.taken)
+        full = {kind for kind in contenders.full(self._unreserved()) if not kind.is_gang}
+        contenders.drop(full)
+        self.dropped |= full - self.full
+        self.full |= full
+
+    def _unreserved(self) -> Matrix:
+        """What is free, with the workers that are kept for others."""
+        kept = [slot for slot, _ in self._assignments.reservations.kept()]
+        matrix = self._assignments.room.matrix
+        if kept:
+            matrix = matrix.copy()
+            matrix[WINDOW, kept] += SHUT
+        return matrix
 
     def _seat_routes(
         self, kind: JobClass, count: int, deployment: str, avoided: Collection[int] = ()
