@@ -5,13 +5,14 @@
 
 import pytest
 
-from tests.sim import chain_mutants
+from tests.sim import chain_mutants, crowd_mutants
 from tests.sim.mutants import PLANTS, Plant, planted
 from tests.sim.world import play
 from tests.support import turns
 from tests.support.turns import in_turns
 
 assert chain_mutants  # its mutants are among `PLANTS`
+assert crowd_mutants
 pytestmark = pytest.mark.integration
 
 SEEDS = 120

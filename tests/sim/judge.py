@@ -57,6 +57,7 @@ from iris_state.snapshots import snapshot
 from iris_state.snapshots.compacted import encoder
 from tests.sim import open_jobs, stops
 from tests.sim.amendments import Amendments
+from tests.sim.crowds import starved
 from tests.sim.host import Running
 from tests.sim.levels import beyond_levels
 from tests.sim.network import Server
@@ -230,6 +231,7 @@ class Judge:
     def at_the_end(self, machine: Machine, promises: Promises, policy: Policy) -> str:
         """Everything is quiet. Returns a digest of the whole run."""
         self._no_job_is_lost(machine, promises)
+        self._no_large_task_starves()
         self._one_leader_at_a_time(machine)
         self._budgets_were_kept(machine)
         self._requeued_attempts_ended_nothing()
@@ -377,6 +379,12 @@ class Judge:
         expect(not gone, f"the promised jobs {gone} were said not to exist")
         expect(not self._server.lies, "; ".join(self._server.lies[:3]))
         expect(told == asked, f"requests made the jobs {asked}, people were told {told}")
+
+    def _no_large_task_starves(self) -> None:
+        """A task that fits on an empty host starts, however many smaller ones arrive."""
+        commits = zip(self._server.journalled_s, _commits(self._server), strict=True)
+        for sentence in starved(commits):
+            raise Violation(sentence)
 
     def _one_leader_at_a_time(self, machine: Machine) -> None:
         """Each epoch begins with its leader's bid, one higher than the one before."""

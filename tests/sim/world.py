@@ -32,7 +32,7 @@ from iris_state.policy import Policy
 from iris_state.replication import leader
 from iris_state.replication.replica import Replica
 from iris_state.service import StateService
-from tests.sim import maps, proxies
+from tests.sim import crowds, maps, proxies
 from tests.sim.amendments import amended
 from tests.sim.faults import EVERYTHING, SETTLE_S, STORM_S, Fault, Storm
 from tests.sim.host import Machine, Running, Worker
@@ -156,12 +156,13 @@ class World:
             (amended, "amendments"),
             (levelled, "levels"),
         )
-        for change, name in changes:
+        crowd = crowds.crowd(random.Random(f"{self.seed}/crowd"), STORM_S)
+        for change, name in () if crowd else changes:
             self._plan = change(random.Random(f"{self.seed}/{name}"), self._plan)
-        self._plan += open_maps(random.Random(f"{self.seed}/open"), STORM_S)
+        self._plan += crowd or open_maps(random.Random(f"{self.seed}/open"), STORM_S)
         self._plan += proxies.scaled(
             random.Random(f"{self.seed}/scaling"),
-            rollouts(random.Random(f"{self.seed}/deployments"), STORM_S),
+            [] if crowd else rollouts(random.Random(f"{self.seed}/deployments"), STORM_S),
         )
         self._scaled = proxies.names(self._plan)
         for name in ("proxy-0", "proxy-1") if self._scaled else ():
@@ -236,6 +237,8 @@ class World:
             return maps.fate(self.seed, ref)
         if template.probe is not None:
             return (FOR_EVER_S, 0) if template.command[1] != "bad" else (0.5, 1)
+        if template.command[1:] == (crowds.SMALL,):
+            return crowds.run_s(rng), 0
         if template.timeout_ms is not None and rng.random() < 0.4:
             return FOR_EVER_S, 0
         return rng.choice((0.05, 0.5, 3.0, 12.0)), int(rng.random() < 0.25)
@@ -559,7 +562,11 @@ class _SimScheduler(Scheduler):
         self._process = process
         super().__init__(
             link.bus,
-            SchedulerSettings(answer_timeout_s=2.0, gang_reservation_after_s=20.0),
+            SchedulerSettings(
+                answer_timeout_s=2.0,
+                gang_reservation_after_s=20.0,
+                task_reservation_after_s=crowds.RESERVED_AFTER_S,
+            ),
             asyncio.Event(),
         )  # type: ignore[arg-type]
 

@@ -7,11 +7,15 @@ Clearing the cache changes no placement: the next cycle examines every class and
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import dataclass, field
 
 from iris_core.placement.reasons import Reason
+from iris_scheduler.feasible.drains import Drain, Period
+from iris_scheduler.mirror.capacity import Need
 from iris_scheduler.mirror.classes import JobClass
 from iris_scheduler.mirror.columns import Columns
+from iris_scheduler.mirror.hosts import HostRow
 from iris_scheduler.mirror.mirror import MirrorChanges
 from iris_scheduler.settings import SchedulerSettings
 
@@ -44,6 +48,7 @@ class CycleFindings:
             eviction would help.
         classes: reasons published for all jobs of a class. jobs: reasons published for single jobs.
         stuck: workers with an attempt that does not stop in time, which reasons name.
+        special: jobs that were examined although their class was full.
         reserved: slots reserved, and for which job; nothing else was placed there.
     """
 
@@ -53,6 +58,11 @@ class CycleFindings:
     jobs: dict[int, Reason] = field(default_factory=dict)
     stuck: frozenset[str] = frozenset()
     reserved: frozenset[tuple[int, int]] = frozenset()
+    special: Set[int] = frozenset()
+
+
+DrainKey = tuple[int, Period, Need]
+"""The version of a worker, the period of a wait, and what the task needs."""
 
 
 class Cache:
@@ -62,6 +72,8 @@ class Cache:
         columns: the workers that the results are about; other columns invalidate them.
         last: the results of the last cycle. classes, jobs: reasons as they were last published.
         backoffs: jobs that pause because the state service refused them.
+        drains: what must end on a worker for tasks of one need, by worker, as of a version of it
+            and a period of the wait.
     """
 
     def __init__(self) -> None:
@@ -70,9 +82,12 @@ class Cache:
         self.classes: dict[JobClass, PublishedReason] = {}
         self.jobs: dict[int, Reason] = {}
         self.backoffs: dict[int, Backoff] = {}
+        self.drains: dict[HostRow, tuple[DrainKey, Drain | None]] = {}
 
     def learn(self, columns: Columns, findings: CycleFindings, changes: MirrorChanges) -> None:
         """Store the results of a cycle; ``changes`` are the mirror's changes before it."""
+        if columns is not self.columns:
+            self.drains.clear()
         self.columns = columns
         self.last = findings
         self.classes.update(findings.classes)

@@ -6,7 +6,9 @@ Nothing here changes while a plan is made, except the time at which the next one
 
 from __future__ import annotations
 
+from iris_core.states import PriorityBand
 from iris_scheduler.cache import Cache
+from iris_scheduler.mirror.classes import JobClass
 from iris_scheduler.mirror.columns import Columns
 from iris_scheduler.mirror.mirror import Mirror
 from iris_scheduler.settings import SchedulerSettings
@@ -18,8 +20,10 @@ class Cycle:
     Attributes:
         columns: the workers. classes: classes with pending jobs, in the order in which they were
             first seen.
-        special: pending jobs that are examined task by task: some task is nominated to a worker,
-            excluded from one, or was rejected.
+        by_turn: these by band, and whether they are of gangs.
+        avoiding: pending jobs with a task that is excluded from a worker now.
+        special: pending jobs that are examined although their class is full: some task is nominated
+            to a worker, excluded from one, or was rejected.
         stuck: workers with an attempt that was ordered to stop and has not stopped within
             ``stop_timeout_s``.
         wake_ms: the earliest time at which the same records would give another plan.
@@ -33,10 +37,13 @@ class Cycle:
         self.now_ms = now_ms
         self.settings = settings
         self.columns: Columns = mirror.hosts.columns()
-        self.classes = [kind for kind in mirror.classes() if kind.waiting]
-        self.special = frozenset(
-            [*mirror.special(), *(job for job in cache.backoffs if mirror.queue.pending(job))]
-        )
+        self.classes = [kind for kind in mirror.classes() if kind.first]
+        self.by_turn: dict[tuple[PriorityBand, bool], dict[JobClass, None]] = {}
+        for kind in self.classes:
+            self.by_turn.setdefault((kind.band, kind.is_gang), {})[kind] = None
+        self.avoiding = mirror.avoiding(now_ms)
+        others = (*mirror.nominated_jobs, *cache.backoffs)
+        self.special = self.avoiding.union(job for job in others if mirror.queue.pending(job))
         self.stuck = frozenset(mirror.hosts.stuck(now_ms - settings.stop_timeout_ms))
         self.wake_ms: int | None = None
 

@@ -14,26 +14,69 @@ import numpy as np
 
 from iris_core.states import PriorityBand
 from iris_scheduler.cycle import Cycle
-from iris_scheduler.mirror.capacity import Room, Slots, fitting
-from iris_scheduler.mirror.classes import JobClass, job_at
+from iris_scheduler.mirror.capacity import Matrix, Room, Slots
+from iris_scheduler.mirror.classes import JobClass, Shape, job_at
 from iris_scheduler.place.assignments import Given
 
 
-def still_full(cycle: Cycle, room: Room) -> frozenset[JobClass]:
+class Contenders:
+    """Classes that were full in the last cycle: each still is unless a worker that has grown has
+    enough free for it.
+
+    Attributes:
+        grown: these workers, and those that were reserved.
+        known: the classes; none when what is known of them is not valid any more.
+    """
+
+    def __init__(self, cycle: Cycle) -> None:
+        last = cycle.cache.last
+        self._cycle = cycle
+        self.known: list[JobClass] = []
+        self.grown: Slots = np.zeros(0, np.int64)
+        if last.full and cycle.cache.columns is cycle.columns and last.stuck == cycle.stuck:
+            self.known = [kind for kind in cycle.classes if kind in last.full]
+            self.grown = _grown(cycle, {slot for slot, _ in last.reserved})
+
+    def full(self, matrix: Matrix) -> set[JobClass]:
+        """Those of which no further task fits; ``matrix``: what is free now, all workers."""
+        full = set[JobClass]()
+        shapes: dict[Shape, list[JobClass]] = {}
+        for kind in self.known:
+            shapes.setdefault(kind.shape, []).append(kind)
+        for kinds in shapes.values():
+            fits = _fitting(self._cycle, kinds, matrix, self.grown)
+            full.update(kind for kind, has_room in zip(kinds, fits, strict=True) if not has_room)
+        return full
+
+    def drop(self, full: Iterable[JobClass]) -> None:
+        """Some are known to be full for the rest of the cycle."""
+        gone = set(full)
+        self.known = [kind for kind in self.known if kind not in gone]
+
+
+def still_full(cycle: Cycle, contenders: Contenders, room: Room) -> frozenset[JobClass]:
     """Classes that need not be examined: no further task fits, and none of their gangs is due for a
     reservation.
     """
-    last = cycle.cache.last
-    known = [kind for kind in cycle.classes if kind in last.full]
-    if not known or cycle.cache.columns is not cycle.columns or last.stuck != cycle.stuck:
-        return frozenset()
-    grown = _grown(cycle, {slot for slot, _ in last.reserved})
-    return frozenset(
+    full = frozenset(
         kind
-        for kind in known
-        if not _has_room(cycle, room, kind, grown)
-        and (not kind.is_gang or cycle.may_wait(job_at(kind.waiting[0])))
+        for kind in contenders.full(room.matrix)
+        if not kind.is_gang or cycle.may_wait(job_at(kind.waiting[0]))
     )
+    contenders.drop(full)
+    return full
+
+
+def _fitting(
+    cycle: Cycle, kinds: Sequence[JobClass], matrix: Matrix, slots: Slots
+) -> Sequence[bool]:
+    """For each class, all of one shape, whether one more task fits on one of these workers."""
+    usable = slots[cycle.columns.usable(kinds[0]).mask[slots]]
+    if not len(usable):
+        return [False] * len(kinds)
+    rows = [kind.row for kind in kinds]
+    fits: Sequence[bool] = cycle.mirror.needs.fitting(rows, matrix[:, usable]).tolist()
+    return fits
 
 
 def still_unschedulable(cycle: Cycle, reserved: frozenset[tuple[int, int]]) -> set[JobClass]:
@@ -95,10 +138,3 @@ def _grown(cycle: Cycle, others: set[int]) -> Slots:
     names = cycle.mirror.hosts.grown | set(cycle.mirror.nominations.values())
     slots = {cycle.columns.slot[name] for name in names if name in cycle.columns.slot}
     return np.array(sorted(slots | others), np.int64)
-
-
-def _has_room(cycle: Cycle, room: Room, kind: JobClass, grown: Slots) -> bool:
-    if not len(grown):
-        return False
-    usable = grown[cycle.columns.usable(kind).mask[grown]]
-    return bool(fitting(room.matrix, kind.need, usable).any())

@@ -10,7 +10,7 @@ Source: docs/ARCHITECTURE.md#the-path-of-one-job, step 3; docs/design/semantics.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -21,7 +21,7 @@ from iris_scheduler.cache import Cache, CycleFindings
 from iris_scheduler.cycle import Cycle
 from iris_scheduler.explain.reasons import CycleOutcome
 from iris_scheduler.explain.updates import ReasonUpdate, changed_reasons
-from iris_scheduler.invalidation import soon_helped, still_full, still_unschedulable
+from iris_scheduler.invalidation import Contenders, soon_helped, still_full, still_unschedulable
 from iris_scheduler.mirror.classes import JobClass, place_of
 from iris_scheduler.mirror.columns import Columns
 from iris_scheduler.mirror.mirror import Mirror
@@ -78,14 +78,16 @@ def plan(
     """
     cycle = Cycle(mirror, cache, now_ms, settings)
     assignments = Assignments(cycle, most)
-    skipped = still_full(cycle, assignments.room)
-    gangs, tasks = GangPlacer(cycle, assignments, skipped), TaskPlacer(cycle, assignments, skipped)
-    for band in sorted({kind.band for kind in cycle.classes}):
+    contenders = Contenders(cycle)
+    skipped = still_full(cycle, contenders, assignments.room)
+    gangs = GangPlacer(cycle, assignments, skipped)
+    tasks = TaskPlacer(cycle, assignments, skipped, contenders)
+    for band in sorted({band for band, _ in cycle.by_turn}):
         _place_band(cycle, assignments, band, gangs, tasks)
     rest = (
         _next_cycle(cycle)
         if assignments.is_full
-        else _unplaced(cycle, assignments, skipped, gangs, tasks)
+        else _unplaced(cycle, assignments, skipped | tasks.dropped, gangs, tasks)
     )
     given = assignments.within()
     placed = sum(len(one.indexes) for one in given)
@@ -121,7 +123,10 @@ def _next_cycle(cycle: Cycle) -> _Rest:
     """The next cycle examines whatever this one did not place."""
     cycle.wake_at(cycle.now_ms)
     changes = cycle.mirror.changes
-    findings = CycleFindings(stuck=cycle.stuck, reserved=cycle.cache.last.reserved)
+    last = cycle.cache.last
+    findings = CycleFindings(
+        stuck=cycle.stuck, reserved=last.reserved, special=cycle.special | last.special
+    )
     return _Rest(findings, ReasonUpdate(left=changes.fresh | changes.counted))
 
 
@@ -156,6 +161,7 @@ def _unplaced(
         updates.jobs,
         cycle.stuck,
         reserved,
+        cycle.special,
     )
     extensions = () if is_cut else tuple(ChainPlacer(cycle, assignments).extensions())
     return _Rest(findings, updates, evictions, extensions)
@@ -178,28 +184,27 @@ def _place_band(
     Gangs do not pass a single task before them in the queue that is due for a reservation.
     """
     heads = assignments.heads.of(band)
-    has_gangs = any(kind.is_gang and kind.band is band for kind in cycle.classes)
-    before = heads if has_gangs else ()
-    in_turn = _turn(cycle, gangs, lambda kind: kind.band is band and kind.is_gang, before)
+    in_turn = _turn(cycle, gangs, band, heads)
     later_gangs = _place(in_turn, gangs, assignments, over_quota=False)
     assignments.reservations.release_hosts(heads)
-    in_turn = _turn(cycle, tasks, lambda kind: kind.band is band and not kind.is_gang, heads)
+    in_turn = _turn(cycle, tasks, band, heads)
     later = _place(in_turn, tasks, assignments, over_quota=False)
     _place(later_gangs, gangs, assignments, over_quota=True)
     _place(later, tasks, assignments, over_quota=True)
 
 
 def _turn(
-    cycle: Cycle,
-    placer: GangPlacer | TaskPlacer,
-    is_meant: Callable[[JobClass], bool],
-    heads: Sequence[int],
+    cycle: Cycle, placer: GangPlacer | TaskPlacer, band: PriorityBand, heads: Sequence[int]
 ) -> Iterator[int]:
-    """The jobs of some classes in queue order, with single tasks that are due for a reservation."""
-    mirror = cycle.mirror
-    alone = {job for job in cycle.special if is_meant(mirror.kinds[job])}.union(heads)
-    special = [place_of(mirror.jobs[job]) for job in alone]
-    return in_order(filter(is_meant, cycle.classes), placer.full, special)
+    """The jobs of a band that a placer places in queue order, with single tasks that are due for a
+    reservation.
+    """
+    mirror, of_gangs = cycle.mirror, isinstance(placer, GangPlacer)
+    kinds = cycle.by_turn.get((band, of_gangs), {})
+    alone = {job for job in cycle.special if mirror.kinds[job] in kinds} if kinds else set()
+    if not of_gangs or kinds:
+        alone.update(heads)
+    return in_order(kinds, placer.full, [place_of(mirror.jobs[job]) for job in alone])
 
 
 def _place(

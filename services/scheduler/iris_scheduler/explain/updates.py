@@ -52,7 +52,9 @@ def changed_reasons(outcome: CycleOutcome) -> ReasonUpdate:
     fresh = cycle.mirror.changes.fresh
     jobs = fresh | cycle.special | outcome.apart | cycle.mirror.changes.counted
     jobs |= outcome.assignments.reservations.hosts.keys()
-    jobs |= {job for _, job in cycle.cache.last.reserved if job in cycle.mirror.kinds}
+    before = cycle.cache.last
+    jobs |= {job for _, job in before.reserved} | before.special
+    jobs &= cycle.mirror.jobs.keys()
     jobs.update(
         nomination.job
         for eviction in outcome.preemption.made

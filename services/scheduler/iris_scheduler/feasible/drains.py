@@ -56,7 +56,8 @@ class Drain(NamedTuple):
     """What must end on a worker before a task fits; the smaller, the sooner that may be.
 
     Attributes:
-        long: how many of the attempts are long. at_ms: when the last ends at the latest.
+        long: how many of the attempts are long. at_ms: when the last ends at the latest, which may
+            be over; 0 without any.
         ends: how many attempts.
     """
 
@@ -66,9 +67,7 @@ class Drain(NamedTuple):
     refs: tuple[AttemptRef, ...]
 
 
-def drain_of(
-    free: Sequence[int], endings: Iterable[Ending], need: Need, now_ms: int
-) -> Drain | None:
+def drain_of(free: Sequence[int], endings: Iterable[Ending], need: Need) -> Drain | None:
     """What must end before a task fits; None when the end of everything is not enough.
 
     ``free``: what is free now, all dimensions.
@@ -84,6 +83,6 @@ def drain_of(
             room[dimension] += amount
     if not covers(room, need):
         return None
-    at_ms = max((ending.at_ms for ending in waited), default=now_ms)
+    at_ms = max((ending.at_ms for ending in waited), default=0)
     refs = tuple(ending.ref for ending in waited)
-    return Drain(sum(e.is_long for e in waited), max(at_ms, now_ms), len(waited), refs)
+    return Drain(sum(e.is_long for e in waited), at_ms, len(waited), refs)

@@ -134,9 +134,10 @@ class Reservations:
         for order, slot in enumerate(self._nearest(job, index)):
             drain = self._drain(slot, need, period)
             if drain is not None:
-                rank = (*drain[:3], order)
+                at_ms = max(drain.at_ms, cycle.now_ms)
+                rank = (drain.long, at_ms, drain.ends, order)
                 if best is None or rank < best[0]:
-                    best = rank, HostReservation(slot, index, drain)
+                    best = rank, HostReservation(slot, index, drain._replace(at_ms=at_ms))
         if best is None:
             return
         cycle.wake_at(period.end_ms)
@@ -175,6 +176,16 @@ class Reservations:
 
     def _drain(self, slot: int, need: Need, period: Period) -> Drain | None:
         """What must end on a worker before one task fits beside those nominated to it."""
+        host = self._host(slot)
+        if any(host.stopping) or any(self._nominations.at(slot)) or self._placed_on(slot):
+            return self._find_drain(slot, need, period)  # it depends on this cycle
+        key, drains = (host.version, period, need), self._cycle.cache.drains
+        known = drains.get(host)
+        if known is None or known[0] != key:
+            known = drains[host] = key, self._find_drain(slot, need, period)
+        return known[1]
+
+    def _find_drain(self, slot: int, need: Need, period: Period) -> Drain | None:
         cycle, host = self._cycle, self._host(slot)
         room = minus(host.room(), self._nominations.at(slot))
         endings = []
@@ -188,7 +199,7 @@ class Reservations:
             room = minus(room, placed.amounts)
             at_ms = self._timeout_at(job, cycle.now_ms)
             endings.append(Ending(False, at_ms, AttemptRef(job, NO_INDEX, 0), placed.needed))
-        return drain_of(room, endings, need, cycle.now_ms)
+        return drain_of(room, endings, need)
 
     def reserve(self, gang: int, size: int) -> None:
         """Reserve the groups that will be free first for a gang of that size, if there are any; of

@@ -80,11 +80,14 @@ class JobClass:
         groupings: how workers may be grouped for a gang, best first; none for other jobs.
         line: where its jobs wait, if it is of single tasks.
         need: what one task takes. required, preferred: what its workers must and should satisfy.
-        waiting: the places of its waiting jobs, see `place_of`.
+        row: of its need in the matrix of all.
+        waiting: the places of its waiting jobs, see `place_of`. first: the first of them, 0 without
+            any.
     """
 
     __slots__ = (
         "band",
+        "first",
         "groupings",
         "is_gang",
         "key",
@@ -92,6 +95,7 @@ class JobClass:
         "need",
         "preferred",
         "required",
+        "row",
         "shape",
         "size",
         "slices",
@@ -110,11 +114,45 @@ class JobClass:
         device = key.resources.device
         self.line: Line = (key.band, "" if device is None else device.kind)
         self.need = need_of(key.resources)
+        self.row = -1
         self.required = constraints.required(key.constraints, key.resources)
         self.preferred = constraints.preferred(key.constraints)
         self.tolerated = constraints.tolerated(key.constraints, key.resources)
         self.shape: Shape = (self.required, self.preferred, self.tolerated)
         self.waiting = SortedList()
+        self.first = 0
+
+    def line_up(self, place: int) -> None:
+        """A job waits."""
+        self.waiting.add(place)
+        self.first = self.waiting[0]
+
+    def leave_line(self, place: int) -> None:
+        """A job waits no more, if it did."""
+        self.waiting.discard(place)
+        self.first = self.waiting[0] if self.waiting else 0
+
+
+class SameAmounts:
+    """The waiting jobs of single tasks that take the same amounts.
+
+    Attributes:
+        places: see `place_of`. first: the first of them.
+    """
+
+    __slots__ = ("first", "places")
+
+    def __init__(self) -> None:
+        self.places = SortedList()
+        self.first = 0
+
+    def add(self, place: int) -> None:
+        self.places.add(place)
+        self.first = self.places[0]
+
+    def discard(self, place: int) -> None:
+        self.places.discard(place)
+        self.first = self.places[0] if self.places else 0
 
 
 def key_of(row: JobRow) -> PriorityKey:

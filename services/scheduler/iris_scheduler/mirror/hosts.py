@@ -30,6 +30,7 @@ class HostRow:
         alone: how many attempts here may have nothing beside them.
         chains: the attempts of each chain of several, in the order in which they run. Only one of
             them is counted.
+        version: grows with each change.
         oldest_stop_ms: no attempt here was ordered to stop earlier; that attempt may have ended
             since.
     """
@@ -43,9 +44,11 @@ class HostRow:
         "row",
         "stopping",
         "used",
+        "version",
     )
 
     def __init__(self) -> None:
+        self.version = 0
         self.row: WorkerRow | None = None
         self.holds: dict[AttemptRef, tuple[Hold, Need]] = {}
         self.used = [0] * DEPTH
@@ -57,6 +60,7 @@ class HostRow:
 
     def put(self, hold: Hold, need: Need) -> None:
         """An attempt is open, or holds something else than before."""
+        self.version += 1
         name, before = hold.chain or hold.ref, self.holds.get(hold.ref)
         if hold.chain is not None and name not in self.chains:
             self.chains[name] = {}
@@ -77,6 +81,7 @@ class HostRow:
 
     def pop(self, ref: AttemptRef) -> tuple[Hold, Need]:
         """An attempt has ended; returns what it held, alone or with its chain."""
+        self.version += 1
         hold, need = self.holds.pop(ref)
         name = hold.chain or ref
         if name not in self.chains:
@@ -249,6 +254,7 @@ class Hosts:
         """Add or replace a worker."""
         host = self.host(row.worker)
         old, host.row = host.row, row
+        host.version += 1
         self._totals = None
         if old is None or _differs(old, row):
             self._columns = None

@@ -36,11 +36,13 @@ from iris_scheduler.mirror.classes import (
     ClassKey,
     JobClass,
     Line,
+    SameAmounts,
     class_key,
     key_of,
     place_of,
 )
 from iris_scheduler.mirror.hosts import Hosts
+from iris_scheduler.mirror.needs import Needs
 from iris_scheduler.mirror.usage import Usage
 
 T = TypeVar("T")
@@ -71,7 +73,7 @@ class Mirror:
             tasks that wait, see `place_of`.
         nominations: by task, the worker on which freed capacity is reserved for it. avoids: by job,
             index and worker: until when the task is excluded from the worker.
-        kinds: the scheduling class of every job. hosts: workers and the resources held on them.
+        kinds: the scheduling class of every job. needs: of all classes. hosts: workers and the resources held on them.
             held: open attempts by band. routes: of each deployment whose routes are spread, the
                 worker of each attempt that goes on.
         chains: of each job whose tasks may wait behind one another; what is known of their lengths
@@ -86,11 +88,12 @@ class Mirror:
         self.quotas: dict[str, Quota] = {}
         self.queue = TaskQueue()
         self.since_ms: dict[int, int] = {}
-        self.lines: dict[Line, dict[Amounts, SortedList]] = {}
+        self.lines: dict[Line, dict[Amounts, SameAmounts]] = {}
         self._smallest = {band: [SortedList() for _ in range(DEPTH)] for band in PriorityBand}
         self.nominations: dict[tuple[int, int], str] = {}
         self.nominated_jobs: dict[int, int] = {}
         self.avoids: dict[int, dict[int, dict[str, int]]] = {}
+        self._avoids_until = SortedList()
         self.kinds: dict[int, JobClass] = {}
         self.hosts = Hosts()
         self.usage = Usage()
@@ -102,6 +105,7 @@ class Mirror:
         self._leaving: set[int] = set()
         self._classes: dict[ClassKey, JobClass] = {}
         self._members: dict[JobClass, int] = {}
+        self.needs = Needs()
 
     @classmethod
     def of(cls, chunks: Iterable[FullSnapshot]) -> Mirror:
@@ -152,9 +156,10 @@ class Mirror:
             count if limit is None else min(count, max(0, limit - self._open_attempts.get(job, 0)))
         )
 
-    def special(self) -> Iterator[int]:
-        """Pending jobs with tasks that are nominated to a worker or excluded from one."""
-        return (job for job in {*self.avoids, *self.nominated_jobs} if self.queue.pending(job))
+    def avoiding(self, now_ms: int) -> set[int]:
+        """Pending jobs with tasks that are excluded from a worker at this time."""
+        excluded = self._avoids_until.irange((now_ms + 1,))
+        return {job for _, job, index, _ in excluded if (job, index) in self.queue}
 
     def classes(self) -> Iterable[JobClass]:
         """Every class that has a job, in the order in which they were first seen."""
@@ -249,6 +254,7 @@ class Mirror:
         kind = self._classes.get(key)
         if kind is None:
             kind = self._classes[key] = JobClass(key)
+            kind.row = self.needs.add(kind.need)
             self._members[kind] = 0
             for amounts, amount in zip(self._smallest[kind.band], kind.need.amounts, strict=True):
                 amounts.add(amount)
@@ -260,6 +266,7 @@ class Mirror:
         self._members[kind] -= 1
         if not self._members[kind]:
             del self._members[kind], self._classes[kind.key]
+            self.needs.drop(kind.row)
             for amounts, amount in zip(self._smallest[kind.band], kind.need.amounts, strict=True):
                 amounts.remove(amount)
             self.hosts.forget(kind)
@@ -274,7 +281,9 @@ class Mirror:
         for number, index in list(self.nominations) if job in self.nominated_jobs else ():
             if number == job:
                 self._remove_nomination(job, index)
-        self.avoids.pop(job, None)
+        for index, workers in self.avoids.pop(job, {}).items():
+            for worker, until_ms in workers.items():
+                self._avoids_until.remove((until_ms, job, index, worker))
         if self._open_attempts.get(job):
             self._leaving.add(job)
             return
@@ -373,9 +382,12 @@ class Mirror:
                     self._gone(job)
 
     def _avoid(self, place: Avoid) -> None:
-        self.avoids.setdefault(place.job, {}).setdefault(place.index, {})[place.worker] = (
-            place.until_ms
-        )
+        workers = self.avoids.setdefault(place.job, {}).setdefault(place.index, {})
+        before_ms = workers.get(place.worker)
+        if before_ms is not None:
+            self._avoids_until.remove((before_ms, place.job, place.index, place.worker))
+        workers[place.worker] = place.until_ms
+        self._avoids_until.add((place.until_ms, place.job, place.index, place.worker))
         self.changes.fresh.add(place.job)
 
     def _queue(self, tasks: Queued) -> None:
@@ -403,18 +415,18 @@ class Mirror:
 
     def _line_up(self, kind: JobClass, place: int) -> None:
         """A job of a class waits."""
-        kind.waiting.add(place)
+        kind.line_up(place)
         if not kind.is_gang:
             line = self.lines.setdefault(kind.line, {})
-            line.setdefault(kind.need.amounts, SortedList()).add(place)
+            line.setdefault(kind.need.amounts, SameAmounts()).add(place)
 
     def _leave_line(self, kind: JobClass, place: int) -> None:
         """A job of a class waits no more, if it did."""
-        kind.waiting.discard(place)
+        kind.leave_line(place)
         line, amounts = self.lines.get(kind.line, {}), kind.need.amounts
         if amounts in line and not kind.is_gang:
             line[amounts].discard(place)
-            if not line[amounts]:
+            if not line[amounts].places:
                 del line[amounts]
             if not line:
                 del self.lines[kind.line]

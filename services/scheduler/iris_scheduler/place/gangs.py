@@ -70,10 +70,15 @@ class GangPlacer:
 
     def _seat(self, job: int, size: int) -> list[int] | None:
         kind = self._cycle.mirror.kinds[job]
-        if self._cycle.mirror.avoids.get(job):
+        if job in self._cycle.avoiding:
             return self._seat_beside(job, size)
         if kind in self.full:
             return None
+        if job in self._cycle.mirror.avoids:
+            seats = self._seat_beside(job, size)
+            if seats is None and size == kind.size:
+                self.full.add(kind)
+            return seats
         if size != kind.size:
             if size % kind.slices:
                 return None

@@ -8,14 +8,15 @@ Source: docs/design/semantics.md#order; docs/adr/0143-a-waiting-task-reserves-a-
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from heapq import heapify, heappop
 
 from sortedcontainers import SortedList
 
 from iris_core.states import PriorityBand
 from iris_scheduler.cycle import Cycle
 from iris_scheduler.mirror.capacity import fitting
-from iris_scheduler.mirror.classes import JobClass, job_at
+from iris_scheduler.mirror.classes import Amounts, JobClass, SameAmounts, job_at
 
 
 class Heads:
@@ -34,22 +35,38 @@ class Heads:
         self._fits: dict[JobClass, bool] = {}
         self._by_band: dict[PriorityBand, list[int]] = {}
         for (band, _), waiting in cycle.mirror.lines.items():
-            least = cycle.mirror.smallest(band)
-            places = [
-                place
-                for amounts, line in waiting.items()
-                if _exceeds(amounts, least) and (place := self._first_due(line)) is not None
-            ]
-            if places:
-                self._by_band.setdefault(band, []).append(job_at(min(places)))
+            place = self._first(waiting, cycle.mirror.smallest(band))
+            if place is not None:
+                self._by_band.setdefault(band, []).append(job_at(place))
         self.jobs = frozenset(job for jobs in self._by_band.values() for job in jobs)
 
     def of(self, band: PriorityBand) -> Sequence[int]:
         """Those of a band."""
         return self._by_band.get(band, ())
 
-    def _first_due(self, line: SortedList) -> int | None:
-        """The place of the first job in a line that is due."""
+    def _first(self, waiting: Mapping[Amounts, SameAmounts], least: Sequence[int]) -> int | None:
+        """The place of the first job that is due.
+
+        ``least``: of each dimension the least that something asks for which may go before it.
+        """
+        if len(waiting) == 1 and not any(_exceeds(amounts, least) for amounts in waiting):
+            return None
+        lines = [(line.first, amounts) for amounts, line in waiting.items()]
+        heapify(lines)
+        best: int | None = None
+        while lines and (best is None or lines[0][0] < best):
+            _, amounts = heappop(lines)
+            if not _exceeds(amounts, least):
+                continue
+            place, is_last = self._first_due(waiting[amounts].places)
+            if place is not None and (best is None or place < best):
+                best = place
+            if is_last:
+                break
+        return best
+
+    def _first_due(self, line: SortedList) -> tuple[int | None, bool]:
+        """The place of the first job in a line that is due, and whether no later one can be."""
         cycle, mirror = self._cycle, self._cycle.mirror
         delay_ms = cycle.settings.task_reservation_after_ms
         for place in line:
@@ -59,12 +76,12 @@ class Heads:
             row, due_ms = mirror.jobs[job], mirror.since_ms[job] + delay_ms
             if due_ms < cycle.now_ms:
                 if not cycle.is_paused(job) and self._may_start(job):
-                    return int(place)
+                    return int(place), False
                 continue
             cycle.wake_at(due_ms + 1)
             if row.depth <= 1 and row.submitted_ms + delay_ms >= cycle.now_ms:
-                return None  # what is behind it was submitted later
-        return None
+                return None, True
+        return None, False
 
     def _fits_empty(self, kind: JobClass) -> bool:
         """Whether a task could start on a worker that was empty."""

@@ -10,6 +10,8 @@ from heapq import heapify, heappop, heapreplace
 
 from iris_scheduler.mirror.classes import JobClass, job_at
 
+_FEW = 16
+
 
 def in_order(
     kinds: Iterable[JobClass], full: Container[JobClass], special: Iterable[int]
@@ -21,31 +23,34 @@ def in_order(
             the iteration.
         special: keys of jobs that are returned in any case, once.
     """
-    alone = sorted(special)
-    skip = frozenset(alone)
-    heads: list[tuple[int, int, Iterator[int], JobClass | None]] = []
-    for number, of_kind in enumerate(kinds, start=1):
-        if of_kind in full:
-            continue
-        places = (
-            (place for place in of_kind.waiting if place not in skip)
-            if skip
-            else iter(of_kind.waiting)
-        )
-        first = next(places, None)
-        if first is not None:
-            heads.append((first, number, places, of_kind))
-    if alone:
-        heads.append((alone[0], 0, iter(alone[1:]), None))
+    skip = frozenset(special)
+    heads: list[tuple[int, int, JobClass | None]] = [(place, 0, None) for place in skip]
+    heads += [
+        (kind.first, number, kind) for number, kind in enumerate(kinds, 1) if kind not in full
+    ]
     heapify(heads)
+    places: dict[JobClass, Iterator[int]] = {}
+    popped = 0
     while heads:
-        place, number, places, kind = heads[0]
-        if kind is not None and kind in full:
+        place, number, of_kind = heads[0]
+        if of_kind is not None and of_kind in full:
             heappop(heads)
+            popped += 1
+            if popped > _FEW + len(heads) // _FEW:  # many became full at once
+                heads = [head for head in heads if head[2] is None or head[2] not in full]
+                heapify(heads)
+                popped = 0
             continue
-        yield job_at(place)
-        following = next(places, None) if kind is None or kind not in full else None
+        popped = 0
+        if of_kind is None or place not in skip:
+            yield job_at(place)
+        following = None
+        if of_kind is not None and of_kind not in full:
+            if of_kind not in places:
+                places[of_kind] = iter(of_kind.waiting)
+                next(places[of_kind])
+            following = next(places[of_kind], None)
         if following is None:
             heappop(heads)
         else:
-            heapreplace(heads, (following, number, places, kind))
+            heapreplace(heads, (following, number, of_kind))

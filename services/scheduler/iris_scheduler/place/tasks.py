@@ -8,7 +8,8 @@ docs/design/semantics.md#order, docs/design/semantics.md#tasks-and-attempts.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from bisect import bisect_left
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 
 from iris_core.messages.scheduler_state import OCCUPIED
@@ -16,7 +17,8 @@ from iris_core.placement import reasons
 from iris_core.spec.jobs import TASKS
 from iris_scheduler.cycle import Cycle
 from iris_scheduler.feasible.candidates import Candidates
-from iris_scheduler.mirror.capacity import CHIPS, WINDOW, with_room
+from iris_scheduler.invalidation import Contenders
+from iris_scheduler.mirror.capacity import CHIPS, SHUT, WINDOW, Matrix, with_room
 from iris_scheduler.mirror.classes import JobClass
 from iris_scheduler.place.assignments import Assignments
 from iris_scheduler.place.spreading import Spreading
@@ -26,10 +28,21 @@ class TaskPlacer:
     """Places the single tasks of one cycle.
 
     Attributes:
-        full: classes of which no further task fits.
+        full: classes of which no further task fits. dropped: those of them that were not examined
+            alone, because what has grown was taken by others.
     """
 
-    def __init__(self, cycle: Cycle, assignments: Assignments, full: Iterable[JobClass]) -> None:
+    def __init__(
+        self,
+        cycle: Cycle,
+        assignments: Assignments,
+        full: Iterable[JobClass],
+        contenders: Contenders,
+    ) -> None:
+        """``contenders``: classes that fit only where something has grown."""
+        self._contenders = contenders
+        self._dropped_at = 0
+        self.dropped: set[JobClass] = set()
         self._cycle = cycle
         self._assignments = assignments
         self._candidates: dict[JobClass, Candidates] = {}
@@ -55,11 +68,13 @@ class TaskPlacer:
         return yields
 
     def _place(self, job: int, *, over_quota: bool) -> bool:
+        kind = self._cycle.mirror.kinds[job]
         if job in self._cycle.special:
             return self._place_one_by_one(job, over_quota=over_quota)
-        kind = self._cycle.mirror.kinds[job]
         if kind in self.full:
             return False
+        if job in self._cycle.mirror.avoids:
+            return self._place_one_by_one(job, over_quota=over_quota)
         assignments, row = self._assignments, self._cycle.mirror.jobs[job]
         waiting = assignments.waiting(job)
         places = len(waiting) if row.max_parallel is None else assignments.places(job)
@@ -93,7 +108,30 @@ class TaskPlacer:
             seats += self._borrow(kind, count - len(seats))
             if len(seats) < count:
                 self.full.add(kind)
+                self._drop_contenders()
         return seats
+
+    def _drop_contenders(self) -> None:
+        """Compare all contenders at once with what others have left, when that is less than before;
+        a worker that is reserved may be borrowed.
+        """
+        contenders, room = self._contenders, self._assignments.room
+        if not contenders.known or self._dropped_at == len(room.taken):
+            return
+        self._dropped_at = len(room.taken)
+        full = {kind for kind in contenders.full(self._unreserved()) if not kind.is_gang}
+        contenders.drop(full)
+        self.dropped |= full - self.full
+        self.full |= full
+
+    def _unreserved(self) -> Matrix:
+        """What is free, with the workers that are kept for others."""
+        kept = [slot for slot, _ in self._assignments.reservations.kept()]
+        matrix = self._assignments.room.matrix
+        if kept:
+            matrix = matrix.copy()
+            matrix[WINDOW, kept] += SHUT
+        return matrix
 
     def _seat_routes(
         self, kind: JobClass, count: int, deployment: str, avoided: Collection[int] = ()
@@ -127,72 +165,87 @@ class TaskPlacer:
         return seats
 
     def _place_one_by_one(self, job: int, *, over_quota: bool) -> bool:
+        """Place the tasks of a job in order: alone those that are nominated to a worker or have
+        avoided one, the others as many at a time as are between them.
+        """
         assignments = self._assignments
         if self._cycle.is_paused(job):
             assignments.note_pause(job, "place")
             return False
         places: dict[int, int] = {}
         left, deferred = assignments.places(job), False
-        for index in self._one_by_one(job):
-            nominated = (job, index) in assignments.nominations
+        for indexes in self._stretches(job):
+            nominated = (job, indexes[0]) in assignments.nominations
             if not nominated and not left:
                 continue
-            slot = None if self._is_apart(job, index) else self._nominated_seat(job, index)
-            if (
-                slot is None
-                and not over_quota
-                and assignments.within_quota(job, len(places) + 1) <= len(places)
-            ):
-                deferred = True
-            elif slot is None:
-                slot = self._seat_one(job, index)
-                if slot is not None:
+            slots: list[int] = []
+            if nominated and not self._is_apart(job, indexes[0]):
+                slots = self._nominated_seat(job, indexes[0])
+            if not slots:
+                wanted = len(indexes) if nominated else min(left, len(indexes))
+                if not over_quota:
+                    count = assignments.within_quota(job, len(places) + wanted) - len(places)
+                    deferred = deferred or count < wanted
+                    wanted = max(0, min(wanted, count))
+                slots = self._seat_some(job, indexes, wanted)
+                for index in indexes[: len(slots)]:
                     assignments.nominations.leave((job, index))
-            if slot is not None:
-                places[index] = slot
-                left -= not nominated
+            places.update(zip(indexes, slots, strict=False))
+            left -= 0 if nominated else len(slots)
         if places:
             rest = [index for index in assignments.waiting(job) if index not in places]
             assignments.give(job, list(places), list(places.values()), rest)
         return deferred
 
-    def _nominated_seat(self, job: int, index: int) -> int | None:
-        nominations, task = self._assignments.nominations, (job, index)
-        if task not in nominations:
-            return None
-        with self._assignments.reservations.opened([nominations.slots[task]]):
-            return nominations.seat(
-                self._assignments.room, task, self._cycle.mirror.kinds[job].need
-            )
+    def _stretches(self, job: int) -> Iterator[Sequence[int]]:
+        """The pending indexes to examine, in order, those together that have nothing of their own.
 
-    def _one_by_one(self, job: int) -> Iterator[int]:
-        """Pending indexes to examine: once the class is full, those that are nominated to a worker
-        or excluded from one.
+        Once the class is full, only those that are nominated to a worker or excluded from one now.
         """
         kind, waiting = self._cycle.mirror.kinds[job], self._assignments.waiting(job)
-        apart = {index for number, index in self._assignments.nominations.slots if number == job}
-        apart |= self._cycle.mirror.avoids.get(job, {}).keys()
-        looked_at = -1
-        for index in waiting:
-            if kind in self.full:
-                break
-            looked_at = index
-            yield index
-        yield from sorted(apart.intersection(waiting) - set(range(looked_at + 1)))
+        nominated = {index for of, index in self._assignments.nominations.slots if of == job}
+        avoids = self._cycle.mirror.avoids.get(job, {})
+        alone = sorted(nominated.union(avoids).intersection(waiting))
+        start = 0
+        for index in alone:
+            at = bisect_left(waiting, index)
+            if start < at and kind not in self.full:
+                yield waiting[start:at]
+            start = at + 1
+            if kind not in self.full or index in nominated or self._avoids_now(avoids, index):
+                yield (index,)
+        if start < len(waiting) and kind not in self.full:
+            yield waiting[start:]
+
+    def _avoids_now(self, avoids: Mapping[int, Mapping[str, int]], index: int) -> bool:
+        return any(until_ms > self._cycle.now_ms for until_ms in avoids.get(index, {}).values())
+
+    def _seat_some(self, job: int, indexes: Sequence[int], count: int) -> list[int]:
+        """Seats for the first of some tasks that may share one, or for one that may not."""
+        if not count:
+            return []
+        kind, spread = self._cycle.mirror.kinds[job], self._cycle.mirror.jobs[job].spread
+        if indexes[0] in self._cycle.mirror.avoids.get(job, {}):
+            slot = self._seat_one(job, indexes[0])
+            return [] if slot is None else [slot]
+        if kind in self.full:
+            return []
+        if spread in ("", TASKS):
+            return self._seat(kind, count, spread)
+        return self._seat_routes(kind, count, spread)
+
+    def _nominated_seat(self, job: int, index: int) -> list[int]:
+        nominations, task = self._assignments.nominations, (job, index)
+        need = self._cycle.mirror.kinds[job].need
+        with self._assignments.reservations.opened([nominations.slots[task]]):
+            slot = nominations.seat(self._assignments.room, task, need)
+        return [] if slot is None else [slot]
 
     def _seat_one(self, job: int, index: int) -> int | None:
+        """The seat of a task that has avoided a worker: now it does not go there, later last."""
         cycle, kind = self._cycle, self._cycle.mirror.kinds[job]
-        avoided, spread = cycle.mirror.avoids.get(job, {}).get(index), cycle.mirror.jobs[job].spread
+        avoided, spread = cycle.mirror.avoids[job][index], cycle.mirror.jobs[job].spread
         route = spread not in ("", TASKS)
-        if not avoided:
-            seats = (
-                []
-                if kind in self.full
-                else self._seat_routes(kind, 1, spread)
-                if route
-                else self._seat(kind, 1)
-            )
-            return seats[0] if seats else None
         if self._is_apart(job, index):
             return self._seat_alone(job, kind, cycle.delayed(job, index), avoided[OCCUPIED])
         known = {
@@ -205,7 +258,9 @@ class TaskPlacer:
             return seats[0]
         last = sorted(slot for slot, until in known.items() if until <= cycle.now_ms and mask[slot])
         slot = self._candidates_of(kind).seat_beside(known, last)
-        if slot is None:
+        if slot is None and all(until <= cycle.now_ms for until in avoided.values()):
+            self.full.add(kind)
+        elif slot is None:
             self._note_delay(
                 job, {s: until for s, until in known.items() if until > cycle.now_ms and mask[s]}
             )

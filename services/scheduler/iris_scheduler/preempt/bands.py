@@ -51,17 +51,19 @@ class Preemption:
     def run(self, full: Collection[JobClass]) -> None:
         """Evict for pending work, highest band first; ``full``: classes of which nothing fits."""
         cycle, mirror = self._cycle, self._cycle.mirror
-        apart = {mirror.kinds[job] for job in mirror.avoids if len(self._assignments.waiting(job))}
+        held = [band for band in PriorityBand if mirror.held[band]]
+        bands = [band for band in PREEMPTORS if any(lower > band for lower in held)]
+        if not bands:
+            return
+        apart = {mirror.kinds[job] for job in cycle.avoiding if len(self._assignments.waiting(job))}
         tried = [
             kind
             for kind in cycle.classes
-            if kind.band in PREEMPTORS
+            if kind.band in bands
             and kind not in self.unschedulable
             and (kind in full or kind in apart)
         ]
-        held = [band for band in PriorityBand if tried and mirror.held[band]]
-        bands = [band for band in PREEMPTORS if any(lower > band for lower in held)]
-        if not any(kind.band in bands for kind in tried):
+        if not tried:
             return
         self.tried = tried
         evictions = Evictions(cycle, self._assignments)

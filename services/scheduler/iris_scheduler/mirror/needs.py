@@ -1,0 +1,60 @@
+"""The needs of all classes as one matrix, so that many are compared with a worker at once.
+
+It decides nothing. A dimension that a class does not request fits everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from iris_scheduler.mirror.capacity import DEPTH, Mask, Matrix, Need
+
+_NOTHING = -(1 << 62)
+"""Less than any free capacity."""
+_FIRST = 64
+
+
+class Needs:
+    """Rows of needs; a row that is given back is used again."""
+
+    def __init__(self) -> None:
+        self._rows: NDArray[np.int64] = np.zeros((_FIRST, DEPTH), np.int64)
+        self._unused: list[int] = list(range(_FIRST))
+
+    def add(self, need: Need) -> int:
+        """Add a need. Returns its row."""
+        if not self._unused:
+            length = len(self._rows)
+            self._rows = np.concatenate([self._rows, np.zeros_like(self._rows)])
+            self._unused = list(range(length, 2 * length))
+        row = self._unused.pop()
+        self._rows[row] = [amount or _NOTHING for amount in need.amounts]
+        return row
+
+    def drop(self, row: int) -> None:
+        """A need is not used any more."""
+        self._unused.append(row)
+
+    def fitting(self, rows: Sequence[int], free: Matrix) -> Mask:
+        """For each of these rows, whether one more such task fits on any of some workers.
+
+        ``free``: their free capacity, shape (DEPTH, workers).
+        """
+        needs = self._rows[np.array(rows, np.int64)]
+        fits = np.zeros(len(rows), np.bool_)
+        for amounts in _largest(free):
+            fits |= (needs <= amounts).all(axis=1)
+        return fits
+
+
+def _largest(free: Matrix) -> Iterable[NDArray[np.int64]]:
+    """Free capacities of which each has more of something than every other, largest first."""
+    different = np.unique(free.T, axis=0)
+    kept = different[:0]
+    for amounts in different[np.argsort(-different.sum(axis=1), kind="stable")]:
+        if not (kept >= amounts).all(axis=1).any():
+            kept = np.concatenate([kept, amounts[None]])
+    return kept

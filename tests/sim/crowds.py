@@ -1,0 +1,102 @@
+"""Crowds in simulated clusters: small tasks that keep arriving and fill every host, and a task that
+needs a whole one; and what must hold of that.
+
+The storm is over while the bound on its wait is measured, but what the storm has left is there.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Iterator
+
+from iris_core.messages.gateway_state import Caller, SubmitJob
+from iris_core.names import JobName
+from iris_core.spec.jobs import JobSpec
+from iris_core.spec.resources import ResourceRequest
+from iris_state.records.changes import Assigned, Commit, JobAdmitted, WorkerMoved
+
+CROWDED = 0.15
+"""In so many worlds there is a crowd."""
+SMALL, LARGE = "small", "large"
+USER = Caller("ann", "user")
+LONGEST_S = 4.0
+"""A small task runs for so long at most."""
+RESERVED_AFTER_S = 2.0
+BOUND_S = RESERVED_AFTER_S + 5 * LONGEST_S + 5.0
+"""The large task has started by then: the delay, periods and the longest run, and a few seconds for
+plans, orders and reports.
+"""
+LULL_S = 2.0
+"""A longer time without any placement is a stopped scheduler: it is counted as so long."""
+_FIRST_S, _LARGE_S, _LAST_S = -4.0, 5.0, 45.0
+_EVERY_S = 4.0
+_TASKS = 12
+"""When the crowd begins, when the large task comes, and when the crowd ends, after the storm; how
+often a job of how many small tasks arrives: as many as five hosts run.
+"""
+
+
+def crowd(rng: random.Random, storm_s: float) -> list[tuple[float, object]]:
+    """A plan for a crowd, in some worlds."""
+    if rng.random() >= CROWDED:
+        return []
+    band = rng.choice(("interactive", "interactive", "interactive", "batch"))
+    plan: list[tuple[float, object]] = []
+    at, number = storm_s + _FIRST_S, 0
+    while at < storm_s + _LAST_S:
+        spec = JobSpec(
+            name=f"/crowd-{number}",
+            command=("work", SMALL),
+            replicas=_TASKS,
+            resources=ResourceRequest(cpu_millis=2000),
+            band=band,
+            user="ann",
+        )
+        plan.append((at, SubmitJob(spec, USER, f"crowd-{number}", 1)))
+        at += _EVERY_S
+        number += 1
+    large = JobSpec(
+        name="/crowded-out",
+        command=("work", LARGE),
+        resources=ResourceRequest(cpu_millis=4000),
+        user="ann",
+    )
+    plan.append((storm_s + _LARGE_S, SubmitJob(large, USER, "crowded-out", 1)))
+    return plan
+
+
+def run_s(rng: random.Random) -> float:
+    """How long a small task runs."""
+    return rng.uniform(2.0, LONGEST_S)
+
+
+def starved(commits: Iterable[tuple[float, Commit]]) -> Iterator[str]:
+    """A large task that was not placed within its bound, although nothing before it in the queue
+    was placed meanwhile, nor any host came or went.
+    """
+    keys: dict[int, tuple[int, ...]] = {}
+    large, waited_s, last_s = 0, 0.0, 0.0
+    for at_s, commit in commits:
+        for change in commit.changes:
+            if isinstance(change, JobAdmitted):
+                keys[change.number] = _key_of(change)
+                if change.spec.command[1:] == (LARGE,):
+                    large, waited_s, last_s = change.number, 0.0, at_s
+            elif isinstance(change, WorkerMoved):
+                waited_s = 0.0
+            elif isinstance(change, Assigned) and large:
+                if change.job == large:
+                    return
+                waited_s += min(at_s - last_s, LULL_S)
+                last_s = at_s
+                if keys[change.job] < keys[large]:
+                    waited_s = 0.0
+                if waited_s > BOUND_S:
+                    yield f"j{large} fits on an empty host and waits for {waited_s:.1f} s at {at_s:.1f} s"
+                    return
+
+
+def _key_of(job: JobAdmitted) -> tuple[int, ...]:
+    depth = JobName.job(job.name).depth
+    band = int(job.spec.priority_band)
+    return (band, -depth, job.root_submitted_ms, job.submitted_ms, job.number)
