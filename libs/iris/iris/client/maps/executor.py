@@ -91,7 +91,7 @@ class Executor(concurrent.futures.Executor):
         """Take no further calls.
 
         Args:
-            wait: return when all calls have ended. cancel_futures: end those that have not, also
+            wait: return when all calls have ended. cancel_futures: cancel those that have not, also
                 what runs.
         """
         with self._arrival:
@@ -106,6 +106,8 @@ class Executor(concurrent.futures.Executor):
             self._sender.join()
         for one in self._maps:
             if cancel_futures:
+                for future in one.mapped.futures:
+                    future.expect_kill()
                 one.mapped.job.cancel("its executor was shut down")
             if wait:
                 concurrent.futures.wait(one.mapped.futures)

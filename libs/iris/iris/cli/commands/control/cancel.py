@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from iris.cli.parsing.command import CliCommand
+from iris.cli.parsing.indexes import for_each
 from iris.cli.parsing.options import NAME, connected
 from iris.client.client import Client
 from iris.client.http.api import is_task
@@ -14,11 +15,16 @@ from iris.client.http.api import is_task
 @click.argument("names", nargs=-1, required=True, type=NAME, metavar="JOB|TASK...")
 @click.option("--reason", default="", help="Reason stored with the job or the task.")
 @connected
-def cancel(client: Client, names: tuple[str, ...], reason: str) -> None:
+def cancel(client: Client, names: tuple[str, ...], reason: str) -> int:
     """Kill jobs and everything below them; killing what has ended changes nothing.
 
-    Of a map, TASK kills one call, and the others go on.
+    Of a map, TASK kills one call, and the others go on; sweep/0-2,7 names several tasks.
+
+    Where some of several cannot be killed, the others are; the exit code is that of the first.
     """
-    for name in names:
+
+    def kill(name: str) -> None:
         found = client.cancel(name, reason)
         click.echo(f"{name} killed" if is_task(name) else f"{found.name} {found.state}", err=True)
+
+    return for_each(client, names, kill)

@@ -206,7 +206,11 @@ def run(
         else:
             detached(job)
         return ExitCode.DETACHED
-    return use_terminal(client, job) if given["terminal"] else follow_to_end(client, job, of_task=of_task)
+    return (
+        use_terminal(client, job)
+        if given["terminal"]
+        else follow_to_end(client, job, of_task=of_task)
+    )
 
 
 def check_command(command: tuple[str, ...], workdir: Path | None) -> None:
