@@ -34,6 +34,8 @@ PIECE = 1000
 """Lines of a tail that are formatted at once."""
 
 _STILL_HERE = b":\n\n"
+STILL_HERE_S = 5.0
+"""After so long without a line a stream of events gets a sign of life."""
 
 
 class TaskLogsParameters(msgspec.Struct, frozen=True):
@@ -228,7 +230,14 @@ async def _written(call: Call, request: LogRequest, until: int) -> AsyncIterator
             yield piece
     else:
         kept = deque[LogLine](maxlen=request.tail)
-        reading = await call.gateway.logs.tail(request.query, kept, until)
+        scan = asyncio.ensure_future(call.gateway.logs.tail(request.query, kept, until))
+        try:
+            while not (await asyncio.wait({scan}, timeout=STILL_HERE_S))[0]:
+                if request.media_type == EVENT_STREAM:
+                    yield _STILL_HERE
+        finally:
+            scan.cancel()
+        reading = await scan
         last = list(kept)
         for start in range(0, len(last) or 1, PIECE):
             final = start + PIECE >= len(last)
@@ -254,12 +263,19 @@ async def _written(call: Call, request: LogRequest, until: int) -> AsyncIterator
 async def _there(
     call: Call, request: LogRequest, reading: Reading, until: int
 ) -> AsyncIterator[bytes]:
-    """The present output."""
+    """The present output; a stream of events gets signs of life while no line matches."""
     if until <= reading.position:
         return
+    clock = asyncio.get_running_loop().time
+    told_s = clock()
     with call.gateway.logs.open(reading) as reader:
         async for lines in call.gateway.logs.present(reading, reader, until):
-            yield request.write(lines, reading.safe)
+            is_silent = not lines and request.media_type == EVENT_STREAM
+            if is_silent and clock() >= told_s + STILL_HERE_S:
+                yield _STILL_HERE
+            else:
+                yield request.write(lines, reading.safe)
+            told_s = clock() if lines or clock() >= told_s + STILL_HERE_S else told_s
 
 
 async def _coming(
