@@ -16,7 +16,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import suppress
-from typing import Any, TypeVar, Unpack
+from typing import Any, ParamSpec, TypeVar, Unpack
 
 import cloudpickle
 
@@ -29,6 +29,7 @@ from iris.client.options.names import refuse_unknown
 from iris.client.problems import Conflict, InvalidOption
 from iris_core.spec.jobs import MAX_REPLICAS
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 _GATHER_S = 0.01
@@ -73,7 +74,7 @@ class Executor(concurrent.futures.Executor):
         self._sender.start()
         _EXECUTORS.add(self)
 
-    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         """Call a function on some host. Raises RuntimeError after `shutdown`, and what pickling
         raises.
         """
