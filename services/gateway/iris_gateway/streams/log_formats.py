@@ -16,7 +16,7 @@ Write = Callable[[Iterable[LogLine], int], bytes]
 """Formats lines, with the sequence to resume after (0: none yet)."""
 
 
-class Text:
+class PlainText:
     """Output as it was printed; of several tasks each line is ``prefixed`` with its task's index,
     and its attempt unless that is the first.
 

@@ -22,7 +22,7 @@ from iris_gateway.auth.bearer import require_reader
 from iris_gateway.http.endpoint import EVENT_STREAM, JSON_LINES, TEXT, Answers, Call, Endpoint
 from iris_gateway.http.problem import ProblemResponse
 from iris_gateway.streams.completion import Completion
-from iris_gateway.streams.log_formats import Shown, Text, Write
+from iris_gateway.streams.log_formats import PlainText, Shown, Write
 from iris_gateway.streams.log_lines import LogLine
 from iris_gateway.streams.logs import LogQuery, Reading
 from iris_gateway.streams.sse import frame, resume_in, stream
@@ -133,7 +133,7 @@ async def of_task(call: Call) -> Response:
         asked.unfinished,
     )
     return await _respond(
-        call, asked, query, (task.job, task.task, task.state), ask, Text(prefixed=False).write
+        call, asked, query, (task.job, task.task, task.state), ask, PlainText(prefixed=False).write
     )
 
 
@@ -160,7 +160,7 @@ async def of_job(call: Call) -> Response:
         asked.unfinished,
     )
     return await _respond(
-        call, asked, query, (job.name, "", job.state), ask, Text(prefixed=True).write
+        call, asked, query, (job.name, "", job.state), ask, PlainText(prefixed=True).write
     )
 
 
@@ -267,15 +267,15 @@ async def _there(
     if until <= reading.position:
         return
     clock = asyncio.get_running_loop().time
-    told_s = clock()
+    sent_s = clock()
     with call.gateway.logs.open(reading) as reader:
         async for lines in call.gateway.logs.present(reading, reader, until):
             is_silent = not lines and request.media_type == EVENT_STREAM
-            if is_silent and clock() >= told_s + STILL_HERE_S:
+            if is_silent and clock() >= sent_s + STILL_HERE_S:
                 yield _STILL_HERE
             else:
                 yield request.write(lines, reading.safe)
-            told_s = clock() if lines or clock() >= told_s + STILL_HERE_S else told_s
+            sent_s = clock() if lines or clock() >= sent_s + STILL_HERE_S else sent_s
 
 
 async def _coming(
