@@ -375,3 +375,19 @@ def test_a_run_ends_with_the_exit_code_of_its_command(cluster, command, options,
     words = ("run", "--cpu", "0.1", *options)
     assert cluster.iris(*words, "--exit-code", "--", "sh", "-c", command).code == code
     assert cluster.iris(*words, "--", "sh", "-c", command).code == (3 if code else 0)
+
+
+def test_several_tasks_are_cancelled_by_their_indexes(cluster):
+    words = ("run", "-d", "--cpu", "0.1", "--array", "0-4", "--keep-going", "--name", "ranged")
+    cluster.iris(*words, "--", "sleep", "1000")
+    done = cluster.iris("cancel", "ranged/0-1,3")
+    assert (done.code, done.err) == (0, "".join(f"/ranged/{n} killed\n" for n in (0, 1, 3)))
+    job = cluster.client.job("ranged")
+    until(lambda: job.refresh().task_counts.get("killed") == 3, "three are killed")
+    some = cluster.iris("cancel", "ranged/1-2,9")
+    assert some.code == 10  # of the first failure
+    assert "/ranged/2 killed" in some.err
+    assert "/ranged has no task 9" in some.err
+    assert cluster.iris("cancel", "ranged/5-2").code == 2
+    assert cluster.iris("cancel", "nothing/0-2").code == 10
+    assert job.cancel().state in ("running", "killed")

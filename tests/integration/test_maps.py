@@ -453,11 +453,15 @@ def test_an_executor_runs_all_its_calls_as_one_job(cluster):
 
 def test_an_executor_that_cancels_its_futures_ends_what_runs(cluster):
     executor = iris.Executor(cluster.client, name="m-ended", cpu=0.1)
-    future = executor.submit(lambda: time.sleep(1000))
-    until(future.running)
+    done = executor.submit(lambda: 1)
+    assert done.result(WITHIN_S) == 1
+    futures = [executor.submit(lambda: time.sleep(1000)) for _ in range(3)]
+    until(futures[0].running)
     executor.shutdown(cancel_futures=True)
 
-    assert isinstance(future.exception(WITHIN_S), JobKilled)
+    assert [future.cancelled() for future in (done, *futures)] == [False, True, True, True]
+    with pytest.raises(concurrent.futures.CancelledError):
+        futures[0].result(WITHIN_S)
     assert cluster.client.job("/m-ended").wait(WITHIN_S).state == "killed"
 
 

@@ -65,6 +65,21 @@ async def test_a_request_reaches_a_route_with_its_raw_target_and_origin(proxy: F
     ]
 
 
+async def test_a_page_without_a_slash_at_its_end_is_found_with_it(proxy: Front):
+    echo = Echo()
+    await proxy.publish("chat", await proxy.route(echo))
+    head, _ = await proxy.get("/d/chat?a=/b&c")
+    assert head.startswith(b"HTTP/1.1 308 ")
+    assert b"\r\nLocation: ./chat/?a=/b&c\r\n" in head
+    assert not echo.requests
+    head, _ = await proxy.get("/d/chat/?a=/b&c")
+    assert head.startswith(b"HTTP/1.1 200 OK")
+    head, _ = await proxy.get("/d/chat", b"Upgrade: websocket\r\n")
+    assert head.startswith(b"HTTP/1.1 200 OK")
+    head, _ = await proxy.get("/d/nothing")
+    assert head.startswith(b"HTTP/1.1 404 ")
+
+
 async def test_the_answer_comes_back_with_its_repeated_fields_in_order(proxy: Front):
     fields = b"Set-Cookie: a=1\r\nX-A: 1\r\nSet-Cookie: b=2\r\nConnection: X-Hop\r\nX-Hop: 1\r\nKeep-Alive: timeout=5\r\n"
     await proxy.publish("chat", await proxy.route(saying(b"hello", b"201 Made", fields)))

@@ -15,7 +15,7 @@ from iris_core.messages.proxy_state import DeploymentLoad, DeploymentRequests
 from iris_core.spec.serving import Discovery
 from iris_proxy.forward import Exchange
 from iris_proxy.http.credentials import OwnTokens
-from iris_proxy.http.refusal import ProxyRefusal, check_head, split_target
+from iris_proxy.http.refusal import ProxyRefusal, check_head, split_target, with_slash
 from iris_proxy.metrics import CLIENT_LEFT, ProxyMetrics
 from iris_proxy.routes.balancer import Balancer
 from iris_proxy.routes.choice import RouteLoad
@@ -121,6 +121,8 @@ class Proxy:
             balancer = self._balancers.get(name)
             if balancer is None:
                 raise self._unknown(name)
+            if (place := with_slash(request.method, target)) and "Upgrade" not in headers:
+                return moved(request, place)
             exchange = Exchange(
                 request,
                 name,
@@ -149,6 +151,15 @@ class Proxy:
     def close(self) -> None:
         self._ejected.close()
         self._pool.close()
+
+
+def moved(request: web.BaseRequest, place: str) -> web.Response:
+    """The response for a page that is elsewhere."""
+    marked = {"Iris-Proxy": "1", "Location": place, "Cache-Control": "no-store", "Server": "iris"}
+    response = web.Response(status=308, headers=marked)
+    if request.body_exists:
+        response.force_close()
+    return response
 
 
 def refused(request: web.BaseRequest, refusal: ProxyRefusal) -> web.Response:

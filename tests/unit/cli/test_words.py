@@ -9,6 +9,7 @@ from iris.cli.commands.look.ls import show_note
 from iris.cli.commands.look.show import job_facts
 from iris.cli.commands.look.tree import draw
 from iris.cli.commands.look.why import explain_lines
+from iris.cli.exit_codes import ExitCode
 from iris.cli.output.tables import Column, print_table
 from iris.cli.output.times import show_span, span_between
 from iris_core.placement.reasons import EXPLANATIONS, ReasonCode
@@ -174,3 +175,21 @@ def test_a_command_is_shown_as_a_shell_would_read_it():
     job = job_view("/a")
     job["spec"]["command"] = ["sh", "-c", "echo 'a b'"]
     assert dict(job_facts(job))["command"] == """sh -c 'echo '"'"'a b'"'"''"""
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (("-e", "NOT_HERE", "-e", "=1", "-e", "NOR_HERE"), ("NOT_HERE", "'=1'", "NOR_HERE")),
+        (("-l", "a", "-l", "b=1", "-l", "c"), ("'a'", "'c'")),
+        (("-e", "NOT_HERE", "-l", "a"), ("NOT_HERE", "'a'")),
+        (("--gpu", "H100x0,A100,-x2"), ("'H100x0'", "'-x2'")),
+        (("--array", "5-2,x,7"), ("'5-2'", "'x'")),
+        (("-c", "a b", "-c", "ok=1", "-c", ">=3"), ("'a b'", "'>=3'")),
+        (("--on-exit", "2=stop", "--on-exit", "75"), ("'2=stop'", "'75'")),
+    ],
+)
+def test_a_refusal_names_all_mistakes_of_an_option(iris, words, named):
+    code, _, err = iris("run", "-d", "--url", "http://127.0.0.1:9", *words, "--", "true")
+    assert code == ExitCode.USAGE
+    assert all(word in err for word in named), err

@@ -12,7 +12,7 @@ from iris.client.http.event_stream import SseParser
 from iris.client.http.events import read_lines, whole_lines
 from iris_core.messages.gateway_worker import LogChunk
 from iris_core.views.streams import LogLineView
-from iris_gateway.streams.log_formats import Shown, Text
+from iris_gateway.streams.log_formats import PlainText, Shown
 from iris_gateway.streams.log_lines import LONGEST, LogLine, Splitter
 
 OUT, ERR = (0, 0, "stdout"), (0, 0, "stderr")
@@ -103,8 +103,8 @@ def test_a_long_line_is_marked_and_whole():
         chunk = LogChunk("stdout", 1, start, text[start : start + LONGEST])
         lines += splitter.feed(OUT, chunk)
     assert [line.continued for line in lines] == [True] * 3 + [False]
-    assert Text(prefixed=False).write(lines) == text
-    assert Text(prefixed=True).write(lines) == b"0| " + text
+    assert PlainText(prefixed=False).write(lines) == text
+    assert PlainText(prefixed=True).write(lines) == b"0| " + text
     views = [
         from_json(line, LogLineView) for line in Shown("/a").write_json_lines(lines).splitlines()
     ]
@@ -131,4 +131,4 @@ def test_text_of_several_tasks_begins_each_piece_of_a_line_anew():
     lines += splitter.feed(OUT, LogChunk("stdout", 1, 6, b"bye"))
     lines += splitter.unfinished(1.0, 0.0)
     lines += splitter.feed(OUT, LogChunk("stdout", 1, 9, b"", 0, True))
-    assert Text(prefixed=True).write(lines) == b"0| he\n1| x\n0| llo\n0| bye\n"
+    assert PlainText(prefixed=True).write(lines) == b"0| he\n1| x\n0| llo\n0| bye\n"

@@ -14,6 +14,8 @@ from iris_core.spec.array_values import value_of, values_of
         (b"a\nb", ["a", "b"]),
         (b"a\r\n\r\nb b", ["a", "", "b b"]),
         ("é\n".encode(), ["é"]),
+        (b"\xef\xbb\xbfa\nb\n", ["a", "b"]),
+        ("a\n\ufeffb".encode(), ["a", "\ufeffb"]),
     ],
 )
 def test_each_line_is_a_value(data: bytes, values: list[str]) -> None:

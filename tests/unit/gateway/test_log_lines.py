@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iris_core.messages.gateway_worker import LogChunk
-from iris_gateway.streams.log_formats import PIECE, Shown, Text
+from iris_gateway.streams.log_formats import PIECE, PlainText, Shown
 from iris_gateway.streams.log_lines import (
     HELD_BYTES,
     LONGEST,
@@ -171,16 +171,18 @@ def test_incomplete_lines_of_many_sources_are_bounded():
 def test_text_is_written_as_its_lines_are(lines: list[bytes]):
     block = block_of(b"".join(line + b"\n" for line in lines))
     texts = [line.data for line in block.lines()]
-    assert b"".join(Text(prefixed=False).write([block])) == b"".join(text + b"\n" for text in texts)
+    assert b"".join(PlainText(prefixed=False).write([block])) == b"".join(
+        text + b"\n" for text in texts
+    )
     prefixed = b"".join(b"0| " + text + b"\n" for text in texts)
-    assert b"".join(Text(prefixed=True).write([block])) == prefixed
+    assert b"".join(PlainText(prefixed=True).write([block])) == prefixed
 
 
 def test_each_form_of_a_flood_is_made_in_small_pieces():
     """However short the lines are, no piece is much larger than the others: it is made at once."""
     flood = block_of(b"y\n" * 20_000)
     shown = Shown("/a")
-    texts = [Text(prefixed=prefixed).write for prefixed in (False, True)]
+    texts = [PlainText(prefixed=prefixed).write for prefixed in (False, True)]
     for write in (*texts, shown.write_json_lines, shown.write_frames):
         sizes = [len(piece) for piece in write([flood], 7)]
         assert max(sizes) < 2 * PIECE
@@ -198,7 +200,7 @@ def open_block(data: bytes, index: int = 0) -> Block:
 
 
 def test_a_part_of_a_line_is_written_at_once_and_goes_on():
-    text = Text(prefixed=True)
+    text = PlainText(prefixed=True)
     said = [
         b"".join(text.write([one]))
         for one in (open_block(b"a\n10 %\r"), open_block(b"20 %"), block_of(b"\nend\n"))
@@ -207,7 +209,7 @@ def test_a_part_of_a_line_is_written_at_once_and_goes_on():
 
 
 def test_another_source_ends_a_line_that_has_not_ended():
-    text = Text(prefixed=True)
+    text = PlainText(prefixed=True)
     other = Block((1, 0, "stdout"), 1, 0, b"x\n")
     said = [b"".join(text.write([one])) for one in (open_block(b"10 %"), other, block_of(b"\n"))]
     assert said == [b"0| 10 %", b"\n1| x\n", b""]

@@ -4,6 +4,7 @@ import asyncio
 import json
 from base64 import b64encode
 from collections.abc import Awaitable, Sequence
+from typing import Any
 
 import httpx
 import pytest
@@ -325,6 +326,37 @@ async def test_the_last_lines_of_long_output_are_read_from_its_end_only(iris: Ho
     iris.gateway.logs = LogReader(streams)
     assert len(await text(iris, "/v1/jobs/j1/logs?tail=2000")) == len("0| x\n") * 2000
     assert streams.messages < 50
+
+
+class SlowReads(MemoryStreams):
+    """Streams of which reading takes several turns of the loop."""
+
+    def read(self, stream: str, after: int, *subjects: str) -> MemoryReader:
+        reader = super().read(stream, after, *subjects)
+        batch = reader.batch
+
+        async def slowly(**options: Any) -> Sequence[Message]:
+            for _ in range(10):
+                await asyncio.sleep(0)
+            return await batch(**options)
+
+        reader.batch = slowly  # type: ignore[method-assign]
+        return reader
+
+
+@pytest.mark.parametrize("query", ["since=1h", "tail=1&stream=stderr"])
+async def test_a_scan_without_a_match_gives_signs_of_life(
+    iris: House, monkeypatch: pytest.MonkeyPatch, query: str
+):
+    monkeypatch.setattr("iris_gateway.api.work.logs.STILL_HERE_S", 0.0)
+    await iris.submit("/a")
+    await iris.state.print(1, 0, "x\n", at_ms=1000)
+    iris.gateway.logs = LogReader(SlowReads(iris.memory))
+    headers = {"accept": "text/event-stream"}
+    body = await text(iris, f"/v1/jobs/j1/logs?{query}", **headers)
+    *signs, end, _ = body.split("\n\n")
+    assert set(signs) == {":"}
+    assert "event: end" in end
 
 
 def lose(iris: House, sequence: int) -> None:

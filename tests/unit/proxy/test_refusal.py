@@ -10,6 +10,7 @@ from iris_proxy.http.refusal import (
     ProxyRefusal,
     check_head,
     split_target,
+    with_slash,
     without_route,
 )
 from tests.house.repository import sources
@@ -120,3 +121,19 @@ def test_a_person_with_a_browser_gets_a_page_that_tries_again():
     assert '<a href="">Try again</a> This page tries again every 5 s.' in page
     missing = ProxyRefusal("not_found", "there is no deployment x").page().decode()
     assert ("refresh" in missing, '<a href="">Try again</a>' in missing) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("method", "target", "place"),
+    [
+        ("GET", "/d/chat", "./chat/"),
+        ("HEAD", "/d/chat?x=/y", "./chat/?x=/y"),
+        ("GET", "/d/chat/", ""),
+        ("GET", "/d/chat/a", ""),
+        ("POST", "/d/chat", ""),
+        ("GET", "/d/", ""),
+        ("GET", "/e/chat", ""),
+    ],
+)
+def test_a_page_of_a_deployment_ends_with_a_slash(method, target, place):
+    assert with_slash(method, target) == place

@@ -1,14 +1,21 @@
 """A backup file is accepted only if it is complete; a change of any byte is detected."""
 
+import sys
 from pathlib import Path
 
 import pytest
 
+from iris_core.codec import to_json
+from iris_service.child import DAMAGED
+from iris_service.run import FAILED
+from iris_state.admin.__main__ import main
 from iris_state.admin.archive import BadArchive, Item, Writer, read
+from iris_state.admin.backup import About
 
+ABOUT = About(at_ms=1, sequence=1, last_published="", events=0, jobs=0, workers=0)
 ITEMS = [
-    Item("about", "", b"{}"),
-    Item("snapshot", "s", b"x" * 30, {"a": "b"}, 7),
+    Item("about", "", to_json(ABOUT)),
+    Item("event", "s", b"x" * 30, {"a": "b"}, 7),
     Item("bundle", "b", b""),
 ]
 
@@ -59,3 +66,24 @@ def test_a_backup_that_fails_leaves_no_file(tmp_path: Path):
     with pytest.raises(KeyboardInterrupt):
         fail()
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("verb", ["verify", "restore"])
+@pytest.mark.parametrize("at", [0, 150, -1])
+def test_a_damaged_file_ends_the_command_with_65(tmp_path, monkeypatch, capsys, verb, at):
+    data = bytearray(written(tmp_path / "file"))
+    data[at] ^= 1
+    (tmp_path / "file").write_bytes(data)
+    words = ["admin", "--store", str(tmp_path / "nats"), verb, str(tmp_path / "file")]
+    monkeypatch.setattr(sys, "argv", words)
+    assert main() == DAMAGED
+    assert "damaged" in capsys.readouterr().err
+
+
+def test_a_file_of_a_later_release_is_not_damaged(tmp_path, monkeypatch, capsys):
+    data = bytearray(written(tmp_path / "file"))
+    data[8] = 99
+    (tmp_path / "file").write_bytes(data)
+    monkeypatch.setattr(sys, "argv", ["admin", "verify", str(tmp_path / "file")])
+    assert main() == FAILED
+    assert "use a newer one" in capsys.readouterr().err

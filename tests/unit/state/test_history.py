@@ -194,3 +194,22 @@ def test_a_cursor_that_no_page_gave_is_refused(script):
         "items": [],
         "next_cursor": None,
     }
+
+
+def test_the_rows_of_a_task_are_one_chain_in_one_millisecond():
+    """It fails, is placed again and starts, all in one millisecond."""
+    world = Unchecked(Policy())
+    world.register(Host("w0", Amount(1000), {}))
+    spec = JobSpec(name="/a", command=("false",), max_retries_failure=2)
+    world.submit(spec, Caller("ann"))
+    for number in range(3):
+        plan = Plan("s", world.machine.sequence, ("w0",), (Placement(1, (0,), (0,)),))
+        world.plan(plan)
+        for status, ended in ENDS:
+            world.say("w0", Stage(AttemptRef(1, 0, number), status, world.now_ms, ended))
+    job = world.machine.ledger.jobs[1]
+    assert {entry.first_ms for entry in history.entries(job, (0, 0))} == {world.now_ms}
+    for rows in (history.entries(job, (0, 0)), history.latest(job, 50).items):
+        steps = [(row.from_status, row.to_status) for row in rows]
+        assert len(steps) > 15
+        assert [after for after, _ in steps[1:]] == [before for _, before in steps[:-1]]

@@ -20,6 +20,7 @@ VIEWS = [
     ("task", {"task": "/a/0"}),
     ("tasks", {"job": "/a"}),
     ("attempts", {"task": "j1/0"}),
+    ("why", {"job": "/a"}),
 ]
 
 
@@ -56,3 +57,24 @@ def test_the_record_of_an_attempt_names_its_artifact(world):
         "note": "left out: leaves",
         "upload": "u1",
     }
+
+
+def test_why_tells_the_causes_also_of_a_task_that_succeeded():
+    world = World()
+    world.submit(JobSpec(name="/b", command=("x",), replicas=3, max_task_failures=3), ANN)
+    world.register(Host("w0", Amount(3000, 0, 0, 0), {}))
+    world.plan(first_fit.plan(world.snapshot()))
+    (order,) = world.hosts["w0"].orders
+    for ref in order.run:
+        code = 3 if ref.index else 0
+        ended = Ended(Cause.EXITED, exit_code=code, stderr_tail="out of data" if code else "")
+        world.say("w0", Stage(ref, KernelStatus.TERMINATED, world.now_ms, ended))
+    world.reader = ANN
+    for asked in ({"task": "/b/0"}, {"task": "/b/1"}, {"job": "/b"}):
+        found = world.query("why", **asked)
+        (cause,) = found["causes"]
+        assert (cause["line"], cause["indexes"]) == ("out of data", [1, 2])
+    world.reader = BOB
+    (cause,) = world.query("why", job="/b")["causes"]
+    assert (cause["indexes"], cause["last_lines"]) == ([1, 2], [])
+    assert "owner" in cause["line"]

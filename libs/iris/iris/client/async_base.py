@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from typing import Any, ParamSpec, Self, TypeVar, Unpack
+from typing import Any, ParamSpec, Self, TypeVar, Unpack, cast, overload
 
 from iris.client import deployments
 from iris.client.client import Client
@@ -23,7 +23,7 @@ from iris.client.http.transport import RETRY_FOR_S, UrlQuery
 from iris.client.jobs import TERMINAL, Job, resumable
 from iris.client.maps.future import CallFuture
 from iris.client.maps.mapping import Mapped
-from iris.client.options.maps import MapOptions
+from iris.client.options.maps import KeywordSettings, MapOptions, MapSettings
 from iris.client.problems import gave_up
 from iris_core.views.deployments import DeploymentView
 from iris_core.views.jobs import JobView
@@ -31,6 +31,9 @@ from iris_core.views.streams import LogLineView
 
 P = ParamSpec("P")
 T = TypeVar("T")
+A = TypeVar("A")
+B = TypeVar("B")
+C = TypeVar("C")
 R = TypeVar("R")
 
 _THREADS = 64
@@ -64,6 +67,78 @@ class AsyncCalls:
         self._threads.shutdown(wait=False, cancel_futures=True)
         self.sync.close()
 
+    @overload
+    async def map(
+        self,
+        function: Callable[[A], R],
+        first: Iterable[A],
+        /,
+        *,
+        workdir: str | os.PathLike[str] | None = None,
+        **options: Unpack[MapSettings],
+    ) -> AsyncMapped[R]: ...
+
+    @overload
+    async def map(
+        self,
+        function: Callable[[A, B], R],
+        first: Iterable[A],
+        second: Iterable[B],
+        /,
+        *,
+        workdir: str | os.PathLike[str] | None = None,
+        **options: Unpack[MapSettings],
+    ) -> AsyncMapped[R]: ...
+
+    @overload
+    async def map(
+        self,
+        function: Callable[[A, B, C], R],
+        first: Iterable[A],
+        second: Iterable[B],
+        third: Iterable[C],
+        /,
+        *,
+        workdir: str | os.PathLike[str] | None = None,
+        **options: Unpack[MapSettings],
+    ) -> AsyncMapped[R]: ...
+
+    @overload
+    async def map(
+        self,
+        function: Callable[..., R],
+        first: Iterable[Any],
+        second: Iterable[Any],
+        third: Iterable[Any],
+        fourth: Iterable[Any],
+        /,
+        *more: Iterable[Any],
+        workdir: str | os.PathLike[str] | None = None,
+        **options: Unpack[MapSettings],
+    ) -> AsyncMapped[R]: ...
+
+    @overload
+    async def map(
+        self,
+        function: Callable[..., R],
+        /,
+        *iterables: Iterable[Any],
+        kwargs: Mapping[str, Any] | None,
+        workdir: str | os.PathLike[str] | None = None,
+        **options: Unpack[MapSettings],
+    ) -> AsyncMapped[R]: ...
+
+    @overload
+    async def map(
+        self,
+        function: Callable[..., R],
+        /,
+        *iterables: Iterable[Any],
+        return_exceptions: bool,
+        workdir: str | os.PathLike[str] | None = None,
+        **options: Unpack[KeywordSettings],
+    ) -> AsyncMapped[R | BaseException]: ...
+
     async def map(
         self,
         function: Callable[..., R],
@@ -72,8 +147,9 @@ class AsyncCalls:
         **options: Unpack[MapOptions],
     ) -> AsyncMapped[R]:
         """As `Client.map`, once all items of an iterator are submitted."""
-        mapped = await self.call(
-            lambda: self.sync.map(function, *iterables, workdir=workdir, **options)
+        sync = cast("Any", self.sync)  # its overloads do not take what may be any of them
+        mapped: Mapped[R] = await self.call(
+            lambda: sync.map(function, *iterables, workdir=workdir, **options)
         )
         return await self._awaitable(mapped)
 
@@ -163,7 +239,7 @@ class AsyncMapped(list[asyncio.Future[R]]):
         async for future in self._client.iterate(self.sync.as_completed(timeout)):
             yield future
 
-    async def results(self, timeout: float | None = None) -> list[Any]:
+    async def results(self, timeout: float | None = None) -> list[R]:
         """As `Mapped.results`."""
         return await self._client.call(self.sync.results, timeout)
 

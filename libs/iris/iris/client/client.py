@@ -18,7 +18,7 @@ import tempfile
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, overload
 
 from msgspec import to_builtins
 from msgspec.structs import replace
@@ -37,7 +37,15 @@ from iris.client.options.jobs import (
     read_dependency,
     read_lines,
 )
-from iris.client.options.maps import LOOKAHEAD, SHOWN, MapOptions, check_options, split_options
+from iris.client.options.maps import (
+    LOOKAHEAD,
+    SHOWN,
+    KeywordSettings,
+    MapOptions,
+    MapSettings,
+    check_options,
+    split_options,
+)
 from iris.client.options.names import refuse_unknown, takes
 from iris.client.problems import InvalidOption, NotFound, Problem
 from iris_core.spec.index_set import IndexSet
@@ -62,6 +70,9 @@ if TYPE_CHECKING:
     from iris.client.maps.future import CallFuture
 from iris.client.maps.mapping import Mapped
 
+A = TypeVar("A")
+B = TypeVar("B")
+C = TypeVar("C")
 R = TypeVar("R")
 IfExists = Literal["error", "keep", "replace"]
 
@@ -150,6 +161,78 @@ class Client(GatewayApi):
             if not token or token.startswith(TASK_TOKEN)
             else self.get("/v1/whoami", CallerView).user
         )
+
+    @overload
+    def map(
+        self,
+        function: Callable[[A], R],
+        first: Iterable[A],
+        /,
+        *,
+        workdir: str | os.PathLike[str] | None = None,
+        **options: Unpack[MapSettings],
+    ) -> Mapped[R]: ...
+
+    @overload
+    def map(
+        self,
+        function: Callable[[A, B], R],
+        first: Iterable[A],
+        second: Iterable[B],
+        /,
+        *,
+        workdir: str | os.PathLike[str] | None = None,
+        **options: Unpack[MapSettings],
+    ) -> Mapped[R]: ...
+
+    @overload
+    def map(
+        self,
+        function: Callable[[A, B, C], R],
+        first: Iterable[A],
+        second: Iterable[B],
+        third: Iterable[C],
+        /,
+        *,
+        workdir: str | os.PathLike[str] | None = None,
+        **options: Unpack[MapSettings],
+    ) -> Mapped[R]: ...
+
+    @overload
+    def map(
+        self,
+        function: Callable[..., R],
+        first: Iterable[Any],
+        second: Iterable[Any],
+        third: Iterable[Any],
+        fourth: Iterable[Any],
+        /,
+        *more: Iterable[Any],
+        workdir: str | os.PathLike[str] | None = None,
+        **options: Unpack[MapSettings],
+    ) -> Mapped[R]: ...
+
+    @overload
+    def map(
+        self,
+        function: Callable[..., R],
+        /,
+        *iterables: Iterable[Any],
+        kwargs: Mapping[str, Any] | None,
+        workdir: str | os.PathLike[str] | None = None,
+        **options: Unpack[MapSettings],
+    ) -> Mapped[R]: ...
+
+    @overload
+    def map(
+        self,
+        function: Callable[..., R],
+        /,
+        *iterables: Iterable[Any],
+        return_exceptions: bool,
+        workdir: str | os.PathLike[str] | None = None,
+        **options: Unpack[KeywordSettings],
+    ) -> Mapped[R | BaseException]: ...
 
     @takes(MapOptions)
     def map(

@@ -1,10 +1,12 @@
 """The values of a job's tasks in a file of its bundle: line i is the value of task i. Pure.
 
-The client counts the lines before it submits, the worker reads one for each attempt.
+The client counts the lines before it submits, the worker reads one for each attempt. A byte order
+mark at its beginning is no part of the first one.
 """
 
 from __future__ import annotations
 
+from codecs import BOM_UTF8
 from typing import BinaryIO
 
 from iris_core.spec.index_set import MAX_INDEXES
@@ -43,6 +45,7 @@ def _value(line: bytes, number: int) -> str:
     if b"\0" in line or len(line) > LINE_BYTES:
         raise ValueError(f"line {number} holds a NUL byte, or more than {LINE_BYTES} bytes")
     try:
-        return line.decode().removesuffix("\r")
+        text = line.removeprefix(BOM_UTF8) if number == 1 else line
+        return text.decode().removesuffix("\r")
     except UnicodeDecodeError:
         raise ValueError("it is not UTF-8 text") from None

@@ -47,7 +47,14 @@ class IndexSet:
         """Raises ValueError, for a person, when the text is not a set of at most `MAX_INDEXES`
         indexes.
         """
-        parts = [_part(part.strip()) for part in text.split(",")]
+        parts, mistakes = list[range](), list[str]()
+        for part in text.split(","):
+            try:
+                parts.append(_part(part.strip()))
+            except ValueError as mistake:
+                mistakes.append(str(mistake))
+        if mistakes:
+            raise ValueError("; ".join(mistakes))
         if sum(map(len, parts)) > MAX_INDEXES:
             raise ValueError(f"{sum(map(len, parts))} indexes; the limit is {MAX_INDEXES}")
         members = [index for part in parts for index in part]

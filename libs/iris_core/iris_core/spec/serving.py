@@ -254,5 +254,8 @@ class Discovery(msgspec.Struct, frozen=True):
 
     @property
     def wakes(self) -> bool:
-        """Whether a request that finds no route waits for one."""
-        return self.minimum == 0 and not self.routes
+        """Whether a request that finds no route waits for one: where a rule has ended the last, and
+        while the first one starts.
+        """
+        starts = self.minimum == 0 or self.reason == "starting"
+        return self.minimum is not None and starts and not self.routes

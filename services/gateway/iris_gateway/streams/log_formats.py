@@ -19,7 +19,7 @@ sequence to resume after (0: none yet).
 PIECE = 32 << 10
 
 
-class Text:
+class PlainText:
     """Output as it was printed; of several tasks each line is ``prefixed`` with its task's index,
     and its attempt unless that is the first.
 

@@ -231,6 +231,17 @@ def bad_request(detail: str) -> ProxyRefusal:
     return ProxyRefusal("bad_request", detail, closes=True)
 
 
+def with_slash(method: str, target: str) -> str:
+    """Where a browser that asks for ``/d/<name>`` finds the page, relative to that: with a slash at
+    its end, without which the links of the page would lead elsewhere. Empty for other requests.
+    """
+    path, question, query = target.partition("?")
+    prefix, _, name = path[1:].partition("/")
+    if method not in ("GET", "HEAD") or prefix != "d" or not name or "/" in name:
+        return ""
+    return f"./{name}/{question}{query}"
+
+
 def split_target(target: str) -> tuple[str, str]:
     """The deployment of ``/d/<name>/...`` and the target for its route, as they were sent. Raises
     ProxyRefusal.

@@ -27,7 +27,7 @@ from iris_service.process_settings import NatsSettings
 from iris_service.run import FAILED, OK, read_settings
 from iris_service.settings import BadSetting
 from iris_state.admin import backup, words
-from iris_state.admin.archive import BadArchive, Item, Writer
+from iris_state.admin.archive import BadArchive, DamagedArchive, Item, Writer
 from iris_state.admin.examine import Examination, examine
 from iris_state.admin.repair import repair
 from iris_state.admin.stored import Stored, copy_of, in_files, on_servers, set_aside
@@ -290,6 +290,9 @@ def main() -> int:
     except BadSetting as error:
         sys.stderr.write(f"iris admin: {error}\n")
         return MISUSED
+    except DamagedArchive as error:
+        sys.stderr.write(f"iris admin: {error}\n")
+        return DAMAGED
     except DamagedCommit as error:
         sys.stderr.write(f"iris admin: {error}; see `iris admin verify`\n")
         return DAMAGED

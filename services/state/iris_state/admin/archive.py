@@ -32,6 +32,10 @@ class BadArchive(Exception):
     """The file is not a backup, was written by a later release, or is damaged."""
 
 
+class DamagedArchive(BadArchive):
+    """Its bytes are not those that were written."""
+
+
 class Item(msgspec.Struct, frozen=True, array_like=True):
     """One record. ``kind``: about, snapshot, bundle, event, log. ``name``: of an object, or a
     subject. ``headers``: of a message; of a bundle its owners.
@@ -98,7 +102,7 @@ def read(path: Path) -> Iterator[Item]:
     with path.open("rb") as file:
         head = file.read(_HEAD.size)
         if len(head) < _HEAD.size or not head.startswith(_MAGIC):
-            raise BadArchive(f"{path} is not a backup of Iris")
+            raise DamagedArchive(f"{path} is not a backup of Iris, or its beginning is damaged")
         _, version = _HEAD.unpack(head)
         if version > VERSION:
             raise BadArchive(
@@ -112,13 +116,13 @@ def read(path: Path) -> Iterator[Item]:
             size, checksum = _FRAME.unpack(frame) if len(frame) == _FRAME.size else (0, 0)
             body = file.read(size) if at + size <= end else b""
             if not size or len(body) != size or zlib.crc32(body) != checksum:
-                raise BadArchive(
+                raise DamagedArchive(
                     f"{path} is damaged at byte {at}, record {count}: its checksum does not match"
                 )
             item = codec.unpack(body, Item)
             if item.kind == _END:
                 if item.data != digest.digest() or item.name != str(count) or file.read(1):
-                    raise BadArchive(f"{path} is damaged: its digest does not match")
+                    raise DamagedArchive(f"{path} is damaged: its digest does not match")
                 return
             digest.update(frame + body)
             count += 1

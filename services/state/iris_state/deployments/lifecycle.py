@@ -227,7 +227,7 @@ def _plan(deployment: Deployment, now_ms: int) -> Iterator[Step]:
         yield _rolled(deployment, pacing=pacing.RESTED)
     plan = rollout.plan(wanted(deployment), members)
     for number in plan.end:
-        yield from routes.end(deployment, deployment.routes[number], "more routes than wanted")
+        yield from routes.end(deployment, deployment.routes[number], routes.NOT_WANTED)
     create, restore = plan.create, plan.restore
     if deployment.rollout.pacing.failures:
         if not pacing.may_create(deployment.rollout.pacing, now_ms) or is_trying(deployment):

@@ -314,6 +314,10 @@ def _terminate(ledger: Ledger, deployment: Deployment, route: Route) -> Iterator
 # ── ServiceDiscoverySync ──────────────────────────────────────────────────────────────────────────
 
 
+NOT_WANTED = "more routes than wanted"
+"""Why a route has ended that was scaled in: what has no other is not without a healthy one."""
+
+
 def discovery(ledger: Ledger, deployment: Deployment) -> Iterator[RoutesDiscovered]:
     """The whole set of routes that may get requests, if it differs from the last published one.
 
@@ -335,7 +339,9 @@ def discovery(ledger: Ledger, deployment: Deployment) -> Iterator[RoutesDiscover
     if deployment.status in (DeploymentLifecycle.DESTROYING, DeploymentLifecycle.DESTROYED):
         routes, reason = [], "draining"
     elif not routes:
-        was_healthy = any(route.healthy_ms for route in deployment.routes.values())
+        was_healthy = any(
+            route.healthy_ms and route.reason != NOT_WANTED for route in deployment.routes.values()
+        )
         reason = "no_healthy_route" if was_healthy else "starting"
     said = deployment.discovered
     if (tuple(routes), reason, deployment.version) != (said.routes, said.reason, said.generation):

@@ -30,7 +30,7 @@ from iris_state.records.ledger import Ledger
 from iris_state.views import deployments, privacy
 from iris_state.views.cluster import audit, capacity, demand, hosts, usage, users
 from iris_state.views.cluster.users import quota_view
-from iris_state.views.work import jobs, queue, sessions, tasks
+from iris_state.views.work import jobs, queue, sessions, tasks, why
 from iris_state.views.work.history import latest
 from iris_state.views.work.notices import shortened_grace
 
@@ -128,7 +128,7 @@ READS: dict[type[q.ViewQuery], Callable[[Ledger, Any], Any]] = {
     q.TaskStatesQuery: tasks.task_states,
     q.AttemptsQuery: tasks.attempts,
     q.TreeQuery: jobs.tree,
-    q.WhyQuery: jobs.why,
+    q.WhyQuery: why.why,
     q.HistoryQuery: jobs.history,
     q.LatestHistoryQuery: lambda ledger, query: latest(known_job(ledger, query.job), query.count),
     q.SessionsQuery: sessions.sessions,

@@ -58,7 +58,8 @@ def _hide_origins(user: str, view: Any) -> None:
 
 def _for_user(user: str, view: Any) -> Any:
     hide = _HIDE.get(type(view))
-    return view if hide is None or getattr(view, "user", None) == user else hide(user, view)
+    owner = view.get("user") if isinstance(view, dict) else getattr(view, "user", None)
+    return view if hide is None or owner == user else hide(user, view)
 
 
 def _job(user: str, view: JobView) -> JobView:
@@ -86,6 +87,11 @@ def _page(user: str, view: Page) -> Page:
     return replace(view, items=[_for_user(user, item) for item in view.items])
 
 
+def _why(user: str, view: dict[str, Any]) -> dict[str, Any]:
+    causes = [replace(cause, line=NOT_YOURS, last_lines=[]) for cause in view.get("causes", ())]
+    return {**view, "causes": causes} if causes else view
+
+
 def _without_code(spec: _Code) -> _Code:
     bundle = MASK if spec.bundle is not None else None
     return replace(spec, env=dict.fromkeys(spec.env, MASK), bundle=bundle)
@@ -104,4 +110,5 @@ _HIDE: dict[type, Callable[[str, Any], Any]] = {
     TaskView: _task,
     AttemptPage: _attempts,
     Page: _page,
+    dict: _why,
 }

@@ -302,6 +302,26 @@ def test_an_idle_deployment_has_no_route_until_a_request_comes(world: Serving):
     assert not world.discovered["chat"].wakes
 
 
+def test_requests_wait_while_a_larger_minimum_starts_the_first_route(world: Serving):
+    world.create(1, scaling=IDLE)
+    world.go(320)
+    assert world.routes() == {}
+    world.update("1", 0, scaling=ScalingPolicy(minimum=1, maximum=4, outstanding=5.0))
+    assert world.discovered["chat"].wakes
+    world.go(10)
+    assert world.serving() == {"r1-2": "healthy"}
+    assert not world.discovered["chat"].wakes
+
+
+def test_requests_do_not_wait_for_a_route_that_has_crashed(world: Serving):
+    world.create(1, scaling=ScalingPolicy(minimum=1, maximum=4, outstanding=5.0))
+    assert world.discovered["chat"].wakes
+    world.go(20)
+    world.kill("r1-1")
+    world.go(0)
+    assert not world.discovered["chat"].wakes
+
+
 def test_a_new_leader_wakes_at_once(world: Serving):
     world.create(1, scaling=IDLE)
     world.go(320)

@@ -15,14 +15,14 @@ from typing import Any
 from iris.cli.output.terminal import ERASE, Terminal, asked_raw, takes_bytes
 from iris_core.views.streams import LogLineView
 
-Source = tuple[str, int, int, str]
+LineSource = tuple[str, int, int, str]
 
 
 @dataclass(slots=True)
 class OpenLine:
     """A line that has not ended: whose it is, what stands before it, and what is printed of it."""
 
-    source: Source
+    source: LineSource
     head: str
     text: str
 
@@ -40,7 +40,7 @@ class LinePrinter:
         self._raw = asked_raw()
         self._lock = threading.Lock()
         self._open: dict[bool, OpenLine] = {}
-        self._interrupted: set[Source] = set()
+        self._interrupted: set[LineSource] = set()
         self._shared = sys.stdout.isatty() and sys.stderr.isatty()
 
     @property
@@ -69,7 +69,7 @@ class LinePrinter:
         """Where it is printed: stdout and stderr are one place on a terminal."""
         return line.stream == "stderr" and not self._shared
 
-    def _begin(self, line: LogLineView, source: Source, whose: str) -> None:
+    def _begin(self, line: LogLineView, source: LineSource, whose: str) -> None:
         place = self._place(line)
         self._end(place)
         if source in self._interrupted and not (line.printed or line.continued or line.notice):
@@ -103,7 +103,7 @@ class LinePrinter:
         else:
             stream.write(text + end)
 
-    def _leave(self, line: LogLineView, source: Source, head: str, text: str) -> None:
+    def _leave(self, line: LogLineView, source: LineSource, head: str, text: str) -> None:
         """Remember a line that has not ended."""
         place = self._place(line)
         if line.continued:

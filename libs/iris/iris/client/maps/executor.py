@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
-from typing import Any, TypeVar, Unpack
+from typing import Any, ParamSpec, TypeVar, Unpack
 
 import cloudpickle
 
@@ -33,6 +33,7 @@ from iris.client.options.names import refuse_unknown
 from iris.client.problems import Conflict, InvalidOption
 from iris_core.spec.jobs import MAX_REPLICAS
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 _GATHER_S = 0.01
@@ -78,7 +79,7 @@ class Executor(concurrent.futures.Executor):
         self._sender.start()
         _EXECUTORS.add(self)
 
-    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         """Call a function on some host. Raises RuntimeError after `shutdown` and in a fork of the
         process that has made the executor, and what pickling raises.
         """
@@ -100,7 +101,7 @@ class Executor(concurrent.futures.Executor):
         """Take no further calls.
 
         Args:
-            wait: return when all calls have ended. cancel_futures: end those that have not, also
+            wait: return when all calls have ended. cancel_futures: cancel those that have not, also
                 what runs.
         """
         with self._arrival:
@@ -116,6 +117,8 @@ class Executor(concurrent.futures.Executor):
             self._sender.join()
         for one in self._maps:
             if cancel_futures:
+                for future in one.mapped.futures:
+                    future.expect_kill()
                 one.mapped.job.cancel("its executor was shut down")
             if wait:
                 concurrent.futures.wait(one.mapped.futures)

@@ -105,6 +105,10 @@ class CallFuture(Future[R], Generic[R]):
             else:
                 self.set_exception(error)
 
+    def expect_kill(self) -> None:
+        """This process kills its job: if that ends it, it is cancelled."""
+        self._count_kill(1)
+
     def _count_kill(self, more: int) -> None:
         """Another thread may be killing it too, and be told that it had ended."""
         with _CHANGING:

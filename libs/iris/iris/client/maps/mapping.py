@@ -221,7 +221,7 @@ class Mapped(list[CallFuture[R]]):
             yield future
         self._raise_end()
 
-    def results(self, timeout: float | None = None) -> list[Any]:
+    def results(self, timeout: float | None = None) -> list[R]:
         """Every result, in the order in which the futures are iterated.
 
         Raises the exception of the first call that failed, as soon as one has, unless the map
@@ -244,7 +244,7 @@ class Mapped(list[CallFuture[R]]):
         if self._order == "items":
             known = set(ended)
             ended = [future for future in self.futures if future in known]
-        found = []
+        found: list[Any] = []  # a map that returns exceptions has them in the type of its results
         for future in ended:
             error = _error(future)
             if error is not None and raises:

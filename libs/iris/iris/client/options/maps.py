@@ -15,7 +15,24 @@ otherwise.
 """
 
 
-class MapOptions(JobOptions, total=False):
+class MapSettings(JobOptions, total=False):
+    """The options of a map that have no part in the types of its function and its results."""
+
+    chunksize: int
+    retries: int
+    order: ResultOrder
+    progress: bool
+    lookahead: int
+    reuse: int
+
+
+class KeywordSettings(MapSettings, total=False):
+    """The same, with constant arguments, of which a type checker knows nothing."""
+
+    kwargs: Mapping[str, Any] | None
+
+
+class MapOptions(KeywordSettings, total=False):
     """The options of a map, and of its job, of which ``timeout`` is for each task.
 
     ``kwargs``: constant keyword arguments of each call. ``chunksize``: how many calls one task
@@ -28,14 +45,7 @@ class MapOptions(JobOptions, total=False):
         its own.
     """
 
-    kwargs: Mapping[str, Any] | None
-    chunksize: int
-    retries: int
-    order: ResultOrder
     return_exceptions: bool
-    progress: bool
-    lookahead: int
-    reuse: int
 
 
 SHOWN = ("order", "return_exceptions", "progress")

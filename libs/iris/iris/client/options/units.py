@@ -8,11 +8,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from decimal import Decimal, InvalidOperation
+from typing import TypeVar
 
 from iris.client.problems import InvalidOption
 from iris_core import moments
 from iris_core.spec.resources import AUTO, Device
 from iris_core.units import BYTES, CORES, COUNT, Unit
+
+T = TypeVar("T")
 
 _POWERS = "kmgtpe"
 _SIZE = re.compile(
@@ -96,7 +99,7 @@ def parse_gpu(text: str) -> Device:
     """``H100x8`` is eight of one kind, ``H100x8,A100x8`` of either, ``8`` of whatever kind. Raises
     InvalidOption.
     """
-    found = [_parse_gpu(one) for one in text.split(",")]
+    found = read_each(text.split(","), _parse_gpu)
     if len({device.count for device in found}) > 1:
         raise InvalidOption(
             f"{text!r}: alternatives are as many of each, for example H100x8,A100x8"
@@ -106,6 +109,20 @@ def parse_gpu(text: str) -> Device:
         one_or_more([variant for device in found for variant in device.variants]),
         found[0].count,
     )
+
+
+def read_each(texts: Sequence[str], parse: Callable[[str], T]) -> list[T]:
+    """What each text stands for. Raises InvalidOption with every mistake."""
+    found: list[T] = []
+    mistakes: list[str] = []
+    for text in texts:
+        try:
+            found.append(parse(text))
+        except InvalidOption as mistake:
+            mistakes.append(str(mistake))
+    if mistakes:
+        raise InvalidOption("\n".join(mistakes))
+    return found
 
 
 def one_or_more(variants: Sequence[str]) -> str | tuple[str, ...]:

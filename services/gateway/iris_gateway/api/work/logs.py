@@ -4,6 +4,7 @@ followed to its end.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from typing import Annotated
@@ -20,7 +21,7 @@ from iris_gateway.auth.bearer import require_reader
 from iris_gateway.http.endpoint import EVENT_STREAM, JSON_LINES, TEXT, Answers, Call, Endpoint
 from iris_gateway.http.problem import ProblemResponse
 from iris_gateway.streams.completion import Completion
-from iris_gateway.streams.log_formats import Shown, Text, Write
+from iris_gateway.streams.log_formats import PlainText, Shown, Write
 from iris_gateway.streams.log_lines import LastLines
 from iris_gateway.streams.logs import LogQuery, Reading
 from iris_gateway.streams.sse import frame, resume_in, stream
@@ -30,6 +31,8 @@ STREAMS = ("stdout", "stderr")
 MAX_TAIL = 100_000
 
 _STILL_HERE = b":\n\n"
+STILL_HERE_S = 5.0
+"""After so long without a line a stream of events gets a sign of life."""
 
 
 class TaskLogsParameters(msgspec.Struct, frozen=True):
@@ -127,7 +130,7 @@ async def of_task(call: Call) -> Response:
         asked.unfinished,
     )
     return await _respond(
-        call, asked, query, (task.job, task.task, task.state), ask, Text(prefixed=False).write
+        call, asked, query, (task.job, task.task, task.state), ask, PlainText(prefixed=False).write
     )
 
 
@@ -154,7 +157,7 @@ async def of_job(call: Call) -> Response:
         asked.unfinished,
     )
     return await _respond(
-        call, asked, query, (job.name, "", job.state), ask, Text(prefixed=True).write
+        call, asked, query, (job.name, "", job.state), ask, PlainText(prefixed=True).write
     )
 
 
@@ -224,7 +227,14 @@ async def _written(call: Call, request: LogRequest, until: int) -> AsyncIterator
             yield piece
     else:
         kept = LastLines(request.tail)
-        reading = await call.gateway.logs.tail(request.query, kept, until)
+        scan = asyncio.ensure_future(call.gateway.logs.tail(request.query, kept, until))
+        try:
+            while not (await asyncio.wait({scan}, timeout=STILL_HERE_S))[0]:
+                if request.media_type == EVENT_STREAM:
+                    yield _STILL_HERE
+        finally:
+            scan.cancel()
+        reading = await scan
         async for piece in _pieces(call, request.write(kept.blocks(), reading.safe)):
             yield piece
     if request.follow:
@@ -248,13 +258,20 @@ async def _written(call: Call, request: LogRequest, until: int) -> AsyncIterator
 async def _there(
     call: Call, request: LogRequest, reading: Reading, until: int
 ) -> AsyncIterator[bytes]:
-    """The present output."""
+    """The present output; a stream of events gets signs of life while no line matches."""
     if until <= reading.position:
         return
+    clock = asyncio.get_running_loop().time
+    sent_s = clock()
     with call.gateway.logs.open(reading) as reader:
         async for blocks in call.gateway.logs.present(reading, reader, until):
-            async for piece in _pieces(call, request.write(blocks, reading.safe)):
-                yield piece
+            if blocks or request.media_type != EVENT_STREAM or clock() < sent_s + STILL_HERE_S:
+                async for piece in _pieces(call, request.write(blocks, reading.safe)):
+                    yield piece
+                sent_s = clock() if blocks else sent_s
+            else:
+                yield _STILL_HERE
+                sent_s = clock()
 
 
 async def _coming(

@@ -8,9 +8,11 @@ here from the times of its attempts. History is shown and decides nothing. Sourc
 from __future__ import annotations
 
 import heapq
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator
+from itertools import count as counting
 from itertools import islice
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 
 from iris_core.access.actor import Actor
 from iris_core.lifecycle import Derivation
@@ -40,9 +42,15 @@ Part = tuple[int, int]
 tasks.
 """
 
-Timed = tuple[int, int, HistoryEntry]
-"""A row with its time, and its rank among the rows of that millisecond."""
-_AT = itemgetter(0, 1)
+Timed = tuple[tuple[int, int, int, int, int], HistoryEntry]
+"""A row with its place in the history: its time, and among the rows of that millisecond its
+attempt, its place in that, its task, and its number among the stored rows.
+"""
+_AT = itemgetter(0)
+_WHILE_PENDING, _SINCE, _AT_ITS_END = 0, 6, 7
+"""The places of stored rows in an attempt, before and behind the stages of its start, which have the
+places between, and the first of its end.
+"""
 
 
 def parts(job: Job, start: Part, task: int | None = None) -> Iterator[Part]:
@@ -71,7 +79,7 @@ def entries(job: Job, part: Part, task: int | None = None) -> list[HistoryEntry]
     timed = _derived(job, part)
     if not number:
         of_part = range(first, first + _sizes(job)[0])
-        timed += _stored(entry for entry in job.history if _position(job, entry.index) in of_part)
+        timed += [one for one in _stored(job) if _position(job, one[1].index) in of_part]
     found = _in_order(timed)
     return found if task is None else [entry for entry in found if entry.index in (GANG, task)]
 
@@ -82,8 +90,7 @@ def newest(job: Job, index: int, count: int) -> list[HistoryRow]:
     made = len(job.task(index).attempts)
     part = _position(job, index) // tasks * tasks, max(made - 1, 0) // attempts * attempts
     return [
-        row_of(job, entry)
-        for entry in _in_order([*_stored(job.history), *_derived(job, part)])[-count:]
+        row_of(job, entry) for entry in _in_order([*_stored(job), *_derived(job, part)])[-count:]
     ]
 
 
@@ -95,11 +102,11 @@ def latest(job: Job, count: int) -> LatestHistoryView:
     numbered = [] if job.is_gang else list(job.numbered())
     attempts = sum(len(task.attempts) for _, task in numbered)
     changed = heapq.nlargest(count, numbered, key=lambda one: _changed_ms(job, one[1]))
-    stored = sorted(_stored(job.history), key=_AT, reverse=True)
+    stored = sorted(_stored(job), key=_AT, reverse=True)
     merged = heapq.merge(
         stored, *(_newest_first(job, *one) for one in changed), key=_AT, reverse=True
     )
-    found = [row_of(job, entry) for *_, entry in islice(merged, count)]
+    found = [row_of(job, entry) for _, entry in islice(merged, count)]
     is_least = attempts > ATTEMPTS
     total = attempts if is_least else sum(1 for one in numbered for _ in _newest_first(job, *one))
     return LatestHistoryView(items=found[::-1], total=len(stored) + total, is_least=is_least)
@@ -119,9 +126,9 @@ def _changed_ms(job: Job, task: Task) -> int:
 def _newest_first(job: Job, index: int, task: Task) -> Iterator[Timed]:
     """The derived rows of one task."""
     if ended_waiting(task):
-        yield from sorted(_timed(_cancelled(job, index, task)), key=_AT, reverse=True)
-    for attempt in reversed(task.attempts):
-        yield from sorted(_timed(_without_delay(index, task, attempt)), key=_AT, reverse=True)
+        yield from sorted(_of_end(job, index, task), key=_AT, reverse=True)
+    for number, attempt in reversed(list(enumerate(task.attempts))):
+        yield from sorted(_of_attempt(index, task, attempt, number), key=_AT, reverse=True)
 
 
 def _position(job: Job, index: int) -> int:
@@ -137,8 +144,24 @@ def _sizes(job: Job) -> tuple[int, int]:
     return tasks, ATTEMPTS // tasks
 
 
-def _stored(kept: Iterable[HistoryEntry]) -> list[Timed]:
-    return [(entry.first_ms, _JUDGED[entry.from_status == S.PENDING], entry) for entry in kept]
+def _stored(job: Job) -> list[Timed]:
+    """The stored rows."""
+    return [
+        ((entry.first_ms, *_place(job, entry), entry.index, number), entry)
+        for number, entry in enumerate(job.history)
+    ]
+
+
+def _place(job: Job, entry: HistoryEntry) -> tuple[int, int]:
+    """The attempt that a stored row is about, and its place in that."""
+    if job.is_gang or entry.index == GANG:
+        return 0, _WHILE_PENDING if entry.from_status == S.PENDING else _SINCE
+    attempts = job.task(entry.index).attempts
+    begun = bisect_left(attempts, entry.first_ms, key=attrgetter("assigned_ms"))
+    if entry.from_status == S.PENDING:
+        return begun, _WHILE_PENDING
+    is_over = begun > 0 and 0 < attempts[begun - 1].ended_ms < entry.first_ms
+    return begun if is_over or not begun else begun - 1, _SINCE
 
 
 def _derived(job: Job, part: Part) -> list[Timed]:
@@ -146,32 +169,40 @@ def _derived(job: Job, part: Part) -> list[Timed]:
     if job.is_gang:
         return []
     (first, number), (tasks, attempts) = part, _sizes(job)
-    found: list[HistoryEntry] = []
+    found: list[Timed] = []
     indexes = job.indexes.since(job.indexes[first])
     for task, index in zip(job.tasks[first : first + tasks], indexes, strict=False):
-        for attempt in task.attempts[number : number + attempts]:
-            found += _without_delay(index, task, attempt)
+        for place, attempt in enumerate(task.attempts[number : number + attempts], number):
+            found += _of_attempt(index, task, attempt, place)
         if ended_waiting(task) and number <= max(len(task.attempts) - 1, 0) < number + attempts:
-            found += _cancelled(job, index, task)
-    return _timed(found)
+            found += _of_end(job, index, task)
+    return found
 
 
-def _timed(found: Iterable[HistoryEntry]) -> list[Timed]:
-    return [
-        (entry.first_ms, _DERIVED[entry.to_status in _OUT], entry)
-        for entry in found
-        if entry.first_ms
-    ]
+def _of_attempt(index: int, task: Task, attempt: Attempt, number: int) -> list[Timed]:
+    """The derived rows of one attempt."""
+    return _timed(_without_delay(index, task, attempt), number)
+
+
+def _of_end(job: Job, index: int, task: Task) -> list[Timed]:
+    """The derived rows of the end of a task that was pending."""
+    return _timed(_cancelled(job, index, task), len(task.attempts))
+
+
+def _timed(found: Iterable[HistoryEntry], attempt: int) -> list[Timed]:
+    begun, ended = counting(1), counting(_AT_ITS_END)
+    timed: list[Timed] = []
+    for entry in found:
+        place = next(ended if entry.to_status in _OUT else begun)
+        if entry.first_ms:
+            timed.append(((entry.first_ms, attempt, place, entry.index, 0), entry))
+    return timed
 
 
 def _in_order(timed: list[Timed]) -> list[HistoryEntry]:
-    return [entry for *_, entry in sorted(timed, key=_AT)]
+    return [entry for _, entry in sorted(timed, key=_AT)]
 
 
-_JUDGED, _DERIVED = (2, 0), (1, 3)
-"""Ranks of rows within one millisecond: judged while pending, stages up to the start, judged since,
-stages of the end.
-"""
 _OUT = frozenset({S.PENDING, S.TERMINATING, S.TERMINATED, S.CANCELLED})
 
 

@@ -107,9 +107,19 @@ def read_options(given: Mapping[str, Any], environ: Mapping[str, str] = os.envir
 def read_pairs(
     given: Mapping[str, Any], environ: Mapping[str, str] = os.environ
 ) -> dict[str, dict[str, str]]:
-    """The environment and the labels. Raises UsageError."""
-    env = dict(read_pair(pair, environ) for pair in given["env"])
-    return {"env": env, "labels": dict(read_pair(pair, None) for pair in given["labels"])}
+    """The environment and the labels. Raises UsageError with every mistake."""
+    found: dict[str, dict[str, str]] = {"env": {}, "labels": {}}
+    mistakes = []
+    for name, pairs in found.items():
+        for text in given[name]:
+            try:
+                key, value = read_pair(text, environ if name == "env" else None)
+                pairs[key] = value
+            except click.UsageError as mistake:
+                mistakes.append(mistake.message)
+    if mistakes:
+        raise click.UsageError("\n".join(mistakes))
+    return found
 
 
 def read_pair(text: str, environ: Mapping[str, str] | None) -> tuple[str, str]:

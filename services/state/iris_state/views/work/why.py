@@ -1,0 +1,34 @@
+"""Why a job or a task waits, and why tasks of the job failed, whichever task is asked about."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Any
+
+from iris_core.codec import to_builtins
+from iris_core.states import TaskState
+from iris_core.views.causes import LOOKED_AT, FailureGroup, failure_groups
+from iris_core.views.queries import WhyQuery
+from iris_state.commands.targets import known_job, known_task
+from iris_state.records.entities import Job
+from iris_state.records.ledger import Ledger
+from iris_state.views.work import jobs
+from iris_state.views.work.tasks import task_view
+
+
+def why(ledger: Ledger, query: WhyQuery) -> dict[str, Any]:
+    """The reasons of `jobs.why`, and the causes of failures, of which the last lines are the output
+    of ``user``.
+    """
+    record = known_task(ledger, query.task)[0] if query.task else known_job(ledger, query.job)
+    found = jobs.why(ledger, query)
+    return {**found, "user": record.user, "causes": causes_of(ledger, record)}
+
+
+def causes_of(ledger: Ledger, record: Job) -> list[FailureGroup]:
+    """The failed tasks of a job in groups, the largest first; of the first `LOOKED_AT` tasks."""
+    if not record.counts[TaskState.FAILED]:
+        return []
+    failed = (index for index, task in record.numbered() if task.state is TaskState.FAILED)
+    views = (task_view(ledger, record, index) for index in islice(failed, LOOKED_AT))
+    return failure_groups(map(to_builtins, views))
