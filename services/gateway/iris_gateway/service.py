@@ -69,7 +69,7 @@ log = logging.getLogger(__name__)
 
 _TOKENS_LOOK_S = 5.0
 _IDLE_S = 75
-_STRANGERS = 4
+_ANONYMOUS = 4
 """One address may have this part of all connections, and no more, without a token on any."""
 _DATE_S = 1.0
 """The resolution of the date of responses."""
@@ -213,7 +213,7 @@ class HttpServer(uvicorn.Server):
             settings.unread_s,
             count=lambda code: gateway.metrics.refused.labels(code).inc(),
             most_open=room,
-            strangers_per_address=room // _STRANGERS,
+            anonymous_per_address=room // _ANONYMOUS,
         )
         config = uvicorn.Config(
             Middleware(gateway, (*ENDPOINTS, *PAGES)),

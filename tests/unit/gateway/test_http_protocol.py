@@ -309,7 +309,7 @@ async def test_malformed_requests_are_logged_once_with_an_address_and_counted(
 
 
 def test_connections_without_a_token_are_a_part_of_those_of_an_address():
-    open_ones = Connections(head_s=1.0, per_address=4, most_open=6, strangers_per_address=2)
+    open_ones = Connections(head_s=1.0, per_address=4, most_open=6, anonymous_per_address=2)
     assert [open_ones.enter("10.0.0.1") for _ in range(2)] == ["", ""]
     assert open_ones.enter("10.0.0.1").endswith("without a token")
     assert open_ones.enter("10.0.0.2") == ""  # others are not affected
@@ -321,21 +321,21 @@ def test_connections_without_a_token_are_a_part_of_those_of_an_address():
     assert open_ones.enter("10.0.0.3") == "this gateway has too many connections"
 
 
-async def test_an_admitted_request_makes_its_connection_no_stranger():
+async def test_an_admitted_request_ends_the_anonymity_of_its_connection():
     async with house() as iris:
         server = HttpServer(iris.gateway, GatewaySettings(), room=8)
         bound = listen("gateway", "127.0.0.1", 0)
         serving = asyncio.create_task(server.serve([bound]))
         await server.ready.wait()
         url = f"http://127.0.0.1:{bound.getsockname()[1]}"
-        strangers = []
+        anonymous = []
         async with httpx.AsyncClient(base_url=url, timeout=60) as http:
             for path in ("/healthz", "/v1/jobs"):
                 await http.get(path)
-                strangers.append(server.connections.strangers.total())
+                anonymous.append(server.connections.anonymous.total())
         server.should_exit = True
         await serving
-    assert strangers == [1, 0]
+    assert anonymous == [1, 0]
 
 
 def test_the_line_after_a_pause_says_how_many_were_refused(caplog: pytest.LogCaptureFixture):

@@ -44,7 +44,7 @@ class Connections:
         unread_s: seconds in which a client must read something of what waits for it.
         count: called with the code of each refusal.
         most_open: connections of all addresses, 0: unlimited.
-        strangers_per_address: connections of one address on which no request was admitted yet, 0:
+        anonymous_per_address: connections of one address on which no request was admitted yet, 0:
             unlimited.
 
     Attributes:
@@ -56,25 +56,25 @@ class Connections:
     unread_s: float = 30.0
     count: Callable[[str], object] = str
     most_open: int = 0
-    strangers_per_address: int = 0
+    anonymous_per_address: int = 0
     open: Counter[str] = field(default_factory=Counter)
     now: int = 0
     most: int = 0
-    strangers: Counter[str] = field(default_factory=Counter)
+    anonymous: Counter[str] = field(default_factory=Counter)
     _unlogged: int = 0
     _log_at_s: float = 0.0
 
     def enter(self, address: str) -> str:
         """Count one more connection; returns why it is refused, empty when it is not."""
         self.open[address] += 1
-        self.strangers[address] += 1
+        self.anonymous[address] += 1
         self.now += 1
         self.most = max(self.most, self.now)
         if 0 < self.most_open < self.now:
             return "this gateway has too many connections"
         if 0 < self.per_address < self.open[address]:
             return "this address has too many connections"
-        if 0 < self.strangers_per_address < self.strangers[address]:
+        if 0 < self.anonymous_per_address < self.anonymous[address]:
             return "this address has too many connections without a token"
         return ""
 
@@ -86,7 +86,7 @@ class Connections:
 
     def admit(self, address: str) -> None:
         """A request on one of its connections was admitted, the first there."""
-        _subtract(self.strangers, address)
+        _subtract(self.anonymous, address)
 
     def note(self, address: str, detail: str, now_s: float) -> None:
         """Log what an address has sent, unless that was done lately."""
