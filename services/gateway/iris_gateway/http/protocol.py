@@ -216,7 +216,7 @@ class HttpProtocol(HttpToolsProtocol):
         check_head(self.parser.get_http_version(), self.url, self.headers)
         self._in_head = False
         self._head_is_here()
-        self.scope[ADMITTED] = self._admit
+        cast(dict[str, Any], self.scope)[ADMITTED] = self._admit
         super().on_headers_complete()
 
     def _admit(self) -> None:
