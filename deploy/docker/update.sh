@@ -6,6 +6,9 @@
 # drained first, and replaced when its last task has ended, however long that takes; routes of deployments are moved.
 # nginx, the one way in, is replaced only when its image or its configuration is another.
 #
+# A gateway or a proxy is left alone for a while once it is ready: nginx asks for its new address every 2 s, and until
+# then knows the old one and that of the other of the pair, which must not be replaced meanwhile.
+#
 # COMPOSE  the command; `docker compose` when it is not set
 # WITHIN   seconds that a container may take until it is ready; 300
 set -eu
@@ -98,6 +101,10 @@ for service in "$@"; do
       else
         replace nginx
       fi
+      ;;
+    gateway-* | proxy-*)
+      replace "$service"
+      sleep 5
       ;;
     *) replace "$service" ;;
   esac

@@ -21,6 +21,10 @@ case "$*" in
   "compose exec"*"$NEVER_READY"*) [ -z "$NEVER_READY" ] ;;
 esac
 """
+SLEEP = """\
+#!/bin/sh
+echo "sleep $*" >> "$ASKED"
+"""
 NOT_REPLACED = {"init", "otel", "cli"}
 """A service that ends, one that is off, and the command line."""
 
@@ -29,8 +33,9 @@ def update(
     place: Path, *services: str, never_ready: str = ""
 ) -> tuple[subprocess.CompletedProcess[str], list[str]]:
     """What the script said, and what it asked of Docker."""
-    (place / "docker").write_text(DOCKER)
-    (place / "docker").chmod(0o755)
+    for name, text in (("docker", DOCKER), ("sleep", SLEEP)):
+        (place / name).write_text(text)
+        (place / name).chmod(0o755)
     asked = place / "asked"
     environ = {
         "PATH": f"{place}:{os.environ['PATH']}",
@@ -71,6 +76,18 @@ def test_a_worker_is_drained_until_it_has_a_new_container(tmp_path: Path):
         "worker undrain",
     )
     assert [word for line in asked for word in words if word in line] == list(words)
+
+
+def test_nginx_finds_the_new_address_before_the_other_is_replaced(tmp_path: Path):
+    done, asked = update(tmp_path, "gateway-1", "gateway-2", "proxy-1", "proxy-2")
+    assert done.returncode == 0, done.stderr
+    told = [line for line in asked if line.startswith(("compose up", "sleep"))]
+    assert [line.split()[0] for line in told] == ["compose", "sleep"] * 4
+    known_s = re.search(
+        r"resolver \S+ valid=(\d+)s", (ROOT / "deploy/docker/nginx.conf").read_text()
+    )
+    assert known_s is not None
+    assert all(float(line.split()[1]) > 2 * int(known_s[1]) for line in told[1::2])
 
 
 def test_the_other_of_a_pair_is_left_alone_when_the_first_is_not_ready(tmp_path: Path):

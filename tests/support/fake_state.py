@@ -250,8 +250,9 @@ class FakeState:
         chunk = LogChunk(
             **{"stream": "stdout", "at_ms": 1000, "offset": 0, "data": text.encode(), **more}
         )
+        printed = chunk.offset + len(chunk.data)
         return await self.streams.publish(
-            subjects.output("w0", job, index), pack(TaskOutput(ref, (chunk,)))
+            subjects.output("w0", job, index, printed), pack(TaskOutput(ref, (chunk,)))
         )
 
 

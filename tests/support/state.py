@@ -283,18 +283,20 @@ class FakeState:
 
     async def chunks(self, ref: AttemptRef) -> list[LogChunk]:
         """The pieces of its output as they stand in the log stream, repeated ones included."""
-        subject = subjects.log(ref.job, ref.index)
-        last = await self.connection.streams.last(subjects.LOGS.name, subject=subject)
+        streams, name = self.connection.streams, subjects.LOGS.name
+        of_task = subjects.task_logs(ref.job, ref.index)
+        ends = [await streams.last(name, subject=subject) for subject in of_task]
+        until = max(last.sequence if last is not None else 0 for last in ends)
         found: list[LogChunk] = []
-        if last is None:
+        if not until:
             return found
-        reader = self.connection.streams.read(subjects.LOGS.name, 0, subject)
+        reader = streams.read(name, 0, *of_task)
         try:
             while True:
                 for message in await reader.batch():
                     output = codec.unpack(message.data, TaskOutput)
                     found += output.chunks if output.ref == ref else ()
-                    if message.sequence >= last.sequence:
+                    if message.sequence >= until:
                         return found
         finally:
             await reader.close()

@@ -111,6 +111,8 @@ LAST_BACKUP = "iris-last-backup-ms"
 
 JOBS_TOGETHER, TASKS_TOGETHER = 64, 16
 """How many jobs, and tasks of each, share one subject of output; see `log`."""
+SHARED_OUTPUT_BYTES = 64 << 10
+"""Of each attempt, on that subject; what it prints beyond is on one of its task. See ADR 149."""
 
 SNAPSHOTS_BUCKET = "iris-snapshots"
 BUNDLES_BUCKET = "iris-bundles"
@@ -277,11 +279,12 @@ def is_from(subject: str, worker: str) -> bool:
     return len(worker) < len(token) and token == to_token(worker)
 
 
-def output(worker: str, job: int, index: int) -> str:
-    """Where a worker publishes the output of a task; the stream drops the worker's token and keeps
-    it under `log`.
+def output(worker: str, job: int, index: int, printed: int = 0) -> str:
+    """Where a worker publishes output of a task; the stream drops the worker's token and keeps it
+    under `log`, or `own_log` when the attempt has ``printed`` many bytes by the end of the message.
     """
-    return f"iris.log.{to_token(worker)}.{job // JOBS_TOGETHER}.{index // TASKS_TOGETHER}"
+    kept = log(job, index) if printed <= SHARED_OUTPUT_BYTES else own_log(job, index)
+    return kept.replace("iris.log.", f"iris.log.{to_token(worker)}.", 1)
 
 
 def artifact(worker: str, job: int, upload: str) -> str:
@@ -328,9 +331,21 @@ def log(job: int, index: int) -> str:
     return f"iris.log.{job // JOBS_TOGETHER}.{index // TASKS_TOGETHER}"
 
 
-def job_logs(job: int) -> str:
-    """The subjects that hold the output of a job's tasks; they hold output of other jobs too."""
-    return f"iris.log.{job // JOBS_TOGETHER}.*"
+def own_log(job: int, index: int) -> str:
+    """The subject of a task alone, for output beyond `SHARED_OUTPUT_BYTES` of each attempt: so who
+    reads its neighbours reads little of it. Source: ADR 149.
+    """
+    return f"iris.log.j{job}.{index}"
+
+
+def task_logs(job: int, index: int) -> tuple[str, str]:
+    """The subjects that hold the output of a task; the first holds output of others too."""
+    return log(job, index), own_log(job, index)
+
+
+def job_logs(job: int) -> tuple[str, str]:
+    """The subjects that hold the output of a job's tasks; the first hold output of others too."""
+    return f"iris.log.{job // JOBS_TOGETHER}.*", f"iris.log.j{job}.*"
 
 
 @cache

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import ipaddress
 import logging
+import resource
 import socket
 import tempfile
 from collections.abc import Iterable, Sequence
@@ -15,6 +16,10 @@ from urllib.parse import urlsplit
 from iris_service.settings import BadSetting
 
 log = logging.getLogger(__name__)
+
+RESERVED = 128
+"""Descriptors that are not for connections of clients: NATS, files, logs, modules."""
+_UNLIMITED = 1 << 30
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
@@ -112,6 +117,34 @@ def reserve(host: str, port: int) -> socket.socket:
             f"cannot listen on {host}:{port}: {getattr(error, 'strerror', None) or error}"
         ) from None
     return reserved
+
+
+def take_descriptors() -> int:
+    """Permit this process as many descriptors as the system does; returns how many of them are for
+    connections of clients.
+    """
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    if most == resource.RLIM_INFINITY:
+        return _UNLIMITED
+    return max(1, most - min(RESERVED, most // 2))
+
+
+def lower_limit(setting: str, wanted: int, room: int) -> int:
+    """The limit of connections that is in force: ``wanted`` (0: none), or ``room``, what the
+    descriptors of this process are enough for. A lower one than was asked for is logged.
+    """
+    if 0 < wanted <= room:
+        return wanted
+    if wanted:
+        log.warning(
+            "%s is %d, and %d connections are all that the descriptors of this process are enough for: "
+            "that is the limit; raise LimitNOFILE of its unit, or `ulimit -Hn`",
+            setting,
+            wanted,
+            room,
+        )
+    return room
 
 
 def write_port(listening: socket.socket, port_file: str, *, tls: bool = False) -> None:

@@ -20,6 +20,7 @@ import argparse
 import asyncio
 import contextlib
 import ctypes
+import errno
 import gc
 import logging
 import os
@@ -62,6 +63,9 @@ T = TypeVar("T")
 OK = 0
 FAILED = 1
 _READY_LOOK_S = 0.1
+_EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+"""Why a listener may be unable to accept a connection for a while."""
+_EXHAUSTED_LOG_S = 10.0
 LAST_WORDS_S = 5.0
 """How long its tasks may take to end once a service has been told to end."""
 _GC_YOUNG = 50_000
@@ -114,6 +118,7 @@ class Service(Generic[S]):
         self._metrics: MetricsServer | None = None
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.started = False
+        self._exhausted_s = 0.0
         self._tasks: set[asyncio.Task[Any]] = set()
 
     async def connect(self) -> JetStreamConnection:
@@ -267,10 +272,20 @@ class Service(Generic[S]):
 
     def _uncaught(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = context.get("exception")
-        if isinstance(error, BaseException):
+        if "socket" in context and isinstance(error, OSError) and error.errno in _EXHAUSTED:
+            self._say_exhausted(error, loop.time())
+        elif isinstance(error, BaseException):
             self.fail(error)
         else:
             loop.default_exception_handler(context)
+
+    def _say_exhausted(self, error: OSError, now_s: float) -> None:
+        """Nobody can be accepted now; asyncio looks again every second. Those who are connected are
+        served, so that is no reason to end.
+        """
+        if now_s >= self._exhausted_s:
+            self._exhausted_s = now_s + _EXHAUSTED_LOG_S
+            log.error("no connection can be accepted: %s; raise LimitNOFILE", error.strerror)
 
 
 def run_service(

@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import logging
 import os
-import resource
 import socket
 import time
 import uuid
@@ -51,7 +50,13 @@ from iris_gateway.streams.logs import LogReader
 from iris_gateway.streams.recent_maps import RecentMaps
 from iris_gateway.streams.results import ResultReader
 from iris_service.certificate import Certificate, read_certificate
-from iris_service.listening import listen, read_networks, write_port
+from iris_service.listening import (
+    listen,
+    lower_limit,
+    read_networks,
+    take_descriptors,
+    write_port,
+)
 from iris_service.run import Service, run_service
 from iris_service.settings import BadSetting
 from iris_service.telemetry import new_registry
@@ -64,6 +69,8 @@ log = logging.getLogger(__name__)
 
 _TOKENS_LOOK_S = 5.0
 _IDLE_S = 75
+_ANONYMOUS = 4
+"""One address may have this part of all connections, and no more, without a token on any."""
 _DATE_S = 1.0
 """The resolution of the date of responses."""
 
@@ -76,8 +83,7 @@ def start() -> None:
 async def serve(service: Service[GatewaySettings]) -> None:
     """Serve until stopped, then let requests in progress finish."""
     settings = service.settings
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    room = take_descriptors()
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
     certificate = read_certificate("gateway", settings.tls_cert, settings.tls_key)
     service.certificates += [settings.tls_cert] if settings.tls_cert else []
@@ -93,7 +99,7 @@ async def serve(service: Service[GatewaySettings]) -> None:
         service.spawn(gateway.issuer.follow())
     if settings.token_file:
         service.spawn(keep_reading_tokens(gateway, settings.token_file))
-    server = HttpServer(gateway, settings, certificate)
+    server = HttpServer(gateway, settings, certificate, room)
     if certificate is not None:
         service.spawn(certificate.keep_reading())
     service.spawn(shrink_after_bursts(server.connections))
@@ -188,15 +194,26 @@ class HttpServer(uvicorn.Server):
     """
 
     def __init__(
-        self, gateway: Gateway, settings: GatewaySettings, certificate: Certificate | None = None
+        self,
+        gateway: Gateway,
+        settings: GatewaySettings,
+        certificate: Certificate | None = None,
+        room: int = 0,
     ) -> None:
+        """``room``: for so many connections there are descriptors; 0: not known."""
+        per_address = settings.connections_per_address
+        if room:
+            setting = "[gateway] connections_per_address"
+            per_address = lower_limit(setting, per_address, room)
         self.ready = asyncio.Event()
         self._exit = asyncio.Event()
         self.connections = Connections(
             settings.head_s,
-            settings.connections_per_address,
+            per_address,
             settings.unread_s,
             count=lambda code: gateway.metrics.refused.labels(code).inc(),
+            most_open=room,
+            anonymous_per_address=room // _ANONYMOUS,
         )
         config = uvicorn.Config(
             Middleware(gateway, (*ENDPOINTS, *PAGES)),

@@ -57,7 +57,8 @@ class GatewaySettings(msgspec.Struct, frozen=True):
         unread_s: how long a client may read nothing of what is sent to it; then its connection is
             closed.
         connections_per_address: open connections of one address, 0: unlimited; a proxy counts as
-            one address.
+            one address. At most as many as the process has descriptors less 128, of which a quarter
+            without a token; a lower limit is logged at the start.
         watchers: event and log streams that may be open at a time.
         watchers_per_user: of those, streams of one user.
         requests_per_s: requests of one user per second, 0: unlimited.

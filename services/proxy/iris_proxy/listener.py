@@ -1,7 +1,8 @@
 """Listens for clients: aiohttp's low-level server with the limits that it lacks.
 
 aiohttp cancels the handler of a disconnected client. This module adds: a timeout of request heads,
-and a limit of connections are served. Source: docs/design/serving.md#proxy-rules.
+and a limit of connections that are served. On some beyond it the first request is refused, as
+clients expect it; more are refused at once, because each takes a descriptor. Source: docs/design/serving.md#proxy-rules.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import logging
 import socket
 import ssl
 from collections.abc import Awaitable, Callable
+from http import HTTPStatus
 from typing import Any
 
 from aiohttp import web
@@ -25,6 +27,8 @@ from iris_proxy.settings import ProxySettings
 _BACKLOG = 4096
 _LAST_S = 0.1
 _SHOWN = 200
+_MORE = 4
+"""This part of the limit may wait beyond it for a refusal."""
 _TOO_MANY = "Too many headers received"
 """What aiohttp's parser says; the exception has no type of its own."""
 
@@ -84,20 +88,25 @@ class ClientConnection(RequestHandler):
     than ``head_s``.
 
     Attributes:
-        too_many: whether it is over the limit of connections.
+        too_many: whether it is over the limit of connections. far_too_many: whether it is closed at
+            once.
     """
 
     def __init__(self, manager: _Server, refuse: Refuse, head_s: float, **options: Any) -> None:
         super().__init__(manager, **options)
         self._refuse = refuse
-        self.too_many = False
+        self.too_many = self.far_too_many = False
         self._head_s = head_s
         self._awaited = 0
         self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        self._expect_head()
+        if self.far_too_many and self.transport is not None:
+            self.transport.write(_NO_ROOM)
+            self.transport.close()
+        else:
+            self._expect_head()
 
     def data_received(self, data: bytes) -> None:
         before, body = self._request_count, self._reads_body()
@@ -160,8 +169,24 @@ class _Server(web.Server):
             max_headers=HEAD_FIELDS,
             auto_decompress=False,
         )
-        connection.too_many = len(self._connections) >= self._settings.max_connections
+        most = self._settings.max_connections
+        connection.too_many = len(self._connections) >= most
+        connection.far_too_many = len(self._connections) >= most + max(1, most // _MORE)
         return connection
+
+
+def _whole_answer(refusal: ProxyRefusal) -> bytes:
+    """A refusal as bytes, for a connection on which there is no request yet."""
+    body = refusal.body()
+    fields = [*refusal.headers(), ("Content-Length", str(len(body))), ("Connection", "close")]
+    lines = [
+        f"HTTP/1.1 {refusal.status} {HTTPStatus(refusal.status).phrase}",
+        *(f"{name}: {value}" for name, value in fields),
+    ]
+    return "\r\n".join((*lines, "", "")).encode() + body
+
+
+_NO_ROOM = _whole_answer(ProxyRefusal("overloaded", "this proxy has too many connections"))
 
 
 def _unreadable(error: HttpProcessingError) -> ProxyRefusal:

@@ -10,10 +10,11 @@ import asyncio
 import logging
 import math
 import os
-import resource
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+
+import msgspec
 
 from iris_bus.connection.retry import with_retries
 from iris_bus.contract import Entry
@@ -27,13 +28,15 @@ from iris_proxy.proxy import Proxy, refused
 from iris_proxy.reporter import LoadReporter
 from iris_proxy.settings import ProxySettings
 from iris_service.certificate import read_certificate
-from iris_service.listening import listen, write_port
+from iris_service.listening import listen, lower_limit, take_descriptors, write_port
 from iris_service.run import Service
 from iris_service.settings import BadSetting
 
 log = logging.getLogger(__name__)
 
 _TOKENS_LOOK_S = 5.0
+_DESCRIPTORS = 2
+"""Of a request: a connection of its client, and one to a route."""
 
 
 async def main(service: Service[ProxySettings]) -> None:
@@ -52,8 +55,9 @@ async def main(service: Service[ProxySettings]) -> None:
 async def serve(service: Service[ProxySettings]) -> None:
     """Serve requests in this process until it is stopped."""
     settings = service.settings
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    room = take_descriptors() // _DESCRIPTORS
+    most = lower_limit("[proxy] max_connections", settings.max_connections, room)
+    settings = msgspec.structs.replace(settings, max_connections=most)
     proxy = Proxy(settings, asyncio.get_running_loop().time)
     proxy.credentials = replace(proxy.credentials, digests=read_tokens(settings.token_file))
     listener = Listener(proxy.handle, refused, settings)

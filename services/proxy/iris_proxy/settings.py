@@ -36,6 +36,7 @@ class ProxySettings(msgspec.Struct, frozen=True, kw_only=True):
         idle_s: how long a connection without a request stays open, to clients and to routes.
         head_bytes: size of a request's head.
         max_connections: of clients that each process serves; a request on one more is answered 503.
+            At most half of the process' descriptors less 128; a lower limit is logged at the start.
         queue_requests: of one deployment that may wait for a route with room.
         wake_s: how long a request may wait for the first route of a deployment that was scaled to
             none.

@@ -13,6 +13,7 @@ from httptools import HttpParserCallbackError
 from iris_gateway.http.protocol import Connections, refusal
 from iris_gateway.service import HttpServer
 from iris_gateway.settings import GatewaySettings
+from iris_service.listening import listen
 from tests.support.gateway import House, house, listening
 
 
@@ -305,6 +306,36 @@ async def test_malformed_requests_are_logged_once_with_an_address_and_counted(
         "(1 since the last such line)"
     ]
     assert 'iris_http_problems_total{code="malformed"} 3.0' in metrics
+
+
+def test_connections_without_a_token_are_a_part_of_those_of_an_address():
+    open_ones = Connections(head_s=1.0, per_address=4, most_open=6, anonymous_per_address=2)
+    assert [open_ones.enter("10.0.0.1") for _ in range(2)] == ["", ""]
+    assert open_ones.enter("10.0.0.1").endswith("without a token")
+    assert open_ones.enter("10.0.0.2") == ""  # others are not affected
+    open_ones.leave("10.0.0.1")
+    for _ in range(2):
+        open_ones.admit("10.0.0.1")
+        assert open_ones.enter("10.0.0.1") == ""
+    assert open_ones.enter("10.0.0.1") == "this address has too many connections"
+    assert open_ones.enter("10.0.0.3") == "this gateway has too many connections"
+
+
+async def test_an_admitted_request_ends_the_anonymity_of_its_connection():
+    async with house() as iris:
+        server = HttpServer(iris.gateway, GatewaySettings(), room=8)
+        bound = listen("gateway", "127.0.0.1", 0)
+        serving = asyncio.create_task(server.serve([bound]))
+        await server.ready.wait()
+        url = f"http://127.0.0.1:{bound.getsockname()[1]}"
+        anonymous = []
+        async with httpx.AsyncClient(base_url=url, timeout=60) as http:
+            for path in ("/healthz", "/v1/jobs"):
+                await http.get(path)
+                anonymous.append(server.connections.anonymous.total())
+        server.should_exit = True
+        await serving
+    assert anonymous == [1, 0]
 
 
 def test_the_line_after_a_pause_says_how_many_were_refused(caplog: pytest.LogCaptureFixture):

@@ -18,6 +18,20 @@ def test_64_jobs_share_a_subject_and_16_tasks_of_each():
     assert len({subjects.log(1, index) for index in range(10_000)}) == 625
 
 
+def test_output_is_stored_where_its_task_and_its_job_are_read():
+    stored = [
+        subjects.output("w.1", 130, 17, printed).split(".")
+        for printed in (0, subjects.SHARED_OUTPUT_BYTES, subjects.SHARED_OUTPUT_BYTES + 1)
+    ]
+    kept = [f"iris.log.{job}.{index}" for _, _, _, job, index in stored]
+    shared, own = subjects.task_logs(130, 17)
+    assert kept == [shared, shared, own]
+    assert subjects.job_logs(130) == tuple(
+        f"{subject.rpartition('.')[0]}.*" for subject in (shared, own)
+    )
+    assert own not in {subjects.log(job, 17) for job in range(1000)}
+
+
 def test_how_long_events_and_output_are_kept_is_what_the_settings_say():
     chosen = (
         "nats.events_days=0.5",

@@ -61,6 +61,18 @@ def test_both_outputs_are_told_with_their_offsets(slot: Workspace):
     assert codec.unpack(first.messages[0][1], TaskOutput).ref == REF
 
 
+def test_much_output_is_stored_beside_that_of_neighbours(slot: Workspace):
+    """So who reads a neighbour reads 64 KiB of it at most."""
+    logs = following(slot)
+    sent = []
+    for line in (b"x" * 65_535 + b"\n", b"y\n", b"z\n"):
+        os.write(slot.out, line)
+        batch = logs.collect(1.0 + len(sent), 1000)
+        logs.stored(batch)
+        sent += [subject for subject, _ in batch.messages]
+    assert sent == ["iris.log.w0.0.0", *2 * [f"iris.log.w0.j{REF.job}.{REF.index}"]]
+
+
 def test_a_silent_attempt_has_nothing_to_wait_for(slot: Workspace):
     logs = following(slot)
     assert logs.finish(REF)

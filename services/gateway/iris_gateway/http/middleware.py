@@ -28,6 +28,7 @@ from iris_gateway.gateway import Gateway
 from iris_gateway.http.endpoint import Call, Endpoint
 from iris_gateway.http.position import HEADER, NOTE_HEADER, NOTE_SCOPE, SCOPE
 from iris_gateway.http.problem import MEDIA_TYPE, ProblemResponse
+from iris_gateway.http.protocol import ADMITTED
 
 log = logging.getLogger(__name__)
 
@@ -85,6 +86,8 @@ class PathRoutes:
 
     def _admit(self, request: Request, endpoint: Endpoint) -> Caller:
         caller = identify(self._gateway, request, task=endpoint.task)
+        if (admitted := request.scope.get(ADMITTED)) is not None:
+            admitted()
         now_s = self._gateway.clock()
         self._gateway.pace.admit(caller.user, now_s)
         if request.method not in SAFE:

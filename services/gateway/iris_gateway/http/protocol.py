@@ -43,6 +43,9 @@ class Connections:
         per_address: open connections of one address, 0: unlimited.
         unread_s: seconds in which a client must read something of what waits for it.
         count: called with the code of each refusal.
+        most_open: connections of all addresses, 0: unlimited.
+        anonymous_per_address: connections of one address on which no request was admitted yet, 0:
+            unlimited.
 
     Attributes:
         open: open connections by address. now: of all addresses. most: highest number at once.
@@ -52,24 +55,38 @@ class Connections:
     per_address: int = 0
     unread_s: float = 30.0
     count: Callable[[str], object] = str
+    most_open: int = 0
+    anonymous_per_address: int = 0
     open: Counter[str] = field(default_factory=Counter)
     now: int = 0
     most: int = 0
+    anonymous: Counter[str] = field(default_factory=Counter)
     _unlogged: int = 0
     _log_at_s: float = 0.0
 
-    def enter(self, address: str) -> bool:
-        """Count one more connection; False when the address has too many."""
+    def enter(self, address: str) -> str:
+        """Count one more connection; returns why it is refused, empty when it is not."""
         self.open[address] += 1
+        self.anonymous[address] += 1
         self.now += 1
         self.most = max(self.most, self.now)
-        return not self.per_address or self.open[address] <= self.per_address
+        if 0 < self.most_open < self.now:
+            return "this gateway has too many connections"
+        if 0 < self.per_address < self.open[address]:
+            return "this address has too many connections"
+        if 0 < self.anonymous_per_address < self.anonymous[address]:
+            return "this address has too many connections without a token"
+        return ""
 
-    def leave(self, address: str) -> None:
-        self.open[address] -= 1
+    def leave(self, address: str, *, admitted: bool = False) -> None:
+        _subtract(self.open, address)
         self.now -= 1
-        if not self.open[address]:
-            del self.open[address]
+        if not admitted:
+            self.admit(address)
+
+    def admit(self, address: str) -> None:
+        """A request on one of its connections was admitted, the first there."""
+        _subtract(self.anonymous, address)
 
     def note(self, address: str, detail: str, now_s: float) -> None:
         """Log what an address has sent, unless that was done lately."""
@@ -84,12 +101,22 @@ class Connections:
             self._unlogged, self._log_at_s = 0, now_s + _LOG_S
 
 
+def _subtract(counter: Counter[str], address: str) -> None:
+    counter[address] -= 1
+    if not counter[address]:
+        del counter[address]
+
+
+ADMITTED = "iris.admitted"
+"""In the scope of a request: called once its caller is known."""
+
+
 class HttpProtocol(HttpToolsProtocol):
     """One connection. A head that does not arrive in time ends it; waiting for it costs only a
     timer.
     """
 
-    _spoke = _in_head = _may_trail = False
+    _spoke = _in_head = _may_trail = _admitted = False
     _head_bytes = 0
     _head_timer: asyncio.TimerHandle | None = None
     _unread_bytes = 0
@@ -108,15 +135,13 @@ class HttpProtocol(HttpToolsProtocol):
             transport.max_size = _READ_BYTES
         super().connection_made(cast(asyncio.Transport, transport))
         self._address = self.client[0] if self.client else ""
-        if self._connections.enter(self._address):
-            self._expect_head()
+        if why := self._connections.enter(self._address):
+            self._refuse(ProblemResponse("too_many_requests", why))
         else:
-            self._refuse(
-                ProblemResponse("too_many_requests", "this address has too many connections")
-            )
+            self._expect_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._connections.leave(self._address)
+        self._connections.leave(self._address, admitted=self._admitted)
         self._head_is_here()
         self._stop_unread()
         super().connection_lost(exc)
@@ -191,7 +216,13 @@ class HttpProtocol(HttpToolsProtocol):
         check_head(self.parser.get_http_version(), self.url, self.headers)
         self._in_head = False
         self._head_is_here()
+        cast(dict[str, Any], self.scope)[ADMITTED] = self._admit
         super().on_headers_complete()
+
+    def _admit(self) -> None:
+        if not self._admitted and not self.transport.is_closing():
+            self._admitted = True
+            self._connections.admit(self._address)
 
     def on_chunk_header(self) -> None:
         """What follows the size of a chunk and is not body is fields, which the parser collects

@@ -64,11 +64,13 @@ class LogQuery:
     unfinished: bool = False
 
     @property
-    def subject(self) -> str:
-        """The subject to read."""
+    def subjects(self) -> tuple[str, str]:
+        """The subjects to read: one that is shared with neighbours, and one with all that is beyond
+        the little which stands there.
+        """
         if self.index is None:
             return subjects.job_logs(self.job)
-        return subjects.log(self.job, self.index)
+        return subjects.task_logs(self.job, self.index)
 
     def wants(self, ref: AttemptRef) -> bool:
         if ref.job != self.job or self.index not in (None, ref.index):
@@ -172,16 +174,17 @@ class LogReader:
         """The sequence of the newest chunk, 0 when there is none. Raises ProblemResponse
         unavailable.
         """
+        name = subjects.LOGS.name
         try:
-            message = await self._streams.last(subjects.LOGS.name, subject=query.subject)
+            found = [await self._streams.last(name, subject=one) for one in query.subjects]
         except Unavailable:
             raise ProblemResponse("unavailable", "the logs cannot be read") from None
-        return message.sequence if message is not None else 0
+        return max(message.sequence if message is not None else 0 for message in found)
 
     def open(self, reading: Reading) -> AbstractContextManager[Reader]:
         """A reader behind the reading's position."""
         return readers.reading(
-            self._streams, subjects.LOGS.name, reading.position, reading.query.subject
+            self._streams, subjects.LOGS.name, reading.position, *reading.query.subjects
         )
 
     async def present(

@@ -32,7 +32,6 @@ class Tail:
     """The output files of one attempt, and when to read them again."""
 
     ref: AttemptRef
-    subject: str
     streams: tuple[OutputStream, ...]
     budget: LogQuota
     due_s: float
@@ -48,6 +47,11 @@ class Tail:
 
     def has_printed(self) -> bool:
         return any(stream.position or stream.has_more() for stream in self.streams)
+
+    @property
+    def printed(self) -> int:
+        """Bytes of its output that have been read, or dropped."""
+        return sum(stream.position for stream in self.streams)
 
     @property
     def dropped(self) -> int:
@@ -124,8 +128,7 @@ class OutputLogs:
             budget.ever = 0 if any(stream.dropped for stream in streams) else budget.ever
         elif not slot.kept:
             streams = (OutputStream("stdout", slot.out), OutputStream("stderr", slot.err))
-        subject = subjects.output(self._worker, ref.job, ref.index)
-        self._live[ref] = Tail(ref, subject, streams, budget, now_s + TICK_S)
+        self._live[ref] = Tail(ref, streams, budget, now_s + TICK_S)
 
     def is_silent(self, ref: AttemptRef) -> bool:
         """Whether an attempt has printed nothing."""
@@ -229,7 +232,8 @@ class OutputLogs:
                 found += chunks
                 batch.marks.append((tail, stream, stream.position))
         if found:
-            batch.messages.append((tail.subject, codec.pack(TaskOutput(tail.ref, tuple(found)))))
+            subject = subjects.output(self._worker, tail.ref.job, tail.ref.index, tail.printed)
+            batch.messages.append((subject, codec.pack(TaskOutput(tail.ref, tuple(found)))))
             batch.size += sum(len(chunk.data) for chunk in found)
             tail.chunks += len(found)
         if tail.finished and all(s.closed for s in tail.streams):
