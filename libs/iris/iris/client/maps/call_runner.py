@@ -18,7 +18,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:  # `typing` takes longer than a short call
     from collections.abc import Callable
     from importlib.machinery import ModuleSpec
+    from types import ModuleType
     from typing import Any
+else:
+    ModuleType = type(sys)
 
 SMALL = 64 * 1024
 """Bytes of an outcome that travel in a message; a larger one is stored as an artifact."""
@@ -57,11 +60,12 @@ def prepare_path(workdir: str) -> None:
 # ── the script of the caller ──────────────────────────────────────────────────────────────────────
 
 
-class CallersMain(type(sys)):  # `types` takes longer than a short call
+class CallersMain(ModuleType):
     """The module ``__main__`` of the caller, as far as it was sent: plain pickles name what is in
     it, and so do processes that the function starts.
     """
 
+    __spec__: "Any"
     before: "Any" = None
 
 
@@ -71,7 +75,7 @@ def variables_of_main() -> "dict[str, Any]":
     if not isinstance(main, CallersMain):
         before, main = main, CallersMain("__main__")
         main.before = before
-        main.__spec__ = _NoFile  # type: ignore[assignment]
+        main.__spec__ = _NoFile()
         sys.modules["__main__"] = main
     return main.__dict__
 
