@@ -33,7 +33,7 @@ NAVIGATION: Mapping[str, Sequence[str]] = {
         "/deploy/*/README",
     ],
     "Troubleshooting": ["troubleshooting", "reasons", "problems"],
-    "Development": ["/CONTRIBUTING", "/CHANGELOG", "adr/*"],
+    "Development": ["/CONTRIBUTING", "environments", "/CHANGELOG", "adr/*"],
 }
 """Title of a section → patterns of its pages below docs/, or with a leading slash below the root,
 without `.md`.
