@@ -37,6 +37,7 @@ NAVIGATION: Mapping[str, Sequence[str]] = {
         "/CONTRIBUTING",
         "first-change",
         "testing",
+        "environments",
         "releasing",
         "/SECURITY",
         "/CHANGELOG",

@@ -29,6 +29,13 @@ def fetched():
 def shared():
     import shutil
     return shutil.which("strace")
+
+@pytest.fixture(scope="session")
+@needs("strace")
+def traced():
+    import subprocess
+    yield
+    assert subprocess.run(["strace"], check=False).returncode == 7
 """
 TESTS = """
 import shutil
@@ -36,6 +43,9 @@ import subprocess
 import pytest
 
 STRACE = {strace!r}
+
+def test_names_it_by_a_fixture(traced):
+    assert subprocess.run(["strace"], check=False).returncode == 7
 
 @pytest.mark.needs("strace")
 def test_names_it(shared):
@@ -60,6 +70,9 @@ def test_is_skipped():
 
 def test_is_skipped_for_its_fixture(fetched):
     raise AssertionError
+
+def test_is_last_with_a_path_of_its_own(monkeypatch):
+    monkeypatch.setenv("PATH", "/nowhere")
 """
 BY_HAND = re.compile(r"\bskipif\(|\bpytest\.skip\(")
 NO_PROGRAM = {
@@ -104,7 +117,7 @@ def run(place: Path, text: str, **environ: str) -> tuple[int, str]:
 
 def test_what_is_not_named_is_not_found_and_what_is_absent_is_said(tmp_path: Path):
     code, said = run(tmp_path, TESTS)
-    assert (code, "1 failed, 3 passed, 2 skipped" in said) == (1, True), said
+    assert (code, "1 failed, 5 passed, 2 skipped in" in said) == (1, True), said
     assert "the test starts strace: say so by @pytest.mark.needs('strace')" in said
     assert "needs bwrap: bwrap not on PATH" in said
     assert "1 test was skipped, for want of bwrap (Debian package bubblewrap)\n" in said

@@ -25,7 +25,7 @@ import sysconfig
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -127,7 +127,7 @@ def brought_by(name: str) -> str:
     """Who brings it, for a person who reads that it is absent."""
     if name in OPTIONAL and OPTIONAL[name].package:
         return f"Debian package {OPTIONAL[name].package}"
-    installed = "`bash .ci/run`" if name in PACKAGES and name not in ELSEWHERE else ""
+    installed = "`bash .ci/run`" if in_ci(name) and name not in RIGHTS else ""
     return BROUGHT_BY.get(name, installed)
 
 
@@ -227,26 +227,32 @@ class Needs:
         item.user_properties.append((_PROPERTY, name))
         pytest.skip(f"needs {name}: {why}")
 
-    @pytest.hookimpl(trylast=True, hookwrapper=True)
+    @pytest.hookimpl(hookwrapper=True)
     def pytest_runtest_teardown(self) -> Iterator[None]:
-        yield
+        """What ends now may be of a fixture that this test does not know."""
         self._named = None
+        yield
         os.environ["PATH"] = self._path
 
     @pytest.hookimpl(hookwrapper=True)
     def pytest_fixture_setup(self, fixturedef: Any, request: Any) -> Iterator[None]:
-        """What tests share is the same whichever of them is first, so it finds what itself names."""
+        """What tests share is the same whichever of them is first, so it finds what itself names,
+        and what its test does unless all tests share it.
+        """
         own = _fixture_needs([fixturedef])
         if missing := own - (self._named or own):
             names = ", ".join(sorted(missing))
             pytest.fail(f"the fixture {request.fixturename} needs {names}; name it by a mark")
-        if fixturedef.scope != "session":
+        if fixturedef.scope == "function":
             yield
             return
         before = os.environ["PATH"]
-        os.environ["PATH"] = self.path_for(own)
+        path = self.path_for(own) if fixturedef.scope == "session" else before
+        os.environ["PATH"] = path
         yield
         os.environ["PATH"] = before
+        # Called before its own, which may be in the teardown of any test.
+        fixturedef.addfinalizer(partial(os.environ.__setitem__, "PATH", path))
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         skipped = Counter(

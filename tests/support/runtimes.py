@@ -23,10 +23,12 @@ from tests.support.needs import needs
 IMAGE = "localhost/tools:1"
 PODMAN = ("podman", "runc", "root")
 RUNTIMES = (
-    pytest.param("podman", marks=pytest.mark.needs(*PODMAN)),
-    pytest.param("docker_runtime", marks=[pytest.mark.docker, pytest.mark.needs(*DOCKER)]),
+    pytest.param("podman", marks=pytest.mark.needs("bwrap", *PODMAN)),
+    pytest.param("docker_runtime", marks=[pytest.mark.docker, pytest.mark.needs("bwrap", *DOCKER)]),
 )
-"""Names of fixtures as parameters."""
+"""Names of fixtures as parameters, for tests whose worker has a sandbox beside containers: without
+one its users could not pass the directory of the test.
+"""
 _PROGRAMS = ("cat", "echo", "env", "id", "ls", "sh", "sleep", "tar", "touch")
 _CONTAINERS = """\
 [containers]
