@@ -730,7 +730,7 @@ def test_a_thread_that_reads_an_open_map_hears_that_its_process_ends(cluster):
 @pytest.mark.parametrize("items", [[1], [1, 2]], ids=["one", "several"])
 def test_a_host_without_python_says_what_to_set(cluster, items):
     name = f"m-python-{len(items)}"
-    mapped = cluster.client.map(abs, items, env={"PATH": "/nowhere"}, name=name, cpu=0.1)
+    mapped = cluster.client.map(abs, items, env={"PATH": "nowhere"}, name=name, cpu=0.1)
     error = mapped[0].exception(WITHIN_S)
 
     assert type(error) is JobFailed
@@ -741,6 +741,19 @@ def test_a_host_without_python_says_what_to_set(cluster, items):
         "python: command not found; the calls of a map run the `python` of"
     )
     assert "set PATH" in cluster.iris("why", f"/{name}/0").out
+
+
+@pytest.mark.parametrize("names", [[], ["python3"]], ids=["none", "python3"])
+def test_a_call_without_python_in_its_path_is_run_by_another_and_says_so(cluster, tmp_path, names):
+    for name in names:
+        (tmp_path / name).symlink_to(sys.executable)
+    name = f"m-other-{len(names)}"
+    mapped = cluster.client.map(abs, [-1], env={"PATH": str(tmp_path)}, name=name, cpu=0.1)
+
+    assert mapped.results(WITHIN_S) == [1]
+    shown = cluster.iris("show", f"/{name}/0").out
+    program = str(tmp_path / "python3") if names else sys.executable
+    assert f"it is run by {program}: its PATH has no python that its user may run" in shown
 
 
 def test_an_asynchronous_client_awaits_the_calls_of_an_iterator(cluster, monkeypatch):

@@ -341,7 +341,8 @@ class Executor:
         attempt.pid = spawned.pid
         started = self.attempts.answered(attempt)
         if attempt.on_build is None and started is not None:
-            self._agent.on_started(ref, spawned.at_ms, attempt.fresh or spawned.note)
+            notes = (attempt.fresh or spawned.note, attempt.interpreter)
+            self._agent.on_started(ref, spawned.at_ms, "; ".join(filter(None, notes)))
             self._on.started(now_s - started.after_s)
             self.starts.started(attempt.needs)
             self._watch(attempt, started, spawned.before_s)

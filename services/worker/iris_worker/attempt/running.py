@@ -48,6 +48,7 @@ class RunningAttempt:
             does.
         template: the key of the template that it is cloned from; empty: it is a fresh process.
             fresh: why it is, for a person, when it was to be cloned.
+        interpreter: by which other one than `python` its call is run, for a person; empty: none.
         terminal: whether it reads and writes one. on_exit: called with its exit, for whoever reads
             that.
         pid: of its process, 0 before that is there.
@@ -67,6 +68,7 @@ class RunningAttempt:
     on_build: Callable[[Exit], None] | None = None
     template: str = ""
     fresh: str = ""
+    interpreter: str = ""
     terminal: bool = False
     on_exit: Callable[[Exit], None] | None = None
     pid: int = 0
