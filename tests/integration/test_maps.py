@@ -619,6 +619,83 @@ def test_an_open_map_is_closed_when_the_process_of_its_client_ends(cluster, how)
     )
 
 
+HELPERS = """
+import threading
+from dataclasses import dataclass
+import deeper.inner
+LOCK = threading.Lock()
+@dataclass
+class Pair:
+    left: int
+    right: int
+class Wrong(Exception):
+    pass
+def swapped(pair):
+    return Pair(*deeper.inner.turned(pair.left, pair.right))
+def fails(pair):
+    raise Wrong(pair.left)
+def locked(pair):
+    with LOCK:
+        return pair
+"""
+BESIDE_SCRIPT = """
+import sys
+import helpers
+from iris import Client, Executor
+with Client() as client:
+    pairs = [helpers.Pair(1, 2), helpers.Pair(3, 4)]
+    if sys.argv[1:] == ["sent along"]:
+        print(client.map(helpers.locked, pairs, cpu=0.1, workdir=".").results())
+        sys.exit()
+    found = client.map(helpers.swapped, pairs, cpu=0.1).results()
+    print(found, all(isinstance(one, helpers.Pair) for one in found))
+    print(client.map(lambda pair: helpers.swapped(pair).left, iter(pairs), cpu=0.1).results())
+    with Executor(client, cpu=0.1) as executor:
+        print(executor.submit(helpers.swapped, helpers.Pair(5, 6)).result())
+    try:
+        client.map(helpers.fails, pairs[:1], cpu=0.1).results()
+    except helpers.Wrong as error:
+        print("Wrong", error)
+    print(client.map(helpers.locked, pairs[:1], cpu=0.1).results())
+    try:
+        client.map(lambda _: __import__("nowhere"), [1], cpu=0.1).results()
+    except ModuleNotFoundError as error:
+        print(error, error.__notes__[0], sep="\\n")
+"""
+
+
+def test_what_modules_beside_a_script_define_is_sent_with_a_function(cluster, tmp_path):
+    (tmp_path / "deeper").mkdir()
+    (tmp_path / "deeper" / "__init__.py").write_text("")
+    (tmp_path / "deeper" / "inner.py").write_text("def turned(*items):\n    return items[::-1]\n")
+    (tmp_path / "helpers.py").write_text(HELPERS)
+    (tmp_path / "script.py").write_text(BESIDE_SCRIPT)
+    paths = os.pathsep.join(str(Path(module.__file__).parents[1]) for module in (iris, iris_core))
+
+    def run(*words):
+        done = subprocess.run(
+            [sys.executable, "script.py", *words],
+            env={**cluster.environ, "PYTHONPATH": paths},
+            cwd=tmp_path,
+            timeout=WITHIN_S,
+            check=False,
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout.splitlines()
+
+    swapped, lefts, one, wrong, locked, missing, remedy = run()
+    assert swapped == "[Pair(left=2, right=1), Pair(left=4, right=3)] True"
+    assert (lefts, one, wrong) == ("[2, 4]", "Pair(left=6, right=5)", "Wrong 1")
+    assert locked == "[Pair(left=1, right=2)]"
+    assert missing == "No module named 'nowhere'"
+    assert remedy.startswith(
+        "nowhere is not installed where the calls run: send its directory with workdir="
+    )
+    assert run("sent along") == ["[Pair(left=1, right=2), Pair(left=3, right=4)]"]
+
+
 READ_SCRIPT = """
 import threading, time
 from iris import Client
@@ -657,7 +734,7 @@ def test_a_thread_that_reads_an_open_map_hears_that_its_process_ends(cluster):
 @pytest.mark.parametrize("items", [[1], [1, 2]], ids=["one", "several"])
 def test_a_host_without_python_says_what_to_set(cluster, items):
     name = f"m-python-{len(items)}"
-    mapped = cluster.client.map(abs, items, env={"PATH": "/nowhere"}, name=name, cpu=0.1)
+    mapped = cluster.client.map(abs, items, env={"PATH": "nowhere"}, name=name, cpu=0.1)
     error = mapped[0].exception(WITHIN_S)
 
     assert type(error) is JobFailed
@@ -668,6 +745,19 @@ def test_a_host_without_python_says_what_to_set(cluster, items):
         "python: command not found; the calls of a map run the `python` of"
     )
     assert "set PATH" in cluster.iris("why", f"/{name}/0").out
+
+
+@pytest.mark.parametrize("names", [[], ["python3"]], ids=["none", "python3"])
+def test_a_call_without_python_in_its_path_is_run_by_another_and_says_so(cluster, tmp_path, names):
+    for name in names:
+        (tmp_path / name).symlink_to(sys.executable)
+    name = f"m-other-{len(names)}"
+    mapped = cluster.client.map(abs, [-1], env={"PATH": str(tmp_path)}, name=name, cpu=0.1)
+
+    assert mapped.results(WITHIN_S) == [1]
+    shown = cluster.iris("show", f"/{name}/0").out
+    program = str(tmp_path / "python3") if names else sys.executable
+    assert f"it is run by {program}: its PATH has no python that its user may run" in shown
 
 
 def test_an_asynchronous_client_awaits_the_calls_of_an_iterator(cluster, monkeypatch):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from iris.cli.exit_codes import JOB_EXITS, ExitCode, exit_of_answer
+from iris.cli.extras import MissingExtra, missing_of, remedy
 from iris.client.problems import (
     DeploymentFailed,
     ExecutionLost,
@@ -28,6 +29,7 @@ _SIMPLE: tuple[tuple[type[Exception], ExitCode], ...] = (
     (WaitTimeout, ExitCode.WAIT_TIMEOUT),
     (DeploymentFailed, ExitCode.JOB_FAILED),
     (ExecutionLost, ExitCode.EXECUTION_LOST),
+    (MissingExtra, ExitCode.UNEXPECTED),
 )
 
 _EXPLAIN_THEMSELVES = (NotFound, Rejected)
@@ -41,6 +43,9 @@ def explain(error: Exception) -> ExitCode | None:
     if isinstance(error, JobEnded):
         complain(str(error))
         return JOB_EXITS.get(error.state, ExitCode.UNEXPECTED)
+    if missing := missing_of(error):
+        complain(remedy("server", "this command", missing))
+        return ExitCode.UNEXPECTED
     for kind, code in _SIMPLE:
         if isinstance(error, kind):
             for line in str(error).splitlines() or [""]:

@@ -334,7 +334,7 @@ class Client(GatewayApi):
         shown, job_options = split_options(
             options, -(-count // chunksize), MAX_REPLICAS if open_ else 0
         )
-        code = code_of(function, kwargs, chunksize)
+        code = code_of(function, kwargs, chunksize, workdir)
         sent = send_calls(self.transport, code, blobs, count, chunksize, idle_s, reuse)
         if workdir is not None:
             self._add_bundle(Path(workdir), job_options)

@@ -339,8 +339,8 @@ class Executor:
         attempt.pid = spawned.pid
         started = self.attempts.answered(attempt)
         if attempt.on_build is None and started is not None:
-            odd = "; ".join(filter(None, (attempt.fresh or spawned.note, attempt.unenforced)))
-            self._agent.on_started(ref, spawned.at_ms, odd)
+            notes = (attempt.fresh or spawned.note, attempt.interpreter, attempt.unenforced)
+            self._agent.on_started(ref, spawned.at_ms, "; ".join(filter(None, notes)))
             self._on.started(now_s - started.after_s)
             self.starts.started(attempt.needs)
             self._watch(attempt, started, spawned.before_s)

@@ -22,6 +22,7 @@ from iris_worker.agent.host.limits_in_force import SAMPLED, LimitsInForce, limit
 from iris_worker.agent.local_attempt import LocalAttempt
 from iris_worker.attempt.artifacts.directory import make_directory
 from iris_worker.attempt.builds.plan import BuildPlan
+from iris_worker.attempt.calls.interpreter import PYTHON, Interpreter, Owner, choose_interpreter
 from iris_worker.attempt.images.containers import Containers, client_environment
 from iris_worker.attempt.notices import NOTICE_FILE
 from iris_worker.attempt.running import RunningAttempt
@@ -48,6 +49,10 @@ BARE_KEY = "bare/"
 _SEARCHED = ("PATH", "LD_LIBRARY_PATH", "LD_PRELOAD")
 _JOBS_KEPT = 100
 """Jobs whose environment is cached, of up to 256 KiB each."""
+
+_INTERPRETER_S = 10.0
+"""For so long a choice holds: interpreters come and go."""
+_INTERPRETERS = 1000
 
 
 class StartRequests:
@@ -79,6 +84,7 @@ class StartRequests:
         )
         self._in_image = environment.Place(worker, settings.gateway_url, {})
         self._shared: dict[int, dict[str, str]] = {}
+        self._interpreters: dict[tuple[str, Owner], tuple[Interpreter, float]] = {}
 
     @property
     def confines(self) -> bool:
@@ -137,9 +143,10 @@ class StartRequests:
             else 0,
         )
         reuse = template.calls.reuse if template.calls is not None else 1
-        request = StartProcess(
-            started, template.command, env, limits, cgroup, attempt.template, reuse
-        )
+        command = template.command
+        if not in_image:
+            command, attempt.interpreter = self._command(template, env, sandbox)
+        request = StartProcess(started, command, env, limits, cgroup, attempt.template, reuse)
         return self._containers.contain(request, template, slot, files) if in_image else request
 
     def sandbox(
@@ -171,13 +178,14 @@ class StartRequests:
                 env["PATH"], f"{attempt.use.environments.path(directory)}/venv"
             )
         sandbox = self.sandbox(attempt, template)
+        command, _ = self._command(template, env, sandbox)
         shared = {name: value for name, value in env.items() if name not in environment.OF_A_JOB}
-        job = template.job if is_relative(template.command[0], env) else None
+        job = template.job if is_relative(command[0], env) else None
         same = repr(
             (
                 job,
                 template.user,
-                template.command[0],
+                command[0],
                 sorted(shared.items()),
                 limits,
                 cgroup,
@@ -188,7 +196,7 @@ class StartRequests:
             f"/{slot.number}" if sandbox is not None else ""
         )
         return StartTemplate(
-            *(key or bare, slot.number, slot.below, template.command, env, template.preload),
+            *(key or bare, slot.number, slot.below, command, env, template.preload),
             *(template.calls is not None, limits, cgroup),
             sandbox=sandbox,
             accelerators=attempt.use.devices.all_files,
@@ -264,6 +272,22 @@ class StartRequests:
             wanted = limits and self._isolation.changes_user
         if wanted and (words := refusal(self.missing_limits)):
             raise BadSetting(words)
+
+    def _command(
+        self, template: TaskTemplate, env: Mapping[str, str], sandbox: Sandbox | None
+    ) -> tuple[tuple[str, ...], str]:
+        """The command of a task, and a note when another interpreter runs a call than it names."""
+        if template.calls is None or template.command[0] != PYTHON:
+            return template.command, ""
+        user = Owner(sandbox.uid, sandbox.gid or 0, sandbox.groups) if sandbox else Owner()
+        key, now_s = (env.get("PATH", ""), user), self._clock.steady_s()
+        found, until_s = self._interpreters.get(key, (Interpreter(PYTHON), 0.0))
+        if now_s >= until_s:
+            found = choose_interpreter(*key)
+            if len(self._interpreters) >= _INTERPRETERS:
+                self._interpreters.clear()
+            self._interpreters[key] = found, now_s + _INTERPRETER_S
+        return (found.program, *template.command[1:]), found.note
 
     def _limits(self, ask: ResourceRequest) -> tuple[Limits, Cgroup | None]:
         """The limits of each process of an attempt, and of its control group."""

@@ -47,8 +47,9 @@ class RunningAttempt:
         on_build: called with the exit of the process that builds its environment; None while none
             does.
         template: the key of the template that it is cloned from; empty: it is a fresh process.
-            fresh: why it is, for a person, when it was to be cloned. unenforced: what of its
-            request this host does not enforce.
+            fresh: why it is, for a person, when it was to be cloned.
+        unenforced: what of its request this host does not enforce.
+        interpreter: by which other one than `python` its call is run, for a person; empty: none.
         terminal: whether it reads and writes one. on_exit: called with its exit, for whoever reads
             that.
         pid: of its process, 0 before that is there.
@@ -69,6 +70,7 @@ class RunningAttempt:
     template: str = ""
     fresh: str = ""
     unenforced: str = ""
+    interpreter: str = ""
     terminal: bool = False
     on_exit: Callable[[Exit], None] | None = None
     pid: int = 0

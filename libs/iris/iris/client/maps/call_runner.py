@@ -50,6 +50,44 @@ class LateSite:
         return next((spec for spec in found if spec is not None), None)
 
 
+class SentModules:
+    """Finds the modules that only the client's machine has, in what it has sent of them.
+
+    They come before those of this host, because the client has found them first, too. ``sources``:
+    as of `iris.client.maps.local_modules`.
+    """
+
+    def __init__(self, sources: "dict[str, tuple[bytes, str, bool]]") -> None:
+        self.sources = sources
+
+    def find_spec(self, name: str, path: "Any" = None, target: "Any" = None) -> "ModuleSpec | None":
+        if name not in self.sources:
+            return None
+        from importlib.machinery import ModuleSpec
+
+        _, file, is_package = self.sources[name]
+        return ModuleSpec(name, self, origin=file, is_package=is_package)  # type: ignore[arg-type]
+
+    def create_module(self, spec: "ModuleSpec") -> None:
+        """The usual one."""
+
+    def exec_module(self, module: "Any") -> None:
+        source, file, _ = self.sources[module.__name__]
+        module.__file__ = file
+        exec(compile(source, file, "exec"), module.__dict__)
+
+    def get_source(self, name: str) -> str:
+        """For the lines of tracebacks."""
+        return self.sources[name][0].decode(errors="replace")
+
+
+def add_sent_modules(data: bytes) -> None:
+    """Have modules found in what was sent of them; empty for none."""
+    sys.meta_path[:] = [one for one in sys.meta_path if not isinstance(one, SentModules)]
+    if data:
+        sys.meta_path.insert(0, SentModules(loads(data)))
+
+
 def prepare_path(workdir: str) -> None:
     """Search modules as a script in ``workdir`` does. ``PYTHONPATH`` is there already."""
     sys.path.insert(0, workdir)
@@ -182,10 +220,14 @@ class Loader(Unpickler):
 
 
 def entry(path: str, index: int) -> bytes:
-    """One blob of a table file, by one read of a small file."""
+    """One blob of a table file, by one read of a small file; empty when it has none of that
+    index.
+    """
     fd = posix.open(path, posix.O_RDONLY | posix.O_CLOEXEC)
     try:
         head, at = posix.pread(fd, HEAD, 0), 4 + 8 * index
+        if index >= int.from_bytes(head[:4], "little"):
+            return b""
         where = head[at : at + 16] if at + 16 <= HEAD else posix.pread(fd, 16, at)
         start, end = int.from_bytes(where[:8], "little"), int.from_bytes(where[8:], "little")
         data = head[start:end]
@@ -217,6 +259,7 @@ def load_function(path: str) -> MappedFunction:
     """The function of a map. Raises what unpickling raises."""
     loader = Loader(BytesIO(entry(path, 0)))
     loader.made_by = entry(path, 3).decode()
+    add_sent_modules(entry(path, 4))
     kwargs = entry(path, 1)
     return MappedFunction(
         loader.load(), Loader(BytesIO(kwargs)).load() if kwargs else {}, entry(path, 2) == b"1"

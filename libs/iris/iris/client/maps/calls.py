@@ -2,9 +2,9 @@
 in the bundle store.
 
 The function travels with cloudpickle: a lambda, or what a script or notebook defines, by value;
-what an installed module or the directory sent along defines, by its name, so the tasks must be able
-to import it. See also: `call_runner`, which unpacks one call; `mapping`, which waits for its
-    result.
+what a module defines, by its name. The tasks import it from what is installed, from the directory
+sent along, or from what is sent of this machine's own (`local_modules`). See also: `call_runner`,
+which unpacks one call; `mapping`, which waits for its result.
 Source: docs/adr/0075-give-each-call-its-own-arguments.md.
 """
 
@@ -13,6 +13,8 @@ from __future__ import annotations
 import hashlib
 import inspect
 import io
+import os
+import pickle
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -27,6 +29,7 @@ import cloudpickle
 
 from iris.client.http.transport import HttpRequest, Transport
 from iris.client.maps import call_runner
+from iris.client.maps.local_modules import local_sources
 from iris.client.problems import InvalidOption, NotFound, Problem
 from iris_core.spec.calls import INLINE_BYTES, Calls, inline
 from iris_core.spec.jobs import MAX_REPLICAS
@@ -52,11 +55,17 @@ def check_size(count: int, chunksize: int) -> None:
         )
 
 
-def code_of(function: Callable[..., Any], kwargs: Mapping[str, Any], chunksize: int) -> list[bytes]:
-    """The files that the tasks of a map run: the runner and the function. Raises what pickling
-    raises.
+def code_of(
+    function: Callable[..., Any],
+    kwargs: Mapping[str, Any],
+    chunksize: int,
+    workdir: str | os.PathLike[str] | None = None,
+) -> list[bytes]:
+    """The files that the tasks of a map run: the runner and the function; ``workdir`` is sent
+    along. Raises what pickling raises.
     """
-    return [runner_source(), pack_function(function, kwargs, chunked=chunksize > 1)]
+    packed = pack_function(function, kwargs, chunked=chunksize > 1, workdir=workdir)
+    return [runner_source(), packed]
 
 
 def send_calls(
@@ -102,16 +111,23 @@ def send_arguments(
 
 
 def pack_function(
-    function: Callable[..., Any], kwargs: Mapping[str, Any], *, chunked: bool
+    function: Callable[..., Any],
+    kwargs: Mapping[str, Any],
+    *,
+    chunked: bool,
+    workdir: str | os.PathLike[str] | None = None,
 ) -> bytes:
     """A table file: the function, constant keyword arguments, whether a task has several calls,
-    Python's version.
+    Python's version, the modules that only this machine has; without those of ``workdir``, which is
+    sent along.
     """
     constant = cloudpickle.dumps(dict(kwargs)) if kwargs else b""
     version = f"{sys.version_info[0]}.{sys.version_info[1]}"
     with explaining(function):
         packed = cloudpickle.dumps(function)
-    return table([packed, constant, b"1" if chunked else b"", version.encode()])
+    sources = local_sources(packed + constant, workdir)
+    sent = pickle.dumps(sources) if sources else b""
+    return table([packed, constant, b"1" if chunked else b"", version.encode(), sent])
 
 
 @contextmanager

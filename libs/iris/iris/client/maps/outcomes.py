@@ -61,6 +61,11 @@ def outcomes_of(task: str, result: CallResultView, payload: bytes) -> list[CallO
             for kind, data in pickle.loads(payload)
         ]
     for number, (_, error) in enumerate(found, 1):
+        if isinstance(error, ModuleNotFoundError):
+            error.add_note(
+                f"{error.name} is not installed where the calls run: send its directory with workdir=, or have it "
+                "installed with packages= or an image="
+            )
         if error is not None:
             error.add_note(
                 f"from {task}"

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from iris.cli.installed import require_extra
 from iris.cli.parsing.command import CliCommand
 from iris.client.http.address import data_dir
 
@@ -20,6 +21,7 @@ def down(data: Path | None) -> int:
     """Stop the cluster on this machine, tasks included. Its data stays, and the next `iris up`
     continues from it.
     """
+    require_extra("local", "`iris down`")
     from iris.cluster.teardown import tear_down
 
     return tear_down((data or data_dir()).absolute())

@@ -7,6 +7,7 @@ import sys
 
 import click
 
+from iris.cli.installed import require_extra
 from iris.cli.parsing.command import CliCommand
 from iris.cluster.process import ISOLATED
 
@@ -24,5 +25,6 @@ def server(service: str, arguments: tuple[str, ...]) -> None:
     """Run SERVICE; everything after it is the service's own, for example --help, --config FILE or
     --show-config.
     """
+    require_extra("server", "`iris server`")
     sys.stdout.flush()
     os.execv(sys.executable, [sys.executable, *ISOLATED, "-m", f"iris_{service}", *arguments])

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from iris.cli.installed import require_extra
 from iris.cli.parsing.command import CliCommand
 from iris.client.http.address import data_dir
 
@@ -57,6 +58,7 @@ def up(data: Path | None, config: Path | None, detach: bool, **given: Any) -> in
     Without --detach it stays until Ctrl-C. What is in --data stays, and the next `iris up`
     continues from it.
     """
+    require_extra("local", "`iris up`")
     from iris.cluster.launch import launch
 
     wanted = {key: value for key, value in given.items() if value not in (None, ())}

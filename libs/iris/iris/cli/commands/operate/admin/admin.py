@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import click
 
 from iris.cli.commands.operate.admin.token import token
+from iris.cli.installed import require_extra
 from iris.cli.parsing.command import CliGroup
 from iris.client.http.address import data_dir, read_cluster
 from iris.cluster.process import ISOLATED
@@ -75,6 +76,7 @@ def place(data: Path, nats: str) -> list[str]:
 
 
 def become(program: list[str]) -> None:
+    require_extra("server", "`iris admin`")
     sys.stdout.flush()
     os.execv(sys.executable, program)
 
