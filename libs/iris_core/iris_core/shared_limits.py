@@ -46,14 +46,14 @@ SHARED_THINGS = (
     SharedThing(
         name="memory of live jobs",
         filled_by="any user, with large specifications",
-        limits="`[state] max_live_bytes`, `iris quota set --max-live-bytes`",
+        limits="`[state] max_live_bytes`, `iris quota set --max-live-bytes SIZE USER`",
         kept="their own limit: more of the user is refused",
         is_fair=True,
     ),
     SharedThing(
         name="waiting tasks",
         filled_by="any user, with tasks",
-        limits="`[state] max_pending_tasks`, `iris quota set --max-pending-tasks`",
+        limits="`[state] max_pending_tasks`, `iris quota set --max-pending-tasks N USER`",
         kept="their own limit: more of the user is refused",
         is_fair=True,
     ),
@@ -74,7 +74,7 @@ SHARED_THINGS = (
     SharedThing(
         name="capacity of a better band",
         filled_by="any user, with jobs that preempt others",
-        limits="`[state] max_band`, `iris quota set --max-band`",
+        limits="`[state] max_band`, `iris quota set --max-band production USER`",
         kept="their band: a plain user asks for `interactive` at best until an admin allows more",
         is_fair=True,
     ),

@@ -108,7 +108,14 @@ TABLES = {
     "quota": (
         quota.COLUMNS,
         QUOTA,
-        ["BEST BAND", "PENDING TASKS", "RUNNING ACCELERATORS", "RUNNING MEMORY", "RUNNING CPU"],
+        [
+            "BEST BAND",
+            "LIVE BYTES",
+            "PENDING TASKS",
+            "RUNNING ACCELERATORS",
+            "RUNNING MEMORY",
+            "RUNNING CPU",
+        ],
     ),
     "token": (token.COLUMNS, TOKEN, ["MADE", "ROLE"]),
     "context": (context.COLUMNS, CONTEXT, ["TOKEN"]),

@@ -9,6 +9,7 @@ from iris.cli.commands.look.ls import show_note
 from iris.cli.commands.look.show import job_facts
 from iris.cli.commands.look.tree import draw
 from iris.cli.commands.look.why import explain_lines
+from iris.cli.commands.operate.audit import describe
 from iris.cli.exit_codes import ExitCode
 from iris.cli.output.tables import Column, print_table
 from iris.cli.output.times import show_span, span_between
@@ -86,6 +87,21 @@ def test_why_tells_the_reason_and_its_numbers():
         "    removed_by: zone eq eu-1 7",
         f"    what to do: {EXPLANATIONS[ReasonCode.NO_MATCH].remedy}",
     ]
+
+
+def test_why_says_whose_tasks_come_first():
+    note = "behind 19,750 tasks: 19,750 of bob"
+    why = {"job": "/a", "job_state": "pending", "pending_tasks": 2, "ahead_note": note}
+    assert [click.unstyle(line) for line in explain_lines(why, of_task=False)] == [
+        "/a is pending",
+        f"  {note}",
+    ]
+
+
+def test_the_audit_says_how_often_a_command_was_given():
+    row = {"detail": "for rest", "times": 1200, "first_at": "2026-11-01T10:00:00Z"}
+    assert describe(row).startswith("for rest; 1,200 times since ")
+    assert describe({"detail": "for rest"}) == "for rest"
 
 
 def test_why_prints_a_reason_of_a_newer_gateway_without_advice():

@@ -238,7 +238,7 @@ def added(sums: Iterable[Outcomes]) -> Outcomes:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_every_group_has_the_sum_of_its_days_in_whatever_order_they_are_told(seed):
+def test_every_group_has_the_sum_of_its_days_told_in_any_order(seed):
     chosen, days, newest = random.Random(seed), UsageDays(), 500
     wanted: dict[tuple[int, str, str], int] = {}
     for _ in range(300):

@@ -16,14 +16,14 @@ from iris_state.records.entities import Attempt, AttemptKey, Job
 from iris_state.records.indexes.usage_days import (
     DAY_MS,
     KEPT_DAYS,
-    Group,
     UsageDays,
+    UsageGroup,
     Used,
     groups_of,
 )
 
 
-class Held:
+class HeldSum:
     """Of the attempts that began on one day: how many, and what they hold; ``_began``: times since
     when, ms. ``chips``: by host, the number and that product.
     """
@@ -48,7 +48,7 @@ class Held:
             if not chips[0]:
                 del self.chips[worker]
 
-    def merge(self, other: Held, sign: int) -> None:
+    def merge(self, other: HeldSum, sign: int) -> None:
         """Add other attempts, or subtract them with ``sign`` -1."""
         self.attempts += sign * other.attempts
         self.cpu += sign * other.cpu
@@ -76,8 +76,8 @@ class Held:
         return Used(self.attempts, lasted(self.cpu, self.cpu_began), memory, chips)
 
 
-_ByDay = dict[int, Held]
-_Held = int | Group
+_ByDay = dict[int, HeldSum]
+_Held = int | UsageGroup
 """The number of a job, or a group."""
 
 
@@ -121,7 +121,7 @@ class RunningUsage:
             if not held.attempts:
                 self._drop(what, day)
 
-    def _of(self, what: _Held, day: int) -> Held:
+    def _of(self, what: _Held, day: int) -> HeldSum:
         days = self._held.get(what)
         if days is None:
             days = self._held[what] = {}
@@ -129,7 +129,7 @@ class RunningUsage:
                 self.usage.begin_running(what)
         held = days.get(day)
         if held is None:
-            held = days[day] = Held()
+            held = days[day] = HeldSum()
         return held
 
     def _drop(self, what: _Held, day: int) -> None:

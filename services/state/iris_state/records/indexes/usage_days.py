@@ -127,11 +127,11 @@ def of_outcome(outcomes: Outcomes, outcome: str) -> Used:
     return used
 
 
-Group = tuple[str | None, str | None]
+UsageGroup = tuple[str | None, str | None]
 """A user and a project; None: all of them."""
 
 
-def groups_of(user: str, project: str) -> tuple[Group, Group, Group, Group]:
+def groups_of(user: str, project: str) -> tuple[UsageGroup, UsageGroup, UsageGroup, UsageGroup]:
     """The groups that an attempt of a user and a project is summed in."""
     return (user, project), (user, None), (None, project), (None, None)
 
@@ -261,10 +261,10 @@ class _Day:
     """
 
     def __init__(self) -> None:
-        self.sums: dict[Group, Outcomes] = {}
+        self.sums: dict[UsageGroup, Outcomes] = {}
         self.projects: dict[str, int] = {}
 
-    def counted(self, group: Group) -> int:
+    def counted(self, group: UsageGroup) -> int:
         """As an entry of a series holds it."""
         user, project = group
         return self.projects[user] if user is not None and project is None else 0
@@ -287,12 +287,12 @@ class UsageDays:
         self.culprit: tuple[tuple[int, int], Cause | None] = ((0, 0), None)
         self.users: dict[str | None, SortedSet[str]] = {}
         self.projects: dict[str | None, SortedSet[str]] = {}
-        self.running: dict[Group, None] = {}
+        self.running: dict[UsageGroup, None] = {}
         self._known: set[tuple[str, str]] = set()
         self._newest = 0
         self._open: dict[int, _Day] = {}
         self._folding: dict[int, _Day] = {}
-        self._series: dict[Group, Series] = {}
+        self._series: dict[UsageGroup, Series] = {}
         self._stored: dict[int, bytes] = {}
 
     # ── writing ───────────────────────────────────────────────────────────────────────────────────
@@ -331,16 +331,16 @@ class UsageDays:
             opened.projects[user] += kept is None or outcome not in kept[2]
         return project
 
-    def _entry(self, group: Group, day: int) -> _Entry | None:
+    def _entry(self, group: UsageGroup, day: int) -> _Entry | None:
         series = self._series.get(group)
         return series.entry(day) if series is not None else None
 
-    def begin_running(self, group: Group) -> None:
+    def begin_running(self, group: UsageGroup) -> None:
         """Something of a group runs: its names are listed before anything of it has ended."""
         self.running[group] = None
         self._name_group(group)
 
-    def _name_group(self, group: Group) -> None:
+    def _name_group(self, group: UsageGroup) -> None:
         user, project = group
         if user is not None and project is not None:
             self._name(user, project)
@@ -428,7 +428,7 @@ class UsageDays:
 
     # ── reading ───────────────────────────────────────────────────────────────────────────────────
 
-    def since(self, group: Group, first: int) -> Outcomes:
+    def since(self, group: UsageGroup, first: int) -> Outcomes:
         """The sum of a group of all days since one."""
         first = max(first, self._newest - KEPT_DAYS + 1)
         series = self._series.get(group)
@@ -438,7 +438,7 @@ class UsageDays:
                 add_outcomes(found, opened.sums[group])
         return found
 
-    def days(self, group: Group, first: int) -> dict[int, Outcomes]:
+    def days(self, group: UsageGroup, first: int) -> dict[int, Outcomes]:
         """The sums of a group by day, since one, oldest first."""
         first = max(first, self._newest - KEPT_DAYS + 1)
         series = self._series.get(group)
@@ -488,7 +488,7 @@ class UsageDays:
         for day in sorted(self._stored):
             blocks.setdefault(day // BLOCK_DAYS, []).append(day)
         for number, days in blocks.items():
-            found: dict[Group, list[_Entry]] = {}
+            found: dict[UsageGroup, list[_Entry]] = {}
             for day in days:
                 opened = _opened(self._rows(day))
                 for group, sums in opened.sums.items():
@@ -507,5 +507,5 @@ def _opened(rows: list[_Row]) -> _Day:
     return opened
 
 
-def _sorted(groups: Iterable[Group]) -> list[Group]:
+def _sorted(groups: Iterable[UsageGroup]) -> list[UsageGroup]:
     return sorted(groups, key=lambda group: [(name is not None, name or "") for name in group])

@@ -20,7 +20,14 @@ from iris_core.views.usage import NOT_BILLED, UsageView, UsedView
 from iris_state.commands.targets import known_job
 from iris_state.records.apply.usage import variant_of
 from iris_state.records.entities import Job
-from iris_state.records.indexes.usage_days import DAY_MS, PROJECT, USEFUL, Group, Outcomes, Used
+from iris_state.records.indexes.usage_days import (
+    DAY_MS,
+    PROJECT,
+    USEFUL,
+    Outcomes,
+    UsageGroup,
+    Used,
+)
 from iris_state.records.ledger import Ledger
 from iris_state.views.pages import behind, behind_name, cursor_of, page
 
@@ -72,7 +79,7 @@ def _of_job(ledger: Ledger, job: Job) -> UsageView:
     return _view(job.usage | {_RUNNING: _held(ledger, job.number, 0)}, **whose)
 
 
-def _held(ledger: Ledger, what: int | Group, first: int) -> Used:
+def _held(ledger: Ledger, what: int | UsageGroup, first: int) -> Used:
     """What the open attempts of a job or a group have held since a day."""
     return ledger.running_usage.since(what, first, ledger.now_ms, partial(variant_of, ledger))
 
@@ -94,7 +101,7 @@ def _jobs(ledger: Ledger, query: UsageQuery, user: str, key: str, value: str) ->
     return page(rows, partial(_of_job, ledger), query, wanted)
 
 
-def _groups(ledger: Ledger, query: UsageQuery, group: Group) -> Page:
+def _groups(ledger: Ledger, query: UsageQuery, group: UsageGroup) -> Page:
     """The sums of each user, or of each project, in the order of names."""
     user, project = group
     by_user = query.by == "user"
@@ -124,7 +131,7 @@ def _groups(ledger: Ledger, query: UsageQuery, group: Group) -> Page:
     return page(rows, view, query, lambda row: bool(row[1]))
 
 
-def _days(ledger: Ledger, query: UsageQuery, group: Group) -> Page:
+def _days(ledger: Ledger, query: UsageQuery, group: UsageGroup) -> Page:
     """The sums of each day, oldest first."""
     first, last = query.since_ms // DAY_MS, behind_name(query.cursor)
     days = ledger.usage.days(group, first)
