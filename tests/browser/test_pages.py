@@ -323,6 +323,23 @@ async def test_the_script_shows_lines_in_the_colours_in_which_the_server_does(
         assert page.complaints == []
 
 
+async def test_a_line_that_has_not_ended_is_seen_and_goes_on_in_its_row(iris: House, page: Page):
+    iris.state.tasks["/a/1"].state, iris.state.tasks["/a/1"].attempts = "running", [attempt_of(0)]
+    await iris.state.print(1, 1, "before\n")
+    rows = "[...document.querySelectorAll('.lines > div')].map((row) => row.lastElementChild.textContent)"
+    shown = f"JSON.stringify({rows})"
+    async with listening(iris) as http:
+        await page.open(f"{http.base_url}/tasks/%2Fa%2F1")
+        await page.until(f"""{shown} === '["before"]'""")
+        await iris.state.print(1, 1, "\r1%", offset=7)
+        await page.until(f"""{shown} === '["before","1%"]'""")
+        await iris.state.print(1, 1, "\r2%", offset=10)
+        await page.until(f"""{shown} === '["before","2%"]'""")
+        await iris.state.print(1, 1, " done\nafter\n", offset=13)
+        await page.until(f"""{shown} === '["before","2% done","after"]'""")
+        assert page.complaints == []
+
+
 async def test_the_count_of_a_search_is_right_while_lines_stream_in(iris: House, page: Page):
     await iris.state.print(
         1, 1, "".join(f"{n} {'even' if n % 2 == 0 else 'odd'}\n" for n in range(2000))

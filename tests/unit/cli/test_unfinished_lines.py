@@ -82,6 +82,18 @@ def test_a_line_of_another_task_ends_the_one_that_stands_there(monkeypatch: pyte
     assert screen.getvalue().decode() == "0| he\n1| oh\n0| llo\n0| bye\n1| x\n"
 
 
+def test_an_empty_line_ends_what_its_task_has_begun_on_the_other_stream(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    screen = screen_of(monkeypatch)
+    printer = LinePrinter(prefix=False)
+    printer.print(line("\r3%", continued=True, stream="stderr"))
+    printer.print(line(""))
+    printer.print(line("", stream="stderr"))
+    printer.print(line("end"))
+    assert screen.getvalue().decode() == "3%\nend\n"
+
+
 def test_no_progress_of_the_job_is_drawn_into_an_unfinished_line(monkeypatch: pytest.MonkeyPatch):
     screen = screen_of(monkeypatch)
     progress = Progress(sys.stderr)

@@ -71,10 +71,13 @@ class LinePrinter:
 
     def _begin(self, line: LogLineView, source: LineSource, whose: str) -> None:
         place = self._place(line)
+        before = self._open.get(place)
         self._end(place)
-        if source in self._interrupted and not (line.printed or line.continued or line.notice):
-            self._interrupted.discard(source)  # its end is printed already
-            return
+        if not (line.printed or line.continued or line.notice):
+            ends_other = before is not None and before.source[:-1] == source[:-1]
+            if ends_other or source in self._interrupted:
+                self._interrupted.discard(source)  # its end is printed already
+                return
         self._interrupted.discard(source)
         stream, head = _stream(line), self._head(line, whose)
         stream.write((f"{line.notice}\n" if line.notice else "") + head)
