@@ -21,7 +21,7 @@ import pytest
 
 from iris_core.messages.state_worker import Stop
 from iris_core.spec.resources import ResourceRequest
-from iris_core.states import Cause, KernelStatus
+from iris_core.states import Cause
 from iris_service.child import MISUSED
 from iris_worker.launcher.cgroups import access
 from iris_worker.launcher.cgroups.cgroup import NoGroups
@@ -350,24 +350,7 @@ async def test_a_kill_for_memory_is_reported_though_the_script_swallows_it(
     assert ended.usage.memory_limit_bytes == 64 << 20
 
 
-# ── limits that are not in force are said, or refused ─────────────────────────────────────────────
-
-
-async def test_what_a_host_cannot_enforce_is_said_of_the_attempt(
-    state: FakeState, nats_url: str, tmp_path: Path
-):
-    asked = ResourceRequest(memory_bytes=64 << 20)
-    async with WorkerProcess(nats_url, tmp_path / "w0", cgroups=False):
-        await state.registration()
-        ref = await state.run("true", resources=asked)
-        other = await state.run("true")
-        assert (await state.ended(ref)).exit_code == 0
-        assert (await state.ended(other)).exit_code == 0
-    details = {
-        stage.ref: stage.detail for stage in state.stages if stage.status is KernelStatus.RUNNING
-    }
-    assert details[ref].startswith("memory 64MiB is not enforced there: no control groups")
-    assert details[other] == ""
+# ── limits that are not in force are refused ─────────────────────────────────────────────
 
 
 @pytest.mark.parametrize(

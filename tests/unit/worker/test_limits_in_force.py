@@ -6,7 +6,7 @@ import pytest
 
 from iris_core.placement.limits import not_in_force
 from iris_core.spec.resources import Device, ResourceRequest
-from iris_worker.agent.host.limits_in_force import limits_in_force, warnings_of
+from iris_worker.agent.host.limits_in_force import limits_in_force, refusal, warnings_of
 
 ALL = ("cpu", "memory", "pids")
 NO_MEMORY = ("cpu", "pids")
@@ -84,3 +84,17 @@ def test_what_a_task_asks_for_and_its_host_does_not_enforce_is_named(
     ask: ResourceRequest, attributes: dict[str, str], words: list[str]
 ) -> None:
     assert list(not_in_force(ask, attributes)) == words
+
+
+def test_a_worker_that_must_limit_and_cannot_is_told_why_and_what_to_do():
+    groups = "/sys/fs/cgroup: Read-only file system"
+    nothing = limits_in_force((), "cgroup", 4096, users=True, sandboxed=True)
+    words = refusal(nothing, groups, 4096)
+    assert "what tasks use of memory, cpu; control groups: /sys/fs/cgroup: Read-only" in words
+    assert "docs/hosts.md#limits-of-tasks" in words
+    assert "require_limits = false" in words
+    every = ("cpu", "memory", "pids")
+    by_groups = limits_in_force(every, "cgroup", 4096, users=False, sandboxed=False)
+    assert refusal(by_groups, "v2", 4096) == ""
+    by_kernel = limits_in_force(("cpu", "pids"), "rlimit", 4096, users=False, sandboxed=False)
+    assert refusal(by_kernel, "v1", 4096) == ""

@@ -339,7 +339,7 @@ class Executor:
         attempt.pid = spawned.pid
         started = self.attempts.answered(attempt)
         if attempt.on_build is None and started is not None:
-            notes = (attempt.fresh or spawned.note, attempt.interpreter, attempt.unenforced)
+            notes = (attempt.fresh or spawned.note, attempt.interpreter)
             self._agent.on_started(ref, spawned.at_ms, "; ".join(filter(None, notes)))
             self._on.started(now_s - started.after_s)
             self.starts.started(attempt.needs)

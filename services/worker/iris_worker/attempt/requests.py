@@ -18,7 +18,12 @@ from iris_core.spec.resources import ResourceRequest
 from iris_service.settings import BadSetting
 from iris_worker import environment
 from iris_worker.agent.host import host
-from iris_worker.agent.host.limits_in_force import SAMPLED, LimitsInForce, limits_in_force
+from iris_worker.agent.host.limits_in_force import (
+    SAMPLED,
+    LimitsInForce,
+    limits_in_force,
+    refusal,
+)
 from iris_worker.agent.local_attempt import LocalAttempt
 from iris_worker.attempt.artifacts.directory import make_directory
 from iris_worker.attempt.builds.plan import BuildPlan
@@ -31,7 +36,6 @@ from iris_worker.attempt.slots.isolation import Isolated, Isolation
 from iris_worker.attempt.slots.workspaces import write_host_file, write_token
 from iris_worker.clock import HostClock
 from iris_worker.launcher.cgroups.files import Cgroup, CgroupSupport
-from iris_worker.launcher.cgroups.in_force import missing_limits, refusal, unenforced
 from iris_worker.launcher.cgroups.limits import Limits, group_limits, memory_limits, process_limits
 from iris_worker.launcher.records.records import (
     Sandbox,
@@ -60,7 +64,6 @@ class StartRequests:
 
     Attributes:
         cgroups: what the launcher has said of its control groups. isolated: how tasks are confined.
-        missing_limits: what this host does not limit of memory, cpu and pids, and why.
     """
 
     def __init__(
@@ -72,7 +75,6 @@ class StartRequests:
         isolated: Isolated,
     ) -> None:
         self.cgroups = CgroupSupport()
-        self.missing_limits: dict[str, str] = {}
         self.isolated = isolated
         self._settings, self._ports = settings, settings.ports()
         self._clock = clock
@@ -116,8 +118,6 @@ class StartRequests:
         devices = use.devices.assign(held.ref, device.count if device is not None else 0)
         check_devices(use.devices.own_files(devices))
         in_image = template.environment is not None and template.environment.image != ""
-        if not in_image:
-            attempt.unenforced = unenforced(template.resources, self.missing_limits)
         env = self._environment(held, template, attempt, ports, in_image)
         env |= use.devices.variables(devices, hidden=in_image or self.isolated.sandboxed)
         files = use.devices.files(devices)
@@ -263,14 +263,12 @@ class StartRequests:
         """Limit tasks by these control groups. Raises BadSetting where limits have to be enforced
         and are not.
         """
-        users = self._isolation.has_users(self.isolated.sandboxed)
         settings, wanted = self._settings, self._settings.require_limits
         self.cgroups = cgroups
-        self.missing_limits = missing_limits(cgroups, settings.limit_memory, counts_users=users)
         if wanted == "auto":
             limits = settings.cgroups and settings.limit_memory != "off"
             wanted = limits and self._isolation.changes_user
-        if wanted and (words := refusal(self.missing_limits)):
+        if wanted and (words := refusal(self.in_force, str(cgroups), settings.pids_limit)):
             raise BadSetting(words)
 
     def _command(

@@ -48,7 +48,6 @@ class RunningAttempt:
             does.
         template: the key of the template that it is cloned from; empty: it is a fresh process.
             fresh: why it is, for a person, when it was to be cloned.
-        unenforced: what of its request this host does not enforce.
         interpreter: by which other one than `python` its call is run, for a person; empty: none.
         terminal: whether it reads and writes one. on_exit: called with its exit, for whoever reads
             that.
@@ -69,7 +68,6 @@ class RunningAttempt:
     on_build: Callable[[Exit], None] | None = None
     template: str = ""
     fresh: str = ""
-    unenforced: str = ""
     interpreter: str = ""
     terminal: bool = False
     on_exit: Callable[[Exit], None] | None = None

@@ -83,3 +83,24 @@ def warnings_of(found: LimitsInForce, groups: str) -> Iterator[tuple[str, str]]:
         NONE: "processes not at all",
     }[found.pids]
     yield "limits_off", f"its tasks are held to {memory}, {cpu}, {pids}; control groups: {groups}"
+
+
+def refusal(found: LimitsInForce, groups: str, pids_limit: int) -> str:
+    """Why a worker that has to enforce limits does not start: the kernel does not hold tasks to
+    memory, processors and processes. Empty when it does.
+
+    ``groups``: as of `warnings_of`. ``pids_limit``: of ``[worker]``; 0 asks for no such limit.
+    """
+    enforced = (CGROUP, RLIMIT)
+    lacking = [
+        name
+        for name, how in (("memory", found.memory), ("cpu", found.cpu), ("pids", found.pids))
+        if how not in enforced and (name != "pids" or pids_limit)
+    ]
+    if not lacking:
+        return ""
+    return (
+        f"[worker] require_limits: this host does not limit what tasks use of {', '.join(lacking)}; control groups: "
+        f"{groups}. Delegate control groups to the worker (docs/hosts.md#limits-of-tasks), or set require_limits = "
+        "false: then tasks may use more than they ask for"
+    )
