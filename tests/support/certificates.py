@@ -33,7 +33,9 @@ def make_certificate(directory: Path, name: str = "localhost") -> tuple[Path, Pa
         .sign(private, hashes.SHA256())
     )
     key.write_bytes(
-        private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, encryption_algorithm=NoEncryption())
+        private.private_bytes(
+            Encoding.PEM, PrivateFormat.PKCS8, encryption_algorithm=NoEncryption()
+        )
     )
     key.chmod(0o600)
     cert.write_bytes(made.public_bytes(Encoding.PEM))
