@@ -6,7 +6,7 @@ installs from it and hides by it. It runs before `.venv` is there, hence by the 
 alone::
 
     python3 tests/support/optional.py absent            # a line for each: its name, its package
-    python3 tests/support/optional.py hide DIRECTORY    # prints a PATH without any of them
+    python3 tests/support/optional.py hide DIRECTORY PATH    # prints that PATH without any of them
 """
 
 from __future__ import annotations
@@ -109,8 +109,8 @@ def main() -> None:
     match sys.argv[1:]:
         case ["absent"]:
             print("".join(f"{line}\n" for line in to_install()), end="")
-        case ["hide", directory]:
-            print(hide(Path(directory), os.environ["PATH"]))
+        case ["hide", directory, path]:
+            print(hide(Path(directory), path))
         case _:
             sys.exit(__doc__)
 

@@ -21,7 +21,7 @@ def commits() -> int:
     words = ["git", "rev-list", "--count", "HEAD"]
     try:
         counted = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
-    except FileNotFoundError:
+    except OSError:  # there is none, or none that this user may run
         return 0
     return int(counted.stdout or 0)
 
