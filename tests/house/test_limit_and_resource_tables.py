@@ -88,17 +88,18 @@ _LIMITED = {
     "iris_worker.launcher.cgroups.limits",
     "iris_worker.agent.host.host",
     "iris.cluster.programs",
+    "iris.cluster.__main__",
 }
 _SUMMED = {
     "iris_state.records.indexes.usage_days",
     "iris_state.records.indexes.running_usage",
 }
 NAMED_BESIDE_THE_TABLE = {
-    "memory_bytes": _LIMITED | _SUMMED,
+    "memory_bytes": _LIMITED | _SUMMED | {"iris_core.placement.limits"},
     "cpu_millis": _LIMITED | _SUMMED,
     "disk_bytes": {"iris_worker.agent.host.host"},
 }
-"""Where a resource is enforced, found, given to a simulated host, or summed in units of its own."""
+"""Where a resource is enforced, that it is not, found, given to a simulated host, or summed in units of its own."""
 
 
 @pytest.mark.parametrize("name", [row.name for row in REQUESTED])

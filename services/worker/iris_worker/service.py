@@ -237,8 +237,8 @@ class WorkerService:
         isolated, cgroup = self._executor.requests.isolated, str(self._executor.cgroups)
         in_force = self._executor.requests.in_force
         if self.settings.detect:
-            told = {"isolation": isolated.word, "cgroup": cgroup, **in_force.attributes}
-            self._about = ({**told, **self._about[0]}, self._about[1])
+            found = {"isolation": isolated.word, "cgroup": cgroup, **in_force.attributes}
+            self._about = ({**found, **self._about[0]}, self._about[1])
         about = {"worker": self.id, "alive": len(alive), "ended": ended, "cgroup": cgroup}
         log.info("started: %s", isolated.sentence, extra=about)
         orders = await self._bus.subscribe(subjects.order(self.id), self._on_order)

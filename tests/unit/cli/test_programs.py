@@ -166,7 +166,7 @@ def test_a_cluster_may_be_started_within_a_task():
     refuse_overruled(load(None, environ), ClusterSettings(), environ)
 
 
-def test_resources_that_the_section_of_workers_declares_are_those_of_each_host(tmp_path):
+def test_resources_that_workers_declare_are_those_of_each_host(tmp_path):
     config = tmp_path / "iris.toml"
     config.write_text("[worker]\ncpu_millis = 1500\nmemory_bytes = 7\n")
     found = as_declared(load(config, {}), ClusterSettings())

@@ -28,7 +28,7 @@ def names_of(packed=b"", workdir=None):
     return {name for name in local_sources(packed, workdir) if name.startswith("w2")}
 
 
-def test_loaded_modules_that_are_not_installed_are_sent_with_their_packages(beside):
+def test_modules_that_are_not_installed_are_sent_with_their_packages(beside):
     found = local_sources(b"")
 
     assert names_of() == {"w2alone", "w2pack", "w2pack.inner"}

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from iris_worker.attempt.calls.interpreter import Owner, choose_interpreter, may_execute
+from iris_worker.attempt.calls.interpreter import CallUser, choose_interpreter, may_execute
 
-ANYBODY = Owner(os.geteuid() + 4711, os.getegid() + 4711)
+ANYBODY = CallUser(os.geteuid() + 4711, os.getegid() + 4711)
 SAID = "it is run by {}: its PATH has no python that its user may run"
 
 
@@ -61,8 +61,8 @@ def test_an_interpreter_in_a_closed_home_is_not_taken(place: Path) -> None:
     (place / "venv" / "python").symlink_to(target)
 
     assert not may_execute(f"{place}/venv/python", ANYBODY)
-    assert may_execute(f"{place}/venv/python", Owner())
-    assert may_execute(f"{place}/venv/python", Owner(0))
+    assert may_execute(f"{place}/venv/python", CallUser())
+    assert may_execute(f"{place}/venv/python", CallUser(0))
     assert choose_interpreter(f"{place}/venv", ANYBODY, own="/nowhere") == ("python", "")
 
 

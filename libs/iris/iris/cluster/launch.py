@@ -116,7 +116,7 @@ def attend(
         )
     for warning in (
         *started.warnings,
-        *told_by_hosts(started),
+        *warnings_of_hosts(started),
         *elsewhere(started.url, paths.data),
     ):
         note(f"warning: {warning}")
@@ -330,7 +330,7 @@ def look_workers(wanted: int, *, known: bool) -> Callable[[Client], str]:
     return look
 
 
-def told_by_hosts(started: StartedCluster) -> list[str]:
+def warnings_of_hosts(started: StartedCluster) -> list[str]:
     """What people may not expect of the hosts, each in a sentence; empty when nobody here may
     ask.
     """

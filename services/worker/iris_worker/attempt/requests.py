@@ -27,7 +27,7 @@ from iris_worker.agent.host.limits_in_force import (
 from iris_worker.agent.local_attempt import LocalAttempt
 from iris_worker.attempt.artifacts.directory import make_directory
 from iris_worker.attempt.builds.plan import BuildPlan
-from iris_worker.attempt.calls.interpreter import PYTHON, Interpreter, Owner, choose_interpreter
+from iris_worker.attempt.calls.interpreter import PYTHON, CallUser, Interpreter, choose_interpreter
 from iris_worker.attempt.images.containers import Containers, client_environment
 from iris_worker.attempt.notices import NOTICE_FILE
 from iris_worker.attempt.running import RunningAttempt
@@ -36,7 +36,13 @@ from iris_worker.attempt.slots.isolation import Isolated, Isolation
 from iris_worker.attempt.slots.workspaces import write_host_file, write_token
 from iris_worker.clock import HostClock
 from iris_worker.launcher.cgroups.files import Cgroup, CgroupSupport
-from iris_worker.launcher.cgroups.limits import Limits, group_limits, memory_limits, process_limits
+from iris_worker.launcher.cgroups.limits import (
+    Limits,
+    group_limits,
+    memory_limits,
+    process_limits,
+    sampled_limit,
+)
 from iris_worker.launcher.records.records import (
     Sandbox,
     Started,
@@ -86,7 +92,7 @@ class StartRequests:
         )
         self._in_image = environment.Place(worker, settings.gateway_url, {})
         self._shared: dict[int, dict[str, str]] = {}
-        self._interpreters: dict[tuple[str, Owner], tuple[Interpreter, float]] = {}
+        self._interpreters: dict[tuple[str, CallUser], tuple[Interpreter, float]] = {}
 
     @property
     def confines(self) -> bool:
@@ -138,7 +144,7 @@ class StartRequests:
             terminal=template.terminal,
             notice=template.notice,
             deadline_s=held.gang.deadline_ms / 1000 if held.gang is not None else 0.0,
-            sampled_limit_bytes=template.resources.memory_bytes
+            sampled_limit_bytes=sampled_limit(template.resources)
             if self.in_force.memory == SAMPLED and not in_image
             else 0,
         )
@@ -277,7 +283,7 @@ class StartRequests:
         """The command of a task, and a note when another interpreter runs a call than it names."""
         if template.calls is None or template.command[0] != PYTHON:
             return template.command, ""
-        user = Owner(sandbox.uid, sandbox.gid or 0, sandbox.groups) if sandbox else Owner()
+        user = CallUser(sandbox.uid, sandbox.gid or 0, sandbox.groups) if sandbox else CallUser()
         key, now_s = (env.get("PATH", ""), user), self._clock.steady_s()
         found, until_s = self._interpreters.get(key, (Interpreter(PYTHON), 0.0))
         if now_s >= until_s:

@@ -22,7 +22,7 @@ class Interpreter(NamedTuple):
     note: str = ""
 
 
-class Owner(NamedTuple):
+class CallUser(NamedTuple):
     """As whom a process runs; ``uid`` None: as this process."""
 
     uid: int | None = None
@@ -30,7 +30,7 @@ class Owner(NamedTuple):
     groups: tuple[int, ...] = ()
 
 
-def choose_interpreter(path: str, owner: Owner, own: str = sys.executable) -> Interpreter:
+def choose_interpreter(path: str, owner: CallUser, own: str = sys.executable) -> Interpreter:
     """The interpreter of a call.
 
     Args:
@@ -47,12 +47,12 @@ def choose_interpreter(path: str, owner: Owner, own: str = sys.executable) -> In
     return Interpreter(found, f"it is run by {found}: its PATH has no python that its user may run")
 
 
-def _first(directories: Sequence[str], name: str, owner: Owner) -> str:
+def _first(directories: Sequence[str], name: str, owner: CallUser) -> str:
     places = (f"{directory.rstrip('/')}/{name}" for directory in directories)
     return next((place for place in places if may_execute(place, owner)), "")
 
 
-def may_execute(file: str, owner: Owner) -> bool:
+def may_execute(file: str, owner: CallUser) -> bool:
     """Whether the owner may execute a file, which may be a link, and enter the directories of
     both.
     """
@@ -78,7 +78,7 @@ def _parents(directory: str) -> list[str]:
     return found
 
 
-def _may(found: os.stat_result, owner: Owner, *, any_of_root: bool) -> bool:
+def _may(found: os.stat_result, owner: CallUser, *, any_of_root: bool) -> bool:
     """Whether the owner may execute or enter this. Root may enter all directories."""
     if owner.uid == 0:
         return any_of_root or bool(found.st_mode & 0o111)

@@ -37,6 +37,11 @@ def memory_limits(ask: ResourceRequest) -> Limits:
     return ((resource.RLIMIT_DATA, ask.memory_bytes),) if ask.memory_bytes else ()
 
 
+def sampled_limit(ask: ResourceRequest) -> int:
+    """How many bytes all processes of a task may hold by samples; 0 is no limit."""
+    return ask.memory_bytes
+
+
 def process_limits(pids: int) -> Limits:
     """Limit the processes and threads of a task whose user nobody else is; 0 is no limit."""
     return ((resource.RLIMIT_NPROC, pids),) if pids else ()
