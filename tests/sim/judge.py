@@ -466,7 +466,7 @@ class Judge:
                 f"{job.name} succeeded with tasks that did not: {done} {stopped}",
             )
             if latest[job.name] == job.number:
-                commits = {heard.tasks[f"{job.name}/{index}"][-1].seq for index in job.indexes}
+                commits = {heard.tasks[f"{job.id}/{index}"][-1].seq for index in job.indexes}
                 expect(len(commits) == 1, f"{job.name} succeeded in the commits {sorted(commits)}")
 
     def _nothing_is_stuck(self, machine: Machine) -> None:
@@ -508,10 +508,10 @@ class Judge:
             heard.ids.append(event_place(message.headers["Nats-Msg-Id"]))
             if message.subject.startswith("task.state."):
                 event = codec.from_json(message.data, TaskEvent)
-                heard.tasks[event.task].append(event)
+                heard.tasks[event.task_id].append(event)
             elif message.subject.startswith("job.state."):
                 job = codec.from_json(message.data, JobEvent)
-                heard.jobs[job.job].append(job)
+                heard.jobs[job.job_id].append(job)
         expect(heard.ids == sorted(set(heard.ids)), "events were told twice or out of order")
         wanted = _worded(self._server)
         missing = sorted(set(wanted) - set(heard.ids))[:5]
@@ -538,14 +538,10 @@ class Judge:
                     f"{name} exited, it was {before}",
                 )
                 before = event.state
-        latest = {name: number for number, name in sorted(_admitted(self._server).items())}
         exited = _exited_unasked(self._server)
         for job in machine.ledger.jobs.values():
-            if latest[job.name] != job.number:
-                # events name a job, and these are of a later one, which may be forgotten already
-                continue
             for index, task in job.numbered():
-                events = heard.tasks[f"{job.name}/{index}"]
+                events = heard.tasks[f"{job.id}/{index}"]
                 expect(
                     bool(events) and events[-1].state == TaskState(task.state).name.lower(),
                     f"{job.name}/{index}",

@@ -9,7 +9,13 @@ from hypothesis import strategies as st
 from iris_core.errors import Refused
 from iris_core.names import JobName
 from iris_core.views.queries import AuditQuery, DemandQuery, JobsQuery, arguments_of, view_name
-from iris_gateway.http.parameters import job_reference, read_query, segment, task_reference
+from iris_gateway.http.parameters import (
+    job_reference,
+    read_owner,
+    read_query,
+    segment,
+    task_reference,
+)
 from iris_gateway.http.problem import ProblemResponse
 
 component = st.from_regex(r"[A-Za-z][A-Za-z0-9._-]{0,20}", fullmatch=True)
@@ -57,6 +63,14 @@ def test_what_is_no_users_name_names_no_job(text: str, user: str):
     for read in (job_reference, lambda text, user: task_reference(text.replace("@", "/0@"), user)):
         with pytest.raises(ProblemResponse, match="no such"):
             read(text, user)
+
+
+@pytest.mark.parametrize("texts", [[""], ["a" * 129], ["ann", "bob"]])
+def test_an_owner_is_given_once_and_not_empty(texts: list[str]):
+    assert (read_owner([]), read_owner(["ann"])) == ("", "ann")
+    with pytest.raises(ProblemResponse) as refused:
+        read_owner(texts)
+    assert (refused.value.code, refused.value.errors[0].pointer) == ("invalid", "?user")
 
 
 @given(st.text(max_size=30))

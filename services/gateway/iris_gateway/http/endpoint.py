@@ -19,7 +19,14 @@ from iris_core.messages.gateway_state import SUBJECT_OF, Answer, Caller, UserCom
 from iris_core.views.queries import ViewQuery
 from iris_gateway.auth.bearer import refuse_worker
 from iris_gateway.gateway import Gateway
-from iris_gateway.http.parameters import OF_USERS, path_fields, read_query, segment
+from iris_gateway.http.parameters import (
+    OF_USERS,
+    OWNER,
+    path_fields,
+    read_owner,
+    read_query,
+    segment,
+)
 from iris_gateway.http.position import HEADER, NOTE_SCOPE, SCOPE, position_from
 from iris_gateway.http.problem import ProblemResponse
 
@@ -31,8 +38,6 @@ JSON_LINES = "application/x-ndjson"
 EVENT_STREAM = "text/event-stream"
 BYTES = "application/octet-stream"
 MAX_KEY = 255
-OF_USER = "user"
-"""The query parameter with the owner of the job or task that a path names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,15 +56,16 @@ class Call:
         """The path and the query as a struct; see `read_query`. Raises ProblemResponse."""
         query = self.request.query_params.multi_items()
         if self._names_work:
-            query = [(name, text) for name, text in query if name != OF_USER]
+            query = [(name, text) for name, text in query if name != OWNER.name]
         path = path_fields(kind, self.request.path_params, self.of_user)
         return read_query(kind, query, path, self.gateway.now_ms())
 
     @property
     def of_user(self) -> str:
-        """The owner that a request for a job or a task names, beside its name; empty: none."""
-        given: str = self.request.query_params.get(OF_USER, "") if self._names_work else ""
-        return given
+        """The owner that a request for a job or a task names, beside its name; empty: none. Raises
+        ProblemResponse invalid.
+        """
+        return read_owner(self.request.query_params.getlist(OWNER.name)) if self._names_work else ""
 
     @property
     def _names_work(self) -> bool:

@@ -16,12 +16,11 @@ from iris_gateway.http.endpoint import (
     EVENT_STREAM,
     JSON,
     MAX_KEY,
-    OF_USER,
     Answers,
     Endpoint,
     needs_body,
 )
-from iris_gateway.http.parameters import OF_USERS, names_a_job, query_parameters
+from iris_gateway.http.parameters import OF_USERS, OWNER, names_a_job, query_parameters
 from iris_gateway.http.problem import ProblemDocument
 from iris_gateway.http.problem_types import PROBLEM_TYPES
 
@@ -40,10 +39,10 @@ _SEGMENTS = {
 }
 _PLACEHOLDER = re.compile(r"\{([a-z0-9]+)\}")
 _OF_USER = {
-    "name": OF_USER,
+    "name": OWNER.name,
     "in": "query",
-    "description": "The owner of the job. Without it a name is looked up among the caller's jobs, then among all.",
-    "schema": {"type": "string", "minLength": 1, "maxLength": 128},
+    "description": OWNER.description,
+    "schema": dict(OWNER.schema),
 }
 _IDEMPOTENCY = {
     "name": "Idempotency-Key",

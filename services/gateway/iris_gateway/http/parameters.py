@@ -267,6 +267,23 @@ _REFERENCES = {"parent": job_reference, "within": job_reference}
 """Query parameters that name a job."""
 
 
+OWNER = Parameter(
+    "user",
+    "user",
+    "The owner of the job. Without it a name is looked up among the caller's jobs, then among all.",
+    {"type": "string", "minLength": 1, "maxLength": 128},
+)
+"""A parameter of every path that names a job or a task."""
+
+
+def read_owner(texts: list[str]) -> str:
+    """The owner that a request names; empty: none. Raises ProblemResponse invalid."""
+    found = _value(OWNER, texts, 0) if texts else ""
+    if isinstance(found, Mistake):
+        raise invalid([found])
+    return str(found)
+
+
 def names_a_job(kind: type[msgspec.Struct] | None) -> bool:
     """Whether a query may name a job, which there may not be."""
     return kind is not None and any(one.name in _REFERENCES for one in query_parameters(kind))
