@@ -86,6 +86,7 @@ def test_every_limit_that_all_users_share_is_a_setting_and_told():
 
 _LIMITED = {
     "iris_worker.launcher.cgroups.limits",
+    "iris_worker.launcher.cgroups.in_force",
     "iris_worker.agent.host.host",
     "iris.cluster.programs",
 }
