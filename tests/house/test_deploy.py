@@ -67,7 +67,7 @@ def test_no_unit_is_started_again_for_what_a_restart_does_not_mend():
     ] == []
 
 
-def test_the_unit_of_the_worker_delegates_control_groups_and_requires_limits():
+def test_the_unit_of_the_worker_delegates_groups_and_requires_limits():
     """`--memory` of a task is only enforced where the worker may make groups."""
     lines = (DEPLOY / "systemd" / "iris-worker.service").read_text().splitlines()
     assert {"Delegate=cpu io memory pids", "DelegateSubgroup=worker"} <= set(lines)

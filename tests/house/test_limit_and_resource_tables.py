@@ -96,10 +96,12 @@ _SUMMED = {
 }
 NAMED_BESIDE_THE_TABLE = {
     "memory_bytes": _LIMITED | _SUMMED | {"iris_core.placement.limits"},
-    "cpu_millis": _LIMITED | _SUMMED,
+    "cpu_millis": _LIMITED | _SUMMED | {"iris_worker.environment"},
     "disk_bytes": {"iris_worker.agent.host.host"},
 }
-"""Where a resource is enforced, that it is not, found, given to a simulated host, or summed in units of its own."""
+"""Where a resource is enforced, that it is not, found, given to a simulated host, told to a task, or
+summed in units of its own.
+"""
 
 
 @pytest.mark.parametrize("name", [row.name for row in REQUESTED])

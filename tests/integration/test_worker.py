@@ -319,7 +319,7 @@ async def test_the_directory_of_an_adopted_task_serves_the_next_ones(
         assert (ended.cause, ended.exit_code, ended.error) == (Cause.EXITED, 0, "")
 
 
-async def test_without_control_groups_the_group_of_a_shell_has_the_grace_period_too(
+async def test_without_control_groups_a_shells_group_has_the_grace_period_too(
     state: FakeState, nats_url: str, tmp_path: Path
 ):
     script = "(trap 'echo saved; exit' TERM; echo up; while :; do sleep 0.01; done) & wait"

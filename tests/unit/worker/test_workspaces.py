@@ -292,7 +292,7 @@ def test_a_stopping_worker_leaves_only_the_tokens_of_what_runs_on(slots: Workspa
     assert not os.path.exists(slots.tokens)
 
 
-def test_no_token_of_an_ended_attempt_is_left_whatever_its_directory_is_kept_for(
+def test_no_token_of_an_ended_attempt_is_left_in_a_kept_directory(
     slots: Workspaces,
 ):
     """As that of a call, which the next call of its map may have."""
