@@ -8,7 +8,7 @@ grown, or is reserved now and was not, or the other way round.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 
 import numpy as np
 
@@ -25,33 +25,38 @@ class Contenders:
 
     Attributes:
         grown: these workers, and those that were reserved.
-        known: the classes; none when what is known of them is not valid any more.
     """
 
     def __init__(self, cycle: Cycle) -> None:
         last = cycle.cache.last
         self._cycle = cycle
-        self.known: list[JobClass] = []
+        self._by_shape: dict[Shape, list[JobClass]] = {}
         self.grown: Slots = np.zeros(0, np.int64)
         if last.full and cycle.cache.columns is cycle.columns and last.stuck == cycle.stuck:
-            self.known = [kind for kind in cycle.classes if kind in last.full]
             self.grown = _grown(cycle, {slot for slot, _ in last.reserved})
+            for kind in cycle.classes:
+                if kind in last.full:
+                    self._by_shape.setdefault(kind.shape, []).append(kind)
+
+    def __bool__(self) -> bool:
+        """Whether there are any."""
+        return bool(self._by_shape)
 
     def full(self, matrix: Matrix) -> set[JobClass]:
         """Those of which no further task fits; ``matrix``: what is free now, all workers."""
         full = set[JobClass]()
-        shapes: dict[Shape, list[JobClass]] = {}
-        for kind in self.known:
-            shapes.setdefault(kind.shape, []).append(kind)
-        for kinds in shapes.values():
+        for kinds in self._by_shape.values():
             fits = _fitting(self._cycle, kinds, matrix, self.grown)
-            full.update(kind for kind, has_room in zip(kinds, fits, strict=True) if not has_room)
+            full.update([kind for kind, has_room in zip(kinds, fits, strict=True) if not has_room])
         return full
 
-    def drop(self, full: Iterable[JobClass]) -> None:
+    def drop(self, full: Set[JobClass]) -> None:
         """Some are known to be full for the rest of the cycle."""
-        gone = set(full)
-        self.known = [kind for kind in self.known if kind not in gone]
+        left = {
+            shape: [kind for kind in kinds if kind not in full]
+            for shape, kinds in self._by_shape.items()
+        }
+        self._by_shape = {shape: kinds for shape, kinds in left.items() if kinds}
 
 
 def still_full(cycle: Cycle, contenders: Contenders, room: Room) -> frozenset[JobClass]:

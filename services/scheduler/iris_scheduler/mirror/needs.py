@@ -5,7 +5,7 @@ It decides nothing. A dimension that a class does not request fits everywhere.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,15 +46,20 @@ class Needs:
         needs = self._rows[np.array(rows, np.int64)]
         fits = np.zeros(len(rows), np.bool_)
         for amounts in _largest(free):
-            fits |= (needs <= amounts).all(axis=1)
+            fits |= (needs <= np.array(amounts, np.int64)).all(axis=1)
         return fits
 
 
-def _largest(free: Matrix) -> Iterable[NDArray[np.int64]]:
+def _largest(free: Matrix) -> list[tuple[int, ...]]:
     """Free capacities of which each has more of something than every other, largest first."""
-    different = np.unique(free.T, axis=0)
-    kept = different[:0]
-    for amounts in different[np.argsort(-different.sum(axis=1), kind="stable")]:
-        if not (kept >= amounts).all(axis=1).any():
-            kept = np.concatenate([kept, amounts[None]])
+    kept: list[tuple[int, ...]] = []
+    different = {tuple(amounts) for amounts in free.T.tolist()}
+    for amounts in sorted(different, key=lambda amounts: (-sum(amounts), amounts)):
+        if not any(_has_all(larger, amounts) for larger in kept):
+            kept.append(amounts)
     return kept
+
+
+def _has_all(one: Sequence[int], other: Sequence[int]) -> bool:
+    """Whether one has no less of anything than the other."""
+    return all(have >= amount for have, amount in zip(one, other, strict=True))

@@ -116,7 +116,7 @@ class TaskPlacer:
         a worker that is reserved may be borrowed.
         """
         contenders, room = self._contenders, self._assignments.room
-        if not contenders.known or self._dropped_at == len(room.taken):
+        if not contenders or self._dropped_at == len(room.taken):
             return
         self._dropped_at = len(room.taken)
         full = {kind for kind in contenders.full(self._unreserved()) if not kind.is_gang}
