@@ -1,8 +1,9 @@
 """Runs what only looks at a process: collectors of metrics, probes, descriptions. It ends nothing.
 
 An exception that ends a service is right where records are decided, and wrong where they are read:
-a scrape during an outage would end what the scrape is to watch. So each look runs in `CollectorGuard`,
-which counts the failure (`iris_collector_failures_total`), logs its first in a row, and goes on.
+a scrape during an outage would end what the scrape is to watch. So each look runs in
+`CollectorGuard`, which counts the failure (`iris_collector_failures_total`), logs its first in a
+row, and goes on.
 Out of scope: what is looked at (`telemetry`).
 """
 
