@@ -74,6 +74,15 @@ EXAMPLES = [
         reasons.reserved_for_gang("/big", 4),
         "4 workers with room for it kept for /big, which has waited longer",
     ),
+    (
+        reasons.host_reserved("w1", ["/small/0", "/small/1"], 1_700_000_000_000),
+        "w1 is reserved for it and waits for /small/0, /small/1 there to end, "
+        "at the latest at 2023-11-14 22:13:20 UTC",
+    ),
+    (
+        reasons.reserved_for_task("/large", "w1"),
+        "w1, which has room for it, is kept for /large, which has waited longer",
+    ),
     (reasons.delayed(5, "it just failed there"), "delayed: it just failed there"),
     (reasons.waits_for_job("/prep (j3)", "ok"), "waits for /prep (j3) to succeed"),
     (

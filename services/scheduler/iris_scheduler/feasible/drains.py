@@ -43,7 +43,7 @@ def period_at(since_ms: int, first_ms: int, now_ms: int) -> Period:
     return Period(start_ms, start_ms + (first_ms << number), long_ms)
 
 
-class Ending(NamedTuple):
+class DrainingAttempt(NamedTuple):
     """An attempt on a worker: whether it is long, when it ends at the latest, what that frees."""
 
     is_long: bool
@@ -67,12 +67,12 @@ class Drain(NamedTuple):
     refs: tuple[AttemptRef, ...]
 
 
-def drain_of(free: Sequence[int], endings: Iterable[Ending], need: Need) -> Drain | None:
+def drain_of(free: Sequence[int], endings: Iterable[DrainingAttempt], need: Need) -> Drain | None:
     """What must end before a task fits; None when the end of everything is not enough.
 
     ``free``: what is free now, all dimensions.
     """
-    room, waited = list(free), list[Ending]()
+    room, waited = list(free), list[DrainingAttempt]()
     for ending in sorted(endings, key=attrgetter("is_long", "at_ms", "ref")):
         if covers(room, need):
             break

@@ -16,7 +16,7 @@ import numpy as np
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.scheduler_state import Hold
 from iris_scheduler.cycle import Cycle
-from iris_scheduler.feasible.drains import Drain, Ending, Period, drain_of, period_at
+from iris_scheduler.feasible.drains import Drain, DrainingAttempt, Period, drain_of, period_at
 from iris_scheduler.feasible.levels import in_domains
 from iris_scheduler.feasible.nominations import Nominations
 from iris_scheduler.mirror.capacity import (
@@ -193,12 +193,14 @@ class Reservations:
             at_ms = self._end_of(hold)
             is_long = hold.since_ms < period.long_ms and at_ms > period.end_ms
             frees = (*held.held, (WINDOW, int(hold.building or host.is_crowded)))
-            endings.append(Ending(is_long, at_ms, hold.ref, frees))
+            endings.append(DrainingAttempt(is_long, at_ms, hold.ref, frees))
         for job in self._placed_on(slot):
             placed = cycle.mirror.kinds[job].need
             room = minus(room, placed.amounts)
             at_ms = self._timeout_at(job, cycle.now_ms)
-            endings.append(Ending(False, at_ms, AttemptRef(job, NO_INDEX, 0), placed.needed))
+            endings.append(
+                DrainingAttempt(False, at_ms, AttemptRef(job, NO_INDEX, 0), placed.needed)
+            )
         return drain_of(room, endings, need)
 
     def reserve(self, gang: int, size: int) -> None:

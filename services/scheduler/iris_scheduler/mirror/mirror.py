@@ -42,7 +42,7 @@ from iris_scheduler.mirror.classes import (
     place_of,
 )
 from iris_scheduler.mirror.hosts import Hosts
-from iris_scheduler.mirror.needs import Needs
+from iris_scheduler.mirror.needs import ClassNeeds
 from iris_scheduler.mirror.usage import Usage
 
 T = TypeVar("T")
@@ -105,7 +105,7 @@ class Mirror:
         self._leaving: set[int] = set()
         self._classes: dict[ClassKey, JobClass] = {}
         self._members: dict[JobClass, int] = {}
-        self.needs = Needs()
+        self.needs = ClassNeeds()
 
     @classmethod
     def of(cls, chunks: Iterable[FullSnapshot]) -> Mirror:

@@ -17,7 +17,7 @@ _NOTHING = -(1 << 62)
 _FIRST = 64
 
 
-class Needs:
+class ClassNeeds:
     """Rows of needs; a row that is given back is used again."""
 
     def __init__(self) -> None:

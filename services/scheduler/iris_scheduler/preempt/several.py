@@ -35,7 +35,7 @@ UnitCost = tuple[int, int, tuple[int, ...], int]
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
+class VictimUnit:
     """The attempts that end together when one of them is evicted: one, or a gang.
 
     ``frees``: what their end frees on the worker in question.
@@ -50,12 +50,14 @@ class Unit:
         return self.cost[0]
 
 
-def fewest(room: Sequence[int], need: Need, units: Sequence[Unit]) -> tuple[Unit, ...] | None:
+def fewest(
+    room: Sequence[int], need: Need, units: Sequence[VictimUnit]
+) -> tuple[VictimUnit, ...] | None:
     """As few of the units, cheapest first, as make a task fit; None when all do not suffice.
 
     ``room``: what is free on the worker, all dimensions.
     """
-    chosen: list[Unit] = []
+    chosen: list[VictimUnit] = []
     left, remaining = list(room), list(units)
     while not covers(left, need):
         best = max(remaining, key=lambda unit: _worth(unit, left, need), default=None)
@@ -74,8 +76,8 @@ def fewest(room: Sequence[int], need: Need, units: Sequence[Unit]) -> tuple[Unit
 
 
 def _exchanged(
-    chosen: Sequence[Unit], cheapest: list[Unit], left: list[int], need: Need
-) -> list[Unit]:
+    chosen: Sequence[VictimUnit], cheapest: list[VictimUnit], left: list[int], need: Need
+) -> list[VictimUnit]:
     """The chosen units, each replaced by the cheapest other that suffices in its place."""
     going = []
     for unit in sorted(chosen, key=_cost_of, reverse=True):
@@ -94,11 +96,11 @@ def _exchanged(
     return going
 
 
-def _cost_of(unit: Unit) -> UnitCost:
+def _cost_of(unit: VictimUnit) -> UnitCost:
     return unit.cost
 
 
-def _worth(unit: Unit, left: Sequence[int], need: Need) -> int:
+def _worth(unit: VictimUnit, left: Sequence[int], need: Need) -> int:
     """How much of what is lacking a unit frees for each attempt that ends, in millionths."""
     parts = (
         min(unit.frees[dimension], amount - left[dimension])
@@ -153,7 +155,7 @@ class SeveralSearch:
             if chosen is not None:
                 heappush(self._found, (_together(chosen), slot))
 
-    def _on(self, slot: int) -> tuple[Unit, ...] | None:
+    def _on(self, slot: int) -> tuple[VictimUnit, ...] | None:
         """What is evicted on one worker; None when nothing helps there."""
         victims = self._evictions.victims
         units = units_on(slot, victims.on(slot), victims.sessions, self._may_go)
@@ -229,7 +231,7 @@ def units_on(
     victims: Iterable[Victim],
     sessions: dict[int, list[Victim]],
     may_go: Callable[[Victim], bool],
-) -> list[Unit]:
+) -> list[VictimUnit]:
     """What may be evicted on one worker, cheapest first; a gang only whole."""
     units, seen = [], set[int]()
     for victim in victims:
@@ -245,7 +247,7 @@ def units_on(
     return sorted(units, key=_cost_of)
 
 
-def _unit(slot: int, going: tuple[Victim, ...]) -> Unit:
+def _unit(slot: int, going: tuple[Victim, ...]) -> VictimUnit:
     first = going[0]
     frees = [0] * DEPTH
     for victim in going:
@@ -253,10 +255,10 @@ def _unit(slot: int, going: tuple[Victim, ...]) -> Unit:
             frees = plus(frees, victim.frees)
     dear = 0 if first.band is PriorityBand.BATCH else first.members
     oldest = max(-victim.since_ms for victim in going)
-    return Unit(going, tuple(frees), (first.members, dear, first.lost, oldest))
+    return VictimUnit(going, tuple(frees), (first.members, dear, first.lost, oldest))
 
 
-def _together(units: Sequence[Unit]) -> UnitCost:
+def _together(units: Sequence[VictimUnit]) -> UnitCost:
     """The cost of several units."""
     costs = [unit.cost for unit in units]
     lost = tuple(sum(amounts) for amounts in zip(*(cost[2] for cost in costs), strict=True))
@@ -264,7 +266,7 @@ def _together(units: Sequence[Unit]) -> UnitCost:
     return sum(cost[0] for cost in costs), sum(cost[1] for cost in costs), lost, ages
 
 
-def victims_of(units: Iterable[Unit]) -> list[Victim]:
+def victims_of(units: Iterable[VictimUnit]) -> list[Victim]:
     """All attempts of some units, in the order of their names."""
     going = (victim for unit in units for victim in unit.victims)
     return sorted(going, key=lambda victim: victim.ref)
