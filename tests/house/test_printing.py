@@ -26,8 +26,10 @@ def finds(tree: ast.AST) -> list[str]:
     """What goes round the guard: a write to a descriptor, what is below a stream, a device."""
     found = []
     for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and (
-            node.attr in _BELOW or ast.unparse(node) in ("os.write", "os.writev")
+        if (
+            isinstance(node, ast.Attribute)
+            and ast.unparse(node) != "sys.stdin.buffer"
+            and (node.attr in _BELOW or ast.unparse(node) in ("os.write", "os.writev"))
         ):
             found.append(ast.unparse(node))
         if isinstance(node, ast.Constant) and node.value in ("/dev/tty", "/dev/stdout"):

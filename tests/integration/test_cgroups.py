@@ -386,7 +386,7 @@ groups.close()
 """
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="gives groups to another user")
+@pytest.mark.needs("root", "control groups")
 def test_the_unit_gives_its_groups_of_version_1_to_the_workers_user(place: Path):
     """The command of the unit in groups as systemd makes them, then a launcher of that user."""
     unit = (ROOT / "deploy" / "systemd" / "iris-worker.service").read_text()

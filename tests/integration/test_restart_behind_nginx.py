@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import getpass
-import shutil
 import signal
 import ssl
 import subprocess
@@ -28,10 +27,7 @@ from tests.support.nats_config import free_ports
 
 pytestmark = [
     pytest.mark.integration,
-    pytest.mark.skipif(
-        shutil.which("openssl") is None, reason="openssl makes the certificate, and is not here"
-    ),
-    pytest.mark.skipif(shutil.which("nginx") is None, reason="needs nginx on PATH"),
+    pytest.mark.needs("nginx"),
 ]
 
 HEAD = """daemon off; worker_processes 1; pid nginx.pid; error_log error.log;

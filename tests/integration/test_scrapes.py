@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import os
 import re
-import shutil
 import sys
 import textwrap
 from collections.abc import AsyncIterator
@@ -18,9 +17,6 @@ from tests.support.nats_cluster import NatsCluster
 
 pytestmark = [
     pytest.mark.integration,
-    pytest.mark.skipif(
-        shutil.which("openssl") is None, reason="openssl makes the certificate, and is not here"
-    ),
 ]
 
 PROGRAM = """

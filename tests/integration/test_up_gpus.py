@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -34,8 +32,7 @@ iris down
 """
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a mount namespace")
-@pytest.mark.skipif(not shutil.which("unshare"), reason="unshare of util-linux is not installed")
+@pytest.mark.needs("mounts")
 def test_hosts_of_a_local_cluster_divide_the_gpus_of_the_machine(tmp_path: Path):
     (tmp_path / "dev").mkdir()
     program = " ".join(IRIS)

@@ -423,8 +423,8 @@ class Judge:
                 )
                 said["requeue"] += sum(attempt.cause is Cause.REQUEUED for attempt in task.attempts)
                 said["requeue"] += sum(_was_late_and_requeued(attempt) for attempt in task.attempts)
-                charged = {"retry": task.failure_count, "requeue": task.requeue_count}
-                counted = {word: said[word] for word in charged}
+                charged = {"failures": task.failure_count, "requeues": task.requeue_count}
+                counted = {"failures": said["retry"] + said["fail"], "requeues": said["requeue"]}
                 expect(
                     counted == charged, f"{job.name}/{index} failed {counted}, charged {charged}"
                 )

@@ -179,6 +179,7 @@ def git(place, *words):
     subprocess.run(["git", "-C", place, *who, *words], check=True, capture_output=True)
 
 
+@pytest.mark.needs("git")
 def test_what_git_tracks_is_sent_though_it_is_ignored(tmp_path):
     files = {
         ".gitignore": "*.bin\nbuild/\n",
@@ -196,6 +197,7 @@ def test_what_git_tracks_is_sent_though_it_is_ignored(tmp_path):
     assert "a.bin" not in names(tmp_path)[0]
 
 
+@pytest.mark.needs("git")
 def test_an_ignore_file_does_not_reach_into_a_repository_inside(tmp_path):
     write(tmp_path, {".gitignore": "*.dat\n", "lib/inner/table.dat": "", "lib/other.dat": ""})
     write(tmp_path, {"lib/inner/.gitignore": "*.tmp\n", "lib/inner/x.tmp": ""})
@@ -207,6 +209,7 @@ def test_an_ignore_file_does_not_reach_into_a_repository_inside(tmp_path):
     assert names(tmp_path)[0] == [".gitignore", ".irisignore", *found[1:-1]]
 
 
+@pytest.mark.needs("git")
 def test_a_submodule_is_sent_though_its_directory_is_ignored(tmp_path):
     outer, inner = tmp_path / "outer", tmp_path / "inner"
     write(inner, {"model.py": ""})
@@ -226,6 +229,7 @@ def test_a_submodule_is_sent_though_its_directory_is_ignored(tmp_path):
     ]
 
 
+@pytest.mark.needs("git")
 def test_what_a_clone_excludes_for_itself_stays_at_home(tmp_path):
     write(tmp_path, {"notes": "", "code.py": ""})
     git(tmp_path, "init")

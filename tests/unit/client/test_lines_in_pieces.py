@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import pairwise
 
 from hypothesis import given
@@ -13,7 +14,7 @@ from iris.client.http.events import read_lines, whole_lines
 from iris_core.messages.gateway_worker import LogChunk
 from iris_core.views.streams import LogLineView
 from iris_gateway.streams.log_formats import PlainText, Shown
-from iris_gateway.streams.log_lines import LONGEST, LogLine, Splitter
+from iris_gateway.streams.log_lines import LONGEST, Block, Splitter
 
 OUT, ERR = (0, 0, "stdout"), (0, 0, "stderr")
 Feed = tuple[tuple[int, int, str], LogChunk, bool]
@@ -42,6 +43,10 @@ def outputs(draw: st.DrawFn) -> list[Feed]:
     return [feeds[which].pop(0) for which in order]
 
 
+def json_lines(blocks: Iterable[Block]) -> list[bytes]:
+    return b"".join(Shown("/a").write_json_lines(blocks)).splitlines()
+
+
 def printed(feeds: list[Feed]) -> dict[str, list[str]]:
     """The lines of each stream, as they were printed."""
     texts = {
@@ -63,8 +68,8 @@ def frames_of(feeds: list[Feed], after: int) -> list[bytes]:
         lines = list(splitter.feed(source, chunk, number))
         if pause:
             lines += splitter.unfinished(float(number), 0.0)
-        frames += shown.write_frames(lines, splitter.complete_to(number))
-    frames += shown.write_frames(splitter.rest(), len(feeds))
+        frames += b"".join(shown.write_frames(lines, splitter.complete_to(number)))
+    frames += b"".join(shown.write_frames(splitter.rest(), len(feeds)))
     return [frame + b"\n\n" for frame in frames.split(b"\n\n") if frame]
 
 
@@ -88,9 +93,7 @@ def test_what_is_no_text_is_joined_from_its_bytes():
     lines = [*splitter.feed(OUT, LogChunk("stdout", 1, 0, b"a\x80"))]
     lines += splitter.unfinished(1.0, 0.0)
     lines += splitter.feed(OUT, LogChunk("stdout", 1, 2, b"b\n"))
-    views = [
-        from_json(line, LogLineView) for line in Shown("/a").write_json_lines(lines).splitlines()
-    ]
+    views = [from_json(line, LogLineView) for line in json_lines(lines)]
     assert [view.continued for view in views] == [True, False]
     [whole] = whole_lines(views)
     assert (whole.printed, whole.line) == (b"a\x80b", "a\ufffdb")
@@ -98,16 +101,14 @@ def test_what_is_no_text_is_joined_from_its_bytes():
 
 def test_a_long_line_is_marked_and_whole():
     splitter, text = Splitter(), b"z" * (3 * LONGEST + 7) + b"\n"
-    lines: list[LogLine] = []
+    lines: list[Block] = []
     for start in range(0, len(text), LONGEST):
         chunk = LogChunk("stdout", 1, start, text[start : start + LONGEST])
         lines += splitter.feed(OUT, chunk)
     assert [line.continued for line in lines] == [True] * 3 + [False]
-    assert PlainText(prefixed=False).write(lines) == text
-    assert PlainText(prefixed=True).write(lines) == b"0| " + text
-    views = [
-        from_json(line, LogLineView) for line in Shown("/a").write_json_lines(lines).splitlines()
-    ]
+    assert b"".join(PlainText(prefixed=False).write(lines)) == text
+    assert b"".join(PlainText(prefixed=True).write(lines)) == b"0| " + text
+    views = [from_json(line, LogLineView) for line in json_lines(lines)]
     assert [line.printed + b"\n" for line in whole_lines(views)] == [text]
 
 
@@ -131,4 +132,4 @@ def test_text_of_several_tasks_begins_each_piece_of_a_line_anew():
     lines += splitter.feed(OUT, LogChunk("stdout", 1, 6, b"bye"))
     lines += splitter.unfinished(1.0, 0.0)
     lines += splitter.feed(OUT, LogChunk("stdout", 1, 9, b"", 0, True))
-    assert PlainText(prefixed=True).write(lines) == b"0| he\n1| x\n0| llo\n0| bye\n"
+    assert b"".join(PlainText(prefixed=True).write(lines)) == b"0| he\n1| x\n0| llo\n0| bye\n"

@@ -12,7 +12,7 @@ from prometheus_client import generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from docs.drawings.metrics import registries
+from drawings.metrics import registries
 from iris_service.certificate import read_certificate
 from iris_service.observing import CollectorGuard, FileFact, GuardedCollector, GuardedRegistry
 from iris_service.telemetry import MetricsServer, ServiceCollector, new_registry

@@ -15,7 +15,7 @@ from iris_worker.attempt.slots import task_users
 from iris_worker.attempt.slots.task_users import TaskUsers, UserPool, take_users
 from iris_worker.launcher.rescue import MODULE
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives tasks other users")
+pytestmark = pytest.mark.needs("root")
 POOL = UserPool(range(5_000, 5_040), share=10)
 
 

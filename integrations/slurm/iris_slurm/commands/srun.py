@@ -14,6 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from iris import Client
+from iris.cli.output.terminal import takes_bytes, write_bytes
 from iris.cli.remote_terminal import write_all
 from iris.client.executions import RemoteCommand
 from iris_slurm import submission
@@ -204,8 +205,12 @@ def follow(client: Client, given: argparse.Namespace) -> int:
     )
     try:
         for line in job.logs(unfinished=job.view.replicas == 1):
-            out = sys.stderr.buffer if line.stream == "stderr" else sys.stdout.buffer
-            out.write(line.printed + (b"" if line.continued else b"\n"))
+            out = sys.stderr if line.stream == "stderr" else sys.stdout
+            end = "" if line.continued else "\n"
+            if takes_bytes(out, raw=False):
+                write_bytes(out, line.printed + end.encode())
+            else:
+                out.write(line.line + end)
             out.flush()
         ended = job.wait()
     except KeyboardInterrupt:

@@ -12,7 +12,7 @@ import threading
 from dataclasses import dataclass
 from typing import Any
 
-from iris.cli.output.terminal import ERASE, Terminal, asked_raw, takes_bytes
+from iris.cli.output.terminal import ERASE, Terminal, asked_raw, takes_bytes, write_bytes
 from iris_core.views.streams import LogLineView
 
 LineSource = tuple[str, int, int, str]
@@ -101,8 +101,7 @@ class LinePrinter:
     def _write(self, stream: Any, line: LogLineView, text: str) -> None:
         end = "" if line.continued else "\n"
         if takes_bytes(stream, raw=self._raw):
-            stream.flush()
-            stream.buffer.write(line.printed + end.encode())
+            write_bytes(stream, line.printed + end.encode())
         else:
             stream.write(text + end)
 

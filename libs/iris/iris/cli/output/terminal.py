@@ -166,6 +166,12 @@ def takes_bytes(stream: Any, *, raw: bool) -> bool:
     return raw or (is_utf8 and not isinstance(stream, Terminal))
 
 
+def write_bytes(stream: Any, data: bytes) -> None:
+    """Write bytes to a stream that takes them, behind the text that was written before."""
+    stream.flush()
+    stream.buffer.write(data)
+
+
 def asked_raw() -> bool:
     """Whether this command has got ``--raw``."""
     context = click.get_current_context(silent=True)

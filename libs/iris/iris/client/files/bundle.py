@@ -13,6 +13,7 @@ import gzip
 import hashlib
 import heapq
 import os
+import shutil
 import stat
 import subprocess
 import tarfile
@@ -179,7 +180,10 @@ def tracked_files(repository: Path) -> list[str]:
     """The files and submodules in the index of a repository; none without git, or where it does
     not work.
     """
-    command = ["git", "-C", str(repository), "-c", "core.fsmonitor=false", "ls-files", "-z"]
+    git = shutil.which("git")
+    if git is None:
+        return []
+    command = [git, "-C", str(repository), "-c", "core.fsmonitor=false", "ls-files", "-z"]
     foreign = {name for name in os.environ if name.startswith("GIT_")}
     environ = {name: value for name, value in os.environ.items() if name not in foreign}
     try:

@@ -116,7 +116,10 @@ class RunningUsage:
     def _count(self, job: Job, amount: Amount, worker: str, began_ms: int, sign: int) -> None:
         day = began_ms // DAY_MS
         for what in (job.number, *groups_of(job.user, self._project[job.number])):
-            held = self._of(what, day)
+            days = self._held.get(what)
+            held = days.get(day) if days is not None else None
+            if held is None:
+                held = self._of(what, day)
             held.add(amount, worker, began_ms, sign)
             if not held.attempts:
                 self._drop(what, day)

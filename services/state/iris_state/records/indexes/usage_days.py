@@ -145,9 +145,9 @@ def add_outcomes(sums: Outcomes, others: Outcomes) -> None:
 _Row = tuple[str, str, Outcomes]
 _Entry = tuple[int, int, Outcomes]
 """A day, how many sums of projects and outcomes its user has on it (of a user's group), its sums."""
-Block = tuple[int, bytes, bytes]
+SeriesBlock = tuple[int, bytes, bytes]
 """Its number, the sums of all days before it, and its entries by day."""
-StoredSeries = tuple[str | None, str | None, list[Block]]
+StoredSeries = tuple[str | None, str | None, list[SeriesBlock]]
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(list[_Row]).decode
 _decode_entries = msgspec.msgpack.Decoder(list[_Entry]).decode
@@ -160,10 +160,10 @@ class Series:
     The sum since a day is read from two blocks: that of the day, and the newest one.
     """
 
-    def __init__(self, blocks: Iterable[Block] = ()) -> None:
+    def __init__(self, blocks: Iterable[SeriesBlock] = ()) -> None:
         self._blocks = {number: (before, entries) for number, before, entries in blocks}
 
-    def stored(self) -> list[Block]:
+    def stored(self) -> list[SeriesBlock]:
         """Its blocks for a snapshot."""
         return [(number, *block) for number, block in self._blocks.items()]
 
