@@ -25,7 +25,7 @@ def ended(script: str) -> tuple[int, list[str], list[str]]:
     """The exit code of a process that runs this, and the lines of both its streams."""
     paths = os.pathsep.join(str(Path(module.__file__).parents[1]) for module in (iris, iris_core))
     done = subprocess.run(
-        [sys.executable, "-c", BEGIN + script],
+        [sys.executable, "-W", "ignore:This process:DeprecationWarning", "-c", BEGIN + script],
         env={**os.environ, "PYTHONPATH": paths},
         timeout=60,
         check=False,
