@@ -75,7 +75,9 @@ def test_the_quickstart_goes_from_nothing_to_jobs_and_back(checkout: Path):
             check=False,
         )
 
-    assert re.fullmatch(r"http://127\.0\.0\.1:\d+\n", up)
+    # a machine without control groups for this user is told so
+    lines = [line for line in up.splitlines() if not line.startswith("warning: --memory ")]
+    assert re.fullmatch(r"http://127\.0\.0\.1:\d+", "\n".join(lines))
     assert sorted(re.findall(r"hello from task \d", run)) == [
         f"hello from task {index}" for index in range(3)
     ]
