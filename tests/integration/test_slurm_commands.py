@@ -98,6 +98,11 @@ def test_a_script_has_the_umask_of_whoever_submitted_it(slurm: Commands, tmp_pat
     assert (tmp_path / "out").stat().st_mode & 0o777 == 0o640
 
 
+def test_the_directory_of_the_output_may_come_after_the_task(slurm: Commands, tmp_path: Path):
+    number = slurm("sbatch", "--parsable", "--wait", "-o", "%j/out", "--wrap", "echo hi")
+    assert (tmp_path / number / "out").read_text() == "hi\n"
+
+
 def test_a_failed_script_says_so(slurm: Commands, tmp_path: Path):
     number = slurm("sbatch", "--parsable", "--wait", "--wrap", "exit 3", code=1)
     assert slurm("sacct", "-n", "-P", "-o", "State,ExitCode", "-j", number) == "FAILED|3:0"

@@ -20,7 +20,7 @@ import msgspec
 
 from iris import Client
 from iris_slurm.environment import variables
-from iris_slurm.files import expand
+from iris_slurm.files import expand, prepare_directory
 from iris_slurm.translate import SCRIPT, SETTINGS, BatchSettings
 
 PID = ".slurm_pid"
@@ -34,6 +34,8 @@ FORWARDED = (
     signal.SIGCONT,
 )
 _LOOK_S = 0.05
+_DIRECTORY_S = 10.0
+"""How long a directory of the output is waited for."""
 
 
 def main() -> int:
@@ -78,7 +80,13 @@ def open_files(settings: BatchSettings) -> tuple[int | None, int | None]:
     if not settings.output:
         return None, None
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | (0 if settings.append else os.O_TRUNC)
-    names = [expand(name, os.environ) for name in (settings.output, settings.error) if name]
+    patterns = [name for name in (settings.output, settings.error) if name]
+    for pattern in patterns:
+        pauses = round(_DIRECTORY_S / _LOOK_S)
+        made = prepare_directory(pattern, os.environ, pauses, partial(time.sleep, _LOOK_S))
+        if made:
+            print(f"iris-slurm: nobody has made {made.absolute()} in {_DIRECTORY_S:g} s: made here")
+    names = [expand(pattern, os.environ) for pattern in patterns]
     print(
         f"the output is in {' and '.join(os.path.abspath(name) for name in names)} on {socket.gethostname()}"
     )
