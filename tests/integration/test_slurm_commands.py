@@ -104,8 +104,11 @@ def test_the_directory_of_the_output_may_come_after_the_task(slurm: Commands, tm
 
 
 def test_a_failed_script_says_so(slurm: Commands, tmp_path: Path):
-    number = slurm("sbatch", "--parsable", "--wait", "--wrap", "exit 3", code=1)
+    number = slurm("sbatch", "--parsable", "--wait", "--wrap", "exit 3", code=3)
     assert slurm("sacct", "-n", "-P", "-o", "State,ExitCode", "-j", number) == "FAILED|3:0"
+    number = slurm("sbatch", "--parsable", "--wait", "--wrap", "kill -TERM $$", code=1)
+    assert slurm("sacct", "-n", "-P", "-o", "State,ExitCode", "-j", number) == "FAILED|0:15"
+    assert "ExitCode=0:15" in slurm("scontrol", "show", "job", number)
     said = slurm("sbatch", "--exclusive", "--wrap", "true", code=1, errors=True)
     assert said.startswith("sbatch: error: --exclusive is refused")
     number = slurm("sbatch", "--parsable", "--wait", "-o", "/nowhere/x", "--wrap", "true", code=1)

@@ -6,15 +6,19 @@ Started as ``python -m iris_slurm.batch``.
 from __future__ import annotations
 
 import os
+import resource
+import shlex
 import shutil
 import signal
 import socket
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from types import FrameType
+from typing import NoReturn
 
 import msgspec
 
@@ -25,6 +29,8 @@ from iris_slurm.translate import SCRIPT, SETTINGS, BatchSettings
 
 PID = ".slurm_pid"
 """The file, in the directory of a task, with the process that takes its signals."""
+LOGIN = ".slurm_bash_env"
+"""The file, beside it, that a login shell of the script reads."""
 FORWARDED = (
     signal.SIGHUP,
     signal.SIGINT,
@@ -39,7 +45,7 @@ _DIRECTORY_S = 10.0
 
 
 def main() -> int:
-    """The exit code of the script."""
+    """The exit code of the script; negative: the signal that has ended it."""
     work = Path(os.environ["IRIS_WORKDIR"])
     settings = msgspec.json.decode((work / SETTINGS).read_bytes(), type=BatchSettings)
     notice = number_of(settings.signal)
@@ -47,6 +53,7 @@ def main() -> int:
         job = client.job(os.environ["IRIS_JOB"]).view
     os.environ.update(variables(settings, job, os.environ))
     os.environ["PATH"] = with_commands(os.environ.get("PATH", os.defpath))
+    os.environ.update(of_login_shells(work, os.environ))
     os.environ["IRIS_SLURM_SIGNAL"] = "" if settings.alone else str(notice)
     os.environ["IRIS_SLURM_APPEND"] = "yes" if settings.append else ""
     if settings.umask >= 0:
@@ -73,6 +80,21 @@ def with_commands(path: str) -> str:
     """PATH with the commands of this package, also where it had none of them."""
     own = str(Path(sys.executable).parent)
     return path if shutil.which("srun", path=path) else f"{path}{os.pathsep}{own}"
+
+
+def of_login_shells(work: Path, environ: Mapping[str, str]) -> dict[str, str]:
+    """Variables by which the commands are found by a script that begins with ``#!/bin/bash -l``.
+
+    Such a shell sets PATH anew, and then reads the file of BASH_ENV; that of the user is read too.
+    """
+    own, theirs = Path(sys.executable).parent, environ.get("BASH_ENV")
+    lines = [
+        f'command -v srun >/dev/null || PATH="$PATH:"{shlex.quote(str(own))}',
+        "unset BASH_ENV" if theirs is None else f"BASH_ENV={shlex.quote(theirs)}",
+        '[ -z "${BASH_ENV-}" ] || [ ! -r "$BASH_ENV" ] || . "$BASH_ENV"',
+    ]
+    (work / LOGIN).write_text("\n".join([*lines, ""]))
+    return {"BASH_ENV": str(work / LOGIN)}
 
 
 def open_files(settings: BatchSettings) -> tuple[int | None, int | None]:
@@ -127,7 +149,18 @@ def run(
             group
         ):  # what it has reached may write a checkpoint yet
             time.sleep(_LOOK_S)
-    return code if code >= 0 else 128 - code
+    return code
+
+
+def end(code: int) -> NoReturn:
+    """End with an exit code, or by the signal that has ended the script."""
+    if code < 0:
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # the script has left its own
+        if -code not in (signal.SIGKILL, signal.SIGSTOP):
+            signal.signal(-code, signal.SIG_DFL)
+        sys.stdout.flush()
+        os.kill(os.getpid(), -code)
+    sys.exit(code if code >= 0 else 128 - code)
 
 
 def send(group: int, number: int, *, alone: bool) -> None:
@@ -151,4 +184,4 @@ def has_members(group: int) -> bool:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    end(main())

@@ -69,7 +69,11 @@ HONOURED: tuple[tuple[str, str, str], ...] = (
         "`--notice SIG@S`, also before a preemption; `--grace` is as long, 30 s at least",
     ),
     ("--export", "ALL|NONE|LIST", "the variables that the job gets; all by default, as in Slurm"),
-    ("-p --partition", "NAMES", "hosts whose attribute `partition` is one of these"),
+    (
+        "-p --partition",
+        "NAMES",
+        "hosts whose attribute `partition` is one of these; `iris`: all hosts, as without it",
+    ),
     ("-C --constraint", "A&B", "hosts that have the attributes A and B"),
     ("-w --nodelist", "HOST", "`--constraint hostname=HOST`"),
     ("-x --exclude", "HOSTS", "`--constraint hostname!=HOST` for each"),
@@ -78,7 +82,11 @@ HONOURED: tuple[tuple[str, str, str], ...] = (
     ("--comment", "TEXT", "label `comment`"),
     ("--wrap", "COMMAND", "a script of one line"),
     ("--parsable", "", "print the number only"),
-    ("-W --wait", "", "return when the job has ended: 0 when it has succeeded"),
+    (
+        "-W --wait",
+        "",
+        "return when the job has ended, with its exit code: the highest of an array, 1 for a signal",
+    ),
     ("--test-only", "", "`iris plan`: nothing is submitted"),
     ("-Q --quiet", "", "print errors only"),
     (

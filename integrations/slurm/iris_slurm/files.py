@@ -69,4 +69,3 @@ def prepare_directory(
         return None
     directory.mkdir(parents=True, exist_ok=True)
     return directory
-

@@ -36,6 +36,8 @@ SCRIPT, SETTINGS = "slurm_script", "slurm_job.json"
 """The files of the bundle that a job's tasks get."""
 NAME, ACCOUNT, PARTITION, COMMENT = "job-name", "project", "partition", "comment"
 """Labels of a job."""
+DEFAULT_PARTITION = "iris"
+"""All hosts: that of a job that names none, and what `sinfo` shows for a host that is in none."""
 _BANDS = {"high": "production", "normal": "interactive", "low": "batch"}
 _NO_NAME = re.compile(r"[^A-Za-z0-9._-]+")
 
@@ -255,7 +257,7 @@ def add_gates(
 def constraints(given: argparse.Namespace) -> list[str]:
     """Conditions on the hosts. Raises NotHonoured."""
     found = []
-    if given.partition:
+    if given.partition and DEFAULT_PARTITION not in given.partition.split(","):
         found.append(f"partition in {given.partition}")
     if given.constraint:
         if re.search(r"[^\w&.:-]", given.constraint):

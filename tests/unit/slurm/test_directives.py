@@ -95,6 +95,8 @@ def submitted(*words: str, script: str = "", environ: dict[str, str] | None = No
         ),
         ("--export=NONE", {"env": {}}),
         ("-p gpu,long", {"constraints": [("partition", ("gpu", "long"))]}),
+        ("-p iris", {"constraints": [], "partition": "iris"}),
+        ("-p gpu,iris", {"constraints": []}),
         ("-C zen4&nvme", {"constraints": [("zen4", ()), ("nvme", ())]}),
         (
             "-w n1 -x n2,n3",

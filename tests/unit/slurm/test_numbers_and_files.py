@@ -120,10 +120,15 @@ ENVIRON = {"SLURM_JOB_ID": "12", "SLURM_JOB_NAME": "train"}
 
 def test_a_directory_that_is_made_late_is_waited_for(tmp_path: Path):
     """By whoever submitted the job, once its number is known: submitit with the folder %j."""
-    pauses = iter([lambda: None, lambda: (tmp_path / "12").mkdir()])
-    pattern = f"{tmp_path}/%j/%j_out"
-    assert prepare_directory(pattern, ENVIRON, 5, lambda: next(pauses)()) is None
-    assert list(pauses) == []
+    looks = []
+
+    def pause() -> None:
+        looks.append(len(looks))
+        if len(looks) == 2:
+            (tmp_path / "12").mkdir()
+
+    assert prepare_directory(f"{tmp_path}/%j/%j_out", ENVIRON, 5, pause) is None
+    assert len(looks) == 2
     assert (tmp_path / "12").is_dir()
 
 

@@ -11,6 +11,7 @@ from iris_slurm import submission
 from iris_slurm.commands.program import run
 from iris_slurm.directives import options_of, script_lines
 from iris_slurm.numbers import number_of
+from iris_slurm.records import code_of, rows_of
 from iris_slurm.values import NotHonoured
 
 
@@ -34,7 +35,7 @@ def sbatch(client: Client, words: list[str]) -> int:
     number = number_of(job.view)
     if not given.quiet:
         print(number if given.parsable else f"Submitted batch job {number}", flush=True)
-    return 0 if not given.wait or job.wait().state == "succeeded" else 1
+    return 0 if not given.wait else code_of(rows_of(client, job.wait()))
 
 
 def read_script(wrap: str | None, words: list[str]) -> bytes:

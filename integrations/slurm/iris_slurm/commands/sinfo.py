@@ -10,6 +10,7 @@ from iris.cli.output.terminal import in_one_line
 from iris_core.views.cluster import WorkerView
 from iris_slurm.commands.program import run
 from iris_slurm.directives import Parser
+from iris_slurm.translate import DEFAULT_PARTITION, PARTITION
 from iris_slurm.values import NotHonoured
 
 _STATES = {"healthy": "idle", "draining": "drain", "degraded": "drain", "lost": "down"}
@@ -24,7 +25,7 @@ def state_of(worker: WorkerView) -> str:
 
 
 def partition_of(worker: WorkerView) -> str:
-    return str(worker.attributes.get("partition", "iris"))
+    return str(worker.attributes.get(PARTITION, DEFAULT_PARTITION))
 
 
 LETTERS: dict[str, tuple[str, Callable[[list[WorkerView]], str]]] = {

@@ -21,7 +21,7 @@ from iris_slurm.commands.program import run
 from iris_slurm.directives import HARMLESS, HONOURED, Parser, dest, options_of
 from iris_slurm.files import check_pattern
 from iris_slurm.numbers import number_of, read_number
-from iris_slurm.steps import SrunStep
+from iris_slurm.steps import SrunStep, hosts_of_job
 from iris_slurm.steps import run as run_step
 from iris_slurm.translate import environment
 from iris_slurm.values import NotHonoured, read_count, read_nodes
@@ -121,12 +121,12 @@ def steps_of(given: argparse.Namespace) -> list[SrunStep]:
     """One for each host. Raises NotHonoured."""
     for option in ("output", "error"):
         check_pattern(f"--{option}", getattr(given, option) or "")
-    held = int(os.environ["SLURM_JOB_NUM_NODES"])
+    held = len(hosts_of_job(os.environ))
     nodes = read_nodes(given.nodes) if given.nodes else held
     if nodes > held:
         raise NotHonoured(f"--nodes={nodes}: the job has {held}")
     per_node = read_count(
-        "--ntasks-per-node", given.ntasks_per_node or os.environ["SLURM_NTASKS_PER_NODE"]
+        "--ntasks-per-node", given.ntasks_per_node or os.environ.get("SLURM_NTASKS_PER_NODE", "1")
     )
     tasks = read_count("--ntasks", given.ntasks) if given.ntasks else nodes * per_node
     nodes = min(nodes, tasks)
@@ -217,4 +217,5 @@ def follow(client: Client, given: argparse.Namespace) -> int:
         f"srun: error: job {number_of(ended)} has ended: {ended.state}: {ended.error}",
         file=sys.stderr,
     )
-    return job.task(0).exit_code or 1
+    task = job.task(0)
+    return task.exit_code or (128 + task.signal if task.signal else 1)
