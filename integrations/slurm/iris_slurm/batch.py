@@ -23,6 +23,7 @@ from typing import NoReturn
 import msgspec
 
 from iris import Client
+from iris_slurm.directives import IGNORE
 from iris_slurm.environment import variables
 from iris_slurm.files import expand, prepare_directory
 from iris_slurm.translate import SCRIPT, SETTINGS, BatchSettings
@@ -55,6 +56,8 @@ def main() -> int:
     os.environ["PATH"] = with_commands(os.environ.get("PATH", os.defpath))
     os.environ.update(of_login_shells(work, os.environ))
     os.environ["IRIS_SLURM_SIGNAL"] = "" if settings.alone else str(notice)
+    if settings.ignore:
+        os.environ[IGNORE] = settings.ignore
     os.environ["IRIS_SLURM_APPEND"] = "yes" if settings.append else ""
     if settings.umask >= 0:
         os.umask(settings.umask)

@@ -17,6 +17,7 @@ from posixpath import join
 import msgspec
 
 from iris_core.spec.option_table import JobOptions
+from iris_slurm.directives import IGNORE
 from iris_slurm.files import check_pattern
 from iris_slurm.values import (
     NotHonoured,
@@ -49,6 +50,7 @@ class BatchSettings(msgspec.Struct, frozen=True, kw_only=True):
         output, error: patterns of files; empty: the output of the task, and the file of the output.
         signal: the name of the signal of a notice; empty: none. alone: it is for the script only.
         arguments: of the script. umask: of whoever submitted it; -1: not known.
+        ignore: the options that its site ignores, for what the script submits.
     """
 
     name: str
@@ -70,6 +72,7 @@ class BatchSettings(msgspec.Struct, frozen=True, kw_only=True):
     submit_host: str = ""
     submit_dir: str = ""
     umask: int = -1
+    ignore: str = ""
 
 
 @dataclass(frozen=True)
@@ -115,6 +118,7 @@ def settings_of(
         submit_host=by.host,
         submit_dir=by.directory,
         umask=by.umask,
+        ignore=by.environ.get(IGNORE, ""),
     )
 
 

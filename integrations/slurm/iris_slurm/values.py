@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import re
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 
 class NotHonoured(Exception):
@@ -14,7 +14,10 @@ class NotHonoured(Exception):
 
 _SIZE = re.compile(r"(?P<number>\d+(\.\d+)?)(?P<unit>[KMGT]?)B?\Z", re.IGNORECASE)
 _CLOCK = re.compile(r"(\d+-)?\d+(:\d+){0,2}\Z")
-_FROM_NOW = re.compile(r"now(?:\+(?P<number>\d+)(?P<unit>second|minute|hour|day|week)?s?)?\Z")
+_FROM_NOW = re.compile(
+    r"now(?:(?P<sign>[+-])(?P<number>\d+)(?P<unit>second|minute|hour|day|week)?s?)?\Z"
+)
+_TIME_OF_DAY = re.compile(r"\d{1,2}:\d{2}(:\d{2})?\Z")
 _DAYS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400, "week": 604_800}
 
 
@@ -75,24 +78,35 @@ def read_gpus(option: str, text: str) -> tuple[str, int]:
 
 
 def read_begin(text: str, now: datetime) -> str:
-    """``now+8hours``, ``22:00`` or ``2026-03-01T22:00:00`` as RFC 3339; empty: at once."""
+    """``now+8hours``, ``22:00`` or ``2026-03-01T22:00:00`` as RFC 3339; empty: at once. A clock time
+    that has passed is tomorrow's.
+    """
+    if text == "now":
+        return ""
+    moment = read_moment("--begin", text, now)
+    if _TIME_OF_DAY.match(text) and moment.astimezone(UTC) <= now.astimezone(UTC):
+        moment += timedelta(days=1)  # by the clock
+    return moment.isoformat()
+
+
+def read_moment(option: str, text: str, now: datetime) -> datetime:
+    """``now``, ``now-2days``, ``22:00`` of today, ``2026-03-01`` or ``2026-03-01T22:00:00``, in the
+    zone of ``now`` with the offset that it has at that time.
+    """
     if match := _FROM_NOW.match(text):
-        if not match["number"]:
-            return ""
-        return (
-            now + timedelta(seconds=int(match["number"]) * _DAYS[match["unit"] or "second"])
-        ).isoformat()
+        seconds = int(match["number"] or 0) * _DAYS[match["unit"] or "second"]
+        shift = timedelta(seconds=-seconds if match["sign"] == "-" else seconds)
+        return (now.astimezone(UTC) + shift).astimezone(now.tzinfo)
     try:
-        if re.fullmatch(r"\d{1,2}:\d{2}(:\d{2})?", text):
+        if _TIME_OF_DAY.match(text):
             clock = datetime.strptime(text, "%H:%M:%S" if text.count(":") == 2 else "%H:%M").time()  # noqa: DTZ007
-            moment = datetime.combine(now.date(), clock, now.tzinfo)
-            return (moment if moment > now else moment + timedelta(days=1)).isoformat()
+            return datetime.combine(now.date(), clock, now.tzinfo)
         moment = datetime.fromisoformat(text)
     except ValueError:
         raise NotHonoured(
-            f"--begin={text}: write now+8hours, 22:00 or 2026-03-01T22:00:00"
+            f"{option}={text}: write now+8hours, 22:00, 2026-03-01 or 2026-03-01T22:00:00"
         ) from None
-    return (moment if moment.tzinfo else moment.replace(tzinfo=now.tzinfo)).isoformat()
+    return moment if moment.tzinfo else moment.replace(tzinfo=now.tzinfo)
 
 
 def read_signal(text: str) -> tuple[str, int, bool]:

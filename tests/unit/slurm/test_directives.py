@@ -14,7 +14,16 @@ import pytest
 from iris.client.options.jobs import job_spec
 from iris_core.codec import to_builtins
 from iris_slurm.commands.program import run
-from iris_slurm.directives import HARMLESS, HONOURED, REFUSED, options_of, script_lines, table_row
+from iris_slurm.directives import (
+    HARMLESS,
+    HONOURED,
+    IGNORE,
+    REFUSED,
+    ignored_options,
+    options_of,
+    script_lines,
+    table_row,
+)
 from iris_slurm.translate import Submitter, environment, job_options, settings_of
 from iris_slurm.values import NotHonoured
 from tests.house.repository import ROOT, imported
@@ -197,6 +206,64 @@ def test_options_win_over_variables_and_these_over_the_script():
         "my job",
         2,
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("SBATCH_REQUEUE", {"max_retries_preemption": 100}),
+        ("SBATCH_NO_REQUEUE", {"max_retries_preemption": 0}),
+        ("SBATCH_WAIT", {}),
+        ("SBATCH_ARRAY_INX", {"array": "1"}),
+        ("SBATCH_TIMELIMIT", {"timeout_s": 60}),
+        ("SBATCH_MEM_PER_NODE", {"memory_bytes": MIB}),
+    ],
+)
+def test_a_variable_of_sbatch_is_an_option(name: str, expected: dict, capsys):
+    found = submitted(environ={name: "1"})
+    found |= found["resources"]
+    assert {key: found[key] for key in expected} == expected
+    assert capsys.readouterr().err == ""
+
+
+def test_a_variable_that_slurm_does_not_read_is_named_and_has_no_effect(capsys):
+    submitted(environ={"SBATCH_OF_THIS_SITE": "1"})
+    said = "sbatch: warning: SBATCH_OF_THIS_SITE has no effect: it is no variable of sbatch\n"
+    assert capsys.readouterr().err == said
+    with pytest.raises(NotHonoured, match="SBATCH_GPU_BIND=none: --gpu-bind is not known"):
+        submitted(environ={"SBATCH_GPU_BIND": "none"})
+
+
+IGNORED = ignored_options({IGNORE: "--exclusive,--gpu-bind= --oversubscribe -p"})
+
+
+@pytest.mark.parametrize(
+    ("words", "script", "environ"),
+    [
+        ("--exclusive job.sh a", "", ""),
+        ("--exclusive=user job.sh a", "", ""),
+        ("--gpu-bind none -J x job.sh a", "", ""),
+        ("-s job.sh a", "", ""),
+        ("-pgpu --partition gpu job.sh a", "", ""),
+        ("job.sh a", "#SBATCH --exclusive --gpu-bind=none\n", ""),
+        ("job.sh a", "", "SBATCH_GPU_BIND"),
+        ("job.sh a", "", "SBATCH_EXCLUSIVE"),
+    ],
+)
+def test_what_the_site_ignores_is_dropped_with_a_warning(words, script, environ, capsys):
+    lines = script_lines(f"#!/bin/sh\n{script}")
+    variables = {environ: "none"} if environ else {}
+    given = options_of("sbatch", words.split(), lines, variables, IGNORED)
+    assert (given.words, given.partition, given.exclusive) == (["job.sh", "a"], None, None)
+    assert f"is ignored: {IGNORE} names it" in capsys.readouterr().err
+
+
+def test_what_follows_the_script_is_not_ignored():
+    given = options_of("sbatch", ["job.sh", "--exclusive"], ignored=IGNORED)
+    assert given.words == ["job.sh", "--exclusive"]
+    for mistake in ("exclusive", "--gpu-bind=none", "-"):
+        with pytest.raises(NotHonoured, match="is no option"):
+            ignored_options({IGNORE: mistake})
 
 
 def test_a_mistake_in_a_line_of_a_script_is_refused():

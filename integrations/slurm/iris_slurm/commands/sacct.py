@@ -9,9 +9,10 @@ from iris import Client
 from iris_slurm.commands.program import run, user
 from iris_slurm.commands.squeue import numbered
 from iris_slurm.directives import Parser
+from iris_slurm.local_time import local_now
 from iris_slurm.records import SlurmRow, name_of, read_states, rows_of
 from iris_slurm.tables import columns_of, parsable, table
-from iris_slurm.values import NotHonoured
+from iris_slurm.values import read_moment
 
 DEFAULT = "JobID,JobName%10,Partition%10,Account%10,AllocCPUS%10,State%10,ExitCode%8"
 
@@ -44,7 +45,7 @@ def sacct(client: Client, words: list[str]) -> int:
         for row in (
             numbered(client, numbers)
             if numbers
-            else since(client, owners, read_start(given.starttime))
+            else since(client, owners, read_start(given.starttime, local_now()))
         )
         if (not given.state or row.state in read_states(given.state))
         and (not given.name or name_of(row.job) in given.name.split(","))
@@ -60,18 +61,9 @@ def sacct(client: Client, words: list[str]) -> int:
     return 0
 
 
-def read_start(text: str) -> datetime:
+def read_start(text: str, now: datetime) -> datetime:
     """The moment; midnight by default. Raises NotHonoured."""
-    now = datetime.now().astimezone()
-    if not text:
-        return now.replace(hour=0, minute=0, second=0, microsecond=0)
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError:
-        raise NotHonoured(
-            f"--starttime={text}: write for example 2026-03-01 or 2026-03-01T22:00:00"
-        ) from None
-    return found if found.tzinfo else found.replace(tzinfo=now.tzinfo)
+    return read_moment("--starttime", text or "00:00", now)
 
 
 def since(client: Client, owners: list[str], start: datetime) -> Iterator[SlurmRow]:

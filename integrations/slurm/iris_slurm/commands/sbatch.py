@@ -9,7 +9,7 @@ from pathlib import Path
 from iris import Client
 from iris_slurm import submission
 from iris_slurm.commands.program import run
-from iris_slurm.directives import options_of, script_lines
+from iris_slurm.directives import ignored_options, options_of, script_lines
 from iris_slurm.numbers import number_of
 from iris_slurm.records import code_of, rows_of
 from iris_slurm.values import NotHonoured
@@ -24,9 +24,11 @@ def sbatch(client: Client, words: list[str]) -> int:
     """Submit a script, of a file, of standard input or of --wrap. Raises NotHonoured,
     ClientError.
     """
-    quiet = options_of("sbatch", ["--quiet", *words])
+    ignored = ignored_options(os.environ)
+    quiet = options_of("sbatch", ["--quiet", *words], ignored=ignored)
     script = read_script(quiet.wrap, quiet.words)
-    given = options_of("sbatch", words, script_lines(os.fsdecode(script)), os.environ)
+    lines = script_lines(os.fsdecode(script))
+    given = options_of("sbatch", words, lines, os.environ, ignored)
     settings, options = submission.described(given, given.words)
     if given.test_only:
         print(client.plan(client.spec(submission.BATCH, options)).verdict, file=sys.stderr)

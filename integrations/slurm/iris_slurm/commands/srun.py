@@ -18,7 +18,16 @@ from iris.cli.remote_terminal import write_all
 from iris.client.executions import RemoteCommand
 from iris_slurm import submission
 from iris_slurm.commands.program import run
-from iris_slurm.directives import HARMLESS, HONOURED, Parser, dest, options_of
+from iris_slurm.directives import (
+    HONOURED,
+    Parser,
+    dest,
+    ignored_options,
+    ignored_warning,
+    options_of,
+    takes_value,
+    without,
+)
 from iris_slurm.files import check_pattern
 from iris_slurm.numbers import number_of, read_number
 from iris_slurm.steps import SrunStep, hosts_of_job
@@ -85,6 +94,9 @@ def read(words: list[str]) -> argparse.Namespace:
     own.add_argument("--mpi")
     for flags in STEP_FLAGS[:-1]:
         own.add_argument(*flags.split(), action="store_true")
+    words, dropped = without(words, ignored_options(os.environ))
+    for flag in dict.fromkeys(dropped):
+        print(f"srun: warning: {ignored_warning(flag)}", file=sys.stderr)
     end = command_at(words)
     found, rest = own.parse_known_args(words[:end])
     if found.label:
@@ -102,9 +114,7 @@ def read(words: list[str]) -> argparse.Namespace:
 
 def command_at(words: list[str]) -> int:
     """Where the command begins."""
-    takes = {
-        flag for flags, metavar, _ in (*HONOURED, *HARMLESS) if metavar for flag in flags.split()
-    } | {"--mpi"}
+    takes = takes_value() | {"--mpi"}
     at = 0
     while at < len(words) and words[at].startswith("-"):
         at += 2 if words[at] in takes else 1
