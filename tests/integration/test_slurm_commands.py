@@ -161,6 +161,26 @@ def test_srun_starts_the_tasks_of_a_job(slurm: Commands, tmp_path: Path):
     assert sorted(ranks.splitlines()) == [f"{rank} on {rank} in {tmp_path}" for rank in (0, 1)]
 
 
+def test_workflow_programs_are_answered(slurm: Commands):
+    """The commands of Snakemake's plugin for Slurm and of Nextflow, as they run them."""
+    options = ["--job-name", "run-1", "--export=ALL", "--ntasks=1", "--cpus-per-task=1", "-D", "."]
+    number = slurm("sbatch", "--parsable", *options, "--wait", "--wrap=true")
+    period = ["--starttime", "now-2days", "--endtime", "now", "--name", "run-1"]
+    asked = ["-X", "--parsable2", "--clusters", "all", "--noheader", "--format=JobIdRaw,State"]
+    assert slurm("sacct", *asked, *period) == f"{number}|COMPLETED"
+    assert slurm("sacct", *asked, "--endtime", "now-1hour", "-S", "now-1day") == ""
+    assert slurm("sacctmgr", "-n", "-s", "list", "user", "ada", "format=account%256") == ""
+    said = slurm("sshare", "-U", "--format", "Account%256", "--noheader", errors=True)
+    assert said == "sshare: there are no accounts: --account sets a label, and any name is accepted"
+    said = slurm("scancel", "999999", "--clusters=all", code=1, errors=True)
+    assert said.startswith("scancel: error: 999999: ")
+    held = slurm("sbatch", "--parsable", "--hold", "-p", "iris", "--wrap", "true")
+    listing = ["squeue", "--noheader", "-o", "%i %t", "-t", "all", "-p", "iris"]
+    assert slurm(*listing) == f"{held} PD"
+    assert slurm(*listing[:-1], "gpu") == ""
+    assert slurm("scancel", "--clusters=all", held) == ""
+
+
 @takes_turns(2)
 def test_a_script_is_requeued_before_its_time_limit(slurm: Commands, tmp_path: Path):
     """The time limit is a minute, and the signal comes after twenty seconds."""

@@ -39,7 +39,8 @@ NAME, ACCOUNT, PARTITION, COMMENT = "job-name", "project", "partition", "comment
 """Labels of a job."""
 DEFAULT_PARTITION = "iris"
 """All hosts: that of a job that names none, and what `sinfo` shows for a host that is in none."""
-_BANDS = {"high": "production", "normal": "interactive", "low": "batch"}
+BANDS = {"high": "production", "normal": "interactive", "low": "batch"}
+"""Of each quality of service."""
 _NO_NAME = re.compile(r"[^A-Za-z0-9._-]+")
 
 
@@ -252,7 +253,7 @@ def add_gates(
         if alone:
             options["singleton"] = _NO_NAME.sub("-", settings.name)[:128]
     if given.qos:
-        bands = {**_BANDS, **{band: band for band in _BANDS.values()}}
+        bands = {**BANDS, **{band: band for band in BANDS.values()}}
         if given.qos not in bands:
             raise NotHonoured(f"--qos={given.qos} is refused: use {', '.join(bands)}")
         options["band"] = bands[given.qos]  # type: ignore[typeddict-item]

@@ -13,7 +13,7 @@ import pytest
 
 from iris.client.options.jobs import job_spec
 from iris_core.codec import to_builtins
-from iris_slurm.commands.program import run
+from iris_slurm.commands.program import SLURM_VERSION, check_clusters, run
 from iris_slurm.directives import (
     HARMLESS,
     HONOURED,
@@ -309,6 +309,20 @@ def test_each_command_of_the_package_is_there():
     for name, entry in project["scripts"].items():
         assert entry == f"iris_slurm.commands.{name}:main"
         assert "def main()" in (PACKAGE / f"iris_slurm/commands/{name}.py").read_text()
+
+
+@pytest.mark.parametrize("flag", ["-V", "--version"])
+def test_each_command_says_which_slurm_it_is_like(flag, capsys, monkeypatch, tmp_path):
+    monkeypatch.setenv("IRIS_DATA", str(tmp_path))
+    assert run("sacct", lambda client, words: 1, [flag]) == 0
+    assert capsys.readouterr().out == f"slurm-iris {SLURM_VERSION}\n"
+
+
+def test_there_is_one_cluster():
+    for text in ("", "all", "iris", "iris,all"):
+        check_clusters(text)
+    with pytest.raises(NotHonoured, match="--clusters=iris,other: other is not known"):
+        check_clusters("iris,other")
 
 
 @pytest.mark.parametrize(("program", "lists"), [("sbatch", True), ("squeue", False)])

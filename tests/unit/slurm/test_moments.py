@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from iris_slurm.commands.sacct import read_start
+from iris_slurm.commands.sacct import overlaps, read_start
 from iris_slurm.local_time import LocalZone
 from iris_slurm.values import NotHonoured, read_begin
 
@@ -54,6 +54,27 @@ def test_a_job_begins_at_the_time_of_its_day(berlin: LocalZone, now: str, text: 
 def test_sacct_starts_at_the_time_of_its_day(berlin: LocalZone, text: str, start: str):
     now = datetime(2026, 7, 10, 12, tzinfo=UTC).astimezone(berlin)
     assert f"{read_start(text, now).astimezone(UTC):%Y-%m-%d %H:%M}" == start
+
+
+@pytest.mark.parametrize(
+    ("submitted", "finished", "listed"),
+    [
+        (1, 2, False),
+        (1, 4, True),
+        (1, None, True),
+        (4, 5, True),
+        (4, None, True),
+        (1, 9, True),
+        (7, 8, False),
+        (7, None, False),
+    ],
+)
+def test_sacct_lists_what_waited_or_ran_in_a_period(submitted, finished, listed):
+    """From the third hour to the sixth."""
+    moments = [
+        hour and datetime(2026, 3, 1, hour, tzinfo=UTC) for hour in (submitted, finished, 3, 6)
+    ]
+    assert overlaps(*moments) is listed
 
 
 def test_the_hour_that_is_twice_has_both_offsets(berlin: LocalZone):

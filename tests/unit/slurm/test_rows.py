@@ -118,7 +118,9 @@ def test_a_host_makes_no_row():
     assert line_of("%P %N", [cast(Any, host)]) == "gpu\\x0an9 idle n1"
 
 
-@pytest.mark.parametrize("command", ["squeue", "sacct", "scontrol", "sinfo", "scancel"])
+@pytest.mark.parametrize(
+    "command", ["squeue", "sacct", "scontrol", "sinfo", "scancel", "sacctmgr", "sshare"]
+)
 def test_every_command_prints_through_the_guard(command: str):
     """On a terminal, where the mistake names what was typed."""
     ours, theirs = pty.openpty()
