@@ -181,6 +181,23 @@ def test_workflow_programs_are_answered(slurm: Commands):
     assert slurm("scancel", "--clusters=all", held) == ""
 
 
+@pytest.mark.parametrize(("code", "ended"), [(0, "COMPLETED"), (1, "CANCELLED")])
+def test_a_job_within_a_job_says_when_it_is_cancelled(
+    slurm: Commands, tmp_path: Path, code: int, ended: str
+):
+    lines = (
+        '[ -e number ] || sbatch --parsable -d afterany:"$SLURM_JOB_ID" job.sh >number 2>said',
+        f"exit {code}",
+    )
+    first = slurm("sbatch", "--parsable", "--wait", script(tmp_path, *lines), code=code)
+    then = (tmp_path / "number").read_text().strip()
+    assert (tmp_path / "said").read_text() == (
+        f"sbatch: warning: job {then} is below job {first}, within which it is submitted: it is "
+        f"cancelled unless {first} succeeds\n"
+    )
+    until(lambda: state(slurm, then) == ended, "the second has ended", look_s=LOOK_S)
+
+
 @takes_turns(2)
 def test_a_script_is_requeued_before_its_time_limit(slurm: Commands, tmp_path: Path):
     """The time limit is a minute, and the signal comes after twenty seconds."""

@@ -249,7 +249,9 @@ def add_gates(
             f"--kill-on-invalid-dep={given.kill_on_invalid_dep}: such a job is always killed"
         )
     if given.dependency:
-        options["after"], options["each"], alone = read_dependencies(given.dependency)
+        options["after"], options["each"], alone = read_dependencies(
+            given.dependency, job_around(by.environ)
+        )
         if alone:
             options["singleton"] = _NO_NAME.sub("-", settings.name)[:128]
     if given.qos:
@@ -257,6 +259,13 @@ def add_gates(
         if given.qos not in bands:
             raise NotHonoured(f"--qos={given.qos} is refused: use {', '.join(bands)}")
         options["band"] = bands[given.qos]  # type: ignore[typeddict-item]
+
+
+def job_around(environ: Mapping[str, str]) -> str:
+    """The number of the job within which something is submitted; empty: within none."""
+    if "IRIS_JOB" not in environ:  # as in a shell of `salloc`
+        return ""
+    return environ.get("SLURM_ARRAY_JOB_ID") or environ.get("SLURM_JOB_ID", "")
 
 
 def constraints(given: argparse.Namespace) -> list[str]:

@@ -120,6 +120,8 @@ def read_signal(text: str) -> tuple[str, int, bool]:
     return name.removeprefix("SIG"), int(seconds or 60), alone
 
 
+_JOB_DIGITS = 10
+"""Of a job's number, at most; that of a task of an array has more (`numbers`)."""
 _WORDS = {
     "afterok": "ok",
     "afterany": "any",
@@ -129,9 +131,9 @@ _WORDS = {
 }
 
 
-def read_dependencies(text: str) -> tuple[list[str], bool, bool]:
+def read_dependencies(text: str, own: str = "") -> tuple[list[str], bool, bool]:
     """The jobs of ``afterok:12:13,afterany:14`` as ``j12:ok``, whether each task waits for its
-    counterpart, and whether ``singleton`` is among them.
+    counterpart, and whether ``singleton`` is among them. ``own``: the job that submits.
     """
     if "?" in text:
         raise NotHonoured(
@@ -151,6 +153,16 @@ def read_dependencies(text: str) -> tuple[list[str], bool, bool]:
     if wrong := [job for _, job in jobs if not job.isdigit()]:
         raise NotHonoured(
             f"--dependency={text}: {wrong[0]} is not the number of a job; a delay or a single task cannot be"
+        )
+    if any(len(job) > _JOB_DIGITS for _, job in jobs):
+        raise NotHonoured(
+            f"--dependency={text}: a job waits for a whole array and not for a task of it; write "
+            "$SLURM_ARRAY_JOB_ID"
+        )
+    if ("afternotok", own) in jobs:
+        raise NotHonoured(
+            f"--dependency={text}: {own} is the job that submits this one, which is cancelled when "
+            f"{own} does not succeed, so it would never run"
         )
     if any(kind != "singleton" and not found for kind, *found in parts):
         raise NotHonoured(f"--dependency={text}: it names no job")

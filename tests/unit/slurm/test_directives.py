@@ -7,6 +7,7 @@ from __future__ import annotations
 import ast
 import sys
 import tomllib
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -24,7 +25,7 @@ from iris_slurm.directives import (
     script_lines,
     table_row,
 )
-from iris_slurm.translate import Submitter, environment, job_options, settings_of
+from iris_slurm.translate import Submitter, environment, job_around, job_options, settings_of
 from iris_slurm.values import NotHonoured
 from tests.house.repository import ROOT, imported
 
@@ -162,6 +163,7 @@ def test_a_refused_directive_is_named(flag: str):
         ("-d afterok:1?afterok:2", r"\(\?\)"),
         ("-d after:12+5", r"12\+5 is not the number of a job"),
         ("-d before:12", "before is not known"),
+        ("-d afterok:120000000003", "a whole array and not for a task of it"),
         ("-b teatime", "--begin=teatime"),
         ("--signal=R:USR1", "--signal=R:USR1"),
         ("-C a|b", r"--constraint=a\|b"),
@@ -175,6 +177,17 @@ def test_a_refused_directive_is_named(flag: str):
 def test_what_cannot_be_honoured_is_refused(words: str, said: str):
     with pytest.raises(NotHonoured, match=said):
         submitted(*words.split())
+
+
+def test_a_job_cannot_wait_for_the_failure_of_the_job_around_it():
+    """Which cancels it."""
+    around = {"IRIS_JOB": "/a", "SLURM_JOB_ID": "12"}
+    by = replace(BY, environ=around)
+    given = options_of("sbatch", ["-d", "afterok:11,afternotok:12", "job.sh"])
+    with pytest.raises(NotHonoured, match="12 is the job that submits this one"):
+        job_options(given, settings_of(given, by, ("job.sh",)), by)
+    assert [job_around(one) for one in (around, {"SLURM_JOB_ID": "12"})] == ["12", ""]
+    assert job_around({**around, "SLURM_ARRAY_JOB_ID": "7"}) == "7"
 
 
 def test_a_harmless_directive_is_accepted_with_a_warning(capsys):
