@@ -337,3 +337,26 @@ def test_parsl_runs_apps_on_a_block_of_slurm(slurm: Commands, tmp_path: Path):
         "its block has ended",
         look_s=LOOK_S,
     )
+
+
+SNAKEFILE = """
+rule all:
+    input: "a.txt", "b.txt"
+rule one:
+    output: "{name}.txt"
+    resources: runtime=5, mem_mb=1500, slurm_account="lab", slurm_partition="iris"
+    shell: "echo $SLURM_JOB_ID > {output}"
+"""
+
+
+@takes_turns(0)
+@pytest.mark.soak
+@pytest.mark.needs("snakemake")
+def test_snakemake_runs_rules_by_its_plugin_for_slurm(slurm: Commands, tmp_path: Path):
+    """Both packages, `snakemake` and `snakemake-executor-plugin-slurm`."""
+    (tmp_path / "Snakefile").write_text(SNAKEFILE)
+    options = ["--executor", "slurm", "-j", "2", "--slurm-init-seconds-before-status-checks", "3"]
+    slurm(sys.executable, "-m", "snakemake", *options)
+    numbers = {(tmp_path / f"{name}.txt").read_text().strip() for name in "ab"}
+    fields = slurm("sacct", "-n", "-P", "-o", "JobIDRaw,State,Account").splitlines()
+    assert {line for line in fields if "lab" in line} == {f"{n}|COMPLETED|lab" for n in numbers}
