@@ -98,8 +98,23 @@ def test_a_script_has_the_umask_of_whoever_submitted_it(slurm: Commands, tmp_pat
     assert (tmp_path / "out").stat().st_mode & 0o777 == 0o640
 
 
+def test_what_a_site_ignores_is_ignored_within_jobs_too(
+    slurm: Commands, environ: dict[str, str], tmp_path: Path
+):
+    environ["IRIS_SLURM_IGNORE"] = "--exclusive,--gpu-bind="
+    lines = ("#SBATCH --exclusive -o out", "srun --gpu-bind none echo hi")
+    said = slurm("sbatch", "--wait", script(tmp_path, *lines), errors=True)
+    assert said == "sbatch: warning: --exclusive is ignored: IRIS_SLURM_IGNORE names it"
+    said = "srun: warning: --gpu-bind is ignored: IRIS_SLURM_IGNORE names it"
+    assert (tmp_path / "out").read_text().splitlines() == [said, "hi"]
+
+
 def test_the_directory_of_the_output_may_come_after_the_task(slurm: Commands, tmp_path: Path):
-    number = slurm("sbatch", "--parsable", "--wait", "-o", "%j/out", "--wrap", "echo hi")
+    """As with submitit and the folder %j: it is made once the number is known."""
+    number = slurm("sbatch", "--parsable", "-o", "%j/out", "--wrap", "echo hi")
+    until(lambda: state(slurm, number) != "PENDING", "the task runs", look_s=LOOK_S)
+    (tmp_path / number).mkdir(exist_ok=True)
+    until(lambda: state(slurm, number) == "COMPLETED", "it has found it", look_s=LOOK_S)
     assert (tmp_path / number / "out").read_text() == "hi\n"
 
 
@@ -155,6 +170,7 @@ def test_srun_starts_the_tasks_of_a_job(slurm: Commands, tmp_path: Path):
     assert state(slurm, number) == "FAILED"
     assert [(tmp_path / f"rank-{rank}").read_text() for rank in (0, 1)] == ["0 of 2\n", "1 of 2\n"]
     assert slurm("srun", "sh", "-c", "echo $SLURM_JOB_NAME; exit 4", code=4) == "sh"
+    slurm("srun", "sh", "-c", "kill -TERM $$", code=128 + 15)
     ranks = slurm(
         "salloc", "-N", "2", "srun", "sh", "-c", "echo $SLURM_PROCID on $SLURM_NODEID in $PWD"
     )
