@@ -213,7 +213,9 @@ def test_the_settings_of_a_page_are_settings(page: str, tmp_path: Path):
 def variables() -> set[str]:
     """What may stand in a page: names in the code, and every setting as a variable."""
     code = "\n".join(
-        text for path, text in texts().items() if path.parts[0] in ("libs", "services", "examples")
+        text
+        for path, text in texts().items()
+        if path.parts[0] in ("libs", "services", "examples", "integrations")
     )
     keys = [
         f"{name}_{key}"

@@ -98,9 +98,32 @@ def test_a_script_has_the_umask_of_whoever_submitted_it(slurm: Commands, tmp_pat
     assert (tmp_path / "out").stat().st_mode & 0o777 == 0o640
 
 
+def test_what_a_site_ignores_is_ignored_within_jobs_too(
+    slurm: Commands, environ: dict[str, str], tmp_path: Path
+):
+    environ["IRIS_SLURM_IGNORE"] = "--exclusive,--gpu-bind="
+    lines = ("#SBATCH --exclusive -o out", "srun --gpu-bind none echo hi")
+    said = slurm("sbatch", "--wait", script(tmp_path, *lines), errors=True)
+    assert said == "sbatch: warning: --exclusive is ignored: IRIS_SLURM_IGNORE names it"
+    said = "srun: warning: --gpu-bind is ignored: IRIS_SLURM_IGNORE names it"
+    assert (tmp_path / "out").read_text().splitlines() == [said, "hi"]
+
+
+def test_the_directory_of_the_output_may_come_after_the_task(slurm: Commands, tmp_path: Path):
+    """As with submitit and the folder %j: it is made once the number is known."""
+    number = slurm("sbatch", "--parsable", "-o", "%j/out", "--wrap", "echo hi")
+    until(lambda: state(slurm, number) != "PENDING", "the task runs", look_s=LOOK_S)
+    (tmp_path / number).mkdir(exist_ok=True)
+    until(lambda: state(slurm, number) == "COMPLETED", "it has found it", look_s=LOOK_S)
+    assert (tmp_path / number / "out").read_text() == "hi\n"
+
+
 def test_a_failed_script_says_so(slurm: Commands, tmp_path: Path):
-    number = slurm("sbatch", "--parsable", "--wait", "--wrap", "exit 3", code=1)
+    number = slurm("sbatch", "--parsable", "--wait", "--wrap", "exit 3", code=3)
     assert slurm("sacct", "-n", "-P", "-o", "State,ExitCode", "-j", number) == "FAILED|3:0"
+    number = slurm("sbatch", "--parsable", "--wait", "--wrap", "kill -TERM $$", code=1)
+    assert slurm("sacct", "-n", "-P", "-o", "State,ExitCode", "-j", number) == "FAILED|0:15"
+    assert "ExitCode=0:15" in slurm("scontrol", "show", "job", number)
     said = slurm("sbatch", "--exclusive", "--wrap", "true", code=1, errors=True)
     assert said.startswith("sbatch: error: --exclusive is refused")
     number = slurm("sbatch", "--parsable", "--wait", "-o", "/nowhere/x", "--wrap", "true", code=1)
@@ -147,10 +170,48 @@ def test_srun_starts_the_tasks_of_a_job(slurm: Commands, tmp_path: Path):
     assert state(slurm, number) == "FAILED"
     assert [(tmp_path / f"rank-{rank}").read_text() for rank in (0, 1)] == ["0 of 2\n", "1 of 2\n"]
     assert slurm("srun", "sh", "-c", "echo $SLURM_JOB_NAME; exit 4", code=4) == "sh"
+    slurm("srun", "sh", "-c", "kill -TERM $$", code=128 + 15)
     ranks = slurm(
         "salloc", "-N", "2", "srun", "sh", "-c", "echo $SLURM_PROCID on $SLURM_NODEID in $PWD"
     )
     assert sorted(ranks.splitlines()) == [f"{rank} on {rank} in {tmp_path}" for rank in (0, 1)]
+
+
+def test_workflow_programs_are_answered(slurm: Commands):
+    """The commands of Snakemake's plugin for Slurm and of Nextflow, as they run them."""
+    options = ["--job-name", "run-1", "--export=ALL", "--ntasks=1", "--cpus-per-task=1", "-D", "."]
+    number = slurm("sbatch", "--parsable", *options, "--wait", "--wrap=true")
+    period = ["--starttime", "now-2days", "--endtime", "now", "--name", "run-1"]
+    asked = ["-X", "--parsable2", "--clusters", "all", "--noheader", "--format=JobIdRaw,State"]
+    assert slurm("sacct", *asked, *period) == f"{number}|COMPLETED"
+    assert slurm("sacct", *asked, "--endtime", "now-1hour", "-S", "now-1day") == ""
+    assert slurm("sacctmgr", "-n", "-s", "list", "user", "ada", "format=account%256") == ""
+    said = slurm("sshare", "-U", "--format", "Account%256", "--noheader", errors=True)
+    assert said == "sshare: there are no accounts: --account sets a label, and any name is accepted"
+    said = slurm("scancel", "999999", "--clusters=all", code=1, errors=True)
+    assert said.startswith("scancel: error: 999999: ")
+    held = slurm("sbatch", "--parsable", "--hold", "-p", "iris", "--wrap", "true")
+    listing = ["squeue", "--noheader", "-o", "%i %t", "-t", "all", "-p", "iris"]
+    assert slurm(*listing) == f"{held} PD"
+    assert slurm(*listing[:-1], "gpu") == ""
+    assert slurm("scancel", "--clusters=all", held) == ""
+
+
+@pytest.mark.parametrize(("code", "ended"), [(0, "COMPLETED"), (1, "CANCELLED")])
+def test_a_job_within_a_job_says_when_it_is_cancelled(
+    slurm: Commands, tmp_path: Path, code: int, ended: str
+):
+    lines = (
+        '[ -e number ] || sbatch --parsable -d afterany:"$SLURM_JOB_ID" job.sh >number 2>said',
+        f"exit {code}",
+    )
+    first = slurm("sbatch", "--parsable", "--wait", script(tmp_path, *lines), code=code)
+    then = (tmp_path / "number").read_text().strip()
+    assert (tmp_path / "said").read_text() == (
+        f"sbatch: warning: job {then} is below job {first}, within which it is submitted: it is "
+        f"cancelled unless {first} succeeds\n"
+    )
+    until(lambda: state(slurm, then) == ended, "the second has ended", look_s=LOOK_S)
 
 
 @takes_turns(2)
@@ -292,3 +353,26 @@ def test_parsl_runs_apps_on_a_block_of_slurm(slurm: Commands, tmp_path: Path):
         "its block has ended",
         look_s=LOOK_S,
     )
+
+
+SNAKEFILE = """
+rule all:
+    input: "a.txt", "b.txt"
+rule one:
+    output: "{name}.txt"
+    resources: runtime=5, mem_mb=1500, slurm_account="lab", slurm_partition="iris"
+    shell: "echo $SLURM_JOB_ID > {output}"
+"""
+
+
+@takes_turns(0)
+@pytest.mark.soak
+@pytest.mark.needs("snakemake")
+def test_snakemake_runs_rules_by_its_plugin_for_slurm(slurm: Commands, tmp_path: Path):
+    """Both packages, `snakemake` and `snakemake-executor-plugin-slurm`."""
+    (tmp_path / "Snakefile").write_text(SNAKEFILE)
+    options = ["--executor", "slurm", "-j", "2", "--slurm-init-seconds-before-status-checks", "3"]
+    slurm(sys.executable, "-m", "snakemake", *options)
+    numbers = {(tmp_path / f"{name}.txt").read_text().strip() for name in "ab"}
+    fields = slurm("sacct", "-n", "-P", "-o", "JobIDRaw,State,Account").splitlines()
+    assert {line for line in fields if "lab" in line} == {f"{n}|COMPLETED|lab" for n in numbers}

@@ -6,25 +6,32 @@ Started as ``python -m iris_slurm.batch``.
 from __future__ import annotations
 
 import os
+import resource
+import shlex
 import shutil
 import signal
 import socket
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from types import FrameType
+from typing import NoReturn
 
 import msgspec
 
 from iris import Client
+from iris_slurm.directives import IGNORE
 from iris_slurm.environment import variables
-from iris_slurm.files import expand
+from iris_slurm.files import expand, prepare_directory
 from iris_slurm.translate import SCRIPT, SETTINGS, BatchSettings
 
 PID = ".slurm_pid"
 """The file, in the directory of a task, with the process that takes its signals."""
+LOGIN = ".slurm_bash_env"
+"""The file, beside it, that a login shell of the script reads."""
 FORWARDED = (
     signal.SIGHUP,
     signal.SIGINT,
@@ -34,10 +41,12 @@ FORWARDED = (
     signal.SIGCONT,
 )
 _LOOK_S = 0.05
+_DIRECTORY_S = 10.0
+"""How long a directory of the output is waited for."""
 
 
 def main() -> int:
-    """The exit code of the script."""
+    """The exit code of the script; negative: the signal that has ended it."""
     work = Path(os.environ["IRIS_WORKDIR"])
     settings = msgspec.json.decode((work / SETTINGS).read_bytes(), type=BatchSettings)
     notice = number_of(settings.signal)
@@ -45,7 +54,10 @@ def main() -> int:
         job = client.job(os.environ["IRIS_JOB"]).view
     os.environ.update(variables(settings, job, os.environ))
     os.environ["PATH"] = with_commands(os.environ.get("PATH", os.defpath))
+    os.environ.update(of_login_shells(work, os.environ))
     os.environ["IRIS_SLURM_SIGNAL"] = "" if settings.alone else str(notice)
+    if settings.ignore:
+        os.environ[IGNORE] = settings.ignore
     os.environ["IRIS_SLURM_APPEND"] = "yes" if settings.append else ""
     if settings.umask >= 0:
         os.umask(settings.umask)
@@ -73,12 +85,33 @@ def with_commands(path: str) -> str:
     return path if shutil.which("srun", path=path) else f"{path}{os.pathsep}{own}"
 
 
+def of_login_shells(work: Path, environ: Mapping[str, str]) -> dict[str, str]:
+    """Variables by which the commands are found by a script that begins with ``#!/bin/bash -l``.
+
+    Such a shell sets PATH anew, and then reads the file of BASH_ENV; that of the user is read too.
+    """
+    own, theirs = Path(sys.executable).parent, environ.get("BASH_ENV")
+    lines = [
+        f'command -v srun >/dev/null || PATH="$PATH:"{shlex.quote(str(own))}',
+        "unset BASH_ENV" if theirs is None else f"BASH_ENV={shlex.quote(theirs)}",
+        '[ -z "${BASH_ENV-}" ] || [ ! -r "$BASH_ENV" ] || . "$BASH_ENV"',
+    ]
+    (work / LOGIN).write_text("\n".join([*lines, ""]))
+    return {"BASH_ENV": str(work / LOGIN)}
+
+
 def open_files(settings: BatchSettings) -> tuple[int | None, int | None]:
     """The files of the output and the errors; None: those of the task. Raises OSError."""
     if not settings.output:
         return None, None
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | (0 if settings.append else os.O_TRUNC)
-    names = [expand(name, os.environ) for name in (settings.output, settings.error) if name]
+    patterns = [name for name in (settings.output, settings.error) if name]
+    for pattern in patterns:
+        pauses = round(_DIRECTORY_S / _LOOK_S)
+        made = prepare_directory(pattern, os.environ, pauses, partial(time.sleep, _LOOK_S))
+        if made:
+            print(f"iris-slurm: nobody has made {made.absolute()} in {_DIRECTORY_S:g} s: made here")
+    names = [expand(pattern, os.environ) for pattern in patterns]
     print(
         f"the output is in {' and '.join(os.path.abspath(name) for name in names)} on {socket.gethostname()}"
     )
@@ -119,7 +152,18 @@ def run(
             group
         ):  # what it has reached may write a checkpoint yet
             time.sleep(_LOOK_S)
-    return code if code >= 0 else 128 - code
+    return code
+
+
+def end(code: int) -> NoReturn:
+    """End with an exit code, or by the signal that has ended the script."""
+    if code < 0:
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # the script has left its own
+        if -code not in (signal.SIGKILL, signal.SIGSTOP):
+            signal.signal(-code, signal.SIG_DFL)
+        sys.stdout.flush()
+        os.kill(os.getpid(), -code)
+    sys.exit(code if code >= 0 else 128 - code)
 
 
 def send(group: int, number: int, *, alone: bool) -> None:
@@ -143,4 +187,4 @@ def has_members(group: int) -> bool:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    end(main())

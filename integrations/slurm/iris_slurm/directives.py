@@ -8,9 +8,11 @@ A directive of no row is refused, like those of `REFUSED`. Out of scope: how val
 from __future__ import annotations
 
 import argparse
+import re
 import shlex
 import sys
 from collections.abc import Iterable, Mapping
+from itertools import chain
 from typing import Never
 
 from iris_slurm.values import NotHonoured
@@ -69,7 +71,11 @@ HONOURED: tuple[tuple[str, str, str], ...] = (
         "`--notice SIG@S`, also before a preemption; `--grace` is as long, 30 s at least",
     ),
     ("--export", "ALL|NONE|LIST", "the variables that the job gets; all by default, as in Slurm"),
-    ("-p --partition", "NAMES", "hosts whose attribute `partition` is one of these"),
+    (
+        "-p --partition",
+        "NAMES",
+        "hosts whose attribute `partition` is one of these; `iris`: all hosts, as without it",
+    ),
     ("-C --constraint", "A&B", "hosts that have the attributes A and B"),
     ("-w --nodelist", "HOST", "`--constraint hostname=HOST`"),
     ("-x --exclude", "HOSTS", "`--constraint hostname!=HOST` for each"),
@@ -78,7 +84,11 @@ HONOURED: tuple[tuple[str, str, str], ...] = (
     ("--comment", "TEXT", "label `comment`"),
     ("--wrap", "COMMAND", "a script of one line"),
     ("--parsable", "", "print the number only"),
-    ("-W --wait", "", "return when the job has ended: 0 when it has succeeded"),
+    (
+        "-W --wait",
+        "",
+        "return when the job has ended, with its exit code: the highest of an array, 1 for a signal",
+    ),
     ("--test-only", "", "`iris plan`: nothing is submitted"),
     ("-Q --quiet", "", "print errors only"),
     (
@@ -157,19 +167,31 @@ def parser(program: str) -> Parser:
 
 
 def options_of(
-    program: str, words: Iterable[str], script: Iterable[str] = (), environ: Mapping[str, str] = {}
+    program: str,
+    words: Iterable[str],
+    script: Iterable[str] = (),
+    environ: Mapping[str, str] = {},
+    ignored: Mapping[str, bool] = {},
 ) -> argparse.Namespace:
     """The options of a command line, of `SBATCH_` variables and of a script, the former before the
     latter.
 
-    Raises NotHonoured for directives that are not honoured; warns of harmless ones.
+    Raises NotHonoured for directives that are not honoured; warns of harmless ones, and of those
+    that the site ignores.
     """
     reader = parser(program)
-    found = reader.parse_args(list(script))
+    of_script, *dropped = without(script, ignored)
+    found = reader.parse_args(of_script)
     if found.words:
         raise NotHonoured(f"#SBATCH {shlex.join(found.words)}: not an option")
-    reader.parse_args(variables(environ), found)
-    reader.parse_args(list(words), found)
+    named, warnings = variables(environ, ignored)
+    for given in (named, words):
+        kept, *more = without(given, ignored)
+        reader.parse_args(kept, found)
+        dropped += more
+    warnings += [ignored_warning(flag) for flag in dict.fromkeys(chain(*dropped))]
+    for warning in warnings if not found.quiet else ():
+        print(f"{program}: warning: {warning}", file=sys.stderr)
     for flags, reason in REFUSED:
         if getattr(found, dest(flags)) is not None:
             raise NotHonoured(f"{flags.split()[-1]} is refused: {reason}")
@@ -184,21 +206,122 @@ def dest(flags: str) -> str:
     return flags.split()[-1].removeprefix("--").removeprefix("no-").replace("-", "_")
 
 
-_OTHERWISE = {"timelimit": "time", "mem-per-node": "mem"}
+IGNORE = "IRIS_SLURM_IGNORE"
+"""The variable by which a site names options that are ignored with a warning."""
 
 
-def variables(environ: Mapping[str, str]) -> list[str]:
-    """The variables that `sbatch` reads, as options: ``SBATCH_PARTITION=gpu`` is
-    ``--partition=gpu``.
+def ignored_options(environ: Mapping[str, str]) -> dict[str, bool]:
+    """The options that the site ignores, by all their names, and whether each takes a value:
+    ``--exclusive,--gpu-bind=``. Raises NotHonoured.
     """
-    names = {
-        name: name.removeprefix("SBATCH_").lower().replace("_", "-") for name in sorted(environ)
+    found: dict[str, bool] = {}
+    rows = [*HONOURED, *HARMLESS, *REFUSED]
+    for word in environ.get(IGNORE, "").replace(",", " ").split():
+        flag, equals, text = word.partition("=")
+        if not re.fullmatch(r"--[a-z][a-z-]*|-[A-Za-z]", flag) or text:
+            raise NotHonoured(
+                f"{IGNORE}: {word} is no option; write for example --exclusive,--gpu-bind= (with = "
+                "behind one that takes a value)"
+            )
+        names = next((row[0].split() for row in rows if flag in row[0].split()), [flag])
+        found |= dict.fromkeys(names, bool(equals) or flag in takes_value())
+    return found
+
+
+def ignored_warning(flag: str) -> str:
+    return f"{flag} is ignored: {IGNORE} names it"
+
+
+def takes_value() -> set[str]:
+    """The options with a value, by all their names."""
+    rows = [(flags, metavar) for flags, metavar, _ in (*HONOURED, *HARMLESS)]
+    return {flag for flags, metavar in rows if metavar for flag in flags.split()}
+
+
+def without(words: Iterable[str], ignored: Mapping[str, bool]) -> tuple[list[str], list[str]]:
+    """The words without the options that are ignored, and the names of these; what is behind the
+    first word that is no option belongs to a script.
+    """
+    kept, dropped, rest = list[str](), list[str](), list(words)
+    while rest and rest[0].startswith("-") and rest[0] != "--":
+        flag = rest[0].partition("=")[0] if rest[0].startswith("--") else rest[0][:2]
+        alone = rest[0] == flag
+        with_value = ignored[flag] if flag in ignored else flag in takes_value()
+        count = 2 if alone and with_value else 1
+        if flag in ignored:
+            dropped.append(flag)
+        else:
+            kept += rest[:count]
+        rest = rest[count:]
+    return kept + rest, dropped
+
+
+_OTHERWISE = {
+    "timelimit": "time",
+    "mem-per-node": "mem",
+    "array-inx": "array",
+    "req-switch": "switches",
+    "debug": "verbose",
+}
+_OF_SLURM = frozenset(
+    {
+        "acctg-freq",
+        "batch",
+        "container-id",
+        "core-spec",
+        "delay-boot",
+        "gpu-bind",
+        "gpu-freq",
+        "gres-flags",
+        "ignore-pbs",
+        "mem-bind",
+        "network",
+        "no-kill",
+        "overcommit",
+        "spread-job",
+        "thread-spec",
+        "tres-bind",
+        "tres-per-task",
+        "use-min-nodes",
+        "wait-all-nodes",
+        "wait4switch",
     }
-    return [
-        f"--{_OTHERWISE.get(to, to)}={environ[name]}"
-        for name, to in names.items()
-        if name.startswith("SBATCH_")
-    ]
+)
+"""Further ones that Slurm reads."""
+
+
+def variables(
+    environ: Mapping[str, str], ignored: Mapping[str, bool] = {}
+) -> tuple[list[str], list[str]]:
+    """The variables that `sbatch` reads, as options: ``SBATCH_PARTITION=gpu`` is
+    ``--partition=gpu``; and warnings of those that have no meaning. Raises NotHonoured.
+    """
+    words, warnings = list[str](), list[str]()
+    flags = {flag for row in (*HONOURED, *HARMLESS, *REFUSED) for flag in row[0].split()}
+    bare = {
+        flag
+        for flags, metavar, _ in (*HONOURED, *HARMLESS)
+        if not metavar
+        for flag in flags.split()
+    }
+    for name in sorted(environ):
+        if not name.startswith("SBATCH_"):
+            continue
+        option = name.removeprefix("SBATCH_").lower().replace("_", "-")
+        flag = f"--{_OTHERWISE.get(option, option)}"
+        if flag in ignored:
+            warnings.append(f"{name}: {ignored_warning(flag)}")
+        elif flag in bare:
+            words.append(flag)
+        elif flag in flags:
+            words.append(f"{flag}={environ[name]}")
+        elif option in _OF_SLURM:
+            raise NotHonoured(
+                f"{name}={environ[name]}: {flag} is not known to iris-slurm; unset it"
+            )
+        else:
+            warnings.append(f"{name} has no effect: it is no variable of sbatch")
+    return words, warnings
 
 
 def script_lines(script: str) -> list[str]:

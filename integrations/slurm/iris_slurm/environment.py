@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from itertools import pairwise
 
 from iris import JobView
+from iris_slurm.commands.program import CLUSTER
 from iris_slurm.numbers import number_of, own_number
-from iris_slurm.translate import BatchSettings
+from iris_slurm.translate import DEFAULT_PARTITION, BatchSettings
 
 
 def hosts_of(environ: Mapping[str, str]) -> list[str]:
@@ -35,9 +36,9 @@ def variables(settings: BatchSettings, job: JobView, environ: Mapping[str, str])
         "SLURM_JOBID": str(own),
         "SLURM_JOB_NAME": settings.name,
         "SLURM_JOB_USER": settings.user,
-        "SLURM_JOB_PARTITION": settings.partition or "iris",
+        "SLURM_JOB_PARTITION": settings.partition or DEFAULT_PARTITION,
         **({"SLURM_JOB_ACCOUNT": settings.account} if settings.account else {}),
-        "SLURM_CLUSTER_NAME": "iris",
+        "SLURM_CLUSTER_NAME": CLUSTER,
         "SLURM_SUBMIT_DIR": settings.submit_dir,
         "SLURM_SUBMIT_HOST": settings.submit_host,
         "SLURM_JOB_NUM_NODES": str(settings.nodes),

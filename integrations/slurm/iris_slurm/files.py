@@ -1,9 +1,13 @@
-"""The names of files of output: ``slurm-%A_%a.out``. Pure; raises `NotHonoured`."""
+"""The names of files of output: ``slurm-%A_%a.out``, and their directories. Pure but for
+`prepare_directory`; raises `NotHonoured`.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from itertools import takewhile
+from pathlib import Path
 
 from iris_slurm.values import NotHonoured
 
@@ -43,3 +47,25 @@ def expand(pattern: str, environ: Mapping[str, str]) -> str:
         return found.zfill(min(int(match[1] or 0), 10))
 
     return _LETTER.sub(value, pattern)
+
+
+def prepare_directory(
+    pattern: str, environ: Mapping[str, str], pauses: int, pause: Callable[[], None]
+) -> Path | None:
+    """Wait for the directory of a file; then make it if its name has letters, such as ``logs/%j``.
+
+    Who submits a job makes such a directory once its number is known, when the task may run
+    already. One with a plain name could be made before: if it is missing, the host has not the
+    file system that is meant. Returns the directory if it was made. Raises OSError.
+    """
+    name = Path(pattern).parent
+    directory = Path(expand(str(name), environ))
+    for _ in range(pauses):
+        if directory.is_dir():
+            return None
+        pause()
+    plain = Path(*takewhile(lambda part: "%" not in part, name.parts))
+    if directory.is_dir() or plain == name or not plain.is_dir():
+        return None
+    directory.mkdir(parents=True, exist_ok=True)
+    return directory

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from iris import Client, JobView
 from iris_core.views.jobs import AttemptView, TaskView
 from iris_slurm.numbers import indexes, number_of, own_number, read_number, shown_number
-from iris_slurm.translate import ACCOUNT, COMMENT, NAME, PARTITION
+from iris_slurm.translate import ACCOUNT, COMMENT, DEFAULT_PARTITION, NAME, PARTITION
 
 STATES = {
     "pending": "PENDING",
@@ -104,6 +104,7 @@ class SlurmRow:
 
     @property
     def exit_code(self) -> str:
+        """``0:15`` of what a signal has ended."""
         last = self.last
         return f"{(last and last.exit_code) or 0}:{(last and last.signal) or 0}"
 
@@ -157,7 +158,7 @@ FIELDS: dict[str, Callable[[SlurmRow], str]] = {
     "user": lambda row: row.job.user,
     "account": _label(ACCOUNT, ""),
     "comment": _label(COMMENT, ""),
-    "partition": _label(PARTITION, "iris"),
+    "partition": _label(PARTITION, DEFAULT_PARTITION),
     "qos": lambda row: row.job.band,
     "state": lambda row: row.state,
     "statecompact": lambda row: CODES[row.state],
@@ -190,6 +191,16 @@ def rows_of(client: Client, job: JobView, wanted: Iterable[int] = ()) -> Iterato
         tasks = [client.task(f"{job.id}/0")]
     for task in tasks:
         yield SlurmRow(job, task, task.index if several else None)
+
+
+def code_of(rows: Iterable[SlurmRow]) -> int:
+    """The exit code of `sbatch --wait`: the highest of the tasks; 1 of what did not end with one."""
+
+    def code(row: SlurmRow) -> int:
+        found = row.last.exit_code if row.last is not None else None
+        return 0 if row.state == "COMPLETED" else (found or 1)
+
+    return max(map(code, rows), default=0)
 
 
 def rows_of_number(client: Client, text: str) -> Iterator[SlurmRow]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -40,9 +41,13 @@ class SrunStep(msgspec.Struct, frozen=True, kw_only=True):
     env: dict[str, str] = {}
 
 
+def hosts_of_job(environ: Mapping[str, str]) -> list[str]:
+    """Those of the job; of a script that has unset Slurm's variables, its own."""
+    return (environ.get("SLURM_JOB_NODELIST") or socket.gethostname()).split(",")
+
+
 def variables(step: SrunStep, local: int) -> dict[str, str]:
     """Those in which the processes of a step differ."""
-    hosts = os.environ["SLURM_JOB_NODELIST"].split(",")
     return {
         "SLURM_STEP_ID": "0",
         "SLURM_NTASKS": str(step.tasks),
@@ -50,7 +55,7 @@ def variables(step: SrunStep, local: int) -> dict[str, str]:
         "SLURM_STEP_NUM_TASKS": str(step.tasks),
         "SLURM_NNODES": str(step.nodes),
         "SLURM_NODEID": str(step.node),
-        "SLURMD_NODENAME": hosts[step.node],
+        "SLURMD_NODENAME": hosts_of_job(os.environ)[step.node],
         "SLURM_PROCID": str(step.first + local),
         "SLURM_LOCALID": str(local),
     }

@@ -10,13 +10,13 @@ import socket
 import sys
 import tempfile
 from collections.abc import Sequence
-from datetime import datetime
 from pathlib import Path
 
 from iris import Client, Job
 from iris.client.http.encode import encode_json
 from iris_core.spec.option_table import JobOptions
 from iris_slurm.commands.program import user
+from iris_slurm.local_time import local_now
 from iris_slurm.translate import (
     SCRIPT,
     SETTINGS,
@@ -33,8 +33,7 @@ BATCH = (sys.executable, "-m", "iris_slurm.batch")
 def submitter() -> Submitter:
     """This process."""
     os.umask(umask := os.umask(0o077))  # it is read by setting it
-    now = datetime.now().astimezone()
-    return Submitter(os.getcwd(), user(), socket.gethostname(), os.environ, now, umask)
+    return Submitter(os.getcwd(), user(), socket.gethostname(), os.environ, local_now(), umask)
 
 
 def described(

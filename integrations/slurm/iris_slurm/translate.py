@@ -17,6 +17,7 @@ from posixpath import join
 import msgspec
 
 from iris_core.spec.option_table import JobOptions
+from iris_slurm.directives import IGNORE
 from iris_slurm.files import check_pattern
 from iris_slurm.values import (
     NotHonoured,
@@ -36,7 +37,10 @@ SCRIPT, SETTINGS = "slurm_script", "slurm_job.json"
 """The files of the bundle that a job's tasks get."""
 NAME, ACCOUNT, PARTITION, COMMENT = "job-name", "project", "partition", "comment"
 """Labels of a job."""
-_BANDS = {"high": "production", "normal": "interactive", "low": "batch"}
+DEFAULT_PARTITION = "iris"
+"""All hosts: that of a job that names none, and what `sinfo` shows for a host that is in none."""
+BANDS = {"high": "production", "normal": "interactive", "low": "batch"}
+"""Of each quality of service."""
 _NO_NAME = re.compile(r"[^A-Za-z0-9._-]+")
 
 
@@ -47,6 +51,7 @@ class BatchSettings(msgspec.Struct, frozen=True, kw_only=True):
         output, error: patterns of files; empty: the output of the task, and the file of the output.
         signal: the name of the signal of a notice; empty: none. alone: it is for the script only.
         arguments: of the script. umask: of whoever submitted it; -1: not known.
+        ignore: the options that its site ignores, for what the script submits.
     """
 
     name: str
@@ -68,6 +73,7 @@ class BatchSettings(msgspec.Struct, frozen=True, kw_only=True):
     submit_host: str = ""
     submit_dir: str = ""
     umask: int = -1
+    ignore: str = ""
 
 
 @dataclass(frozen=True)
@@ -113,6 +119,7 @@ def settings_of(
         submit_host=by.host,
         submit_dir=by.directory,
         umask=by.umask,
+        ignore=by.environ.get(IGNORE, ""),
     )
 
 
@@ -242,20 +249,29 @@ def add_gates(
             f"--kill-on-invalid-dep={given.kill_on_invalid_dep}: such a job is always killed"
         )
     if given.dependency:
-        options["after"], options["each"], alone = read_dependencies(given.dependency)
+        options["after"], options["each"], alone = read_dependencies(
+            given.dependency, job_around(by.environ)
+        )
         if alone:
             options["singleton"] = _NO_NAME.sub("-", settings.name)[:128]
     if given.qos:
-        bands = {**_BANDS, **{band: band for band in _BANDS.values()}}
+        bands = {**BANDS, **{band: band for band in BANDS.values()}}
         if given.qos not in bands:
             raise NotHonoured(f"--qos={given.qos} is refused: use {', '.join(bands)}")
         options["band"] = bands[given.qos]  # type: ignore[typeddict-item]
 
 
+def job_around(environ: Mapping[str, str]) -> str:
+    """The number of the job within which something is submitted; empty: within none."""
+    if "IRIS_JOB" not in environ:  # as in a shell of `salloc`
+        return ""
+    return environ.get("SLURM_ARRAY_JOB_ID") or environ.get("SLURM_JOB_ID", "")
+
+
 def constraints(given: argparse.Namespace) -> list[str]:
     """Conditions on the hosts. Raises NotHonoured."""
     found = []
-    if given.partition:
+    if given.partition and DEFAULT_PARTITION not in given.partition.split(","):
         found.append(f"partition in {given.partition}")
     if given.constraint:
         if re.search(r"[^\w&.:-]", given.constraint):

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import re
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 
 class NotHonoured(Exception):
@@ -14,7 +14,10 @@ class NotHonoured(Exception):
 
 _SIZE = re.compile(r"(?P<number>\d+(\.\d+)?)(?P<unit>[KMGT]?)B?\Z", re.IGNORECASE)
 _CLOCK = re.compile(r"(\d+-)?\d+(:\d+){0,2}\Z")
-_FROM_NOW = re.compile(r"now(?:\+(?P<number>\d+)(?P<unit>second|minute|hour|day|week)?s?)?\Z")
+_FROM_NOW = re.compile(
+    r"now(?:(?P<sign>[+-])(?P<number>\d+)(?P<unit>second|minute|hour|day|week)?s?)?\Z"
+)
+_TIME_OF_DAY = re.compile(r"\d{1,2}:\d{2}(:\d{2})?\Z")
 _DAYS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400, "week": 604_800}
 
 
@@ -75,24 +78,35 @@ def read_gpus(option: str, text: str) -> tuple[str, int]:
 
 
 def read_begin(text: str, now: datetime) -> str:
-    """``now+8hours``, ``22:00`` or ``2026-03-01T22:00:00`` as RFC 3339; empty: at once."""
+    """``now+8hours``, ``22:00`` or ``2026-03-01T22:00:00`` as RFC 3339; empty: at once. A clock time
+    that has passed is tomorrow's.
+    """
+    if text == "now":
+        return ""
+    moment = read_moment("--begin", text, now)
+    if _TIME_OF_DAY.match(text) and moment.astimezone(UTC) <= now.astimezone(UTC):
+        moment += timedelta(days=1)  # by the clock
+    return moment.isoformat()
+
+
+def read_moment(option: str, text: str, now: datetime) -> datetime:
+    """``now``, ``now-2days``, ``22:00`` of today, ``2026-03-01`` or ``2026-03-01T22:00:00``, in the
+    zone of ``now`` with the offset that it has at that time.
+    """
     if match := _FROM_NOW.match(text):
-        if not match["number"]:
-            return ""
-        return (
-            now + timedelta(seconds=int(match["number"]) * _DAYS[match["unit"] or "second"])
-        ).isoformat()
+        seconds = int(match["number"] or 0) * _DAYS[match["unit"] or "second"]
+        shift = timedelta(seconds=-seconds if match["sign"] == "-" else seconds)
+        return (now.astimezone(UTC) + shift).astimezone(now.tzinfo)
     try:
-        if re.fullmatch(r"\d{1,2}:\d{2}(:\d{2})?", text):
+        if _TIME_OF_DAY.match(text):
             clock = datetime.strptime(text, "%H:%M:%S" if text.count(":") == 2 else "%H:%M").time()  # noqa: DTZ007
-            moment = datetime.combine(now.date(), clock, now.tzinfo)
-            return (moment if moment > now else moment + timedelta(days=1)).isoformat()
+            return datetime.combine(now.date(), clock, now.tzinfo)
         moment = datetime.fromisoformat(text)
     except ValueError:
         raise NotHonoured(
-            f"--begin={text}: write now+8hours, 22:00 or 2026-03-01T22:00:00"
+            f"{option}={text}: write now+8hours, 22:00, 2026-03-01 or 2026-03-01T22:00:00"
         ) from None
-    return (moment if moment.tzinfo else moment.replace(tzinfo=now.tzinfo)).isoformat()
+    return moment if moment.tzinfo else moment.replace(tzinfo=now.tzinfo)
 
 
 def read_signal(text: str) -> tuple[str, int, bool]:
@@ -106,6 +120,8 @@ def read_signal(text: str) -> tuple[str, int, bool]:
     return name.removeprefix("SIG"), int(seconds or 60), alone
 
 
+_JOB_DIGITS = 10
+"""Of a job's number, at most; that of a task of an array has more (`numbers`)."""
 _WORDS = {
     "afterok": "ok",
     "afterany": "any",
@@ -115,9 +131,9 @@ _WORDS = {
 }
 
 
-def read_dependencies(text: str) -> tuple[list[str], bool, bool]:
+def read_dependencies(text: str, own: str = "") -> tuple[list[str], bool, bool]:
     """The jobs of ``afterok:12:13,afterany:14`` as ``j12:ok``, whether each task waits for its
-    counterpart, and whether ``singleton`` is among them.
+    counterpart, and whether ``singleton`` is among them. ``own``: the job that submits.
     """
     if "?" in text:
         raise NotHonoured(
@@ -137,6 +153,16 @@ def read_dependencies(text: str) -> tuple[list[str], bool, bool]:
     if wrong := [job for _, job in jobs if not job.isdigit()]:
         raise NotHonoured(
             f"--dependency={text}: {wrong[0]} is not the number of a job; a delay or a single task cannot be"
+        )
+    if any(len(job) > _JOB_DIGITS for _, job in jobs):
+        raise NotHonoured(
+            f"--dependency={text}: a job waits for a whole array and not for a task of it; write "
+            "$SLURM_ARRAY_JOB_ID"
+        )
+    if ("afternotok", own) in jobs:
+        raise NotHonoured(
+            f"--dependency={text}: {own} is the job that submits this one, which is cancelled when "
+            f"{own} does not succeed, so it would never run"
         )
     if any(kind != "singleton" and not found for kind, *found in parts):
         raise NotHonoured(f"--dependency={text}: it names no job")

@@ -7,15 +7,25 @@ from __future__ import annotations
 import ast
 import sys
 import tomllib
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
 
 from iris.client.options.jobs import job_spec
 from iris_core.codec import to_builtins
-from iris_slurm.commands.program import run
-from iris_slurm.directives import HARMLESS, HONOURED, REFUSED, options_of, script_lines, table_row
-from iris_slurm.translate import Submitter, environment, job_options, settings_of
+from iris_slurm.commands.program import SLURM_VERSION, check_clusters, run
+from iris_slurm.directives import (
+    HARMLESS,
+    HONOURED,
+    IGNORE,
+    REFUSED,
+    ignored_options,
+    options_of,
+    script_lines,
+    table_row,
+)
+from iris_slurm.translate import Submitter, environment, job_around, job_options, settings_of
 from iris_slurm.values import NotHonoured
 from tests.house.repository import ROOT, imported
 
@@ -95,6 +105,8 @@ def submitted(*words: str, script: str = "", environ: dict[str, str] | None = No
         ),
         ("--export=NONE", {"env": {}}),
         ("-p gpu,long", {"constraints": [("partition", ("gpu", "long"))]}),
+        ("-p iris", {"constraints": [], "partition": "iris"}),
+        ("-p gpu,iris", {"constraints": []}),
         ("-C zen4&nvme", {"constraints": [("zen4", ()), ("nvme", ())]}),
         (
             "-w n1 -x n2,n3",
@@ -151,6 +163,7 @@ def test_a_refused_directive_is_named(flag: str):
         ("-d afterok:1?afterok:2", r"\(\?\)"),
         ("-d after:12+5", r"12\+5 is not the number of a job"),
         ("-d before:12", "before is not known"),
+        ("-d afterok:120000000003", "a whole array and not for a task of it"),
         ("-b teatime", "--begin=teatime"),
         ("--signal=R:USR1", "--signal=R:USR1"),
         ("-C a|b", r"--constraint=a\|b"),
@@ -164,6 +177,17 @@ def test_a_refused_directive_is_named(flag: str):
 def test_what_cannot_be_honoured_is_refused(words: str, said: str):
     with pytest.raises(NotHonoured, match=said):
         submitted(*words.split())
+
+
+def test_a_job_cannot_wait_for_the_failure_of_the_job_around_it():
+    """Which cancels it."""
+    around = {"IRIS_JOB": "/a", "SLURM_JOB_ID": "12"}
+    by = replace(BY, environ=around)
+    given = options_of("sbatch", ["-d", "afterok:11,afternotok:12", "job.sh"])
+    with pytest.raises(NotHonoured, match="12 is the job that submits this one"):
+        job_options(given, settings_of(given, by, ("job.sh",)), by)
+    assert [job_around(one) for one in (around, {"SLURM_JOB_ID": "12"})] == ["12", ""]
+    assert job_around({**around, "SLURM_ARRAY_JOB_ID": "7"}) == "7"
 
 
 def test_a_harmless_directive_is_accepted_with_a_warning(capsys):
@@ -195,6 +219,64 @@ def test_options_win_over_variables_and_these_over_the_script():
         "my job",
         2,
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("SBATCH_REQUEUE", {"max_retries_preemption": 100}),
+        ("SBATCH_NO_REQUEUE", {"max_retries_preemption": 0}),
+        ("SBATCH_WAIT", {}),
+        ("SBATCH_ARRAY_INX", {"array": "1"}),
+        ("SBATCH_TIMELIMIT", {"timeout_s": 60}),
+        ("SBATCH_MEM_PER_NODE", {"memory_bytes": MIB}),
+    ],
+)
+def test_a_variable_of_sbatch_is_an_option(name: str, expected: dict, capsys):
+    found = submitted(environ={name: "1"})
+    found |= found["resources"]
+    assert {key: found[key] for key in expected} == expected
+    assert capsys.readouterr().err == ""
+
+
+def test_a_variable_that_slurm_does_not_read_is_named_and_has_no_effect(capsys):
+    submitted(environ={"SBATCH_OF_THIS_SITE": "1"})
+    said = "sbatch: warning: SBATCH_OF_THIS_SITE has no effect: it is no variable of sbatch\n"
+    assert capsys.readouterr().err == said
+    with pytest.raises(NotHonoured, match="SBATCH_GPU_BIND=none: --gpu-bind is not known"):
+        submitted(environ={"SBATCH_GPU_BIND": "none"})
+
+
+IGNORED = ignored_options({IGNORE: "--exclusive,--gpu-bind= --oversubscribe -p"})
+
+
+@pytest.mark.parametrize(
+    ("words", "script", "environ"),
+    [
+        ("--exclusive job.sh a", "", ""),
+        ("--exclusive=user job.sh a", "", ""),
+        ("--gpu-bind none -J x job.sh a", "", ""),
+        ("-s job.sh a", "", ""),
+        ("-pgpu --partition gpu job.sh a", "", ""),
+        ("job.sh a", "#SBATCH --exclusive --gpu-bind=none\n", ""),
+        ("job.sh a", "", "SBATCH_GPU_BIND"),
+        ("job.sh a", "", "SBATCH_EXCLUSIVE"),
+    ],
+)
+def test_what_the_site_ignores_is_dropped_with_a_warning(words, script, environ, capsys):
+    lines = script_lines(f"#!/bin/sh\n{script}")
+    variables = {environ: "none"} if environ else {}
+    given = options_of("sbatch", words.split(), lines, variables, IGNORED)
+    assert (given.words, given.partition, given.exclusive) == (["job.sh", "a"], None, None)
+    assert f"is ignored: {IGNORE} names it" in capsys.readouterr().err
+
+
+def test_what_follows_the_script_is_not_ignored():
+    given = options_of("sbatch", ["job.sh", "--exclusive"], ignored=IGNORED)
+    assert given.words == ["job.sh", "--exclusive"]
+    for mistake in ("exclusive", "--gpu-bind=none", "-"):
+        with pytest.raises(NotHonoured, match="is no option"):
+            ignored_options({IGNORE: mistake})
 
 
 def test_a_mistake_in_a_line_of_a_script_is_refused():
@@ -240,6 +322,20 @@ def test_each_command_of_the_package_is_there():
     for name, entry in project["scripts"].items():
         assert entry == f"iris_slurm.commands.{name}:main"
         assert "def main()" in (PACKAGE / f"iris_slurm/commands/{name}.py").read_text()
+
+
+@pytest.mark.parametrize("flag", ["-V", "--version"])
+def test_each_command_says_which_slurm_it_is_like(flag, capsys, monkeypatch, tmp_path):
+    monkeypatch.setenv("IRIS_DATA", str(tmp_path))
+    assert run("sacct", lambda client, words: 1, [flag]) == 0
+    assert capsys.readouterr().out == f"slurm-iris {SLURM_VERSION}\n"
+
+
+def test_there_is_one_cluster():
+    for text in ("", "all", "iris", "iris,all"):
+        check_clusters(text)
+    with pytest.raises(NotHonoured, match="--clusters=iris,other: other is not known"):
+        check_clusters("iris,other")
 
 
 @pytest.mark.parametrize(("program", "lists"), [("sbatch", True), ("squeue", False)])

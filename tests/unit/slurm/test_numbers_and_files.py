@@ -4,6 +4,7 @@ docs/howto/slurm-commands.md#numbers-and-names.
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -13,7 +14,7 @@ from iris import JobView
 from iris_core.spec.jobs import JobSpec
 from iris_slurm.commands.scontrol import hosts_of
 from iris_slurm.environment import variables
-from iris_slurm.files import expand
+from iris_slurm.files import expand, prepare_directory
 from iris_slurm.numbers import indexes, own_number, read_number, shown_number
 from iris_slurm.translate import BatchSettings
 from iris_slurm.values import NotHonoured
@@ -112,3 +113,35 @@ def test_a_gang_lists_its_hosts():
 )
 def test_a_list_of_hosts_is_expanded(text: str, hosts: list[str]):
     assert list(hosts_of(text)) == hosts
+
+
+ENVIRON = {"SLURM_JOB_ID": "12", "SLURM_JOB_NAME": "train"}
+
+
+def test_a_directory_that_is_made_late_is_waited_for(tmp_path: Path):
+    """By whoever submitted the job, once its number is known: submitit with the folder %j."""
+    looks = []
+
+    def pause() -> None:
+        looks.append(len(looks))
+        if len(looks) == 2:
+            (tmp_path / "12").mkdir()
+
+    assert prepare_directory(f"{tmp_path}/%j/%j_out", ENVIRON, 5, pause) is None
+    assert len(looks) == 2
+    assert (tmp_path / "12").is_dir()
+
+
+@pytest.mark.parametrize("pattern", ["%j/out", "%x/%j/logs/out", "a-%j/%%/out"])
+def test_a_directory_of_letters_that_nobody_makes_is_made(tmp_path: Path, pattern: str):
+    pattern = f"{tmp_path}/{pattern}"
+    directory = Path(expand(pattern, ENVIRON)).parent
+    assert prepare_directory(pattern, ENVIRON, 2, lambda: None) == directory
+    assert directory.is_dir()
+
+
+@pytest.mark.parametrize("pattern", ["logs/out", "logs/%j/out"])
+def test_a_directory_of_a_plain_name_is_not_made(tmp_path: Path, pattern: str):
+    """The host may lack the file system on which it is."""
+    assert prepare_directory(f"{tmp_path}/{pattern}", ENVIRON, 2, lambda: None) is None
+    assert list(tmp_path.iterdir()) == []

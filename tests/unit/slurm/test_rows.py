@@ -15,7 +15,7 @@ import pytest
 from iris_core.spec.jobs import JobSpec
 from iris_slurm.commands.scontrol import EQUALS, facts_of
 from iris_slurm.commands.sinfo import line_of
-from iris_slurm.records import CODES, STATES, SlurmRow, read_states
+from iris_slurm.records import CODES, STATES, SlurmRow, code_of, read_states
 from iris_slurm.tables import BAR, columns_of, format_rows, parsable, table
 from iris_slurm.values import NotHonoured
 
@@ -81,6 +81,14 @@ def test_a_state_says_why_a_task_has_ended():
     assert read_states("PD,running") == {"PENDING", "RUNNING"}
 
 
+def test_what_waits_for_a_job_ends_with_its_exit_code():
+    ended = [row(index=0), row("failed", 1, exit_code=3), row("failed", 2, exit_code=2)]
+    assert [code_of(rows) for rows in ([row()], ended)] == [0, 3]
+    killed = row("failed", signal=15)
+    assert (killed.exit_code, code_of([killed])) == ("0:15", 1)
+    assert [code_of([one]) for one in (row("killed"), row("unschedulable"))] == [1, 1]
+
+
 NAMED = "a\033[8m\n13 bob R|x=\u2028\r"
 ESCAPED = "a\\x1b[8m\\x0a13 bob R|x=\\u2028\\x0d"
 
@@ -110,7 +118,9 @@ def test_a_host_makes_no_row():
     assert line_of("%P %N", [cast(Any, host)]) == "gpu\\x0an9 idle n1"
 
 
-@pytest.mark.parametrize("command", ["squeue", "sacct", "scontrol", "sinfo", "scancel"])
+@pytest.mark.parametrize(
+    "command", ["squeue", "sacct", "scontrol", "sinfo", "scancel", "sacctmgr", "sshare"]
+)
 def test_every_command_prints_through_the_guard(command: str):
     """On a terminal, where the mistake names what was typed."""
     ours, theirs = pty.openpty()

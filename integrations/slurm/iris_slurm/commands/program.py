@@ -10,8 +10,27 @@ from collections.abc import Callable, Sequence
 from iris import Client, ClientError
 from iris.cli.output.terminal import guarded
 from iris_core.errors import IrisError
-from iris_slurm.directives import help_of
+from iris_slurm.directives import Parser, help_of
 from iris_slurm.values import NotHonoured
+
+SLURM_VERSION = "24.05.0"
+"""The release of Slurm whose options the tables name; programs ask for it."""
+CLUSTER = "iris"
+"""The name of the cluster, in ``SLURM_CLUSTER_NAME`` too."""
+
+
+def add_clusters(reader: Parser) -> None:
+    """The option that names clusters, of which there is one."""
+    reader.add_argument("-M", "--clusters", "--cluster", default="")
+
+
+def check_clusters(text: str) -> None:
+    """Raises NotHonoured."""
+    if others := {*filter(None, text.split(","))} - {"all", CLUSTER}:
+        raise NotHonoured(
+            f"--clusters={text}: {min(others)} is not known; it is {CLUSTER} or all, and a context of "
+            "Iris names another cluster: set IRIS_CONTEXT"
+        )
 
 
 def run(
@@ -21,6 +40,9 @@ def run(
     given = list(sys.argv[1:] if words is None else words)
     if given == ["--help"]:
         print(help_of(program))
+        return 0
+    if given in (["-V"], ["--version"]):
+        print(f"slurm-iris {SLURM_VERSION}")
         return 0
     with guarded():
         return _run(program, command, given)

@@ -12,7 +12,7 @@ from iris import Client, Job
 from iris.client.http.events import read_events
 from iris_slurm import submission
 from iris_slurm.commands.program import run
-from iris_slurm.directives import options_of
+from iris_slurm.directives import ignored_options, options_of
 from iris_slurm.environment import variables
 from iris_slurm.numbers import number_of
 from iris_slurm.values import NotHonoured
@@ -25,7 +25,7 @@ def main() -> int:
 
 def salloc(client: Client, words: list[str]) -> int:
     """The exit code of the command. Raises NotHonoured, ClientError."""
-    given = options_of("salloc", words)
+    given = options_of("salloc", words, ignored=ignored_options(os.environ))
     if given.array or given.signal:
         raise NotHonoured(f"{'--array' if given.array else '--signal'} is for sbatch")
     settings, options = submission.described(given, ["interactive"])

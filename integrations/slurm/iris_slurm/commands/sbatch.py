@@ -9,8 +9,10 @@ from pathlib import Path
 from iris import Client
 from iris_slurm import submission
 from iris_slurm.commands.program import run
-from iris_slurm.directives import options_of, script_lines
+from iris_slurm.directives import ignored_options, options_of, script_lines
 from iris_slurm.numbers import number_of
+from iris_slurm.records import code_of, rows_of
+from iris_slurm.translate import job_around
 from iris_slurm.values import NotHonoured
 
 
@@ -23,18 +25,26 @@ def sbatch(client: Client, words: list[str]) -> int:
     """Submit a script, of a file, of standard input or of --wrap. Raises NotHonoured,
     ClientError.
     """
-    quiet = options_of("sbatch", ["--quiet", *words])
+    ignored = ignored_options(os.environ)
+    quiet = options_of("sbatch", ["--quiet", *words], ignored=ignored)
     script = read_script(quiet.wrap, quiet.words)
-    given = options_of("sbatch", words, script_lines(os.fsdecode(script)), os.environ)
+    lines = script_lines(os.fsdecode(script))
+    given = options_of("sbatch", words, lines, os.environ, ignored)
     settings, options = submission.described(given, given.words)
     if given.test_only:
         print(client.plan(client.spec(submission.BATCH, options)).verdict, file=sys.stderr)
         return 0
     job = submission.submit(client, script, settings, options)
     number = number_of(job.view)
+    if (around := job_around(os.environ)) and not given.quiet:
+        print(
+            f"sbatch: warning: job {number} is below job {around}, within which it is submitted: it "
+            f"is cancelled unless {around} succeeds",
+            file=sys.stderr,
+        )
     if not given.quiet:
         print(number if given.parsable else f"Submitted batch job {number}", flush=True)
-    return 0 if not given.wait or job.wait().state == "succeeded" else 1
+    return 0 if not given.wait else code_of(rows_of(client, job.wait()))
 
 
 def read_script(wrap: str | None, words: list[str]) -> bytes:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from iris import Client, ClientError
 from iris.client.executions import RemoteCommand
 from iris_slurm.batch import PID, number_of
-from iris_slurm.commands.program import run, user
+from iris_slurm.commands.program import add_clusters, check_clusters, run, user
 from iris_slurm.commands.squeue import open_jobs
 from iris_slurm.directives import Parser
 from iris_slurm.numbers import indexes, read_number
@@ -34,7 +34,9 @@ def scancel(client: Client, words: list[str]) -> int:
     reader.add_argument("-f", "--full", action="store_true")
     reader.add_argument("-Q", "--quiet", action="store_true")
     reader.add_argument("numbers", nargs="*")
+    add_clusters(reader)
     given = reader.parse_intermixed_args(words)
+    check_clusters(given.clusters)
     targets = list(given.numbers) if given.numbers else list(chosen(client, given))
     return max([cancelled(client, target, given) for target in targets], default=0)
 

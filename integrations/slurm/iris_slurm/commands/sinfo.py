@@ -8,8 +8,9 @@ from collections.abc import Callable
 from iris import Client
 from iris.cli.output.terminal import in_one_line
 from iris_core.views.cluster import WorkerView
-from iris_slurm.commands.program import run
+from iris_slurm.commands.program import add_clusters, check_clusters, run
 from iris_slurm.directives import Parser
+from iris_slurm.translate import DEFAULT_PARTITION, PARTITION
 from iris_slurm.values import NotHonoured
 
 _STATES = {"healthy": "idle", "draining": "drain", "degraded": "drain", "lost": "down"}
@@ -24,7 +25,7 @@ def state_of(worker: WorkerView) -> str:
 
 
 def partition_of(worker: WorkerView) -> str:
-    return str(worker.attributes.get("partition", "iris"))
+    return str(worker.attributes.get(PARTITION, DEFAULT_PARTITION))
 
 
 LETTERS: dict[str, tuple[str, Callable[[list[WorkerView]], str]]] = {
@@ -56,7 +57,9 @@ def sinfo(client: Client, words: list[str]) -> int:
     reader.add_argument("-N", "--Node", action="store_true")
     reader.add_argument("-o", "--format", default=DEFAULT)
     reader.add_argument("-p", "--partition", default="")
+    add_clusters(reader)
     given = reader.parse_args(words)
+    check_clusters(given.clusters)
     if unknown := [letter for *_, letter in _LETTER.findall(given.format) if letter not in LETTERS]:
         raise NotHonoured(
             f"--format={given.format}: %{unknown[0]} is not known; use %{' %'.join(LETTERS)}"

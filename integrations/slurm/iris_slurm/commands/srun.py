@@ -19,10 +19,19 @@ from iris.cli.remote_terminal import write_all
 from iris.client.executions import RemoteCommand
 from iris_slurm import submission
 from iris_slurm.commands.program import run
-from iris_slurm.directives import HARMLESS, HONOURED, Parser, dest, options_of
+from iris_slurm.directives import (
+    HONOURED,
+    Parser,
+    dest,
+    ignored_options,
+    ignored_warning,
+    options_of,
+    takes_value,
+    without,
+)
 from iris_slurm.files import check_pattern
 from iris_slurm.numbers import number_of, read_number
-from iris_slurm.steps import SrunStep
+from iris_slurm.steps import SrunStep, hosts_of_job
 from iris_slurm.steps import run as run_step
 from iris_slurm.translate import environment
 from iris_slurm.values import NotHonoured, read_count, read_nodes
@@ -86,6 +95,9 @@ def read(words: list[str]) -> argparse.Namespace:
     own.add_argument("--mpi")
     for flags in STEP_FLAGS[:-1]:
         own.add_argument(*flags.split(), action="store_true")
+    words, dropped = without(words, ignored_options(os.environ))
+    for flag in dict.fromkeys(dropped):
+        print(f"srun: warning: {ignored_warning(flag)}", file=sys.stderr)
     end = command_at(words)
     found, rest = own.parse_known_args(words[:end])
     if found.label:
@@ -103,9 +115,7 @@ def read(words: list[str]) -> argparse.Namespace:
 
 def command_at(words: list[str]) -> int:
     """Where the command begins."""
-    takes = {
-        flag for flags, metavar, _ in (*HONOURED, *HARMLESS) if metavar for flag in flags.split()
-    } | {"--mpi"}
+    takes = takes_value() | {"--mpi"}
     at = 0
     while at < len(words) and words[at].startswith("-"):
         at += 2 if words[at] in takes else 1
@@ -122,12 +132,12 @@ def steps_of(given: argparse.Namespace) -> list[SrunStep]:
     """One for each host. Raises NotHonoured."""
     for option in ("output", "error"):
         check_pattern(f"--{option}", getattr(given, option) or "")
-    held = int(os.environ["SLURM_JOB_NUM_NODES"])
+    held = len(hosts_of_job(os.environ))
     nodes = read_nodes(given.nodes) if given.nodes else held
     if nodes > held:
         raise NotHonoured(f"--nodes={nodes}: the job has {held}")
     per_node = read_count(
-        "--ntasks-per-node", given.ntasks_per_node or os.environ["SLURM_NTASKS_PER_NODE"]
+        "--ntasks-per-node", given.ntasks_per_node or os.environ.get("SLURM_NTASKS_PER_NODE", "1")
     )
     tasks = read_count("--ntasks", given.ntasks) if given.ntasks else nodes * per_node
     nodes = min(nodes, tasks)
@@ -222,4 +232,5 @@ def follow(client: Client, given: argparse.Namespace) -> int:
         f"srun: error: job {number_of(ended)} has ended: {ended.state}: {ended.error}",
         file=sys.stderr,
     )
-    return job.task(0).exit_code or 1
+    task = job.task(0)
+    return task.exit_code or (128 + task.signal if task.signal else 1)
