@@ -30,6 +30,7 @@ def chaos(*options: str) -> str:
     return done.stdout
 
 
+@pytest.mark.needs("bwrap", "ip")
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     "network",

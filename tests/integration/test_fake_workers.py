@@ -15,7 +15,7 @@ pytestmark = pytest.mark.integration
 
 
 async def test_many_workers_register_and_succeed_at_everything(connection: Connection):
-    state = await FakeState(connection, "fake-00002").start()
+    state = await FakeState(connection, "fake-00002", hears_all=True).start()
     workers = FakeWorkers(connection.bus, 3, 5.0, Amount(1000), {})
     await workers.start()
     assert [register.worker for register in state.registered] == [

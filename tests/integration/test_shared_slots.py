@@ -288,6 +288,7 @@ async def test_attempts_without_control_groups_share_nothing(
         await asyncio.gather(host.end(first), host.end(second))
 
 
+@pytest.mark.needs("bwrap")
 async def test_files_that_ended_attempts_have_left_in_memory_end_with_their_slot(
     state: FakeState, nats_url: str, place: Path, mark: str
 ):

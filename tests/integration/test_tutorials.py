@@ -349,6 +349,7 @@ def test_the_page_about_testing_is_a_test_that_passes(tmp_path: Path):
     assert "1 passed" in done.stdout, done.stdout[-3000:]
 
 
+@pytest.mark.needs("curl")
 def test_a_terminal_and_a_port_of_a_task_are_used_as_their_page_says(
     cluster: Cluster, tmp_path: Path
 ):

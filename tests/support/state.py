@@ -93,9 +93,11 @@ class FakeState:
         retry_for_s: how long `until` waits.
     """
 
-    def __init__(self, connection: Connection, worker: str) -> None:
+    def __init__(self, connection: Connection, worker: str, *, hears_all: bool = False) -> None:
         self.connection = connection
         self.worker = worker
+        self._hears_all = hears_all
+        """Whether it answers reports of other workers too."""
         self.stages: list[Stage] = []
         self.registered: list[Register] = []
         self.beats: list[HeartbeatMessage] = []
@@ -119,7 +121,7 @@ class FakeState:
 
     def _on_report(self, message: Message) -> None:
         report = codec.unpack(message.data, WorkerReport)
-        if report.worker != self.worker:
+        if report.worker != self.worker and not self._hears_all:
             return
         if report.leaving:
             self.leaving.append(report.leaving)

@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
-from typing import Any, ParamSpec, TypeVar, Unpack
+from typing import Any, NamedTuple, ParamSpec, TypeVar, Unpack
 
 import cloudpickle
 
@@ -222,22 +222,38 @@ class Executor(concurrent.futures.Executor):
         return options
 
     def _fail(self, batch: list[Submission], error: BaseException) -> None:
-        _REFUSED[:] = [one for one in _REFUSED if not one[0].is_read]
+        _forget_known()
         for future, _ in batch:
             with suppress(concurrent.futures.InvalidStateError):  # it was cancelled meanwhile
                 future.set_exception(error)
-                _REFUSED.append((future, error))
+                _REFUSED.append(Refusal(future, id(self), f"{type(error).__name__}: {error}"))
+
+
+class Refusal(NamedTuple):
+    """A call that was not submitted: of which executor, and why."""
+
+    future: CallFuture[Any]
+    executor: int
+    why: str
 
 
 _EXECUTORS: weakref.WeakSet[Executor] = weakref.WeakSet()
-_REFUSED: list[tuple[CallFuture[Any], BaseException]] = []
-"""Calls that were not submitted, and why; who has read the outcome of its future knows."""
+_REFUSED: list[Refusal] = []
+"""Calls that were not submitted. Who has read the outcome of one knows of all that an executor could
+not submit for the same reason.
+"""
+_KNOWN: set[tuple[int, str]] = set()
+
+
+def _forget_known() -> None:
+    _KNOWN.update((one.executor, one.why) for one in _REFUSED if one.future.is_read)
+    _REFUSED[:] = [one for one in _REFUSED if (one.executor, one.why) not in _KNOWN]
 
 
 def _flush_all(until_s: float) -> list[str]:
     late = [loss for one in list(_EXECUTORS) for loss in one.flush(until_s)]
-    unread = [error for future, error in _REFUSED if not future.is_read]
-    return _losses(Counter(f"{type(error).__name__}: {error}" for error in unread)) + late
+    _forget_known()
+    return _losses(Counter(one.why for one in _REFUSED)) + late
 
 
 def _losses(counts: Mapping[str, int]) -> list[str]:
@@ -253,6 +269,7 @@ def _forget_all() -> None:
     """In a fork: the threads of these executors run in the other process, which will tell."""
     _EXECUTORS.clear()
     _REFUSED.clear()
+    _KNOWN.clear()
 
 
 before_the_end(_flush_all)
