@@ -42,11 +42,11 @@ from tests.support.nats_cluster import NatsCluster
 _SITE = Path(__file__).parent / "site"
 _ROOT = Path(__file__).parents[2]
 _LOST_S, _EXPIRES_S = 4.0, 2.0
+_SCRAPED = '[run]\nmetrics = "127.0.0.1:0"\n'
+"""Of processes on this network; one in a namespace has no loopback address of its own."""
 _CONFIG = f"""
 [cluster]
 restart_workers = true
-[run]
-metrics = "127.0.0.1:0"
 [state]
 worker_grace_s = {_LOST_S}
 heartbeat_interval_s = 1
@@ -173,6 +173,7 @@ def _play(
         _CONFIG
         + f'binds = ["{shared}", "{_ROOT}:ro"]\n'
         + ("[nats]\nreplicas = 3\n" if servers else "")
+        + (_SCRAPED if all(place.proxy is not None for place in places) else "")
     )
     cluster = start(data, *settings(data, config), *shape, fresh=True)  # each runs `sitecustomize`
     nats_url = servers.url if servers else cluster.nats_url
@@ -180,7 +181,7 @@ def _play(
     maps = Maps(cluster.client, shared / "runs", random.Random(rng.random()))
     probes = iter(range(1_000_000))
     watch = Watch(cluster.client)
-    scrapes = Scrapes(lambda: cluster.file["metrics"])
+    scrapes = Scrapes(lambda: cluster.file.get("metrics", {}))
     owner = Deployments(cluster.client, shared / "ill", random.Random(rng.random()))
     asking = Requests(cluster.file["proxy_url"], lambda: [service.name for service in owner.live])
     killer = Killer(

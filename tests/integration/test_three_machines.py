@@ -80,6 +80,7 @@ def all_are_healthy(machines: PageMachines, workers: Block) -> bool:
     return machines.run(workers)[COMPUTER].count(" healthy ") == 3
 
 
+@pytest.mark.soak
 def test_the_commands_of_the_page_make_a_cluster_that_survives_a_machine(machines: PageMachines):
     install, make, copy, agents, services, contexts, hello, without, workers, backup = steps(
         "three-machines.md"
