@@ -283,7 +283,12 @@ class StartRequests:
         """The command of a task, and a note when another interpreter runs a call than it names."""
         if template.calls is None or template.command[0] != PYTHON:
             return template.command, ""
-        user = CallUser(sandbox.uid, sandbox.gid or 0, sandbox.groups) if sandbox else CallUser()
+        # a sandbox of bubblewrap has directories of its own above what it binds: who may enter
+        # those of the host says nothing there
+        has_host_paths = sandbox is not None and not self.isolated.sandboxed
+        user = CallUser()
+        if sandbox is not None and has_host_paths:
+            user = CallUser(sandbox.uid, sandbox.gid or 0, sandbox.groups)
         key, now_s = (env.get("PATH", ""), user), self._clock.steady_s()
         found, until_s = self._interpreters.get(key, (Interpreter(PYTHON), 0.0))
         if now_s >= until_s:
