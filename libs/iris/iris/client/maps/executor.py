@@ -226,10 +226,10 @@ class Executor(concurrent.futures.Executor):
         for future, _ in batch:
             with suppress(concurrent.futures.InvalidStateError):  # it was cancelled meanwhile
                 future.set_exception(error)
-                _REFUSED.append(Refusal(future, id(self), f"{type(error).__name__}: {error}"))
+                _REFUSED.append(UnsentCall(future, id(self), f"{type(error).__name__}: {error}"))
 
 
-class Refusal(NamedTuple):
+class UnsentCall(NamedTuple):
     """A call that was not submitted: of which executor, and why."""
 
     future: CallFuture[Any]
@@ -238,7 +238,7 @@ class Refusal(NamedTuple):
 
 
 _EXECUTORS: weakref.WeakSet[Executor] = weakref.WeakSet()
-_REFUSED: list[Refusal] = []
+_REFUSED: list[UnsentCall] = []
 """Calls that were not submitted. Who has read the outcome of one knows of all that an executor could
 not submit for the same reason.
 """
