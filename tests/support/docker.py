@@ -220,6 +220,7 @@ def testcontainers(module: str) -> Any:
 
 
 @pytest.fixture(scope="session")
+@needs(*DOCKER)
 def nats_container(docker: Docker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a server from an image, with one user who may do everything."""
     config = tmp_path_factory.mktemp("nats-container") / "nats.conf"
@@ -242,6 +243,7 @@ async def container_url(nats_container: str) -> str:
 
 
 @pytest.fixture(scope="session")
+@needs(*DOCKER, "wget")
 def base_image(docker: Docker) -> str:
     """What stands for the image of Python; images that are built on it share the layers of their
     builds.
