@@ -6,6 +6,7 @@ import asyncio
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,8 @@ from iris_core.views.events import JobEvent, TaskEvent
 from tests.support.cluster import until
 
 pytestmark = pytest.mark.integration
+
+WITHIN_S = 120
 
 
 def test_a_job_in_hand_is_waited_for_and_its_end_is_raised(cluster):
@@ -141,6 +144,26 @@ async def test_an_asynchronous_wait_can_be_given_up(cluster):
         await job.cancel()
 
         assert (await job.wait(60)).state == "killed"
+
+
+async def test_requests_are_answered_beside_any_number_of_quiet_waits(cluster):
+    async with AsyncClient(cluster.url, token=cluster.token) as client:
+        job = await client.run(["sleep", "1000"], name="aio-waited")
+        waits = [asyncio.ensure_future((await client.job(job.id)).wait(WITHIN_S)) for _ in "x" * 99]
+        waits += [asyncio.ensure_future(job.wait(WITHIN_S)) for _ in range(901)]
+        lines = [asyncio.ensure_future(anext(job.logs())) for _ in range(80)]
+        while job.state != "running":  # each is a request beside those that wait
+            await job.refresh()
+        assert not any(wait.done() for wait in waits)
+        (reader,) = [one for one in threading.enumerate() if one.name == "iris-job-ends"]
+
+        await job.cancel()
+
+        assert {view.state for view in await asyncio.gather(*waits)} == {"killed"}
+        ends = await asyncio.gather(*lines, return_exceptions=True)
+        assert {type(end) for end in ends} == {StopAsyncIteration}
+        reader.join(WITHIN_S)
+        assert not reader.is_alive()
 
 
 async def test_events_of_everything_are_streamed_to_an_asynchronous_client(cluster):

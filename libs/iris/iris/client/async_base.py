@@ -1,8 +1,10 @@
 """What `AsyncClient` and its handles do otherwise than by one call of the synchronous client on a
 thread.
 
-Waits and streams end when their coroutine is cancelled; a stream occupies one thread while it is
-open. Everything else of `client.async_client` is drawn from `Client`, `Job` and `Deployment`.
+Threads of a pool send requests, and nothing else is run there: all waits for jobs share one stream
+(`client.job_ends`), and whatever else waits long has a thread of its own. So a request is sent
+however many waits and streams are open. Waits and streams end when their coroutine is cancelled.
+Everything else of `client.async_client` is drawn from `Client`, `Job` and `Deployment`.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import asynccontextmanager, closing
 from typing import Any, ParamSpec, Self, TypeVar, Unpack, cast, overload
 
 from iris.client import deployments
@@ -20,6 +22,7 @@ from iris.client.deployments import Deployment
 from iris.client.http.event_stream import EventStream
 from iris.client.http.events import Event, log_query, read_events, read_lines, whole_lines
 from iris.client.http.transport import RETRY_FOR_S, UrlQuery
+from iris.client.job_ends import JobEnds
 from iris.client.jobs import TERMINAL, Job, resumable
 from iris.client.maps.future import CallFuture
 from iris.client.maps.mapping import Mapped
@@ -54,6 +57,7 @@ class AsyncCalls:
         self.sync = Client(
             url, token=token, context=context, timeout_s=timeout_s, retry_for_s=retry_for_s
         )
+        self.job_ends = JobEnds(self.sync)
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="iris-client")
 
     async def __aenter__(self) -> Self:
@@ -64,6 +68,7 @@ class AsyncCalls:
 
     def close(self) -> None:
         """Close the kept-alive connections and the threads."""
+        self.job_ends.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
         self.sync.close()
 
@@ -176,7 +181,7 @@ class AsyncCalls:
 
     async def _awaitable(self, mapped: Mapped[R]) -> AsyncMapped[R]:
         """Raises what reading the items has raised."""
-        await self.call(mapped.wait_closed)
+        await call_apart(mapped.wait_closed)
         return AsyncMapped(self, mapped)
 
     def logs(
@@ -198,23 +203,49 @@ class AsyncCalls:
         return self.read(stream, read_events(stream))
 
     async def call(self, ask: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run a call of the synchronous client on a thread and return its result."""
+        """Run a call of the synchronous client on a thread and return its result. It sends requests
+        and waits for nothing else.
+        """
         return await asyncio.get_running_loop().run_in_executor(
             self._threads, lambda: ask(*args, **kwargs)
         )
 
     async def iterate(self, items: Iterator[T]) -> AsyncIterator[T]:
-        """The items of an iterator that may block; it must not yield None."""
+        """The items of a listing, of which each takes a request at most; it must not yield None."""
         while (item := await self.call(next, items, None)) is not None:
             yield item
 
     async def read(self, stream: EventStream, items: Iterator[T]) -> AsyncIterator[T]:
         """The items of a stream; the reading thread ends when the iteration does."""
         try:
-            async for item in self.iterate(items):
+            async for item in iterate_apart(items):
                 yield item
         finally:
             stream.close()
+
+
+@asynccontextmanager
+async def own_thread() -> AsyncIterator[Callable[[Callable[[], T]], asyncio.Future[T]]]:
+    """A thread for what may wait long: a function that runs another one there."""
+    threads = ThreadPoolExecutor(1, thread_name_prefix="iris-wait")
+    loop = asyncio.get_running_loop()
+    try:
+        yield lambda wait: loop.run_in_executor(threads, wait)
+    finally:
+        threads.shutdown(wait=False)
+
+
+async def call_apart(wait: Callable[[], T]) -> T:
+    """The result of what may wait long."""
+    async with own_thread() as run:
+        return await run(wait)
+
+
+async def iterate_apart(items: Iterator[T]) -> AsyncIterator[T]:
+    """The items of an iterator that may wait long for each; it must not yield None."""
+    async with own_thread() as run:
+        while (item := await run(lambda: next(items, None))) is not None:
+            yield item
 
 
 class AsyncMapped(list[asyncio.Future[R]]):
@@ -236,12 +267,12 @@ class AsyncMapped(list[asyncio.Future[R]]):
 
     async def as_completed(self, timeout: float | None = None) -> AsyncIterator[CallFuture[R]]:
         """As `Mapped.as_completed`: futures that have ended, whose results are there."""
-        async for future in self._client.iterate(self.sync.as_completed(timeout)):
+        async for future in iterate_apart(self.sync.as_completed(timeout)):
             yield future
 
     async def results(self, timeout: float | None = None) -> list[R]:
         """As `Mapped.results`."""
-        return await self._client.call(self.sync.results, timeout)
+        return await call_apart(lambda: self.sync.results(timeout))
 
 
 def _heed(future: asyncio.Future[Any]) -> None:
@@ -274,8 +305,10 @@ class JobWaits:
         """As `Job.wait`."""
         try:
             async with asyncio.timeout(timeout):
-                async for _ in self.follow():
-                    pass
+                with resumable(self.sync), self._client.job_ends.expect(self.sync) as news:
+                    await news.next()
+                    while (await self._client.call(self.sync.refresh)).state not in TERMINAL:
+                        await news.next()
         except TimeoutError:
             raise gave_up(self.name, self.sync.state, timeout) from None
         return self.sync.view
@@ -299,10 +332,10 @@ class JobWaits:
         """As `Job.follow`."""
         stream = self.sync.unopened_stream()
         with resumable(self.sync), closing(stream):
-            await self._client.call(stream.open)
+            await call_apart(stream.open)
             if (await self._client.call(self.sync.refresh)).state in TERMINAL:
                 return
-            async for event in self._client.iterate(read_events(stream)):
+            async for event in iterate_apart(read_events(stream)):
                 yield event
                 if (
                     self.sync.is_end(event)
@@ -338,7 +371,7 @@ class DeploymentWaits:
         try:
             async with asyncio.timeout(timeout):
                 with deployments.resumable(self.sync):
-                    while not await self._client.call(self.sync.is_ready_within):
+                    while not await call_apart(self.sync.is_ready_within):
                         pass
         except TimeoutError:
             raise self.sync.gave_up(timeout) from None

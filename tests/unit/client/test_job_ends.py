@@ -1,0 +1,88 @@
+"""The waits of an asynchronous client: one stream tells all of them."""
+
+import asyncio
+import threading
+
+import pytest
+
+from iris import AsyncClient, NotAllowed
+from iris.client.problems import ClientError
+from tests.support.answers import Said, answering, events, job_view, problem
+
+SSE = {"Content-Type": "text/event-stream"}
+ENDED = {"job": "/a", "job_id": "j1", "state": "succeeded", "previous": "running", "cause": None}
+END = ("job.state.succeeded", {**ENDED, "at_ms": 1, "seq": 5})
+
+
+class Gateway:
+    """Answers for one job, which has ended once its events were read ``ends_after`` times."""
+
+    def __init__(self, *streams: Said, ends_after: int = 1) -> None:
+        self._streams = list(streams)
+        self._ends_after = ends_after
+        self.read = 0
+
+    def __call__(self, asked):
+        if not asked.path.startswith("/v1/events"):
+            state = "succeeded" if self.read >= self._ends_after else "running"
+            return Said(body=job_view(id="j1", name="/a", state=state))
+        self.read += 1
+        return self._streams.pop(0) if len(self._streams) > 1 else self._streams[0]
+
+
+async def waits(url, count):
+    async with AsyncClient(url, token="t", retry_for_s=1) as client:
+        jobs = [await client.job("/a") for _ in range(count)]
+        return await asyncio.gather(*(job.wait() for job in jobs), return_exceptions=True)
+
+
+async def test_all_waits_share_one_stream_which_ends_with_them():
+    ended, left, opened = threading.Event(), threading.Event(), []
+
+    def quiet_until_the_end():
+        yield b"retry: 1000\n\n"
+        ended.wait(60)
+        yield events(END)
+        left.wait(60)
+
+    def answer(asked):
+        if asked.path.startswith("/v1/events"):
+            opened.append(asked)
+            return Said(headers=SSE, body=quiet_until_the_end())
+        return Said(body=job_view(id="j1", name="/a", state="succeeded" if ended.is_set() else ""))
+
+    with answering(answer) as server:
+        async with AsyncClient(server.url, token="t") as client:
+            jobs = [await client.job("/a") for _ in range(90)]
+            waiting = asyncio.gather(*(job.wait() for job in jobs))
+            while len(server.requests) < 2 * len(jobs) + 1:  # each has read its job once more
+                await client.job("/a")
+            ended.set()
+            views = await waiting
+            left.set()
+
+    assert [view.state for view in views] == ["succeeded"] * 90
+    assert len(opened) == 1
+
+
+async def test_a_stream_whose_place_is_gone_begins_anew():
+    gateway = Gateway(problem(410, "gone", "position 7"), Said(headers=SSE), ends_after=2)
+    with answering(gateway) as server:
+        (view,) = await waits(server.url, 1)
+
+    assert (view.state, gateway.read) == ("succeeded", 2)
+
+
+@pytest.mark.parametrize(
+    ("said", "kind"),
+    [
+        (problem(403, "forbidden", "not yours"), NotAllowed),
+        (problem(503, "unavailable", "no leader", retryable=True), ClientError),
+    ],
+)
+async def test_what_ends_the_stream_is_raised_by_each_wait(said, kind):
+    gateway = Gateway(said, ends_after=10**9)
+    with answering(gateway) as server:
+        errors = await waits(server.url, 3)
+
+    assert [isinstance(error, kind) for error in errors] == [True] * 3
