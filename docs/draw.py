@@ -22,6 +22,7 @@ from drawings.http import http_document
 from drawings.metrics import metrics_document
 from drawings.problems import problems_document
 from drawings.reasons import reasons_document
+from drawings.rights import rights_document
 from drawings.sdk import sdk_document
 from drawings.shared import security_document
 from drawings.sizing import sizing_document
@@ -38,6 +39,7 @@ DRAWINGS: dict[str, Callable[[], str]] = {
     "docs/metrics.md": metrics_document,
     "docs/problems.md": problems_document,
     "docs/reasons.md": reasons_document,
+    "docs/rights.md": rights_document,
     "docs/sdk.md": sdk_document,
     "docs/security.md": security_document,
     "docs/sizing.md": sizing_document,

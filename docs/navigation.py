@@ -26,6 +26,7 @@ NAVIGATION: Mapping[str, Sequence[str]] = {
         "operating",
         "hosts",
         "access",
+        "rights",
         "sizing",
         "disaster-recovery",
         "security",

@@ -22,6 +22,7 @@ from contextlib import contextmanager
 from typing import IO
 
 from iris_bus.contract import Blobs, Full, Unavailable
+from iris_core.access.rights import Verb, may
 from iris_core.messages.gateway_state import Caller
 from iris_core.units import counted
 from iris_gateway.http.problem import ProblemResponse
@@ -74,7 +75,7 @@ class Bundles:
 
         ``owner``: of the job that it is named for, who owns it too once an admin has named it.
         """
-        admin = caller.role == "admin"
+        admin = may(caller, Verb.USE_BUNDLE)
         return await self.use(
             digest, owner=None if admin else caller.user, add=owner if admin else None
         )

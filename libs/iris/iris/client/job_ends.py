@@ -28,13 +28,13 @@ class JobNews:
     def __init__(self, job: Job) -> None:
         self.job = job
         self._loop = asyncio.get_running_loop()
-        self._told = asyncio.Event()
+        self._woken = asyncio.Event()
         self._error: BaseException | None = None
 
     async def next(self) -> None:
         """Return when the job may have ended. Raises what ended the reading of events."""
-        await self._told.wait()
-        self._told.clear()
+        await self._woken.wait()
+        self._woken.clear()
         if self._error is not None:
             raise self._error
 
@@ -42,7 +42,7 @@ class JobNews:
         """Wake the wait, from any thread."""
         self._error = error
         with suppress(RuntimeError):  # its loop is closed: nobody waits
-            self._loop.call_soon_threadsafe(self._told.set)
+            self._loop.call_soon_threadsafe(self._woken.set)
 
 
 class _Reader:

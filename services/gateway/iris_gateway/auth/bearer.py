@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from iris_core.access import token_file
+from iris_core.access.rights import Verb, may
 from iris_core.access.token_file import Token, digest_of, is_user_name
 from iris_core.messages.gateway_state import Caller, UserCommand
 from iris_gateway.http.problem import ProblemResponse
@@ -91,7 +92,7 @@ def parse_tokens(text: str) -> Keyring:
 
 def require_admin(caller: Caller) -> None:
     """Raises ProblemResponse forbidden unless the caller is an admin."""
-    if caller.role != "admin":
+    if not may(caller, Verb.ADMINISTER):
         raise ProblemResponse("forbidden", "only an admin may do this")
 
 
@@ -99,13 +100,13 @@ def refuse_worker(caller: Caller, command: type[UserCommand]) -> None:
     """Raises ProblemResponse forbidden when the token of a worker would send a command of this
     kind.
     """
-    if caller.role == "worker":
+    if not may(caller, Verb.COMMAND):
         raise ProblemResponse("forbidden", f"worker tokens may not {command.does}")
 
 
 def may_read(caller: Caller, owner: str) -> bool:
     """Whether a caller may read the output of tasks of ``owner``."""
-    return caller.role == "admin" or caller.user == owner
+    return may(caller, Verb.READ_OUTPUT, owner)
 
 
 def require_reader(caller: Caller, owner: str, what: str) -> None:
@@ -138,10 +139,10 @@ def require_named(caller: Caller, owner: str, what: str, named: str) -> None:
 
 
 def may_act(caller: Caller, owner: str) -> bool:
-    """Whether a caller may execute commands beside tasks of ``owner``, and is offered to cancel and
-    rerun their jobs, which the state service decides.
+    """Whether a caller is offered to cancel, change and rerun jobs of ``owner``, which the state
+    service decides.
     """
-    return caller.role != "worker" and may_read(caller, owner)
+    return may(caller, Verb.CHANGE, owner)
 
 
 @lru_cache(maxsize=64)

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from iris_core.access.rights import Verb, may
 from iris_core.admission import actions
 from iris_core.admission.deployments import patched, validate_deployment
 from iris_core.errors import Code, Invalid, Refused
@@ -37,7 +38,7 @@ def on_deploy(ledger: Ledger, policy: Policy, command: DeployCommand) -> Iterato
         yield from _create(ledger, policy, command, asked)
         return
     deployment = known_deployment(ledger, command.name)
-    if command.caller.role != "admin" and command.caller.user != deployment.user:
+    if not may(command.caller, Verb.CHANGE, deployment.user):
         words = f"{deployment.name} belongs to {deployment.user}; only its owner or an admin may {command.action} it"
         raise Refused(Code.FORBIDDEN, words)
     if asked.version not in (0, deployment.version):

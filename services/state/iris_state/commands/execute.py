@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from iris_core.access.actor import actor_of, named
+from iris_core.access.rights import Verb, is_task, may
 from iris_core.admission import actions
 from iris_core.admission.amendments import AMENDABLE
 from iris_core.admission.jobs import validate_spec
@@ -150,7 +151,7 @@ def _parent(ledger: Ledger, name: JobName, command: SubmitJob, user: str) -> Job
     if command.parent.partition("@")[0] not in ("", above):
         raise Refused(Code.INVALID, f"{name} is not a child of {command.parent}")
     parent = ledger.job_of(user, above) if "@" not in command.parent else None
-    if parent is None and (command.parent or command.caller.role != "user"):
+    if parent is None and (command.parent or _looks_among_all(command.caller)):
         parent = ledger.find_job(reference_of(ledger, command.parent or above, user))
     if parent is None:
         if command.parent:
@@ -161,12 +162,17 @@ def _parent(ledger: Ledger, name: JobName, command: SubmitJob, user: str) -> Job
             Code.GONE,
             f"{parent.name} has ended ({parent.state.name.lower()}) and no longer accepts children",
         )
-    if command.caller.role != "admin" and parent.user != user:
+    if parent.user != user and not may(command.caller, Verb.SUBMIT_BELOW):
         raise Refused(
             Code.FORBIDDEN,
             f"{parent.name} belongs to {parent.user}; only its owner submits under it",
         )
     return parent
+
+
+def _looks_among_all(caller: Caller) -> bool:
+    """Whether a parent that is only in the name may be a job of anybody."""
+    return is_task(caller) or may(caller, Verb.SUBMIT_BELOW)
 
 
 def _check_namespace(ledger: Ledger, name: JobName, parent: Job | None, user: str) -> None:
@@ -201,12 +207,12 @@ def _make_room(ledger: Ledger, name: JobName, command: SubmitJob, user: str) -> 
 
 
 def check_may_act_for(caller: Caller, user: str, what: str) -> None:
-    if caller.role != "admin" and caller.user and caller.user != user:
+    if caller.user and not may(caller, Verb.SUBMIT_FOR, user):
         raise Refused(Code.FORBIDDEN, f"{caller.user} may not {what} for {user}")
 
 
 def check_owner(caller: Caller, job: Job, what: str) -> None:
-    if caller.role != "admin" and caller.user != job.user:
+    if not may(caller, Verb.CHANGE, job.user):
         raise Refused(
             Code.FORBIDDEN,
             f"{job.name} belongs to {job.user}; only its owner or an admin may {what} it",
@@ -349,7 +355,7 @@ def _with(spec: JobSpec, **fields: Any) -> JobSpec:
 
 def on_admin(ledger: Ledger, command: AdminCommand) -> Iterator[Step]:
     """Execute an operator's command. Raises Refused."""
-    if command.caller.role != "admin":
+    if not may(command.caller, Verb.ADMINISTER):
         raise Refused(Code.FORBIDDEN, f"only an admin may {command.action.replace('_', ' ')}")
     check_length("target", command.target)
     asked = command.asked

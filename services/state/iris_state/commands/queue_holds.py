@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import get_args
 
 from iris_core.access.actor import named
+from iris_core.access.rights import Verb, may
 from iris_core.errors import Code, Refused
 from iris_core.limits import SENTENCE
 from iris_core.messages.gateway_state import HoldQueue
@@ -32,7 +33,7 @@ def on_hold_queue(ledger: Ledger, command: HoldQueue) -> Iterator[Step]:
     check_length("reason", command.reason)
     wanted = QueueHold(ledger.next_hold, command.user, command.band, command.label)
     _check_selector(command)
-    if command.caller.role != "admin" and command.user != command.caller.user:
+    if not may(command.caller, Verb.HOLD, command.user):
         words = f"only an admin holds {wanted.words} of every user; specify user={command.caller.user} for your own jobs"
         raise Refused(Code.FORBIDDEN, words)
     same = [one for one in ledger.queue_holds.values() if one.words == wanted.words]
@@ -60,8 +61,8 @@ def _check_selector(command: HoldQueue) -> None:
 
 def _releasable(ledger: Ledger, command: HoldQueue) -> QueueHold:
     hold = known_hold(ledger, command.hold)
-    by = hold.by.user if hold.by is not None else ""
-    if command.caller.role != "admin" and (not by or by != command.caller.user):
+    by = (hold.by.user if hold.by is not None else "") or None
+    if not may(command.caller, Verb.RELEASE, by):
         words = (
             f"{hold.words} is held by {named(hold.by)}; only that user or an admin may release it"
         )

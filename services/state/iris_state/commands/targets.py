@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import msgspec
 
-from iris_core.access.task_tokens import ROLE
+from iris_core.access.rights import is_task
 from iris_core.errors import Code, Invalid, Mistake, Refused
 from iris_core.messages.gateway_state import (
     AmendJob,
@@ -96,7 +96,7 @@ def resolved_command(ledger: Ledger, command: Resolved) -> Resolved:
     if field is None:
         return command
     caller, text = command.caller, getattr(command, field)
-    reference = reference_of(ledger, text, caller.user, task=caller.role == ROLE)
+    reference = reference_of(ledger, text, caller.user, task=is_task(caller))
     return msgspec.structs.replace(command, **{field: reference})
 
 
@@ -110,7 +110,7 @@ def resolved_query(ledger: Ledger, query: ViewQuery, caller: Caller) -> ViewQuer
     if not named or not ledger.shared_names:
         return query
     meant = {
-        field: reference_of(ledger, text, caller.user, task=caller.role == ROLE)
+        field: reference_of(ledger, text, caller.user, task=is_task(caller))
         for field, text in named.items()
     }
     return msgspec.structs.replace(query, **meant)

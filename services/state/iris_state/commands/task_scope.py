@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import msgspec
 
-from iris_core.access.task_tokens import ROLE
+from iris_core.access.rights import is_task
 from iris_core.errors import Code, Refused
 from iris_core.messages.gateway_state import (
     Caller,
@@ -34,7 +34,7 @@ Command = TypeVar("Command", bound=UserCommand)
 
 def allowed_query(ledger: Ledger, query: ViewQuery, caller: Caller) -> None:
     """Raises Refused when a task may not read this."""
-    if caller.role != ROLE:
+    if not is_task(caller):
         return
     own = _own_job(ledger, caller)
     if not query.for_tasks:
@@ -52,7 +52,7 @@ def allowed_command(ledger: Ledger, command: Command) -> Command:
 
     Raises Refused when a task may not do this.
     """
-    if command.caller.role != ROLE:
+    if not is_task(command.caller):
         return command
     own = _own_job(ledger, command.caller)
     if isinstance(command, CancelJob):

@@ -15,6 +15,7 @@ from math import inf
 import msgspec
 
 from iris_core import codec
+from iris_core.access.rights import ADMIN
 from iris_state.records.changes import Audited
 
 ENTRY_BYTES = 400
@@ -133,7 +134,7 @@ class AuditLog:
 
     def _keep(self, entry: AuditEntry) -> None:
         data = codec.pack(entry)
-        holder = (entry.done.by.role == "admin", entry.done.by.user)
+        holder = (entry.done.by.role == ADMIN, entry.done.by.user)
         self._entries[entry.number] = (entry.at_ms, data, holder)
         self._of.setdefault(holder, {})[entry.number] = None
         self._same[hash(entry.done)] = entry.number

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
+from iris_core.access.rights import Verb, may
 from iris_core.admission.jobs import MASK
 from iris_core.messages.gateway_state import Caller
 from iris_core.spec.jobs import JobSpec
@@ -37,57 +38,57 @@ _Code = TypeVar("_Code", JobSpec, RouteTemplate)
 
 def shown(caller: Caller, view: Any) -> Any:
     """The view without what its caller may not see."""
-    if caller.role == "admin":
+    if may(caller, Verb.READ_CODE) and may(caller, Verb.READ_ORIGIN):
         return view
-    _hide_origins(caller.user, view)
-    return _for_user(caller.user, view)
+    _hide_origins(caller, view)
+    return _for_caller(caller, view)
 
 
-def _hide_origins(user: str, view: Any) -> None:
+def _hide_origins(caller: Caller, view: Any) -> None:
     """Remove the addresses and token names of other users, wherever an actor is shown."""
     if isinstance(view, ActorView):
-        if view.user != user:
+        if not may(caller, Verb.READ_ORIGIN, view.user):
             view.token = view.address = None
     elif isinstance(view, View):
         for name in view.__struct_fields__:
-            _hide_origins(user, getattr(view, name))
+            _hide_origins(caller, getattr(view, name))
     elif isinstance(view, list | dict):
         for part in view.values() if isinstance(view, dict) else view:
-            _hide_origins(user, part)
+            _hide_origins(caller, part)
 
 
-def _for_user(user: str, view: Any) -> Any:
+def _for_caller(caller: Caller, view: Any) -> Any:
     hide = _HIDE.get(type(view))
     owner = view.get("user") if isinstance(view, dict) else getattr(view, "user", None)
-    return view if hide is None or owner == user else hide(user, view)
+    return view if hide is None or may(caller, Verb.READ_CODE, owner) else hide(caller, view)
 
 
-def _job(user: str, view: JobView) -> JobView:
+def _job(caller: Caller, view: JobView) -> JobView:
     return replace(view, spec=replace(_without_code(view.spec), calls=None))
 
 
-def _deployment(user: str, view: DeploymentView) -> DeploymentView:
+def _deployment(caller: Caller, view: DeploymentView) -> DeploymentView:
     return replace(view, spec=replace(view.spec, template=_without_code(view.spec.template)))
 
 
-def _tree(user: str, view: TreeView) -> TreeView:
-    children = [_tree(user, child) for child in view.children]
-    return replace(view, job=_for_user(user, view.job), children=children)
+def _tree(caller: Caller, view: TreeView) -> TreeView:
+    children = [_tree(caller, child) for child in view.children]
+    return replace(view, job=_for_caller(caller, view.job), children=children)
 
 
-def _task(user: str, view: TaskView) -> TaskView:
+def _task(caller: Caller, view: TaskView) -> TaskView:
     return replace(view, attempts=[_without_output(attempt) for attempt in view.attempts])
 
 
-def _attempts(user: str, view: AttemptPage) -> AttemptPage:
+def _attempts(caller: Caller, view: AttemptPage) -> AttemptPage:
     return replace(view, items=[_without_output(attempt) for attempt in view.items])
 
 
-def _page(user: str, view: Page) -> Page:
-    return replace(view, items=[_for_user(user, item) for item in view.items])
+def _page(caller: Caller, view: Page) -> Page:
+    return replace(view, items=[_for_caller(caller, item) for item in view.items])
 
 
-def _why(user: str, view: dict[str, Any]) -> dict[str, Any]:
+def _why(caller: Caller, view: dict[str, Any]) -> dict[str, Any]:
     causes = [replace(cause, line=NOT_YOURS, last_lines=[]) for cause in view.get("causes", ())]
     return {**view, "causes": causes} if causes else view
 
@@ -103,7 +104,7 @@ def _without_output(view: AttemptView) -> AttemptView:
     return replace(view, stderr_tail=view.stderr_tail and NOT_YOURS, artifact=None)
 
 
-_HIDE: dict[type, Callable[[str, Any], Any]] = {
+_HIDE: dict[type, Callable[[Caller, Any], Any]] = {
     JobView: _job,
     DeploymentView: _deployment,
     TreeView: _tree,

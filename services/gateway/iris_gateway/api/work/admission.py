@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from iris_core.access.rights import Verb, may
 from iris_core.admission.deployments import validate_deployment
 from iris_core.admission.jobs import validate_spec
 from iris_core.admission.patches import merged
@@ -85,7 +86,7 @@ def with_owner(spec: _Spec, caller: Caller) -> _Spec:
     ProblemResponse.
     """
     refuse_worker(caller, SubmitJob)
-    if spec.user and spec.user != caller.user and caller.role != "admin":
+    if spec.user and not may(caller, Verb.SUBMIT_FOR, spec.user):
         raise ProblemResponse("forbidden", f"{caller.user} may not submit for {spec.user[:80]}")
     return spec if spec.user else msgspec.structs.replace(spec, user=caller.user)
 

@@ -19,6 +19,7 @@ from starlette.responses import Response
 
 from iris_bus.contract import NoResponders, Unavailable
 from iris_core import subjects
+from iris_core.access.rights import Verb, may
 from iris_core.admission.jobs import command_bytes
 from iris_core.codec import pack, to_json, unpack
 from iris_core.messages.gateway_worker import (
@@ -36,7 +37,6 @@ from iris_core.views.queries import WorkerQuery
 from iris_core.views.streams import ExecutionLine, ExecutionPosition
 from iris_gateway.api.handling import json_body
 from iris_gateway.api.work.tasks import task_of, task_record
-from iris_gateway.auth.bearer import may_act
 from iris_gateway.http.endpoint import JSON_LINES, Answers, Call, Endpoint, json_response
 from iris_gateway.http.parameters import identifier
 from iris_gateway.http.problem import ProblemResponse
@@ -136,7 +136,7 @@ async def _begin(call: Call, wanted: StartExecution, what: str, **said: object) 
     Raises ProblemResponse.
     """
     task = await task_record(call, task_of(call))
-    if not may_act(call.caller, task.user):
+    if not may(call.caller, Verb.EXECUTE, task.user):
         raise ProblemResponse(
             "forbidden",
             f"{task.job} belongs to {task.user}; only its owner or an admin may do this",

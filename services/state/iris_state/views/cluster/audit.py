@@ -5,6 +5,7 @@ Admins read all of it; others what they did, and what was done to their own reco
 
 from __future__ import annotations
 
+from iris_core.access.rights import Verb, may
 from iris_core.messages.gateway_state import Caller
 from iris_core.views.jobs import AuditView, Page, moment
 from iris_core.views.queries import AuditQuery
@@ -37,9 +38,8 @@ def audit(ledger: Ledger, query: AuditQuery, caller: Caller) -> Page:
 
 def may_read(caller: Caller, done: Audited) -> bool:
     """Whether a caller has given this command, owns what it was done to, or is an admin."""
-    return caller.role == "admin" or (
-        caller.user != "" and caller.user in (done.by.user, done.owner)
-    )
+    owners = (done.by.user or None, done.owner or None)
+    return any(may(caller, Verb.READ_AUDIT, owner) for owner in owners)
 
 
 def _names(ledger: Ledger, of: str, caller: Caller) -> set[str]:

@@ -12,6 +12,7 @@ from functools import partial
 from msgspec.structs import replace
 from sortedcontainers import SortedSet
 
+from iris_core.access.rights import Verb, may
 from iris_core.errors import Code, Refused
 from iris_core.messages.gateway_state import Caller
 from iris_core.views.jobs import Page
@@ -42,7 +43,7 @@ def usage(ledger: Ledger, query: UsageQuery, caller: Caller) -> Page:
     Refused.
     """
     user = query.user
-    if caller.role != "admin":
+    if not may(caller, Verb.READ_USAGE):
         if user not in ("", caller.user):
             raise Refused(Code.FORBIDDEN, f"the usage of {user} is read by {user} and admins")
         user = caller.user
@@ -63,7 +64,7 @@ def usage(ledger: Ledger, query: UsageQuery, caller: Caller) -> Page:
 def job_usage(ledger: Ledger, query: JobUsageQuery, caller: Caller) -> UsageView:
     """Of one job. Raises Refused."""
     job = known_job(ledger, query.job)
-    if caller.role != "admin" and caller.user != job.user:
+    if not may(caller, Verb.READ_USAGE, job.user):
         raise Refused(Code.FORBIDDEN, f"the usage of {job.name} is read by {job.user} and admins")
     return _of_job(ledger, job)
 

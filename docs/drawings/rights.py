@@ -1,0 +1,32 @@
+"""docs/rights.md: who may do what, from `iris_core.access.rights`."""
+
+from __future__ import annotations
+
+from drawings.markdown import document, grid
+from iris_core.access.rights import CALLER_ROLES, RIGHTS
+
+EXPLAINED = """\
+A row is what a caller wants to do; a column is the role of its token. "own": only with records whose owner is the
+caller, "all": with those of everybody. The owner is of the record, so a name that is used again gives no rights.
+
+* `task` is the token of an attempt, whose user is the owner of its job. It reaches its own subtree only: see
+  [Access](access.md).
+* What everybody reads (jobs, queue, hosts, reasons, events) is not in the table.
+* With authentication off (`--no-auth`), every caller has the role `admin` and the name that it claims."""
+
+
+def rights_document() -> str:
+    """The page."""
+    rows = []
+    for verb, right in RIGHTS.items():
+        cells = [
+            "all" if role in right.others else "own" if role in right.own else ""
+            for role in CALLER_ROLES
+        ]
+        rows.append((verb.value, *cells))
+    return document(
+        "Rights",
+        "`iris_core.access.rights`",
+        EXPLAINED,
+        grid(("what", *(f"`{role}`" for role in CALLER_ROLES)), rows),
+    )
