@@ -1,5 +1,6 @@
 """What is declared is complete: a field of a job has an option, a flag and a limit, a view an
-answer and a caller, an effect a cause and a reader. `test_spread` shows what each costs.
+answer and a caller, a command a subject, a row and a sender, an effect a cause and a reader.
+`test_spread` shows what each costs.
 """
 
 from typing import get_args
@@ -8,10 +9,12 @@ import msgspec
 
 from iris.cli.commands.run.run import run
 from iris.client.options.jobs import JobOptions, job_spec
+from iris_core.messages.gateway_state import SUBJECT_OF, UserCommand
 from iris_core.spec.jobs import JobSpec
 from iris_core.views import queries as view_queries
 from iris_core.views.queries import PageQuery, ViewQuery
 from iris_gateway.dashboard.snippets import options_of
+from iris_state.commands.table import COMMANDS
 from iris_state.effects.kinds import Effect
 from iris_state.records.changes import Change
 from iris_state.records.facts import PublicFact
@@ -62,6 +65,13 @@ def test_each_view_is_answered_and_asked():
     assert views - {*KINDS.values()} == set()
     gateway = product("services/gateway")
     assert [kind.__name__ for kind in views if kind.__name__ not in gateway] == []
+
+
+def test_each_command_has_a_subject_and_a_row_and_is_sent():
+    commands = {*get_args(UserCommand)}
+    assert SUBJECT_OF.keys() == COMMANDS.keys() == commands
+    gateway = product("services/gateway")
+    assert [kind.__name__ for kind in commands if f"{kind.__name__}(" not in gateway] == []
 
 
 def test_each_effect_is_made_and_carried_out():

@@ -1,5 +1,5 @@
-"""How many files of the product a new field of a job, a new view and a new effect need, until all
-checks pass.
+"""How many files of the product a new field of a job, a new view, a new command and a new effect
+need, until all checks pass.
 
 Each is made in a copy of the tree by the smallest patch; drawn files are drawn. With one file of
 the patch left out, some check fails, so none is counted that is not needed. What a field does where
@@ -45,6 +45,7 @@ class Dummy:
         return [name for name in self.patch if name.startswith(("libs/", "services/"))]
 
 
+_IMPORT_DUMMY = "from iris_core.messages.gateway_state import Dummy\n"
 DUMMIES = {
     "field": Dummy(
         {
@@ -85,6 +86,43 @@ DUMMIES = {
             ),
         },
         files=3,
+    ),
+    "command": Dummy(
+        {
+            "libs/iris_core/iris_core/messages/gateway_state.py": (
+                (
+                    "class DeployCommand(",
+                    'class Dummy(ServiceMessage, frozen=True):\n    """A dummy."""\n\n'
+                    '    does: ClassVar[str] = "do nothing"\n    caller: Caller\n'
+                    "    request_id: str\n    requested_ms: int\n\n\n",
+                ),
+                ("    | DeployCommand\n", "    | Dummy\n"),
+            ),
+            "libs/iris_core/iris_core/subjects.py": (
+                (
+                    '    Subject(CMD_QUEUE, MessagePattern.REQUEST, "gateway"',
+                    '    Subject("iris.cmd.dummy", MessagePattern.REQUEST, "gateway", '
+                    '"state (leader)", "Dummy"),\n',
+                ),
+            ),
+            "services/state/iris_state/commands/table.py": (
+                (
+                    "    HoldQueue: CommandKind(",
+                    '    Dummy: CommandKind(execute=lambda _, __: ("ok", b"{}"), '
+                    "audit=lambda _, __: None),\n",
+                ),
+                ("    GrowJob,\n    HoldQueue,\n", "    Dummy,\n"),
+            ),
+            "services/gateway/iris_gateway/api/queue_holds.py": (
+                (
+                    "async def hold(",
+                    "async def dummy(call: Call) -> Response:\n"
+                    "    return await call.command(Dummy(call.caller, *UNSENT))\n\n\n",
+                ),
+                ("from iris_core.messages.gateway_state import HoldQueue", _IMPORT_DUMMY),
+            ),
+        },
+        files=4,
     ),
     "effect": Dummy(
         {

@@ -6,13 +6,11 @@ job, or is made for somebody else. Source: docs/adr/0055-changes-record-their-ac
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from iris_core.access.actor import actor_of
 from iris_core.admission.actions import CreateDeployment, WorkerAction
 from iris_core.admission.amendments import changes_in_words, patched_job
-from iris_core.errors import Refused
 from iris_core.limits import clipped
 from iris_core.messages.gateway_state import (
     AdminCommand,
@@ -37,16 +35,6 @@ from iris_state.records.ledger import Ledger
 from iris_state.records.queue_holds import QueueHold
 
 
-def audited(ledger: Ledger, command: UserCommand) -> Audited | None:
-    """The audit of a command if it changes something; None for one that is not audited, or about
-    nothing known.
-    """
-    try:
-        return _OF[type(command)](ledger, command)
-    except Refused:  # then nothing is changed
-        return None
-
-
 def _job(command: UserCommand, action: str, job: Job | None, detail: str) -> Audited | None:
     if job is None:
         return None
@@ -64,12 +52,12 @@ def _target(
     return _job(command, action, job, ": ".join(filter(None, (which, reason))))
 
 
-def _cancel(ledger: Ledger, command: CancelJob) -> Audited | None:
+def of_cancel(ledger: Ledger, command: CancelJob) -> Audited | None:
     reason = ": ".join(filter(None, ("at once" if command.now else "", command.reason)))
     return _target(ledger, command, "cancel", command.job, reason)
 
 
-def _rerun(ledger: Ledger, command: RerunJob) -> Audited | None:
+def of_rerun(ledger: Ledger, command: RerunJob) -> Audited | None:
     parts = [f"as j{ledger.next_number}", f"tasks {command.tasks}" if command.tasks else ""]
     parts += ["what did not succeed"] if command.failed_only else []
     parts += [
@@ -80,7 +68,7 @@ def _rerun(ledger: Ledger, command: RerunJob) -> Audited | None:
     return _job(command, "rerun", ledger.find_job(command.job), ", ".join(filter(None, parts)))
 
 
-def _amend(ledger: Ledger, command: AmendJob) -> Audited | None:
+def of_amendment(ledger: Ledger, command: AmendJob) -> Audited | None:
     job, action = ledger.find_job(command.job), "change"
     if command.hold is not None:
         action = "hold" if command.hold else "release"
@@ -91,11 +79,11 @@ def _amend(ledger: Ledger, command: AmendJob) -> Audited | None:
     return _job(command, action, job, "; ".join(filter(None, parts)))
 
 
-def _requeue(ledger: Ledger, command: RequeueTasks) -> Audited | None:
+def of_requeue(ledger: Ledger, command: RequeueTasks) -> Audited | None:
     return _target(ledger, command, "requeue", command.target, command.reason)
 
 
-def _grow(ledger: Ledger, command: GrowJob) -> Audited | None:
+def of_growth(ledger: Ledger, command: GrowJob) -> Audited | None:
     """As of a submission: of somebody else's job only."""
     job = ledger.find_job(command.job)
     if job is None or job.user == command.caller.user:
@@ -109,7 +97,7 @@ def _grow(ledger: Ledger, command: GrowJob) -> Audited | None:
     )
 
 
-def _submit(ledger: Ledger, command: SubmitJob) -> Audited | None:
+def of_submission(ledger: Ledger, command: SubmitJob) -> Audited | None:
     user, name, made = owner(ledger, command), command.spec.name, f"j{ledger.next_number}"
     job = ledger.job_of(user, name) if command.if_exists == "replace" else None
     if job is not None and not job.is_terminal:
@@ -119,7 +107,7 @@ def _submit(ledger: Ledger, command: SubmitJob) -> Audited | None:
     return Audited(actor_of(command.caller), "submit", "job", made, name, user, f"for {user}")
 
 
-def _admin(ledger: Ledger, command: AdminCommand) -> Audited:
+def of_admin(ledger: Ledger, command: AdminCommand) -> Audited:
     asked, target = command.asked, command.target
     if isinstance(asked, WorkerAction):
         kind, user, detail = "worker", "", asked.reason
@@ -139,7 +127,7 @@ def _set_to(name: str, value: Any) -> str:
     return f"{name} {unit.show(value) if unit is not None else display_name(PriorityBand(value))}"
 
 
-def _deploy(ledger: Ledger, command: DeployCommand) -> Audited | None:
+def of_deployment(ledger: Ledger, command: DeployCommand) -> Audited | None:
     by, asked = actor_of(command.caller), command.asked
     if isinstance(asked, CreateDeployment):
         user = (
@@ -155,7 +143,7 @@ def _deploy(ledger: Ledger, command: DeployCommand) -> Audited | None:
     return Audited(by, asked.action, "deployment", found.id, found.name, found.user, detail)
 
 
-def _queue(ledger: Ledger, command: HoldQueue) -> Audited | None:
+def of_queue_hold(ledger: Ledger, command: HoldQueue) -> Audited | None:
     wanted = QueueHold(ledger.next_hold, command.user, command.band, command.label)
     found = next((one for one in ledger.queue_holds.values() if one.id == command.hold), None)
     hold, action = (wanted, "hold") if not command.hold else (found, "release")
@@ -163,16 +151,3 @@ def _queue(ledger: Ledger, command: HoldQueue) -> Audited | None:
         return None
     by, detail = actor_of(command.caller), clipped(command.reason)
     return Audited(by, action, "queue", hold.id, clipped(hold.words), hold.user, detail)
-
-
-_OF: dict[type, Callable[[Ledger, Any], Audited | None]] = {
-    CancelJob: _cancel,
-    RerunJob: _rerun,
-    AmendJob: _amend,
-    RequeueTasks: _requeue,
-    GrowJob: _grow,
-    HoldQueue: _queue,
-    SubmitJob: _submit,
-    AdminCommand: _admin,
-    DeployCommand: _deploy,
-}

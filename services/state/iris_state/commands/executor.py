@@ -1,7 +1,7 @@
 """Executes each command once, however often it arrives, records it in the audit, and answers it as
 of now.
 
-What a command does is in `execute` and `deployments`; who may give it, in `task_scope`. Pure.
+What each kind of command does is in `table`. Pure.
 Source: docs/adr/0026-one-way-in-for-commands.md, docs/adr/0055-changes-record-their-actor.md.
 """
 
@@ -13,29 +13,15 @@ from iris_core.access.actor import actor_of
 from iris_core.access.request_ids import key_of
 from iris_core.codec import Undecodable
 from iris_core.errors import Code, Invalid, Refused
-from iris_core.messages.gateway_state import (
-    AmendJob,
-    Answer,
-    Caller,
-    CancelJob,
-    DeployCommand,
-    GrowJob,
-    HoldQueue,
-    RequeueTasks,
-    RerunJob,
-    SubmitJob,
-    UserCommand,
-)
+from iris_core.messages.gateway_state import Answer, Caller, UserCommand
 from iris_state import views
-from iris_state.commands import amend, execute, growth, targets, task_scope
-from iris_state.commands.audited import audited
+from iris_state.commands import targets, task_scope
 from iris_state.commands.decode import decode
-from iris_state.commands.deployments import on_deploy
-from iris_state.commands.queue_holds import on_hold_queue
+from iris_state.commands.table import COMMANDS
 from iris_state.decide.round import Round
 from iris_state.effects.kinds import AnswerTo
 from iris_state.inputs.kinds import Request
-from iris_state.records.changes import Answered
+from iris_state.records.changes import Answered, Audited
 
 _FOUND = frozenset({"accepted", "ok"})
 """The statuses of answers with a job that existed before the command: a cancelled or a kept one."""
@@ -67,13 +53,13 @@ class CommandExecutor:
 
     def _execute_once(self, user_command: UserCommand, reply: str) -> None:
         """Execute each request once, however often it arrives."""
-        note = targets.note_of_owner(
-            self._ledger, targets.target_of(user_command), user_command.caller
-        )
+        kind = COMMANDS[type(user_command)]
+        named = getattr(user_command, kind.target) if kind.target else ""
+        note = targets.note_of_owner(self._ledger, named, user_command.caller)
         try:
             if self._ledger.answers.get(user_command.request_id) is None:
-                user_command = targets.resolved_command(self._ledger, user_command)
-            user_command = task_scope.allowed_command(self._ledger, user_command)
+                user_command = targets.resolved_command(self._ledger, user_command, kind.target)
+            user_command = task_scope.allowed_command(self._ledger, user_command, kind.scope)
         except Refused as error:
             refusal = Answer(error.code.value, views.refusal(error.detail))
             self._round.effects.append(AnswerTo(reply, refusal))
@@ -115,7 +101,7 @@ class CommandExecutor:
         """Execute a command as its caller, and put it into the audit if it has changed
         something.
         """
-        begun, done = self._round.begun, audited(self._ledger, user_command)
+        begun, done = self._round.begun, self._audited(user_command)
         with self._round.acting(actor_of(user_command.caller)):
             answer = self._execute(user_command)
             self._round.settle()
@@ -123,60 +109,19 @@ class CommandExecutor:
             self._round.apply(done)
         return answer
 
+    def _audited(self, user_command: UserCommand) -> Audited | None:
+        """The audit of a command if it changes something; None for one that is not audited, or
+        about nothing known.
+        """
+        try:
+            return COMMANDS[type(user_command)].audit(self._ledger, user_command)
+        except Refused:  # then nothing is changed
+            return None
+
     def _execute(self, user_command: UserCommand) -> tuple[str, bytes]:
         try:
-            if isinstance(user_command, RerunJob):
-                user_command = execute.rerun_of(self._ledger, user_command)
-            if isinstance(user_command, SubmitJob):
-                return self._submit(user_command)
-            if isinstance(user_command, DeployCommand):
-                return self._deploy(user_command)
-            if isinstance(user_command, CancelJob):
-                self._round.take(execute.on_cancel(self._ledger, user_command))
-                self._round.settle()
-                return "accepted", targets.known_target(self._ledger, user_command.job)[
-                    0
-                ].id.encode()
-            if isinstance(user_command, AmendJob):
-                self._round.take(amend.on_amend(self._ledger, user_command, self._round.now_ms))
-                self._round.settle()
-                return "accepted", targets.known_job(self._ledger, user_command.job).id.encode()
-            if isinstance(user_command, GrowJob):
-                self._round.take(growth.on_grow(self._ledger, user_command))
-                self._round.settle()
-                return "accepted", targets.known_job(self._ledger, user_command.job).id.encode()
-            if isinstance(user_command, RequeueTasks):
-                job, index = targets.known_target(self._ledger, user_command.target)
-                self._round.take(execute.on_requeue(job, index, user_command))
-                self._round.settle()
-                return "accepted", job.id.encode()
-            if isinstance(user_command, HoldQueue):
-                self._round.take(on_hold_queue(self._ledger, user_command))
-                return "accepted", views.queue_hold(self._ledger, user_command)
-            self._round.take(execute.on_admin(self._ledger, user_command))
-            return "accepted", views.admin(self._ledger, user_command)
+            return COMMANDS[type(user_command)].execute(self._round, user_command)
         except Invalid as error:
             return error.code.value, views.refusal(error.detail, error.mistakes)
         except Refused as error:
             return error.code.value, views.refusal(error.detail)
-
-    def _submit(self, user_command: SubmitJob) -> tuple[str, bytes]:
-        before = execute.earlier(self._ledger, user_command)
-        if before is not None:
-            return "replayed", before.id.encode()
-        user = execute.owner(self._ledger, user_command)
-        live = self._ledger.job_of(user, user_command.spec.name)
-        if user_command.if_exists == "keep" and live is not None and not live.is_terminal:
-            execute.check_may_act_for(user_command.caller, user, "submit a job")
-            return "ok", live.id.encode()
-        for happening in execute.on_submit(self._ledger, user_command, self._round.now_ms):
-            self._round.take([happening])
-            self._round.settle()
-        return "created", self._ledger.jobs[self._ledger.next_number - 1].id.encode()
-
-    def _deploy(self, user_command: DeployCommand) -> tuple[str, bytes]:
-        self._round.take(on_deploy(self._ledger, self._round.policy, user_command))
-        self._round.settle()
-        deployment = targets.known_deployment(self._ledger, user_command.name)
-        self._round.reconcile(deployment.number)
-        return "created" if user_command.action == "create" else "accepted", deployment.id.encode()

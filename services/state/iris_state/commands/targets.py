@@ -11,12 +11,7 @@ import msgspec
 from iris_core.access.rights import is_task
 from iris_core.errors import Code, Invalid, Mistake, Refused
 from iris_core.messages.gateway_state import (
-    AmendJob,
     Caller,
-    CancelJob,
-    GrowJob,
-    RequeueTasks,
-    RerunJob,
     UserCommand,
 )
 from iris_core.spec.index_set import IndexSet
@@ -72,32 +67,15 @@ def _job_name(text: str) -> str:
     return text if whole_number(last) is None else name
 
 
-_NAMED_BY: dict[type, str] = {
-    CancelJob: "job",
-    RequeueTasks: "target",
-    GrowJob: "job",
-    AmendJob: "job",
-    RerunJob: "job",
-}
-"""The field of each command on a job or a task that names it."""
-
-
-def target_of(command: UserCommand) -> str:
-    """The job or task that a command names; empty when it names none."""
-    field = _NAMED_BY.get(type(command))
-    return getattr(command, field) if field is not None else ""
-
-
-def resolved_command(ledger: Ledger, command: Resolved) -> Resolved:
-    """The command with the job or task that its caller means. Raises Refused conflict, see
-    `reference_of`.
+def resolved_command(ledger: Ledger, command: Resolved, target: str) -> Resolved:
+    """The command with the job or task that its caller means; ``target``: its field that names it.
+    Raises Refused conflict, see `reference_of`.
     """
-    field = _NAMED_BY.get(type(command))
-    if field is None:
+    if not target:
         return command
-    caller, text = command.caller, getattr(command, field)
+    caller, text = command.caller, getattr(command, target)
     reference = reference_of(ledger, text, caller.user, task=is_task(caller))
-    return msgspec.structs.replace(command, **{field: reference})
+    return msgspec.structs.replace(command, **{target: reference})
 
 
 def resolved_query(ledger: Ledger, query: ViewQuery, caller: Caller) -> ViewQuery:

@@ -9,27 +9,22 @@ ledger. Source: docs/adr/0040-tokens-of-attempts.md. See also: `iris_gateway.htt
 
 from __future__ import annotations
 
-from typing import TypeVar
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import msgspec
 
 from iris_core.access.rights import is_task
 from iris_core.errors import Code, Refused
-from iris_core.messages.gateway_state import (
-    Caller,
-    CancelJob,
-    GrowJob,
-    RequeueTasks,
-    RerunJob,
-    SubmitJob,
-    UserCommand,
-)
+from iris_core.messages.gateway_state import Caller, RerunJob, SubmitJob, UserCommand
 from iris_core.views.queries import ViewQuery
 from iris_state.commands.targets import named_job
 from iris_state.records.entities import Job
 from iris_state.records.ledger import Ledger
 
 Command = TypeVar("Command", bound=UserCommand)
+Scope = Callable[[Ledger, Job, Any], Any]
+"""What a kind of command is with the token of a task of this job. Raises Refused."""
 
 
 def allowed_query(ledger: Ledger, query: ViewQuery, caller: Caller) -> None:
@@ -46,36 +41,48 @@ def allowed_query(ledger: Ledger, query: ViewQuery, caller: Caller) -> None:
         _check_within(ledger, own, ledger.find_job(job), job)
 
 
-def allowed_command(ledger: Ledger, command: Command) -> Command:
-    """The command as it is executed for its caller: a task's child gets at best the band of its
-    parent.
+def allowed_command(ledger: Ledger, command: Command, scope: Scope | None) -> Command:
+    """The command as it is executed for its caller; ``scope``: of its kind.
 
     Raises Refused when a task may not do this.
     """
     if not is_task(command.caller):
         return command
     own = _own_job(ledger, command.caller)
-    if isinstance(command, CancelJob):
-        _check_within(ledger, own, named_job(ledger, command.job), command.job)
-    elif isinstance(command, RequeueTasks):
-        _check_within(ledger, own, named_job(ledger, command.target), command.target)
-    elif isinstance(command, GrowJob):
-        _check_within(ledger, own, ledger.find_job(command.job), command.job)
-    elif isinstance(command, RerunJob):
-        job = _check_within(ledger, own, ledger.find_job(command.job), command.job)
-        if job is own:
-            raise _forbidden(own, "does not run its own job again")
-    elif isinstance(command, SubmitJob):
-        above = command.spec.name.rpartition("/")[0]
-        found = ledger.job_of(own.user, above) or ledger.find_job(above)
-        words = "submits only below its job"
-        parent = _check_within(ledger, own, found, above or "the root", words)
-        if command.spec.priority_band < parent.band:
-            spec = msgspec.structs.replace(command.spec, band=parent.spec.band)
-            return msgspec.structs.replace(command, spec=spec)
-    else:
+    if scope is None:
         raise _forbidden(own, "submits, grows, reads, requeues and cancels jobs, nothing else")
+    scoped: Command = scope(ledger, own, command)
+    return scoped
+
+
+def reaches(field: str) -> Scope:
+    """The scope of a command whose ``field`` names a job or a task of the own subtree."""
+
+    def within(ledger: Ledger, own: Job, command: Command) -> Command:
+        name = getattr(command, field)
+        _check_within(ledger, own, named_job(ledger, name), name)
+        return command
+
+    return within
+
+
+def reruns_below(ledger: Ledger, own: Job, command: RerunJob) -> RerunJob:
+    """A task runs jobs of its subtree again, but its own."""
+    if _check_within(ledger, own, ledger.find_job(command.job), command.job) is own:
+        raise _forbidden(own, "does not run its own job again")
     return command
+
+
+def submits_below(ledger: Ledger, own: Job, command: SubmitJob) -> SubmitJob:
+    """A task's child gets at best the band of its parent."""
+    above = command.spec.name.rpartition("/")[0]
+    found = ledger.job_of(own.user, above) or ledger.find_job(above)
+    words = "submits only below its job"
+    parent = _check_within(ledger, own, found, above or "the root", words)
+    if command.spec.priority_band >= parent.band:
+        return command
+    spec = msgspec.structs.replace(command.spec, band=parent.spec.band)
+    return msgspec.structs.replace(command, spec=spec)
 
 
 def _own_job(ledger: Ledger, caller: Caller) -> Job:
