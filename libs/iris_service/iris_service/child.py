@@ -19,6 +19,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from iris_core.backoff import Backoff
+
 MISUSED = 2
 DAMAGED = 65
 """Exit code of a service that found damaged data: a restart does not help, `iris admin repair`
@@ -28,8 +30,7 @@ does. EX_DATAERR.
 _PR_SET_PDEATHSIG = 1
 _PR_SET_TIMERSLACK = 29
 _LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
-_FIRST_PAUSE_S = 0.0
-_SECOND_PAUSE_S = 0.1
+_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 5.0
 _STEADY_S = 20.0
 _LOG_BYTES = 32 << 20
@@ -85,7 +86,8 @@ class ChildProcess:
         self._log_start = 0
         self._process: subprocess.Popen[bytes] | None = None
         self._started = 0.0
-        self._pause = _FIRST_PAUSE_S
+        self._restarts = Backoff(_PAUSE_S, _LONGEST_PAUSE_S)
+        self._is_first_restart = True
 
     @property
     def pid(self) -> int:
@@ -180,9 +182,10 @@ class ChildProcess:
         again.
         """
         if now - self._started > _STEADY_S:
-            self._pause = _FIRST_PAUSE_S
-        self.due = now + self._pause
-        self._pause = min(self._pause * 2, _LONGEST_PAUSE_S) or _SECOND_PAUSE_S
+            self._restarts.reset()
+            self._is_first_restart = True
+        self.due = now if self._is_first_restart else now + self._restarts.next_s()
+        self._is_first_restart = False
 
 
 def end_with_parent(timer_slack_ns: int = 0) -> Callable[[], None]:

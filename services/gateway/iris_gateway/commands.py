@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 
 from iris_bus.contract import Bus, Headers, NoResponders, Unavailable
+from iris_core.backoff import Backoff
 from iris_core.codec import Undecodable, pack, unpack
 from iris_core.errors import Code
 from iris_core.messages.gateway_state import Answer, UserCommand
@@ -150,7 +151,8 @@ class Commands:
 
     async def _repeat(self, request: _Request) -> Answer:
         """Send it until a leader answers; retry when the leader is overloaded or cannot read it."""
-        pause, timeout_s = _FIRST_PAUSE_S, self._try_timeout_s
+        backoff = Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
+        timeout_s = self._try_timeout_s
         while True:
             before, request.unknown = request.unknown, True
             try:
@@ -162,8 +164,7 @@ class Commands:
                 request.unknown, request.refusal = before, ProblemResponse("unavailable", NO_LEADER)
             except Unavailable:
                 timeout_s *= 2
-            await asyncio.sleep(pause)
-            pause = min(2 * pause, _LONGEST_PAUSE_S)
+            await asyncio.sleep(backoff.next_s())
 
     async def _send(self, request: _Request, timeout_s: float) -> Answer:
         """One try. Raises Unavailable, or ProblemResponse for an answer of another release."""

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import msgspec
 
 from iris_bus.contract import Bus, NoResponders, Unavailable
+from iris_core.backoff import Backoff
 from iris_core.codec import Undecodable, pack, unpack
 from iris_core.messages.gateway_state import BEHIND, Answer, Caller, Query
 from iris_core.subjects import STATE_QUERY, STATE_READ
@@ -111,15 +112,14 @@ class Queries:
             self._flights[question] = _Flight(flight.following)
 
     async def _persist(self, question: _Question) -> Answer:
-        pause = _FIRST_PAUSE_S
+        backoff = Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
         try:
             async with asyncio.timeout(self._retry_for_s):
                 while True:
                     try:
                         return await self._once(question)
                     except NoResponders:
-                        await asyncio.sleep(pause)
-                        pause = min(2 * pause, _LONGEST_PAUSE_S)
+                        await asyncio.sleep(backoff.next_s())
         except TimeoutError:
             raise ProblemResponse("unavailable", "the state service cannot be reached") from None
 

@@ -21,7 +21,7 @@ from iris_scheduler.settings import SchedulerSettings
 
 
 @dataclass(frozen=True, slots=True)
-class Backoff:
+class Rejections:
     """Rejections of a job's placements by the state service: how many in a row, why, and when to
     try again.
     """
@@ -81,7 +81,7 @@ class Cache:
         self.last = CycleFindings()
         self.classes: dict[JobClass, PublishedReason] = {}
         self.jobs: dict[int, Reason] = {}
-        self.backoffs: dict[int, Backoff] = {}
+        self.backoffs: dict[int, Rejections] = {}
         self.drains: dict[HostRow, tuple[DrainKey, Drain | None]] = {}
 
     def learn(self, columns: Columns, findings: CycleFindings, changes: MirrorChanges) -> None:
@@ -103,6 +103,6 @@ class Cache:
         class again.
         """
         times = self.backoffs[job].times + 1 if job in self.backoffs else 1
-        self.backoffs[job] = Backoff(times, why, now_ms + settings.rejected_backoff_ms(times))
+        self.backoffs[job] = Rejections(times, why, now_ms + settings.rejected_backoff_ms(times))
         self.last.full.clear()
         self.last.unschedulable.clear()

@@ -18,6 +18,7 @@ import msgspec
 
 from iris_bus.contract import Bus, Message, Subscription, Unavailable
 from iris_core import codec, subjects
+from iris_core.backoff import Backoff
 from iris_core.batching import Batcher
 from iris_core.errors import Refused
 from iris_core.messages.gateway_scheduler import PlanRequest
@@ -184,7 +185,7 @@ class Scheduler:
 
     async def _fetch_full_snapshot(self, inbox: str) -> Mirror | None:
         """Request full snapshots until one arrives. None when the process should end first."""
-        retry_s = _RETRY_S
+        backoff = Backoff(_RETRY_S, _LONGEST_RETRY_S)
         while not self._stop.is_set():
             chunks = await self._ask(inbox)
             if chunks:
@@ -195,8 +196,7 @@ class Scheduler:
                 self._arrived.set()
                 return self._follow(mirror, since=mirror.version)
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._stop.wait(), retry_s)
-            retry_s = min(retry_s * 2, _LONGEST_RETRY_S)
+                await asyncio.wait_for(self._stop.wait(), backoff.next_s())
         return None
 
     async def _ask(self, inbox: str) -> list[FullSnapshot]:

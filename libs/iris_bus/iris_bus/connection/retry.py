@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from iris_bus.connection.requests import Forbidden
 from iris_bus.contract import NoResponders, Unavailable
+from iris_core.backoff import Backoff
 
 _FIRST_PAUSE_S = 0.02
 _LONGEST_PAUSE_S = 0.5
@@ -32,14 +33,13 @@ async def with_retries(
     """
     clock = asyncio.get_running_loop().time
     deadline = clock() + retry_for_s
-    pause = _FIRST_PAUSE_S
+    backoff = Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
     while True:
         try:
             return await attempt()
         except Unavailable as error:
             harmless = isinstance(error, NoResponders | Busy)
             final = isinstance(error, Forbidden) or not (harmless or repeat_unknown)
-            if final or clock() + pause > deadline:
+            if final or clock() + backoff.pause_s > deadline:
                 raise
-        await asyncio.sleep(pause)
-        pause = min(2 * pause, _LONGEST_PAUSE_S)
+        await asyncio.sleep(backoff.next_s())

@@ -23,6 +23,7 @@ from iris_bus.connection.termination import end
 from iris_bus.contract import Fenced, Publication, Unavailable
 from iris_bus.streams.api import Ack, Api
 from iris_bus.streams.window import Window
+from iris_core.backoff import Backoff
 from iris_core.subjects import EVENTS
 
 log = logging.getLogger(__name__)
@@ -31,6 +32,7 @@ IN_FLIGHT = 8000  # the server drops messages it cannot queue, from 100,000 on
 CHUNK = 400
 EVENT_BYTES = 1 << 20
 _ANSWER_S = 2.0
+_FIRST_PAUSE_S = 0.02
 _LONGEST_PAUSE_S = 1.0
 MARK = "iris-told"
 """Key of the stream's metadata that holds the id of the last published event."""
@@ -185,15 +187,14 @@ class JetPublisher:
             self._recovery = asyncio.create_task(self._find_place())
 
     async def _find_place(self) -> None:
-        pause = 0.02
+        backoff = Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
         place = None
         while place is None:
             try:
                 place = await self._last()
             except Unavailable as error:
                 log.debug("events: %s", error)
-                await asyncio.sleep(pause)
-                pause = min(2 * pause, _LONGEST_PAUSE_S)
+                await asyncio.sleep(backoff.next_s())
         self._recovery = None
         try:
             self._window.go_on(*place)

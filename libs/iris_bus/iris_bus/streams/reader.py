@@ -26,6 +26,7 @@ from iris_bus.connection.nats_py import Subscription as NatsSubscription
 from iris_bus.connection.termination import end
 from iris_bus.contract import Gap, Message, Unavailable
 from iris_bus.streams.api import Api, ApiError, Trouble
+from iris_core.backoff import Backoff
 
 log = logging.getLogger(__name__)
 
@@ -155,11 +156,12 @@ class JetReader:
         self._wake()
 
     async def _keep(self) -> None:
-        pause = _FIRST_PAUSE_S
+        backoff = Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
         while True:
             try:
                 await self._begin()
-                pause = _FIRST_PAUSE_S if await self._watch() else pause
+                if await self._watch():
+                    backoff.reset()
             except Gap as gap:
                 self._fail(gap)
                 return
@@ -170,9 +172,8 @@ class JetReader:
                 return
             self._back.clear()
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(pause):
+                async with asyncio.timeout(backoff.next_s()):
                     await self._back.wait()
-            pause = min(2 * pause, _LONGEST_PAUSE_S)
 
     async def _begin(self) -> None:
         """Create a consumer after the last message and request messages. Raises Gap,

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 from iris.client.http.transport import BROKEN, Channel, HttpRequest, Transport, Wait
 from iris.client.problems import TryAgain
+from iris_core.backoff import Backoff
 
 END = "end"
 """The event after which no further one comes."""
@@ -181,13 +182,15 @@ class EventStream:
             channel.close()
 
     def _connect(self) -> Channel | None:
-        start, pause = time.monotonic(), _PAUSE_S
+        start = time.monotonic()
+        backoff = Backoff(_PAUSE_S, _LONGEST_PAUSE_S)
         with Wait(self.transport) as waiting:
             if self._silent:
                 why = f"the gateway at {self.transport.address.url} has sent nothing for {_SILENCE_S:.0f} s"
                 waiting.report(why, _SILENCE_S, start + self.transport.current_timeout_s)
                 self._silent = False
             while not self._closed.is_set() and self._left_s() > 0:
+                asked_s = 0.0
                 self._parser.restart()
                 try:
                     channel = self.transport.open(self._resumed(), _SILENCE_S)
@@ -197,7 +200,7 @@ class EventStream:
                     why, until = str(problem), start + self.transport.retry_for_s
                     if time.monotonic() > until:
                         raise
-                    pause = max(pause, problem.retry_after_s or 0.0)
+                    asked_s = problem.retry_after_s or 0.0
                 except BROKEN as error:
                     unreachable, until = (
                         self.transport.unreachable(error),
@@ -206,9 +209,9 @@ class EventStream:
                     why = str(unreachable)
                     if time.monotonic() > until:
                         raise unreachable from error
+                pause = max(backoff.next_s(), asked_s)
                 waiting.report(why, pause, until)
                 self._closed.wait(pause)
-                pause = min(pause * 2, _LONGEST_PAUSE_S)
         return None
 
     def _resumed(self) -> HttpRequest:

@@ -25,6 +25,7 @@ from iris.client.http.address import Address
 from iris.client.http.encode import check_headers, encode_query, encode_segment
 from iris.client.problems import InvalidOption, Problem, TryAgain, Unreachable, problem_from
 from iris_core import DISTRIBUTION
+from iris_core.backoff import Backoff
 from iris_service.version import VERSION
 
 log = logging.getLogger(__name__)
@@ -217,7 +218,8 @@ class Transport:
         return self._repeat(lambda: self.open(request, timeout_s), idempotent=False)
 
     def _repeat(self, ask: Callable[[], T], *, idempotent: bool = True) -> T:
-        start, pause = time.monotonic(), _FIRST_PAUSE_S
+        start = time.monotonic()
+        backoff = Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
         with Wait(self) as waiting:
             while True:
                 try:
@@ -229,7 +231,7 @@ class Transport:
                         raise
                     why, wait, until = (
                         str(problem),
-                        max(pause, problem.retry_after_s or 0.0),
+                        max(backoff.pause_s, problem.retry_after_s or 0.0),
                         start + self.retry_for_s,
                     )
                     if self._closed or wait > _LONGEST_ASKED_S or time.monotonic() + wait > until:
@@ -237,7 +239,7 @@ class Transport:
                 except BROKEN as error:
                     unreachable, wait, until = (
                         self.unreachable(error),
-                        pause,
+                        backoff.pause_s,
                         start + self.current_timeout_s,
                     )
                     why = str(unreachable)
@@ -247,7 +249,7 @@ class Transport:
                 time.sleep(
                     wait * random.uniform(1.0, 1.3)
                 )  # never sooner than requested, and not all clients at once
-                pause = min(pause * 2, _LONGEST_PAUSE_S)
+                backoff.next_s()
 
     @property
     def current_timeout_s(self) -> float:

@@ -18,6 +18,7 @@ from iris.cli.follow import note
 from iris.client.client import Client
 from iris.client.http.transport import in_path
 from iris.client.problems import ClientError
+from iris_core.backoff import Backoff
 from iris_core.spec.serving import Discovery
 from iris_core.units import counted
 
@@ -51,7 +52,7 @@ class DiscoveryFile:
         self._out = out
         self._then = then
         self._check = check
-        self._pause_s = _FIRST_PAUSE_S
+        self._backoff = Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
         self.due = False
 
     def update(self, found: Discovery) -> None:
@@ -76,12 +77,15 @@ class DiscoveryFile:
             routes = counted(len(found.routes), "route")
             note(f"{self._out} holds {routes} of {found.deployment}, version {found.version}")
         self.due = self.due and bool(self._then) and not run(self._then)
-        self._pause_s = min(2 * self._pause_s, _LONGEST_PAUSE_S) if self.due else _FIRST_PAUSE_S
+        if self.due:
+            self._backoff.next_s()
+        else:
+            self._backoff.reset()
 
     @property
     def wait_s(self) -> int:
         """Seconds to wait for a change before the next request."""
-        return self._pause_s if self.due else _WAIT_S
+        return round(self._backoff.pause_s) if self.due else _WAIT_S
 
     def _go_back(self, before: bytes | None) -> None:
         if before is None:
