@@ -2,6 +2,9 @@
 # Update a stack that runs to this clone, one container at a time: `deploy/docker/update.sh [SERVICE...]`, from any
 # directory. Without names it updates all of docker-compose.yml.
 #
+# The order is that of docs/operating.md#upgrading: who reads what others write is replaced before them, so workers come
+# after gateways.
+#
 # The next container is replaced when the one before is ready: of each pair the other one serves meanwhile. A worker is
 # drained first, and replaced when its last task has ended, however long that takes; routes of deployments are moved.
 # nginx, the one way in, is replaced only when its image or its configuration is another.
@@ -88,8 +91,8 @@ compose build init
 # Accounts and keys that the new release wants; NATS servers read them when they start.
 compose run --rm -T init
 if [ $# -eq 0 ]; then
-  set -- nats-1 nats-2 nats-3 state-1 state-2 scheduler-1 scheduler-2 worker-1 worker-2 gateway-1 gateway-2 \
-    proxy-1 proxy-2 nginx prometheus grafana
+  set -- nats-1 nats-2 nats-3 state-1 state-2 scheduler-1 scheduler-2 gateway-1 gateway-2 \
+    proxy-1 proxy-2 worker-1 worker-2 nginx prometheus grafana
 fi
 for service in "$@"; do
   echo "$service" >&2

@@ -55,13 +55,23 @@ def services_of_the_file() -> set[str]:
     return set(re.findall(r"^  ([\w-]+):", services, re.MULTILINE))
 
 
-def test_every_service_is_replaced_once_and_gateways_after_the_others(tmp_path: Path):
+def order_of_the_page() -> list[str]:
+    """Which kinds of service docs/operating.md upgrades, in its order."""
+    section = (ROOT / "docs" / "operating.md").read_text().partition("\n## Upgrading\n")[2]
+    steps = re.findall(r"^\d+\. The (\w+)", section.partition("\n## ")[0], re.MULTILINE)
+    names = {"proxies": "proxy", "NATS": "nats"}
+    return [names.get(name, name.removesuffix("s")) for name in steps]
+
+
+def test_every_service_is_replaced_once_in_the_order_of_the_page(tmp_path: Path):
     done, asked = update(tmp_path)
     assert done.returncode == 0, done.stderr
     replaced = [line.rpartition(" ")[2] for line in asked if line.startswith("compose up ")]
     assert sorted(replaced) == sorted(services_of_the_file() - NOT_REPLACED)
     kinds = list(dict.fromkeys(name.partition("-")[0] for name in replaced))
-    assert kinds[:6] == ["nats", "state", "scheduler", "worker", "gateway", "proxy"]
+    of_page = order_of_the_page()
+    assert {"nats", "state", "scheduler", "worker", "gateway", "proxy"} == {*of_page}
+    assert kinds[: len(of_page)] == of_page
 
 
 def test_a_worker_is_drained_until_it_has_a_new_container(tmp_path: Path):

@@ -29,6 +29,7 @@ from iris_worker.launcher.cgroups.files import UNIFIED, Cgroup, own_directories
 from iris_worker.launcher.cgroups.hierarchies import groups_below, name_of, open_groups
 from tests.house.repository import ROOT
 from tests.support.hosts import open_directory
+from tests.support.needs import needs
 from tests.support.state import FakeState
 from tests.support.worker import WorkerProcess, as_user, forget_tokens, lives, number_from, until
 
@@ -386,32 +387,76 @@ groups.close()
 """
 
 
-@pytest.mark.needs("root", "control groups")
-def test_the_unit_gives_its_groups_of_version_1_to_the_workers_user(place: Path):
-    """The command of the unit in groups as systemd makes them, then a launcher of that user."""
-    unit = (ROOT / "deploy" / "systemd" / "iris-worker.service").read_text()
-    [line] = [one for one in unit.splitlines() if one.startswith("ExecStartPre=+")]
-    *_, script = shlex.split(line.removeprefix("ExecStartPre=+"))
+WHERE = """
+import subprocess, sys
+from pathlib import Path
+from iris_worker.launcher.cgroups.files import Cgroup
+from iris_worker.launcher.cgroups.hierarchies import open_groups
+groups = open_groups(Path(sys.argv[1]))
+group = groups.take(Cgroup())
+groups.go_home()
+subprocess.run(["cat", "/proc/self/cgroup"], check=True)
+groups.end(group)
+groups.close()
+"""
+
+
+@pytest.fixture
+@needs("root", "control groups")
+def delegated() -> Iterator[list[Path]]:
+    """A group in each hierarchy of version 1, for another user to be given."""
     own = own_directories(
         Path("/proc/self/mountinfo").read_text(), Path("/proc/self/cgroup").read_text()
     )
     homes = [Path(own[key]) for key in ("cpu", "cpuacct", "memory", "pids") if key in own]
     made = [home / f"iris-unit-{os.getpid()}" for home in homes]
-    enter = "for group in $GROUPS_OF_UNIT; do echo $$ > $group/cgroup.procs; done\n"
-    give = script.replace("$$", "$").replace("chown iris", f"chown {USER}")
+    for group in made:
+        group.mkdir()
     try:
-        for group in made:
-            group.mkdir()
-        words = [*as_user(USER), sys.executable, "-c", SUPPORT, str(place)]
-        done = subprocess.run(
-            ["sh", "-c", f'{enter}{give}\nexec "$@"', "sh", *words],
-            env={**os.environ, "GROUPS_OF_UNIT": " ".join(map(str, made))},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert (done.stdout, done.stderr) == ("v1 cpu memory pids\n", "")
+        yield made
     finally:
         for group in made:
             for below in (*group.glob("iris-*/*/"), *group.glob("iris-*/"), group):
                 below.rmdir()
+
+
+def in_groups(groups: list[Path], before: str, *words: str) -> str:
+    """What a command of ``USER`` prints, started in groups in which root has run ``before``."""
+    enter = "for group in $GROUPS_OF_UNIT; do echo $$ > $group/cgroup.procs; done"
+    done = subprocess.run(
+        ["sh", "-c", f'{enter}\n{before}\nexec "$@"', "sh", *as_user(USER), *words],
+        env={**os.environ, "GROUPS_OF_UNIT": " ".join(map(str, groups))},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stderr == ""
+    return done.stdout
+
+
+def test_the_unit_gives_its_groups_of_version_1_to_the_workers_user(
+    delegated: list[Path], place: Path
+):
+    """The command of the unit in groups as systemd makes them, then a launcher of that user."""
+    unit = (ROOT / "deploy" / "systemd" / "iris-worker.service").read_text()
+    [line] = [one for one in unit.splitlines() if one.startswith("ExecStartPre=+")]
+    *_, script = shlex.split(line.removeprefix("ExecStartPre=+"))
+    give = script.replace("$$", "$").replace("chown iris", f"chown {USER}")
+    said = in_groups(delegated, give, sys.executable, "-c", SUPPORT, str(place))
+    assert said == "v1 cpu memory pids\n"
+
+
+@pytest.mark.parametrize(
+    ("given", "home"), [("$GROUPS_OF_UNIT", "launcher"), ("-R $GROUPS_OF_UNIT", "iris-unit-")]
+)
+def test_what_is_started_for_no_attempt_is_in_the_group_of_none(
+    delegated: list[Path], place: Path, given: str, home: str
+):
+    """It would have the limits of an attempt, and be killed with it.
+
+    Who is given the directory of a group may make groups in it, and not return to it.
+    """
+    said = in_groups(delegated, f"chown {USER} {given}", sys.executable, "-c", WHERE, str(place))
+    found = [line.split(":", 2)[2] for line in said.splitlines() if "/iris-unit-" in line]
+    assert len(found) == len(delegated)
+    assert all(path.rpartition("/")[2].startswith(home) for path in found), found

@@ -4,7 +4,6 @@ sentences state.
 
 from __future__ import annotations
 
-import contextlib
 import re
 import shutil
 import sys
@@ -27,17 +26,6 @@ OF_FIVE = {**ADDRESSES, "m4": "10.0.0.4", "m5": "10.0.0.5"}
 AS_ADMIN = "IRIS_NATS_NKEY_SEED=cluster/keys/admin.seed"
 SAME = "every stream is as the settings say"
 STOP_NATS = "pkill -x nats-server; while pgrep -x nats-server; do sleep 0.1; done"
-
-
-@pytest.fixture(autouse=True)
-def no_groups_are_left() -> Iterator[None]:
-    """The machines share the control groups of this one, in which the page makes some."""
-    yield
-    for home in Path("/sys/fs/cgroup").glob("*/iris"):
-        below = [path for path in home.rglob("*") if path.is_dir()]
-        for group in [*sorted(below, reverse=True), home]:
-            with contextlib.suppress(OSError):  # of a machine that another test has
-                group.rmdir()
 
 
 @pytest.fixture
@@ -80,7 +68,6 @@ def all_are_healthy(machines: PageMachines, workers: Block) -> bool:
     return machines.run(workers)[COMPUTER].count(" healthy ") == 3
 
 
-@pytest.mark.soak
 def test_the_commands_of_the_page_make_a_cluster_that_survives_a_machine(machines: PageMachines):
     install, make, copy, agents, services, contexts, hello, without, workers, backup = steps(
         "three-machines.md"

@@ -17,10 +17,12 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import psutil
 
+from iris_worker.launcher.cgroups import access
 from tests.support.cluster import until
 from tests.support.guide import Block
 from tests.support.machines import OWN, UNSHARE, Switch, ready
@@ -100,11 +102,27 @@ class Shell:
 
 
 def _with_own_groups(script: str, machine: str) -> str:
-    """The commands of a page with control groups of this machine: all have one kernel, on which the
-    workers of three machines would otherwise share groups, and end each other's tasks.
+    """The commands of a page with control groups of this machine: all, and those of other tests,
+    have one kernel, and who ends removes what is theirs.
     """
     groups = re.compile(r"(?P<above>/sys/fs/cgroup(?:/(?:cpu|cpuacct|memory|pids))?)/iris\b")
-    return groups.sub(rf"\g<above>/iris-{machine}", script)
+    return groups.sub(rf"\g<above>/{_groups_of(machine)}", script)
+
+
+def _groups_of(machine: str) -> str:
+    return f"iris-{machine}-{os.getpid()}"
+
+
+def _remove_groups(machine: str) -> None:
+    """Remove what the workers of a machine that is off have left."""
+    groups = _groups_of(machine)
+    for home in (*Path("/sys/fs/cgroup").glob(f"*/{groups}"), Path("/sys/fs/cgroup", groups)):
+        until(partial(_is_removed, home), f"{home} is removed")
+
+
+def _is_removed(home: Path) -> bool:
+    access.remove(str(home))
+    return not home.exists()
 
 
 @dataclass
@@ -130,6 +148,7 @@ class PageMachines:
             (self.directory / "bin" / name).write_text(text)
             (self.directory / "bin" / name).chmod(0o755)
         for name in self.addresses:
+            self.stack.callback(_remove_groups, _host_name(name))
             self._make_disk(name)
             self.switch_on(name)
 

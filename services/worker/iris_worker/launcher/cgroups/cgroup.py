@@ -22,7 +22,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Collection, Mapping
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from msgspec import structs
 
@@ -47,6 +47,9 @@ OPEN_FILES = 192
 With fewer than are used in turns, none is found open again.
 """
 _NOTHING = Cgroup()
+_OWN_HOME = "launcher"
+"""The group of a launcher that may not return to where it was started, beside those of attempts."""
+T = TypeVar("T")
 
 
 class NoGroups(Exception):
@@ -66,13 +69,12 @@ class Cgroups:
     """The groups of one launcher, which is this process. Raises OSError.
 
     Args:
-        version: of the controllers. homes: where the launcher was started.
+        version: of the controllers. homes: where the launcher was started, by controller.
         bases: the directories of its groups, by controller.
     """
 
-    def __init__(self, version: int, homes: Collection[str], bases: dict[str, Base]) -> None:
+    def __init__(self, version: int, homes: Mapping[str, str], bases: dict[str, Base]) -> None:
         self._version = version
-        self._homes = homes
         self._bases = {key: base.path for key, base in bases.items()}
         self._directories = tuple(dict.fromkeys(self._bases.values()))
         self._fds = {key: base.fd for key, base in bases.items()}
@@ -88,6 +90,9 @@ class Cgroups:
         )
         for key, path in self._bases.items():
             self._set_up(key, path)
+        self._homes = tuple(
+            dict.fromkeys(self._home(homes[key], path) for key, path in self._bases.items())
+        )
         self._kills = os.path.exists(f"{self._members}/{self._move().number}/cgroup.kill")
         self.go_home()
 
@@ -109,7 +114,22 @@ class Cgroups:
         group.limits = self._begin(group, limits)
         return group
 
-    def _retried(self, enter: Callable[[], Group]) -> Group:
+    def _home(self, started: str, base: str) -> str:
+        """Where this process is while it starts nothing of an attempt: where it was started, if it
+        may return there.
+
+        A user to whom a group was given owns its directory, not always its files. Raises OSError.
+        """
+        try:
+            access.put(f"{started}/{self._entry}", "0")
+        except PermissionError:
+            home = f"{base}/{_OWN_HOME}"
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(home, 0o755)
+            return home
+        return started
+
+    def _retried(self, enter: Callable[[], T]) -> T:
         """Enter a group, once more where something else on this host has removed directories, as it
         may while no process is in them. Raises OSError.
         """
@@ -132,6 +152,8 @@ class Cgroups:
         for key, path in gone.items():
             self._fds[key] = held[path]
             self._set_up(key, path)
+            if f"{path}/{_OWN_HOME}" in self._homes:
+                os.makedirs(f"{path}/{_OWN_HOME}", exist_ok=True)
         self._entries = tuple(dict.fromkeys(self._fds.values()))
         for file in [file for file in self._open if file[0] in closed]:
             os.close(self._open.pop(file))
@@ -208,15 +230,16 @@ class Cgroups:
     def leave(self) -> None:
         """Leave a group that is taken, so that its limits can be set."""
         if self._here is not None and self._here.limits is not None:
-            try:
-                self._move()
-            except OSError:
-                self.go_home()
+            with contextlib.suppress(OSError):  # the next start moves, or is refused
+                try:
+                    self._move()
+                except OSError:
+                    self.go_home()
 
     def go_home(self) -> None:
-        """Return to where this process was started."""
+        """Leave the groups of attempts, so that what is started next is in none. Raises OSError."""
         if self._here is not None:
-            self._return()
+            self._retried(self._return)
 
     def end(self, group: Group) -> GroupUsage:
         """Give a group back, and return what its processes have used.
@@ -265,7 +288,8 @@ class Cgroups:
 
     def close(self) -> None:
         """Remove all groups that are empty, unless the next launcher has them already."""
-        self.go_home()
+        with contextlib.suppress(OSError):  # what cannot be removed stays for the next launcher
+            self.go_home()
         for controller, base in self._bases.items():
             if abandoned.is_alone(self._fds[controller]):
                 access.remove(base)
@@ -281,7 +305,8 @@ class Cgroups:
             for base in self._entries:
                 access.write_to(self._file(path, base, os.O_WRONLY), path, "0")
         except OSError:
-            self._return()
+            with contextlib.suppress(OSError):
+                self._return()
             self._remove(group.number)
             raise
         self._enter(group)
@@ -289,8 +314,7 @@ class Cgroups:
 
     def _return(self) -> None:
         for home in self._homes:
-            with contextlib.suppress(OSError):
-                access.put(f"{home}/{self._entry}", "0")
+            access.put(f"{home}/{self._entry}", "0")
         self._enter(None)
 
     def _enter(self, group: Group | None) -> None:

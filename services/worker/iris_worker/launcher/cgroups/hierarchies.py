@@ -36,8 +36,9 @@ def groups_below(own: dict[str, str], name: str) -> Cgroups:
     until_s = time.monotonic() + abandoned.LOCK_S
     try:
         if not homes and UNIFIED in own:
-            return Cgroups(2, [own[UNIFIED]], _bases_2(own[UNIFIED], name, until_s))
-        return Cgroups(1, set(homes.values()), _bases_1(homes, name, until_s))
+            bases = _bases_2(own[UNIFIED], name, until_s)
+            return Cgroups(2, dict.fromkeys(bases, own[UNIFIED]), bases)
+        return Cgroups(1, homes, _bases_1(homes, name, until_s))
     except OSError as error:
         raise NoGroups(f"{error.filename}: {error.strerror}") from error
 
