@@ -81,6 +81,7 @@ class Killer:
         any_lost: whether a worker has become LOST.
         ill: the directory of the files that make copies fail their probes.
         servers: three of them, None for the embedded one.
+        clones: whether these hosts clone calls from templates.
         looks: how often the opening looks for something to strike. On a busy machine looks take
             longer, and so does what is to be there.
         opened: set when one has, or when the opening has given up. wrong: what it has given up, a
@@ -100,6 +101,7 @@ class Killer:
     any_lost: Callable[[], bool]
     ill: Path
     servers: NatsCluster | None = None
+    clones: bool = True
     looks: int = 400
     faults: Counter[str] = field(default_factory=Counter)
     recoveries: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
@@ -136,7 +138,7 @@ class Killer:
                 lambda place=place, strike=strike: strike(place, *self._aim(place, long=True))
             )
         left = [self._kill_busy_worker, self._stop_worker, self._lose_orders, self._outlast_orders]
-        left += [self._kill_template, self._kill_launcher]
+        left += [*self._template_strikes(), self._kill_launcher]
         left += [
             self._kill_copy,
             self._fail_probe,
@@ -152,20 +154,22 @@ class Killer:
 
     def _strike_each(self, left: list[Callable[[], Strike]]) -> None:
         """In this order, but what finds no target lets the others pass."""
-        why = ""
+        why: dict[str, str] = {}
         for _ in range(self.looks):
             if not left or self.enough.is_set():
                 return
             strike = left.pop(0)
             try:
                 self._see(strike)
+                why.pop(_said(strike), None)
             except _MISSED as error:
                 left.append(strike)
-                why = repr(error)
+                why[_said(strike)] = f"{_said(strike)} ({error!r})"
             self._rest(_LOOK_S)
         if left:
+            faults = ", ".join(why.get(_said(strike), _said(strike)) for strike in left)
             self.wrong += [
-                f"wrong: {len(left)} faults have found no target in {self.looks} looks: {why}"
+                f"wrong: {len(left)} faults have found no target in {self.looks} looks: {faults}"
             ]
 
     def _see(self, strike: Callable[[], Strike]) -> None:
@@ -211,7 +215,7 @@ class Killer:
             self._fail_probe,
             self._cut_proxy,
         ]
-        rare += [self._kill_template] * 3 + [self._kill_launcher]
+        rare += self._template_strikes() * 3 + [self._kill_launcher]
         rare += [self._lose_orders] * 2 + [self._change_leader] * (6 if self.servers else 0)
         what = self.rng.choice([*kinds, *kinds, *rare])
         if not isinstance(what, str):
@@ -360,6 +364,9 @@ class Killer:
                 return Strike("kill -9 busy worker", "worker", 0.0)
         raise LookupError("nothing runs")
 
+    def _template_strikes(self) -> list[Callable[[], Strike]]:
+        return [self._kill_template] if self.clones else []
+
     def _kill_template(self) -> Strike:
         """What was cloned from it goes on."""
         os.kill(self._of_host(maps.template_of), signal.SIGKILL)
@@ -425,6 +432,12 @@ class Killer:
         frozen = list(pids)
         _signal(frozen, signal.SIGSTOP)
         self._pending[name] = (time.monotonic() + seconds, lambda: _signal(frozen, signal.SIGCONT))
+
+
+def _said(strike: Callable[[], Strike]) -> str:
+    """``kill template``: a fault by the name of the function that does it."""
+    words = [getattr(getattr(strike, "func", strike), "__name__", ""), *getattr(strike, "args", ())]
+    return " ".join(words).strip("_").replace("_", " ")
 
 
 def _signal(pids: Iterable[int], number: signal.Signals) -> None:

@@ -760,6 +760,22 @@ def test_a_call_without_python_in_its_path_is_run_by_another_and_says_so(cluster
     assert f"it is run by {program}: its PATH has no python that its user may run" in shown
 
 
+def test_code_of_the_callers_python_is_not_run_by_another_version(cluster, tmp_path):
+    tmp_path.chmod(0o755)
+    other = tmp_path / "python3.99"
+    other.write_bytes(b"\x7fELF")  # of which the name alone is looked at
+    other.chmod(0o755)
+    (tmp_path / "python").symlink_to(other)
+    name, here = "m-version", f"{sys.version_info[0]}.{sys.version_info[1]}"
+    mapped = cluster.client.map(
+        lambda x: x + 1, [1], env={"PATH": str(tmp_path)}, name=name, cpu=0.1
+    )
+
+    assert mapped.results(WITHIN_S) == [2]
+    shown = cluster.iris("show", f"/{name}/0").out
+    assert f"python in its PATH is 3.99, its function is code of {here}" in shown
+
+
 def test_an_asynchronous_client_awaits_the_calls_of_an_iterator(cluster, monkeypatch):
     for name in cluster.environ.keys() - os.environ.keys():
         monkeypatch.setenv(name, cluster.environ[name])

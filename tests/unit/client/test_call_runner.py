@@ -213,14 +213,29 @@ def test_a_function_that_cannot_be_loaded_is_an_error_of_the_call(place):
     assert type(error_of(result[1:])[1]) is ModuleNotFoundError
 
 
-def test_code_of_another_python_is_refused_in_words(place):
-    packed = table([cloudpickle.dumps(lambda: 1), b"", b"", b"3.1"])
+BY_VALUE = cloudpickle.dumps(lambda: 1)
+
+
+@pytest.mark.parametrize(
+    ("function", "kwargs", "arguments"),
+    [
+        (BY_VALUE, b"", pickle.dumps(())),
+        (pickle.dumps(dict), cloudpickle.dumps({"key": lambda: 1}), pickle.dumps(())),
+        (pickle.dumps(callable), b"", cloudpickle.dumps((lambda: 1,))),
+    ],
+    ids=["function", "keyword argument", "argument"],
+)
+def test_code_of_another_python_is_refused_in_words(place, function, kwargs, arguments):
+    packed = table([function, kwargs, b"", b"3.1"])
     (place / ".iris-call/function").write_bytes(packed)
-    (place / ".iris-call/items").write_bytes(table([pickle.dumps(())]))
+    (place / ".iris-call/items").write_bytes(table([arguments]))
 
     found = error_of(ran(place)[1][1:])[1]
-    assert str(found).startswith(
-        "the function is code of Python 3.1, and this host runs its tasks by 3."
+    here = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    assert str(found) == (
+        f"the function or an argument is code of Python 3.1, and this host runs it by {here}: "
+        f"call it from Python {here}, have python3.1 in the PATH of the workers of the host, "
+        'or ask for it by python="3.1"'
     )
 
 

@@ -92,7 +92,7 @@ class StartRequests:
         )
         self._in_image = environment.Place(worker, settings.gateway_url, {})
         self._shared: dict[int, dict[str, str]] = {}
-        self._interpreters: dict[tuple[str, CallUser], tuple[Interpreter, float]] = {}
+        self._interpreters: dict[tuple[str, CallUser, str], tuple[Interpreter, float]] = {}
 
     @property
     def confines(self) -> bool:
@@ -151,7 +151,7 @@ class StartRequests:
         reuse = template.calls.reuse if template.calls is not None else 1
         command = template.command
         if not in_image:
-            command, attempt.interpreter = self._command(template, env, sandbox)
+            command, attempt.interpreter = self._command(attempt, template, env, sandbox)
         request = StartProcess(started, command, env, limits, cgroup, attempt.template, reuse)
         return self._containers.contain(request, template, slot, files) if in_image else request
 
@@ -184,7 +184,7 @@ class StartRequests:
                 env["PATH"], f"{attempt.use.environments.path(directory)}/venv"
             )
         sandbox = self.sandbox(attempt, template)
-        command, _ = self._command(template, env, sandbox)
+        command, _ = self._command(attempt, template, env, sandbox)
         shared = {name: value for name, value in env.items() if name not in environment.OF_A_JOB}
         job = template.job if is_relative(command[0], env) else None
         same = repr(
@@ -278,18 +278,23 @@ class StartRequests:
             raise BadSetting(words)
 
     def _command(
-        self, template: TaskTemplate, env: Mapping[str, str], sandbox: Sandbox | None
+        self,
+        attempt: RunningAttempt,
+        template: TaskTemplate,
+        env: Mapping[str, str],
+        sandbox: Sandbox | None,
     ) -> tuple[tuple[str, ...], str]:
         """The command of a task, and a note when another interpreter runs a call than it names."""
-        if template.calls is None or template.command[0] != PYTHON:
-            return template.command, ""
+        if template.calls is None or template.command[0] != PYTHON or attempt.environment:
+            return template.command, ""  # no other has the packages of an environment
         # a sandbox of bubblewrap has directories of its own above what it binds: who may enter
         # those of the host says nothing there
         has_host_paths = sandbox is not None and not self.isolated.sandboxed
         user = CallUser()
         if sandbox is not None and has_host_paths:
             user = CallUser(sandbox.uid, sandbox.gid or 0, sandbox.groups)
-        key, now_s = (env.get("PATH", ""), user), self._clock.steady_s()
+        key = (env.get("PATH", ""), user, attempt.slot.code_version)
+        now_s = self._clock.steady_s()
         found, until_s = self._interpreters.get(key, (Interpreter(PYTHON), 0.0))
         if now_s >= until_s:
             found = choose_interpreter(*key)

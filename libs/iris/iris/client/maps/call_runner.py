@@ -208,7 +208,9 @@ class Loader(Unpickler):
         here = f"{sys.version_info[0]}.{sys.version_info[1]}"
         if name == "_make_function" and self.made_by not in ("", here):
             raise TypeError(
-                f"the function is code of Python {self.made_by}, and this host runs its tasks by {here}"
+                f"the function or an argument is code of Python {self.made_by}, and this host runs "
+                f"it by {here}: call it from Python {here}, have python{self.made_by} in the PATH "
+                f'of the workers of the host, or ask for it by python="{self.made_by}"'
             )
         if name == "_make_skeleton_class":
             make = super().find_class(module, name)
@@ -246,24 +248,39 @@ def entry(path: str, index: int) -> bytes:
 
 class MappedFunction:
     """A function as it was sent: with constant keyword arguments; ``chunked``: for several items at
-    once.
+    once; ``made_by``: the version of Python of what was pickled for it.
     """
 
     def __init__(
-        self, function: "Callable[..., Any]", kwargs: "dict[str, Any]", chunked: bool
+        self,
+        function: "Callable[..., Any]",
+        kwargs: "dict[str, Any]",
+        chunked: bool,
+        made_by: str = "",
     ) -> None:
         self.function, self.kwargs, self.chunked = function, kwargs, chunked
+        self.made_by = made_by
 
 
 def load_function(path: str) -> MappedFunction:
     """The function of a map. Raises what unpickling raises."""
-    loader = Loader(BytesIO(entry(path, 0)))
-    loader.made_by = entry(path, 3).decode()
+    made_by = entry(path, 3).decode()
     add_sent_modules(entry(path, 4))
+    function = unpickled(entry(path, 0), made_by)
     kwargs = entry(path, 1)
     return MappedFunction(
-        loader.load(), Loader(BytesIO(kwargs)).load() if kwargs else {}, entry(path, 2) == b"1"
+        function,
+        unpickled(kwargs, made_by) if kwargs else {},
+        entry(path, 2) == b"1",
+        made_by,
     )
+
+
+def unpickled(data: bytes, made_by: str) -> "Any":
+    """What a client has pickled with that Python. Raises what unpickling raises."""
+    loader = Loader(BytesIO(data))
+    loader.made_by = made_by
+    return loader.load()
 
 
 def run_call(
@@ -300,7 +317,7 @@ def _outcome(
 ) -> "tuple[bytes, bytes]":
     try:
         call = call if isinstance(call, MappedFunction) else call()
-        arguments = Loader(BytesIO(entry(items, index))).load()
+        arguments = unpickled(entry(items, index), call.made_by)
     except Exception as error:  # noqa: BLE001 - unpickling may raise anything
         return ERROR, failure(error)
     if not call.chunked:

@@ -109,6 +109,7 @@ class Fetcher:
             slot.files = self._calls.give(
                 calls, index, slot.workdir, slot.owner, slot.files, keeps=keeps
             )
+            slot.code_version = self._calls.code_version(calls.function)
         except InvalidArchive as error:
             return Ended(Cause.EXITED, NOT_EXECUTABLE, error=f"map: {error}")
         except (Unavailable, ValueError, OSError) as error:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import re
 import shutil
 import stat
 import threading
@@ -24,6 +25,9 @@ from iris_worker.attempt.calls.given import DIRECTORY, FUNCTION, ITEMS, RUNNER, 
 
 _HEAD, _OFFSET = 4, 8
 _KEPT_BYTES = 1 << 20
+_MAKES_FUNCTION = b"_make_function"
+_LONGEST_VERSION = 8
+_VERSION = re.compile(r"3\.[0-9]{1,3}")
 
 
 class CallFiles:
@@ -34,6 +38,7 @@ class CallFiles:
         self._limit = limit
         self._adding = threading.Lock()
         self._last = ("", b"")
+        self._versions: dict[str, str] = {}
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._bytes = {path.name: path.stat().st_size for path in sorted(root.iterdir(), key=_age)}
         for name in [name for name in self._bytes if "." in name]:
@@ -66,8 +71,19 @@ class CallFiles:
             while len(self._bytes) > 1 and sum(list(self._bytes.values())) > self._limit:
                 self._delete(next(iter(self._bytes)))
 
+    def code_version(self, function: str) -> str:
+        """Of which Python the code in the file of a function is, as its client has said; empty when
+        it has none, or the file is not here any more.
+        """
+        if function not in self._versions:
+            if function not in self._bytes:
+                return ""
+            self._versions[function] = code_version(self.path(function))
+        return self._versions[function]
+
     def _delete(self, name: str) -> None:
         del self._bytes[name]
+        self._versions.pop(name, None)
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self.path(name))
 
@@ -156,6 +172,21 @@ def entry(path: str, index: int) -> bytes:
 def entry_of(data: bytes, index: int) -> bytes:
     """One blob of what a table file holds. Raises InvalidArchive when it has none there."""
     return _entry(lambda size, at: data[at : at + size], len(data), index)
+
+
+def code_version(path: str) -> str:
+    """Of which Python the code in a function's file is, such as ``3.11``; empty: it has none.
+
+    Cloudpickle names what makes a function or class of it. A name that is there for another reason
+    costs a call no more than another interpreter of the version that its client has.
+    """
+    try:
+        packed, constant, _, version = (entry(path, index) for index in range(4))
+    except (InvalidArchive, OSError):
+        return ""
+    said = version[:_LONGEST_VERSION].decode(errors="replace")
+    of_code = any(_MAKES_FUNCTION in data for data in (packed, constant))
+    return said if of_code and _VERSION.fullmatch(said) else ""
 
 
 def _entry(read: Callable[[int, int], bytes], size: int, index: int) -> bytes:

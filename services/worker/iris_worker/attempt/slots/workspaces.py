@@ -59,6 +59,7 @@ class Workspace:
                 before: where the result of that is now, if it was a file.
         left_file: the result of a call is one.
         given_more: files were put beside its token.
+        code_version: of which Python the code of a call's function is, ``3.11``; empty: of any.
     """
 
     ref: AttemptRef
@@ -83,6 +84,7 @@ class Workspace:
     before: str = ""
     left_file: bool = True
     given_more: bool = False
+    code_version: str = ""
 
     def give_files_to(self, owner: tuple[int, int] | None) -> None:
         """Make a user the owner of its output files, and later of its directory. Raises OSError."""
