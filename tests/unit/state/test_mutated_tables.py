@@ -3,9 +3,10 @@
 Each story is one way through the task, job and session tables, told by what a user sees. A cell
 that can be set to something else without any story noticing is named. `make test` changes one row
 in `TURNS`, others at each commit, and `make soak` all. The tables of deployments and routes, and
-the row by which a route's task is retired, have stories of their own, in `deployments`. Source: docs/design/semantics.md#rules-and-judgement,
-docs/design/semantics.md#tasks-and-attempts, docs/design/semantics.md#jobs,
-docs/design/semantics.md#sessions, docs/design/semantics.md#coscheduling.
+the row by which a route's task is retired, have stories of their own, in `deployments`. Source:
+    docs/design/semantics.md#rules-and-judgement, docs/design/semantics.md#tasks-and-attempts,
+    docs/design/semantics.md#jobs, docs/design/semantics.md#sessions,
+    docs/design/semantics.md#coscheduling.
 """
 
 from __future__ import annotations
