@@ -197,21 +197,32 @@ def test_workflow_programs_are_answered(slurm: Commands):
     assert slurm("scancel", "--clusters=all", held) == ""
 
 
-@pytest.mark.parametrize(("code", "ended"), [(0, "COMPLETED"), (1, "CANCELLED")])
-def test_a_job_within_a_job_says_when_it_is_cancelled(
-    slurm: Commands, tmp_path: Path, code: int, ended: str
-):
+def test_a_script_may_resubmit_itself_more_than_sixteen_times(slurm: Commands, tmp_path: Path):
+    """Each link fails, and the next one runs anyhow."""
     lines = (
-        '[ -e number ] || sbatch --parsable -d afterany:"$SLURM_JOB_ID" job.sh >number 2>said',
-        f"exit {code}",
+        "#SBATCH -o out --open-mode=append",
+        'echo "$1"',
+        '[ "$1" = 18 ] || sbatch --parsable -d afterany:"$SLURM_JOB_ID" job.sh $(($1 + 1)) >>numbers',
+        "exit 1",
     )
-    first = slurm("sbatch", "--parsable", "--wait", script(tmp_path, *lines), code=code)
-    then = (tmp_path / "number").read_text().strip()
-    assert (tmp_path / "said").read_text() == (
-        f"sbatch: warning: job {then} is below job {first}, within which it is submitted: it is "
-        f"cancelled unless {first} succeeds\n"
+    slurm("sbatch", script(tmp_path, *lines), "1")
+    out, words = tmp_path / "out", [str(number) for number in range(1, 19)]
+    until(lambda: out.exists() and out.read_text().split()[-1:] == ["18"], "18 links", WITHIN_S)
+    assert out.read_text().split() == words
+    numbers = (tmp_path / "numbers").read_text().split()
+    until(lambda: state(slurm, numbers[-1]) == "FAILED", "the last has ended", look_s=LOOK_S)
+
+
+def test_a_job_that_a_job_submitted_is_seen_and_cancelled_in_it(slurm: Commands, tmp_path: Path):
+    lines = (
+        "#SBATCH -o out",
+        "number=$(sbatch --parsable --hold --wrap true)",
+        'squeue -h -o %t -j "$number"',
+        'scancel "$number"',
+        'sacct -n -P -o State -j "$number"',
     )
-    until(lambda: state(slurm, then) == ended, "the second has ended", look_s=LOOK_S)
+    slurm("sbatch", "--wait", script(tmp_path, *lines))
+    assert (tmp_path / "out").read_text().split() == ["PD", "CANCELLED"]
 
 
 @takes_turns(2)

@@ -859,6 +859,7 @@ def a_follower_answers_before_it_is_there(put: Put) -> None:
 def a_route_that_ends_leaves_its_job(put: Put) -> None:
     """The job of a route that is not wanted any more runs on."""
     subtree = cascade.subtree
+    put(cascade, "retire", lambda *given: [])
 
     def spared(*given: Any) -> Any:
         return [] if given[2:4] == (Cause.CANCELLED, Initiator.SYSTEM) else subtree(*given)

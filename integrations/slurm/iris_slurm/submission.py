@@ -22,6 +22,7 @@ from iris_slurm.translate import (
     SETTINGS,
     BatchSettings,
     Submitter,
+    job_around,
     job_options,
     settings_of,
 )
@@ -55,7 +56,7 @@ def submit(client: Client, script: bytes, settings: BatchSettings, options: JobO
     with tempfile.TemporaryDirectory(prefix="iris-slurm-") as directory:
         (Path(directory) / SCRIPT).write_bytes(script)
         (Path(directory) / SETTINGS).write_bytes(encode_json(settings))
-        job = client.run(BATCH, workdir=directory, **options)
+        job = client.run(BATCH, workdir=directory, beside=bool(job_around(os.environ)), **options)
     for warning in job.view.warnings:
         print(f"warning: {warning}", file=sys.stderr)
     return job

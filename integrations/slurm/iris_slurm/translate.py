@@ -249,9 +249,7 @@ def add_gates(
             f"--kill-on-invalid-dep={given.kill_on_invalid_dep}: such a job is always killed"
         )
     if given.dependency:
-        options["after"], options["each"], alone = read_dependencies(
-            given.dependency, job_around(by.environ)
-        )
+        options["after"], options["each"], alone = read_dependencies(given.dependency)
         if alone:
             options["singleton"] = _NO_NAME.sub("-", settings.name)[:128]
     if given.qos:

@@ -131,9 +131,9 @@ _WORDS = {
 }
 
 
-def read_dependencies(text: str, own: str = "") -> tuple[list[str], bool, bool]:
+def read_dependencies(text: str) -> tuple[list[str], bool, bool]:
     """The jobs of ``afterok:12:13,afterany:14`` as ``j12:ok``, whether each task waits for its
-    counterpart, and whether ``singleton`` is among them. ``own``: the job that submits.
+    counterpart, and whether ``singleton`` is among them.
     """
     if "?" in text:
         raise NotHonoured(
@@ -158,11 +158,6 @@ def read_dependencies(text: str, own: str = "") -> tuple[list[str], bool, bool]:
         raise NotHonoured(
             f"--dependency={text}: a job waits for a whole array and not for a task of it; write "
             "$SLURM_ARRAY_JOB_ID"
-        )
-    if ("afternotok", own) in jobs:
-        raise NotHonoured(
-            f"--dependency={text}: {own} is the job that submits this one, which is cancelled when "
-            f"{own} does not succeed, so it would never run"
         )
     if any(kind != "singleton" and not found for kind, *found in parts):
         raise NotHonoured(f"--dependency={text}: it names no job")

@@ -199,6 +199,7 @@ class Cause(StrEnum):
     REQUEUED = "requeued"
     HELD = "held"
     HANDED_BACK = "handed_back"
+    RETIRED = "retired"
 
 
 class NoticeReason(StrEnum):

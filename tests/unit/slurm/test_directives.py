@@ -179,13 +179,12 @@ def test_what_cannot_be_honoured_is_refused(words: str, said: str):
         submitted(*words.split())
 
 
-def test_a_job_cannot_wait_for_the_failure_of_the_job_around_it():
-    """Which cancels it."""
+def test_a_job_waits_for_any_end_of_the_job_around_it():
     around = {"IRIS_JOB": "/a", "SLURM_JOB_ID": "12"}
     by = replace(BY, environ=around)
     given = options_of("sbatch", ["-d", "afterok:11,afternotok:12", "job.sh"])
-    with pytest.raises(NotHonoured, match="12 is the job that submits this one"):
-        job_options(given, settings_of(given, by, ("job.sh",)), by)
+    options = job_options(given, settings_of(given, by, ("job.sh",)), by)
+    assert options["after"] == ["j11:ok", "j12:notok"]
     assert [job_around(one) for one in (around, {"SLURM_JOB_ID": "12"})] == ["12", ""]
     assert job_around({**around, "SLURM_ARRAY_JOB_ID": "7"}) == "7"
 

@@ -18,10 +18,14 @@ from iris_core.spec.resources import Amount
 from iris_core.spec.serving import DeploymentSpec, RouteTemplate
 from iris_core.states import Cause, KernelStatus
 from iris_core.subjects import CMD_DEPLOY
+from iris_state.commands import lineage
+from iris_state.records.entities import Job
+from iris_state.records.ledger import Ledger
+from iris_state.snapshots import snapshot
 from iris_state.views import KINDS
 from iris_state.views.reads import answer
 from tests.support import first_fit
-from tests.support.world import Host, World
+from tests.support.world import ADMIN, Host, World
 
 ANN, BOB = Caller("ann", "user"), Caller("bob", "user")
 KEY = SigningKey("k1", b"1" * 32, 0)
@@ -52,7 +56,8 @@ class Story:
         return codec.unpack(answer(self.world.ledger, query, 1), Answer).status
 
     def submits(self, name: str, **fields: Any) -> str:
-        options = {key: fields.pop(key) for key in ("parent", "if_exists") if key in fields}
+        placed = ("parent", "if_exists", "beside")
+        options = {key: fields.pop(key) for key in placed if key in fields}
         return self.world.submit(spec(name, **fields), self.task, **options).status
 
     def ends(self) -> None:
@@ -147,6 +152,108 @@ def test_a_task_submits_nothing_elsewhere(story: Story, name: str, if_exists: st
     before = len(story.world.ledger.jobs)
     assert story.submits(name, if_exists=if_exists) == "forbidden"
     assert len(story.world.ledger.jobs) == before
+
+
+def beside(story: Story, name: str, **fields: Any) -> Job | None:
+    """The job that a task submitted beside its own, if it was admitted."""
+    if story.submits(name, beside=True, **fields) != "created":
+        return None
+    return story.world.ledger.find_job(name)
+
+
+def test_a_job_beside_a_task_is_a_root_that_outlives_it(story: Story):
+    link = beside(story, "/link", band="production", labels={"x": "y"})
+    assert link is not None
+    assert (link.user, link.spec.user, link.parent, link.depth) == ("ann", "ann", 0, 1)
+    assert (link.spec.band, link.lineage, link.root_submitted_ms) == ("batch", 1, link.submitted_ms)
+    story.world.cancel("/a", ANN)
+    assert not link.is_terminal
+
+
+def test_a_job_beside_a_task_has_its_project_unless_it_names_one():
+    world = World()
+    world.machine.round.orders.keys = (KEY,)
+    world.register(host("w0"))
+    world.submit(spec("/a", labels={"project": "vision", "x": "y"}), ANN)
+    world.plan(first_fit.plan(world.snapshot()))
+    (order,) = world.hosts["w0"].orders
+    story = Story(world, next(tokens(order)), order.run[0])
+    found = [beside(story, "/b"), beside(story, "/c", labels={"project": "speech"})]
+    assert [job and job.spec.labels for job in found] == [
+        {"project": "vision"},
+        {"project": "speech"},
+    ]
+
+
+def runs(story: Story, name: str) -> Story:
+    """The story as a task of another job sees it, once all others have ended."""
+    world = story.world
+    for number in list(world.ledger.jobs):
+        if world.ledger.jobs[number].name != name:
+            world.cancel(f"j{number}", ADMIN)
+    story.ends()
+    world.plan(first_fit.plan(world.snapshot()))
+    order = world.hosts["w0"].orders[-1]
+    return Story(world, next(tokens(order)), order.run[0])
+
+
+def test_the_jobs_of_a_lineage_have_no_end_at_a_number_of_levels(story: Story):
+    for number in range(40):
+        link = beside(story, f"/link{number}")
+        assert link is not None
+        assert (link.depth, link.lineage) == (1, 1)
+        story = runs(story, link.name)
+    assert story.world.ledger.index.of(("lineage", 1)) == [link.number]
+
+
+def test_a_task_reaches_what_was_submitted_beside_it_and_not_its_own_root(story: Story):
+    assert beside(story, "/link") is not None
+    assert beside(story, "/next") is not None
+    assert story.asks("job", job="/link") == story.asks("tasks", job="/next") == "ok"
+    assert story.submits("/link/below") == "forbidden"
+    assert story.world.cancel("/next", story.task).status == "accepted"
+    late = runs(story, "/link")
+    assert late.asks("job", job="/a") == late.asks("job", job="/other") == "forbidden"
+    assert late.submits("/link/below") == "created"
+    assert beside(late, "/last") is not None
+    assert late.world.cancel("/last", late.task).status == "accepted"
+
+
+@pytest.mark.parametrize("if_exists", ["keep", "replace"])
+def test_a_job_beside_a_task_takes_no_name_of_another_job(story: Story, if_exists: str):
+    assert story.submits("/other", beside=True, if_exists=if_exists) == "forbidden"
+    assert story.submits("/other", beside=True) == "conflict"
+    assert beside(story, "/link") is not None
+    assert story.submits("/link", beside=True, if_exists="replace") == "created"
+
+
+def test_a_job_beside_a_task_has_no_parent(story: Story):
+    for fields in ({"name": "/a/b/new"}, {"name": "/new", "parent": "/a"}):
+        assert story.submits(**fields, beside=True) == "invalid"
+    assert story.submits("/new", beside=True, user="bob") == "created"
+    assert story.world.ledger.find_job("/new").user == "ann"
+
+
+def test_a_person_submits_a_root_beside_nothing(story: Story):
+    assert story.world.submit(spec("/new"), ANN, beside=True).status == "created"
+    assert story.world.ledger.find_job("/new").lineage == 0
+
+
+def test_the_live_jobs_of_a_lineage_are_bounded(story: Story, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(lineage, "MAX_LIVE", 2)
+    links = [beside(story, f"/link{number}") for number in range(3)]
+    assert [link is not None for link in links] == [True, True, False]
+    assert story.submits("/link2", beside=True) == "over_quota"
+    story.world.cancel("/link0", ANN)
+    assert beside(story, "/link2") is not None
+
+
+def test_the_lineage_of_jobs_survives_a_snapshot(story: Story):
+    beside(story, "/link")
+    kept = Ledger()
+    snapshot.restore(kept, snapshot.read(snapshot.cut(story.world.ledger, 1, story.world.now_ms)))
+    assert kept.index.of(("lineage", 1))
+    assert kept.index.fields() == story.world.ledger.index.fields()
 
 
 def test_a_task_submits_for_nobody_else_and_below_no_unknown_parent(story: Story):

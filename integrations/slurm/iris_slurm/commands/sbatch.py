@@ -12,7 +12,6 @@ from iris_slurm.commands.program import run
 from iris_slurm.directives import ignored_options, options_of, script_lines
 from iris_slurm.numbers import number_of
 from iris_slurm.records import code_of, rows_of
-from iris_slurm.translate import job_around
 from iris_slurm.values import NotHonoured
 
 
@@ -36,12 +35,6 @@ def sbatch(client: Client, words: list[str]) -> int:
         return 0
     job = submission.submit(client, script, settings, options)
     number = number_of(job.view)
-    if (around := job_around(os.environ)) and not given.quiet:
-        print(
-            f"sbatch: warning: job {number} is below job {around}, within which it is submitted: it "
-            f"is cancelled unless {around} succeeds",
-            file=sys.stderr,
-        )
     if not given.quiet:
         print(number if given.parsable else f"Submitted batch job {number}", flush=True)
     return 0 if not given.wait else code_of(rows_of(client, job.wait()))

@@ -43,6 +43,7 @@ class AsyncClient(AsyncCalls):
         workdir: str | os.PathLike[str] | None = None,
         idempotency_key: str | None = None,
         if_exists: IfExists = "error",
+        beside: bool = False,
         **options: Unpack[JobOptions],
     ) -> AsyncJob:
         """As `Client.run`."""
@@ -54,6 +55,7 @@ class AsyncClient(AsyncCalls):
                     workdir=workdir,
                     idempotency_key=idempotency_key,
                     if_exists=if_exists,
+                    beside=beside,
                     **options,
                 )
             ),
@@ -66,13 +68,18 @@ class AsyncClient(AsyncCalls):
         idempotency_key: str | None = None,
         if_exists: IfExists = "error",
         parent: str | None = None,
+        beside: bool = False,
     ) -> AsyncJob:
         """As `Client.submit`."""
         return AsyncJob(
             self,
             await self.call(
                 lambda: self.sync.submit(
-                    spec, idempotency_key=idempotency_key, if_exists=if_exists, parent=parent
+                    spec,
+                    idempotency_key=idempotency_key,
+                    if_exists=if_exists,
+                    parent=parent,
+                    beside=beside,
                 )
             ),
         )

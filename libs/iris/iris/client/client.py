@@ -102,11 +102,14 @@ class Client(GatewayApi):
         workdir: str | os.PathLike[str] | None = None,
         idempotency_key: str | None = None,
         if_exists: IfExists = "error",
+        beside: bool = False,
         **options: Unpack[JobOptions],
     ) -> Job:
         """Submit a job and return at once; options as in ``iris run``.
 
         Raises TypeError for an unknown option, InvalidOption, Conflict, NotFound, Rejected.
+
+        ``beside``: in a task, the job is no child of the task's job, and outlives it.
 
         ``workdir``: a directory sent along, the tasks' working directory; the packages that its
         ``uv.lock`` or ``requirements.txt`` lists are installed.
@@ -116,10 +119,17 @@ class Client(GatewayApi):
             self._add_bundle(Path(workdir), options, lines)
         elif lines:
             options["bundle"] = self.send_lines(lines).digest
+        if beside:
+            if not (name := options.get("name")):
+                raise InvalidOption("a job that is submitted beside another needs a name")
+            options["name"] = f"/{name.lstrip('/')}"
         spec = self.spec(command, options, idempotency_key)
-        parent = options.get("parent")
         return self.submit(
-            spec, idempotency_key=idempotency_key, if_exists=if_exists, parent=parent
+            spec,
+            idempotency_key=idempotency_key,
+            if_exists=if_exists,
+            parent=options.get("parent"),
+            beside=beside,
         )
 
     def spec(
@@ -448,8 +458,9 @@ class Client(GatewayApi):
         idempotency_key: str | None = None,
         if_exists: IfExists = "error",
         parent: str | None = None,
+        beside: bool = False,
     ) -> Job:
-        """Submit a specification.
+        """Submit a specification; ``beside``: as of `run`.
 
         The same idempotency key always gives the same job. Raises Conflict for a key that has
         created another job, NotFound for an unknown ``parent``.
@@ -457,6 +468,7 @@ class Client(GatewayApi):
         query: UrlQuery = {
             "if_exists": None if if_exists == "error" else if_exists,
             "parent": parent or None,
+            "beside": "true" if beside else None,
         }
         return Job(
             self, self.post("/v1/jobs", JobView, body=spec, query=query, key=idempotency_key)

@@ -40,7 +40,8 @@ class SubmitJob(ServiceMessage, frozen=True):
     """Admit this job.
 
     ``parent``: the parent job, which must exist; empty for the parent in its name.
-    ``rerun_of``: the number of the job that it repeats; 0: none.
+    ``rerun_of``: the number of the job that it repeats; 0: none. ``beside``: of a task: the job is
+    no child, but stands beside the root of the task's job, and outlives it.
     """
 
     does: ClassVar[str] = "submit jobs"
@@ -53,6 +54,7 @@ class SubmitJob(ServiceMessage, frozen=True):
     traceparent: str = ""
     parent: str = ""
     rerun_of: int = 0
+    beside: bool = False
 
 
 class CancelJob(ServiceMessage, frozen=True):

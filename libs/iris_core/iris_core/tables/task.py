@@ -165,6 +165,12 @@ RESTART_WITH_SIBLING = TaskRule(
     success=to(T.PENDING, attempt=T.WORKER_FAILED),
 )
 KILL = TaskRule(name="kill", sources=NON_TERMINAL, outcomes=SUCCEEDS, success=to(T.KILLED))
+RETIRE = TaskRule(
+    name="retire", sources=frozenset({T.RUNNING}), outcomes=SUCCEEDS, success=to(T.SUCCEEDED)
+)
+"""The task of a route that served and is not wanted any more: it is stopped, and its work is
+done.
+"""
 EXPIRE = TaskRule(
     name="expire", sources=frozenset({T.PENDING}), outcomes=SUCCEEDS, success=To(T.UNSCHEDULABLE)
 )
@@ -264,6 +270,7 @@ TABLE: tuple[TaskRule, ...] = (
     END_WITH_SIBLING,
     RESTART_WITH_SIBLING,
     KILL,
+    RETIRE,
     EXPIRE,
     FAIL_UNPLACED,
     SUCCEED_LATE,

@@ -33,6 +33,7 @@ from iris_core.spec.index_set import IndexSet
 from iris_core.spec.jobs import JobSpec
 from iris_core.states import JOB_TERMINAL, TERMINAL, Cause, Initiator, TaskState, WorkerState
 from iris_core.tables import task as table
+from iris_state.commands import lineage
 from iris_state.commands.targets import known_job, known_target, named_indexes, reference_of
 from iris_state.decide import cascade, gates, quota
 from iris_state.inputs.claims import Claim, Step
@@ -120,6 +121,7 @@ def on_submit(ledger: Ledger, command: SubmitJob, now_ms: int) -> Iterator[Step]
     check_may_act_for(command.caller, user, "submit a job")
     parent = _parent(ledger, name, command, user)
     _check_namespace(ledger, name, parent, user)
+    descent = lineage.lineage(ledger, command)
     is_as_its_parent = parent is not None and parent.band <= spec.priority_band
     caller = None if is_as_its_parent else command.caller
     quota.check(ledger, spec, user, _replaced(ledger, name, command, user), caller)
@@ -138,6 +140,7 @@ def on_submit(ledger: Ledger, command: SubmitJob, now_ms: int) -> Iterator[Step]
         traceparent=command.traceparent,
         rerun_of=command.rerun_of,
         gates=made,
+        lineage=descent,
     )
 
 

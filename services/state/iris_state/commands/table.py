@@ -137,7 +137,7 @@ COMMANDS: Mapping[type[UserCommand], CommandKind] = {
     SubmitJob: CommandKind(
         execute=_submit,
         audit=audited.of_submission,
-        scope=task_scope.submits_below,
+        scope=task_scope.submits,
     ),
     RerunJob: CommandKind(
         execute=_rerun,

@@ -1,5 +1,5 @@
-"""What the token of a task permits: to submit below its own job, and to read, grow, requeue and
-cancel its own subtree.
+"""What the token of a task permits: to submit below its own job or beside its root, and to read,
+grow, requeue and cancel its own subtree and what was submitted beside.
 
 The gateway has verified the token without a request; only here is known whether its attempt is
 still open and what is below its job. So a token ends with its attempt, at once. Pure: reads the
@@ -17,7 +17,9 @@ import msgspec
 from iris_core.access.rights import is_task
 from iris_core.errors import Code, Refused
 from iris_core.messages.gateway_state import Caller, RerunJob, SubmitJob, UserCommand
+from iris_core.spec.jobs import JobSpec
 from iris_core.views.queries import ViewQuery
+from iris_state.commands import lineage
 from iris_state.commands.targets import named_job
 from iris_state.records.entities import Job
 from iris_state.records.ledger import Ledger
@@ -73,8 +75,10 @@ def reruns_below(ledger: Ledger, own: Job, command: RerunJob) -> RerunJob:
     return command
 
 
-def submits_below(ledger: Ledger, own: Job, command: SubmitJob) -> SubmitJob:
-    """A task's child gets at best the band of its parent."""
+def submits(ledger: Ledger, own: Job, command: SubmitJob) -> SubmitJob:
+    """A task submits below its job, at best in the band of the parent, or beside its root."""
+    if command.beside:
+        return msgspec.structs.replace(command, spec=_beside(ledger, own, command))
     above = command.spec.name.rpartition("/")[0]
     found = ledger.job_of(own.user, above) or ledger.find_job(above)
     words = "submits only below its job"
@@ -83,6 +87,17 @@ def submits_below(ledger: Ledger, own: Job, command: SubmitJob) -> SubmitJob:
         return command
     spec = msgspec.structs.replace(command.spec, band=parent.spec.band)
     return msgspec.structs.replace(command, spec=spec)
+
+
+def _beside(ledger: Ledger, own: Job, command: SubmitJob) -> JobSpec:
+    """A job beside the root of ``own``, with what it inherits. Raises Refused."""
+    spec = command.spec
+    there = ledger.job_of(own.user, spec.name)
+    if there is not None and not there.is_terminal and command.if_exists != "error":
+        _check_within(ledger, own, there, spec.name)
+    band = own.spec.band if spec.priority_band < own.band else spec.band
+    labels = lineage.inherited(own, command)
+    return msgspec.structs.replace(spec, band=band, labels=labels, user=own.user)
 
 
 def _own_job(ledger: Ledger, caller: Caller) -> Job:
@@ -95,14 +110,16 @@ def _own_job(ledger: Ledger, caller: Caller) -> Job:
 
 
 def _check_within(ledger: Ledger, own: Job, job: Job | None, name: str, may: str = "") -> Job:
-    """``job``, which is ``own`` or below it. Raises Refused; which jobs exist elsewhere is not
-    told.
+    """``job``, which is ``own`` or below it, or was submitted beside it. Raises Refused; which jobs
+    exist elsewhere is not told.
     """
     if job is None and name.startswith(f"{own.name}/"):
         raise Refused(Code.NOT_FOUND, f"there is no job or task {name[:200]}")
     above = job
     while above is not None and above is not own:
         above = ledger.jobs.get(above.parent)
+    if job is not None and above is None and not may and lineage.is_beside(ledger, own, job):
+        return job
     if job is None or above is None:
         raise _forbidden(
             own, f"{may or 'reaches only its own subtree'}, and {name[:200]} is not in it"

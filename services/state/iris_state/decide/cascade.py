@@ -216,6 +216,18 @@ def subtree(
     return claims
 
 
+def retire(ledger: Ledger, root: Job, note: str) -> list[Step]:
+    """End a job that served and is not wanted any more: what runs has succeeded, what does not is
+    killed, and so are its children.
+    """
+    runs = [
+        Claim(table.RETIRE, root.number, index, cause=Cause.RETIRED, note=note)
+        for index, task in root.numbered()
+        if task.state in table.RETIRE.sources
+    ]
+    return runs + subtree(ledger, root, Cause.CANCELLED, Initiator.SYSTEM, note)
+
+
 def below(ledger: Ledger, root: Job) -> Iterator[Job]:
     """Every descendant of a job, also below children that have ended."""
     numbers = list(root.children)

@@ -306,7 +306,10 @@ def _terminate(ledger: Ledger, deployment: Deployment, route: Route) -> Iterator
     job = ledger.jobs.get(route.job)
     if job is not None and job.state not in JOB_TERMINAL:
         note = f"route {route.id} of {deployment.name} has ended: {route.reason}"
-        yield from cascade.subtree(ledger, job, Cause.CANCELLED, Initiator.SYSTEM, note)
+        if route.healthy_ms and not route.evicted:
+            yield from cascade.retire(ledger, job, note)
+        else:
+            yield from cascade.subtree(ledger, job, Cause.CANCELLED, Initiator.SYSTEM, note)
     elif job is None or not ledger.open_of_job[job.number]:
         yield from _judged(deployment, route, table.TERMINATE, Outcome.SUCCESS)
 

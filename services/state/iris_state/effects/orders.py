@@ -165,7 +165,9 @@ class OrderBook:
             if attempt is not None and attempt.ending is not None
             else Cause.CANCELLED
         )
-        draft.stop[ref] = (attempt.cause if attempt is not None else None) or ending
+        why = (attempt.cause if attempt is not None else None) or ending
+        # workers stop a retired route as a cancelled one, and older ones know no other word
+        draft.stop[ref] = Cause.CANCELLED if why is Cause.RETIRED else why
 
     def register(self, worker: str, incarnation: str) -> None:
         """Order an unknown host to register."""

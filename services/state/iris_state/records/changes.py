@@ -50,8 +50,8 @@ GANG = -1
 
 
 class JobAdmitted(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=1):
-    """A job exists, with all its tasks PENDING. ``parent`` and ``rerun_of`` are job numbers, 0
-    without a known one.
+    """A job exists, with all its tasks PENDING. ``parent``, ``rerun_of`` and ``lineage`` are job
+    numbers, 0 without a known one.
     """
 
     number: int
@@ -67,6 +67,7 @@ class JobAdmitted(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=1)
     rerun_of: int = 0
     by: Actor | None = None
     gates: tuple[Gate, ...] = ()
+    lineage: int = 0
 
 
 class Assigned(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=2):

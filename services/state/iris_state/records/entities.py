@@ -232,7 +232,8 @@ class Job(msgspec.Struct, array_like=True):
     opened, 0: never closed. ``version``: grows with each amendment. ``retimed``: its timeout was
     changed, and hosts may know another. ``open``: further calls may be added. ``grown_ms``: the
     last request of the client of such a job; ``note``: why it was closed, when its client has not
-    done so. ``usage``: of its attempts that have ended.
+    done so. ``usage``: of its attempts that have ended. ``lineage``: of a job that a task submitted
+    beside its own: the number of the root from which all such jobs descend; 0: it is none.
     """
 
     number: int
@@ -267,6 +268,7 @@ class Job(msgspec.Struct, array_like=True):
     grown_ms: int = 0
     note: str = ""
     usage: Outcomes = {}
+    lineage: int = 0
 
     def task(self, index: int) -> Task:
         """The task of an index that the job has. A rerun of a part has some of 0 to N-1 only."""

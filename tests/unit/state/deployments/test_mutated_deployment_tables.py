@@ -1,4 +1,5 @@
-"""Changing any cell of the deployment and route tables makes a story fail.
+"""Changing any cell of the deployment and route tables, or of the row by which the task of a route
+is retired, makes a story fail.
 
 As `test_mutated_tables` for tasks, jobs and sessions, also in turns.
 Source: docs/design/semantics.md#deployments-and-routes.
@@ -15,8 +16,15 @@ import pytest
 from iris_core.guard import TableBroken, guard
 from iris_core.lifecycle import Rule
 from iris_core.spec.serving import UpdatePolicy
-from iris_core.states import DeploymentLifecycle, RouteStatus
-from iris_core.tables import deployment, route
+from iris_core.states import (
+    TERMINAL,
+    Cause,
+    DeploymentLifecycle,
+    JobState,
+    RouteStatus,
+    TaskState,
+)
+from iris_core.tables import deployment, route, task
 from tests.support.mutation import Mutant, of_rule, quickly, unnoticed
 from tests.support.serving import Serving
 from tests.support.turns import in_turns
@@ -200,9 +208,36 @@ def does_not_end() -> Serving:
     return world
 
 
+def is_retired() -> Serving:
+    """Two routes serve and one waits; all are ended, and one of those that serve was evicted."""
+    world = served(6, 3, 6)
+    jobs = [world.route(f"r1-{number}").job for number in (1, 2, 3)]
+    world.failing.add("r1-1")
+    world.go(70)
+    for host in world.hosts:
+        world.admin("drain", host)
+    world.deploy("scale", replicas=4)
+    jobs.append(world.route("r1-5").job)
+    world.deploy("scale", replicas=1)
+    world.go(40)
+    evicted, *served_, waited = [world.ledger.jobs[number] for number in jobs]
+    assert [job.state for job in (evicted, waited)] == [JobState.KILLED] * 2
+    (retired,) = [job for job in served_ if job.is_terminal]
+    (found,) = retired.tasks
+    assert (retired.state, found.state, found.cause) == (
+        JobState.SUCCEEDED,
+        TaskState.SUCCEEDED,
+        Cause.RETIRED,
+    )
+    (attempt,) = found.attempts
+    assert (attempt.shown, attempt.signal, attempt.is_open) == (TaskState.SUCCEEDED, 15, False)
+    assert (found.failure_count, found.preemption_count, found.reschedules) == (0, 0, 0)
+    return world
+
+
 STORIES: tuple[Callable[[], Serving], ...] = (
     *(comes_and_goes, is_refused, fails_to_start, is_updated, falls_ill),
-    *(scales_in_whatever_there_is, is_evicted, goes_back, does_not_end),
+    *(scales_in_whatever_there_is, is_evicted, goes_back, does_not_end, is_retired),
 )
 
 SAME = {
@@ -227,6 +262,7 @@ def mutants(rule: Rule[Any, Any], statuses: type[Enum]) -> list[Mutant]:
 MUTANTS = {
     **{rule.name: mutants(rule, DeploymentLifecycle) for rule in deployment.TABLE},
     **{rule.name: mutants(rule, RouteStatus) for rule in route.TABLE if rule is not route.SYNC},
+    task.RETIRE.name: list(of_rule(task.RETIRE, TaskState)),
 }
 """ServiceDiscoverySync tells addresses and moves nothing."""
 
@@ -249,6 +285,8 @@ def refused() -> bool:
         )
         clocked = frozenset(route.HEALTH_CHECK.sources)
         guard("route", RouteStatus, route.TERMINAL, route.TABLE, route.WAYS_OUT, clocked=clocked)
+        states = (state for state in TaskState if state is not TaskState.UNSPECIFIED)
+        guard("task", states, TERMINAL, task.TABLE, task.WAYS_OUT)
     except TableBroken:
         return True
     return False

@@ -61,6 +61,12 @@ class SubmitParameters(msgspec.Struct, frozen=True):
             "Without it a child of a job nobody knows is a root.",
         ),
     ] = ""
+    beside: Annotated[
+        bool,
+        about(
+            "From a task: its job has no parent, outlives the task's job, and is no child of it."
+        ),
+    ] = False
 
 
 class HistoryParameters(PageQuery, frozen=True):
@@ -136,7 +142,11 @@ async def submit(call: Call) -> Response:
     spec = await read_spec(call)
     await check_code(call, spec, spec.user)
     command = SubmitJob(
-        spec, call.caller, *UNSENT, idempotency_key=key, if_exists=how.if_exists, parent=how.parent
+        *(spec, call.caller, *UNSENT),
+        idempotency_key=key,
+        if_exists=how.if_exists,
+        parent=how.parent,
+        beside=how.beside,
     )
     ends, results = call.gateway.ends, call.gateway.results
     since = (

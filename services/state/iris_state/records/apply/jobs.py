@@ -66,6 +66,7 @@ def admitted(ledger: Ledger, change: c.JobAdmitted, at_ms: int) -> None:
         gates=change.gates,
         open=spec.grows,
         grown_ms=at_ms if spec.grows else 0,
+        lineage=change.lineage,
     )
     ledger.next_number = max(ledger.next_number, change.number + 1)
     ledger.totals.admitted += 1

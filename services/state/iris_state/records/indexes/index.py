@@ -12,7 +12,7 @@ from typing import Any
 
 from sortedcontainers import SortedList
 
-from iris_core.states import JobState
+from iris_core.states import JOB_TERMINAL, JobState
 from iris_state.records.entities import Job
 
 Field = tuple[str, object]
@@ -34,6 +34,8 @@ def fields_of(job: Job) -> Iterator[Field]:
         yield WAITING
     if job.parent:
         yield "parent", job.parent
+    if job.lineage and job.state not in JOB_TERMINAL:
+        yield "lineage", job.lineage
     for key, value in job.spec.labels.items():
         yield "label", f"{key}={value}"  # a key contains no =
 
@@ -75,6 +77,8 @@ class JobIndex:
         """A job has left ``previous`` for its present state."""
         self.leave(("state", previous), job.number)
         self.enter(("state", job.state), job.number)
+        if job.lineage and job.state in JOB_TERMINAL and previous not in JOB_TERMINAL:
+            self.leave(("lineage", job.lineage), job.number)
 
     def relist(self, job: Job, before: set[Field]) -> None:
         """A job that was listed under the fields ``before`` has other ones now."""
