@@ -70,7 +70,8 @@ def quantiles(histogram: str, by: str = "") -> tuple[tuple[str, str], ...]:
 
 
 def share(part: str, whole: str, legend: str) -> tuple[tuple[str, str], ...]:
-    return ((f"sum({part}) / sum({whole})", legend),)
+    """A part of the whole: 0 where nothing counts as the part, of which there is no series then."""
+    return ((f"(sum({part}) or vector(0)) / sum({whole})", legend),)
 
 
 WORK: Mapping[str, Sequence[Panel]] = {
