@@ -63,7 +63,9 @@ class Settings:
         for key, (value, origin) in chosen.items():
             if key not in fields:
                 remedy = "unset it" if origin.startswith(_ENVIRONMENT) else "take it out"
-                meant = _meant(key, fields) or f"; release {VERSION} knows none of that name: {remedy}"
+                meant = (
+                    _meant(key, fields) or f"; release {VERSION} knows none of that name: {remedy}"
+                )
                 raise BadSetting(f"{origin}: [{name}] has no key '{key}'{meant}")
             table, _, last = key.rpartition(".")
             (values.setdefault(table, {}) if table else values)[last] = _split(
