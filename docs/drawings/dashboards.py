@@ -70,7 +70,8 @@ def quantiles(histogram: str, by: str = "") -> tuple[tuple[str, str], ...]:
 
 
 def share(part: str, whole: str, legend: str) -> tuple[tuple[str, str], ...]:
-    return ((f"sum({part}) / sum({whole})", legend),)
+    """A part of the whole: 0 where nothing counts as the part, of which there is no series then."""
+    return ((f"(sum({part}) or vector(0)) / sum({whole})", legend),)
 
 
 WORK: Mapping[str, Sequence[Panel]] = {
@@ -402,8 +403,74 @@ HOSTS_AND_SERVING: Mapping[str, Sequence[Panel]] = {
     ),
 }
 
+PEOPLE: Mapping[str, Sequence[Panel]] = {
+    "Who waits": (
+        Panel("Waiting tasks by user", per("user", leader("iris_user_pending_tasks"))),
+        Panel("Waiting tasks by project", per("project", leader("iris_project_pending_tasks"))),
+        Panel(
+            "Longest wait by user",
+            (
+                (
+                    f"max by (user, waiting_job) {leader('iris_user_oldest_pending_seconds')}",
+                    "{{user}} {{waiting_job}}",
+                ),
+            ),
+            "s",
+        ),
+    ),
+    "Use by team": (
+        Panel("Running tasks by project", per("project", leader("iris_project_running_tasks"))),
+        Panel(
+            "Devices held by project",
+            per("project", leader('iris_project_held{resource="chips"}')),
+            empty="nothing asks for devices",
+        ),
+        Panel(
+            "Processors held by project",
+            (
+                (
+                    f"""sum by (project) ({leader('iris_project_held{resource="cpu_millis"}')}) / 1000""",
+                    "{{project}}",
+                ),
+            ),
+        ),
+    ),
+    "Use by user": (
+        Panel("Running tasks by user", per("user", leader("iris_user_running_tasks"))),
+        Panel(
+            "Devices held by user",
+            per("user", leader('iris_user_held{resource="chips"}')),
+            empty="nothing asks for devices",
+        ),
+        Panel(
+            "Memory held by user",
+            per("user", leader('iris_user_held{resource="memory_bytes"}')),
+            "bytes",
+            empty="nothing asks for memory",
+        ),
+    ),
+    "Failures by host": (
+        Panel(
+            "Failed attempts of the last hour by host",
+            per("host", leader("iris_host_failures")),
+            empty="no attempt has failed in the last hour",
+        ),
+        Panel(
+            "Failed attempts of the last hour by host and cause",
+            per("host, cause", leader("iris_host_failures")),
+            empty="no attempt has failed in the last hour",
+        ),
+        Panel(
+            "Hosts that are lost or degraded",
+            per("host, state", leader("iris_host_unwell")),
+            empty="every host is well",
+        ),
+    ),
+}
+
 DASHBOARDS: Mapping[str, tuple[str, Mapping[str, Sequence[Panel]]]] = {
     "iris-work": ("Iris: work", WORK),
+    "iris-people": ("Iris: people, projects and failures of hosts", PEOPLE),
     "iris-control-plane": ("Iris: control plane", CONTROL_PLANE),
     "iris-storage": ("Iris: storage", STORAGE),
     "iris-hosts-and-serving": ("Iris: hosts and serving", HOSTS_AND_SERVING),

@@ -16,9 +16,11 @@ from iris_state.policy import Policy
 from iris_worker.metrics import WorkerMetrics
 
 EXPLAINED = """\
-For Prometheus. Base units, no ids in labels; a name once released stays. Gauges that mirror records are counted from
-the records when they are asked for. Every service also shows its process (`process_*`) and its interpreter
-(`python_*`). The gateway serves `/metrics` beside the API, the other services where `[run] metrics` says."""
+For Prometheus. Base units, no ids in labels; a name once released stays. Labels of users, projects and hosts have the
+20 largest by name and the rest as `other`; the project of work without the label `project` is `none`. Gauges that
+mirror records are counted from the records when they are asked for. Every service also shows its process
+(`process_*`) and its interpreter (`python_*`). The gateway serves `/metrics` beside the API, the other services where
+`[run] metrics` says."""
 
 
 def registries() -> dict[str, GuardedRegistry]:

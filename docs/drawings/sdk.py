@@ -46,6 +46,7 @@ VARIABLES = {
     "IRIS_DEVICE_VARIANT": "with a device: its variant",
     "IRIS_PORT_<NAME>": "the port of that name",
     "IRIS_GATEWAY_URL": "where the gateway answers; the client finds it there",
+    "IRIS_CA": "the authority of the gateway's certificate, in PEM, if `ca_file` of `[worker]` names one",
     "IRIS_TOKEN": "the token of the attempt, unless its job brings one",
     "IRIS_TOKEN_FILE": "a file with the present token, which is replaced before it expires",
     "IRIS_WORKDIR": "the directory in which the command starts",

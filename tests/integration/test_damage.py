@@ -142,6 +142,9 @@ async def test_journal_damage_is_reported_and_repaired_and_losses_are_named(
     assert repaired.code == 0, repaired
     assert "lost: entry" in repaired.out
     assert list(tmp_path.glob("replaced-*/IRIS_JOURNAL/msgs"))
+    [losses] = tmp_path.glob("replaced-*-losses.txt")
+    assert f"every job that has lost something is in {losses}" in repaired.out
+    assert lost_by(repaired.out) <= set(losses.read_text().splitlines())
     assert await names_after_a_start(directory) == NAMES - lost_by(repaired.out)
     if hurt is damage.flip_middle:
         assert admin("verify", store=directory).code == 0

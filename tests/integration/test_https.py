@@ -20,6 +20,7 @@ import pytest
 from iris_service.certificate import Certificate
 from iris_service.child import end_with_parent
 from iris_service.settings import BadSetting
+from iris_worker.agent.host.host import authority
 from tests.house.repository import ROOT
 from tests.support.certificates import make_certificate
 from tests.support.cluster import Cluster, until
@@ -174,3 +175,7 @@ def test_the_command_line_works_through_nginx(cluster: Cluster, tmp_path: Path):
         )
         distrusting = cluster.iris("ls", **{**environ, "SSL_CERT_FILE": "/dev/null"})
         assert distrusting.code == 8
+        told = {**environ, "SSL_CERT_FILE": "/dev/null", "IRIS_CA": authority(str(cert))}
+        assert cluster.iris("ls", **told).code == 0
+        damaged = cluster.iris("ls", **{**told, "IRIS_CA": told["IRIS_CA"][:90]})
+        assert (damaged.code, "IRIS_CA is not a certificate" in damaged.err) == (2, True)

@@ -17,6 +17,8 @@ EVERY = (GATEWAY, LEADER, STANDBY, SCHEDULER, WORKER, PROXY)
 STILL, STEADY = "x180", "+60x180"
 """Three hours of one sample a minute: the same value, or a counter that grows by one a second."""
 
+_ANNS = 'user="ann", waiting_job="/train"'
+
 HEALTHY: dict[str, str] = {
     **{f"up{{{process}}}": f"1{STILL}" for process in EVERY},
     **{f"iris_bus_connected{{{process}}}": f"1{STILL}" for process in EVERY},
@@ -31,9 +33,7 @@ HEALTHY: dict[str, str] = {
     f'iris_commit_seconds_bucket{{{LEADER}, le="3.0"}}': f"0{STEADY}",
     f'iris_commit_seconds_bucket{{{LEADER}, le="+Inf"}}': f"0{STEADY}",
     f"iris_snapshot_age_seconds{{{SCHEDULER}}}": f"2{STILL}",
-    f"iris_oldest_pending_seconds{{{LEADER}}}": f"600{STILL}",
-    **{f'iris_workers{{{at}, state="{state}"}}': f"0{STILL}" for at in (LEADER, STANDBY)
-       for state in ("lost", "degraded")},
+    f"iris_user_oldest_pending_seconds{{{LEADER}, {_ANNS}}}": f"600{STILL}",
     f'iris_slices{{{LEADER}, variant="v4-16", state="free"}}': f"2{STILL}",
     f'iris_heartbeat_lag_seconds_bucket{{{WORKER}, le="0.1"}}': f"0{STEADY}",
     f'iris_heartbeat_lag_seconds_bucket{{{WORKER}, le="10.0"}}': f"0{STEADY}",
@@ -108,11 +108,16 @@ CASES: dict[str, Case] = {
         {f"iris_snapshot_age_seconds{{{SCHEDULER}}}": f"-1{STILL}"}, labels_of(SCHEDULER)
     ),
     "IrisJobsWaitLong": Case(
-        {f"iris_oldest_pending_seconds{{{LEADER}}}": f"30000{STILL}"}, CLUSTER
+        {f"iris_user_oldest_pending_seconds{{{LEADER}, {_ANNS}}}": f"30000{STILL}"},
+        {**CLUSTER, "user": "ann", "waiting_job": "/train"},
     ),
-    "IrisWorkersLost": Case({f'iris_workers{{{LEADER}, state="lost"}}': f"1{STILL}"}, CLUSTER),
+    "IrisWorkersLost": Case(
+        {f'iris_host_unwell{{{LEADER}, host="w0", state="lost"}}': f"1{STILL}"},
+        {**CLUSTER, "host": "w0"},
+    ),
     "IrisWorkersDegraded": Case(
-        {f'iris_workers{{{LEADER}, state="degraded"}}': f"1{STILL}"}, CLUSTER
+        {f'iris_host_unwell{{{LEADER}, host="w0", state="degraded"}}': f"1{STILL}"},
+        {**CLUSTER, "host": "w0"},
     ),
     "IrisSlicesBroken": Case(
         {f'iris_slices{{{LEADER}, variant="v4-16", state="broken"}}': f"1{STILL}"},

@@ -21,7 +21,7 @@ from pathlib import Path
 from iris_bus.connection.accounts import accounts
 from iris_bus.connection.conf_strings import quoted
 from iris_bus.connection.connection import Credentials
-from iris_bus.connection.keys import Keys, public_key, signed, write_private
+from iris_bus.connection.keys import BadKey, Keys, public_key, signed, write_private
 from iris_core.access.roles import ACCOUNT, ROLES, SYSTEM, login
 from iris_core.subjects import JOURNAL, STREAMS
 from iris_nats import blocks, nats_binary, nats_health
@@ -273,10 +273,15 @@ class NatsProcess(ChildProcess):
         write_private(self._config, text)
 
     def _accounts(self) -> str:
-        """The users there are, whose keys are made when they have none."""
+        """The users there are, whose keys are made when they have none. Raises StartFailed for a
+        key that is damaged.
+        """
         users = [login(role.name) for role in ROLES if not role.alone]
         users += [login("observer", OBSERVER), *(login("worker", name) for name in self._workers)]
-        return accounts(self.keys.ensure([SYSTEM, *(user.label for user in users)]))
+        try:
+            return accounts(self.keys.ensure([SYSTEM, *(user.label for user in users)]))
+        except BadKey as error:
+            raise StartFailed(str(error)) from error
 
     def _sign(self, nonce: str) -> dict[str, str]:
         """Who asks for the server's health."""

@@ -58,7 +58,10 @@ class Certificate:
         try:
             context.load_cert_chain(*self._files)
         except (OSError, ValueError) as error:
-            raise BadSetting(f"[{self._section}] tls_cert, tls_key: {error}") from error
+            files = " and ".join(dict.fromkeys(map(str, self._files)))
+            raise BadSetting(
+                f"[{self._section}] tls_cert, tls_key: {files} cannot be used: {error}; put back a copy of it"
+            ) from error
         return context
 
     def _state(self) -> list[tuple[int, int]]:

@@ -21,6 +21,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from iris_service.version import VERSION
+
 SECTIONS = ("cluster", "nats", "run", "state", "scheduler", "worker", "gateway", "proxy")
 """Every section `iris.toml` may have; all services read one file."""
 
@@ -60,9 +62,11 @@ class Settings:
         values: dict[str, Any] = {}
         for key, (value, origin) in chosen.items():
             if key not in fields:
-                unset = "; unset it" if origin.startswith(_ENVIRONMENT) else ""
-                meant = _meant(key, fields)
-                raise BadSetting(f"{origin}: [{name}] has no key '{key}'{meant or unset}")
+                remedy = "unset it" if origin.startswith(_ENVIRONMENT) else "take it out"
+                meant = (
+                    _meant(key, fields) or f"; release {VERSION} knows none of that name: {remedy}"
+                )
+                raise BadSetting(f"{origin}: [{name}] has no key '{key}'{meant}")
             table, _, last = key.rpartition(".")
             (values.setdefault(table, {}) if table else values)[last] = _split(
                 value, fields[key].type

@@ -1,7 +1,8 @@
 """The state service's numbers for Prometheus: gauges read from the records when scraped, counters
 as commits pass.
 
-No ids in labels. The table is docs/metrics.md.
+No ids in labels. The table is docs/metrics.md. Out of scope: figures of people, projects and hosts
+(`people_metrics`).
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from iris_core.tables import deployment as table
 from iris_service.telemetry import SECONDS, gauges, new_registry
 from iris_state.decide.machine import Machine
 from iris_state.effects.kinds import Output, PlacementRefused
+from iris_state.people_metrics import HostFailures, PeopleCollector
 from iris_state.records import changes as c
 from iris_state.records.entities import Fact
 from iris_state.records.gates import GateKind
@@ -67,7 +69,10 @@ class StateMetrics:
         self, machine: Callable[[], Machine], standing: Callable[[], Standing] = Standing
     ) -> None:
         self.registry = new_registry()
+        self._machine = machine
+        self._host_failures = HostFailures()
         self.registry.register(LedgerCollector(machine))
+        self.registry.register(PeopleCollector(machine, self._host_failures))
         self.registry.register(ReplicaCollector(machine, standing))
         self._transitions = Counts(
             "iris_task_transitions", "Task state changes.", ["from_state", "to_state"]
@@ -127,6 +132,7 @@ class StateMetrics:
         if change.attempt >= 0:
             charged = change.charged_to.value if change.charged_to is not None else ""
             self._ended.note(display_name(change.shown), change.cause.value, charged)
+            self._host_failures.note(self._machine().ledger, change)
 
     def _judged(self, change: c.Judged | c.SessionMoved) -> None:
         self._handled.note(change.handler, change.result.value)

@@ -49,11 +49,13 @@ class Place:
 
     Attributes:
         host: PATH and LANG of the worker, and HOME where tasks are not confined.
+        ca: the certificate, in PEM, of the authority of the gateway's; empty: the system knows it.
     """
 
     worker: str
     gateway_url: str
     host: Mapping[str, str]
+    ca: str = ""
 
 
 def threads(owners: Mapping[str, str], asked: ResourceRequest) -> dict[str, str]:
@@ -76,6 +78,7 @@ def common(place: Place, template: TaskTemplate) -> dict[str, str]:
         "IRIS_NUM_TASKS": str(template.replicas),
         "IRIS_WORKER_ID": place.worker,
         "IRIS_GATEWAY_URL": place.gateway_url,
+        **({"IRIS_CA": place.ca} if place.ca else {}),
         **(
             {"IRIS_DEVICE_VARIANT": device.variants[0]}
             if device is not None and device.variants != (AUTO,)

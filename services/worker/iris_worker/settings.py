@@ -149,6 +149,8 @@ class WorkerSettings(DeclaredCapacity, frozen=True):
             that.
         tunnels_at_once: connections to ports of tasks at a time; each may be idle, and last, as
             long as a command.
+        ca_file: the certificate, in PEM, of the authority that signed that of gateway_url, where
+            the system does not know it: tasks are given it, and SDK and `iris` in them trust it too.
     """
 
     id: str = ""
@@ -204,6 +206,7 @@ class WorkerSettings(DeclaredCapacity, frozen=True):
     exec_longest_s: PositiveFloat = 43_200.0
     terminal_silent_s: PositiveFloat = 60.0
     tunnels_at_once: NonNegativeInt = 256
+    ca_file: str = ""
 
     def check_forms(self) -> None:
         """Raises BadSetting for an invalid URL, path or port range. Existence of paths is checked

@@ -72,7 +72,7 @@ def test_text_becomes_what_the_key_needs():
             "",
             {"IRIS_STATE_KEEP": "1"},
             [],
-            r"environment IRIS_STATE_KEEP: \[state\] has no key 'keep'",
+            r"environment IRIS_STATE_KEEP: \[state\] has no key 'keep'; did you mean",
         ),
         (
             "",
@@ -87,7 +87,7 @@ def test_text_becomes_what_the_key_needs():
             r"iris.toml: \[state\] retry_for_s: Expected `float` > 0",
         ),
         ("", {}, ["keep_jobs=1"], r"command line: not SECTION.KEY=VALUE"),
-        ("", {}, ["state.nothing=1"], r"command line: \[state\] has no key 'nothing'"),
+        ("", {}, ["state.nothing=1"], r"\[state\] has no key 'nothing'; release .*: take it out"),
     ],
 )
 def test_a_mistake_is_refused_by_name_and_origin(tmp_path, text, environ, given, message):

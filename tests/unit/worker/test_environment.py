@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import msgspec
 import pytest
 from msgspec import structs
@@ -9,7 +12,10 @@ from msgspec import structs
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.state_worker import Gang, TaskTemplate
 from iris_core.spec.resources import Device, ResourceRequest
+from iris_service.settings import BadSetting
 from iris_worker import environment
+from iris_worker.agent.host.host import authority
+from tests.support.certificates import make_certificate
 
 PLACE = environment.Place(
     "w0", "http://gate:8080", {"PATH": "/bin", "HOME": "/home/iris", "LANG": "C"}
@@ -61,6 +67,30 @@ def test_an_attempt_has_its_own_token_unless_its_job_brings_one():
     for name in mine:
         brought = environment.common(PLACE, template(**{name: "theirs"}))
         assert environment.token_variables(brought, "t", "/w.token") == {}
+
+
+def test_a_task_trusts_the_authority_of_its_workers_gateway(tmp_path: Path):
+    cert, key = make_certificate(tmp_path)
+    bundle = tmp_path / "ca.pem"
+    bundle.write_text("an authority of ours\n" + cert.read_text() + key.read_text())
+    place = replace(PLACE, ca=authority(str(bundle)))
+    assert environment.common(place, template(IRIS_CA="theirs"))["IRIS_CA"] == cert.read_text()
+    assert "IRIS_CA" not in environment.common(PLACE, template())
+
+
+def test_an_authority_that_cannot_be_used_ends_the_worker(tmp_path: Path):
+    cert, _ = make_certificate(tmp_path)
+    halved = tmp_path / "halved.pem"
+    halved.write_text(cert.read_text()[:100])
+    many = tmp_path / "many.pem"
+    many.write_text(cert.read_text() * 40)
+    for path, why in (
+        (halved, "holds 0 bytes of certificates"),
+        (many, "name only the authority of the gateway"),
+        (tmp_path / "none", "No such file"),
+    ):
+        with pytest.raises(BadSetting, match=f"ca_file: {path} .*{why}"):
+            authority(str(path))
 
 
 def test_no_task_is_taken_for_a_probe():

@@ -35,7 +35,7 @@ from iris.client.http.address import (
     read_token,
 )
 from iris.client.http.transport import HttpRequest
-from iris.client.problems import ClientError, InvalidOption, NoGateway, Problem
+from iris.client.problems import ClientError, InvalidOption, NoGateway, Problem, Unreachable
 from iris.cluster.options import StartedCluster, StartOptions
 from iris.cluster.paths import ClusterPaths, lock_holder
 from iris.cluster.process import ISOLATED
@@ -254,7 +254,7 @@ def wait_until_ready(
     started: StartedCluster, has_ended: Callable[[], bool], status: StatusLine
 ) -> str:
     """Return an empty text once jobs can be submitted, placed and run, and the proxy listens; else
-    what is missing.
+    what is missing. Raises InvalidOption when no request can be sent.
     """
     until = time.monotonic() + started.ready_s
     missing = ""
@@ -282,7 +282,7 @@ def look_ready(client: Client) -> str:
         client.transport.send(HttpRequest("GET", "/readyz"))
     except Problem as problem:
         return str(problem)
-    except ClientError:
+    except Unreachable:
         return "the gateway does not listen"
     return ""
 

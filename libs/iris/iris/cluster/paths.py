@@ -11,12 +11,14 @@ from pathlib import Path
 
 from iris.client.http.address import CLUSTER_FILE, DAMAGE_FILE, ClusterFile, read_token
 from iris.client.http.contexts import replace_private
+from iris.client.problems import InvalidOption
 from iris_bus.connection.keys import Keys, write_private
 from iris_core.access.token_file import digest_of, line_of, parse_tokens, token_of, unusable
 from iris_nats.nats_process import keys_of
 from iris_service.lock import lock
 
 _LOOK_S = 0.01
+_WRITES_WITHIN_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,29 +113,44 @@ def note_damage(paths: ClusterPaths, what: str) -> str:
 
 def make_token(paths: ClusterPaths, user: str) -> None:
     """Make the token of an admin, and the gateway's token file with it, unless they are there.
-    Raises OSError.
+    Raises OSError; InvalidOption when one of them is damaged, or they do not belong together.
     """
-    secret = read_token(str(paths.token)) or f"iris_{secrets.token_urlsafe(32)}"
+    kept = read_token(str(paths.token))
+    secret = kept or f"iris_{secrets.token_urlsafe(32)}"
     try:
         lines = paths.token_file.read_text() if paths.token_file.exists() else ""
-        parse_tokens(lines)
+        tokens = parse_tokens(lines)
     except ValueError as error:
         raise OSError(f"[gateway] token_file: {unusable(str(paths.token_file), error)}") from error
-    if digest_of(secret).hex() not in lines:
-        write_private(paths.token, secret + "\n")
-        write_private(paths.token_file, lines + line_of(token_of(user, "admin", secret)))
+    if digest_of(secret) in {token.digest for token in tokens}:
+        return
+    if kept and tokens:
+        raise InvalidOption(
+            f"{paths.token} holds a token that {paths.token_file} does not accept: one of them is damaged or was "
+            f"changed; delete {paths.token}, and the next start makes another"
+        )
+    write_private(paths.token_file, lines + line_of(token_of(user, "admin", secret)))
+    write_private(paths.token, secret + "\n")
 
 
 def lock_holder(paths: ClusterPaths) -> int | None:
-    """The process id of the supervisor that holds the lock, None when there is none."""
+    """The process id of the supervisor that holds the lock, None when there is none. Raises
+    InvalidOption when the file does not say it.
+    """
     try:
         descriptor = os.open(paths.lock, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return None
+    until = time.monotonic() + _WRITES_WITHIN_S
     try:
         while _is_locked(descriptor):
             if (text := os.pread(descriptor, 32, 0)).isdigit():
                 return int(text)
+            if time.monotonic() > until:
+                raise InvalidOption(
+                    f"{paths.lock} is damaged: it does not hold the process id of the cluster that has locked it; "
+                    f"end that process yourself: `fuser {paths.lock}` names it"
+                )
             time.sleep(_LOOK_S)  # it has the lock, and is about to write
     finally:
         os.close(descriptor)

@@ -224,7 +224,7 @@ CHECKS = (
         "under_replicated",
         _of_bus(judge.under_replicated),
         "what has one copy is gone with its server, and cannot be read while that server is away",
-        "start the servers that are down; run `iris admin streams --apply` with [nats] replicas = 3",
+        "run `iris admin streams --apply` with [nats] replicas = 3, once every server is up: a copy is made on none else",
         "docs/troubleshooting.md#irisstoreunderreplicated",
     ),
     Check(

@@ -5,7 +5,8 @@ reads the protocol and calls the subscriber, and what is sent in one turn of the
 its end in one write, as lines made by `wire`. The bugs: it leaked a socket at each failed attempt
 to connect; a PONG for a ping that had timed out ended its read loop; a flush overtook the messages
 it should have flushed; it never forgot an address that a server had announced; it closed a
-transport of TLS twice, after which each call of it raises; two attempts to connect again could run
+transport of TLS twice, after which each call of it raises; it waited for ever for one whose handshake had failed;
+two attempts to connect again could run
 beside each other. No other module uses private names of nats-py. Out of scope: connecting, and what messages mean. Source:
 docs/design/nats.md#nats-py-behaviour; docs/adr/0003-a-thin-layer-on-nats-py.md;
 docs/adr/0069-every-message-bypasses-nats-py.md.
@@ -132,6 +133,14 @@ class NatsClient(Client):
                     await asyncio.sleep(_RETRY_S)
                 else:
                     return
+
+    async def _close(self, status: int, do_cbs: bool = True) -> None:
+        """After an attempt to connect nats-py waits for the end of its transport, and that of one
+        whose handshake of TLS failed never ends: no other server was tried.
+        """
+        if status == Client.DISCONNECTED:
+            self.drop_socket()
+        await super()._close(status, do_cbs)
 
     async def _send_ping(self, future: asyncio.Future[Any] | None = None) -> None:
         self._write()

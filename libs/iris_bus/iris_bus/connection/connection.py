@@ -57,13 +57,28 @@ class Credentials:
         return inbox(public_key(Path(self.nkey_seed))) if self.nkey_seed else "_INBOX"
 
     def context(self) -> ssl.SSLContext | None:
-        """The TLS settings, None for plain TCP. Raises OSError when a file is missing."""
+        """The TLS settings, None for plain TCP. Raises ValueError, by its name, for a file that is
+        missing or damaged.
+        """
         if not (self.tls_ca or self.tls_cert):
             return None
-        context = ssl.create_default_context(cafile=self.tls_ca or None)
+        try:
+            context = ssl.create_default_context(cafile=self.tls_ca or None)
+        except OSError as error:
+            raise _unusable("tls_ca", self.tls_ca, error) from error
         if self.tls_cert:
-            context.load_cert_chain(self.tls_cert, self.tls_key or None)
+            try:
+                context.load_cert_chain(self.tls_cert, self.tls_key or None)
+            except OSError as error:
+                files = " and ".join(filter(None, (self.tls_cert, self.tls_key)))
+                raise _unusable("tls_cert, tls_key", files, error) from error
         return context
+
+
+def _unusable(settings: str, files: str, error: OSError) -> ValueError:
+    return ValueError(
+        f"[nats] {settings}: {files} cannot be used: {error.strerror or error}; put back a copy of it"
+    )
 
 
 class KeyRefused(Unavailable):
@@ -87,6 +102,9 @@ class Link:
         self._closing = False
         self._connecting: asyncio.Task[None] | None = None
         self._refusal = ""
+        self._distrust = ""
+        self._distrusted = 0
+        self._servers = 1
         self._quiet_until: dict[str, float] = {}
         self._watchdog: asyncio.Task[None] | None = None
 
@@ -96,6 +114,7 @@ class Link:
         """Connect, waiting up to ``retry_for_s`` seconds for a server. Raises KeyRefused;
         Unavailable, also when it takes too small messages.
         """
+        self._servers = len(servers)
         connecting = asyncio.create_task(self._connect(servers, name, credentials))
         self._connecting = connecting
         try:
@@ -106,9 +125,10 @@ class Link:
                 await connecting
         except (errors.Error, OSError, ValueError, TimeoutError, asyncio.CancelledError) as error:
             await self._abandon(connecting)
-            if isinstance(error, asyncio.CancelledError) and not self._refusal:
+            is_judged = bool(self._refusal) or self._distrusted >= self._servers
+            if isinstance(error, asyncio.CancelledError) and not is_judged:
                 raise
-            why = str(error) or f"no server answered in {retry_for_s:.0f} s"
+            why = str(error) or self._distrust or f"no server answered in {retry_for_s:.0f} s"
             if self._refusal:
                 key = (
                     f"the key in {credentials.nkey_seed}" if credentials.nkey_seed else "this login"
@@ -293,7 +313,24 @@ class Link:
         if self._connecting is not None and any(word in text for word in _REFUSED):
             self._refusal = str(error)
             self._connecting.cancel()  # it would run for ever
+        if self._connecting is not None:
+            self._weigh_distrust(error)
         self._say(error)
+
+    def _weigh_distrust(self, error: Exception) -> None:
+        """Give up once every server has shown a certificate that is not trusted, one after the
+        other: another attempt would see the same.
+        """
+        if not isinstance(error, ssl.SSLCertVerificationError):
+            self._distrusted = 0
+            return
+        self._distrust = (
+            f"the certificate of the server is not accepted: {error.verify_message}; [nats] tls_ca names the "
+            "file with the authority that signed it"
+        )
+        self._distrusted += 1
+        if self._distrusted >= self._servers and self._connecting is not None:
+            self._connecting.cancel()
 
     def _say(self, error: Exception) -> None:
         """Log each kind of error at most once in five seconds; a slow consumer reports every

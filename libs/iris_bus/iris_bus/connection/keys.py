@@ -7,12 +7,16 @@ The library that signs is loaded only when a key is used. Source: docs/design/na
 
 from __future__ import annotations
 
+import base64
+import binascii
 import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 _SUFFIX = ".seed"
+_SEED_BYTES = 36
+"""A prefix of two bytes, a key of 32, and a checksum of two."""
 
 
 class BadKey(ValueError):
@@ -58,17 +62,30 @@ def _pair(path: Path) -> Any:
     import nkeys
 
     text = path.read_bytes().strip()
-    try:
-        pair = nkeys.from_seed(bytearray(text))
-        if not pair.public_key.startswith(b"U"):
-            raise BadKey(f"{path} holds the seed of something other than a user")
-    except (nkeys.NkeysError, ValueError, IndexError) as error:
-        raise (
-            error
-            if isinstance(error, BadKey)
-            else BadKey(f"{path} does not hold the seed of a NATS user")
-        ) from error
+    if not _is_whole(text):
+        raise BadKey(
+            f"{path} does not hold the seed of a NATS user: it is damaged; put back a copy of it, or delete it: "
+            "the next `iris up`, or `iris admin nats-config`, makes another"
+        )
+    pair = nkeys.from_seed(bytearray(text))
+    if not pair.public_key.startswith(b"U"):
+        raise BadKey(f"{path} holds the seed of something other than a user")
     return pair
+
+
+def _is_whole(seed: bytes) -> bool:
+    """Whether a seed has the form of one, and its checksum; the library that signs looks at
+    neither.
+    """
+    try:
+        raw = base64.b32decode(seed + b"=" * (-len(seed) % 8))
+    except ValueError:
+        return False
+    return (
+        len(raw) == _SEED_BYTES
+        and seed.startswith(b"S")
+        and binascii.crc_hqx(raw[:-2], 0) == int.from_bytes(raw[-2:], "little")
+    )
 
 
 def _make() -> str:

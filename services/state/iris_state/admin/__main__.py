@@ -173,13 +173,14 @@ async def lacks_keys(stored: Stored) -> bool:
 
 
 async def mend(options: argparse.Namespace, nats: NatsSettings) -> int:
-    """Examine what is lost, ask for confirmation, keep a copy, repair."""
+    """Examine what is lost, ask for confirmation, keep a copy and a list of the losses, repair."""
     stamp = time.time_ns()
     copy = (
         Path(options.store).with_name(f"replaced-{stamp}")
         if options.store
         else Path(f"iris-replaced-{stamp}")
     )
+    losses = copy.with_name(f"{copy.name}-losses.txt")
     if options.store:
         await asyncio.to_thread(set_aside, Path(options.store), copy)
     kept = False
@@ -189,7 +190,9 @@ async def mend(options: argparse.Namespace, nats: NatsSettings) -> int:
                 say("a state service leads: stop the state services first")
                 return FAILED
             found = await examine(stored, Policy())
-            print_examination(found)
+            if found.survey.lost and not options.lossless:
+                losses.write_text(words.losses(found))
+            print_examination(found, losses if losses.exists() else None)
             if not (found.is_damaged or found.spare):
                 say("nothing to repair")
                 return OK
@@ -207,6 +210,7 @@ async def mend(options: argparse.Namespace, nats: NatsSettings) -> int:
     finally:
         if not kept:
             shutil.rmtree(copy, ignore_errors=True)
+            losses.unlink(missing_ok=True)
 
 
 async def keep_messages(stored: Stored, path: Path) -> None:
@@ -239,9 +243,11 @@ def agreed(found: Examination) -> bool:
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
-def print_examination(found: Examination) -> None:
-    for line in words.examination(found):
+def print_examination(found: Examination, all_names_in: Path | None = None) -> None:
+    for line in words.examination(found, all_names_in=str(all_names_in or "")):
         say(line)
+    if all_names_in is not None:
+        say(f"every job that has lost something is in {all_names_in}")
 
 
 def described(about: backup.About) -> str:

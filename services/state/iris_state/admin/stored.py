@@ -7,7 +7,6 @@ Out of scope: evaluating it (`examine`), and changing it (`repair`).
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import shutil
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -91,9 +90,10 @@ class Stored:
 async def on_servers(settings: NatsSettings) -> AsyncIterator[Stored]:
     """The stored data of the servers in ``settings.url``. Raises Unavailable when none answers."""
     made: list[JetStreamConnection] = []
+    why = ""
     try:
         for url in settings.url.split(","):
-            with contextlib.suppress(Unavailable):
+            try:
                 made.append(
                     await connect(
                         url.strip(),
@@ -104,8 +104,10 @@ async def on_servers(settings: NatsSettings) -> AsyncIterator[Stored]:
                         retry_for_s=settings.retry_for_s,
                     )
                 )
+            except Unavailable as error:
+                why = str(error)
         if not made:
-            raise Unavailable(f"no server of {_without_password(settings.url)} answers")
+            raise Unavailable(f"no server of {_without_password(settings.url)} answers: {why}")
         yield Stored(made, Files({}, []))
     finally:
         for connection in made:

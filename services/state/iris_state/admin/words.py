@@ -12,8 +12,12 @@ from iris_state.admin.survey import Lost
 _NAMES = 20
 
 
-def examination(found: Examination) -> Iterator[str]:
-    """An examination as lines: what is stored, what is lost, what can be done about it."""
+def examination(found: Examination, *, all_names_in: str = "") -> Iterator[str]:
+    """An examination as lines: what is stored, what is lost, what can be done about it.
+
+    ``all_names_in``: a file that has the names of all jobs, so that many are not all repeated here;
+        empty: every name is here.
+    """
     for name, wrong in found.snapshots.items():
         yield f"{name}: {wrong or 'whole'}"
     first, last = found.journal
@@ -26,8 +30,8 @@ def examination(found: Examination) -> Iterator[str]:
         yield f"lost: {stretch(lost)}"
     if found.survey.lost:
         yield f"can be read: {_readable(found)}"
-        yield f"jobs that events of lost commits speak of: {names(found.touched)}"
-        yield f"jobs that stay as they were before the loss: {names(_stopped(found))}"
+        yield f"jobs that events of lost commits speak of: {names(found.touched, all_names_in)}"
+        yield f"jobs that stay as they were before the loss: {names(stopped(found), all_names_in)}"
         yield f"changes that can be read and mean nothing without those lost: {found.salvaged.left_out}"
     for since, to in found.spare:
         yield f"damaged, and not needed: entries {since} to {to}; the snapshot of {found.begin} has what they did"
@@ -88,12 +92,31 @@ def moment(at_ms: int) -> str:
     )
 
 
-def names(some: list[str]) -> str:
-    more = f" and {len(some) - _NAMES} more" if len(some) > _NAMES else ""
-    return (", ".join(some[:_NAMES]) + more) or "none"
+def names(some: list[str], all_names_in: str = "") -> str:
+    """``/a, /b``: all of them, or as many as fit into a line and the file that has all."""
+    if all_names_in and len(some) > _NAMES:
+        return f"{', '.join(some[:_NAMES])} and {len(some) - _NAMES} more; {all_names_in} names all"
+    return ", ".join(some) or "none"
 
 
-def _stopped(found: Examination) -> list[str]:
+def losses(found: Examination) -> str:
+    """The text of a file: the examination, then every job with something lost on a line of its
+    own.
+    """
+    lines = [
+        *examination(found, all_names_in="the list below"),
+        "",
+        "# jobs that events of lost commits speak of",
+        *found.touched,
+        "",
+        "# jobs that stay as they were before the loss",
+        *stopped(found),
+    ]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def stopped(found: Examination) -> list[str]:
+    """The jobs whose later changes cannot be applied, by name."""
     return [
         name or f"j{number}, of which only the number is known"
         for number, name in found.salvaged.stopped.items()

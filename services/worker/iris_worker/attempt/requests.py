@@ -8,6 +8,7 @@ import math
 import os
 import signal
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from msgspec import structs
@@ -70,6 +71,8 @@ class StartRequests:
 
     Attributes:
         cgroups: what the launcher has said of its control groups. isolated: how tasks are confined.
+
+    Raises BadSetting for a ``ca_file`` that cannot be used.
     """
 
     def __init__(
@@ -86,11 +89,14 @@ class StartRequests:
         self._clock = clock
         self._containers = containers
         self._isolation = isolation
-        worker = host.worker_id(settings)
+        own = host.variables(isolation.confines)
         self._place = environment.Place(
-            worker, settings.gateway_url, host.variables(isolation.confines)
+            worker=host.worker_id(settings),
+            gateway_url=settings.gateway_url,
+            host=own,
+            ca=host.authority(settings.ca_file),
         )
-        self._in_image = environment.Place(worker, settings.gateway_url, {})
+        self._in_image = replace(self._place, host={})
         self._shared: dict[int, dict[str, str]] = {}
         self._interpreters: dict[tuple[str, CallUser, str], tuple[Interpreter, float]] = {}
 

@@ -27,6 +27,8 @@ from iris_core.spec.serving import TASK_TOKEN
 CLUSTER_FILE = "cluster.json"
 DAMAGE_FILE = "damage.txt"
 TOKEN_NAMES = ("IRIS_TOKEN", "IRIS_TOKEN_FILE")
+_FIRST, _LAST = ord(" "), ord("~")
+"""A token consists of the ASCII letters after the one, up to the other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +116,11 @@ def find_gateway(
     data = data_dir(environ)
     if local := read_cluster(data):
         return _address(local.url, token, f"the local cluster in {data}", file, environ)
+    if (data / CLUSTER_FILE).exists():
+        raise InvalidOption(
+            f"{data / CLUSTER_FILE} is damaged: it does not say where the cluster is; "
+            "`iris down` and `iris up` write it anew"
+        )
     raise NoGateway(
         f"no gateway configured, and no local cluster is up in {data}: start one with `iris up`, set IRIS_DATA to the "
         "data directory of another, or set --url or IRIS_URL"
@@ -190,11 +197,22 @@ def names_token(environ: Mapping[str, str]) -> bool:
 
 
 def read_token(file: str) -> str:
-    """The token in a file; empty without one, and when it cannot be read."""
+    """The token in a file; empty without one. Raises InvalidOption for a file that cannot be read,
+    or that holds something else than a token.
+    """
     try:
-        return Path(file).read_text("ascii").strip() if file else ""
-    except (OSError, ValueError):
+        token = Path(file).read_bytes().strip() if file else b""
+    except FileNotFoundError:
         return ""
+    except OSError as error:
+        raise InvalidOption(f"the token in {file} cannot be read: {error.strerror}") from None
+    if wrong := [at for at, byte in enumerate(token) if not _FIRST < byte <= _LAST]:
+        at = wrong[0]
+        raise InvalidOption(
+            f"{file} does not hold a token: byte {at} is 0x{token[at]:02x}; write the token into it "
+            "again, or, if `iris up` made it, delete it: the next start makes another"
+        )
+    return token.decode("ascii")
 
 
 def find_context(name: str | None, environ: Mapping[str, str]) -> Context | None:

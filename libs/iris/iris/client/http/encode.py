@@ -46,7 +46,8 @@ def check_headers(headers: Mapping[str, str]) -> None:
     """Raises InvalidOption for a value that HTTP has no bytes for."""
     for name, value in headers.items():
         if not (value.isascii() and value.isprintable()):
-            raise InvalidOption(f"{name} is not one line of ASCII letters: {value!r}")
+            shown = "its value is secret" if name == "Authorization" else repr(value)
+            raise InvalidOption(f"{name} is not one line of ASCII letters: {shown}")
 
 
 def flaw_of(text: str) -> str:

@@ -9,10 +9,13 @@ Threads may share a `Transport`.
 from __future__ import annotations
 
 import contextlib
+import functools
 import http.client
 import logging
+import os
 import random
 import socket
+import ssl
 import threading
 import time
 from collections import deque
@@ -101,6 +104,21 @@ def in_path(name: str) -> str:
     if not name.strip("/"):
         raise InvalidOption("a name must not be empty")
     return encode_segment(name)
+
+
+@functools.cache
+def trusting(ca: str) -> ssl.SSLContext:
+    """What trusts the authorities of the system, and that of a certificate in PEM, if one is given.
+    Raises InvalidOption.
+    """
+    context = ssl.create_default_context()
+    context.set_alpn_protocols(["http/1.1"])
+    if ca:
+        try:
+            context.load_verify_locations(cadata=ca)
+        except (ssl.SSLError, ValueError) as error:
+            raise InvalidOption(f"IRIS_CA is not a certificate in PEM: {error}") from None
+    return context
 
 
 def position_of(response: http.client.HTTPResponse) -> int:
@@ -298,12 +316,20 @@ class Transport:
             self._idle.pop().close()
 
     def connect(self, timeout_s: float) -> http.client.HTTPConnection:
-        """A new connection with TCP_NODELAY. Raises OSError."""
+        """A new connection with TCP_NODELAY. Raises OSError, InvalidOption."""
         parts = urlsplit(self.address.url)
-        kind = (
-            http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-        )
-        connection = kind(parts.hostname or "", parts.port, timeout=timeout_s)
+        connection: http.client.HTTPConnection
+        if parts.scheme == "https":
+            connection = http.client.HTTPSConnection(
+                parts.hostname or "",
+                parts.port,
+                timeout=timeout_s,
+                context=trusting(os.environ.get("IRIS_CA", "")),
+            )
+        else:
+            connection = http.client.HTTPConnection(
+                parts.hostname or "", parts.port, timeout=timeout_s
+            )
         connection.connect()
         connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return connection

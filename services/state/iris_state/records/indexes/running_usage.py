@@ -163,6 +163,16 @@ class RunningUsage:
             for what, days in self._held.items()
         }
 
+    def held_now(self, what: _Held) -> tuple[int, Amount]:
+        """How many attempts of a job or a group are open, and what they hold together."""
+        days = self._held.get(what, {}).values()
+        amount = Amount(
+            cpu_millis=sum(held.cpu for held in days),
+            memory_bytes=sum(held.memory for held in days),
+            chips=sum(number for held in days for number, _ in held.chips.values()),
+        )
+        return sum(held.attempts for held in days), amount
+
     def since(self, what: _Held, first: int, now_ms: int, variant: Callable[[str], str]) -> Used:
         """What the open attempts of a job or a group have held since a day."""
         total = Used()

@@ -9,8 +9,10 @@ import math
 import os
 import platform
 import random
+import re
 import shutil
 import socket
+import ssl
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -19,11 +21,14 @@ from iris_core.placement.constraints import DEVICE_TYPE, DEVICE_VARIANT
 from iris_core.placement.topology import topology_of
 from iris_core.spec.jobs import Attribute
 from iris_core.spec.resources import AUTO, RESOURCE, Amount
+from iris_service.settings import BadSetting
 from iris_worker.attempt.slots.devices import Accelerators
 from iris_worker.settings import WorkerSettings, read_attributes
 
 _CGROUP = "/sys/fs/cgroup"
 _NATS_PORT = 4222
+_CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
+_AUTHORITY_BYTES = 16 << 10
 _PORTS_TRIED = 64
 """How many ports are tried beyond the requested number before a recently used one is taken."""
 _MIN_FREE_DISK = 64 * 1024 * 1024
@@ -140,6 +145,28 @@ def variables(confined: bool = False) -> dict[str, str]:
     names = ("PATH", "LANG") if confined else ("PATH", "HOME", "LANG")
     kept = {name: os.environ[name] for name in names if name in os.environ}
     return {"PATH": "/usr/local/bin:/usr/bin:/bin", **kept}
+
+
+def authority(ca_file: str) -> str:
+    """The certificates in a file of PEM, without what stands around them; empty without a file.
+    Raises BadSetting.
+    """
+    if not ca_file:
+        return ""
+    try:
+        found = _CERTIFICATE.findall(Path(ca_file).read_text("ascii"))
+        ssl.create_default_context(cadata="\n".join(found))
+    except (OSError, ValueError) as error:
+        raise BadSetting(
+            f"[worker] ca_file: {ca_file} does not hold a certificate in PEM: {error}"
+        ) from error
+    text = "\n".join(found)
+    if not 0 < len(text) <= _AUTHORITY_BYTES:
+        raise BadSetting(
+            f"[worker] ca_file: {ca_file} holds {len(text)} bytes of certificates, not 1 to "
+            f"{_AUTHORITY_BYTES}: it is given to each task, so name only the authority of the gateway"
+        )
+    return text + "\n"
 
 
 def free_ports(
