@@ -193,7 +193,7 @@ def section(name: str, table: Any) -> str:
     if hasattr(table, "MOVED"):
         why = "Each edge has one owner, so some cells of Status Transitions belong to another row here"
         parts += [
-            f"{why} ([ADR 65](adr/0065-one-owner-per-session-transition.md)):",
+            f"{why} ([semantics](design/semantics.md#sessions)):",
             moved_rows(table),
         ]
     return "\n\n".join(parts)

@@ -2,7 +2,7 @@
 accepted, unless what is wrong relates several parts of it, or needs more than a schema.
 
 Loaded by `schemathesis` itself (SCHEMATHESIS_HOOKS). Source:
-    docs/adr/0068-limits-are-said-in-types.md.
+    docs/adr/0061-one-struct-for-each-query.md#limits.
 """
 
 from __future__ import annotations

@@ -112,7 +112,7 @@ LAST_BACKUP = "iris-last-backup-ms"
 JOBS_TOGETHER, TASKS_TOGETHER = 64, 16
 """How many jobs, and tasks of each, share one subject of output; see `log`."""
 SHARED_OUTPUT_BYTES = 64 << 10
-"""Of each attempt, on that subject; what it prints beyond is on one of its task. See ADR 149."""
+"""Of each attempt, on that subject; what it prints beyond is on one of its task. See ADR 18."""
 
 SNAPSHOTS_BUCKET = "iris-snapshots"
 BUNDLES_BUCKET = "iris-bundles"
@@ -333,7 +333,7 @@ def log(job: int, index: int) -> str:
 
 def own_log(job: int, index: int) -> str:
     """The subject of a task alone, for output beyond `SHARED_OUTPUT_BYTES` of each attempt: so who
-    reads its neighbours reads little of it. Source: ADR 149.
+    reads its neighbours reads little of it. Source: ADR 18.
     """
     return f"iris.log.j{job}.{index}"
 

@@ -2,8 +2,8 @@
 
 A full stream deletes its oldest messages, whoever's they are. So before that the artifacts of the
 user who holds most are deleted, those of the oldest ended job first. Source:
-docs/adr/0140-shares-of-what-is-kept.md. Out of scope: output and results of calls, whose bytes the
-records do not tell by job.
+docs/adr/0021-bound-everything-by-age-and-size.md. Out of scope: output and results of calls, whose
+bytes the records do not tell by job.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """People who come with a token of an OpenID Connect issuer.
-docs/adr/0041-people-may-come-from-an-issuer.md.
+docs/security.md#tokens-of-an-issuer.
 """
 
 from __future__ import annotations

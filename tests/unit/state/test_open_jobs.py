@@ -1,6 +1,6 @@
 """An open job takes further calls until it is closed, and has not ended before that.
 
-docs/design/semantics.md#jobs; docs/adr/0082-an-open-job-takes-further-calls.md.
+docs/design/semantics.md#jobs; docs/design/calls.md#open-maps.
 """
 
 import msgspec

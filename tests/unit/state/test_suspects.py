@@ -1,7 +1,7 @@
 """Tasks that shared a host with one that kills its hosts: suspects start alone, bystanders get
 their attempts back.
 
-docs/adr/0059-restart-suspects-alone.md.
+docs/design/semantics.md#tasks-and-attempts.
 """
 
 from __future__ import annotations

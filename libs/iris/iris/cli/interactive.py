@@ -3,7 +3,7 @@ ended.
 
 The job ends with this command. A broken connection is made again for as long as the job goes on
 without one.
-Source: docs/adr/0087-the-launcher-holds-the-terminal-of-a-task.md.
+Source: docs/adr/0044-commands-beside-tasks-are-read-by-requests.md.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 No port of the task's host is opened: each connection is a request, answered by what comes from the
 task's end. Out of scope: the request (`executions`). Source:
-docs/adr/0087-the-launcher-holds-the-terminal-of-a-task.md.
+docs/adr/0044-commands-beside-tasks-are-read-by-requests.md.
 """
 
 from __future__ import annotations

@@ -8,8 +8,7 @@ it should have flushed; it never forgot an address that a server had announced; 
 transport of TLS twice, after which each call of it raises; it waited for ever for one whose handshake had failed;
 two attempts to connect again could run
 beside each other. No other module uses private names of nats-py. Out of scope: connecting, and what messages mean. Source:
-docs/design/nats.md#nats-py-behaviour; docs/adr/0003-a-thin-layer-on-nats-py.md;
-docs/adr/0069-every-message-bypasses-nats-py.md.
+docs/design/nats.md#nats-py-behaviour; docs/adr/0003-a-thin-layer-on-nats-py.md.
 """
 
 from __future__ import annotations

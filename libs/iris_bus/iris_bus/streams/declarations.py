@@ -4,7 +4,7 @@ there. Pure.
 What makes a stored message less safe is never changed by a service: a process that starts with
 other settings must not lower what a cluster has. `iris admin streams --apply` does. Source:
 iris_core.subjects; docs/design/nats.md#features-used;
-docs/adr/0060-only-an-admin-command-lowers-durability.md.
+docs/design/nats.md#declaring-streams.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 
 An action's name is its word on the wire; its fields are its arguments, with their limits. The
 gateway reads a body into it and documents it; the state service reads the command into it, and has
-one function for each. Source: docs/adr/0067-one-struct-for-each-action.md.
+one function for each. Source: docs/adr/0061-one-struct-for-each-query.md#actions.
 """
 
 from __future__ import annotations

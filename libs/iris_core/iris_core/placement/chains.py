@@ -3,7 +3,7 @@ Pure.
 
 The tasks of a chain run one after the other in the place of one, without a round trip between two
 of them.
-Source: docs/adr/0080-short-calls-run-in-chains.md.
+Source: docs/design/calls.md#chains.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The calls of a map, as a part of its job's specification. Pure. Out of scope: what a task does
 with them.
 
-Source: docs/adr/0075-give-each-call-its-own-arguments.md,
-    docs/adr/0082-an-open-job-takes-further-calls.md.
+Source: docs/design/calls.md#arguments,
+    docs/design/calls.md#open-maps.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ the schema and for the words of a refusal. Pure.
 A limit is metadata that the decoder does not enforce, so what was stored under other limits stays
 readable. Out of
 scope: rules between fields (`iris_core.admission.jobs`). Source:
-    docs/adr/0068-limits-are-said-in-types.md.
+    docs/adr/0061-one-struct-for-each-query.md#limits.
 """
 
 from __future__ import annotations

@@ -200,7 +200,7 @@ MOVED: tuple[MovedCell, ...] = (
 )
 """Each edge has one owner, and each declared edge can be produced.
 
-Source: docs/adr/0065-one-owner-per-session-transition.md.
+Source: docs/design/semantics.md#sessions.
 """
 
 CLOCKED = frozenset(

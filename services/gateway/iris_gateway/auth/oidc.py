@@ -3,7 +3,7 @@ file or an address.
 
 The keys are read at intervals, and when a token names one that is not known, but not more often
 than every few seconds: who sends tokens of unknown keys costs the issuer little. Out of scope: how
-people get a token. Source: docs/adr/0041-people-may-come-from-an-issuer.md; RFC 7517, RFC 7519, RFC
+people get a token. Source: docs/security.md#tokens-of-an-issuer; RFC 7517, RFC 7519, RFC
     8725.
 """
 

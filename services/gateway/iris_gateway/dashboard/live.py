@@ -3,7 +3,7 @@ changed is sent.
 
 A page asks for itself again with the version that it shows. Sections and rows of tables that have
 an id, and that it shows already, are sent empty and marked `data-same`. Ages are not a change: the
-page counts them on. Source: docs/adr/0045-open-pages-fetch-what-has-changed.md.
+page counts them on. Source: docs/design/page.md#updates.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@ caller can do.
 
 The code is the last segment of the type's URI and the member ``code`` of a problem document. The
 gateway serves the table at ``/problems``, `make draw` writes it to docs/problems.md.
-Source: docs/adr/0032-problem-types-are-pages-of-the-gateway.md.
+Source: docs/design/page.md#components.
 """
 
 from __future__ import annotations

@@ -3,8 +3,7 @@ the job has ended.
 
 A worker stores a result before it reports the end of its attempt, so no result follows the end of a
 job, unless it was killed. Maps that were submitted here just now share one reader of new results.
-Source: docs/adr/0076-results-are-a-stream-of-their-own.md,
-    docs/adr/0106-new-maps-share-a-reader.md.
+Source: docs/design/calls.md#results.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Parsing, framing and flow control are aiohttp's (`ResponseHandler` and `StreamWriter`); its session,
 which adds cookies, redirects, decompression and retries, is not used. The newest idle connection is
 used first; one on which unexpected bytes arrive is closed. Source:
-docs/design/serving.md#proxy-rules, docs/adr/0028-the-proxy-manages-upstream-connections.md.
+docs/design/serving.md#proxy-rules, docs/adr/0025-the-proxy-is-a-process-on-aiohttp.md.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 run.
 
 It decides nothing. See also: `hosts`, which counts what chains hold.
-Source: docs/adr/0080-short-calls-run-in-chains.md.
+Source: docs/design/calls.md#chains.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@ a round trip.
 
 Only on workers that no task of an earlier job waits for. Every open attempt of a job is a chain,
 and all get the same length, up to `WORK_MS` of expected work.
-Source: docs/adr/0080-short-calls-run-in-chains.md.
+Source: docs/design/calls.md#chains.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Executes commands about open jobs: add calls, close, or only show that the client is there.
 
-Source: docs/design/semantics.md#jobs; docs/adr/0082-an-open-job-takes-further-calls.md.
+Source: docs/design/semantics.md#jobs; docs/design/calls.md#open-maps.
 """
 
 from __future__ import annotations

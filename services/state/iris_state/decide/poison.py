@@ -7,7 +7,7 @@ bystanders, and are not charged; of several suspects none is. A suspect's next a
 its worker until it has run longer than the window, which clears the task: so a second death shows
 which one it was. With suspects on several workers the task gets no retry, whatever its budget.
 Spot capacity is taken with a notice, later, or by whole slices. Source:
-    docs/adr/0059-restart-suspects-alone.md.
+    docs/design/semantics.md#tasks-and-attempts.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 `apply` writes it, `retention` bounds it. A command that repeats one on record is counted there.
 Entries are kept packed: they are read seldom, and a snapshot copies them.
-Sources: docs/adr/0055-changes-record-their-actor.md, docs/adr/0140-shares-of-what-is-kept.md.
+Sources: docs/adr/0055-changes-record-their-actor.md,
+docs/adr/0021-bound-everything-by-age-and-size.md.
 """
 
 from __future__ import annotations

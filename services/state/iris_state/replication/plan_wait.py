@@ -1,6 +1,6 @@
 """Whether a commit waits for the plan of its tasks, and for how long.
 
-Source: docs/adr/0083-a-commit-waits-for-the-plan-of-its-tasks.md.
+Source: docs/adr/0012-notify-schedulers-before-durability.md#drafts.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 Pure.
 
 Out of scope: what an attempt needs before it runs (agent). Source:
-    docs/adr/0080-short-calls-run-in-chains.md.
+    docs/design/calls.md#chains.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@ more. Pure.
 
 Nothing that ran on a worker counts once it was LOST; when it comes back, others are placed there
 before that has ended. Out of scope: what begins, and how (agent). Source:
-    docs/adr/0114-starts-wait-for-room-on-their-host.md.
+    docs/design/isolation.md#a-host-that-comes-back.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ one takes over.
 A launcher is found by its command, also an older one. What it has forked has that command too until
 it has become its program, and copies of its descriptors: a worker would wait for the answer of a
 launcher that is gone. Out of scope: when (client, executor).
-Source: docs/adr/0051-fork-what-runs-as-a-tasks-user.md.
+Source: docs/design/isolation.md#starting-without-being-signalled.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ The client sends this file along, so the host's interpreter needs no package of 
 cloudpickle only where a pickle names more of it than `_OWN` has. It imports little, because that is
 most of the time of a short call: ``site`` when the first module is missing, ``traceback`` when
 something was raised. Out of scope: the caller's side (`calls`, `outcomes`). Source:
-    docs/adr/0075-give-each-call-its-own-arguments.md.
+    docs/design/calls.md#arguments.
 """
 
 import builtins

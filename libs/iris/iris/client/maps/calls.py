@@ -5,7 +5,7 @@ The function travels with cloudpickle: a lambda, or what a script or notebook de
 what a module defines, by its name. The tasks import it from what is installed, from the directory
 sent along, or from what is sent of this machine's own (`local_modules`). See also: `call_runner`,
 which unpacks one call; `mapping`, which waits for its result.
-Source: docs/adr/0075-give-each-call-its-own-arguments.md.
+Source: docs/design/calls.md#arguments.
 """
 
 from __future__ import annotations

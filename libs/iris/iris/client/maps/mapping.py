@@ -2,7 +2,7 @@
 
 Results come back through a stream of their own; large ones are artifacts. Out of scope: packing
 (`calls`), the task's side (`call_runner`), what a result means (`outcomes`). Source:
-docs/adr/0076-results-are-a-stream-of-their-own.md.
+docs/design/calls.md#results.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A client that dies cannot close its map; the cluster does after `IDLE_S`. Out of scope: where calls
 come from, and the end of this process (`items`, `executor`); their results (`mapping`). Source:
-    docs/adr/0082-an-open-job-takes-further-calls.md.
+    docs/design/calls.md#open-maps.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Reads what calls of a map have left: values, exceptions with their traceback, and how a process
 died.
 
-Source: docs/adr/0076-results-are-a-stream-of-their-own.md. Out of scope: waiting for results
+Source: docs/design/calls.md#results. Out of scope: waiting for results
     (`mapping`).
 """
 

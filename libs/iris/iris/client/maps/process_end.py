@@ -3,7 +3,7 @@ those that they could not.
 
 It starts no thread, because an interpreter that ends may refuse to (Python 3.12.1 does). Out of
 scope: what is submitted (`executor`, `items`). Source:
-docs/adr/0135-calls-that-are-lost-at-exit-fail-the-process.md.
+docs/design/calls.md#when-the-client-ends.
 """
 
 from __future__ import annotations

@@ -3,8 +3,7 @@ write to it. The same for a task's own terminal, and for connections to its port
 
 Nothing is kept here: the id of an execution names its worker, so any gateway passes input on. The
 response of the start is its output; who closes that connection ends the command.
-Source: docs/adr/0044-commands-beside-tasks-are-read-by-requests.md,
-docs/adr/0087-the-launcher-holds-the-terminal-of-a-task.md.
+Source: docs/adr/0044-commands-beside-tasks-are-read-by-requests.md.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The endpoint of open jobs: add calls, close the job, or only show that its client is there.
 
-Source: docs/adr/0082-an-open-job-takes-further-calls.md.
+Source: docs/design/calls.md#open-maps.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 ledger.
 
 Each is accepted or refused by itself: those that are accepted need no capacity, because they run in
-the place of what is open. Source: docs/adr/0080-short-calls-run-in-chains.md.
+the place of what is open. Source: docs/design/calls.md#chains.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 An attempt begins only after its job is in the journal, so a leader that begins an empty journal and
 hears of one must not judge it: it would have the worker stop work that a backup knows. Out of
-scope: damage within a journal, which `replication.replica` finds. Source: ADR 88.
+scope: damage within a journal, which `replication.replica` finds. Source: ADR 19.
 """
 
 from __future__ import annotations

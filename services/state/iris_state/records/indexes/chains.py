@@ -3,7 +3,7 @@ one.
 
 Together they hold what one of them needs, from the first that is open to the last. A chain is named
 by the attempt that it began with, which may have ended. Rebuilt from the attempts, never stored.
-Source: docs/adr/0080-short-calls-run-in-chains.md.
+Source: docs/design/calls.md#chains.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@ follows without looking at one attempt.
 
 An attempt that holds an amount since a time has held amount x (now - since), so the sums of both
 products are kept, by the day on which attempts began. Source:
-docs/adr/0139-usage-has-a-series-for-each-group.md. Out of scope: attempts that have ended
+docs/adr/0131-usage-is-summed-when-attempts-end.md#series. Out of scope: attempts that have ended
 (`usage_days`).
 """
 

@@ -3,7 +3,7 @@
 A read looks at what it returns: each group (a user, a project, a user's project, or all) has its own
 sums by day (`usage_series`). Only attempts whose end is known are in it; `running_usage` has those
 that are open. Sources: docs/adr/0131-usage-is-summed-when-attempts-end.md,
-docs/adr/0139-usage-has-a-series-for-each-group.md. Out of scope: what an attempt adds
+docs/adr/0131-usage-is-summed-when-attempts-end.md#series. Out of scope: what an attempt adds
 (`records.apply.usage`).
 """
 

@@ -3,7 +3,7 @@
 The function and the runner are links to this host's copies where the call's user cannot change
 them, and copies where it could; of the arguments a call gets its own. Out of scope: fetching (the
 shell's, from the object store).
-Source: docs/adr/0075-give-each-call-its-own-arguments.md.
+Source: docs/design/calls.md#arguments.
 """
 
 from __future__ import annotations

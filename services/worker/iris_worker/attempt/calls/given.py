@@ -2,7 +2,7 @@
 
 The user of a call may have changed all of it, and the worker may be root: nothing here follows a
     link.
-Source: docs/adr/0104-a-call-has-the-directory-of-the-one-before.md.
+Source: docs/design/calls.md#directories.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A task may put anything there, and the worker may be root: each step follows no link, and takes only
     what is the task's.
-Source: docs/adr/0076-results-are-a-stream-of-their-own.md.
+Source: docs/design/calls.md#results.
 """
 
 from __future__ import annotations

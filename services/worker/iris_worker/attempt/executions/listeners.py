@@ -3,7 +3,7 @@
 Tasks share the network of their host unless it gives each its own, so a port alone says nothing:
 only a listening socket that a process of the attempt has open is connected to. Blocks; to be called
 in a thread. Linux only, by /proc.
-Source: docs/adr/0087-the-launcher-holds-the-terminal-of-a-task.md.
+Source: docs/adr/0044-commands-beside-tasks-are-read-by-requests.md.
 """
 
 from __future__ import annotations

@@ -5,8 +5,7 @@ shell: it waits for output, and for time.
 The client reads by requests, one piece after the other, so nothing is sent faster than it is read.
 A command, or a connection, is ended when its client has not asked for some time, when it is idle or
 lasts for too long, and with its task; a terminal is left for the next client.
-Source: docs/adr/0044-commands-beside-tasks-are-read-by-requests.md,
-docs/adr/0087-the-launcher-holds-the-terminal-of-a-task.md.
+Source: docs/adr/0044-commands-beside-tasks-are-read-by-requests.md.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@ reads.
 
 The launcher holds the other end of each, so a terminal outlives the worker, and the connection of
 its client.
-Source: docs/adr/0087-the-launcher-holds-the-terminal-of-a-task.md.
+Source: docs/adr/0044-commands-beside-tasks-are-read-by-requests.md.
 """
 
 from __future__ import annotations

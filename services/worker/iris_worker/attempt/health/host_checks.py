@@ -3,7 +3,7 @@
 While the check fails the host is in trouble, and what fails here is a failure of the host. The
 check is a child of the worker, in a session of its own, outside of sandboxes. Out of scope: other
     faults (failed_starts, launcher_watch).
-Source: docs/adr/0132-a-failure-waits-for-the-check-of-its-host.md.
+Source: docs/hosts.md#checks-of-a-host.
 """
 
 from __future__ import annotations

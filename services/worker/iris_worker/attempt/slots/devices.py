@@ -5,7 +5,7 @@ An attempt has its devices from its order until it has ended, in the launcher's 
 they outlive the worker. A part of a TPU host is a block of neighbouring chips. Indices are those of
 `Accelerators`.
 Source: docs/design/semantics.md#constraints-and-resources,
-    docs/adr/0043-the-worker-assigns-devices.md.
+    docs/hosts.md#accelerators.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """How the tasks of this host are confined: whose user each runs as, and what it sees of the host.
 
-Out of scope: starting them (process). Source: docs/adr/0039-one-sandbox-per-slot.md,
+Out of scope: starting them (process). Source: docs/design/isolation.md#sandboxes,
     docs/security.md#tasks.
 """
 

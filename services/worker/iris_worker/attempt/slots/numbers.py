@@ -3,7 +3,7 @@
 An attempt has a slot, and so a user and a sandbox, to itself. Attempts of one job that are cloned
 from a template share
 some: what their template has imported is imported once for all of them.
-Source: docs/adr/0130-clones-of-a-job-share-a-slot.md.
+Source: docs/design/calls.md#slots.
 """
 
 from __future__ import annotations

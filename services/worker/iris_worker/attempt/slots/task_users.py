@@ -6,7 +6,7 @@ the descriptor to its launcher, so the range stays taken while tasks run that ha
 worker; the next worker finds in its data directory which range its launcher holds. Containers with
 a directory of their own in place of `DIRECTORY` see the locks in there only.
 Out of scope: who has which user of the range (isolation).
-Source: docs/adr/0141-a-worker-locks-the-users-of-its-tasks.md.
+Source: docs/design/isolation.md#users.
 """
 
 from __future__ import annotations

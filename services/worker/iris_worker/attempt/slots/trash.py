@@ -3,7 +3,7 @@
 What an attempt has left goes there before its end is recorded, and is deleted after it: a worker
 that starts in between brings it back. The directory of a call whose result is being sent stays in
 its place meanwhile. Out of scope: when the ends are recorded (the shell's).
-Source: docs/adr/0113-what-a-call-left-is-deleted-after-its-end-is-recorded.md.
+Source: docs/design/calls.md#directories.
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@ last one is left, its output is sent, and its directories are gone; that of a ca
 is sent, if another waits for its place, so that this has the same template. The next call of a job
 has the directories and files of the one before too, if that has printed nothing and left nothing
     there. Out of scope: processes; what is read from the files (tail).
-Source: docs/adr/0053-each-attempt-has-new-directories.md,
-    docs/adr/0104-a-call-has-the-directory-of-the-one-before.md.
+Source: docs/design/isolation.md#directories,
+    docs/design/calls.md#directories.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ There is one template for each job; where tasks have users or sandboxes of their
 that a job has, which several attempts share. It is made from a bare one of the same owner, which
 outlives the job; a map of one call is cloned from that itself.
 Out of scope: cloning (the launcher).
-Source: docs/adr/0073-clone-calls-from-a-template.md.
+Source: docs/design/calls.md#templates.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ have its user and its
 sandbox: code of their job that still runs in them could reach what is prepared for the next one. A
 bare template, which runs no such code, stays for further jobs of its user.
 Out of scope: ending them (the launcher).
-Source: docs/adr/0056-a-slot-is-emptied-before-another-job-has-it.md.
+Source: docs/design/calls.md#slots.
 """
 
 from __future__ import annotations

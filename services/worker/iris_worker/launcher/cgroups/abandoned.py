@@ -6,7 +6,7 @@ removed as far as no process is in it, so what a task runs in stays, for the lau
 it. A launcher that starts again later makes its directories anew. A worker holds such a lock on the
 directory of its tokens, which has the name of its launcher's groups, and is removed with them.
 Out of scope: the groups of this launcher (`cgroup`).
-Source: docs/adr/0038-one-control-group-per-attempt.md.
+Source: docs/design/isolation.md#control-groups.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ nothing was moved lately. Version 1 has a hierarchy for each controller, but mov
 which holds up nobody. Only files that were used lately stay open: each process that is started gets
 a copy of all descriptors, and closes them. Out of scope: whose group it is, and when it ends
     (runner).
-Source: docs/adr/0038-one-control-group-per-attempt.md.
+Source: docs/design/isolation.md#control-groups.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 host has.
 
 Out of scope: the groups (`cgroup`).
-Source: docs/adr/0038-one-control-group-per-attempt.md.
+Source: docs/design/isolation.md#control-groups.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A keyring of a user or of a session keeps its keys when the processes that added them have ended,
 and no namespace has its own. Whoever asks is told that this kernel has none, which programs and
 container runtimes are prepared for.
-Source: seccomp(2), linux/filter.h, linux/audit.h; docs/adr/0054-deny-keyrings-to-tasks.md.
+Source: seccomp(2), linux/filter.h, linux/audit.h; docs/design/isolation.md#keyrings.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A domain holds a thread, and what it starts. It cannot be left, and nothing outside of it can be
 traced from inside. Linux 6.12 or later.
-Source: landlock(7), linux/landlock.h; docs/adr/0052-abstract-sockets-are-scoped-by-landlock.md.
+Source: landlock(7), linux/landlock.h; docs/design/isolation.md#abstract-sockets.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ The launcher enters them, forks the task, and returns, so a task is its child wi
 sandbox: the same signals, exit codes and sessions. A sandbox in which an attempt left anything is
 ended, with all that runs in it. Out of scope: what is visible in a sandbox, and who is whom
     (isolation).
-Source: docs/adr/0039-one-sandbox-per-slot.md, docs/adr/0053-each-attempt-has-new-directories.md.
+Source: docs/design/isolation.md#sandboxes, docs/design/isolation.md#directories.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ The function of CPython that does both is that of `subprocess` and `multiprocess
 would wait for the report. Every descriptor of Python is closed on exec; `close_inherited` sees to
 those the worker was started with. Out of scope: where output goes, and what is done about a process
     once it runs.
-Source: docs/adr/0051-fork-what-runs-as-a-tasks-user.md.
+Source: docs/design/isolation.md#starting-without-being-signalled.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ reports by a pipe.
 Between taking its task's user and its exec such a process can be stopped by others of that user. It
 is continued, and ended when that does not help for long. Out of scope: what follows from either
     (runner).
-Source: docs/adr/0051-fork-what-runs-as-a-tasks-user.md.
+Source: docs/design/isolation.md#starting-without-being-signalled.
 """
 
 from __future__ import annotations

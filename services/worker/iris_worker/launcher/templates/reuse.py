@@ -5,7 +5,7 @@ process itself is left of it, and the next attempt that has the same template, l
 given to it. Otherwise, and when no call comes for a while, its connection is closed, at which it
 ends. Out of scope: what such a process does (template_process), and what is left of an attempt
     (runner).
-Source: docs/adr/0062-a-process-takes-several-calls.md.
+Source: docs/design/calls.md#reused-processes.
 """
 
 from __future__ import annotations

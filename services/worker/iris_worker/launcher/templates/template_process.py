@@ -13,8 +13,8 @@ is the launcher's child, and waits for the launcher's word before it runs anythi
 Where it is to be reused it then says how its call ended, and waits for the next one.
 Out of scope: whether templates are used, and limits of calls (templates); which calls a process
     gets (reuse).
-Source: docs/adr/0073-clone-calls-from-a-template.md,
-    docs/adr/0062-a-process-takes-several-calls.md.
+Source: docs/design/calls.md#templates,
+    docs/design/calls.md#reused-processes.
 """
 
 from __future__ import annotations

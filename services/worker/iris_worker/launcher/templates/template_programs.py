@@ -2,8 +2,8 @@
 
 The launcher sends this source to each template before that of template_process, so it imports as
 little as that does.
-Source: docs/adr/0073-clone-calls-from-a-template.md,
-    docs/adr/0062-a-process-takes-several-calls.md.
+Source: docs/design/calls.md#templates,
+    docs/design/calls.md#reused-processes.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ template of a job is a clone of it. A clone says that it is there, which the ker
 process id; it is put into its control group, and only then told to go. An attempt whose template is
 not there, or ends before its clone was told to go, starts by its command. Out of scope: what a
     template does (template_process), and when there is to be one (the worker).
-Source: docs/adr/0073-clone-calls-from-a-template.md.
+Source: docs/design/calls.md#templates.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`iris notebook`: Jupyter as a job, at a port of this machine.
 
 It listens on loopback of its host only, with a token that its task makes, and is reached as `iris
-port-forward` reaches a port. Source: docs/adr/0087-the-launcher-holds-the-terminal-of-a-task.md.
+port-forward` reaches a port. Source: docs/adr/0044-commands-beside-tasks-are-read-by-requests.md.
 """
 
 from __future__ import annotations
