@@ -118,6 +118,13 @@ ALERTS = (
         "Figures of {{ $labels.collector }} are missing at {{ $labels.instance }}; other alerts may stay silent.",
     ),
     Alert(
+        "IrisNoScheduler",
+        "group by (cluster) (iris_leader) unless group by (cluster) (iris_snapshot_age_seconds)",
+        "1m",
+        "page",
+        "No scheduler answers in cluster {{ $labels.cluster }}.",
+    ),
+    Alert(
         "IrisSchedulerStale",
         "iris_snapshot_age_seconds > 60 or iris_snapshot_age_seconds < 0",
         "2m",

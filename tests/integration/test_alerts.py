@@ -6,13 +6,16 @@ from __future__ import annotations
 
 import json
 import re
+import urllib.request
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from drawings.alerts import ALERTS, Alert
-from tests.support.alert_cases import CASES, HEALTHY, Case
+from tests.support.alert_cases import CASES, HEALTHY, SCHEDULER, STILL, Case
+from tests.support.cluster import until
+from tests.support.fleet import Member, fleet
 from tests.support.prometheus import DEPLOYED, promtool
 
 pytestmark = [
@@ -93,3 +96,46 @@ def test_of_two_clusters_the_one_without_a_leader_is_named(tmp_path: Path):
         series: values for series, values in other.items() if 'job="iris-state"' not in series
     }
     assert checked(tmp_path, HEALTHY | without, {"IrisNoLeader": [fires]}) == ""
+
+
+def scraped(member: Member, metric: str) -> str:
+    """The value that a process says, as one series that stays; empty: it says nothing."""
+    try:
+        with urllib.request.urlopen(f"{member.url}/metrics", timeout=5) as answer:
+            text = answer.read().decode()
+    except OSError:
+        return ""
+    [value] = re.findall(rf"^{metric} (\S+)$", text, re.MULTILINE)
+    return f"{float(value):g}{STILL}"
+
+
+def test_a_real_scheduler_that_is_stopped_or_has_no_records_is_told(nats_url: str, tmp_path: Path):
+    """What a real one says, and says no more, under the rules of the deployment."""
+    age = f"iris_snapshot_age_seconds{{{SCHEDULER}}}"
+    others = {series: values for series, values in HEALTHY.items() if series != age}
+
+    def firing(said: str) -> str:
+        fires = {
+            name: [expected(alert, CASES[name])]
+            for alert in ALERTS
+            if (name := alert.name) == ("IrisSchedulerStale" if said else "IrisNoScheduler")
+        }
+        return checked(tmp_path, others | ({age: said} if said else {}), fires)
+
+    with fleet(nats_url, tmp_path) as made:
+        state = made.add("state", "state")
+        scheduler = made.add("scheduler", "scheduler")
+        until(
+            lambda: not scraped(scheduler, "iris_snapshot_age_seconds").startswith("-"), "records"
+        )
+        said = scraped(scheduler, "iris_snapshot_age_seconds")
+        assert checked(tmp_path, others | {age: said}, {}) == "", "nothing is wrong"
+
+        state.terminate()
+        scheduler.terminate()
+        assert scraped(scheduler, "iris_snapshot_age_seconds") == ""
+        assert firing("") == ""
+
+        scheduler.start()
+        until(lambda: scraped(scheduler, "iris_snapshot_age_seconds"), "it can be scraped")
+        assert firing(scraped(scheduler, "iris_snapshot_age_seconds")) == ""

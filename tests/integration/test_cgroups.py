@@ -434,14 +434,19 @@ def in_groups(groups: list[Path], before: str, *words: str) -> str:
     return done.stdout
 
 
+def commands_of_the_unit() -> list[str]:
+    """By which root gives groups of version 1, and of version 2, to ``USER``."""
+    unit = (ROOT / "deploy" / "systemd" / "iris-worker.service").read_text()
+    lines = [line for line in unit.splitlines() if line.startswith("ExecStartPre=+")]
+    scripts = [shlex.split(line.removeprefix("ExecStartPre=+"))[-1] for line in lines]
+    return [script.replace("$$", "$").replace("chown iris", f"chown {USER}") for script in scripts]
+
+
 def test_the_unit_gives_its_groups_of_version_1_to_the_workers_user(
     delegated: list[Path], place: Path
 ):
     """The command of the unit in groups as systemd makes them, then a launcher of that user."""
-    unit = (ROOT / "deploy" / "systemd" / "iris-worker.service").read_text()
-    [line] = [one for one in unit.splitlines() if one.startswith("ExecStartPre=+")]
-    *_, script = shlex.split(line.removeprefix("ExecStartPre=+"))
-    give = script.replace("$$", "$").replace("chown iris", f"chown {USER}")
+    give, _ = commands_of_the_unit()
     said = in_groups(delegated, give, sys.executable, "-c", SUPPORT, str(place))
     assert said == "v1 cpu memory pids\n"
 
@@ -460,3 +465,60 @@ def test_what_is_started_for_no_attempt_is_in_the_group_of_none(
     found = [line.split(":", 2)[2] for line in said.splitlines() if "/iris-unit-" in line]
     assert len(found) == len(delegated)
     assert all(path.rpartition("/")[2].startswith(home) for path in found), found
+
+
+BESIDE = """
+import subprocess, sys
+from pathlib import Path
+from iris_worker.launcher.cgroups.files import UNIFIED, Cgroup, own_directories
+from iris_worker.launcher.cgroups.hierarchies import groups_below
+texts = [Path("/proc/self", name).read_text() for name in ("mountinfo", "cgroup")]
+groups = groups_below({UNIFIED: own_directories(*texts)[UNIFIED]}, "iris-1-1")
+group = groups.take(Cgroup())
+subprocess.run(["cat", "/proc/self/cgroup"], check=True)
+groups.go_home()
+subprocess.run(["cat", "/proc/self/cgroup"], check=True)
+groups.end(group)
+groups.close()
+"""
+
+
+@pytest.fixture
+@needs("root", "control groups of version 2")
+def unit_of_version_2() -> Iterator[Path]:
+    """The group of the unit in its slice, as systemd 252 makes it."""
+    lines = Path("/proc/self/mountinfo").read_text().splitlines()
+    [mounted] = {line.split()[4] for line in lines if " - cgroup2 " in line}
+    above = Path(mounted, f"iris-{os.getpid()}.slice")
+    unit = above / "iris.slice" / "iris-worker.service"
+    unit.mkdir(parents=True)
+    for path in (unit, *(unit / f"cgroup.{name}" for name in ("procs", "threads"))):
+        os.chown(path, USER, USER)  # by Delegate= and User=
+    try:
+        yield unit
+    finally:
+        access.remove(str(above))
+        assert not above.exists()
+
+
+def test_an_older_systemd_has_the_groups_of_version_2_beside_the_unit(
+    unit_of_version_2: Path, tmp_path: Path
+):
+    """The command of the unit, on a host that says it has systemd 252."""
+    (tmp_path / "systemctl").write_text("#!/bin/sh\necho 'systemd 252 (252.38-1~deb12u1)'\n")
+    (tmp_path / "systemctl").chmod(0o755)
+    root = str(unit_of_version_2.parents[2])
+    _, give = commands_of_the_unit()
+    script = give.replace("/sys/fs/cgroup/cgroup.controllers", f"{root}/cgroup.controllers")
+    script = f"PATH={tmp_path}:$PATH\n({script.replace('/sys/fs/cgroup$', f'{root}$')})"
+    words = (sys.executable, "-c", BESIDE)
+    said = in_groups([unit_of_version_2], script, *words)
+    paths = [line.partition("::")[2] for line in said.splitlines() if line.startswith("0::")]
+    assert [path.partition("/iris.slice")[2] for path in paths] == [
+        "/iris-1-1/0",
+        "/iris-worker.service",
+    ]
+    newer = script.replace("PATH=", "systemctl() { echo systemd 254; }\nPATH=")
+    os.chown(unit_of_version_2.parent, 0, 0)
+    in_groups([unit_of_version_2], newer, "true")
+    assert unit_of_version_2.parent.stat().st_uid == 0, "it puts the worker beside by itself"

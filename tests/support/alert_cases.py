@@ -104,6 +104,7 @@ CASES: dict[str, Case] = {
         {f'iris_collector_failures_total{{{WORKER}, collector="ready"}}': "_x170 1x10"},
         labels_of(WORKER, collector="ready"),
     ),
+    "IrisNoScheduler": Case({f"iris_snapshot_age_seconds{{{SCHEDULER}}}": f"_{STILL}"}, CLUSTER),
     "IrisSchedulerStale": Case(
         {f"iris_snapshot_age_seconds{{{SCHEDULER}}}": f"-1{STILL}"}, labels_of(SCHEDULER)
     ),

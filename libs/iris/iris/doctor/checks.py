@@ -141,7 +141,7 @@ CHECKS = (
         judge.no_scheduler,
         "jobs are taken and none is placed",
         "start a scheduler, or look at the log of the one that there is",
-        "docs/troubleshooting.md#irisschedulerstale",
+        "docs/troubleshooting.md#irisnoscheduler",
     ),
     Check(
         "nats_unreachable",

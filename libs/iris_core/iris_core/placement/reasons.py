@@ -67,8 +67,8 @@ def _short_of(resource: Resource) -> Explanation:
 EXPLANATIONS: Mapping[ReasonCode, Explanation] = {
     ReasonCode.NOT_YET_LOOKED_AT: Explanation(
         "No scheduler has examined the job yet.",
-        "Wait a second. When that lasts, no scheduler runs, or it has no current records: see the alert "
-        "IrisSchedulerStale.",
+        "Wait a second. When that lasts, no scheduler runs, or it has no current records: see the alerts "
+        "IrisNoScheduler and IrisSchedulerStale.",
     ),
     ReasonCode.NO_WORKERS: Explanation(
         "No worker is registered, or none that matches accepts new work because it is LOST, DRAINING or DEGRADED.",
