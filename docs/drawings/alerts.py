@@ -88,6 +88,13 @@ ALERTS = (
         "The standby at {{ $labels.instance }} is more than 1000 commits behind the leader.",
     ),
     Alert(
+        "IrisClockStepped",
+        "abs(iris_times_ahead_seconds) > 10 and iris_leader == 1",
+        "5m",
+        "ticket",
+        "Times of records are more than 10 s off the clock of the leader's host at {{ $labels.instance }}.",
+    ),
+    Alert(
         "IrisEventsBehind",
         'iris_consumer_pending{consumer="events"} > 10000',
         "5m",

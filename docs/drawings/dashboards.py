@@ -161,6 +161,11 @@ CONTROL_PLANE: Mapping[str, Sequence[Panel]] = {
             (('iris_consumer_pending{consumer="journal"}', "{{instance}}"),),
         ),
         Panel(
+            "Times of records ahead of the host's clock",
+            (("iris_times_ahead_seconds", "{{instance}}"),),
+            "s",
+        ),
+        Panel(
             "Processes by version",
             (("count by (service, version) (iris_service_info)", "{{service}} {{version}}"),),
         ),

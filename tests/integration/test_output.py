@@ -182,7 +182,16 @@ async def test_an_end_does_not_wait_for_ever_for_a_log_stream_that_alone_is_gone
     assert (ended.exit_code, ended.dropped_bytes) == (3, len("lost\n"))
 
 
-async def test_the_end_of_a_call_waits_for_its_result_and_says_so(tmp_path: Path):
+@pytest.mark.parametrize(
+    ("size", "stream", "said"),
+    [
+        (4, subjects.RESULTS, "the result cannot be stored now"),
+        (300_000, subjects.ARTIFACTS, "of output are being stored"),
+    ],
+)
+async def test_the_end_of_a_call_waits_for_its_result_and_says_so(
+    tmp_path: Path, size: int, stream: subjects.Stream, said: str
+):
     """It was reported without, and what the call had returned was lost."""
     data, go = tmp_path / "data", tmp_path / "go"
     place = str(go)
@@ -190,24 +199,37 @@ async def test_the_end_of_a_call_waits_for_its_result_and_says_so(tmp_path: Path
     def wait_for_go(_: int) -> str:
         while not os.path.exists(place):
             time.sleep(0.01)
-        return "kept"
+        return "k" * size
 
-    with cluster_on(
-        data, "--workers", "1", *settings(data, "[worker]\nlog_timeout_s = 0.5\n")
-    ) as cluster:
+    soon = "[worker]\nlog_timeout_s = 0.5\nartifact_timeout_s = 0.5\n"
+    with cluster_on(data, "--workers", "1", *settings(data, soon)) as cluster:
         job = cluster.client.map(wait_for_go, [0], name="kept", cpu=0.1).job
         until_now(lambda: job.task(0).state == "running", "it runs", 60)
         connection = await connect(cluster.nats_url, name="test", credentials=cluster.credentials())
-        await connection.bus.request(
-            f"$JS.API.STREAM.DELETE.{subjects.RESULTS.name}", b"", timeout=30
-        )
+        await connection.bus.request(f"$JS.API.STREAM.DELETE.{stream.name}", b"", timeout=30)
         go.touch()
-        until_now(
-            lambda: "the result cannot be stored now" in (job.task(0).note or ""), "it waits", 60
-        )
+        until_now(lambda: said in (job.task(0).note or ""), "it waits", 60)
         assert job.task(0).state == "running"
         await connection.streams.ensure()
         until_now(lambda: job.refresh().state == "succeeded", "its end is told", 60)
         with Client(cluster.url, token=cluster.token) as other:
-            assert other.map_of(job.id).results(60) == ["kept"]
+            assert other.map_of(job.id).results(60) == ["k" * size]
         await connection.close()
+
+
+def test_a_call_whose_result_may_not_be_kept_has_failed_and_says_why(tmp_path: Path):
+    """It was a success, and its result was nowhere."""
+
+    def much(size: int) -> bytes:
+        return os.urandom(size)
+
+    data = tmp_path / "data"
+    few = "[worker]\nartifact_bytes = 200000\n"
+    with cluster_on(data, "--workers", "1", *settings(data, few)) as cluster:
+        made = cluster.client.map(much, [100_000, 300_000], name="much", cpu=0.1)
+        until_now(lambda: made.job.refresh().state == "failed", "its end is told", 60)
+        assert len(next(iter(made)).result(60)) == 100_000
+        task = made.job.task(1)
+        assert task.state == "failed"
+        assert "what the call returned or raised is not kept" in task.attempts[-1].error
+        assert "artifact_bytes" in task.attempts[-1].error

@@ -418,6 +418,21 @@ async def test_a_template_with_an_open_accelerator_is_not_cloned(host: Host, tmp
     )
 
 
+async def test_a_large_template_ends_soon_after_its_clones(host: Host):
+    """What it holds is in no account, since its job holds nothing."""
+    host.preload(key="2", bare="bare", small="")
+    assert await host.state("2") == TemplateState("2", ready=True)
+    small = {one.pid for one in host.templates()}
+    host.preload("large", large="held = b'x' * (1 << 30)\n")
+    assert await host.state() == TemplateState("1", ready=True)
+    slot = host.call(waits(host.root / "go"))
+    await host.pid(slot)
+    (host.root / "go").touch()
+    assert (await host.exit(slot)).code == 0
+    assert await host.state() == TemplateState("1")
+    assert small <= {one.pid for one in host.templates()}
+
+
 async def test_clones_outlive_their_template(host: Host):
     await ready(host, "json")
     slot = host.call(waits(host.root / "go") + "print('on')")

@@ -22,8 +22,8 @@ from iris_core.messages.state_worker import Stop
 from iris_core.spec.resources import Amount, Device, ResourceRequest
 from iris_core.states import Cause, KernelStatus
 from iris_nats.nats_process import NatsProcess
+from iris_service.boot import boot_id
 from iris_worker.agent.room import LACKING
-from iris_worker.launcher.adopt import boot_id
 from tests.support.state import FakeState, template
 from tests.support.suspend import suspend
 from tests.support.worker import WorkerProcess, lives, number_from, until

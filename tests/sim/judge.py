@@ -72,6 +72,8 @@ from tests.support.rollouts import Rollouts
 TICK_MS = 1000
 RESTORED_EVERY = 8
 LATE_S = 5.0
+APPEND_MS = 30_000
+"""A commit is in the journal this long after its time, at most."""
 """So long what a host has said may be under way."""
 _ENDED = {"succeeded", "failed", "killed", "worker_failed", "unschedulable", "preempted"}
 _EXITED = {Cause.EXITED.value, Cause.FAILED.value}
@@ -233,6 +235,7 @@ class Judge:
         self._no_job_is_lost(machine, promises)
         self._no_large_task_starves()
         self._one_leader_at_a_time(machine)
+        self._times_pass_steadily()
         self._budgets_were_kept(machine)
         self._requeued_attempts_ended_nothing()
         expect(
@@ -396,6 +399,22 @@ class Judge:
                 commit.epoch == epoch,
                 f"commit {sequence} was made in epoch {commit.epoch}, not {epoch}",
             )
+
+    def _times_pass_steadily(self) -> None:
+        """A leader on the host of the one before goes on with its times, wherever the host's wall
+        clock was set to meanwhile.
+        """
+        boot, before_ms, before_s = "", 0, 0.0
+        for at_s, commit in zip(self._server.journalled_s, _commits(self._server), strict=True):
+            for led in (change for change in commit.changes if isinstance(change, Led)):
+                if led.boot == boot:
+                    passed_ms = commit.at_ms - before_ms
+                    expect(
+                        passed_ms <= (at_s - before_s) * 1000 + APPEND_MS,
+                        f"{passed_ms} ms passed in {at_s - before_s:.3f} s before epoch {led.epoch}",
+                    )
+                boot = led.boot
+            before_ms, before_s = commit.at_ms, at_s
 
     def _requeued_attempts_ended_nothing(self) -> None:
         """What an attempt exited with did nothing to its task once that was requeued."""

@@ -324,8 +324,8 @@ def the_epoch_does_not_grow(put: Put) -> None:
     """A new leader leads in its predecessor's epoch."""
     bid = Machine.bid
 
-    def same(self: Machine, now_ms: int) -> bytes:
-        commit = codec.unpack(bid(self, now_ms), Commit)
+    def same(self: Machine, now_ms: int, *boot: Any) -> bytes:
+        commit = codec.unpack(bid(self, now_ms, *boot), Commit)
         led = msgspec.structs.replace(commit.changes[0], epoch=self.ledger.epoch)
         return codec.pack(msgspec.structs.replace(commit, changes=[led]))
 

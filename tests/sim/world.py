@@ -203,7 +203,9 @@ class World:
 
     async def _state(self, process: Process, link: Link) -> None:
         clock = Clock(
-            lambda: int((self.server.now * 1000 + process.jump_ms + WALL_MS) * 1e6), self._steady_ns
+            lambda: int((self.server.now * 1000 + process.jump_ms + WALL_MS) * 1e6),
+            self._steady_ns,
+            process.name,
         )
         name = f"{process.name}.{self._starts[process.name]}"
         state = StateService(Replica(name, self.policy, link, clock), asyncio.Event())  # type: ignore[arg-type]

@@ -27,6 +27,7 @@ HEALTHY: dict[str, str] = {
     f"iris_leader{{{LEADER}}}": f"1{STILL}",
     f"iris_leader{{{STANDBY}}}": f"0{STILL}",
     f"iris_epoch{{{LEADER}}}": f"7{STILL}",
+    f"iris_times_ahead_seconds{{{LEADER}}}": f"1{STILL}",
     **{f'iris_consumer_pending{{{at}, consumer="{what}"}}': f"3{STILL}" for at in (LEADER, STANDBY)
        for what in ("journal", "events")},
     f'iris_commit_seconds_bucket{{{LEADER}, le="0.01"}}': f"0{STEADY}",
@@ -88,6 +89,9 @@ CASES: dict[str, Case] = {
     "IrisStandbyBehind": Case(
         {f'iris_consumer_pending{{{STANDBY}, consumer="journal"}}': f"5000{STILL}"},
         labels_of(STANDBY, consumer="journal"),
+    ),
+    "IrisClockStepped": Case(
+        {f"iris_times_ahead_seconds{{{LEADER}}}": f"-3600{STILL}"}, labels_of(LEADER)
     ),
     "IrisEventsBehind": Case(
         {f'iris_consumer_pending{{{LEADER}, consumer="events"}}': f"50000{STILL}"},

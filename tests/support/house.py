@@ -23,11 +23,13 @@ POLICY = Policy(snapshot_changes=4)
 class House:
     """One replica, and somebody who wants things."""
 
-    def __init__(self, memory: Memory, policy: Policy = POLICY) -> None:
+    def __init__(self, memory: Memory, policy: Policy = POLICY, clock: Clock | None = None) -> None:
         self.memory = memory
         self.stop = asyncio.Event()
         self.wanting: MemoryConnection = memory.connect()
-        self.state = StateService(Replica("m", policy, memory.connect(), Clock()), self.stop)
+        self.state = StateService(
+            Replica("m", policy, memory.connect(), clock or Clock()), self.stop
+        )
 
     def lead(self) -> None:
         self.running = asyncio.create_task(self.state.run())

@@ -117,9 +117,31 @@ SHARED_THINGS = (
     SharedThing(
         name="deployments",
         filled_by="any user",
-        limits="`[state] max_deployments`",
-        kept="theirs; a new one is refused",
-        is_fair=False,
+        limits="`[state] max_deployments`, `max_deployments_of_user`",
+        kept="theirs, and room for their own: by default one user has a fifth of all at most",
+        is_fair=True,
+    ),
+    SharedThing(
+        name="streams of events and logs",
+        filled_by="any user, with watchers",
+        limits="`[gateway] watchers`, `watchers_per_user`",
+        kept="theirs, and room for their own: by default one user has two fifths of all at most",
+        is_fair=True,
+    ),
+    SharedThing(
+        name="connections",
+        filled_by="who reaches a gateway, also without a token",
+        limits="`[gateway] connections_per_address`, the descriptors of the process",
+        kept="those of other addresses, where descriptors are more than one address may have; who is "
+        "behind the same address or proxy shares with it",
+        is_fair=True,
+    ),
+    SharedThing(
+        name="links that sign in a browser",
+        filled_by="any user",
+        limits="1,000 of a gateway, 20 of each user",
+        kept="theirs: with one more the oldest of the same user is void",
+        is_fair=True,
     ),
 )
 """A row that is not fair is a known gap: mend it, set ``is_fair``, and add its test."""

@@ -50,12 +50,13 @@ class Standing:
 
     Attributes:
         behind: commits of the leader that it has not applied. unpublished: events not yet confirmed
-            by their stream.
+            by their stream. times_ahead_s: its times of records less its wall clock.
     """
 
     leads: bool = False
     behind: int = 0
     unpublished: int = 0
+    times_ahead_s: float = 0.0
 
 
 class StateMetrics:
@@ -239,6 +240,11 @@ class ReplicaCollector(Collector):
         )
         pending = {"journal": standing.behind, "events": standing.unpublished}
         yield gauges("iris_consumer_pending", words, ["consumer"], pending)
+        yield GaugeMetricFamily(
+            "iris_times_ahead_seconds",
+            "Times of records on this replica less its host's wall clock.",
+            value=standing.times_ahead_s,
+        )
 
 
 def shape_label(shape: Mapping[str, int]) -> str:

@@ -47,6 +47,9 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         avoid_s: how long a task avoids a worker that failed it the first time; doubles with each
             time.
         avoid_longest_s: the longest such time.
+        take_clock: begin with the host's wall clock, not with the times of records as they have
+            passed: for one start, after a clock that was wrong has been set. What is between
+            counts as time that has passed.
         begin_anew: lead on an empty journal although workers have attempts of jobs that it never
             knew, and have them stopped; for a cluster whose streams are lost and that has no
             backup.
@@ -153,6 +156,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     avoid_s: NonNegativeFloat = 5.0
     avoid_longest_s: NonNegativeFloat = 300.0
     begin_anew: bool = False
+    take_clock: bool = False
     stop_grace_s: NonNegativeFloat = 5.0
     max_grace_s: NonNegativeFloat = 3600.0
     max_preempted_grace_s: NonNegativeFloat = 600.0

@@ -24,6 +24,7 @@ from iris_bus.contract import (
 )
 from iris_core.messages.processes import ReplicaInfo
 from iris_core.subjects import JOURNAL, RECORDS_LOST, STORES
+from iris_service.boot import boot_id
 from iris_service.run import Service, quiet_gc, return_freed_blocks
 from iris_service.settings import BadSetting
 from iris_service.tracing import Tracer
@@ -78,6 +79,7 @@ class StateService:
             behind=standing.behind,
             unpublished=standing.unpublished,
             stored_bytes=dict(zip(stores, sizes, strict=True)),
+            times_ahead_s=standing.times_ahead_s,
         )
 
     def _standing(self) -> Standing:
@@ -87,6 +89,7 @@ class StateService:
             if self._standby is not None and self._leader is None
             else 0,
             unpublished=self._leader.unpublished if self._leader is not None else 0,
+            times_ahead_s=self.replica.clock.ahead_ms() / 1000,
         )
 
     async def run(self) -> None:
@@ -148,8 +151,9 @@ async def main(service: Service[Policy]) -> None:
     return_freed_blocks()
     connection: Connection = await service.connect()
     name = f"{os.getpid()}-{uuid.uuid4().hex[:8]}"
+    clock = Clock(boot=boot_id(), ignores_others=service.settings.take_clock)
     state = StateService(
-        Replica(name, service.settings, connection, Clock()), service.stop, service.tracer
+        Replica(name, service.settings, connection, clock), service.stop, service.tracer
     )
     service.replica_info = state.info
     service.spawn(Housekeeper(state.replica, lambda: state.leads).run())

@@ -26,6 +26,7 @@ from iris_core.messages.state_worker import Order, Register, ReportTaken, Stage
 from iris_core.placement.constraints import DEVICE_TYPE, DEVICE_VARIANT
 from iris_core.spec.jobs import NEEDS_RUNTIME, Attribute
 from iris_core.states import NoticeReason
+from iris_service.boot import boot_id
 from iris_service.lock import lock
 from iris_service.run import Service
 from iris_service.tracing import Tracer
@@ -64,7 +65,6 @@ from iris_worker.attempt.timeouts import AttemptTimeouts
 from iris_worker.background import BackgroundTasks
 from iris_worker.clock import HostClock
 from iris_worker.host_watch import follow_runtime, warn_of_configuration
-from iris_worker.launcher.adopt import boot_id
 from iris_worker.launcher.cgroups import limits
 from iris_worker.launcher.starts import spawn
 from iris_worker.metrics import WorkerMetrics

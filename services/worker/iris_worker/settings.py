@@ -139,7 +139,8 @@ class WorkerSettings(DeclaredCapacity, frozen=True):
         container_runtime_interval_s: how often to look for the container runtime.
         artifact_bytes: size of an output directory (`--output`); a larger one is not kept.
         artifact_entries: number of its files.
-        artifact_timeout_s: how long an attempt's end waits until that is stored.
+        artifact_timeout_s: how long an attempt's end waits until that is stored. The large result
+            of a call is waited for without an end.
         artifacts_at_once: output directories that are stored at a time; of small ones, up to 64
             KiB, 16 times as many.
         exec_at_once: commands that people execute beside tasks at a time; 0: none are taken.

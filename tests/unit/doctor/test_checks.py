@@ -147,6 +147,16 @@ PLANTED = [
         workers(W0, WorkerFacts("w1", "healthy", clock_ahead_ms=-61_500)),
         {"clock_off": "the clock of worker w1 is 61.5 s behind the state service's"},
     ),
+    (
+        gateway(
+            processes=(*TWO_STATES, ProcessFacts("state", "b", 7, times_ahead_s=-3600.0)),
+            workers=(WorkerFacts("w0", "healthy", clock_ahead_ms=3_600_000),),
+        ),
+        {
+            "clock_off": "the clock of state on b (pid 7) was set, or was wrong: times of records "
+            "are 3600.0 s behind it"
+        },
+    ),
     (gateway(unscheduled="no scheduler answers"), {"no_scheduler": "no scheduler answers"}),
     (bus(processes=STATES), {"no_scheduler": "no scheduler is connected to the NATS servers"}),
     (

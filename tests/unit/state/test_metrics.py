@@ -188,14 +188,17 @@ def test_waiting_tasks_are_counted_by_reason_and_band_with_the_oldest(script) ->
 def test_the_leader_and_a_standby_say_which_they_are(script) -> None:
     machine = script.world.machine
     leading = scraped(StateMetrics(lambda: machine, lambda: Standing(leads=True, unpublished=7)))
-    following = scraped(StateMetrics(lambda: machine, lambda: Standing(behind=5)))
+    following = scraped(
+        StateMetrics(lambda: machine, lambda: Standing(behind=5, times_ahead_s=-3.5))
+    )
     names = (
         "iris_leader",
+        "iris_times_ahead_seconds",
         'iris_consumer_pending{consumer="journal"}',
         'iris_consumer_pending{consumer="events"}',
     )
-    assert [leading[name] for name in names] == [1, 0, 7]
-    assert [following[name] for name in names] == [0, 5, 0]
+    assert [leading[name] for name in names] == [1, 0, 0, 7]
+    assert [following[name] for name in names] == [0, -3.5, 5, 0]
     assert (leading["iris_epoch"], leading["iris_journal_sequence"]) == (
         machine.ledger.epoch,
         machine.sequence,

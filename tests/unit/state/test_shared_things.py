@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 
 import pytest
+from msgspec.structs import replace
 
 from iris_core import codec
 from iris_core.messages.gateway_state import Caller, Query
 from iris_core.shared_limits import SHARED_THINGS
 from iris_core.spec.jobs import JobSpec
 from iris_core.spec.resources import Amount
+from iris_gateway.auth.login_links import MAX_LINKS, LoginLinks
+from iris_gateway.http.protocol import Connections
+from iris_gateway.settings import GatewaySettings
+from iris_gateway.streams.sse import no_room
 from iris_state.artifacts import StoredOutput, surplus
 from iris_state.policy import Policy
 from iris_state.records.indexes.usage_days import ROWS_OF_A_USER, UsageDays, count
 from iris_state.views.reads import WAITING, Reads
+from tests.support.serving import Serving, spec
 from tests.support.world import Host, World
 
 ADA, EVE, ROOT = Caller("ada", "user"), Caller("eve", "user"), Caller("root", "admin")
@@ -110,7 +117,52 @@ def artifacts() -> None:
     assert len(gone) > 5
 
 
+def deployments() -> None:
+    made = Serving(policy=Policy(max_deployments=4, max_deployments_of_user=2))
+
+    def deploy(name: str, caller: Caller) -> str:
+        wanted = replace(spec(1), name=name)
+        return made.deploy("create", caller, name, request=name, spec=wanted).status
+
+    assert [deploy(f"e{n}", EVE) for n in range(4)] == ["created"] * 2 + ["over_quota"] * 2
+    assert deploy("ada", ADA) == "created"
+
+
+def streams() -> None:
+    """By the decision; test_events.py does it over HTTP."""
+    settings, held = GatewaySettings(watchers=4, watchers_per_user=2), Counter[str]()
+
+    def is_allowed(user: str) -> bool:
+        allowed = not no_room(held, user, settings)
+        held[user] += allowed
+        return allowed
+
+    assert [is_allowed("eve") for _ in range(5)] == [True] * 2 + [False] * 3
+    assert is_allowed("ada")
+
+
+def connections() -> None:
+    held = Connections(head_s=1.0, per_address=3, most_open=8)
+    refused = [held.enter("10.0.0.1") for _ in range(6)]
+    for _ in range(3):
+        held.leave("10.0.0.1")  # what was refused is closed
+    assert refused == [""] * 3 + ["this address has too many connections"] * 3
+    assert held.enter("10.0.0.2") == ""
+
+
+def login_links() -> None:
+    links = LoginLinks()
+    links.add("mine", "ada", "s-ada", 0.0)
+    for number in range(MAX_LINKS + 1):
+        links.add(f"c{number}", "eve", "s-eve", 1.0)
+    assert links.use("mine", 2.0) == "s-ada"
+
+
 FILLED: dict[str, Callable[[], None]] = {
+    "deployments": deployments,
+    "streams of events and logs": streams,
+    "connections": connections,
+    "links that sign in a browser": login_links,
     "finished jobs": finished_jobs,
     "audit": audit,
     "artifacts": artifacts,

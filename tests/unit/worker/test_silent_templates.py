@@ -37,6 +37,9 @@ class StandIn:
         self.killed: list[int] = []
         self.sockets: list[socket.socket] = []
 
+    def runs_clone_of(self, template: str) -> bool:
+        return False
+
     def call_later(
         self, delay_s: float, callback: Callable[..., object], *arguments: object
     ) -> DelayedCall:

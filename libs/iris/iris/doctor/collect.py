@@ -146,6 +146,7 @@ def _process(row: ProcessView) -> ProcessFacts:
         pid=row.pid,
         clock_ahead_s=row.clock_ahead_s,
         certificates={path: at.timestamp() for path, at in row.certificates.items()},
+        times_ahead_s=row.times_ahead_s,
     )
 
 

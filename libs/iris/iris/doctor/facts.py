@@ -31,6 +31,7 @@ class ProcessFacts(msgspec.Struct, frozen=True):
     Attributes:
         clock_ahead_s: its clock less that of the gateway that was asked; None: unknown.
         certificates: by path, when each of its certificates expires (Unix, s).
+        times_ahead_s: of a state service: its times of records less its own clock.
     """
 
     service: str
@@ -38,6 +39,7 @@ class ProcessFacts(msgspec.Struct, frozen=True):
     pid: int
     clock_ahead_s: float | None = None
     certificates: dict[str, float] = {}
+    times_ahead_s: float | None = None
 
     def __str__(self) -> str:
         return f"{self.service} on {self.host} (pid {self.pid})"

@@ -322,15 +322,28 @@ def wrong_clock(facts: ClusterFacts) -> Iterator[str]:
     if gateway is not None and gateway.clock_ahead_s:
         here.insert(0, ("the gateway", gateway.clock_ahead_s))
     yield from _differing(here, "this machine's", CLOCK_S)
+    processes = (gateway.processes if gateway is not None else None) or ()
     others = [
         (f"{process}", process.clock_ahead_s)
-        for process in (gateway.processes if gateway is not None else None) or ()
+        for process in processes
         if process.clock_ahead_s is not None
     ]
     yield from _differing(others, "the asked gateway's", CLOCK_S)
+    recorded = [
+        (f"{process}", process.times_ahead_s)
+        for process in processes
+        if process.times_ahead_s is not None
+    ]
+    for name, ahead_s in recorded:
+        if abs(ahead_s) > CLOCK_S:
+            yield (
+                f"the clock of {name} was set, or was wrong: times of records are {abs(ahead_s):.1f} s "
+                f"{'ahead of' if ahead_s > 0 else 'behind'} it"
+            )
     workers = (gateway.workers if gateway is not None else None) or ()
+    off_s = recorded[0][1] if recorded else 0.0
     hosts = [
-        (f"worker {worker.id}", worker.clock_ahead_ms / 1000)
+        (f"worker {worker.id}", worker.clock_ahead_ms / 1000 + off_s)
         for worker in workers
         if worker.state != "lost"
     ]

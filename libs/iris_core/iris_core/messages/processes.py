@@ -16,7 +16,8 @@ class Ping(ServiceMessage, frozen=True):
     """Sent by the leader: its id, since when it leads, its position, and the id of the last
     published event.
 
-    ``reasons``: of jobs that were asked for, as many as fit.
+    ``reasons``: of jobs that were asked for, as many as fit. ``now_ms``: its time of records; 0
+    from a release that does not tell.
     """
 
     leader: str = ""
@@ -25,6 +26,7 @@ class Ping(ServiceMessage, frozen=True):
     ready: bool = True
     last_published: str = ""
     reasons: tuple[JobReason, ...] = ()
+    now_ms: int = 0
 
 
 class ReplicaInfo(ServiceMessage, frozen=True):
@@ -36,6 +38,8 @@ class ReplicaInfo(ServiceMessage, frozen=True):
         behind: commits of the leader that it has not applied. unpublished: events that their stream
             has not confirmed.
         stored_bytes: what each store holds, from the leader only.
+        times_ahead_s: its times of records less its wall clock; None from a release that does not
+            tell.
     """
 
     leads: bool = False
@@ -44,6 +48,7 @@ class ReplicaInfo(ServiceMessage, frozen=True):
     behind: int = 0
     unpublished: int = 0
     stored_bytes: dict[str, int] = {}
+    times_ahead_s: float | None = None
 
 
 NO_TOKEN_FILE = "none"

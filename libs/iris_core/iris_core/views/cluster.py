@@ -99,6 +99,8 @@ class ProcessView(View, kw_only=True):
     without one. ``clock_ahead_s``: its clock less that of the gateway that was asked, None where
     it does not tell; an answer that was late makes it too small by at most a second.
     ``certificates``: by the path of each certificate of the process, when it expires.
+    ``times_ahead_s``: of a state service: its times of records less its own clock, which was set
+    when they differ.
     """
 
     service: str
@@ -111,3 +113,4 @@ class ProcessView(View, kw_only=True):
     tokens: str = ""
     clock_ahead_s: float | None = None
     certificates: dict[str, datetime] = {}  # noqa: RUF012 - msgspec copies a default that is empty
+    times_ahead_s: float | None = None

@@ -43,6 +43,7 @@ def _process(known: KnownProcess) -> ProcessView:
         silent_s=known.silent_s,
         tokens=info.tokens,
         clock_ahead_s=known.clock_ahead_s,
+        times_ahead_s=info.replica.times_ahead_s if info.replica is not None else None,
         certificates={
             path: datetime.fromtimestamp(expires_s, UTC)
             for path, expires_s in info.certificates.items()

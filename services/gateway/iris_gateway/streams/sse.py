@@ -18,6 +18,7 @@ from iris_core.subjects import EVENTS, Stream
 from iris_gateway.auth.identity import acceptance
 from iris_gateway.http.endpoint import EVENT_STREAM, Call
 from iris_gateway.http.problem import ProblemResponse
+from iris_gateway.settings import GatewaySettings
 from iris_gateway.streams.event import EventRecord, Filter
 from iris_gateway.streams.feed import Lagging, NewEvents
 
@@ -40,15 +41,8 @@ def stream(call: Call, body: AsyncIterator[bytes]) -> Response:
     gateway = call.gateway
     if gateway.closing:
         raise _closing()
-    everybody, own = gateway.watching, gateway.streams[call.caller.user]
-    if everybody >= gateway.settings.watchers:
-        raise ProblemResponse(
-            "too_many_requests", f"{everybody} streams are open on this gateway, which is the limit"
-        )
-    if own >= gateway.settings.watchers_per_user:
-        raise ProblemResponse(
-            "too_many_requests", f"{call.caller.user} has {own} streams open, which is the limit"
-        )
+    if why := no_room(gateway.streams, call.caller.user, gateway.settings):
+        raise ProblemResponse("too_many_requests", why)
     accepted = acceptance(gateway, call.request)
     opened = _OpenStream(gateway.streams, call.caller.user)
     response = StreamingResponse(
@@ -56,6 +50,18 @@ def stream(call: Call, body: AsyncIterator[bytes]) -> Response:
     )
     weakref.finalize(response, opened.leave)  # it may never be sent
     return response
+
+
+def no_room(open_streams: Counter[str], user: str, settings: GatewaySettings) -> str:
+    """Why one more stream of this user is refused where so many of each user are open; empty: it is
+    not.
+    """
+    everybody, own = open_streams.total(), open_streams[user]
+    if everybody >= settings.watchers:
+        return f"{everybody} streams are open on this gateway, which is the limit"
+    if own >= settings.watchers_per_user:
+        return f"{user} has {own} streams open, which is the limit"
+    return ""
 
 
 def _closing() -> ProblemResponse:

@@ -147,11 +147,14 @@ class Machine:
         self.retention.settle()
         return facts
 
-    def bid(self, now_ms: int) -> bytes:
+    def bid(self, now_ms: int, boot: str = "", boot_ms: int = 0) -> bytes:
         """The commit that makes this replica the leader, if the journal accepts it after
         `sequence`.
+
+        Args:
+            boot, boot_ms: by what its times pass, see `Led`.
         """
-        led = Led(self.leader, self.ledger.epoch + 1)
+        led = Led(self.leader, self.ledger.epoch + 1, boot, boot_ms)
         return codec.pack(Commit(led.epoch, 0, max(now_ms, self.round.now_ms), [led]))
 
     def lead(self, now_ms: int) -> Output:

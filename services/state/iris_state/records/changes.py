@@ -346,10 +346,16 @@ class JobPruned(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=15):
 
 
 class Led(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=16):
-    """A replica has taken over: from now on the appends of every other one are refused."""
+    """A replica has taken over: from now on the appends of every other one are refused.
+
+    ``boot``: of its host; ``boot_ms``: the time of records at which that began, by which times pass
+    while it leads. Empty: unknown.
+    """
 
     leader: str
     epoch: int
+    boot: str = ""
+    boot_ms: int = 0
 
 
 class Dropped(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=21):

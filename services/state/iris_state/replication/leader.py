@@ -36,6 +36,7 @@ from iris_core.messages.scheduler_state import JobReason, Reasons
 from iris_core.spec.serving import Discovery
 from iris_core.tables.deployment import LIVE
 from iris_service.tracing import Tracer
+from iris_state.clock import step_to_say
 from iris_state.effects.kinds import (
     MirrorDelta,
     OrderTo,
@@ -130,6 +131,7 @@ class Leader:
             clock=asyncio.get_running_loop().time,
         )
         self._confirmed_s = self._steady()
+        self._said_ahead_ms = 0
         self.ready = False
 
     @property
@@ -200,8 +202,15 @@ class Leader:
         if events:
             self._publisher.publish(events)
 
+    def _say_clock_steps(self) -> None:
+        ahead_ms = self._replica.clock.ahead_ms()
+        if said := step_to_say(self._said_ahead_ms, ahead_ms):
+            self._said_ahead_ms = ahead_ms
+            log.warning("%s", said)
+
     async def _round(self) -> None:
         await self._wait()
+        self._say_clock_steps()
         questions, self._questions = self._questions, []
         confirmations, self._confirmations = self._confirmations, []
         output, worked_s = await self._judge()
@@ -352,7 +361,8 @@ class Leader:
         machine = self._machine
         reasons = known_reasons(machine.ledger, message.data)
         state = (machine.leader, machine.ledger.epoch, machine.sequence, self.ready)
-        pong = Ping(*state, self._publisher.last_published, reasons)
+        now_ms = self._replica.clock.now_ms()
+        pong = Ping(*state, self._publisher.last_published, reasons, now_ms)
         if message.reply and subjects.is_inbox(message.reply):
             self._bus.publish(message.reply, codec.pack(pong))
 

@@ -109,7 +109,7 @@ class Replica:
             raise DamagedCommit(
                 damaged.sequence, f"{damaged.why}; {self._whole(begin, end)}"
             ) from damaged
-        self.clock.start_after(machine.last_ms)
+        self._continue_times()
         log.info(
             "recovered",
             extra={
@@ -119,6 +119,13 @@ class Replica:
                 "jobs": len(machine.ledger.jobs),
             },
         )
+
+    def _continue_times(self) -> None:
+        """Let times pass as they did for the last leader, where it was on this host, and not
+        before its last commit.
+        """
+        self.clock.continue_for(*self.machine.ledger.boot)
+        self.clock.start_after(self.machine.last_ms)
 
     def _whole(self, begin: int, end: int) -> str:
         """Up to which commit the journal could be read, for a repair."""
@@ -154,8 +161,8 @@ class Replica:
             return False
         if self.unpublished.behind(await publisher.resume()) is None:
             raise Gap("the events have fallen back behind what this replica remembers")
-        self.clock.start_after(self.machine.last_ms)
-        bid = self.machine.bid(self.clock.now_ms())
+        self._continue_times()
+        bid = self.machine.bid(self.clock.now_ms(), self.clock.boot, self.clock.boot_ms())
         try:
             sequence = await self.journal.append(bid, expected=max(end, self.machine.sequence))
         except Fenced:

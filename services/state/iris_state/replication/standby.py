@@ -155,6 +155,7 @@ class Standby:
             log.info("following", extra={"leader": pong.leader, "epoch": pong.epoch})
         self.leader = pong.leader
         self._follower.leader_at = pong.sequence
+        replica.clock.follow(pong.now_ms)
         known = replica.machine.ledger.reasons  # newer ones may have come before this answer
         self._follower.keep_reasons(one for one in pong.reasons if one.job not in known)
         replica.unpublished.note_published(pong.last_published)

@@ -8,11 +8,12 @@ import os
 
 from msgspec import structs
 
-from iris_core.messages.state_worker import Ended, Stage, TaskUsage
+from iris_core.messages.state_worker import Artifact, Ended, Stage, TaskUsage
 from iris_core.states import Cause, KernelStatus
 from iris_core.units import show_bytes
 from iris_worker.agent.host import host
 from iris_worker.attempt.artifacts.directory import NoDirectory
+from iris_worker.attempt.artifacts.uploader import STOPPED
 from iris_worker.attempt.output.tail import last_lines
 from iris_worker.attempt.slots.error_file import read_error_file
 from iris_worker.attempt.slots.isolation import NoAccount
@@ -21,6 +22,8 @@ from iris_worker.launcher.records.process_table import StoredProcess
 from iris_worker.launcher.records.records import Exit
 from iris_worker.launcher.starts.spawn import NOT_EXECUTABLE, NOT_FOUND
 
+NO_RESULT = 1
+"""The exit code of a call that has returned something which cannot be kept."""
 OF_DISK = frozenset({errno.EIO, errno.EROFS})
 """The errors of a disk that no task is the reason of."""
 INTERRUPTED = Ended(
@@ -95,6 +98,17 @@ def describe(slot: Workspace, exit_: Exit) -> Ended:
     if lack := host.lack(os.fstatvfs(slot.err)):  # what it has printed about that may be lost
         error = f"{how}; on its host: {lack}"
     return Ended(Cause.EXITED, exit_.code, exit_.signal, error, tail, peak, usage=usage)
+
+
+def without_result(ended: Ended, artifact: Artifact) -> Ended:
+    """The end of a call whose large result is not kept: it has failed, or was interrupted where it
+    was told to stop, and is not a success whose result nobody can have.
+    """
+    error = f"what the call returned or raised is not kept: {artifact.note}"
+    if artifact.note == STOPPED:
+        return structs.replace(ended, cause=Cause.INFRASTRUCTURE, error=error, artifact=artifact)
+    code = ended.exit_code or NO_RESULT
+    return structs.replace(ended, exit_code=code, error=error, artifact=artifact)
 
 
 def disk_fault(file: int) -> str:

@@ -15,7 +15,8 @@ from iris_core.units import show_bytes
 from iris_worker.agent.agent import Agent
 from iris_worker.agent.local_attempt import end_stage
 from iris_worker.attempt.artifacts.uploader import Uploader
-from iris_worker.attempt.calls.result import read_result, result_of
+from iris_worker.attempt.calls.result import is_stored, read_result, result_of
+from iris_worker.attempt.ends import without_result
 from iris_worker.attempt.health.host_checks import HostChecks
 from iris_worker.attempt.output.logs import Batch, OutputLogs
 from iris_worker.attempt.running import RunningAttempt, RunningAttempts
@@ -67,12 +68,14 @@ class Finisher:
         """Store the output directory of an attempt whose processes have ended; its end is reported
         afterwards.
 
-        One that is stopped has for it what is left of its grace period.
+        One that is stopped has for it what is left of its grace period. The large result of a call
+        is waited for without an end otherwise, as a small one is.
         """
         ref, slot = attempt.ref, attempt.slot
         self._agent.on_exited(ref)
         said, done = partial(self._on_measured, ref), partial(self._on_stored, attempt, ended)
-        self._uploader.begin(ref, slot.workdir, slot.output, said, done)
+        needed = has_large_result(attempt)
+        self._uploader.begin(ref, slot.workdir, slot.output, said, done, needed=needed)
         if slot.ends_s:
             self._uploader.limit(ref, max(0.0, slot.ends_s - self._clock.steady_s()))
 
@@ -83,7 +86,11 @@ class Finisher:
         self._flush()
 
     def _on_stored(self, attempt: RunningAttempt, ended: Ended, artifact: Artifact) -> None:
-        self.end(attempt, structs.replace(ended, artifact=artifact))
+        if not artifact.upload and has_large_result(attempt):
+            attempt.left = b""
+            self.end(attempt, without_result(ended, artifact))
+        else:
+            self.end(attempt, structs.replace(ended, artifact=artifact))
         self._flush()
 
     def end(self, attempt: RunningAttempt, ended: Ended) -> None:
@@ -246,3 +253,8 @@ class Finisher:
         except OSError as error:
             self.trouble = f"attempts: {error.strerror}"
             attempt.slot.broken = True
+
+
+def has_large_result(attempt: RunningAttempt) -> bool:
+    """Whether an attempt is a call whose result is in its output directory."""
+    return bool(attempt.left) and is_stored(attempt.left or b"")

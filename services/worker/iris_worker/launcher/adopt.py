@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Collection
-from pathlib import Path
 
 from iris_worker.launcher.kernel import tree
 from iris_worker.launcher.kernel.signals import signal_process
@@ -56,11 +55,3 @@ def kill_orphans(attempts: str, alive: Collection[int]) -> int:
         if slot is not None and (slot not in alive or tree.is_beside(pid))
     ]
     return sum(signal_process(pid, at, signal.SIGKILL) for pid, at in orphans)
-
-
-def boot_id() -> str:
-    """The id of this boot of the host; empty where the kernel does not provide it."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return ""

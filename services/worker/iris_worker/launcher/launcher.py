@@ -24,6 +24,7 @@ from msgspec import structs
 
 from iris_core import codec
 from iris_core.messages.message import AttemptRef
+from iris_service.boot import boot_id
 from iris_service.subreaper import adopt_orphans
 from iris_worker.launcher import adopt, rescue
 from iris_worker.launcher.cgroups import abandoned
@@ -94,7 +95,7 @@ class Launcher:
         self._root = root
         self._loop = EventLoop()
         self._listener = listener
-        self._store = ProcessStore(root / "processes", adopt.boot_id())
+        self._store = ProcessStore(root / "processes", boot_id())
         self._groups, self._support = _find_groups(root)
         self._spawner = Spawner(self._loop, str(root), self._groups)
         self._runner = Runner(self._loop, self._spawner, self._groups, self)

@@ -127,6 +127,7 @@ def audited(ledger: Ledger, change: c.Audited, at_ms: int) -> None:
 
 def led(ledger: Ledger, change: c.Led, at_ms: int) -> None:
     ledger.epoch = change.epoch
+    ledger.boot = change.boot, change.boot_ms
 
 
 WRITERS: dict[type, Callable[[Ledger, Any, int], None]] = {

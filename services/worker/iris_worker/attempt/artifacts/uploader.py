@@ -15,6 +15,7 @@ import asyncio
 import contextlib
 import itertools
 import logging
+import math
 import secrets
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
@@ -35,6 +36,7 @@ from iris_worker.attempt.artifacts.directory import (
 
 log = logging.getLogger(__name__)
 
+STOPPED = "its task was stopped before it was stored"
 _RETRY_S = 1.0
 _ANSWER_S = 10.0
 _SMALL = ArtifactLimits(64 << 10, 16)
@@ -105,12 +107,17 @@ class Uploader:
         output: str,
         on_measured: Callable[[int], None],
         on_end: Callable[[Artifact], None],
+        *,
+        needed: bool = False,
     ) -> None:
-        """Store the output directory of an attempt whose processes have ended."""
-        until_s, late = (
-            self._clock() + self._timeout_s,
-            f"it was not stored within {self._timeout_s:g} s",
-        )
+        """Store the output directory of an attempt whose processes have ended.
+
+        Args:
+            needed: without it the attempt would have been for nothing: until it is stopped, it is
+                tried without an end.
+        """
+        until_s = math.inf if needed else self._clock() + self._timeout_s
+        late = f"it was not stored within {self._timeout_s:g} s"
         upload = self._uploads[ref] = ArtifactUpload(
             ref, workdir, output, until_s, on_measured, on_end, late
         )
@@ -131,14 +138,15 @@ class Uploader:
         if upload is None:
             return False
         upload.until_s = min(upload.until_s, self._clock() + left_s)
-        upload.late = "its task was stopped before it was stored"
+        upload.late = STOPPED
         if upload.timeout is not None and not upload.timeout.expired():
             upload.timeout.reschedule(upload.until_s)
         return True
 
     async def _run(self, upload: ArtifactUpload) -> None:
         try:
-            async with asyncio.timeout_at(upload.until_s) as upload.timeout:
+            until_s = upload.until_s if math.isfinite(upload.until_s) else None
+            async with asyncio.timeout_at(until_s) as upload.timeout:
                 artifact = await self._keep(upload)
         except TimeoutError:
             artifact = Artifact(note=upload.late)

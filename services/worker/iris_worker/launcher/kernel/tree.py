@@ -256,6 +256,14 @@ def _is_init(pid: int) -> bool:
     return len(ids) > 1 and ids[-1] == b"1"
 
 
+def own_bytes(pid: int) -> int:
+    """The memory that a process holds and no file does, also what it shares with those that it has
+    forked; 0 when it has ended.
+    """
+    kinds = (b"RssAnon:", b"RssShmem:")
+    return sum(int(line.split()[1]) * 1024 for line in _status(pid) if line.startswith(kinds))
+
+
 def _status(pid: int) -> list[bytes]:
     """The lines of /proc/<pid>/status; empty when it has ended."""
     try:

@@ -23,7 +23,7 @@ class Process:
         started: its record, as it was before the start.
         workdir: the attempt's directory.
         group: its control group; None without.
-        cloned: from a template, so it shares memory with that.
+        cloned: from a template, so it shares memory with that. template: its key.
         before: what it had used when this attempt began, of a process that has made calls of
             others; None: of another.
         link: where the only call of a clone sends its result; None: it has ended, or is another
@@ -50,6 +50,7 @@ class Process:
     pidfd: int = -1
     group: Group | None = None
     cloned: bool = False
+    template: str = ""
     before: TaskUsage | None = None
     link: socket.socket | None = None
     begun: bool = True

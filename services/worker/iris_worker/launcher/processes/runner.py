@@ -119,6 +119,10 @@ class Runner:
         """Attempts that have not ended."""
         return len(self._known.by_ref)
 
+    def runs_clone_of(self, template: str) -> bool:
+        """Whether an attempt that was cloned from the template of this key has not ended."""
+        return any(process.template == template for process in self._known.by_ref.values())
+
     def start(self, request: StartProcess) -> tuple[Child, Cgroup | None]:
         """Start an attempt's process and return it, and its control group. Raises NotRunnable,
         OSError.
@@ -213,11 +217,12 @@ class Runner:
             else None
         )
 
-    def adopt_clone(self, started: Started, pid: int, group: Group | None) -> Process:
+    def adopt_clone(
+        self, started: Started, pid: int, group: Group | None, template: str
+    ) -> Process:
         """A clone, which was told to go, is the process of an attempt."""
-        clone = Process(
-            started, self._spawner.workdir_of(started.below), pid, group=group, cloned=True
-        )
+        clone = Process(started, self._spawner.workdir_of(started.below), pid, group=group)
+        clone.cloned, clone.template = True, template
         self._sandboxes.use(started.slot)
         self._known.add(clone)
         return clone
@@ -263,7 +268,7 @@ class Runner:
     def begin_call(self, started: Started, last: Process) -> Process:
         """A process that has finished the call of its ``last`` attempt makes that of another."""
         self.spares.take(last.pid)
-        process = self.adopt_clone(started, last.pid, last.group)
+        process = self.adopt_clone(started, last.pid, last.group, last.template)
         process.before, process.begun = last.before, False
         return process
 

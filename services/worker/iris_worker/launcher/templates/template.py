@@ -77,8 +77,9 @@ class RunningTemplate:
 
     ``slot``: in whose sandbox, or as whose user it runs; -1: it is not confined, and serves all
     slots. ``control``: a socket of datagrams, which its clones share until they are told to go.
-    ``used_s``: when it was. ``late``: ends it, unless it answers. ``request``: by which it was
-    started. ``waiting``: requests for templates of jobs, until it is ready.
+    ``used_s``: when it was. ``seen_s``: when a clone of it was last seen to run. ``late``: ends
+    it, unless it answers. ``request``: by which it was started. ``waiting``: requests for templates
+    of jobs, until it is ready.
     """
 
     request: StartTemplate
@@ -87,6 +88,7 @@ class RunningTemplate:
     used_s: float
     late: DelayedCall
     ready: bool = False
+    seen_s: float = 0.0
     clones: dict[int, OrderedClone] = field(default_factory=dict)
     waiting: list[StartTemplate] = field(default_factory=list)
     slot: int = field(init=False)

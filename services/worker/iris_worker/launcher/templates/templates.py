@@ -58,6 +58,10 @@ _BEGIN_S, _ANSWER_S, _STOPPED_S = 30.0, 5.0, 1.0
 both were stopped.
 """
 _IDLE_S, _BARE_IDLE_S = 30.0, 300.0
+_LARGE_BYTES = 256 << 20
+"""A larger template is kept for less time after its clones: so much for `_IDLE_S`, or as much memory
+for less. It is in no account then, since its job holds nothing.
+"""
 _BARE = 16
 """Bare templates that are kept longer than others; what more there are cost a host memory."""
 
@@ -350,7 +354,9 @@ class Templates:
         template.late.cancel()
         if kind == inside.READY:
             template.ready, template.used_s = True, time.monotonic()
-            self._loop.call_later(_IDLE_S, self._look, template)
+            self._loop.call_later(
+                kept_s(tree.own_bytes(template.pid), _IDLE_S), self._look, template
+            )
             self._observer.on_template(TemplateState(template.key, ready=True))
             waiting, template.waiting = template.waiting, []
             for request in waiting:
@@ -388,7 +394,7 @@ class Templates:
             assert clone.control is not None
             self._add(request, pid, clone.control, group)
             return
-        process = self._runner.adopt_clone(request.record, pid, group)
+        process = self._runner.adopt_clone(request.record, pid, group, request.template)
         if clone.again:
             self._reused.keep(request, process, clone.go)
         else:
@@ -518,12 +524,24 @@ class Templates:
                 self._over(template)
 
     def _look(self, template: RunningTemplate) -> None:
-        """End a template that was not used lately."""
+        """End a template that was not used lately, a large one soon after its clones."""
         if self._by_key.get(template.key) is not template:
             return
         keeps = template.is_bare and sum(one.is_bare for one in self._by_key.values()) <= _BARE
-        rest_s = template.used_s + (_BARE_IDLE_S if keeps else _IDLE_S) - time.monotonic()
+        most_s, now_s = _BARE_IDLE_S if keeps else _IDLE_S, time.monotonic()
+        if self._runner.runs_clone_of(template.key):
+            template.seen_s = now_s
+        last_s = max(template.used_s, template.seen_s)
+        until_s = last_s + kept_s(tree.own_bytes(template.pid), most_s)
+        rest_s = min(template.used_s + most_s, until_s) - now_s
         if rest_s <= 0 and not template.clones:
             self.end(template.key)
         else:
             self._loop.call_later(max(rest_s, 1.0), self._look, template)
+
+
+def kept_s(held_bytes: int, most_s: float) -> float:
+    """How long a template that holds so much memory is kept when nothing runs that was cloned from
+    it.
+    """
+    return most_s * min(1.0, _LARGE_BYTES / max(held_bytes, 1))

@@ -85,7 +85,8 @@ def usage(
 
     USED is processor time, PEAK the peak of memory, both of what attempts that have ended had asked
     for. LOST is time of attempts that did not succeed, by why they ended. --by label sums by the
-    label `project` of jobs.
+    label `project` of jobs as their submitters gave it: anybody may give a job any project, and
+    USERS names who did.
     """
     if job is not None:
         _show_job(client, job, form)
