@@ -9,8 +9,8 @@ EXPLAINED = """\
 A row is what a caller wants to do; a column is the role of its token. "own": only with records whose owner is the
 caller, "all": with those of everybody. The owner is of the record, so a name that is used again gives no rights.
 
-* `task` is the token of an attempt, whose user is the owner of its job. It reaches its own subtree only: see
-  [Access](access.md).
+* `task` is the token of an attempt, whose user is the owner of its job. It reaches its own subtree and
+  what was submitted beside it only, and executes commands in its own job only: see [Access](access.md).
 * What everybody reads (jobs, queue, hosts, reasons, events) is not in the table.
 * With authentication off (`--no-auth`), every caller has the role `admin` and the name that it claims."""
 

@@ -25,6 +25,28 @@ PACKAGE = ROOT / "integrations/slurm"
 WITHIN_S = 150
 LOOK_S = 0.3
 Commands = Callable[..., str]
+RANK = """
+import os, pathlib, socket, time
+rank, world = int(os.environ["SLURM_PROCID"]), int(os.environ["SLURM_NTASKS"])
+port = pathlib.Path(os.environ["MEETING"])
+if rank == 0:
+    with socket.create_server(("", 0)) as server:
+        port.with_suffix(".new").write_text(str(server.getsockname()[1]))
+        port.with_suffix(".new").rename(port)
+        others = [server.accept()[0] for _ in range(world - 1)]
+    total = sum(other.recv(1)[0] for other in others)
+    for other in others:
+        other.sendall(bytes([total]))
+else:
+    while not port.exists():
+        time.sleep(0.05)
+    with socket.create_connection((os.environ["MASTER_ADDR"], int(port.read_text()))) as other:
+        other.sendall(bytes([rank]))
+        total = other.recv(1)[0]
+where = f"node {os.environ['SLURM_NODEID']} local {os.environ['SLURM_LOCALID']}"
+print(f"{rank}/{world} {where} sum {total}")
+"""
+"""A program of several ranks: each tells the first one its number, which tells all the sum."""
 
 
 @pytest.fixture
@@ -219,10 +241,32 @@ def test_a_job_that_a_job_submitted_is_seen_and_cancelled_in_it(slurm: Commands,
         "number=$(sbatch --parsable --hold --wrap true)",
         'squeue -h -o %t -j "$number"',
         'scancel "$number"',
-        'sacct -n -P -o State -j "$number"',
+        'sacct -n -P -o State,User -j "$number"',
     )
     slurm("sbatch", "--wait", script(tmp_path, *lines))
-    assert (tmp_path / "out").read_text().split() == ["PD", "CANCELLED"]
+    user = slurm("sacct", "-n", "-P", "-o", "User").splitlines()[0]
+    assert (tmp_path / "out").read_text().split() == ["PD", f"CANCELLED|{user}"]
+
+
+def test_a_script_on_several_hosts_starts_steps_on_all_of_them(slurm: Commands, tmp_path: Path):
+    """As that of torchrun: the first host of the list is where all others meet."""
+    (tmp_path / "rank.py").write_text(RANK)
+    lines = (
+        "#SBATCH --nodes=2 --ntasks-per-node=1 -o out",
+        'hosts=($(scontrol show hostnames "$SLURM_JOB_NODELIST"))',
+        "export MASTER_ADDR=${hosts[0]} MEETING=$PWD/port",
+        "echo ${#hosts[@]} of $SLURM_NNODES, $SLURM_NTASKS tasks",
+        "srun -o rank-%t python3 rank.py",
+        "srun sh -c 'exit $((SLURM_PROCID * 5))'",
+    )
+    number = slurm("sbatch", "--parsable", "--wait", script(tmp_path, *lines), code=5)
+    assert (tmp_path / "out").read_text().splitlines()[0] == "2 of 2, 2 tasks"
+    said = [(tmp_path / f"rank-{rank}").read_text() for rank in (0, 1)]
+    assert said == ["0/2 node 0 local 0 sum 1\n", "1/2 node 1 local 0 sum 1\n"]
+    fields = slurm("sacct", "-n", "-P", "-o", "State,ExitCode,NNodes", "-j", number)
+    assert fields == "FAILED|5:0|2"
+    done = slurm("sbatch", "--parsable", "--wait", "-N", "2", "--wrap", "srun true")
+    assert state(slurm, done) == "COMPLETED"
 
 
 @takes_turns(2)

@@ -50,6 +50,8 @@ def main() -> int:
     work = Path(os.environ["IRIS_WORKDIR"])
     settings = msgspec.json.decode((work / SETTINGS).read_bytes(), type=BatchSettings)
     notice = number_of(settings.signal)
+    if settings.nodes > 1 and os.environ["IRIS_TASK_INDEX"] != "0":
+        hold_host(notice)
     with Client() as client:
         job = client.job(os.environ["IRIS_JOB"]).view
     os.environ.update(variables(settings, job, os.environ))
@@ -72,6 +74,17 @@ def main() -> int:
         )
         return 1
     return run(work, settings, notice, output, error)
+
+
+def hold_host(notice: int) -> NoReturn:
+    """Hold a host of several for the steps of the script, which runs on the first, until stopped:
+    the end of the script ends this. A notice is for the script.
+    """
+    for number in {*FORWARDED, notice} - {0, signal.SIGTERM}:
+        signal.signal(number, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    while True:
+        signal.pause()
 
 
 def number_of(name: str) -> int:

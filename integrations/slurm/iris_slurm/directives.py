@@ -42,7 +42,7 @@ HONOURED: tuple[tuple[str, str, str], ...] = (
     (
         "-N --nodes",
         "N",
-        "1; with `salloc` a gang of N hosts, on all of which `srun` starts processes",
+        "a gang of N hosts, on all of which `srun` starts processes; the script runs on the first",
     ),
     ("--mem", "SIZE", "`--memory` of each host; a bare number is MiB"),
     ("--mem-per-cpu", "SIZE", "the same, times the CPUs on each host"),

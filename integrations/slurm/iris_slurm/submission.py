@@ -26,7 +26,6 @@ from iris_slurm.translate import (
     job_options,
     settings_of,
 )
-from iris_slurm.values import NotHonoured
 
 BATCH = (sys.executable, "-m", "iris_slurm.batch")
 
@@ -47,12 +46,12 @@ def described(
 
 
 def submit(client: Client, script: bytes, settings: BatchSettings, options: JobOptions) -> Job:
-    """Raises NotHonoured, Problem, Unreachable, InvalidOption."""
+    """The script of several hosts runs on the first one, and its end is the job's.
+
+    Raises NotHonoured, Problem, Unreachable, InvalidOption.
+    """
     if settings.nodes > 1:
-        raise NotHonoured(
-            f"--nodes={settings.nodes} is refused: srun in a script does not reach other hosts; use salloc --nodes, or "
-            "iris run --replicas and --group-by"
-        )
+        options["success"] = "leader"
     with tempfile.TemporaryDirectory(prefix="iris-slurm-") as directory:
         (Path(directory) / SCRIPT).write_bytes(script)
         (Path(directory) / SETTINGS).write_bytes(encode_json(settings))

@@ -99,6 +99,11 @@ def settings_of(
     nodes, per_node = shape(given)
     cpus = read_count("--cpus-per-task", given.cpus_per_task or "1")
     signal, _, alone = read_signal(given.signal) if given.signal else ("", 0, False)
+    if nodes > 1 and signal and not alone:
+        raise NotHonoured(
+            f"--signal={given.signal} is refused with --nodes={nodes}: steps on other hosts do not get it; "
+            f"write --signal=B:{given.signal}, which the script gets"
+        )
     return BatchSettings(
         name=given.job_name or (arguments[0].rpartition("/")[2] if arguments else "wrap"),
         chdir=join(by.directory, given.chdir) if given.chdir else by.directory,

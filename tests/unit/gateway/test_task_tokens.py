@@ -18,7 +18,7 @@ from iris_gateway.api import ENDPOINTS
 from iris_gateway.auth.bearer import parse_tokens
 from iris_gateway.dashboard.pages import PAGES
 from iris_gateway.http.endpoint import Endpoint
-from tests.support.fake_state import refusal
+from tests.support.fake_state import attempt_of, refusal
 from tests.support.gateway import House, house
 from tests.unit.gateway.test_growth import DATA, DIGEST
 from tests.unit.gateway.test_results import MAP
@@ -81,10 +81,10 @@ DECISIONS = {
     ("GET", "/v1/dead-letters"): REFUSED,
     ("GET", "/v1/processes"): REFUSED,
     ("GET", "/v1/overview"): REFUSED,
-    ("POST", "/v1/tasks/{task}/executions"): REFUSED,
+    ("POST", "/v1/tasks/{task}/executions"): SUBTREE,
     ("POST", "/v1/tasks/{task}/terminal"): REFUSED,
     ("POST", "/v1/tasks/{task}/tunnels"): REFUSED,
-    ("POST", "/v1/executions/{execution}"): REFUSED,
+    ("POST", "/v1/executions/{execution}"): SUBTREE,
     ("GET", "/v1/quotas"): REFUSED,
     ("GET", "/v1/quotas/{user}"): REFUSED,
     ("PUT", "/v1/quotas/{user}"): REFUSED,
@@ -228,6 +228,25 @@ async def test_a_submission_with_a_tasks_token_tells_which_attempt_it_is_of(iris
 async def test_a_task_submits_for_nobody_else(iris: House):
     body = {"name": "/a/b", "command": ["true"], "user": "root"}
     assert (await iris.http.post("/v1/jobs", json=body, headers=bearer(iris))).status_code == 403
+
+
+@pytest.mark.parametrize(("other", "status"), [(0, 503), (1, 403)])
+async def test_a_task_runs_commands_beside_tasks_of_its_own_job_only(
+    iris: House, other: int, status: int
+):
+    root = {"Authorization": "Bearer s-root"}
+    body = {"name": "/a", "command": ["true"], "user": "ada"}
+    made_job = await iris.http.post("/v1/jobs", json=body, headers=root)
+    task = iris.state.tasks["/a/0"]
+    task.state, task.worker, task.attempts = "running", "w0", [attempt_of(0)]
+    number = int(made_job.json()["id"][1:]) + other
+    response = await iris.http.post(
+        "/v1/tasks/%2Fa%2F0/executions",
+        json={"command": ["true"]},
+        headers=bearer(iris, ref=AttemptRef(number, 0, 0)),
+    )
+    words = {503: "w0 is not connected", 403: "in its own job only, not in /a"}
+    assert (response.status_code, words[status] in response.json()["detail"]) == (status, True)
 
 
 async def test_results_of_a_map_submitted_just_now_are_read_for_a_task(iris: House):

@@ -123,6 +123,7 @@ class Client(GatewayApi):
             if not (name := options.get("name")):
                 raise InvalidOption("a job that is submitted beside another needs a name")
             options["name"] = f"/{name.lstrip('/')}"
+            options["user"] = options.get("user") or self._reader()
         spec = self.spec(command, options, idempotency_key)
         return self.submit(
             spec,

@@ -1,5 +1,6 @@
 """Endpoints of commands that people execute beside tasks: start one and read it as JSON lines,
-write to it. The same for a task's own terminal, and for connections to its ports.
+write to it. The same for a task's own terminal, and for connections to its ports. A task executes
+commands beside the tasks of its own job: `srun` in a script of several hosts.
 
 Nothing is kept here: the id of an execution names its worker, so any gateway passes input on. The
 response of the start is its output; who closes that connection ends the command.
@@ -18,7 +19,7 @@ from starlette.responses import Response
 
 from iris_bus.contract import NoResponders, Unavailable
 from iris_core import subjects
-from iris_core.access.rights import Verb, may
+from iris_core.access.rights import Verb, is_task, may
 from iris_core.admission.jobs import command_bytes
 from iris_core.codec import pack, to_json, unpack
 from iris_core.messages.gateway_worker import (
@@ -135,6 +136,11 @@ async def _begin(call: Call, wanted: StartExecution, what: str, **said: object) 
     Raises ProblemResponse.
     """
     task = await task_record(call, task_of(call))
+    own = call.caller.attempt
+    if is_task(call.caller) and (own is None or own.job != task.numbers[0]):
+        raise ProblemResponse(
+            "forbidden", f"the token of a task runs commands in its own job only, not in {task.job}"
+        )
     if not may(call.caller, Verb.EXECUTE, task.user):
         raise ProblemResponse(
             "forbidden",
@@ -284,6 +290,7 @@ ENDPOINTS = (
             )
         },
         body=ExecutionBody,
+        task=True,
     ),
     Endpoint(
         "POST",
@@ -320,5 +327,6 @@ ENDPOINTS = (
         "Write to a command that is executed, a terminal or a connection",
         {200: Answers("The position up to which its input is taken.", ExecutionPosition)},
         body=ExecutionInput,
+        task=True,
     ),
 )
