@@ -61,8 +61,10 @@ class CycleFindings:
     special: Set[int] = frozenset()
 
 
-DrainKey = tuple[int, Period, Need]
-"""The version of a worker, the period of a wait, and what the task needs."""
+DrainKey = tuple[int, Period, Need, frozenset[int]]
+"""The version of a worker, the period of a wait, what the task needs, and the jobs whose ends are not
+waited for.
+"""
 
 
 class Cache:

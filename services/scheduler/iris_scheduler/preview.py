@@ -14,7 +14,8 @@ from iris_core.admission.jobs import admit
 from iris_core.messages.gateway_scheduler import PlanPreview, PlanRequest
 from iris_core.messages.scheduler_state import JobRow
 from iris_core.names import JobName
-from iris_core.placement.reasons import Reason
+from iris_core.placement import reasons
+from iris_core.placement.reasons import Reason, ReasonCode
 from iris_core.spec.jobs import JobSpec
 from iris_scheduler.cache import Cache
 from iris_scheduler.mirror.capacity import WINDOW, Slots, fitting
@@ -56,7 +57,7 @@ def _preview_one(
         decision = plan(mirror, cache, now_ms, settings, most=len(mirror.queue))
         ahead = mirror.queue.position(row.job, request.spec.index_set[0])
         possible = could_ever(mirror, mirror.kinds[row.job])
-        return _preview(mirror, decision, row, ahead, possible=possible)
+        return _preview(mirror, cache, decision, row, ahead, possible=possible)
 
 
 def row_of(mirror: Mirror, spec: JobSpec, user: str, now_ms: int) -> JobRow:
@@ -94,7 +95,7 @@ def could_ever(mirror: Mirror, kind: JobClass) -> bool:
 
 
 def _preview(
-    mirror: Mirror, decision: Decision, row: JobRow, ahead: int, *, possible: bool
+    mirror: Mirror, cache: Cache, decision: Decision, row: JobRow, ahead: int, *, possible: bool
 ) -> PlanPreview:
     placed = [
         (index, decision.plan.workers[worker])
@@ -120,7 +121,7 @@ def _preview(
         verdict=_verdict(starting, len(placed), len(nominated), possible=possible),
         placements=tuple(sorted(placed)),
         victims=tuple(victims[:VICTIMS]),
-        reason=_reason(decision, row.job),
+        reason=_reason(mirror, cache, decision, row.job),
         ahead=ahead,
         version=mirror.version,
         levels=_levels(mirror, row, [worker for _, worker in placed] or nominated),
@@ -148,5 +149,19 @@ def _verdict(replicas: int, placed: int, nominated: int, *, possible: bool) -> s
     return "not_now" if possible else "never"
 
 
-def _reason(decision: Decision, job: int) -> Reason | None:
-    return next((update.reason for update in decision.plan.reasons if update.job == job), None)
+def _reason(mirror: Mirror, cache: Cache, decision: Decision, job: int) -> Reason | None:
+    """Why it would wait; where a host is reserved for another task, with what that waits for."""
+    made = {update.job: update.reason for update in decision.plan.reasons}
+    reason = made.get(job)
+    if reason is None or reason.code is not ReasonCode.RESERVED_FOR_TASK:
+        return reason
+    known = cache.jobs | made
+    for other in known.keys() & mirror.jobs.keys():
+        of_other = known[other]
+        if (
+            of_other.code is ReasonCode.HOST_RESERVED
+            and mirror.jobs[other].name == reason.facts["job"]
+            and of_other.facts["worker"] == reason.facts["worker"]
+        ):
+            return reasons.reserved_for_waiting(reason, of_other)
+    return reason

@@ -322,6 +322,38 @@ async def test_a_watcher_that_falls_behind_the_ring_is_let_go_and_may_come_back(
     assert seen == list(range(1, 21))
 
 
+async def test_who_watches_a_job_does_not_fall_behind_by_events_of_others():
+    async with house(event_ring=4) as iris:
+        feed = iris.gateway.feed
+        watcher = feed.watch(Filter(within="/mine"), feed.newest)
+        await anext(watcher)
+        await iris.state.tell_job("/mine/child", "pending")
+        await rounds_until(lambda: feed.newest == 1)
+        assert [event.job for event in (await anext(watcher)).events] == ["/mine/child"]
+        for number in range(20):
+            await iris.state.tell_job(f"/a{number}", "pending")
+            await rounds_until(lambda wanted=number + 2: feed.newest == wanted)
+        await iris.state.tell_job("/mine", "running")
+        await rounds_until(lambda: feed.newest == 22)
+        found = await anext(watcher)
+        assert (found.position, [event.job for event in found.events]) == (22, ["/mine"])
+        await watcher.aclose()
+
+
+async def test_who_watches_a_quiet_job_hears_how_far_others_have_got():
+    async with house() as iris:
+        feed = Feed(iris.gateway.feed.streams, tick_s=0.01)
+        watcher = feed.watch(Filter(within="/mine"), 0)
+        await anext(watcher)
+        await iris.state.tell_job("/other", "pending")
+        async with asyncio.timeout(20):
+            while (found := await anext(watcher)).position < 1:
+                pass
+        await watcher.aclose()
+        await feed.close()
+    assert (found.position, found.events) == (1, [])
+
+
 async def test_a_watcher_is_given_few_events_at_once():
     async with house() as iris:
         feed = iris.gateway.feed

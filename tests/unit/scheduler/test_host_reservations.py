@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import random
+from typing import Any
+
 import pytest
 
 from iris_core.messages.scheduler_state import WorkerRow
@@ -279,6 +282,108 @@ def test_a_task_may_preempt_on_the_host_that_is_reserved_for_it() -> None:
     victims, nominations = story.evict()
     assert (sorted(victims), nominations[0].worker) == (["/batch/0", "/batch/1"], "a")
     assert story.names[nominations[0].job] == "/large"
+
+
+def parent_beside(*hosts: WorkerRow) -> Story:
+    """A task of four cores that has waited for 11 s, and on a reserved host a parent whose child,
+    in a lower band, waits as long.
+    """
+    story = Story(*(hosts or (worker("a", cpu=4),)), settings=SOON)
+    story.running("/parent", "a")
+    for row in hosts:
+        story.running(f"/small-{row.worker}", [row.worker] * (3 if row.worker == "a" else 4))
+    story.submit("/large", cpu=4)
+    story.submit("/parent/child", band="batch", root_ms=1)
+    return story
+
+
+def test_a_child_in_a_lower_band_starts_where_its_parent_waits_for_it() -> None:
+    story = parent_beside(worker("a", cpu=4))
+    story.cycle()
+    story.wait(5)
+    story.end("/small-a", 0, 1, 2)
+    story.wait(6)
+    assert story.cycle() == {"/parent/child/0": "a"}
+    story.end("/parent", 0)
+    story.end("/parent/child", 0)
+    assert story.cycle() == {"/large/0": "a"}
+
+
+def test_no_host_waits_for_a_task_of_another_user_because_of_a_name() -> None:
+    story = Story(worker("a", cpu=4), settings=SOON)
+    story.running("/parent", ["a"] * 4, user="ben")
+    story.submit("/large", cpu=4)
+    story.submit("/parent/child", band="batch", root_ms=1)
+    story.wait(11)
+    story.cycle()
+    assert story.reasons["/large"].code is ReasonCode.HOST_RESERVED
+
+
+def test_a_host_is_reserved_beside_a_parent_that_need_not_end() -> None:
+    story = Story(worker("a", cpu=4), settings=SOON)
+    story.running("/parent", "a")
+    story.running("/small", ["a"] * 3)
+    story.submit("/large", cpu=3)
+    story.submit("/parent/child", band="batch", root_ms=1)
+    story.wait(11)
+    story.end("/small", 0)
+    assert story.cycle() == {}
+    assert story.reasons["/large"].facts["tasks"] == ["/small/1", "/small/2"]
+
+
+def test_the_reservation_leaves_a_host_where_a_parent_waits_for_its_child() -> None:
+    story = parent_beside(worker("a", cpu=4), worker("b", cpu=4))
+    story.wait(11)
+    story.end("/small-a", 0, 1)
+    assert story.cycle() == {"/parent/child/0": "a"}
+    assert story.reasons["/large"].facts["worker"] == "b"
+
+
+def test_a_gang_waits_for_no_group_where_a_parent_waits_for_its_child() -> None:
+    rack = [worker("a", cpu=4, rack="r"), worker("b", cpu=4, rack="r")]
+    story = Story(*rack, settings=SchedulerSettings(gang_reservation_after_s=10))
+    story.running("/parent", ["a", "b"])
+    story.submit("/gang", 2, cpu=4, group_by="rack")
+    story.wait(11)
+    story.submit("/parent/child", band="batch", root_ms=1)
+    assert story.cycle() == {}
+    story.wait(11)
+    assert story.cycle() == {"/parent/child/0": "a"}
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_parents_and_large_tasks_end_whatever_waits_for_what(seed: int) -> None:
+    """Parents end when the child has ended that each submits into some band; large tasks of any
+    band wait for whole hosts meanwhile, and small ones arrive; nothing is preempted.
+    """
+    rng = random.Random(seed)
+    hosts = [worker(name, cpu=4) for name in "abc"[: rng.randint(1, 3)]]
+    story, bands = Story(*hosts, settings=SOON), ("production", "interactive", "batch")
+    whole: dict[str, Any] = {"protect_s": 10_000}
+    parents = [f"/parent-{number}" for number in range(4 * len(hosts))]
+    for number, parent in enumerate(parents):
+        story.running(parent, hosts[number // 4].worker, band=rng.choice(bands), **whole)
+    large = [f"/large-{number}" for number in range(3)]
+    for name in large:
+        story.submit(name, cpu=rng.randint(3, 4), band=rng.choice(bands), **whole)
+    began_ms = story.now_ms
+    for parent in parents:
+        story.submit(f"{parent}/child", band=rng.choice(bands), root_ms=began_ms, **whole)
+    story.end(parents.pop(), 0)  # so that one child can begin
+    left, running = {*parents, *large}, dict[str, int]()
+    for _ in range(200):
+        story.submit(f"/small-{story.now_ms}", band=rng.choice(bands), **whole)
+        running |= {place.rpartition("/")[0]: story.now_ms for place in story.cycle()}
+        story.wait(2)
+        for name in [name for name, at_ms in running.items() if story.now_ms - at_ms >= 4000]:
+            del running[name]
+            story.end(name, 0)
+            left.discard(name)
+            parent = name.removesuffix("/child")
+            if name != parent and parent in left:
+                story.end(parent, 0)
+                left.discard(parent)
+    assert left == set()
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from iris_core.spec.jobs import Coscheduling, Environment, JobSpec, Level
 from iris_core.spec.resources import Device, ResourceRequest
 from iris_core.states import WorkerState
 from iris_scheduler.preview import preview
+from iris_scheduler.settings import SchedulerSettings
 from tests.support.scheduling import Story, eq, tpu, tpus, worker
 
 
@@ -134,3 +135,25 @@ def test_a_dry_run_looks_beyond_a_full_plan() -> None:
     story = Story(worker("w1", cpu=many, window=many, attempts=many))
     story.submit("/many", PLACED_AT_ONCE)
     assert ask(story).verdict == "now"
+
+
+def test_who_would_be_kept_off_a_reserved_host_is_told_until_when() -> None:
+    story = Story(worker("a", cpu=4), settings=SchedulerSettings(task_reservation_after_s=10))
+    story.running("/limited", ["a"] * 3, timeout_s=100)
+    story.submit("/large", cpu=4)
+    story.wait(11)
+    for _ in range(2):  # the reason of the large one is new, then known
+        found = ask(story).reason
+        assert found is not None
+        assert found.message == (
+            "a, which has room for it, is kept for /large, which has waited longer, and waits for "
+            "/limited/0, /limited/1, /limited/2 there to end, "
+            "at the latest at 1970-01-01 00:18:20 UTC"
+        )
+        assert found.facts == {
+            "job": "/large",
+            "worker": "a",
+            "tasks": ["/limited/0", "/limited/1", "/limited/2"],
+            "until_ms": 1_100_000,
+        }
+        story.cycle()

@@ -391,13 +391,9 @@ def host_reserved(worker: str, tasks: Sequence[str], until_ms: int | None) -> Re
     """A worker is reserved for it; ``tasks`` must end there, at ``until_ms`` at the latest, or None
     when one of them has no time limit.
     """
-    message = f"{worker} is reserved for it and waits for {_some(tasks)} there to end"
-    if not tasks:
-        message = f"{worker} is reserved for it"
-    elif until_ms is None:
-        message += "; not all of them have a time limit"
-    else:
-        message += f", at the latest at {_moment(until_ms)}"
+    message = f"{worker} is reserved for it"
+    if tasks:
+        message += f" and {_awaited(tasks, until_ms)}"
     facts = {"worker": worker, "tasks": list(tasks[:SHOWN]), "until_ms": until_ms}
     return Reason(ReasonCode.HOST_RESERVED, message, facts)
 
@@ -406,6 +402,23 @@ def reserved_for_task(job: str, worker: str) -> Reason:
     """The only free capacity is on a worker reserved for a task that has waited longer."""
     message = f"{worker}, which has room for it, is kept for {job}, which has waited longer"
     return Reason(ReasonCode.RESERVED_FOR_TASK, message, {"job": job, "worker": worker})
+
+
+def reserved_for_waiting(kept: Reason, waiting: Reason) -> Reason:
+    """A worker is reserved for another task, see `reserved_for_task`, with what that one waits for,
+    see `host_reserved`.
+    """
+    tasks, until_ms = waiting.facts["tasks"], waiting.facts["until_ms"]
+    message = f"{kept.message}, and {_awaited(tasks, until_ms)}" if tasks else kept.message
+    return Reason(kept.code, message, kept.facts | {"tasks": tasks, "until_ms": until_ms})
+
+
+def _awaited(tasks: Sequence[str], until_ms: int | None) -> str:
+    """What must end on a reserved worker, and when that is at the latest."""
+    words = f"waits for {_some(tasks)} there to end"
+    if until_ms is None:
+        return f"{words}; not all of them have a time limit"
+    return f"{words}, at the latest at {_moment(until_ms)}"
 
 
 def array_limit(most: int) -> Reason:

@@ -1,19 +1,22 @@
 """Sends public events to many watchers: one reader of the stream, a ring buffer, and a position per
 watcher.
 
-Without watchers nothing is read, so an idle gateway costs the cluster nothing per event. A watcher
-that falls behind the ring is disconnected and resumes after the last sequence it received; events
-older than the ring are read from the stream, if it is not read for some subjects only. So no event
-is lost, and no watcher delays another. Out of scope: how events are written to a connection
-    (`sse`). Source: docs/performance.md B9.
+Without watchers nothing is read, so an idle gateway costs the cluster nothing per event. Who watches
+a job is woken by events of its root job only, and passes over all others. A watcher that falls
+behind the ring is disconnected and resumes after the last sequence it received; events older than
+the ring are read from the stream, if it is not read for some subjects only. So no event is lost, and
+no watcher delays another. Out of scope: how events are written to a connection (`sse`). Source:
+docs/performance.md B9.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 from bisect import bisect_right
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from itertools import chain
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -45,6 +48,31 @@ class NewEvents(NamedTuple):
     events: list[EventRecord]
 
 
+class _Waiter:
+    """A watcher that has read everything so far, or will look again by itself.
+
+    Attributes:
+        arrival: there is something to read or to do.
+        first: the sequence of the first event that may be for it, of those that came since it last
+            looked; 0: there is none, and all of them may be passed over.
+    """
+
+    __slots__ = ("arrival", "first")
+
+    def __init__(self) -> None:
+        self.arrival = asyncio.Event()
+        self.first = 0
+
+    def wake(self, first: int = 0) -> None:
+        self.first = self.first or first
+        self.arrival.set()
+
+    def look(self) -> None:
+        """It looks now at whatever came."""
+        self.first = 0
+        self.arrival.clear()
+
+
 class Feed:
     """New events for watchers.
 
@@ -74,7 +102,8 @@ class Feed:
         self._waking = asyncio.Lock()
         self._ring: list[EventRecord] = []
         self._after = 0
-        self._waiters: set[asyncio.Event] = set()
+        self._waiters: dict[str, set[_Waiter]] = {}
+        self._everybody_s = -math.inf
         self._reader: Reader | None = None
         self._task: asyncio.Task[None] | None = None
         self.closed = False
@@ -148,9 +177,9 @@ class Feed:
         """
         await self.wake()
         position = after
-        arrival = asyncio.Event()
-        self._waiters.add(
-            arrival
+        waiter, root = _Waiter(), _root(wanted.within)
+        self._waiters.setdefault(root, set()).add(
+            waiter
         )  # before older events are read, which may take longer than a feed without any rests
         try:
             async for older in self._older(position):
@@ -159,14 +188,19 @@ class Feed:
                     position = piece[-1].sequence
                     yield NewEvents(position, wanted.of(piece))
             while not self.closed:
-                arrival.clear()
+                waiter.look()
                 batch = self._since(position)
                 position = batch[-1].sequence if batch else position
+                has_all = position >= self.newest
                 yield NewEvents(position, wanted.of(batch))
-                if position >= self.newest:
-                    await arrival.wait()
+                if has_all:
+                    await waiter.arrival.wait()
+                    passed = waiter.first - 1 if waiter.first else self.newest
+                    position = max(position, passed)
         finally:
-            self._waiters.discard(arrival)
+            self._waiters[root].discard(waiter)
+            if not self._waiters[root]:
+                del self._waiters[root]
 
     def _since(self, position: int) -> Sequence[EventRecord]:
         if position < self._after:
@@ -203,9 +237,13 @@ class Feed:
         """Read until there has been no watcher for a while."""
         assert self._reader is not None
         while not self._may_rest():
-            self._take(await self._reader.batch(wait=self._tick_s))
-            self._wake_waiters()
-            await asyncio.sleep(min(len(self._waiters) * _ROUND_S, _LONGEST_ROUND_S))
+            messages = await self._reader.batch(wait=self._tick_s)
+            woken = self._wake_for(self._take(messages))
+            now_s = asyncio.get_running_loop().time()
+            if not messages or now_s - self._everybody_s >= self._tick_s:
+                self._everybody_s = now_s
+                woken = self._wake_waiters()
+            await asyncio.sleep(min(woken * _ROUND_S, _LONGEST_ROUND_S))
         self._after = self.newest
         self._ring.clear()
         close_soon(
@@ -225,20 +263,47 @@ class Feed:
         with contextlib.suppress(ProblemResponse):
             self._after = await self.last()
         self._reader = self.streams.read(EVENTS.name, self._after, *self._subjects)
-        self._wake_waiters()
+        self._wake_waiters(first=1)
 
-    def _take(self, messages: Sequence[Message]) -> None:
+    def _take(self, messages: Sequence[Message]) -> Sequence[EventRecord]:
         ring = self._ring
         for message in messages[-1:]:
             self._position.note(journal_position(message))
-        ring.extend(map(read_event, messages))
+        events = list(map(read_event, messages))
+        ring.extend(events)
         if len(ring) > 2 * self._size:
             self._after = ring[-self._size - 1].sequence
             del ring[: -self._size]
+        return events
 
-    def _wake_waiters(self) -> None:
-        for arrival in self._waiters:
-            arrival.set()
+    def _wake_for(self, events: Sequence[EventRecord]) -> int:
+        """Wake those who watch everything and those who watch a job below one of the roots; returns
+        how many.
+        """
+        first: dict[str, int] = {}
+        for event in events:
+            first.setdefault("", event.sequence)
+            first.setdefault(_root(event.job), event.sequence)
+        woken = 0
+        for root, sequence in first.items():
+            waiters = self._waiters.get(root, ())
+            woken += len(waiters)
+            for waiter in waiters:
+                waiter.wake(sequence)
+        return woken
+
+    def _wake_waiters(self, first: int = 0) -> int:
+        """Wake everybody; returns how many. ``first``: as of a waiter."""
+        everybody = list(chain.from_iterable(self._waiters.values()))
+        for waiter in everybody:
+            waiter.wake(first)
+        return len(everybody)
+
+
+def _root(job: str) -> str:
+    """The name of the root of a job; empty for no job."""
+    end = job.find("/", 1)
+    return job if end < 0 else job[:end]
 
 
 def journal_position(message: Message) -> int:

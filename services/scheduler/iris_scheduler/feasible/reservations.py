@@ -14,7 +14,7 @@ from operator import itemgetter
 import numpy as np
 
 from iris_core.messages.message import AttemptRef
-from iris_core.messages.scheduler_state import Hold
+from iris_core.messages.scheduler_state import Hold, JobRow
 from iris_scheduler.cycle import Cycle
 from iris_scheduler.feasible.drains import Drain, DrainingAttempt, Period, drain_of, period_at
 from iris_scheduler.feasible.levels import in_domains
@@ -176,20 +176,22 @@ class Reservations:
 
     def _drain(self, slot: int, need: Need, period: Period) -> Drain | None:
         """What must end on a worker before one task fits beside those nominated to it."""
-        host = self._host(slot)
+        host, held_up = self._host(slot), self._held_up(slot)
         if any(host.stopping) or any(self._nominations.at(slot)) or self._placed_on(slot):
             return self._find_drain(slot, need, period)  # it depends on this cycle
-        key, drains = (host.version, period, need), self._cycle.cache.drains
+        key, drains = (host.version, period, need, held_up), self._cycle.cache.drains
         known = drains.get(host)
         if known is None or known[0] != key:
             known = drains[host] = key, self._find_drain(slot, need, period)
         return known[1]
 
     def _find_drain(self, slot: int, need: Need, period: Period) -> Drain | None:
-        cycle, host = self._cycle, self._host(slot)
+        cycle, host, held_up = self._cycle, self._host(slot), self._held_up(slot)
         room = minus(host.room(), self._nominations.at(slot))
         endings = []
         for hold, held in host.counted():
+            if hold.ref.job in held_up and not hold.stopping:
+                continue
             at_ms = self._end_of(hold)
             is_long = hold.since_ms < period.long_ms and at_ms > period.end_ms
             frees = (*held.held, (WINDOW, int(hold.building or host.is_crowded)))
@@ -202,6 +204,30 @@ class Reservations:
                 DrainingAttempt(False, at_ms, AttemptRef(job, NO_INDEX, 0), placed.needed)
             )
         return drain_of(room, endings, need)
+
+    def _held_up(self, slot: int) -> frozenset[int]:
+        """The jobs on a worker that may wait for a job below them, which the reservation may keep
+        from starting: their ends are not waited for.
+        """
+        mirror = self._cycle.mirror
+        if not mirror.families:
+            return frozenset()
+        jobs = {hold.ref.job for hold, _ in self._host(slot).counted()}
+        return frozenset(job for job in jobs if self._waits_below(mirror.jobs[job]))
+
+    def _waits_below(self, row: JobRow) -> bool:
+        """Whether a job below this one has waited for longer than tasks do that get a
+        reservation.
+        """
+        cycle = self._cycle
+        below = cycle.mirror.families.first_below(row)
+        if below is None:
+            return False
+        due_ms = cycle.mirror.since_ms[below] + cycle.settings.task_reservation_after_ms
+        if due_ms >= cycle.now_ms:
+            cycle.wake_at(due_ms + 1)
+            return False
+        return True
 
     def reserve(self, gang: int, size: int) -> None:
         """Reserve the groups that will be free first for a gang of that size, if there are any; of
@@ -276,10 +302,16 @@ class Reservations:
         return times[-1][0], busy, group, tuple(slot for _, _, slot in times)
 
     def _is_large(self, slot: int, need: Need) -> bool:
-        """Whether an unreserved worker could hold one task if it were empty."""
-        host = self._host(slot)
+        """Whether an unreserved worker could hold one task when everything has ended there that
+        can be waited for.
+        """
+        host, held_up = self._host(slot), self._held_up(slot)
         assert host.row is not None
-        total = row_of(host.row.total, host.row.max_building if host.takes_work else 0)
+        total = list(row_of(host.row.total, host.row.max_building if host.takes_work else 0))
+        for hold, held in host.counted() if held_up else ():
+            if hold.ref.job in held_up and not hold.stopping:
+                for dimension, amount in held.held:
+                    total[dimension] -= amount
         return slot not in self._kept and covers(total, need)
 
     def _host(self, slot: int) -> HostRow:

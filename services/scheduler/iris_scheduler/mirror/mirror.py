@@ -41,6 +41,7 @@ from iris_scheduler.mirror.classes import (
     key_of,
     place_of,
 )
+from iris_scheduler.mirror.families import Families
 from iris_scheduler.mirror.hosts import Hosts
 from iris_scheduler.mirror.needs import ClassNeeds
 from iris_scheduler.mirror.usage import Usage
@@ -76,6 +77,7 @@ class Mirror:
         kinds: the scheduling class of every job. needs: of all classes. hosts: workers and the resources held on them.
             held: open attempts by band. routes: of each deployment whose routes are spread, the
                 worker of each attempt that goes on.
+        families: the waiting jobs below each job.
         chains: of each job whose tasks may wait behind one another; what is known of their lengths
             is lost with a full snapshot, and learned again.
     """
@@ -89,6 +91,7 @@ class Mirror:
         self.queue = TaskQueue()
         self.since_ms: dict[int, int] = {}
         self.lines: dict[Line, dict[Amounts, SameAmounts]] = {}
+        self.families = Families()
         self._smallest = {band: [SortedList() for _ in range(DEPTH)] for band in PriorityBand}
         self.nominations: dict[tuple[int, int], str] = {}
         self.nominated_jobs: dict[int, int] = {}
@@ -236,7 +239,7 @@ class Mirror:
         self.kinds[row.job] = kind
         self._members[kind] += 1
         if self.queue.pending(row.job):
-            self._line_up(kind, place_of(row))
+            self._line_up(kind, row)
 
     def _change_band(self, before: JobRow, row: JobRow) -> None:
         """Count a job's open attempts in its new band; where they are, others may preempt them
@@ -262,7 +265,7 @@ class Mirror:
 
     def _gone_from_class(self, job: int) -> None:
         kind = self.kinds.pop(job)
-        self._leave_line(kind, place_of(self.jobs[job]))
+        self._leave_line(kind, self.jobs[job])
         self._members[kind] -= 1
         if not self._members[kind]:
             del self._members[kind], self._classes[kind.key]
@@ -394,7 +397,7 @@ class Mirror:
         row = self.jobs[tasks.job]
         if not self.queue.pending(tasks.job):
             self.since_ms[tasks.job] = tasks.since_ms
-            self._line_up(self.kinds[tasks.job], place_of(row))
+            self._line_up(self.kinds[tasks.job], row)
         self.queue.add(tasks.job, key_of(row), tasks.ranges)
         self.since_ms[tasks.job] = min(self.since_ms[tasks.job], tasks.since_ms)
         self.changes.fresh.add(tasks.job)
@@ -408,20 +411,24 @@ class Mirror:
     def _dequeued(self, job: int, count: int) -> None:
         if not count or self.queue.pending(job):
             return
-        self._leave_line(self.kinds[job], place_of(self.jobs[job]))
+        self._leave_line(self.kinds[job], self.jobs[job])
         del self.since_ms[job]
         self.changes.fresh.discard(job)
         self.changes.left.add(job)
 
-    def _line_up(self, kind: JobClass, place: int) -> None:
+    def _line_up(self, kind: JobClass, row: JobRow) -> None:
         """A job of a class waits."""
+        place = place_of(row)
+        self.families.put(row)
         kind.line_up(place)
         if not kind.is_gang:
             line = self.lines.setdefault(kind.line, {})
             line.setdefault(kind.need.amounts, SameAmounts()).add(place)
 
-    def _leave_line(self, kind: JobClass, place: int) -> None:
+    def _leave_line(self, kind: JobClass, row: JobRow) -> None:
         """A job of a class waits no more, if it did."""
+        place = place_of(row)
+        self.families.drop(row)
         kind.leave_line(place)
         line, amounts = self.lines.get(kind.line, {}), kind.need.amounts
         if amounts in line and not kind.is_gang:

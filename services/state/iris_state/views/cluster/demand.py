@@ -10,7 +10,7 @@ stops, a delay) needs no host. Room that running work will free is not subtracte
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple
@@ -60,6 +60,10 @@ NO_DEMAND = frozenset(
     }
 )
 """Reasons for which another host would change nothing."""
+
+
+KindOfHost = tuple[Amount, tuple[tuple[str, Attribute], ...]]
+"""What a host has, and the attributes of it that matter, in its own order."""
 
 
 class DemandClass(NamedTuple):
@@ -231,16 +235,23 @@ def known_shapes(ledger: Ledger, classes: Iterable[DemandClass] = ()) -> list[Ho
     keys = {DEVICE_TYPE, DEVICE_VARIANT, *(one.key for kind in classes for one in kind.constraints)}
     keys |= {kind.group_by for kind in classes} - {TPU_NAME, ""}
     found = {}
-    for worker in ledger.workers.values():
-        attributes = {
-            key: value
-            for key, value in worker.attributes.items()
-            if key in keys or key.startswith("taint:")
-        }
-        words = tuple(sorted((key, str(value)) for key, value in attributes.items()))
-        total = in_whole_gib(worker.total)
-        found[total.chips, total, words] = attributes
+    for size, shown in _kinds_of_hosts(ledger, keys):
+        words = tuple(sorted((key, str(value)) for key, value in shown))
+        total = in_whole_gib(size)
+        found[total.chips, total, words] = dict(shown)
     return [HostShape(key[1], found[key]) for key in sorted(found)[:SHAPES]]
+
+
+def _kinds_of_hosts(ledger: Ledger, keys: Set[str]) -> Iterable[KindOfHost]:
+    """What hosts have and which values of these attributes and taints, each kind once."""
+    kinds: dict[KindOfHost, None] = {}
+    known = {key for worker in ledger.workers.values() for key in worker.attributes}
+    wanted = {key for key in known if key in keys or key.startswith("taint:")}
+    for worker in ledger.workers.values():
+        has = worker.attributes
+        shown = tuple([(key, has[key]) for key in has if key in wanted])
+        kinds[worker.total, shown] = None
+    return kinds
 
 
 def in_whole_gib(total: Amount) -> Amount:

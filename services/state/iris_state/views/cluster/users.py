@@ -38,11 +38,15 @@ def _page(ledger: Ledger, names: Iterable[str], query: PageQuery) -> Page:
 
 
 def _running(ledger: Ledger) -> dict[str, Amount]:
-    """What each user's open attempts hold."""
-    held: dict[str, Amount] = {}
+    """What each user's open attempts hold: those that ask for the same are counted first."""
+    counts: dict[tuple[str, Amount], int] = {}
+    jobs, requested = ledger.jobs, ledger.requested
     for number, n in ledger.open_of_job.items():
-        user = ledger.jobs[number].user
-        held[user] = held.get(user, NOTHING) + ledger.requested[number] * n
+        key = jobs[number].user, requested[number]
+        counts[key] = counts.get(key, 0) + n
+    held: dict[str, Amount] = {}
+    for (user, amount), n in counts.items():
+        held[user] = held.get(user, NOTHING) + amount * n
     return held
 
 
