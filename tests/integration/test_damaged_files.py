@@ -100,9 +100,7 @@ def test_a_damaged_file_ends_the_start_at_once_by_its_name(
     assert time.monotonic() - began < AT_ONCE_S
 
 
-def test_what_a_start_makes_anew_may_be_damaged_and_what_power_loss_emptied(
-    tmp_path: Path, lived: Path
-):
+def test_files_that_a_start_makes_anew_may_be_damaged(tmp_path: Path, lived: Path):
     data = shutil.copytree(lived, tmp_path / "data", ignore=SOCKETS)
     for harm in HARMS.values():
         for file in filter(Path.exists, (data / name for name in MADE_AGAIN)):
@@ -118,9 +116,7 @@ def test_what_a_start_makes_anew_may_be_damaged_and_what_power_loss_emptied(
     assert iris("admin", "verify", "--data", data).code == 0
 
 
-def test_verify_is_content_after_a_start_that_wrote_the_keys_of_tokens_anew(
-    tmp_path: Path, lived: Path
-):
+def test_verify_is_content_after_a_start_that_wrote_keys_anew(tmp_path: Path, lived: Path):
     data = shutil.copytree(lived, tmp_path / "data", ignore=SOCKETS)
     damage.flip_value(data / "nats", subjects.KEYS_BUCKET)
     assert iris("admin", "verify", "--data", data).code == 65

@@ -9,7 +9,7 @@ from iris_core.spec.resources import Amount
 from iris_worker.agent.host import host, host_warnings
 from iris_worker.settings import WorkerSettings
 
-THERE = Amount(cpu_millis=2000, memory_bytes=24 << 30)
+THERE = Amount(cpu_millis=2000, memory_bytes=24 << 30, disk_bytes=1 << 40)
 NATS = "nats://10.0.0.1:4222"
 
 
@@ -22,8 +22,10 @@ NATS = "nats://10.0.0.1:4222"
         ({"memory_bytes": 8 << 40}, "10.0.0.2", NATS, {"overdeclared"}),
         ({}, "127.0.0.1", NATS, {"loopback_address"}),
         ({}, "localhost", "tls://n0:4222,tls://n1:4222", {"loopback_address"}),
-        ({}, "127.0.0.1", "nats://127.0.0.1:4222", set()),
-        ({}, "127.0.0.1", "localhost", set()),
+        ({}, "127.0.0.1", "nats://127.0.0.1:4222", {"loopback_beside_nats"}),
+        ({}, "127.0.0.1", "localhost", {"loopback_beside_nats"}),
+        ({}, "10.0.0.2", "localhost", set()),
+        ({"disk_bytes": THERE.disk_bytes + 1}, "10.0.0.2", NATS, {"overdeclared"}),
     ],
 )
 def test_what_does_not_agree_with_the_host_is_told(declared, address, nats, codes):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from heapq import nsmallest
 from itertools import islice
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 from msgspec.structs import asdict
 
 from iris_core import codec
+from iris_core.addresses import LOOPBACK, LOOPBACK_BESIDE_NATS, is_loopback
 from iris_core.errors import Code, Refused
 from iris_core.placement.constraints import TPU_NAME, TPU_TOPOLOGY
 from iris_core.placement.topology import topology_of
@@ -62,11 +64,25 @@ def worker_view(ledger: Ledger, worker: Worker) -> WorkerView:
             f"{ledger.jobs[number].id}/{index}" for number, index, _ in islice(presence.open, TASKS)
         ],
         by=actor_view(worker.by),
-        warnings={
-            code: shortened(text, MAX_TEXT)
-            for code, text in islice(presence.warnings.items(), WARNINGS)
-        },
+        warnings=dict(islice(_warnings(ledger, worker), WARNINGS)),
     )
+
+
+def _warnings(ledger: Ledger, worker: Worker) -> Iterator[tuple[str, str]]:
+    """What a host has found wrong, by code; whether loopback is its right address is known here,
+    where the other hosts are.
+    """
+    for code, text in ledger.presence[worker.id].warnings.items():
+        if code != LOOPBACK_BESIDE_NATS:
+            yield code, shortened(text, MAX_TEXT)
+        elif any(_is_elsewhere(other) for other in ledger.workers.values()):
+            yield LOOPBACK, shortened(text, MAX_TEXT)
+
+
+def _is_elsewhere(worker: Worker) -> bool:
+    """Whether a worker that is not lost has an address that other machines reach."""
+    known = worker.address and worker.state is not WorkerState.LOST
+    return bool(known) and not is_loopback(worker.address)
 
 
 def _detail(ledger: Ledger, worker: Worker) -> str:

@@ -4,13 +4,12 @@ faults (`host`).
 
 from __future__ import annotations
 
-import contextlib
-import ipaddress
 import os
 import socket
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
+from iris_core.addresses import LOOPBACK, LOOPBACK_BESIDE_NATS, is_loopback
 from iris_core.spec.resources import RESOURCE, Amount
 from iris_worker.agent.host.host import EXACT
 from iris_worker.settings import WorkerSettings
@@ -50,8 +49,10 @@ def standing(
     servers = [
         urlsplit(url if "//" in url else f"//{url}").hostname or "" for url in nats_url.split(",")
     ]
-    if is_loopback(address) and not any(map(is_loopback, servers)):
-        yield "loopback_address", f"it tells other hosts to reach it at {address}"
+    if is_loopback(address):
+        # beside a NATS on loopback that is right, unless others reach that NATS at another address
+        code = LOOPBACK_BESIDE_NATS if any(map(is_loopback, servers)) else LOOPBACK
+        yield code, f"it tells other hosts to reach it at {address}"
     if unscoped:
         yield "unscoped_sockets", f"its tasks reach each other's abstract sockets: {unscoped}"
     if slow_moves:
@@ -62,12 +63,6 @@ def of_data(data: str) -> Iterator[tuple[str, str]]:
     """Warnings about the file system of the worker's data, by code. Raises OSError."""
     if os.statvfs(data).f_flag & os.ST_NOEXEC:
         yield "noexec_data", f"its data, {data}, is on a file system mounted noexec"
-
-
-def is_loopback(host: str) -> bool:
-    with contextlib.suppress(ValueError):
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    return host == "localhost"
 
 
 def silence_of(url: str) -> str:

@@ -1,0 +1,127 @@
+"""`iris doctor` judges states that a real cluster is brought into, each by the code it has then."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from iris_bus.connection.keys import Keys
+from iris_bus.contract import Full, Unavailable
+from iris_bus.jetstream import connect
+from iris_nats.nats_process import NatsProcess
+from tests.integration.test_doctor import doctor, serving, started_again
+from tests.support.certificates import make_certificate
+from tests.support.cluster import Cluster, cluster_on, settings, until
+from tests.support.fleet import fleet
+
+pytestmark = pytest.mark.integration
+
+QUICKLY_LOST = "[state]\nworker_grace_s = 5\n[worker]\nheartbeat_interval_s = 1\n"
+NOBODY = "http://127.0.0.1:1"
+
+
+class WithSmallStore(NatsProcess):
+    """A server whose store has room for less than the streams reserve."""
+
+    def _render(self) -> None:
+        super()._render()
+        text = self._config.read_text()
+        assert "max_file_store: 1TB" in text
+        self._config.write_text(text.replace("max_file_store: 1TB", "max_file_store: 20GB"))
+
+
+async def test_a_store_too_small_for_what_streams_reserve(tmp_path: Path):
+    server = WithSmallStore(tmp_path / "nats")
+    with serving(server) as options:
+        connection = await connect(server.url, name="test", credentials=server.credentials("admin"))
+        with pytest.raises((Full, Unavailable)):
+            await connection.streams.ensure()
+        await connection.close()
+        [told] = (await asyncio.to_thread(doctor, *options))["store_too_small"]
+    assert told.startswith(f"NATS server iris-embedded may store {20 << 30} bytes, and ")
+
+
+def test_a_key_that_the_server_has_not_read(tmp_path: Path):
+    server = NatsProcess(tmp_path / "nats")
+    with serving(server) as options:
+        Keys(server.keys.directory).ensure(["worker-late"])
+        [told] = doctor(*options)["key_refused"]
+    assert f"the key in {server.keys.directory}/worker-late.seed" in told
+
+
+def test_a_certificate_that_expires_soon(nats_url: str, tmp_path: Path):
+    cert, key = make_certificate(tmp_path)
+    with fleet(nats_url, tmp_path) as services:
+        services.add("state", "state")
+        gateway = services.begin(
+            "gateway", "gateway", f"gateway.tls_cert={cert}", f"gateway.tls_key={key}"
+        )
+        environ = {"IRIS_URL": f"https://localhost:{gateway.port}", "IRIS_CA": cert.read_text()}
+        environ["IRIS_DATA"] = str(tmp_path / "none")
+        told = until(lambda: doctor(**environ).get("certificate_expires"), "it is told", 60)
+    assert f"the certificate {cert} of gateway on " in told[0]
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A cluster with two workers, which a test may misconfigure."""
+    data = tmp_path_factory.mktemp("states") / "data"
+    given = settings(data, QUICKLY_LOST)
+    with cluster_on(data, "--workers", "2", *given) as running:
+        yield running
+
+
+def look(cluster: Cluster, **environ: str) -> dict[str, list[str]]:
+    return doctor(**{"IRIS_DATA": str(cluster.data), **environ})
+
+
+def test_a_gateway_that_is_not_there(cluster: Cluster):
+    [told] = look(cluster, IRIS_URL=NOBODY)["gateway_unreachable"]
+    assert NOBODY in told
+
+
+def test_a_key_that_others_may_read(cluster: Cluster):
+    seed = cluster.data / "nats" / "keys" / "state.seed"
+    seed.chmod(0o644)
+    try:
+        assert look(cluster)["readable_keys"] == [f"others may read {seed}"]
+    finally:
+        seed.chmod(0o600)
+
+
+def test_a_worker_that_is_misconfigured_in_many_ways(cluster: Cluster):
+    assert "loopback_address" not in look(cluster)
+    given = {
+        "address": "192.0.2.7",
+        "gateway_url": NOBODY,
+        "disk_bytes": 1 << 50,
+        "cgroups": "false",
+        "limit_memory": "off",
+    }
+    more = [word for key, value in given.items() for word in ("--set", f"worker.{key}={value}")]
+    with started_again(cluster.pid_of_worker("worker-1"), "", *more, ends=True):
+        codes = {"loopback_address", "gateway_dead", "overdeclared", "limits_off"}
+        until(lambda: codes <= look(cluster).keys(), "each is told", 120)
+        found = look(cluster)
+    assert found["loopback_address"] == [
+        "worker worker-0: it tells other hosts to reach it at 127.0.0.1"
+    ]
+    [dead] = found["gateway_dead"]
+    assert dead.startswith("worker worker-1: ")
+    assert any("disk_bytes is 1125899906842624" in told for told in found["overdeclared"])
+    lost = until(lambda: look(cluster).get("worker_lost"), "the ended one is told", 120)
+    assert lost == ["1 of 2 hosts is LOST: worker-1"]
+
+
+def test_a_cluster_whose_workers_take_no_work(cluster: Cluster):
+    drained = [worker.id for worker in cluster.client.workers() if worker.state == "healthy"]
+    for worker in drained:
+        assert cluster.iris("worker", "drain", worker).code == 0
+    try:
+        until(lambda: "no_healthy_worker" in look(cluster), "it is told", 60)
+    finally:
+        for worker in drained:
+            cluster.iris("worker", "undrain", worker)
