@@ -89,8 +89,8 @@ SHARED_THINGS = (
         name="idempotency keys of deleted jobs",
         filled_by="any user, with jobs",
         limits="`[state] keep_keys_bytes`, `keep_keys_days`",
-        kept="nothing: the oldest is deleted",
-        is_fair=False,
+        kept="their keys: the oldest of the user who has most is deleted",
+        is_fair=True,
     ),
     SharedThing(
         name="bundles",

@@ -82,7 +82,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         keep_jobs_bytes: the memory of finished jobs, beyond which the oldest of the user who has
             most are deleted; 0: unlimited.
         keep_keys_days: days for which the idempotency key of a deleted job is kept.
-        keep_keys_bytes: memory of such keys.
+        keep_keys_bytes: memory of such keys, beyond which the oldest of the user who has most are
+            deleted.
         keep_bundles_days: days since its last use for which a bundle is kept that no live job
             names.
         keep_bundles_bytes: size of all bundles beyond which such bundles are deleted sooner; 0:

@@ -107,6 +107,26 @@ def capacity_of_a_better_band() -> None:
     assert submit(made, "/ada", ADA, band="production") == "created"
 
 
+def idempotency_keys() -> None:
+    made = world(keep_jobs=1, keep_keys_bytes=6000)
+    made.submit(JobSpec(name="/ada", command=("true",)), ADA, idempotency_key="once")
+    made.cancel("/ada", ADA)
+    for number in range(40):
+        specification = JobSpec(name=f"/e{number}", command=("true",))
+        made.submit(specification, EVE, idempotency_key=f"key-{number}")
+        made.cancel(f"/e{number}", EVE)
+    for number in range(3):
+        finish(made, f"/ada{number}", ADA)
+    made.wait(1)
+    kept = list(made.ledger.spent_keys)
+    assert made.ledger.find_job("/ada") is None
+    assert made.ledger.spent_keys.bytes <= 6000
+    assert "ada\0once" in kept
+    assert 1 < len(kept) < 40
+    assert set(kept) <= made.ledger.idempotency.keys()
+    assert "eve\0key-0" not in made.ledger.idempotency
+
+
 def artifacts() -> None:
     """By the decision; test_artifact_room.py does it with a stream."""
     stored = {1: StoredOutput("ada", 100, 5)}
@@ -166,6 +186,7 @@ FILLED: dict[str, Callable[[], None]] = {
     "finished jobs": finished_jobs,
     "audit": audit,
     "artifacts": artifacts,
+    "idempotency keys of deleted jobs": idempotency_keys,
     "memory of live jobs": memory_of_live_jobs,
     "waiting tasks": waiting_tasks,
     "sums of usage": sums_of_usage,

@@ -206,14 +206,10 @@ class Retention:
     def droppable(self, policy: Policy, now_ms: int) -> c.Dropped | None:
         """Keys of deleted jobs, answers, and entries of the audit, beyond the number to keep."""
         ledger = self._ledger
-        keys = answers = 0
+        answers = 0
         oldest_audit_ms = now_ms - policy.keep_audit_ms
-        bytes_left, oldest_ms = ledger.spent_keys.bytes, now_ms - policy.keep_keys_ms
-        for key, at_ms in islice(ledger.spent_keys.items(), PRUNED_AT_ONCE):
-            if bytes_left <= policy.keep_keys_bytes and at_ms >= oldest_ms:
-                break
-            keys += 1
-            bytes_left -= kept_bytes(key)
+        oldest_ms = now_ms - policy.keep_keys_ms
+        spent = ledger.spent_keys.surplus(policy.keep_keys_bytes, oldest_ms, PRUNED_AT_ONCE)
         bytes_left = ledger.answers.bytes
         for request, (_, body) in islice(ledger.answers.items(), PRUNED_AT_ONCE):
             if (
@@ -226,9 +222,9 @@ class Retention:
         entries: list[int] = []
         if ledger.audit.bytes > policy.keep_audit_bytes or ledger.audit.oldest_ms < oldest_audit_ms:
             entries = ledger.audit.surplus(policy.keep_audit_bytes, oldest_audit_ms, PRUNED_AT_ONCE)
-        if not keys and not answers and not entries:
+        if not spent and not answers and not entries:
             return None
-        return c.Dropped(keys, answers, entries=tuple(entries))
+        return c.Dropped(answers=answers, entries=tuple(entries), spent=tuple(spent))
 
     def _with_parents(self, job: Job) -> Iterator[c.JobPruned]:
         """Delete a job, and then every ancestor that only waited for it."""

@@ -6,12 +6,16 @@ Source: docs/ARCHITECTURE.md#delivery-guarantees.
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 
 from iris_core.access.request_ids import key_of
+from iris_state.records.entities import user_of_key
 
 _EACH_BYTES = 290
 """Bytes of memory of an idempotency key or an answer, besides its text: measured, rounded up."""
+
+_OF_A_USER_BYTES = 110
+"""Bytes of memory by which a key is found among those of its user: measured, rounded up."""
 
 
 def kept_bytes(text: str, body: bytes = b"") -> int:
@@ -52,19 +56,58 @@ class SpentKeys(OrderedDict[str, int]):
     for a while.
 
     Attributes:
-        bytes: of memory, about.
+        bytes: of memory, about. bytes_of: of each user's.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.bytes = 0
+        self.bytes_of: Counter[str] = Counter()
+        self._of: dict[str, OrderedDict[str, None]] = {}
 
     def spend(self, key: str, at_ms: int) -> None:
+        user, size = user_of_key(key), _OF_A_USER_BYTES + kept_bytes(key)
         self[key] = at_ms
-        self.bytes += kept_bytes(key)
+        self._of.setdefault(user, OrderedDict())[key] = None
+        self.bytes += size
+        self.bytes_of[user] += size
+
+    def drop(self, key: str) -> None:
+        user, size = user_of_key(key), _OF_A_USER_BYTES + kept_bytes(key)
+        del self[key], self._of[user][key]
+        self.bytes -= size
+        self.bytes_of[user] -= size
+        if not self._of[user]:
+            del self._of[user], self.bytes_of[user]
 
     def drop_oldest(self) -> str:
         """Returns the key."""
-        key, _ = self.popitem(last=False)
-        self.bytes -= kept_bytes(key)
+        key = next(iter(self))
+        self.drop(key)
         return key
+
+    def surplus(self, keep_bytes: int, oldest_ms: int, most: int) -> list[str]:
+        """The keys to delete: those that are too old, and of what is too much the oldest of the
+        user who has most.
+        """
+        gone: dict[str, None] = {}
+        for key, at_ms in self.items():
+            if at_ms >= oldest_ms or len(gone) == most:
+                break
+            gone[key] = None
+        sizes = {key: _OF_A_USER_BYTES + kept_bytes(key) for key in gone}
+        left = self.bytes - sum(sizes.values())
+        if left <= keep_bytes or len(gone) == most:
+            return list(gone)
+        held = Counter(self.bytes_of)
+        for key, size in sizes.items():
+            held[user_of_key(key)] -= size
+        oldest = {user: iter(keys) for user, keys in self._of.items()}
+        while left > keep_bytes and len(gone) < most:
+            user = max(oldest, key=lambda one: (held[one], one))
+            key = next(found for found in oldest[user] if found not in gone)
+            gone[key] = None
+            size = _OF_A_USER_BYTES + kept_bytes(key)
+            left -= size
+            held[user] -= size
+        return list(gone)

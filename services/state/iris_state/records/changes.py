@@ -359,14 +359,15 @@ class Led(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=16):
 
 
 class Dropped(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=21):
-    """The oldest idempotency keys of deleted jobs, and answers, were deleted: so many of each; and
-    ``entries`` of the audit by number, of earlier releases ``audited`` of the oldest.
+    """So many of the oldest answers were deleted, ``entries`` of the audit by number, and ``spent``
+    idempotency keys of deleted jobs; of earlier releases ``audited`` and ``keys`` of the oldest.
     """
 
     keys: int = 0
     answers: int = 0
     audited: int = 0
     entries: tuple[int, ...] = ()
+    spent: tuple[str, ...] = ()
 
 
 class Audited(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=22):

@@ -484,3 +484,8 @@ def lingers(job: Job, index: int) -> bool:
 def idempotency(user: str, key: str) -> str:
     """The key of a user's idempotency key: two users may choose the same."""
     return f"{user}\0{key}"
+
+
+def user_of_key(key: str) -> str:
+    """Whose such a key is."""
+    return key.partition("\0")[0]

@@ -113,6 +113,9 @@ def answered(ledger: Ledger, change: c.Answered, at_ms: int) -> None:
 def dropped(ledger: Ledger, change: c.Dropped, at_ms: int) -> None:
     for _ in range(change.keys):
         ledger.idempotency.pop(ledger.spent_keys.drop_oldest(), None)
+    for key in change.spent:
+        ledger.spent_keys.drop(key)
+        ledger.idempotency.pop(key, None)
     for _ in range(change.answers):
         ledger.answers.drop_oldest()
     for _ in range(change.audited):
