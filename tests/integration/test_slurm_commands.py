@@ -265,6 +265,13 @@ def test_a_script_on_several_hosts_starts_steps_on_all_of_them(slurm: Commands, 
     assert said == ["0/2 node 0 local 0 sum 1\n", "1/2 node 1 local 0 sum 1\n"]
     fields = slurm("sacct", "-n", "-P", "-o", "State,ExitCode,NNodes", "-j", number)
     assert fields == "FAILED|5:0|2"
+    heard = script(
+        tmp_path,
+        "#SBATCH --nodes=2 --time=1 --signal=USR1@57",
+        """srun sh -c 'trap "echo > heard-$SLURM_PROCID; exit 0" USR1; sleep 60 & wait'""",
+    )
+    slurm("sbatch", "--wait", heard)
+    assert [(tmp_path / f"heard-{rank}").exists() for rank in (0, 1)] == [True, True]
     done = slurm("sbatch", "--parsable", "--wait", "-N", "2", "--wrap", "srun true")
     assert state(slurm, done) == "COMPLETED"
 
@@ -344,6 +351,57 @@ def test_submitit_submits_maps_requeues_and_cancels(slurm: Commands):
         "True",
         "True",
     ]
+
+
+ON_TWO_HOSTS = """
+import os
+import submitit
+
+def rank():
+    here = submitit.JobEnvironment()
+    return here.global_rank, here.num_nodes, here.node, len(here.hostnames)
+
+executor = submitit.AutoExecutor(folder="logs/%j", cluster="slurm")
+executor.update_parameters(timeout_min=30, nodes=2, tasks_per_node=1)
+print(executor.submit(rank).results())
+"""
+
+
+@pytest.mark.needs("submitit")
+def test_submitit_runs_a_function_on_two_hosts(slurm: Commands):
+    assert slurm(sys.executable, "-c", ON_TWO_HOSTS) == "[(0, 2, 0, 2), (1, 2, 1, 2)]"
+
+
+SWEEP = """
+import hydra
+from omegaconf import DictConfig
+
+@hydra.main(version_base=None, config_path=".", config_name="sweep")
+def main(config: DictConfig) -> float:
+    with open("result", "w") as file:
+        file.write(f"{config.x} {config.y}")
+    return config.x
+
+main()
+"""
+
+
+@pytest.mark.soak
+@pytest.mark.needs("Hydra")
+def test_hydra_sweeps_with_its_submitit_launcher(slurm: Commands, tmp_path: Path):
+    (tmp_path / "sweep.py").write_text(SWEEP)
+    (tmp_path / "sweep.yaml").write_text("x: 0\ny: 0\n")
+    words = (
+        "hydra/launcher=submitit_slurm",
+        "hydra.job.chdir=true",
+        "x=1,2,3",
+        "y=4,5",
+        "hydra.sweep.dir=runs",
+    )
+    limits = ("hydra.launcher.timeout_min=30", "hydra.launcher.mem_gb=1")
+    slurm(sys.executable, "sweep.py", "--multirun", *words, *limits)
+    found = sorted(file.read_text() for file in (tmp_path / "runs").glob("*/result"))
+    assert found == [f"{x} {y}" for x in (1, 2, 3) for y in (4, 5)]
 
 
 DASK = """

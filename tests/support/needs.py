@@ -87,6 +87,7 @@ PACKAGES: Mapping[str, Path] = {
         for name in ("jax", "sklearn", "pandas", "jupyterlab", "submitit", "lightning")
     },
     **{name: FRAMEWORKS / name for name in ("parsl", "dask_jobqueue", "snakemake")},
+    "Hydra": FRAMEWORKS / "hydra_plugins/hydra_submitit_launcher",
     "torch": DEBIAN / "torch",
     "jax in .venv": Path(sysconfig.get_path("purelib"), "jax"),
     "torch in .venv": Path(sysconfig.get_path("purelib"), "torch"),
@@ -95,7 +96,15 @@ PACKAGES: Mapping[str, Path] = {
     "MkDocs": ROOT / ".venv-site/bin/mkdocs",
 }
 """Packages of programs that tests run, and where they are when `.ci/run` has installed them."""
-ELSEWHERE = ("ray", "parsl", "dask_jobqueue", "snakemake", "jax in .venv", "torch in .venv")
+ELSEWHERE = (
+    "ray",
+    "parsl",
+    "dask_jobqueue",
+    "snakemake",
+    "Hydra",
+    "jax in .venv",
+    "torch in .venv",
+)
 """Packages that `.ci/run` does not install."""
 BROUGHT_BY = {"torch": "Debian package python3-torch", "ray": "`make bench-peers`"}
 """Who brings a package that `.ci/run` does not put into `.frameworks`."""

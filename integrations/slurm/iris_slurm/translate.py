@@ -31,6 +31,8 @@ from iris_slurm.values import (
     read_signal,
 )
 
+PASSED_ON = ("INT", "QUIT", "HUP", "USR1", "USR2")
+"""Signals that `srun` sends to its processes on other hosts."""
 KILL_WAIT_S = 30
 """Slurm's default for the time between TERM and KILL."""
 SCRIPT, SETTINGS = "slurm_script", "slurm_job.json"
@@ -99,10 +101,10 @@ def settings_of(
     nodes, per_node = shape(given)
     cpus = read_count("--cpus-per-task", given.cpus_per_task or "1")
     signal, _, alone = read_signal(given.signal) if given.signal else ("", 0, False)
-    if nodes > 1 and signal and not alone:
+    if nodes > 1 and signal and not alone and signal not in PASSED_ON:
         raise NotHonoured(
-            f"--signal={given.signal} is refused with --nodes={nodes}: steps on other hosts do not get it; "
-            f"write --signal=B:{given.signal}, which the script gets"
+            f"--signal={given.signal} is refused with --nodes={nodes}: of signals to steps, only "
+            f"{', '.join(PASSED_ON)} reach other hosts; --signal=B:… is for the script"
         )
     return BatchSettings(
         name=given.job_name or (arguments[0].rpartition("/")[2] if arguments else "wrap"),

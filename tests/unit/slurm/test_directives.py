@@ -166,7 +166,7 @@ def test_a_refused_directive_is_named(flag: str):
         ("-d afterok:120000000003", "a whole array and not for a task of it"),
         ("-b teatime", "--begin=teatime"),
         ("--signal=R:USR1", "--signal=R:USR1"),
-        ("--signal=USR1@90 -N 2", "write --signal=B:USR1@90"),
+        ("--signal=WINCH@90 -N 2", "only INT, QUIT, HUP, USR1, USR2 reach other hosts"),
         ("-C a|b", r"--constraint=a\|b"),
         ("-w n[1-3]", "--nodelist"),
         ("-q platinum", "--qos=platinum is refused"),

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from shlex import join
+from threading import Thread
 
 import msgspec
 from msgspec.structs import replace
 
-from iris import Client
+from iris import Client, ClientError
 from iris.cli.output.terminal import takes_bytes, write_bytes
 from iris.cli.remote_terminal import write_all
 from iris.client.executions import RemoteCommand
@@ -180,8 +182,11 @@ def run_steps(client: Client, steps: list[SrunStep]) -> int:
     if here and len(steps) == 1:
         os.environ.update(steps[0].env)
         return run_step(steps[0])
+    remote: list[RemoteCommand] = []
+    if steps[0].signal:
+        pass_on(steps[0].signal, remote)
     with ThreadPoolExecutor(len(steps)) as pool:
-        there = partial(run_there, client)
+        there = partial(run_there, client, remote)
         codes = [pool.submit(run_here if here and not step.node else there, step) for step in steps]
         return next((code for future in codes if (code := future.result())), 0)
 
@@ -192,11 +197,26 @@ def run_here(step: SrunStep) -> int:
     return code if code >= 0 else 128 - code
 
 
-def run_there(client: Client, step: SrunStep) -> int:
+def pass_on(number: int, remote: list[RemoteCommand]) -> None:
+    """Send a signal that this process gets to the processes on other hosts too."""
+    name = signal.Signals(number).name.removeprefix("SIG")
+
+    def tell() -> None:
+        for command in list(remote):
+            try:
+                command.signal(name)
+            except ClientError as error:  # the command may have ended
+                print(f"srun: warning: {name} did not reach another host: {error}", file=sys.stderr)
+
+    signal.signal(number, lambda *_: Thread(target=tell).start())
+
+
+def run_there(client: Client, remote: list[RemoteCommand], step: SrunStep) -> int:
     """On another host, beside the task that holds it. Raises ClientError."""
     job, _, _ = read_number(os.environ["SLURM_JOB_ID"])
     with RemoteCommand(client, f"j{job}/{step.node}", STEP) as command:
         command.write(msgspec.json.encode(step), end=True)
+        remote.append(command)
         for line in command:
             write_all(1, line.stdout)
             write_all(2, line.stderr)
