@@ -7,7 +7,7 @@ Source: docs/adr/0154-times-of-records-pass-steadily.md.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from iris_service.boot import since_boot_ns
 
@@ -40,6 +40,7 @@ class Clock:
     ) -> None:
         self.boot = boot
         self.ignores_others = ignores_others
+        self._follows = False
         self._read_wall_ns, self._steady_ns = wall_ns, steady_ns
         _, self._start_ns, self._wall_ns = min(_read(wall_ns, steady_ns) for _ in range(_READINGS))
 
@@ -58,15 +59,19 @@ class Clock:
         """Continue from the last recorded time when it is ahead of this clock."""
         self._wall_ns += max(0, at_ms - self.now_ms()) * _NS
 
-    def continue_for(self, boot: str, boot_ms: int) -> None:
-        """Let times pass as they did for a leader in that boot, if it is this one."""
-        if boot and boot == self.boot and not self.ignores_others:
+    def continue_for(self, boots: Mapping[str, int]) -> None:
+        """Let times pass as they did for a leader in this boot, if there was one, and nobody has
+        been followed since. ``boots``: the times of records at which each began.
+        """
+        boot_ms = boots.get(self.boot)
+        if boot_ms is not None and not self._follows and not self.ignores_others:
             self._wall_ns = boot_ms * _NS + self._start_ns
 
     def follow(self, leader_ms: int) -> None:
         """Have the time that the leader has just said; 0: it did not say one."""
         if leader_ms and not self.ignores_others:
             self._wall_ns += (leader_ms - self.now_ms()) * _NS
+            self._follows = True
 
 
 def step_to_say(said_ms: int, ahead_ms: int) -> str:

@@ -54,7 +54,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             knew, and have them stopped; for a cluster whose streams are lost and that has no
             backup.
         stop_grace_s: between TERM and KILL of an attempt whose job does not say.
-        max_grace_s: the longest such time, whatever a job asks for (`--grace`).
+        max_grace_s: the longest such time, whatever a job (`--grace`) or a deployment (`grace_s`)
+            asks for.
         max_preempted_grace_s: the longest such time of an attempt that makes room for work of a
             higher band.
         expected_grace_production_s: see `expected_grace_batch_s`.

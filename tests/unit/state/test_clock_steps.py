@@ -102,6 +102,21 @@ async def test_one_that_has_heard_the_leader_goes_on_with_its_times():
     assert times[-1] - times[0] == 0
 
 
+async def test_a_host_that_has_led_before_goes_on_with_the_times_of_all():
+    memory, here, there = Memory(), Machine("b0"), Machine("b1", 10, BEGAN_MS + HOUR_MS)
+    await lead_once(memory, here, "/a")
+    await lead_once(memory, there, "/b")
+    for one in (here, there):
+        one.pass_time(2000)
+    here.booted_ms += DAYS_MS
+    await lead_once(memory, here, "/c")
+    there.booted_ms -= DAYS_MS
+    await lead_once(memory, there, "/d")
+    times = await times_of(memory)
+    assert times == sorted(times)
+    assert times[-1] == BEGAN_MS + HOUR_MS + 2010
+
+
 async def test_another_boot_begins_with_its_own_clock():
     memory, machine = Memory(), Machine("b0")
     await lead_once(memory, machine, "/a")

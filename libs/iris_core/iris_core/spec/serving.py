@@ -201,7 +201,7 @@ class DeploymentSpec(_Part, frozen=True):
         replicas: number of routes; with ``scaling``, the initial number.
         port: the name of the template's port that serves requests.
         settle_s: between the removal of a route from discovery and TERM. grace_s: between TERM and
-            KILL.
+            KILL, at most `[state] max_grace_s`.
     """
 
     name: Annotated[

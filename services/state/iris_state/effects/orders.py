@@ -387,8 +387,8 @@ class OrderBook:
         if found is None:
             return Stop(ref, limits.of(job.spec.grace_ms(limits.unstated_ms), why), why)
         spec = found[0].spec
-        grace_ms = limits.unstated_ms if why is Cause.PREEMPTED else int(spec.grace_s * 1000)
-        return Stop(ref, grace_ms, why, int(spec.settle_s * 1000))
+        asked_ms = limits.unstated_ms if why is Cause.PREEMPTED else int(spec.grace_s * 1000)
+        return Stop(ref, limits.of(asked_ms, why), why, int(spec.settle_s * 1000))
 
     def _is_at_once(self, job: Job, ref: AttemptRef) -> bool:
         """Whether an attempt, of which the ledger may know nothing, is killed without a grace

@@ -117,7 +117,7 @@ class Ledger:
         self.running_usage = RunningUsage(self.usage)
         self.next_number = 1
         self.epoch = 0
-        self.boot = ("", 0)
+        self.boots: dict[str, int] = {}
         self.deployments: dict[int, Deployment] = {}
         self.deployment_names: dict[str, int] = SortedDict()
         self.destroyed: dict[int, None] = {}

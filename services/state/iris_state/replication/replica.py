@@ -121,10 +121,10 @@ class Replica:
         )
 
     def _continue_times(self) -> None:
-        """Let times pass as they did for the last leader, where it was on this host, and not
-        before its last commit.
+        """Let times pass as they did for the last leader on this host, and not before the last
+        commit.
         """
-        self.clock.continue_for(*self.machine.ledger.boot)
+        self.clock.continue_for(self.machine.ledger.boots)
         self.clock.start_after(self.machine.last_ms)
 
     def _whole(self, begin: int, end: int) -> str:

@@ -79,7 +79,7 @@ class Rest(msgspec.Struct, array_like=True):
     next_hold: int = 1
     usage: list[tuple[int, bytes]] = []
     usage_series: list[StoredSeries] = []
-    boot: tuple[str, int] = ("", 0)
+    boots: dict[str, int] = {}
 
 
 def _compacted_form() -> Any:
@@ -267,7 +267,7 @@ def _rest(ledger: Ledger, sequence: int, at_ms: int, last_published: str) -> Res
         next_hold=ledger.next_hold,
         usage=ledger.usage.stored(),
         usage_series=ledger.usage.stored_series(),
-        boot=ledger.boot,
+        boots=ledger.boots,
     )
 
 
@@ -318,7 +318,7 @@ def restore(ledger: Ledger, image: Image) -> None:
     """Fill an empty ledger."""
     rest = image.rest
     ledger.epoch, ledger.next_number, ledger.totals = rest.epoch, rest.next_number, rest.totals
-    ledger.boot = rest.boot
+    ledger.boots = rest.boots
     ledger.idempotency = rest.idempotency
     for request, status, body in rest.answers:
         ledger.answers.keep(request, status, body)

@@ -388,7 +388,7 @@ class Executor:
         """
         left_s = (grace_ms + settle_ms) / 1000
         if (
-            self.finisher.hurry(ref)
+            self.finisher.skip_check(ref)
             or self._uploader.limit(ref, left_s)
             or self.preloading.kill(ref)
         ):

@@ -113,7 +113,7 @@ class Finisher:
             self._end(unjudged[0], ended)
             self._flush()
 
-    def hurry(self, ref: AttemptRef) -> bool:
+    def skip_check(self, ref: AttemptRef) -> bool:
         """Do not wait for the check of the host before the end of an attempt is reported; False: it
         does not wait.
         """

@@ -9,6 +9,7 @@ from iris_core.messages.scheduler_state import Eviction, Nomination, Plan
 from iris_core.spec.jobs import JobSpec, Probe
 from iris_core.spec.resources import ResourceRequest
 from iris_core.spec.serving import UpdatePolicy
+from iris_state.policy import Policy
 from tests.support.serving import ADMIN, Serving, answered, spec, template
 
 
@@ -407,6 +408,15 @@ def test_a_deleted_deployment_drains_and_is_gone(world: Serving):
     world.go(5)
     assert world.status() == "destroyed"
     assert world.query("deployments")["items"] == []
+
+
+def test_routes_have_no_longer_grace_period_than_the_cluster_gives():
+    world = Serving(policy=Policy(terminating_timeout_s=60.0, max_grace_s=90.0))
+    world.create(2, grace_s=7200.0)
+    world.go(10)
+    world.deploy("delete")
+    stops = [stop for host in world.hosts.values() for order in host.orders for stop in order.stop]
+    assert {stop.grace_ms for stop in stops} == {90_000}
 
 
 def test_routes_that_do_not_end_keep_no_deployment_alive(world: Serving):

@@ -16,6 +16,9 @@ from iris_state.records import changes as c
 from iris_state.records.hosts import Presence, Worker
 from iris_state.records.ledger import Ledger
 
+BOOTS = 16
+"""Boots of hosts of leaders whose times are remembered, the newest."""
+
 
 def worker_registered(ledger: Ledger, change: c.WorkerRegistered, at_ms: int) -> None:
     """A host registers, for the first time or again; a drained one stays drained.
@@ -130,7 +133,11 @@ def audited(ledger: Ledger, change: c.Audited, at_ms: int) -> None:
 
 def led(ledger: Ledger, change: c.Led, at_ms: int) -> None:
     ledger.epoch = change.epoch
-    ledger.boot = change.boot, change.boot_ms
+    if change.boot:
+        ledger.boots.pop(change.boot, None)
+        ledger.boots[change.boot] = change.boot_ms
+    for boot in list(ledger.boots)[:-BOOTS]:
+        del ledger.boots[boot]
 
 
 WRITERS: dict[type, Callable[[Ledger, Any, int], None]] = {
