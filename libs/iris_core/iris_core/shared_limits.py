@@ -82,8 +82,9 @@ SHARED_THINGS = (
         name="answers to repeated requests",
         filled_by="any user, with commands",
         limits="`[state] keep_answers`, `keep_answers_bytes`",
-        kept="nothing: the oldest is deleted, and a request repeated later is judged anew",
-        is_fair=False,
+        kept="their answers: beyond the number the oldest of the user who has most is deleted, "
+        "beyond the memory of the one who has most of that; a request repeated later is judged anew",
+        is_fair=True,
     ),
     SharedThing(
         name="idempotency keys of deleted jobs",

@@ -89,7 +89,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             names.
         keep_bundles_bytes: size of all bundles beyond which such bundles are deleted sooner; 0:
             unlimited.
-        keep_answers: number of the newest answers kept, by which a repeated request is recognised.
+        keep_answers: number of the newest answers kept, by which a repeated request is recognised;
+            beyond it the oldest of the user who has most are deleted.
         keep_answers_bytes: memory of those answers.
         keep_audit_days: days for which the audit keeps a command.
         keep_audit_bytes: memory of the audit, beyond which the oldest entries of the user who has

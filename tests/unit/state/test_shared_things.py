@@ -107,6 +107,23 @@ def capacity_of_a_better_band() -> None:
     assert submit(made, "/ada", ADA, band="production") == "created"
 
 
+def answers_by(limit: str, most: int) -> None:
+    made = world(**{limit: most})
+    specification = JobSpec(name="/ada", command=("true",))
+    made.submit(specification, ADA, request="hers")
+    for number in range(60):
+        submit(made, f"/e{number}", EVE)
+    made.wait(1)
+    assert 1 < len(made.ledger.answers) < 60
+    assert made.submit(specification, ADA, request="hers").status == "created"
+    assert [job.name for job in made.ledger.jobs.values()].count("/ada") == 1
+
+
+def answers() -> None:
+    answers_by("keep_answers", 20)
+    answers_by("keep_answers_bytes", 12_000)
+
+
 def idempotency_keys() -> None:
     made = world(keep_jobs=1, keep_keys_bytes=6000)
     made.submit(JobSpec(name="/ada", command=("true",)), ADA, idempotency_key="once")
@@ -187,6 +204,7 @@ FILLED: dict[str, Callable[[], None]] = {
     "audit": audit,
     "artifacts": artifacts,
     "idempotency keys of deleted jobs": idempotency_keys,
+    "answers to repeated requests": answers,
     "memory of live jobs": memory_of_live_jobs,
     "waiting tasks": waiting_tasks,
     "sums of usage": sums_of_usage,

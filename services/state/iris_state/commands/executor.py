@@ -71,7 +71,7 @@ class CommandExecutor:
             known = (Code.MISMATCH.value, views.refusal(words))
         elif known is None:
             known = self._execute_audited(user_command)
-            self._round.apply(Answered(request, *known))
+            self._round.apply(Answered(request, *known, user=user_command.caller.user))
         answer = self._shown(*known, user_command.caller)
         self._round.effects.append(AnswerTo(reply, msgspec.structs.replace(answer, note=note)))
 

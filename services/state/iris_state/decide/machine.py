@@ -337,10 +337,9 @@ class Machine:
         """Answer a command that raised, also when it is repeated."""
         with contextlib.suppress(Undecodable):
             refusal = Answer(Code.INTERNAL.value, _words(error))
+            asked = decode(request.subject, request.data)
             self.round.apply(
-                Answered(
-                    decode(request.subject, request.data).request_id, refusal.status, refusal.body
-                )
+                Answered(asked.request_id, refusal.status, refusal.body, asked.caller.user)
             )
             self.round.effects.append(AnswerTo(request.reply, refusal))
 

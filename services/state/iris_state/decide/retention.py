@@ -17,7 +17,6 @@ from itertools import islice
 from iris_core.states import SESSION_TERMINAL, TERMINAL
 from iris_state.policy import Policy
 from iris_state.records import changes as c
-from iris_state.records.answers import kept_bytes
 from iris_state.records.changes import DeploymentForgotten
 from iris_state.records.entities import Job
 from iris_state.records.ledger import Ledger
@@ -206,25 +205,18 @@ class Retention:
     def droppable(self, policy: Policy, now_ms: int) -> c.Dropped | None:
         """Keys of deleted jobs, answers, and entries of the audit, beyond the number to keep."""
         ledger = self._ledger
-        answers = 0
         oldest_audit_ms = now_ms - policy.keep_audit_ms
         oldest_ms = now_ms - policy.keep_keys_ms
         spent = ledger.spent_keys.surplus(policy.keep_keys_bytes, oldest_ms, PRUNED_AT_ONCE)
-        bytes_left = ledger.answers.bytes
-        for request, (_, body) in islice(ledger.answers.items(), PRUNED_AT_ONCE):
-            if (
-                bytes_left <= policy.keep_answers_bytes
-                and len(ledger.answers) - answers <= policy.keep_answers
-            ):
-                break
-            answers += 1
-            bytes_left -= kept_bytes(request, body)
+        answers = ledger.answers.surplus(
+            policy.keep_answers, policy.keep_answers_bytes, PRUNED_AT_ONCE
+        )
         entries: list[int] = []
         if ledger.audit.bytes > policy.keep_audit_bytes or ledger.audit.oldest_ms < oldest_audit_ms:
             entries = ledger.audit.surplus(policy.keep_audit_bytes, oldest_audit_ms, PRUNED_AT_ONCE)
         if not spent and not answers and not entries:
             return None
-        return c.Dropped(answers=answers, entries=tuple(entries), spent=tuple(spent))
+        return c.Dropped(entries=tuple(entries), spent=tuple(spent), answered=tuple(answers))
 
     def _with_parents(self, job: Job) -> Iterator[c.JobPruned]:
         """Delete a job, and then every ancestor that only waited for it."""

@@ -6,7 +6,9 @@ Source: docs/ARCHITECTURE.md#delivery-guarantees.
 
 from __future__ import annotations
 
+import sys
 from collections import Counter, OrderedDict
+from collections.abc import Iterator
 
 from iris_core.access.request_ids import key_of
 from iris_state.records.entities import user_of_key
@@ -15,7 +17,9 @@ _EACH_BYTES = 290
 """Bytes of memory of an idempotency key or an answer, besides its text: measured, rounded up."""
 
 _OF_A_USER_BYTES = 110
-"""Bytes of memory by which a key is found among those of its user: measured, rounded up."""
+"""Bytes of memory by which one is found among those of its user: measured, rounded up. Those of an
+answer are also found by its request id.
+"""
 
 
 def kept_bytes(text: str, body: bytes = b"") -> int:
@@ -27,28 +31,77 @@ class KeptAnswers(OrderedDict[str, tuple[str, bytes]]):
     """The status and body of each answer by request id, oldest first.
 
     Attributes:
-        keys_answered: request ids by the idempotency key that they are made of. bytes: of memory,
-            about.
+        keys_answered: request ids by the idempotency key that they are made of. users: whose each
+            is, by request id; empty for one of an earlier release. bytes: of memory, about.
+            bytes_of: of each user's.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.keys_answered: dict[str, str] = {}
+        self.users: dict[str, str] = {}
         self.bytes = 0
+        self.bytes_of: Counter[str] = Counter()
+        self._of: dict[str, OrderedDict[str, None]] = {}
 
-    def keep(self, request: str, status: str, body: bytes) -> None:
+    def keep(self, request: str, status: str, body: bytes, user: str = "") -> None:
         """Keep an answer as the newest one."""
         if request in self:
-            self.bytes -= kept_bytes(request, self.pop(request)[1])
+            self.drop(request)
         self[request] = (status, body)
         if key := key_of(request):
             self.keys_answered[key] = request
-        self.bytes += kept_bytes(request, body)
+        self.users[request] = sys.intern(user)
+        self._of.setdefault(user, OrderedDict())[request] = None
+        size = self._size(request)
+        self.bytes += size
+        self.bytes_of[user] += size
+
+    def drop(self, request: str) -> None:
+        user, size = self.users[request], self._size(request)
+        del self[request], self.users[request], self._of[user][request]
+        self.keys_answered.pop(key_of(request), None)
+        self.bytes -= size
+        self.bytes_of[user] -= size
+        if not self._of[user]:
+            del self._of[user], self.bytes_of[user]
 
     def drop_oldest(self) -> None:
-        request, (_, body) = self.popitem(last=False)
-        self.keys_answered.pop(key_of(request), None)
-        self.bytes -= kept_bytes(request, body)
+        self.drop(next(iter(self)))
+
+    def surplus(self, keep: int, keep_bytes: int, most: int) -> list[str]:
+        """The answers to delete: beyond a number the oldest of the user who has most of them,
+        beyond their memory of the user who has most of that.
+        """
+        gone: list[str] = []
+        bytes_left = self.bytes
+        if len(self) <= keep and bytes_left <= keep_bytes:
+            return gone
+        taken: Counter[str] = Counter()
+        taken_bytes: Counter[str] = Counter()
+        oldest: dict[str, Iterator[str]] = {}
+        while len(gone) < min(most, len(self)):
+            if len(self) - len(gone) > keep:
+                user = max((len(kept) - taken.get(one, 0), one) for one, kept in self._of.items())[
+                    1
+                ]
+            elif bytes_left > keep_bytes:
+                user = max(
+                    (held - taken_bytes.get(one, 0), one) for one, held in self.bytes_of.items()
+                )[1]
+            else:
+                break
+            if user not in oldest:
+                oldest[user] = iter(self._of[user])
+            request = next(oldest[user])
+            gone.append(request)
+            taken[user] += 1
+            taken_bytes[user] += self._size(request)
+            bytes_left -= self._size(request)
+        return gone
+
+    def _size(self, request: str) -> int:
+        return 2 * _OF_A_USER_BYTES + kept_bytes(request, self[request][1])
 
 
 class SpentKeys(OrderedDict[str, int]):

@@ -247,12 +247,14 @@ class QuotaSet(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=13):
 class Answered(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=14):
     """A command's request id and its answer, so that a repeated request gets the same answer.
 
-    ``body`` is JSON, or the id of a job (``j7``) whose view is then made again.
+    ``body`` is JSON, or the id of a job (``j7``) whose view is then made again. ``user``: who asked,
+    empty in a journal of an earlier release.
     """
 
     request_id: str
     status: str
     body: bytes
+    user: str = ""
 
 
 class GatesOpened(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=23):
@@ -359,8 +361,8 @@ class Led(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=16):
 
 
 class Dropped(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=21):
-    """So many of the oldest answers were deleted, ``entries`` of the audit by number, and ``spent``
-    idempotency keys of deleted jobs; of earlier releases ``audited`` and ``keys`` of the oldest.
+    """Of the audit ``entries`` were deleted, by number, ``spent`` idempotency keys of deleted jobs, and
+    ``answered`` requests; in a journal of an earlier release so many of the oldest of each.
     """
 
     keys: int = 0
@@ -368,6 +370,7 @@ class Dropped(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=21):
     audited: int = 0
     entries: tuple[int, ...] = ()
     spent: tuple[str, ...] = ()
+    answered: tuple[str, ...] = ()
 
 
 class Audited(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=22):

@@ -11,6 +11,7 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Iterable, Sequence
+from itertools import chain, repeat
 from types import GenericAlias
 from typing import Any
 
@@ -54,6 +55,7 @@ class Rest(msgspec.Struct, array_like=True):
         sequence: the last commit in it.
         last_published: the id of the last event of that or an earlier commit.
         idempotency: keys of forgotten jobs first, each forgotten at its time in spent_ms.
+        answered: the users whose the answers are.
     """
 
     sequence: int
@@ -80,6 +82,7 @@ class Rest(msgspec.Struct, array_like=True):
     usage: list[tuple[int, bytes]] = []
     usage_series: list[StoredSeries] = []
     boots: dict[str, int] = {}
+    answered: list[str] = []
 
 
 def _compacted_form() -> Any:
@@ -257,6 +260,7 @@ def _rest(ledger: Ledger, sequence: int, at_ms: int, last_published: str) -> Res
         ],
         totals=ledger.totals,
         spent_ms=list(ledger.spent_keys.values()),
+        answered=[ledger.answers.users[request] for request in ledger.answers],
         deployments=list(ledger.deployments.values()),
         next_deployment=ledger.next_deployment,
         discovery_version=ledger.discovery_version,
@@ -320,8 +324,9 @@ def restore(ledger: Ledger, image: Image) -> None:
     ledger.epoch, ledger.next_number, ledger.totals = rest.epoch, rest.next_number, rest.totals
     ledger.boots = rest.boots
     ledger.idempotency = rest.idempotency
-    for request, status, body in rest.answers:
-        ledger.answers.keep(request, status, body)
+    users = chain(rest.answered, repeat(""))  # an earlier release stored none
+    for (request, status, body), user in zip(rest.answers, users, strict=False):
+        ledger.answers.keep(request, status, body, user)
     ledger.audit.restore(rest.audit, rest.next_audit)
     ledger.queue_holds = {hold.number: hold for hold in rest.queue_holds}
     ledger.next_hold = rest.next_hold

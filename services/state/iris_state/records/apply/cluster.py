@@ -108,7 +108,7 @@ def quota_set(ledger: Ledger, change: c.QuotaSet, at_ms: int) -> None:
 
 def answered(ledger: Ledger, change: c.Answered, at_ms: int) -> None:
     """Keep the latest answers, so that a repeated request gets the same answer."""
-    ledger.answers.keep(change.request_id, change.status, change.body)
+    ledger.answers.keep(change.request_id, change.status, change.body, change.user)
     if change.status == Code.INTERNAL.value:
         ledger.totals.dead_letters += 1
 
@@ -121,6 +121,8 @@ def dropped(ledger: Ledger, change: c.Dropped, at_ms: int) -> None:
         ledger.idempotency.pop(key, None)
     for _ in range(change.answers):
         ledger.answers.drop_oldest()
+    for request in change.answered:
+        ledger.answers.drop(request)
     for _ in range(change.audited):
         ledger.audit.drop()
     for number in change.entries:
