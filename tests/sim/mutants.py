@@ -481,7 +481,7 @@ def trims_up_to_the_newest_snapshot(put: Put) -> None:
 @plant()
 def seals_what_is_not_over(put: Put) -> None:
     """What is written to a job after its end is lost."""
-    put(retention, "is_over", lambda job: job.is_terminal)
+    put(retention, "is_over", lambda ledger, job: job.is_terminal)
 
 
 @plant()

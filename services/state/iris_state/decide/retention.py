@@ -97,7 +97,7 @@ class Retention:
             return
         for number in self._looked_at:
             job = self._ledger.jobs.get(number)
-            if job is not None and is_over(job):
+            if job is not None and is_over(self._ledger, job):
                 self._ended.pop(number, None)
                 self._ledger.kernels.pop(number, None)
                 compact(job)
@@ -238,12 +238,10 @@ def weight(job: Job, written: int) -> int:
     return JOB_BYTES + tasks + written + memory_of(kept)
 
 
-def is_over(job: Job) -> bool:
+def is_over(ledger: Ledger, job: Job) -> bool:
     """Whether nothing of a job will change any more."""
     if not job.is_terminal or sum(job.counts[state] for state in TERMINAL) != len(job.tasks):
         return False
     if job.session is not None and job.session.status not in SESSION_TERMINAL:
         return False
-    return is_compacted(job) or not any(
-        attempt.is_open for task in job.tasks for attempt in task.attempts
-    )
+    return not ledger.open_of_job[job.number]

@@ -11,6 +11,7 @@ Source: docs/ARCHITECTURE.md; docs/design/semantics.md#entities,
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections import Counter
 
 import msgspec
@@ -71,6 +72,13 @@ def parts_of_task(text: str) -> tuple[str, str]:
     return f"{name}{at}{user}", last
 
 
+def _take_out(numbers: list[int], number: int) -> None:
+    """Remove a number from a list in ascending order, if it is there."""
+    at = bisect_left(numbers, number)
+    if at < len(numbers) and numbers[at] == number:
+        del numbers[at]
+
+
 class Ledger:
     """All records and their indexes."""
 
@@ -78,6 +86,7 @@ class Ledger:
         self.jobs: dict[int, Job] = {}
         self.names: dict[str, int] = SortedDict()
         self.namesakes: dict[str, list[int]] = {}
+        self._unsettled_runs: dict[str, list[int]] = {}
         self.shared_names: dict[str, dict[str, int]] = {}
         self.index = JobIndex()
         self.tally: dict[PriorityBand, list[int]] = {
@@ -189,7 +198,7 @@ class Ledger:
         """Earlier runs of a job, of its name and owner, with attempts whose end is not known
         yet.
         """
-        runs = self.namesakes.get(job.name, ())
+        runs = self._unsettled_runs.get(job.name, ())
         earlier = [
             self.jobs[number] for number in runs if number < job.number and self.open_of_job[number]
         ]
@@ -303,12 +312,22 @@ class Ledger:
         before = self.names.get(job.name)
         if before is not None:
             self.namesakes.setdefault(job.name, [before]).append(job.number)
+            earlier = self._unsettled_runs.get(job.name, [before])
+            unsettled = [number for number in earlier if not self._is_settled(number)]
+            self._unsettled_runs[job.name] = [*unsettled, job.number]
             owners = self.shared_names.get(job.name)
             if owners is None and self.jobs[before].user != job.user:
                 owners = self.shared_names[job.name] = {self.jobs[before].user: before}
             if owners is not None:
                 owners[job.user] = max(job.number, owners.get(job.user, 0))
         self.names[job.name] = max(job.number, before or 0)
+
+    def _is_settled(self, number: int) -> bool:
+        """Whether a job is gone, or has ended with all its attempts, so that no later run of its
+        name waits for it.
+        """
+        job = self.jobs.get(number)
+        return job is None or (job.is_terminal and not self.open_of_job[number])
 
     def weigh(self, job: Job, size: int) -> None:
         """Set the bytes of memory of what the owner of a job wrote; see `records.weight`."""
@@ -356,12 +375,14 @@ class Ledger:
         self.index.remove(job)
         self.count_tasks(job, -1)
         if (parent := self.jobs.get(job.parent)) is not None:
-            parent.children = [number for number in parent.children if number != job.number]
+            _take_out(parent.children, job.number)
 
     def _forget_name(self, job: Job) -> None:
         """Point the name at its newest remaining run, of all users and of each."""
         runs = self.namesakes.get(job.name, [job.number])
-        runs.remove(job.number)
+        _take_out(runs, job.number)
+        if job.name in self._unsettled_runs:
+            _take_out(self._unsettled_runs[job.name], job.number)
         if job.name in self.shared_names:
             owners: dict[str, int] = {}
             for number in runs:
@@ -371,11 +392,12 @@ class Ledger:
             if len(owners) < 2:
                 del self.shared_names[job.name]
         if runs:
-            self.names[job.name] = max(runs)
+            self.names[job.name] = runs[-1]
         else:
             del self.names[job.name]
         if len(runs) < 2:
             self.namesakes.pop(job.name, None)
+            self._unsettled_runs.pop(job.name, None)
 
     # ── indexes: deployments ──────────────────────────────────────────────────────────────────────
 

@@ -184,7 +184,7 @@ def no_entry(ledger: Ledger, job: Job, index: int, worker: str) -> str:
     presence = ledger.presence[worker]
     if presence.open and ledger.is_apart((job.number, index)):
         return "not_alone"
-    if ledger.alone and any(attempt.worker == worker for attempt in ledger.alone.values()):
+    if ledger.alone and not ledger.alone.keys().isdisjoint(presence.open.keys()):
         return "kept_for_one"
     if not presence.heard:
         return "worker_not_heard"  # this leader does not know yet whether the host is alive

@@ -192,6 +192,8 @@ def family_is_linked(ledger: Ledger, job: Job) -> Wrongs:
         return
     if job.number not in parent.children:
         yield f"{job.name} is not among the children of {parent.name}"
+    if parent.children != sorted(parent.children):
+        yield f"the children of {parent.name} are not in the order of their admission"
     if job.root_submitted_ms != parent.root_submitted_ms:
         yield f"{job.name} counts from {job.root_submitted_ms}, its root from {parent.root_submitted_ms}"
 
