@@ -166,7 +166,7 @@ def test_a_key_whose_job_was_forgotten_long_ago_makes_a_new_one(script):
 
 def test_beyond_the_memory_for_keys_the_one_forgotten_first_goes(script):
     script.play("""
-        policy keep_jobs=1 keep_keys_bytes=620
+        policy keep_jobs=1 keep_keys_bytes=840
         submit /a key=k1
         submit /b key=k2
         submit /c key=k3
@@ -214,7 +214,7 @@ def test_of_answers_the_newest_are_kept_by_number_and_by_bytes(script):
         script.play(f"submit /a{number} request=r{number}")
     script.play("policy keep_answers=10\nwait 1")
     assert list(world.ledger.answers) == [f"r{number}" for number in range(20, 30)]
-    script.play("policy keep_answers_bytes=1200\nwait 1")
+    script.play("policy keep_answers_bytes=2100\nwait 1")
     assert list(world.ledger.answers) == ["r26", "r27", "r28", "r29"]
     assert sum(len(body) for _, body in world.ledger.answers.values()) < 20
 
