@@ -17,7 +17,7 @@ from collections.abc import Callable
 from benchmarks import burst
 from benchmarks.result import Row, median
 from iris_core.messages.scheduler_state import WorkerRow
-from iris_scheduler.cache import Cache
+from iris_scheduler.cycle.cache import Cache
 from iris_scheduler.mirror.mirror import Mirror
 from iris_scheduler.plan import Decision, plan
 from iris_scheduler.settings import SchedulerSettings

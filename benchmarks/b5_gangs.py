@@ -14,7 +14,7 @@ from iris_core.messages.message import AttemptRef
 from iris_core.messages.scheduler_state import Delta, Hold, JobRow, Queued
 from iris_core.spec.resources import Device, ResourceRequest
 from iris_core.states import PriorityBand
-from iris_scheduler.cache import Cache
+from iris_scheduler.cycle.cache import Cache
 from iris_scheduler.mirror.mirror import Mirror
 from iris_scheduler.plan import plan
 from iris_scheduler.settings import SchedulerSettings

@@ -27,14 +27,14 @@ from iris_core.messages.state_worker import (
 from iris_core.spec.jobs import JobSpec
 from iris_core.spec.resources import Amount
 from iris_core.states import Cause
-from iris_scheduler.cache import Cache
+from iris_scheduler.cycle.cache import Cache
 from iris_scheduler.mirror.mirror import Mirror
 from iris_scheduler.plan import plan
 from iris_scheduler.settings import SchedulerSettings
-from iris_state.decide.machine import Machine
 from iris_state.effects.kinds import MirrorDelta, OrderTo, Output, ReplyTo
-from iris_state.inputs.kinds import Input, Request
+from iris_state.machine.machine import Machine
 from iris_state.policy import Policy
+from iris_state.records.inputs import Input, Request
 from iris_worker.agent.agent import Agent
 
 SUCCESS = Ended(Cause.EXITED, 0)

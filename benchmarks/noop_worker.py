@@ -15,7 +15,7 @@ from iris_service.run import run_service
 from iris_worker.agent.local_attempt import LocalAttempt
 from iris_worker.attempt.executor import Executor
 from iris_worker.launcher.records.records import Started
-from iris_worker.service import WorkerService, main
+from iris_worker.service.service import WorkerService, main
 from iris_worker.settings import WorkerSettings
 
 _SUCCESS = Ended(Cause.EXITED, 0)

@@ -19,6 +19,7 @@ from drawings.cli import cli_document
 from drawings.configuration import configuration_document
 from drawings.dashboards import DASHBOARDS, dashboard_document
 from drawings.http import http_document
+from drawings.layers import layers_document
 from drawings.metrics import metrics_document
 from drawings.problems import problems_document
 from drawings.reasons import reasons_document
@@ -36,6 +37,7 @@ DRAWINGS: dict[str, Callable[[], str]] = {
     "docs/images/architecture.svg": architecture_document,
     "docs/configuration.md": configuration_document,
     "docs/http.md": http_document,
+    "docs/layers.md": layers_document,
     "docs/metrics.md": metrics_document,
     "docs/problems.md": problems_document,
     "docs/reasons.md": reasons_document,

@@ -19,7 +19,7 @@ NAVIGATION: Mapping[str, Sequence[str]] = {
     "Overview": ["/README"],
     "Quickstart": ["quickstart", "three-machines"],
     "Tutorials": ["tutorials/*"],
-    "Concepts": ["GLOSSARY", "ARCHITECTURE", "states", "design/*"],
+    "Concepts": ["GLOSSARY", "ARCHITECTURE", "layers", "states", "design/*"],
     "How-to": ["gangs", "serving", "autoscaling", "howto/*"],
     "Reference": ["cli", "http", "sdk", "subjects", "configuration", "metrics"],
     "Operations": [

@@ -12,8 +12,8 @@ from drawings.docstrings import code, prose
 from drawings.fields import Schema, field_table, limits_of, type_of
 from drawings.markdown import document
 from iris_gateway.api import ENDPOINTS
-from iris_gateway.http.endpoint import JSON, Endpoint
-from iris_gateway.http.openapi import describe, problem_codes
+from iris_gateway.dispatch.endpoint import JSON, Endpoint
+from iris_gateway.dispatch.openapi import describe, problem_codes
 from iris_gateway.http.problem_types import PROBLEM_TYPES
 
 EXPLAINED = """\

@@ -10,9 +10,9 @@ from iris_proxy.metrics import ProxyMetrics
 from iris_scheduler.metrics import SchedulerMetrics
 from iris_service.observing import GuardedCollector, GuardedRegistry
 from iris_service.telemetry import ServiceCollector
-from iris_state.decide.machine import Machine
-from iris_state.metrics import StateMetrics
+from iris_state.machine.machine import Machine
 from iris_state.policy import Policy
+from iris_state.replication.metrics import StateMetrics
 from iris_worker.metrics import WorkerMetrics
 
 EXPLAINED = """\

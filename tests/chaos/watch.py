@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from iris import Client
 from iris.client.problems import ClientError
 from iris_core.views.deployments import DeploymentView
-from iris_state.deployments import rollout
+from iris_state.records.deployments import rollout
 from tests.chaos.serving import LIVE_STATUSES
 
 _LOOK_S = 0.4

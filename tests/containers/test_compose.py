@@ -122,8 +122,9 @@ def each_service_has_its_own_secrets_and_may_change_nothing(stack: Stack):
 
 def no_service_compiles_what_it_imports(stack: Stack):
     program = (
-        "import os, sys, iris_state.service, iris_gateway.service; print('compiled anew:', *(name for name, module in "
-        "sys.modules.items() if (c := getattr(module, '__cached__', None)) and not os.path.exists(c)))"
+        "import os, sys, iris_state.service.service, iris_gateway.service; print('compiled anew:', "
+        "*(name for name, module in sys.modules.items() if (c := getattr(module, '__cached__', "
+        "None)) and not os.path.exists(c)))"
     )
     assert stack.run_in("gateway-1", "python", "-c", program).strip() == "compiled anew:"
 

@@ -19,7 +19,7 @@ from iris_core.messages.message import AttemptRef
 from iris_core.placement.reasons import Reason, ReasonCode
 from iris_core.spec.jobs import JobSpec
 from iris_core.states import Cause
-from iris_state.decide.machine import Machine
+from iris_state.machine.machine import Machine
 from iris_state.policy import Policy
 from iris_state.snapshots import snapshot
 from tests.golden import KINDS

@@ -11,9 +11,9 @@ import pytest
 
 from iris_core import codec
 from iris_core.subjects import SUBJECTS
-from iris_state.decide.machine import Machine
+from iris_state.check.records import check
+from iris_state.machine.machine import Machine
 from iris_state.policy import Policy
-from iris_state.records.check.records import check
 from iris_state.snapshots import snapshot
 from tests.golden import KINDS
 from tests.support.usage import usage_rows

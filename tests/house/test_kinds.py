@@ -12,7 +12,7 @@ from tests.house.repository import ROOT, imported, sources
 
 def graph_of(*imports: tuple[str, str]) -> grimp.ImportGraph:
     graph = grimp.ImportGraph()
-    for name in ("iris_state", "iris_state.ledger", "iris_state.service"):
+    for name in ("iris_state", "iris_state.ledger", "iris_state.service.service"):
         graph.add_module(name)
     for name in ("time", "sortedcontainers"):
         graph.add_module(name, is_squashed=True)
@@ -63,16 +63,17 @@ def test_an_entry_whose_file_is_gone_is_refused():
 
 
 def test_a_pure_module_may_not_look_at_the_clock():
-    graph = graph_of(("iris_state.ledger", "time"), ("iris_state.service", "time"))
+    graph = graph_of(("iris_state.ledger", "time"), ("iris_state.service.service", "time"))
     assert impure(graph, {"iris_state.ledger"}, {"time"}) == ["iris_state.ledger:3 imports time"]
 
 
 def test_a_pure_module_may_not_import_the_shell():
     graph = graph_of(
-        ("iris_state.ledger", "iris_state.service"), ("iris_state.ledger", "sortedcontainers")
+        ("iris_state.ledger", "iris_state.service.service"),
+        ("iris_state.ledger", "sortedcontainers"),
     )
     assert impure(graph, {"iris_state.ledger"}, {"time"}) == [
-        "iris_state.ledger:3 imports iris_state.service"
+        "iris_state.ledger:3 imports iris_state.service.service"
     ]
 
 

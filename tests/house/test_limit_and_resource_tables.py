@@ -86,7 +86,7 @@ def test_every_limit_that_all_users_share_is_a_setting_and_told():
 
 _LIMITED = {
     "iris_worker.launcher.cgroups.limits",
-    "iris_worker.agent.host.host",
+    "iris_worker.host.host",
     "iris.cluster.programs",
     "iris.cluster.__main__",
 }
@@ -97,7 +97,7 @@ _SUMMED = {
 NAMED_BESIDE_THE_TABLE = {
     "memory_bytes": _LIMITED | _SUMMED | {"iris_core.placement.limits"},
     "cpu_millis": _LIMITED | _SUMMED | {"iris_worker.environment"},
-    "disk_bytes": {"iris_worker.agent.host.host"},
+    "disk_bytes": {"iris_worker.host.host"},
 }
 """Where a resource is enforced, that it is not, found, given to a simulated host, told to a task, or
 summed in units of its own.

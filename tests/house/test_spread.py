@@ -133,7 +133,7 @@ DUMMIES = {
                 ),
                 ("    | Raised\n", "    | Dummy\n"),
             ),
-            "services/state/iris_state/decide/machine.py": (
+            "services/state/iris_state/machine/machine.py": (
                 (
                     "self.round.effects.append(SnapshotTo(",
                     "self.round.effects.append(Dummy())\n            ",

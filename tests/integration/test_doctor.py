@@ -22,8 +22,8 @@ from iris import Client
 from iris_bus.contract import Full, Unavailable
 from iris_bus.jetstream import connect
 from iris_bus.servers.bus_facts import ClientName
-from iris_bus.servers.diagnosis import diagnose
 from iris_bus.streams.declarations import config_of
+from iris_bus.streams.diagnosis import diagnose
 from iris_core import subjects
 from iris_core.codec import to_json
 from iris_nats.nats_process import NatsProcess

@@ -20,7 +20,7 @@ import pytest
 from iris_service.certificate import Certificate
 from iris_service.child import end_with_parent
 from iris_service.settings import BadSetting
-from iris_worker.agent.host.host import authority
+from iris_worker.host.host import authority
 from tests.house.repository import ROOT
 from tests.support.certificates import make_certificate
 from tests.support.cluster import Cluster, until

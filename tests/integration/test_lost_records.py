@@ -18,7 +18,7 @@ from iris.client.jobs import Job
 from iris.doctor.checks import problems
 from iris.doctor.facts import ClusterFacts
 from iris_bus.connection.connection import Credentials
-from iris_bus.servers.diagnosis import diagnose
+from iris_bus.streams.diagnosis import diagnose
 from iris_service.child import DAMAGED
 from tests.support.cluster import until
 from tests.support.damage import admin

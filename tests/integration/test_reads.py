@@ -20,7 +20,7 @@ from iris_core.spec.jobs import JobSpec
 from iris_core.views.queries import JobQuery, JobsQuery
 from iris_gateway.http.position import Position
 from iris_gateway.queries import Queries
-from iris_state.service import StateService
+from iris_state.service.service import StateService
 from tests.support.replicas import Replicas, replicas
 from tests.support.states import house
 

@@ -24,8 +24,8 @@ from iris_core import codec, subjects
 from iris_core.messages.gateway_state import Answer, Caller, CancelJob, SubmitJob
 from iris_core.spec.jobs import JobSpec
 from iris_core.views.jobs import JobView
-from iris_state.decide.machine import Machine
 from iris_state.effects import outbox
+from iris_state.machine.machine import Machine
 from iris_state.policy import Policy
 from iris_state.records.changes import Commit
 from tests.golden.test_golden import RELEASES, journal

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 from iris_core import codec, subjects
 from iris_core.messages.gateway_state import Query
 from iris_core.views.queries import ViewQuery
-from iris_state.decide.machine import Machine as Judging
-from iris_state.inputs.kinds import Input, Timer
-from iris_state.inputs.quarantine import kind_of
+from iris_state.machine.machine import Machine as Judging
+from iris_state.machine.quarantine import kind_of
+from iris_state.records.inputs import Input, Timer
 from iris_state.records.ledger import Ledger
 from iris_state.views import KINDS, READS
 from tests.sim.people import USER

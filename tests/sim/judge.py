@@ -1,6 +1,6 @@
 """The invariants of a whole run: nothing lost, duplicated or stuck, and the journal replays.
 
-`iris_state.records.check.records` holds the invariants of one ledger; this module those across time
+`iris_state.check.records` holds the invariants of one ledger; this module those across time
 and processes: P1, P2, P5, P6, P8, and that every way to rebuild a ledger gives the same one.
 Source: docs/design/reliability.md#promises, docs/design/reliability.md#invariants.
 """
@@ -30,11 +30,11 @@ from iris_core.states import (
     WorkerState,
 )
 from iris_core.views.events import JobEvent, TaskEvent
+from iris_state.check.records import check
 from iris_state.decide.coordinator import REQUEUED_BY_A_HANDLER
-from iris_state.decide.machine import Machine
 from iris_state.deployments.reconciler import DEPLOYMENT
-from iris_state.deployments.records import discovery_of
 from iris_state.effects.outbox import event_place
+from iris_state.machine.machine import Machine
 from iris_state.policy import Policy
 from iris_state.records.changes import (
     Assigned,
@@ -50,11 +50,11 @@ from iris_state.records.changes import (
     Moved,
     Requeued,
 )
-from iris_state.records.check.records import check
+from iris_state.records.compacted import encoder
+from iris_state.records.deployments.records import discovery_of
 from iris_state.records.entities import Attempt
 from iris_state.records.ledger import Ledger
 from iris_state.snapshots import snapshot
-from iris_state.snapshots.compacted import encoder
 from tests.sim import open_jobs, stops
 from tests.sim.amendments import Amendments
 from tests.sim.crowds import starved

@@ -28,25 +28,26 @@ from iris_scheduler.mirror import mirror
 from iris_scheduler.mirror.classes import class_key
 from iris_scheduler.mirror.mirror import Mirror
 from iris_scheduler.preempt import victims
+from iris_state.check import records as check
 from iris_state.commands import execute, growth
-from iris_state.commands.executor import CommandExecutor
 from iris_state.decide import cascade, conclude, coordinator, endings, gates, retention
-from iris_state.decide import round as round_
-from iris_state.decide.machine import Machine
-from iris_state.deployments import health, rollout, routes, scaling
+from iris_state.deployments import routes
 from iris_state.effects import deltas
 from iris_state.effects.deltas import DeltaBuilder
 from iris_state.effects.kinds import Output
 from iris_state.effects.orders import OrderBook
-from iris_state.inputs.claims import CURRENT
 from iris_state.inputs.plans import accept
 from iris_state.inputs.reports import liveness, progress
+from iris_state.machine import round as round_
+from iris_state.machine.executor import CommandExecutor
+from iris_state.machine.machine import Machine
 from iris_state.policy import Policy
 from iris_state.records import ledger
 from iris_state.records.apply import WRITERS, tasks
 from iris_state.records.apply import jobs as apply_jobs
 from iris_state.records.changes import Answered, Commit, JobPruned, Led
-from iris_state.records.check import records as check
+from iris_state.records.claims import CURRENT
+from iris_state.records.deployments import health, rollout, scaling
 from iris_state.records.entities import Attempt, Job, Task
 from iris_state.records.gates import GateKind
 from iris_state.records.indexes.gates import GateIndex
@@ -54,11 +55,11 @@ from iris_state.records.indexes.timer_queue import TimeoutQueue
 from iris_state.records.indexes.usage_days import UsageDays, Used
 from iris_state.records.ledger import Ledger
 from iris_state.records.stops import StopOrdered
-from iris_state.replication import follower
+from iris_state.replication import follower, snapshotter
 from iris_state.replication.leader import Leader
 from iris_state.replication.replica import Replica
 from iris_state.replication.unpublished import UnpublishedEvents
-from iris_state.snapshots import snapshot, snapshotter
+from iris_state.snapshots import snapshot
 from iris_worker.agent import agent
 from iris_worker.agent.agent import Agent
 from iris_worker.agent.reports import Reports

@@ -31,7 +31,7 @@ from iris_state.clock import Clock
 from iris_state.policy import Policy
 from iris_state.replication import leader
 from iris_state.replication.replica import Replica
-from iris_state.service import StateService
+from iris_state.service.service import StateService
 from tests.sim import crowds, maps, proxies
 from tests.sim.amendments import amended
 from tests.sim.faults import EVERYTHING, SETTLE_S, STORM_S, Fault, Storm

@@ -94,7 +94,7 @@ def command_line() -> dict[str, bool]:
 def http() -> dict[str, bool]:
     from iris_gateway.api import ENDPOINTS
     from iris_gateway.dashboard.render import environment
-    from iris_gateway.http.openapi import describe
+    from iris_gateway.dispatch.openapi import describe
 
     schemas = describe(ENDPOINTS, "1")["components"]["schemas"]
     host = {RESOURCE: 1 << 30, "cpu_millis": 1, "memory_bytes": 1, "disk_bytes": 1, "chips": 1}
@@ -114,8 +114,8 @@ def services() -> dict[str, bool]:
     from iris.client.options.jobs import job_spec
     from iris_core.admission.jobs import validate_spec
     from iris_core.placement.reasons import ReasonCode
-    from iris_worker.agent.host.host import total
-    from iris_worker.attempt.slots.devices import Accelerators
+    from iris_worker.host.devices import Accelerators
+    from iris_worker.host.host import total
     from iris_worker.settings import WorkerSettings
     from tests.support.scheduling import Story, worker
 
@@ -138,7 +138,7 @@ def services() -> dict[str, bool]:
 
 def state() -> dict[str, bool]:
     from iris_core.spec.resources import Amount
-    from iris_state.metrics import LedgerCollector
+    from iris_state.replication.metrics import LedgerCollector
     from tests.support.script import Script
     from tests.support.world import Host
 

@@ -37,11 +37,11 @@ from iris_core.states import (
     WorkerState,
 )
 from iris_core.subjects import DESCRIBE
-from iris_state.deployments.records import Rollout
-from iris_state.deployments.rollout import RolloutProgress
 from iris_state.effects.outbox import events
 from iris_state.records import changes as c
 from iris_state.records.apply import apply
+from iris_state.records.deployments.records import Rollout
+from iris_state.records.deployments.rollout import RolloutProgress
 from iris_state.records.ledger import Ledger
 from tests.support.gateway import House
 from tests.support.large import show

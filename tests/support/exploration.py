@@ -33,10 +33,10 @@ from iris_core.messages.state_worker import (
 from iris_core.spec.jobs import Coscheduling, JobSpec
 from iris_core.spec.resources import Amount
 from iris_core.states import Cause, KernelStatus, SessionStatus, WorkerState
-from iris_state.decide.machine import Machine
 from iris_state.effects.kinds import OrderTo, Output, ReplyTo
-from iris_state.inputs.kinds import DeliveryResult, Heartbeat, Request
+from iris_state.machine.machine import Machine
 from iris_state.policy import Policy
+from iris_state.records.inputs import DeliveryResult, Heartbeat, Request
 from tests.support import first_fit
 from tests.support.world import ADMIN
 

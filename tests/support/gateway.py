@@ -14,8 +14,9 @@ import httpx
 from iris_gateway.api import ENDPOINTS
 from iris_gateway.auth.bearer import Keyring
 from iris_gateway.dashboard.pages import PAGES
+from iris_gateway.dashboard.responses import refusal
+from iris_gateway.dispatch.middleware import Middleware
 from iris_gateway.gateway import Gateway
-from iris_gateway.http.middleware import Middleware
 from iris_gateway.service import HttpServer, assemble
 from iris_gateway.settings import GatewaySettings
 from iris_service.listening import listen
@@ -73,7 +74,7 @@ async def house(keyring: Keyring | None = None, **settings: Any) -> AsyncIterato
     ]
     following = [asyncio.create_task(one.follow()) for one in followed]
     transport = httpx.ASGITransport(
-        Middleware(gateway, (*ENDPOINTS, *PAGES)), raise_app_exceptions=False
+        Middleware(gateway, (*ENDPOINTS, *PAGES), refusal), raise_app_exceptions=False
     )
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as http:
         try:

@@ -1,7 +1,7 @@
 """Invariants between two states of a ledger: the past is unchanged, versions rise, no deadline is
 missed.
 
-What must hold at every moment is `iris_state.records.check.records`. Source:
+What must hold at every moment is `iris_state.check.records`. Source:
     docs/design/reliability.md#invariants.
 """
 
@@ -12,13 +12,13 @@ from collections.abc import Container
 from iris_core.errors import InvariantBroken
 from iris_core.states import JobState, TaskState
 from iris_core.tables import session as session_table
+from iris_state.check.deployments import Wrongs
 from iris_state.decide import coordinator
-from iris_state.inputs.kinds import TimerKey
 from iris_state.policy import Policy
 from iris_state.records.apply.sessions import HISTORY_KEPT
 from iris_state.records.changes import GANG
-from iris_state.records.check.deployments import Wrongs
 from iris_state.records.entities import AttemptKey, Key
+from iris_state.records.inputs import TimerKey
 from iris_state.records.ledger import Ledger
 
 

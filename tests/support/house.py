@@ -13,7 +13,7 @@ from iris_core.spec.serving import DeploymentSpec
 from iris_state.clock import Clock
 from iris_state.policy import Policy
 from iris_state.replication.replica import Replica
-from iris_state.service import StateService
+from iris_state.service.service import StateService
 from tests.support.memory import Memory, MemoryConnection
 
 ANN = Caller("ann")

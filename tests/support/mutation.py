@@ -16,7 +16,7 @@ import pytest
 from iris_core import states
 from iris_core.lifecycle import Condition, Derivation, Rule, To
 from iris_core.states import Budget, MatchType, SessionStatus, TaskState
-from iris_state.decide.round import Round
+from iris_state.machine.round import Round
 from tests.support.world import World
 
 S = TypeVar("S")

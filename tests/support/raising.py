@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from iris_state.decide.machine import Machine
+from iris_state.machine.machine import Machine
 from iris_state.records.changes import Change
 
 

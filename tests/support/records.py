@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from iris_bus.connection.connection import Credentials
 from iris_bus.jetstream import connect
+from iris_state.check.records import check
 from iris_state.clock import Clock
 from iris_state.policy import Policy
-from iris_state.records.check.records import check
 from iris_state.records.ledger import Ledger
 from iris_state.replication.replica import Replica
 

@@ -1,6 +1,6 @@
 """Invariants of deployments after each change: how many routes are held, and how many serve.
 
-What must hold after every commit is `iris_state.records.check.records`. Source:
+What must hold after every commit is `iris_state.check.records`. Source:
 docs/design/serving.md#probes, docs/design/serving.md#update;
 docs/design/semantics.md#deployments-and-routes.
 """
@@ -12,8 +12,6 @@ from collections.abc import Iterator
 from iris_core.states import RouteStatus
 from iris_core.tables import deployment as deployment_table
 from iris_core.tables import route as route_table
-from iris_state.deployments import rollout
-from iris_state.deployments.records import Deployment, Route
 from iris_state.records.apply import apply
 from iris_state.records.changes import (
     DEPLOYMENT_KINDS,
@@ -22,6 +20,8 @@ from iris_state.records.changes import (
     RouteMoved,
     RoutesDiscovered,
 )
+from iris_state.records.deployments import rollout
+from iris_state.records.deployments.records import Deployment, Route
 from iris_state.records.ledger import Ledger
 
 R = RouteStatus

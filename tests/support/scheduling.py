@@ -29,7 +29,7 @@ from iris_core.quota import Quota
 from iris_core.spec.jobs import Attribute, Constraint, Coscheduling, Level
 from iris_core.spec.resources import Amount, Device, ResourceRequest
 from iris_core.states import ConstraintOp, PriorityBand, WorkerState
-from iris_scheduler.cache import Cache
+from iris_scheduler.cycle.cache import Cache
 from iris_scheduler.mirror.mirror import Mirror
 from iris_scheduler.plan import Decision, plan
 from iris_scheduler.settings import SchedulerSettings

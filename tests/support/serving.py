@@ -19,11 +19,11 @@ from iris_core.spec.jobs import Probe
 from iris_core.spec.resources import Amount, ResourceRequest
 from iris_core.spec.serving import DeploymentSpec, RouteTemplate, UpdatePolicy
 from iris_core.states import Cause, KernelStatus
-from iris_state.decide.machine import Machine
 from iris_state.deployments.reconciler import note_results
-from iris_state.deployments.records import Deployment, Route
-from iris_state.inputs.kinds import Load
+from iris_state.machine.machine import Machine
 from iris_state.policy import Policy
+from iris_state.records.deployments.records import Deployment, Route
+from iris_state.records.inputs import Load
 from iris_state.snapshots import snapshot
 from tests.support import first_fit
 from tests.support.world import ADMIN, Host, World, picture

@@ -40,7 +40,7 @@ SERVICES = ("state", "scheduler", "gateway", "proxy", "worker")
 PRELOADED = {
     "iris.cli": (
         "iris.cli.commands",
-        "iris.cluster.teardown",
+        "iris.cli.cluster.teardown",
         "iris.doctor.collect",
         "iris_nats.nats_config",
     ),

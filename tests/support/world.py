@@ -48,13 +48,13 @@ from iris_core.spec.resources import Amount
 from iris_core.spec.serving import Discovery
 from iris_core.states import KernelStatus
 from iris_scheduler.mirror.mirror import Mirror
-from iris_state.decide.machine import Machine
+from iris_state.check.records import check
 from iris_state.effects.kinds import MirrorDelta, OrderTo, Output, ReplyTo, Unjudged
-from iris_state.inputs.kinds import DeliveryResult, Fate, Heartbeat, Input, Request
+from iris_state.machine.machine import Machine
 from iris_state.policy import Policy
-from iris_state.records.check.records import check
+from iris_state.records.compacted import encoder
+from iris_state.records.inputs import DeliveryResult, Fate, Heartbeat, Input, Request
 from iris_state.records.ledger import Ledger
-from iris_state.snapshots.compacted import encoder
 from iris_state.views.reads import answer
 from tests.support.growth import Growth, check_timeouts
 

@@ -15,7 +15,6 @@ from iris_gateway.auth.login_links import LoginLinks
 from iris_gateway.auth.task_tokens import TaskTokens
 from iris_gateway.bundles import Bundles
 from iris_gateway.commands import Commands
-from iris_gateway.dashboard.live import LivePages
 from iris_gateway.discovery import DiscoveredSets
 from iris_gateway.http.rate_limit import RateLimiter
 from iris_gateway.metrics import Metrics
@@ -24,6 +23,7 @@ from iris_gateway.queries import Queries
 from iris_gateway.settings import GatewaySettings
 from iris_gateway.streams.artifacts import ArtifactReader
 from iris_gateway.streams.feed import Feed
+from iris_gateway.streams.live import LivePages
 from iris_gateway.streams.logs import LogReader
 from iris_gateway.streams.recent_maps import RecentMaps
 from iris_gateway.streams.results import ResultReader

@@ -30,12 +30,12 @@ from iris_gateway.auth.login_links import LoginLinks
 from iris_gateway.auth.task_tokens import TaskTokens
 from iris_gateway.bundles import Bundles
 from iris_gateway.commands import Commands
-from iris_gateway.dashboard.live import LivePages
 from iris_gateway.dashboard.pages import PAGES
+from iris_gateway.dashboard.responses import refusal
 from iris_gateway.discovery import DiscoveredSets
+from iris_gateway.dispatch.middleware import Middleware
 from iris_gateway.gateway import Gateway
 from iris_gateway.http.heap import shrink_after_bursts
-from iris_gateway.http.middleware import Middleware
 from iris_gateway.http.position import Position
 from iris_gateway.http.protocol import Connections, HttpProtocol
 from iris_gateway.http.rate_limit import RateLimiter
@@ -46,6 +46,7 @@ from iris_gateway.settings import GatewaySettings
 from iris_gateway.streams.artifacts import ArtifactReader
 from iris_gateway.streams.completion import ENDS
 from iris_gateway.streams.feed import Feed
+from iris_gateway.streams.live import LivePages
 from iris_gateway.streams.logs import LogReader
 from iris_gateway.streams.recent_maps import RecentMaps
 from iris_gateway.streams.results import ResultReader
@@ -216,7 +217,7 @@ class HttpServer(uvicorn.Server):
             anonymous_per_address=room // _ANONYMOUS,
         )
         config = uvicorn.Config(
-            Middleware(gateway, (*ENDPOINTS, *PAGES)),
+            Middleware(gateway, (*ENDPOINTS, *PAGES), refusal),
             lifespan="off",
             ws="none",
             log_config=None,

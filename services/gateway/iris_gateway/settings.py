@@ -7,9 +7,9 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from iris_core.addresses import is_loopback
 from iris_core.limits import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 from iris_core.views.usage import Prices
-from iris_gateway.auth.bearer import is_loopback
 from iris_service.listening import check_url, read_address, read_networks
 from iris_service.settings import BadSetting
 

@@ -17,17 +17,22 @@ from itertools import accumulate
 from iris_core.limits import PLACED_AT_ONCE
 from iris_core.messages.scheduler_state import Eviction, Extension, Placement, Plan
 from iris_core.states import PriorityBand
-from iris_scheduler.cache import Cache, CycleFindings
-from iris_scheduler.cycle import Cycle
+from iris_scheduler.cycle.cache import Cache, CycleFindings
+from iris_scheduler.cycle.cycle import Cycle
 from iris_scheduler.explain.reasons import CycleOutcome
 from iris_scheduler.explain.updates import ReasonUpdate, changed_reasons
-from iris_scheduler.invalidation import Contenders, soon_helped, still_full, still_unschedulable
 from iris_scheduler.mirror.classes import JobClass, place_of
 from iris_scheduler.mirror.columns import Columns
 from iris_scheduler.mirror.mirror import Mirror
 from iris_scheduler.place.assignments import Assignments, Given
 from iris_scheduler.place.chains import ChainPlacer
 from iris_scheduler.place.gangs import GangPlacer
+from iris_scheduler.place.invalidation import (
+    Contenders,
+    soon_helped,
+    still_full,
+    still_unschedulable,
+)
 from iris_scheduler.place.order import in_order
 from iris_scheduler.place.tasks import TaskPlacer
 from iris_scheduler.preempt.bands import Preemption

@@ -17,7 +17,7 @@ from iris_core.names import JobName
 from iris_core.placement import reasons
 from iris_core.placement.reasons import Reason, ReasonCode
 from iris_core.spec.jobs import JobSpec
-from iris_scheduler.cache import Cache
+from iris_scheduler.cycle.cache import Cache
 from iris_scheduler.mirror.capacity import WINDOW, Slots, fitting
 from iris_scheduler.mirror.classes import NO_JOB, JobClass
 from iris_scheduler.mirror.mirror import Mirror

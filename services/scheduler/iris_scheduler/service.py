@@ -25,7 +25,7 @@ from iris_core.messages.gateway_scheduler import PlanRequest
 from iris_core.messages.processes import Ping
 from iris_core.messages.scheduler_state import Delta, FullSnapshot, Plan, PlanTaken
 from iris_core.placement.chains import CHAIN_ENDED
-from iris_scheduler.cache import Cache
+from iris_scheduler.cycle.cache import Cache
 from iris_scheduler.metrics import SchedulerMetrics
 from iris_scheduler.mirror.mirror import Mirror
 from iris_scheduler.plan import Decision, plan

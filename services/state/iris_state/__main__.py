@@ -2,6 +2,6 @@
 
 from iris_service.run import run_service
 from iris_state.policy import Policy
-from iris_state.service import main
+from iris_state.service.service import main
 
 run_service("state", Policy, main)

@@ -6,7 +6,7 @@ Defaults: docs/design/semantics.md.
 from __future__ import annotations
 
 from functools import cache
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import msgspec
 
@@ -14,12 +14,34 @@ from iris_bus.journal.framing import PART_BYTES
 from iris_core.limits import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 from iris_core.quota import Quota
 from iris_core.spec.jobs import BandName
-from iris_core.states import PriorityBand, SessionStatus
+from iris_core.states import Cause, PriorityBand, SessionStatus
 from iris_core.tables.session import PREPARE, SCHEDULE, START, StatusTimeout
-from iris_state.records.stops import GraceLimits
 
 _LEAST_STALL_MS = 1000
 """Twice `replication.leader.LONGEST_WAIT_S`."""
+
+
+GRACE_MS = 5_000
+"""The grace period of jobs that do not say, as far as timers need it."""
+
+
+class GraceLimits(NamedTuple):
+    """What the cluster says of the time between the stop signal and KILL.
+
+    Attributes:
+        unstated_ms: of attempts whose job does not say. longest_ms: whatever a job asks for.
+            preempted_ms: of an attempt that makes room for a higher band.
+    """
+
+    unstated_ms: int = GRACE_MS
+    longest_ms: int = 3_600_000
+    preempted_ms: int = 3_600_000
+
+    def of(self, asked_ms: int, cause: Cause | None) -> int:
+        """The grace period of an attempt that is stopped for ``cause``."""
+        if cause is Cause.PREEMPTED:
+            return min(asked_ms, self.longest_ms, self.preempted_ms)
+        return min(asked_ms, self.longest_ms)
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -22,10 +22,7 @@ from iris_core.spec.jobs import Attribute
 from iris_core.spec.resources import DeclaredCapacity
 from iris_service.listening import check_url
 from iris_service.settings import BadSetting
-from iris_worker.attempt.artifacts.directory import ArtifactLimits
-from iris_worker.attempt.builds.store import EnvironmentLimits
-from iris_worker.attempt.bundles.manifest import BundleLimits
-from iris_worker.attempt.output.quota import LogLimits
+from iris_worker.limits import ArtifactLimits, BundleLimits, EnvironmentLimits, LogLimits
 
 
 class CheckSettings(msgspec.Struct, frozen=True):

@@ -64,7 +64,7 @@ PLANTS: dict[str, tuple[str, Callable[[ModuleType], None]]] = {
     },
     "sandboxes": ("iris_worker.launcher.starts.sandbox", new_sandboxes),
     "commits": ("iris_worker.agent.agent", lone_stages),
-    "messages": ("iris_worker.service", more_messages),
+    "messages": ("iris_worker.service.service", more_messages),
 }
 
 

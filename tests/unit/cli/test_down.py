@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from iris.cli.cluster import teardown
+from iris.cli.cluster.teardown import belongs, tear_down
 from iris.cli.exit_codes import ExitCode
-from iris.cluster import teardown
 from iris.cluster.paths import ClusterPaths
 from iris.cluster.process import is_alive
-from iris.cluster.teardown import belongs, tear_down
 
 _CHROOT = "import os, sys; os.chroot(sys.argv[1]); print(flush=True); sys.stdin.read()"
 

@@ -7,12 +7,12 @@ import msgspec
 import pytest
 
 from iris import Client
+from iris.cli.cluster import launch
+from iris.cli.cluster.launch import elsewhere, look_proxy, look_scheduler, look_workers, remarks
 from iris.client.http.address import ClusterFile
 from iris.client.http.contexts import Context, Contexts, contexts_path, save_contexts
 from iris.client.problems import InvalidOption
-from iris.cluster import launch
 from iris.cluster.__main__ import as_declared, draw, refuse_overruled
-from iris.cluster.launch import elsewhere, look_proxy, look_scheduler, look_workers, remarks
 from iris.cluster.options import StartedCluster, StartOptions
 from iris.cluster.paths import ClusterPaths
 from iris.cluster.programs import ClusterPrograms

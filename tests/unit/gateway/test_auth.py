@@ -5,10 +5,11 @@ from hashlib import sha256
 import pytest
 
 from iris_core.access.token_file import BadTokenFile
+from iris_core.addresses import is_loopback
 from iris_core.limits import LOGIN_LINK_MINUTES
 from iris_core.messages.gateway_state import Caller
 from iris_core.spec.serving import SECURE_TOKEN_COOKIE, TOKEN_COOKIE
-from iris_gateway.auth.bearer import is_loopback, parse_tokens
+from iris_gateway.auth.bearer import parse_tokens
 from iris_gateway.auth.login_links import MAX_LINKS, MAX_OF_USER, LoginLinks
 from iris_gateway.service import read_keyring
 from iris_gateway.settings import GatewaySettings
@@ -139,7 +140,7 @@ async def test_the_audit_is_asked_for_as_the_caller(iris: House):
 async def test_a_refusal_is_logged_with_who_was_refused(
     iris: House, caplog: pytest.LogCaptureFixture
 ):
-    with caplog.at_level("INFO", "iris_gateway.http.middleware"):
+    with caplog.at_level("INFO", "iris_gateway.dispatch.middleware"):
         await iris.http.post("/v1/workers/w0/drain", json={}, headers=ADA)
     name = sha256(b"s-ada").hexdigest()[:8]
     assert f"of ada (user, token {name}, 127.0.0.1) refused: forbidden" in caplog.text

@@ -40,8 +40,8 @@ from iris_gateway.dashboard.decisions import DECISIONS
 from iris_gateway.dashboard.drawings import glyphs
 from iris_gateway.dashboard.pages import PAGES
 from iris_gateway.dashboard.render import compiled, environment
-from iris_state.deployments.records import AUTOSCALE
 from iris_state.records.apply.jobs import AMEND
+from iris_state.records.deployments.records import AUTOSCALE
 from tests.house.repository import ROOT
 from tests.support.fake_state import attempt_of, refusal
 from tests.support.gateway import House, house

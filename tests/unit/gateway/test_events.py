@@ -15,10 +15,10 @@ import pytest
 from iris_bus.contract import Message
 from iris_core import subjects
 from iris_gateway.auth.bearer import Keyring, parse_tokens
+from iris_gateway.dispatch.sse import stream
 from iris_gateway.http.problem import ProblemResponse
 from iris_gateway.streams.event import EVERYTHING, WORDS, Filter, of_run, read_event
 from iris_gateway.streams.feed import PIECE, Feed, Lagging
-from iris_gateway.streams.sse import stream
 from tests.support.fake_state import refusal
 from tests.support.gateway import House, house, listening
 from tests.support.rounds import rounds_until

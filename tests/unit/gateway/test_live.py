@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from iris_gateway.dashboard.live import PAUSE_S, LivePages, Rendered, changed, rendered
+from iris_gateway.streams.live import PAUSE_S, LivePages, Rendered, changed, rendered
 from tests.support.gateway import House, listening
 from tests.support.pages import fill
 

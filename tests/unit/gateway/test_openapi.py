@@ -10,7 +10,7 @@ from iris_core.spec.field_rules import BASE64
 from iris_core.states import TaskState
 from iris_gateway.api import ENDPOINTS
 from iris_gateway.api.work.executions import ExecutionInput
-from iris_gateway.http.openapi import describe
+from iris_gateway.dispatch.openapi import describe
 from tests.support.gateway import House
 
 DOCUMENT = describe(ENDPOINTS, "0")

@@ -17,7 +17,7 @@ from iris_core.subjects import KEYS_BUCKET
 from iris_gateway.api import ENDPOINTS
 from iris_gateway.auth.bearer import parse_tokens
 from iris_gateway.dashboard.pages import PAGES
-from iris_gateway.http.endpoint import Endpoint
+from iris_gateway.dispatch.endpoint import Endpoint
 from tests.support.fake_state import attempt_of, refusal
 from tests.support.gateway import House, house
 from tests.unit.gateway.test_growth import DATA, DIGEST

@@ -17,8 +17,9 @@ from benchmarks.noop_worker import NoopWorker
 from iris_bus.streams import window
 from iris_gateway.api import ENDPOINTS
 from iris_gateway.auth.bearer import Keyring
+from iris_gateway.dashboard.responses import refusal
+from iris_gateway.dispatch.middleware import Middleware
 from iris_gateway.http import rate_limit
-from iris_gateway.http.middleware import Middleware
 from iris_gateway.service import assemble
 from iris_gateway.settings import GatewaySettings
 from iris_scheduler.mirror import columns
@@ -28,7 +29,7 @@ from iris_state.clock import Clock
 from iris_state.policy import Policy
 from iris_state.replication import unpublished
 from iris_state.replication.replica import Replica
-from iris_state.service import StateService
+from iris_state.service.service import StateService
 from iris_worker.agent.seen import SeenAttempts
 from iris_worker.settings import WorkerSettings
 from tests.support.census import census, grown
@@ -105,7 +106,7 @@ async def services(directory: Path) -> AsyncIterator[tuple[Services, httpx.Async
         await until(lambda: made.states[0].leads)
         parts = (made.states[1], made.scheduler, made.worker)
         running += [asyncio.create_task(part.run()) for part in parts]
-        transport = httpx.ASGITransport(cast(Any, Middleware(made.gateway, ENDPOINTS)))
+        transport = httpx.ASGITransport(cast(Any, Middleware(made.gateway, ENDPOINTS, refusal)))
         http = await stack.enter_async_context(
             httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1")
         )

@@ -27,7 +27,7 @@ def lines():
 
 def test_a_line_is_one_json_object_with_what_was_passed_as_extra(lines):
     stream = lines("json")
-    logging.getLogger("iris_state.service").info(
+    logging.getLogger("iris_state.service.service").info(
         "assigned %s", "it", extra={"task": "/a/0", "attempt": 1}
     )
     line = json.loads(stream.getvalue())
@@ -35,7 +35,7 @@ def test_a_line_is_one_json_object_with_what_was_passed_as_extra(lines):
     assert line == {
         "level": "info",
         "service": "state",
-        "logger": "iris_state.service",
+        "logger": "iris_state.service.service",
         "message": "assigned it",
         "task": "/a/0",
         "attempt": 1,

@@ -10,7 +10,7 @@ import pytest
 from iris_core.messages.scheduler_state import WorkerRow
 from iris_core.placement.reasons import ReasonCode
 from iris_core.states import WorkerState
-from iris_scheduler.feasible.drains import period_at
+from iris_scheduler.cycle.drains import period_at
 from iris_scheduler.settings import SchedulerSettings
 from tests.support.scheduling import Story, eq, tpu, tpus, worker
 

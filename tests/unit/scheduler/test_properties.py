@@ -22,7 +22,7 @@ from iris_core.placement import constraints
 from iris_core.spec.jobs import Coscheduling, JobSpec, Level
 from iris_core.spec.resources import ResourceRequest
 from iris_core.states import WorkerState
-from iris_scheduler.cache import Cache
+from iris_scheduler.cycle.cache import Cache
 from iris_scheduler.mirror.mirror import Mirror
 from iris_scheduler.plan import Decision, plan
 from iris_scheduler.preview import preview

@@ -7,13 +7,13 @@ import msgspec
 from iris_core import subjects
 from iris_core.messages.state_worker import Artifact, Ended
 from iris_core.states import Cause, JobState
-from iris_state.artifacts import StoredOutput, surplus
 from iris_state.clock import Clock
-from iris_state.housekeeping import Housekeeper
 from iris_state.policy import Policy
 from iris_state.records.apply import apply
 from iris_state.records.changes import Change, JobMoved, Moved
 from iris_state.replication.replica import Replica
+from iris_state.service.artifacts import StoredOutput, surplus
+from iris_state.service.housekeeping import Housekeeper
 from tests.support.memory import Memory
 from tests.unit.state.test_snapshot import HOST, done, job
 

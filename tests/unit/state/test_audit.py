@@ -12,7 +12,7 @@ from iris_core.messages.message import AttemptRef
 from iris_core.spec.jobs import JobSpec
 from iris_core.spec.resources import Amount
 from iris_core.spec.serving import DeploymentSpec, RouteTemplate
-from iris_state.decide.machine import Machine
+from iris_state.machine.machine import Machine
 from iris_state.policy import Policy
 from iris_state.records.audit import AuditLog
 from iris_state.snapshots import snapshot

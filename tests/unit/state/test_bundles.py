@@ -6,13 +6,13 @@ import pytest
 from iris_bus.contract import Blob
 from iris_core import subjects
 from iris_core.states import Cause, JobState
-from iris_state.bundles import REST_MS, Uses, discardable
 from iris_state.clock import Clock
-from iris_state.housekeeping import Housekeeper
 from iris_state.policy import Policy
 from iris_state.records.apply import apply
 from iris_state.records.changes import JobAdmitted, JobMoved, JobPruned
 from iris_state.replication.replica import Replica
+from iris_state.service.bundles import REST_MS, Uses, discardable
+from iris_state.service.housekeeping import Housekeeper
 from tests.support.memory import Memory
 from tests.unit.state.test_snapshot import HOST, done, job
 

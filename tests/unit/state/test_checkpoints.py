@@ -11,8 +11,8 @@ from iris_core.messages.state_worker import GivenNotice, Stage
 from iris_core.moments import LAST_MS
 from iris_core.spec.jobs import NoticePolicy
 from iris_core.states import Cause, KernelStatus, NoticeReason
-from iris_state.decide.machine import Machine
 from iris_state.effects.orders import template
+from iris_state.machine.machine import Machine
 from iris_state.snapshots import snapshot
 from tests.support.script import Script
 

@@ -14,10 +14,10 @@ from iris_core.messages.gateway_state import (
     SubmitJob,
 )
 from iris_core.spec.jobs import JobSpec
-from iris_state.decide.machine import Machine
 from iris_state.effects.kinds import Output, ReplyTo
-from iris_state.inputs.kinds import Request
+from iris_state.machine.machine import Machine
 from iris_state.policy import Policy
+from iris_state.records.inputs import Request
 
 ANN = Caller("ann")
 SUBMISSION = SubmitJob(JobSpec(name="/a", command=("true",)), ANN, "r1", 1)

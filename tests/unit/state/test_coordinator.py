@@ -7,7 +7,8 @@ import pytest
 from iris_core.states import SchedulingResult, SessionStatus
 from iris_core.tables.session import PREPARE, TERMINATE
 from iris_state.decide import coordinator
-from iris_state.decide.handlers import (
+from iris_state.records.changes import GANG, Judged, SessionMoved
+from iris_state.records.handlers import (
     REPORTS,
     Report,
     SessionFacts,
@@ -15,7 +16,6 @@ from iris_state.decide.handlers import (
     start_sessions,
     terminate_sessions,
 )
-from iris_state.records.changes import GANG, Judged, SessionMoved
 
 RACK = """
     worker a0 rack=a

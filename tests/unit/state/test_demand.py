@@ -12,11 +12,11 @@ from prometheus_client import generate_latest
 
 from iris_core.spec.resources import Amount
 from iris_core.views.cluster import DemandView
-from iris_scheduler.cache import Cache
+from iris_scheduler.cycle.cache import Cache
 from iris_scheduler.mirror.mirror import Mirror
 from iris_scheduler.plan import plan
 from iris_scheduler.settings import SchedulerSettings
-from iris_state.metrics import StateMetrics
+from iris_state.replication.metrics import StateMetrics
 from iris_state.views import demand as module
 from iris_state.views.cluster.demand import HostShape, demand, in_whole_gib, times
 

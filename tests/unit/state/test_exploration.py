@@ -5,8 +5,8 @@ the clock.
 import pytest
 
 from iris_core.messages.message import AttemptRef
+from iris_state.check.records import check
 from iris_state.policy import Policy
-from iris_state.records.check.records import check
 from tests.support.exploration import Cell, Path, endless, explore, gang
 from tests.support.growth import check_timeouts
 from tests.support.turns import in_turns

@@ -18,7 +18,7 @@ from iris_core.messages.state_worker import Ended, Stage
 from iris_core.spec.jobs import Coscheduling, JobSpec, SuccessPolicy
 from iris_core.spec.resources import Amount
 from iris_core.states import Cause, KernelStatus
-from iris_state.records.check.records import check
+from iris_state.check.records import check
 from tests.support import first_fit
 from tests.support.world import Host, World
 

@@ -12,8 +12,8 @@ import pytest
 from iris_core import codec
 from iris_core.spec.jobs import Dependency, JobSpec
 from iris_core.states import Cause, JobState
-from iris_state.inputs.timers import GATES_AT_ONCE
-from iris_state.records.check.records import check
+from iris_state.check.records import check
+from iris_state.machine.timers import GATES_AT_ONCE
 from tests.support.script import Script
 from tests.support.world import World
 

@@ -14,7 +14,7 @@ from iris_core.spec.jobs import JobSpec
 from iris_core.spec.resources import Amount
 from iris_core.states import Cause, JobState, KernelStatus
 from iris_core.views.jobs import JOB_ORDERS
-from iris_state.records.check.records import check
+from iris_state.check.records import check
 from iris_state.views import pages
 from iris_state.views.work import jobs
 from tests.support.world import Host, World

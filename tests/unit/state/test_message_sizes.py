@@ -48,15 +48,15 @@ from iris_core.spec.jobs import (
 )
 from iris_core.spec.resources import Amount, ResourceRequest
 from iris_core.states import Cause, ConstraintOp, KernelStatus
-from iris_scheduler.cache import Cache
+from iris_scheduler.cycle.cache import Cache
 from iris_scheduler.mirror.mirror import Mirror
 from iris_scheduler.plan import plan
 from iris_scheduler.settings import SchedulerSettings
-from iris_state.decide.machine import Machine
 from iris_state.effects import orders
 from iris_state.effects.kinds import MirrorDelta, OrderTo, Output, ReplyTo
-from iris_state.inputs.kinds import Request
+from iris_state.machine.machine import Machine
 from iris_state.policy import Policy
+from iris_state.records.inputs import Request
 from iris_worker.agent.agent import Agent
 from iris_worker.agent.heartbeat import HeartbeatSchedule
 from tests.support import first_fit

@@ -8,9 +8,9 @@ from iris_core.messages.scheduler_state import FullSnapshot, Placement, Plan
 from iris_core.messages.state_worker import Register, WorkerReport
 from iris_core.spec.resources import Amount
 from iris_core.states import TaskState
-from iris_state.decide.machine import Machine
 from iris_state.effects.kinds import OrderTo
-from iris_state.inputs.kinds import Request
+from iris_state.machine.machine import Machine
+from iris_state.records.inputs import Request
 from iris_state.records.ledger import Ledger
 from iris_state.snapshots import snapshot
 from tests.support.script import Script

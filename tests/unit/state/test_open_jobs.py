@@ -7,8 +7,8 @@ import msgspec
 
 from iris_core.messages.gateway_state import Caller
 from iris_core.messages.message import AttemptRef
-from iris_state.commands import targets
 from iris_state.effects.orders import template
+from iris_state.records import targets
 from tests.support.script import Script, spec
 
 

@@ -11,7 +11,7 @@ import pytest
 from iris_core import codec, subjects
 from iris_core.messages.state_worker import Order, OrderTaken
 from iris_service.tracing import Tracer
-from iris_state.inputs.kinds import DeliveryResult, Fate
+from iris_state.records.inputs import DeliveryResult, Fate
 from iris_state.replication.order_delivery import OrderDelivery
 from tests.support.memory import Memory
 from tests.support.script import Script

@@ -12,12 +12,12 @@ from iris_core.messages.state_worker import Ended, Register, Stage, WorkerReport
 from iris_core.spec.jobs import JobSpec
 from iris_core.spec.resources import Amount
 from iris_core.states import Cause, KernelStatus
-from iris_state import people_metrics
-from iris_state.decide.machine import Machine
-from iris_state.inputs.kinds import Request
-from iris_state.metrics import StateMetrics
-from iris_state.people_metrics import HOUR_MS, OTHER, named
+from iris_state.machine.machine import Machine
 from iris_state.policy import Policy
+from iris_state.records.inputs import Request
+from iris_state.replication import people_metrics
+from iris_state.replication.metrics import StateMetrics
+from iris_state.replication.people_metrics import HOUR_MS, OTHER, named
 from tests.unit.state.test_metrics import scraped
 
 

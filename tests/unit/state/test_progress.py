@@ -13,8 +13,8 @@ from iris_core.messages.state_worker import Ended, HeartbeatMessage, Register, S
 from iris_core.spec.resources import Amount
 from iris_core.states import Cause, KernelStatus
 from iris_state.effects.kinds import OrderTo
-from iris_state.inputs.kinds import DeliveryResult, Fate, Heartbeat
 from iris_state.policy import Policy
+from iris_state.records.inputs import DeliveryResult, Fate, Heartbeat
 from iris_state.replication.leader import LONGEST_WAIT_S
 from tests.support.script import Script
 from tests.support.world import Host

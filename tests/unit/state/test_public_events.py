@@ -12,8 +12,8 @@ from iris.client.http.event_stream import ServerEvent
 from iris.client.http.events import read_event
 from iris_core import codec
 from iris_core.views.events import AmendmentEvent, HoldEvent, JobEvent, NoticeEvent, TaskEvent
-from iris_state.decide.machine import Machine
 from iris_state.effects.outbox import events
+from iris_state.machine.machine import Machine
 from tests.support.script import Script
 
 STATES = ("task.state.", "job.state.")

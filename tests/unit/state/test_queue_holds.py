@@ -11,7 +11,7 @@ import pytest
 
 from iris_core import codec
 from iris_core.spec.jobs import JobSpec
-from iris_state.inputs.timers import GATES_AT_ONCE
+from iris_state.machine.timers import GATES_AT_ONCE
 from tests.support.script import Script
 from tests.support.world import World
 

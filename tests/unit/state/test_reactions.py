@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from iris_state.decide.retention import Retention
-from iris_state.decide.round import Round
 from iris_state.deployments.reconciler import Reconciler
 from iris_state.effects.deltas import DeltaBuilder
 from iris_state.effects.orders import OrderBook
-from iris_state.metrics import StateMetrics
+from iris_state.machine.round import Round
 from iris_state.records.apply import WRITERS
 from iris_state.records.changes import Assigned, Led
 from iris_state.records.reactions import KINDS, bind, complete
+from iris_state.replication.metrics import StateMetrics
 from iris_state.snapshots.snapshot import Cutter
 
 CONSUMERS = (Retention, OrderBook, DeltaBuilder, Reconciler, Round, StateMetrics, Cutter)

@@ -197,7 +197,7 @@ def test_a_timeout_the_worker_itself_enforced_kills_the_task(script):
 
 def test_undecodable_bytes_change_nothing_and_stop_nobody(script):
     from iris_core import subjects
-    from iris_state.inputs.kinds import Heartbeat, Request
+    from iris_state.records.inputs import Heartbeat, Request
 
     world = script.world
     before = world.machine.sequence
@@ -227,7 +227,7 @@ def test_a_worker_cannot_speak_for_another(script):
     from iris_core.spec.resources import Amount
     from iris_core.states import Cause, KernelStatus
     from iris_state.effects.kinds import ReplyTo
-    from iris_state.inputs.kinds import Heartbeat, Request
+    from iris_state.records.inputs import Heartbeat, Request
 
     script.play("""
         worker w0

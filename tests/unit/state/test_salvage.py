@@ -11,7 +11,7 @@ from iris_core.spec.resources import Amount, ResourceRequest
 from iris_core.states import Cause, Initiator, JobState, KernelStatus, TaskState
 from iris_state.admin.salvage import NUMBERS, salvage
 from iris_state.admin.survey import Lost, survey
-from iris_state.decide.machine import Machine
+from iris_state.machine.machine import Machine
 from iris_state.policy import Policy
 from iris_state.records.changes import (
     Assigned,

@@ -28,12 +28,12 @@ from iris_core.states import JobState, WorkerState
 from iris_core.tables.session import PREPARE
 from iris_core.views.queries import JobQuery
 from iris_state import views
-from iris_state.decide.machine import Machine
+from iris_state.check.records import check
 from iris_state.effects.kinds import ReplyTo, Unjudged
-from iris_state.inputs.kinds import Heartbeat, Input, Request, Timer, TimerKey
-from iris_state.inputs.quarantine import Quarantine
+from iris_state.machine.machine import Machine
+from iris_state.machine.quarantine import Quarantine
 from iris_state.policy import Policy
-from iris_state.records.check.records import check
+from iris_state.records.inputs import Heartbeat, Input, Request, Timer, TimerKey
 from tests.support.house import ANN, House
 from tests.support.memory import Memory
 from tests.support.raising import Planted, raising

@@ -14,12 +14,12 @@ from iris_core.shared_limits import SHARED_THINGS
 from iris_core.spec.jobs import JobSpec
 from iris_core.spec.resources import Amount
 from iris_gateway.auth.login_links import MAX_LINKS, LoginLinks
+from iris_gateway.dispatch.sse import no_room
 from iris_gateway.http.protocol import Connections
 from iris_gateway.settings import GatewaySettings
-from iris_gateway.streams.sse import no_room
-from iris_state.artifacts import StoredOutput, surplus
 from iris_state.policy import Policy
 from iris_state.records.indexes.usage_days import ROWS_OF_A_USER, UsageDays, count
+from iris_state.service.artifacts import StoredOutput, surplus
 from iris_state.views.reads import WAITING, Reads
 from tests.support.serving import Serving, spec
 from tests.support.world import Host, World

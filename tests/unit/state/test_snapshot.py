@@ -9,6 +9,7 @@ from iris_core.messages.state_worker import Ended
 from iris_core.spec.jobs import JobSpec
 from iris_core.spec.resources import Amount, ResourceRequest
 from iris_core.states import Cause, Initiator, JobState, KernelStatus, TaskState, WorkerState
+from iris_state.check.records import check
 from iris_state.decide.retention import Retention
 from iris_state.records.apply import apply
 from iris_state.records.changes import (
@@ -25,11 +26,10 @@ from iris_state.records.changes import (
     WorkerMoved,
     WorkerRegistered,
 )
-from iris_state.records.check.records import check
+from iris_state.records.compacted import CompactedTasks, encoder, is_compacted
 from iris_state.records.ledger import Ledger
 from iris_state.records.reactions import bind
 from iris_state.snapshots import snapshot
-from iris_state.snapshots.compacted import CompactedTasks, encoder, is_compacted
 
 
 def job(number: int, name: str, replicas: int = 2, parent: int = 0) -> JobAdmitted:

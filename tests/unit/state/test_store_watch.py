@@ -6,8 +6,8 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from iris_bus.contract import ServerStorage, StoreStanding, Unavailable
 from iris_core.subjects import LAST_BACKUP, STORES
-from iris_state.store_metrics import StoreCollector
-from iris_state.store_watch import StoreWatch
+from iris_state.replication.store_metrics import StoreCollector
+from iris_state.service.store_watch import StoreWatch
 from tests.support.memory import Memory
 
 JOURNAL = StoreStanding(

@@ -46,7 +46,7 @@ def test_what_a_stopping_worker_refuses_has_ended_at_once(script):
         place /a/0 w0
         stop w0             -> draining
     """)
-    from iris_state.inputs.kinds import DeliveryResult, Fate
+    from iris_state.records.inputs import DeliveryResult, Fate
 
     world = script.world
     [order] = world.hosts["w0"].held
@@ -130,7 +130,7 @@ def test_an_order_tells_its_time_by_the_clock_of_its_host():
     """Whatever it says, and whatever the clocks of others say."""
     from iris_core import codec, subjects
     from iris_core.messages.state_worker import HeartbeatMessage
-    from iris_state.inputs.kinds import Heartbeat
+    from iris_state.records.inputs import Heartbeat
 
     script = Script()
     script.play(TWO)
@@ -393,7 +393,7 @@ def test_the_clock_of_terminating_begins_when_the_kernel_was_told_to_stop(script
 
 def test_a_snapshot_keeps_the_clock_of_terminating_and_that_it_has_run_out(script):
     from iris_core.states import SessionStatus
-    from iris_state.decide.machine import Machine
+    from iris_state.machine.machine import Machine
     from iris_state.snapshots import snapshot
 
     def restored() -> Machine:

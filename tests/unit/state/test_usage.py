@@ -5,7 +5,7 @@ others.
 from iris_core import codec, subjects
 from iris_core.messages.state_worker import Ended, HeartbeatMessage, LiveUsage, Stage, TaskUsage
 from iris_core.states import Cause, KernelStatus
-from iris_state.inputs.kinds import Heartbeat
+from iris_state.records.inputs import Heartbeat
 
 MIB = 1 << 20
 SHOWN = (

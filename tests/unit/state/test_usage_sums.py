@@ -15,7 +15,7 @@ from iris_core.spec.jobs import JobSpec
 from iris_core.spec.resources import Amount
 from iris_core.states import Cause, KernelStatus
 from iris_core.views.queries import UsageQuery
-from iris_state.decide.machine import Machine
+from iris_state.machine.machine import Machine
 from iris_state.policy import Policy
 from iris_state.records.indexes.usage_days import (
     DAY_MS,

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from iris_core.admission.archive_paths import InvalidArchive
 from iris_worker.attempt.bundles.bundle import BundleStore, digest_of, unpack
-from iris_worker.attempt.bundles.manifest import BundleLimits
+from iris_worker.limits import BundleLimits
 
 LIMITS = BundleLimits(entries=50, bytes=1 << 20, ratio=200, ratio_from=1 << 16)
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from iris_core.messages.message import AttemptRef
-from iris_worker.agent.host import accelerators
-from iris_worker.attempt.slots.devices import Accelerators, Devices, share_of
+from iris_worker.host import accelerators
+from iris_worker.host.devices import Accelerators, Devices, share_of
 
 
 def ref(number: int) -> AttemptRef:

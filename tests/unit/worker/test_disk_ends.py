@@ -10,9 +10,9 @@ import pytest
 
 from iris_core.messages.message import AttemptRef
 from iris_core.states import Cause
-from iris_worker.agent.host import host, host_warnings
 from iris_worker.attempt.ends import describe
 from iris_worker.attempt.slots.workspaces import Workspace
+from iris_worker.host import host, host_warnings
 from iris_worker.launcher.records.records import Exit
 from tests.unit.worker.test_executor import Open, bus, end_of, keeping, opened, until, uploads  # noqa: F401
 

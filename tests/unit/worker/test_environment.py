@@ -14,7 +14,7 @@ from iris_core.messages.state_worker import Gang, TaskTemplate
 from iris_core.spec.resources import Device, ResourceRequest
 from iris_service.settings import BadSetting
 from iris_worker import environment
-from iris_worker.agent.host.host import authority
+from iris_worker.host.host import authority
 from tests.support.certificates import make_certificate
 
 PLACE = environment.Place(

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from iris_core.messages.message import AttemptRef
-from iris_worker.attempt.builds.store import EnvironmentLimits, EnvironmentStore
+from iris_worker.attempt.builds.store import EnvironmentStore
+from iris_worker.limits import EnvironmentLimits
 
 A, B = AttemptRef(1, 0, 0), AttemptRef(2, 0, 0)
 

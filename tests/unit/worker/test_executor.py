@@ -31,10 +31,10 @@ from iris_worker.attempt.executor import Callbacks, Executor
 from iris_worker.attempt.health.host_checks import HostChecks
 from iris_worker.attempt.probes.prober import Prober
 from iris_worker.attempt.slots.confinement import Confinement
-from iris_worker.attempt.slots.devices import Accelerators, Devices
 from iris_worker.attempt.slots.isolation import Isolated, Isolation
 from iris_worker.clock import HostClock
 from iris_worker.environment import coordinator_port
+from iris_worker.host.devices import Accelerators, Devices
 from iris_worker.launcher.records.records import TemplateState
 from iris_worker.metrics import WorkerMetrics
 from iris_worker.settings import WorkerSettings

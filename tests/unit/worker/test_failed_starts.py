@@ -23,13 +23,13 @@ from iris_worker.agent.local_attempt import LocalAttempt
 from iris_worker.attempt.artifacts.directory import NoDirectory
 from iris_worker.attempt.executor import Executor
 from iris_worker.attempt.health.failed_starts import FailedStarts
-from iris_worker.attempt.slots.devices import Accelerators
 from iris_worker.attempt.slots.isolation import NoAccount
+from iris_worker.host.devices import Accelerators
 from iris_worker.launcher.processes.exits import to_refusal
 from iris_worker.launcher.records.records import Exit
 from iris_worker.launcher.starts.spawn import NotRunnable, failure
 from iris_worker.launcher.starts.starts import Stopped
-from iris_worker.start_trials import StartTrials
+from iris_worker.service.start_trials import StartTrials
 from tests.unit.worker.test_executor import Open, bus, opened, until, uploads  # noqa: F401
 
 NO_ENV: Mapping[str, str] = {}

@@ -6,7 +6,7 @@ import socket
 import pytest
 
 from iris_core.spec.resources import Amount
-from iris_worker.agent.host import host, host_warnings
+from iris_worker.host import host, host_warnings
 from iris_worker.settings import WorkerSettings
 
 THERE = Amount(cpu_millis=2000, memory_bytes=24 << 30, disk_bytes=1 << 40)

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from iris_worker.agent.host import metadata
 from iris_worker.agent.instance import Notice, attributes_of, notice_of
+from iris_worker.host import metadata
 from tests.support.metadata import PREEMPTED, QUIET, TPU_VM, MetadataServer
 
 SLICE = {

@@ -6,7 +6,7 @@ import pytest
 
 from iris_core.placement.limits import not_in_force
 from iris_core.spec.resources import Device, ResourceRequest
-from iris_worker.agent.host.limits_in_force import limits_in_force, refusal, warnings_of
+from iris_worker.host.limits_in_force import limits_in_force, refusal, warnings_of
 
 ALL = ("cpu", "memory", "pids")
 NO_MEMORY = ("cpu", "pids")

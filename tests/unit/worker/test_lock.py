@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from iris_service.lock import DirectoryInUse
-from iris_worker.service import lock_data
+from iris_worker.service.service import lock_data
 from iris_worker.settings import WorkerSettings
 
 

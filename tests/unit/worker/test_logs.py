@@ -15,9 +15,10 @@ from iris_core.messages.gateway_worker import CallResult, CallResults, LogChunk,
 from iris_core.messages.message import AttemptRef
 from iris_core.states import Cause
 from iris_worker.attempt.output.logs import Batch, OutputLogs
-from iris_worker.attempt.output.quota import CHUNK, LogLimits
+from iris_worker.attempt.output.quota import CHUNK
 from iris_worker.attempt.output.tail import last_lines
 from iris_worker.attempt.slots.workspaces import Workspace, Workspaces
+from iris_worker.limits import LogLimits
 
 REF = AttemptRef(1, 2, 3)
 

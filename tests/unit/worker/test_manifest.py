@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iris_core.admission.archive_paths import InvalidArchive
-from iris_worker.attempt.bundles.manifest import ArchiveEntry, BundleLimits, Manifest
+from iris_worker.attempt.bundles.manifest import ArchiveEntry, Manifest
+from iris_worker.limits import BundleLimits
 
 
 def admit(

@@ -15,12 +15,12 @@ import pytest
 
 from iris_worker.attempt.artifacts.directory import (
     PIECE_BYTES,
-    ArtifactLimits,
     NoDirectory,
     NotStored,
     OutputDirectory,
     make_directory,
 )
+from iris_worker.limits import ArtifactLimits
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ import pytest
 
 from iris_core.messages.message import AttemptRef
 from iris_service.settings import BadSetting
-from iris_worker.agent.host import host
 from iris_worker.attempt.slots.ports import PortUse
+from iris_worker.host import host
 from iris_worker.settings import WorkerSettings
 
 PORTS = WorkerSettings().ports()

@@ -12,12 +12,12 @@ from iris_core.messages.message import AttemptRef
 from iris_core.messages.state_worker import OrderTaken, Register, ReportTaken, Stage
 from iris_core.spec.resources import Amount
 from iris_core.states import KernelStatus
-from iris_worker.agent import reporter as module
 from iris_worker.agent.agent import Agent
 from iris_worker.agent.heartbeat import HeartbeatSchedule, StallDetector
-from iris_worker.agent.reporter import Reporter
 from iris_worker.clock import HostClock
 from iris_worker.metrics import WorkerMetrics
+from iris_worker.service import reporter as module
+from iris_worker.service.reporter import Reporter
 from tests.support.memory import Memory
 
 TAKEN = OrderTaken("1", monotonic_ms=5)

@@ -11,7 +11,7 @@ from iris_core import codec, subjects
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.state_worker import Ended, Order, ReportTaken, Stage, WorkerReport
 from iris_core.states import Cause, KernelStatus
-from iris_worker.service import WorkerService
+from iris_worker.service.service import WorkerService
 from iris_worker.settings import WorkerSettings
 from tests.support.memory import Memory
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from iris_core.spec.resources import Amount
-from iris_worker.agent.host import host
-from iris_worker.attempt.slots.devices import Accelerators
+from iris_worker.host import host
+from iris_worker.host.devices import Accelerators
 from iris_worker.settings import BadAttribute, WorkerSettings, read_attributes
 
 

@@ -8,8 +8,9 @@ import pytest
 
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.state_worker import Artifact
-from iris_worker.attempt.artifacts.directory import PIECE_BYTES, ArtifactLimits
+from iris_worker.attempt.artifacts.directory import PIECE_BYTES
 from iris_worker.attempt.artifacts.uploader import Uploader
+from iris_worker.limits import ArtifactLimits
 from tests.support.memory import Memory
 from tests.unit.worker.counting_pool import CountingPool
 

@@ -246,7 +246,7 @@ def bus_facts(local: ClusterFile | None, nats: str, config: str) -> BusFacts | N
     """
     if not has_server_extra():
         return None
-    from iris_bus.servers.diagnosis import diagnose
+    from iris_bus.streams.diagnosis import diagnose
     from iris_service.process_settings import NatsSettings
     from iris_service.run import read_settings
 

@@ -1,7 +1,7 @@
 """Who caused a change: one value from the gateway's authentication to the records, the events and
 the audit. Pure.
 
-Only `iris_state.decide.round` attaches it to changes. Source:
+Only `iris_state.machine.round` attaches it to changes. Source:
     docs/adr/0055-changes-record-their-actor.md.
 """
 

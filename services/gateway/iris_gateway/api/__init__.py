@@ -27,7 +27,7 @@ from iris_gateway.api.work import (
     results,
     tasks,
 )
-from iris_gateway.http.endpoint import Endpoint
+from iris_gateway.dispatch.endpoint import Endpoint
 
 _MODULES = (
     jobs,

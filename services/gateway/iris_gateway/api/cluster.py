@@ -22,7 +22,7 @@ from iris_core.views.cluster import DemandView, ProcessView, WorkerView
 from iris_core.views.jobs import GatedJobView, QueueRow, SessionView, moment
 from iris_gateway.api.handling import json_body, listing, page_of, request_key, view
 from iris_gateway.commands import UNSENT
-from iris_gateway.http.endpoint import Answers, Call, Endpoint, json_response, passed_on
+from iris_gateway.dispatch.endpoint import Answers, Call, Endpoint, json_response, passed_on
 from iris_gateway.http.parameters import identifier
 from iris_gateway.processes import KnownProcess
 

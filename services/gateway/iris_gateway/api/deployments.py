@@ -39,8 +39,8 @@ from iris_gateway.api.work.bundles import check_bundle
 from iris_gateway.api.work.validation import shape_mistakes
 from iris_gateway.auth.bearer import may_act
 from iris_gateway.commands import UNSENT
+from iris_gateway.dispatch.endpoint import JSON, Answers, Call, Endpoint, passed_on
 from iris_gateway.http.bodies import check_media_type, read_body
-from iris_gateway.http.endpoint import JSON, Answers, Call, Endpoint, passed_on
 from iris_gateway.http.parameters import identifier
 from iris_gateway.http.problem import ProblemResponse, invalid
 

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from iris_core.spec.serving import Discovery
 from iris_core.views.queries import about
 from iris_gateway.discovery import DiscoveredSets, ScrapeTarget
-from iris_gateway.http.endpoint import Answers, Call, Endpoint, json_response
+from iris_gateway.dispatch.endpoint import Answers, Call, Endpoint, json_response
 from iris_gateway.http.parameters import identifier
 from iris_gateway.http.problem import ProblemResponse
 

@@ -10,8 +10,8 @@ from starlette.responses import Response
 
 from iris_core import __version__
 from iris_core.codec import to_json
-from iris_gateway.http.endpoint import Answers, Call, Endpoint, passed_on
-from iris_gateway.http.openapi import describe
+from iris_gateway.dispatch.endpoint import Answers, Call, Endpoint, passed_on
+from iris_gateway.dispatch.openapi import describe
 
 
 def documented(endpoints: Sequence[Endpoint]) -> tuple[Endpoint, ...]:

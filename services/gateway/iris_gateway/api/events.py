@@ -13,11 +13,18 @@ from iris_core.subjects import EVENTS
 from iris_core.views.jobs import Page
 from iris_core.views.queries import DeploymentQuery, JobQuery, PageQuery, about
 from iris_gateway.api.work.jobs import job_of
-from iris_gateway.http.endpoint import EVENT_STREAM, JSON, Answers, Call, Endpoint, json_response
+from iris_gateway.dispatch.endpoint import (
+    EVENT_STREAM,
+    JSON,
+    Answers,
+    Call,
+    Endpoint,
+    json_response,
+)
+from iris_gateway.dispatch.sse import check_not_ahead, resume_point, stream_events
 from iris_gateway.http.problem import ProblemResponse
 from iris_gateway.streams.event import TYPES, TYPES_HINT, Filter, of_run
 from iris_gateway.streams.event_history import newest_first, oldest_first
-from iris_gateway.streams.sse import check_not_ahead, resume_point, stream_events
 
 _FARTHEST = 10**18 - 1
 ORDERS = ("desc", "asc")

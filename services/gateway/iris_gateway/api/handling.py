@@ -16,8 +16,8 @@ from iris_core.errors import Mistake
 from iris_core.views.queries import PageQuery, ViewQuery
 from iris_gateway.api.work.admission import decoded
 from iris_gateway.api.work.validation import shape_mistakes
+from iris_gateway.dispatch.endpoint import JSON, Answers, Call, Endpoint, needs_body, passed_on
 from iris_gateway.http.bodies import BODY, check_media_type, read_body
-from iris_gateway.http.endpoint import JSON, Answers, Call, Endpoint, needs_body, passed_on
 from iris_gateway.http.problem import ProblemResponse
 
 S = TypeVar("S", bound=msgspec.Struct)

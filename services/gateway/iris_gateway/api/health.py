@@ -8,7 +8,7 @@ from iris_bus.contract import Unavailable
 from iris_core.codec import Undecodable, pack, unpack
 from iris_core.messages.processes import Ping
 from iris_core.subjects import STATE_PING
-from iris_gateway.http.endpoint import TEXT, Answers, Call, Endpoint
+from iris_gateway.dispatch.endpoint import TEXT, Answers, Call, Endpoint
 from iris_gateway.http.problem import ProblemResponse
 
 _PING_S = 2.0

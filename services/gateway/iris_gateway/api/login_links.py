@@ -6,7 +6,7 @@ import msgspec
 from starlette.responses import Response
 
 from iris_gateway.auth.bearer import bearer_of
-from iris_gateway.http.endpoint import Answers, Call, Endpoint, json_response
+from iris_gateway.dispatch.endpoint import Answers, Call, Endpoint, json_response
 
 
 class LoginLink(msgspec.Struct):

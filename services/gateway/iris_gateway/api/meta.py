@@ -19,7 +19,7 @@ from iris_core.spec.jobs import MAX_COMMAND_BYTES, MAX_ENV_BYTES, MAX_REPLICAS
 from iris_core.tables import deployment, route
 from iris_core.views.jobs import CallerView
 from iris_core.views.queries import MAX_LIMIT
-from iris_gateway.http.endpoint import Answers, Call, Endpoint, json_response
+from iris_gateway.dispatch.endpoint import Answers, Call, Endpoint, json_response
 from iris_gateway.settings import GatewaySettings
 from iris_service.version import VERSION
 

@@ -14,7 +14,7 @@ from iris_core.views.jobs import QueueHoldView
 from iris_core.views.queries import QueueHoldsQuery
 from iris_gateway.api.handling import json_body, listing, page_of, request_key
 from iris_gateway.commands import UNSENT
-from iris_gateway.http.endpoint import Answers, Call, Endpoint, passed_on
+from iris_gateway.dispatch.endpoint import Answers, Call, Endpoint, passed_on
 from iris_gateway.http.parameters import identifier
 
 _Text = Annotated[str, msgspec.Meta(max_length=SENTENCE)]

@@ -20,7 +20,7 @@ from iris_core.views.queries import JobUsageQuery, QuotaQuery, QuotasQuery, Usag
 from iris_core.views.usage import CSV_COLUMNS, Prices, UsageView, csv_row
 from iris_gateway.api.cluster import administer
 from iris_gateway.api.handling import json_body, listing, page_of, view
-from iris_gateway.http.endpoint import JSON, Answers, Call, Endpoint, passed_on
+from iris_gateway.dispatch.endpoint import JSON, Answers, Call, Endpoint, passed_on
 from iris_gateway.http.parameters import identifier
 
 QuotaBody = msgspec.defstruct(

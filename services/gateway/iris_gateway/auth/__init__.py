@@ -1,1 +1,1 @@
-"""Who calls: tokens, sign-in links and the identity of a request."""
+"""Tokens, sign-in links and issuers: who a secret stands for."""

@@ -8,14 +8,13 @@ and what a role may do with a job (the state service). Source: docs/access.md#to
 from __future__ import annotations
 
 import hmac
-import ipaddress
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 
 from iris_core.access import token_file
 from iris_core.access.rights import Verb, may
 from iris_core.access.token_file import Token, digest_of, is_user_name
+from iris_core.addresses import is_loopback
 from iris_core.messages.gateway_state import Caller, UserCommand
 from iris_gateway.http.problem import ProblemResponse
 
@@ -143,17 +142,6 @@ def may_act(caller: Caller, owner: str) -> bool:
     service decides.
     """
     return may(caller, Verb.CHANGE, owner)
-
-
-@lru_cache(maxsize=64)
-def is_loopback(host: str) -> bool:
-    """Whether a listening address is reachable from this machine only."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
 
 
 def own_machine(host: str) -> None:

@@ -20,11 +20,11 @@ from iris_core.views.queries import NamedJobsQuery
 from iris_gateway.api.handling import request_key
 from iris_gateway.api.work.jobs import RerunBody, send_cancel, send_rerun
 from iris_gateway.auth.bearer import may_act
-from iris_gateway.auth.identity import identify, identify_form
 from iris_gateway.dashboard.page_reads import Facts
 from iris_gateway.dashboard.render import ENDED
 from iris_gateway.dashboard.responses import FormFields, fields_of, first, html
-from iris_gateway.http.endpoint import Call
+from iris_gateway.dispatch.endpoint import Call
+from iris_gateway.dispatch.identity import identify, identify_form
 from iris_gateway.http.parameters import job_reference
 from iris_gateway.http.problem import ProblemResponse
 

@@ -19,11 +19,11 @@ from iris_core.admission.jobs import MASK
 from iris_core.views.queries import DeploymentQuery
 from iris_gateway.api.deployments import name_of, send_change, send_delete
 from iris_gateway.api.work.admission import json_from
-from iris_gateway.auth.identity import identify
 from iris_gateway.dashboard.actions import acting
 from iris_gateway.dashboard.drawings.bars import segment
 from iris_gateway.dashboard.responses import FormFields, first, html, number_of
-from iris_gateway.http.endpoint import Call
+from iris_gateway.dispatch.endpoint import Call
+from iris_gateway.dispatch.identity import identify
 from iris_gateway.http.problem import ProblemResponse
 
 

@@ -23,7 +23,7 @@ from iris_gateway.api.work.amend import JobPatch, send_amend
 from iris_gateway.api.work.jobs import job_of, send_requeue
 from iris_gateway.dashboard.actions import acting
 from iris_gateway.dashboard.responses import FormFields, first, number_of
-from iris_gateway.http.endpoint import Call
+from iris_gateway.dispatch.endpoint import Call
 from iris_gateway.http.parameters import identifier, task_reference
 from iris_gateway.http.problem import ProblemResponse
 

@@ -21,10 +21,8 @@ from iris_core.limits import LOGIN_LINK_MINUTES
 from iris_core.messages.gateway_state import Caller
 from iris_core.spec.serving import SECURE_TOKEN_COOKIE
 from iris_gateway.auth.bearer import opened_by_person, own_pages
-from iris_gateway.auth.identity import identify, identify_person, token_cookie
 from iris_gateway.dashboard import actions, deployment_actions, job_changes, page_data
 from iris_gateway.dashboard.assets import ASSETS, VERSION
-from iris_gateway.dashboard.live import PAUSE_S, Rendered, changed, rendered
 from iris_gateway.dashboard.page_reads import Facts, PageData
 from iris_gateway.dashboard.render import compiled
 from iris_gateway.dashboard.responses import (
@@ -37,12 +35,14 @@ from iris_gateway.dashboard.responses import (
     html,
     text_of,
 )
-from iris_gateway.http.endpoint import Answers, Call, Endpoint, EndpointHandler
+from iris_gateway.dispatch.endpoint import Answers, Call, Endpoint, EndpointHandler
+from iris_gateway.dispatch.identity import identify, identify_person, token_cookie
+from iris_gateway.dispatch.sse import GREETING, frame, stream
 from iris_gateway.http.problem import ProblemResponse
 from iris_gateway.http.problem_types import PROBLEM_TYPES, PROBLEMS
 from iris_gateway.streams.event import Filter
 from iris_gateway.streams.feed import Lagging, NewEvents
-from iris_gateway.streams.sse import GREETING, frame, stream
+from iris_gateway.streams.live import PAUSE_S, Rendered, changed, rendered
 
 _THEME_S = 365 * 86_400
 

@@ -14,8 +14,8 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from iris_gateway.auth.bearer import own_pages
-from iris_gateway.auth.identity import SAFE, token_cookie
 from iris_gateway.dashboard import render
+from iris_gateway.dispatch.identity import SAFE, token_cookie
 from iris_gateway.http.bodies import check_media_type, read_body
 from iris_gateway.http.problem import ProblemResponse
 from iris_gateway.http.problem_types import uri_of

@@ -1,3 +1,1 @@
-"""HTTP: requests, refusals, limits and the OpenAPI document; what is asked is decided in
-`iris_gateway.api`.
-"""
+"""HTTP: bodies, parameters, refusals and limits; what is asked is decided in `iris_gateway.api`."""

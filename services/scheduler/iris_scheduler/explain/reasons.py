@@ -21,7 +21,7 @@ from iris_core.placement.reasons import Reason, ReasonCode
 from iris_core.spec.jobs import Constraint
 from iris_core.spec.resources import RESOURCES
 from iris_core.states import WorkerState
-from iris_scheduler.cycle import Cycle
+from iris_scheduler.cycle.cycle import Cycle
 from iris_scheduler.feasible.reservations import NO_INDEX
 from iris_scheduler.mirror.capacity import SHUT, WINDOW, Mask, Slots, fitting, row_of
 from iris_scheduler.mirror.classes import JobClass

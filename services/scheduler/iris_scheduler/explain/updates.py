@@ -14,8 +14,8 @@ from iris_core.limits import REASONS_BYTES
 from iris_core.messages.scheduler_state import JobReason
 from iris_core.placement import reasons
 from iris_core.placement.reasons import Reason
-from iris_scheduler.cache import PublishedReason
-from iris_scheduler.cycle import Cycle
+from iris_scheduler.cycle.cache import PublishedReason
+from iris_scheduler.cycle.cycle import Cycle
 from iris_scheduler.explain.reasons import (
     BEHIND,
     CycleOutcome,

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from iris_scheduler.cycle import Cycle
+from iris_scheduler.cycle.cycle import Cycle
 from iris_scheduler.mirror.capacity import NOTHING, Matrix, Need, Room, covers, minus, plus
 
 TaskKey = tuple[int, int]

@@ -15,8 +15,8 @@ import numpy as np
 
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.scheduler_state import Hold, JobRow
-from iris_scheduler.cycle import Cycle
-from iris_scheduler.feasible.drains import Drain, DrainingAttempt, Period, drain_of, period_at
+from iris_scheduler.cycle.cycle import Cycle
+from iris_scheduler.cycle.drains import Drain, DrainingAttempt, Period, drain_of, period_at
 from iris_scheduler.feasible.levels import in_domains
 from iris_scheduler.feasible.nominations import Nominations
 from iris_scheduler.mirror.capacity import (

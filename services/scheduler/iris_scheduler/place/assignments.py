@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from iris_core.placement import reasons
 from iris_core.placement.reasons import Reason
-from iris_scheduler.cycle import Cycle
+from iris_scheduler.cycle.cycle import Cycle
 from iris_scheduler.feasible.nominations import Nominations
 from iris_scheduler.feasible.quota import Allowances
 from iris_scheduler.feasible.reservations import Reservations

@@ -15,7 +15,7 @@ import numpy as np
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.scheduler_state import Extension
 from iris_core.placement.chains import LONGEST, SEEN, SHORT_MS, WORK_MS
-from iris_scheduler.cycle import Cycle
+from iris_scheduler.cycle.cycle import Cycle
 from iris_scheduler.mirror.capacity import Mask
 from iris_scheduler.mirror.chains import JobChains
 from iris_scheduler.place.assignments import Assignments

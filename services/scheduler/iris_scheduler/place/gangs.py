@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from iris_core.placement import reasons
-from iris_scheduler.cycle import Cycle
+from iris_scheduler.cycle.cycle import Cycle
 from iris_scheduler.feasible.groups import GangCandidates
 from iris_scheduler.mirror.classes import JobClass
 from iris_scheduler.place.assignments import Assignments

@@ -14,7 +14,7 @@ from heapq import heapify, heappop
 from sortedcontainers import SortedList
 
 from iris_core.states import PriorityBand
-from iris_scheduler.cycle import Cycle
+from iris_scheduler.cycle.cycle import Cycle
 from iris_scheduler.mirror.capacity import fitting
 from iris_scheduler.mirror.classes import Amounts, JobClass, SameAmounts, job_at
 

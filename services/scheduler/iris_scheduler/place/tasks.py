@@ -15,12 +15,12 @@ from functools import cached_property
 from iris_core.messages.scheduler_state import OCCUPIED
 from iris_core.placement import reasons
 from iris_core.spec.jobs import TASKS
-from iris_scheduler.cycle import Cycle
+from iris_scheduler.cycle.cycle import Cycle
 from iris_scheduler.feasible.candidates import Candidates
-from iris_scheduler.invalidation import Contenders
 from iris_scheduler.mirror.capacity import CHIPS, SHUT, WINDOW, Matrix, with_room
 from iris_scheduler.mirror.classes import JobClass
 from iris_scheduler.place.assignments import Assignments
+from iris_scheduler.place.invalidation import Contenders
 from iris_scheduler.place.spreading import Spreading
 
 

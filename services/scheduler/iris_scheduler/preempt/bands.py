@@ -13,7 +13,7 @@ from collections.abc import Collection
 
 from iris_core.messages.scheduler_state import Eviction
 from iris_core.states import PriorityBand
-from iris_scheduler.cycle import Cycle
+from iris_scheduler.cycle.cycle import Cycle
 from iris_scheduler.mirror.classes import JobClass
 from iris_scheduler.place.assignments import Assignments
 from iris_scheduler.place.order import in_order

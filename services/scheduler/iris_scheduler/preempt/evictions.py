@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from iris_core.messages.scheduler_state import Eviction, Nomination
 from iris_core.states import PriorityBand
-from iris_scheduler.cycle import Cycle
+from iris_scheduler.cycle.cycle import Cycle
 from iris_scheduler.mirror.capacity import Matrix, Room, plus
 from iris_scheduler.mirror.classes import JobClass
 from iris_scheduler.place.assignments import Assignments

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from iris_core.states import PriorityBand
-from iris_scheduler.cycle import Cycle
+from iris_scheduler.cycle.cycle import Cycle
 from iris_scheduler.feasible.levels import in_domains, nearest
 from iris_scheduler.mirror.capacity import (
     SHUT,

@@ -10,7 +10,7 @@ from heapq import heappop, heappush
 
 import numpy as np
 
-from iris_scheduler.cycle import Cycle
+from iris_scheduler.cycle.cycle import Cycle
 from iris_scheduler.mirror.capacity import Slots, covers, plus
 from iris_scheduler.mirror.classes import JobClass
 from iris_scheduler.place.assignments import Assignments

@@ -20,11 +20,11 @@ from iris_core import codec, subjects
 from iris_core.subjects import RECORDS_LOST, Stream
 from iris_state.admin.archive import Item, Writer, read
 from iris_state.admin.salvage import NUMBERS
+from iris_state.check import records as check
 from iris_state.clock import Clock
-from iris_state.decide.machine import Machine
 from iris_state.effects.outbox import event_place
+from iris_state.machine.machine import Machine
 from iris_state.policy import Policy
-from iris_state.records.check import records as check
 from iris_state.replication.replica import Replica
 from iris_state.snapshots import snapshot
 from iris_state.snapshots.snapshot import name_of

@@ -17,8 +17,8 @@ from iris_state.admin.stored import Stored
 from iris_state.admin.survey import Lost, Survey, survey
 from iris_state.effects.outbox import event_place
 from iris_state.policy import Policy
+from iris_state.records.compacted import encoder
 from iris_state.snapshots import snapshot
-from iris_state.snapshots.compacted import encoder
 from iris_state.snapshots.snapshot import Damaged, commit_of
 
 

@@ -12,10 +12,10 @@ import msgspec
 
 from iris_core import codec
 from iris_state.admin.survey import Found, Survey
-from iris_state.decide.machine import Machine
+from iris_state.check import records as check
+from iris_state.machine.machine import Machine
 from iris_state.policy import Policy
 from iris_state.records.changes import Assigned, Change, Commit, JobAdmitted
-from iris_state.records.check import records as check
 from iris_state.records.facts import PublicFact
 from iris_state.snapshots import snapshot
 

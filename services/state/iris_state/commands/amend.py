@@ -18,13 +18,13 @@ from iris_core.spec.jobs import JobSpec
 from iris_core.states import Cause, Initiator
 from iris_core.tables import task as table
 from iris_state.commands.execute import check_length, check_owner
-from iris_state.commands.targets import known_job
 from iris_state.decide import gates, quota
-from iris_state.inputs.claims import Claim, Step
 from iris_state.records.changes import JobAmended
+from iris_state.records.claims import Claim, Step
 from iris_state.records.entities import Job
 from iris_state.records.gates import GateKind
 from iris_state.records.ledger import Ledger
+from iris_state.records.targets import known_job
 
 
 def on_amend(ledger: Ledger, command: AmendJob, now_ms: int) -> Iterator[Step]:

@@ -20,15 +20,15 @@ from iris_core.spec.serving import MAX_ROUTES, DeploymentSpec
 from iris_core.states import Outcome
 from iris_core.tables import deployment as table
 from iris_state.commands.execute import ANONYMOUS, check_may_act_for
-from iris_state.commands.targets import known_deployment
 from iris_state.decide import quota
 from iris_state.deployments import lifecycle
-from iris_state.deployments.pacing import RESTED
-from iris_state.deployments.records import Deployment, Revision, Rollout
-from iris_state.inputs.claims import Step
 from iris_state.policy import Policy
 from iris_state.records.changes import DeploymentChanged, DeploymentCreated, RolledOut
+from iris_state.records.claims import Step
+from iris_state.records.deployments.pacing import RESTED
+from iris_state.records.deployments.records import Deployment, Revision, Rollout
 from iris_state.records.ledger import Ledger
+from iris_state.records.targets import known_deployment
 
 
 def on_deploy(ledger: Ledger, policy: Policy, command: DeployCommand) -> Iterator[Step]:

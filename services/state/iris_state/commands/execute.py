@@ -33,10 +33,7 @@ from iris_core.spec.index_set import IndexSet
 from iris_core.spec.jobs import JobSpec
 from iris_core.states import JOB_TERMINAL, TERMINAL, Cause, Initiator, TaskState, WorkerState
 from iris_core.tables import task as table
-from iris_state.commands import lineage
-from iris_state.commands.targets import known_job, known_target, named_indexes, reference_of
 from iris_state.decide import cascade, gates, quota
-from iris_state.inputs.claims import Claim, Step
 from iris_state.inputs.reports.progress import lose
 from iris_state.records.changes import (
     GraceEnded,
@@ -46,9 +43,12 @@ from iris_state.records.changes import (
     WorkerForgotten,
     WorkerMoved,
 )
+from iris_state.records.claims import Claim, Step
 from iris_state.records.entities import Job, idempotency
 from iris_state.records.hosts import Worker
 from iris_state.records.ledger import Ledger
+from iris_state.records.targets import known_job, known_target, named_indexes, reference_of
+from iris_state.views import lineage
 
 ANONYMOUS = "anonymous"
 """The user of requests without authentication."""

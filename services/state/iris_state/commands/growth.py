@@ -15,12 +15,12 @@ from iris_core.spec.calls import Calls
 from iris_core.spec.jobs import MAX_REPLICAS
 from iris_core.units import counted
 from iris_state.commands.execute import check_length, check_owner
-from iris_state.commands.targets import known_job
 from iris_state.decide import quota
-from iris_state.inputs.claims import Step
 from iris_state.records.changes import JobClosed, JobGrown
+from iris_state.records.claims import Step
 from iris_state.records.entities import Job
 from iris_state.records.ledger import Ledger
+from iris_state.records.targets import known_job
 from iris_state.records.weight import memory_of
 
 

@@ -17,8 +17,8 @@ from iris_core.limits import SENTENCE
 from iris_core.messages.gateway_state import HoldQueue
 from iris_core.spec.jobs import BandName
 from iris_state.commands.execute import check_length
-from iris_state.inputs.claims import Step
 from iris_state.records.changes import QueueHeld, QueueReleased
+from iris_state.records.claims import Step
 from iris_state.records.ledger import Ledger
 from iris_state.records.queue_holds import QueueHold
 

@@ -24,13 +24,15 @@ from iris_core.messages.gateway_state import (
     UserCommand,
 )
 from iris_state import views
-from iris_state.commands import amend, audited, execute, growth, targets, task_scope
+from iris_state.commands import amend, audited, execute, growth
 from iris_state.commands.deployments import on_deploy
 from iris_state.commands.queue_holds import on_hold_queue
-from iris_state.inputs.claims import Step
 from iris_state.policy import Policy
+from iris_state.records import targets
 from iris_state.records.changes import Audited
+from iris_state.records.claims import Step
 from iris_state.records.ledger import Ledger
+from iris_state.views import task_scope
 
 StatusAndBody = tuple[str, bytes]
 """The status of an answer, and its body or the id of the record that it shows."""

@@ -1,3 +1,1 @@
-"""The decisions: the machine with its rounds, the judgement of claims, and the consequences of
-changes.
-"""
+"""The decisions about jobs and tasks: the judgement of claims, and the consequences of changes."""

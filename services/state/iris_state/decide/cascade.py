@@ -29,9 +29,9 @@ from iris_core.states import (
 from iris_core.tables import job as job_table
 from iris_core.tables import task as table
 from iris_state.decide import poison
-from iris_state.inputs.claims import Claim, Step
 from iris_state.policy import Policy
 from iris_state.records.changes import JobClosed, JobMoved, Moved, SessionMoved
+from iris_state.records.claims import Claim, Step
 from iris_state.records.entities import Attempt, AttemptKey, Job
 from iris_state.records.ledger import Ledger
 

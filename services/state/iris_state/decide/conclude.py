@@ -21,9 +21,9 @@ from iris_core.states import (
 from iris_core.tables.task import LATE
 from iris_core.units import counted
 from iris_state.decide import endings, poison
-from iris_state.inputs.claims import CURRENT, Claim
 from iris_state.policy import Policy
 from iris_state.records.changes import Assigned, Change, Closed, Moved, Staged
+from iris_state.records.claims import CURRENT, Claim
 from iris_state.records.entities import Attempt, Job, Task, spent_and_limit
 from iris_state.records.ledger import Ledger
 

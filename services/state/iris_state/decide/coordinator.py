@@ -27,12 +27,12 @@ from iris_core.tables import session as session_table
 from iris_core.tables import task as task_table
 from iris_core.tables.session import PREPARE, SCHEDULE, START, TERMINATE, Promotion, SessionRule
 from iris_state.decide.conclude import conclude
-from iris_state.decide.handlers import Handler, Report, SessionFacts, SessionId
 from iris_state.decide.judging import judgement
-from iris_state.inputs.claims import Claim
 from iris_state.policy import Policy
 from iris_state.records.changes import GANG, Change, Judged, Moved, SessionMoved
+from iris_state.records.claims import Claim
 from iris_state.records.entities import Job
+from iris_state.records.handlers import Handler, Report, SessionFacts, SessionId
 from iris_state.records.ledger import Ledger
 
 Steps = Iterator[Change | Claim]

@@ -17,7 +17,7 @@ from iris_core.messages.state_worker import Ended
 from iris_core.states import Cause, Initiator, KernelStatus
 from iris_core.tables import task as table
 from iris_core.tables.task import TaskRule
-from iris_state.inputs.claims import Claim, Step
+from iris_state.records.claims import Claim, Step
 from iris_state.records.entities import Attempt, Job
 from iris_state.records.stops import StopOrdered
 

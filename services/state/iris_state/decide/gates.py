@@ -23,8 +23,8 @@ from iris_core.states import Cause, Initiator, JobState, TaskState, display_name
 from iris_core.tables import task as table
 from iris_core.units import counted
 from iris_state.decide import cascade
-from iris_state.inputs.claims import Claim, Step
 from iris_state.records.changes import GatesOpened
+from iris_state.records.claims import Claim, Step
 from iris_state.records.entities import Job, Task
 from iris_state.records.gates import (
     BACKOFF,

@@ -18,11 +18,11 @@ from iris_core.states import SESSION_TERMINAL, TERMINAL
 from iris_state.policy import Policy
 from iris_state.records import changes as c
 from iris_state.records.changes import DeploymentForgotten
+from iris_state.records.compacted import CompactedTasks, compact, is_compacted
 from iris_state.records.entities import Job
 from iris_state.records.ledger import Ledger
 from iris_state.records.reactions import complete
 from iris_state.records.weight import memory_of
-from iris_state.snapshots.compacted import CompactedTasks, compact, is_compacted
 
 PRUNED_AT_ONCE = 500
 """Jobs deleted in one round at most, which bounds the size of a commit."""

@@ -14,12 +14,13 @@ from iris_core.states import DeploymentLifecycle, Outcome, RouteStatus
 from iris_core.tables import deployment as table
 from iris_core.tables.deployment import DeploymentRule
 from iris_state.decide.judging import judgement
-from iris_state.deployments import pacing, rollout, routes
-from iris_state.deployments.records import Deployment, Rollout
-from iris_state.deployments.rollout import Member, RolloutProgress, Target
-from iris_state.inputs.claims import Step
+from iris_state.deployments import routes
 from iris_state.policy import Policy
 from iris_state.records.changes import DeploymentChanged, DeploymentMoved, RolledOut, RouteCreated
+from iris_state.records.claims import Step
+from iris_state.records.deployments import pacing, rollout
+from iris_state.records.deployments.records import Deployment, Rollout
+from iris_state.records.deployments.rollout import Member, RolloutProgress, Target
 from iris_state.records.ledger import Ledger
 
 D = DeploymentLifecycle

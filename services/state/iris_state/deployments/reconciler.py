@@ -17,12 +17,12 @@ from iris_core.messages.proxy_state import DeploymentLoad, LoadReport, QueriedLo
 from iris_core.messages.state_worker import ProbeResult
 from iris_core.subjects import is_plain
 from iris_state.deployments import lifecycle, routes
-from iris_state.deployments.records import Deployment, ProbeReport, Route
-from iris_state.deployments.scaling import ScalingDecision
-from iris_state.inputs.claims import Step
 from iris_state.policy import Policy
 from iris_state.records import changes as c
 from iris_state.records.changes import DeploymentScaled, RouteProbed
+from iris_state.records.claims import Step
+from iris_state.records.deployments.records import Deployment, ProbeReport, Route
+from iris_state.records.deployments.scaling import ScalingDecision
 from iris_state.records.indexes.timer_queue import TimerQueue
 from iris_state.records.ledger import Ledger
 from iris_state.records.reactions import complete

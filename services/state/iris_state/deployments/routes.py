@@ -30,8 +30,11 @@ from iris_core.tables import route as table
 from iris_core.tables.route import RouteRule
 from iris_state.decide import cascade, quota
 from iris_state.decide.judging import judgement
-from iris_state.deployments import pacing, rollout
-from iris_state.deployments.health import (
+from iris_state.policy import Policy
+from iris_state.records.changes import Avoided, JobAdmitted, RolledOut, RouteMoved, RoutesDiscovered
+from iris_state.records.claims import Step
+from iris_state.records.deployments import pacing, rollout
+from iris_state.records.deployments.health import (
     Health,
     evicted,
     has_failed_to_start,
@@ -39,10 +42,7 @@ from iris_state.deployments.health import (
     silent_ms,
     start_expires_ms,
 )
-from iris_state.deployments.records import Deployment, Route
-from iris_state.inputs.claims import Step
-from iris_state.policy import Policy
-from iris_state.records.changes import Avoided, JobAdmitted, RolledOut, RouteMoved, RoutesDiscovered
+from iris_state.records.deployments.records import Deployment, Route
 from iris_state.records.entities import Job
 from iris_state.records.ledger import Ledger
 

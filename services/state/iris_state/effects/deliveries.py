@@ -15,12 +15,12 @@ from iris_core.messages.message import AttemptRef
 from iris_core.messages.state_worker import Order, OrderTaken
 from iris_core.states import KERNEL_UNPREPARED, KernelStatus
 from iris_core.tables.session import PREPARE, START
-from iris_state.decide.handlers import SessionId
 from iris_state.effects.orders import OrderBook
-from iris_state.inputs.kinds import DeliveryResult, Fate
 from iris_state.records.changes import GANG
 from iris_state.records.entities import Attempt, Job
+from iris_state.records.handlers import SessionId
 from iris_state.records.indexes.timer_queue import TimerQueue
+from iris_state.records.inputs import DeliveryResult, Fate
 from iris_state.records.ledger import Ledger
 
 

@@ -18,9 +18,9 @@ from iris_core.messages.gateway_state import Answer
 from iris_core.messages.scheduler_state import JobReason
 from iris_core.messages.state_worker import Order
 from iris_core.spec.serving import Discovery
-from iris_state.inputs.kinds import Input, Request
 from iris_state.records.changes import Change
 from iris_state.records.facts import PublicFact
+from iris_state.records.inputs import Input, Request
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from iris_core.views.events import (
     SessionEvent,
     TaskEvent,
 )
-from iris_state.deployments.records import DeploymentFact
+from iris_state.records.deployments.records import DeploymentFact
 from iris_state.records.entities import Fact, Job
 from iris_state.records.facts import AmendmentFact, HoldFact, NoticeFact, PublicFact
 

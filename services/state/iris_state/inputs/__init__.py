@@ -1,3 +1,1 @@
-"""What the machine is given: its kinds of input, and what becomes of plans, reports of workers and
-timers.
-"""
+"""What becomes of plans, reports of workers, and time that has passed."""

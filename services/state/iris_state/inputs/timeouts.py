@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 from iris_core.states import JOB_TERMINAL
 from iris_state.decide import coordinator, endings, gates
-from iris_state.inputs.claims import Step
 from iris_state.records.changes import JobClosed
+from iris_state.records.claims import Step
 from iris_state.records.ledger import Ledger
 
 

@@ -7,7 +7,7 @@ import msgspec
 from iris_core.access.actor import Actor
 from iris_core.spec.serving import DeploymentSpec, DiscoveredRoute
 from iris_core.states import DeploymentLifecycle, RouteStatus, SchedulingResult
-from iris_state.deployments.records import Rollout
+from iris_state.records.deployments.records import Rollout
 
 
 class DeploymentCreated(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=30):

@@ -33,9 +33,10 @@ from iris_core.states import (
     TaskState,
 )
 from iris_core.tables.task import BUDGET_OF_STATE, is_finished
+from iris_state.policy import GRACE_MS
 from iris_state.records.gates import Gate
 from iris_state.records.indexes.usage_days import Outcomes
-from iris_state.records.stops import GRACE_MS, UNCONFIRMED_MS, Ending
+from iris_state.records.stops import UNCONFIRMED_MS, Ending
 
 Key = tuple[int, int]
 """A task: job number and index."""

@@ -12,7 +12,7 @@ import msgspec
 
 from iris_core.access.actor import Actor
 from iris_core.messages.state_worker import GivenNotice
-from iris_state.deployments.records import DeploymentFact
+from iris_state.records.deployments.records import DeploymentFact
 from iris_state.records.entities import Attempt, Fact, Job
 from iris_state.records.queue_holds import QueueHold
 

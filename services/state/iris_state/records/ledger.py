@@ -24,11 +24,12 @@ from iris_core.quota import Quota
 from iris_core.spec.resources import Amount
 from iris_core.states import KernelStatus, PriorityBand, SessionStatus, TaskState
 from iris_core.tables.session import SINGLE, StatusTimeout
-from iris_state.deployments.load import Loads
-from iris_state.deployments.records import Deployment, Probes, Route
+from iris_state.policy import GraceLimits
 from iris_state.records import changes as c
 from iris_state.records.answers import KeptAnswers, SpentKeys
 from iris_state.records.audit import AuditLog
+from iris_state.records.deployments.load import Loads
+from iris_state.records.deployments.records import Deployment, Probes, Route
 from iris_state.records.entities import (
     Attempt,
     AttemptKey,
@@ -52,7 +53,6 @@ from iris_state.records.indexes.running_usage import RunningUsage
 from iris_state.records.indexes.timer_queue import TimeoutQueue
 from iris_state.records.indexes.usage_days import PROJECT, UsageDays
 from iris_state.records.queue_holds import QueueHold
-from iris_state.records.stops import GraceLimits
 from iris_state.records.weight import written
 
 _WHOLE = re.compile(r"[0-9]{1,18}")

@@ -6,38 +6,15 @@ Source: docs/adr/0085-the-end-of-a-noticed-attempt-is-judged-when-it-is-known.md
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import msgspec
 
 from iris_core.messages.state_worker import GivenNotice
 from iris_core.states import Cause
 
-GRACE_MS = 5_000
-"""The grace period of jobs that do not say, as far as timers need it."""
 UNCONFIRMED_MS = 120_000
 """How long after its grace period the end of an attempt is waited for, before its task leaves
 it.
 """
-
-
-class GraceLimits(NamedTuple):
-    """What the cluster says of the time between the stop signal and KILL.
-
-    Attributes:
-        unstated_ms: of attempts whose job does not say. longest_ms: whatever a job asks for.
-            preempted_ms: of an attempt that makes room for a higher band.
-    """
-
-    unstated_ms: int = GRACE_MS
-    longest_ms: int = 3_600_000
-    preempted_ms: int = 3_600_000
-
-    def of(self, asked_ms: int, cause: Cause | None) -> int:
-        """The grace period of an attempt that is stopped for ``cause``."""
-        if cause is Cause.PREEMPTED:
-            return min(asked_ms, self.longest_ms, self.preempted_ms)
-        return min(asked_ms, self.longest_ms)
 
 
 class Ending(msgspec.Struct, array_like=True, frozen=True, gc=False):

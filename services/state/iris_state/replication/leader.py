@@ -47,19 +47,19 @@ from iris_state.effects.kinds import (
     Unjudged,
 )
 from iris_state.effects.orders import parts
-from iris_state.inputs.kinds import DeliveryResult, Heartbeat, Input, Load, Request
-from iris_state.metrics import StateMetrics
 from iris_state.records.changes import Audited, Change
+from iris_state.records.inputs import DeliveryResult, Heartbeat, Input, Load, Request
 from iris_state.replication import spans
 from iris_state.replication.discovery import DiscoveryWriter
 from iris_state.replication.follower import known_reasons
 from iris_state.replication.load_queries import LoadQueries
+from iris_state.replication.metrics import StateMetrics
 from iris_state.replication.notifications import SchedulerNotifications
 from iris_state.replication.order_delivery import OrderDelivery
 from iris_state.replication.plan_wait import PlanWait
 from iris_state.replication.replica import Replica
+from iris_state.replication.snapshotter import Snapshotter
 from iris_state.replication.task_keys import TaskKeyStore
-from iris_state.snapshots.snapshotter import Snapshotter
 from iris_state.views.reads import TOO_LARGE, Reads, refusal
 
 log = logging.getLogger(__name__)

@@ -14,9 +14,9 @@ from iris_core import codec, subjects
 from iris_core.messages.state_worker import Order, OrderTaken
 from iris_service.tracing import Tracer
 from iris_state.clock import Clock
-from iris_state.decide.machine import Machine
 from iris_state.effects.deliveries import why_refused
-from iris_state.inputs.kinds import DeliveryResult, Fate
+from iris_state.machine.machine import Machine
+from iris_state.records.inputs import DeliveryResult, Fate
 from iris_state.replication import spans
 
 

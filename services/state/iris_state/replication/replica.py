@@ -17,11 +17,11 @@ from datetime import UTC, datetime
 from iris_bus.contract import Connection, DamagedCommit, EventPublisher, Fenced, Gap, JournalEntry
 from iris_core import subjects
 from iris_state.clock import Clock
-from iris_state.decide.machine import Machine
 from iris_state.effects.outbox import event_place
+from iris_state.machine.machine import Machine
 from iris_state.policy import Policy
+from iris_state.replication.snapshotter import newest, newest_commit
 from iris_state.replication.unpublished import UnpublishedEvents
-from iris_state.snapshots.snapshotter import newest, newest_commit
 
 log = logging.getLogger(__name__)
 

@@ -1,1 +1,1 @@
-"""Encodes the ledger, and takes snapshots of it."""
+"""Encodes the ledger and restores it."""

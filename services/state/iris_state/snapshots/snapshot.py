@@ -20,16 +20,16 @@ from sortedcontainers import SortedDict
 
 from iris_core.quota import Quota
 from iris_core.states import WorkerState
-from iris_state.deployments.records import Deployment
 from iris_state.records import changes as c
 from iris_state.records.apply.usage import account
+from iris_state.records.compacted import CompactedTasks, encoder, is_compacted
+from iris_state.records.deployments.records import Deployment
 from iris_state.records.entities import Job, Totals
 from iris_state.records.hosts import Presence, Worker
 from iris_state.records.indexes.usage_days import StoredSeries
 from iris_state.records.ledger import Ledger
 from iris_state.records.queue_holds import QueueHold
 from iris_state.records.reactions import complete
-from iris_state.snapshots.compacted import CompactedTasks, encoder, is_compacted
 
 VERSION = 2
 """No release has written version 1, which held a position in a stream of commands."""

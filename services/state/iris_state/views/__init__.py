@@ -16,18 +16,17 @@ from iris_core.errors import Code, Mistake, Refused
 from iris_core.messages.gateway_state import AdminCommand, Caller, HoldQueue, Query
 from iris_core.views import queries as q
 from iris_core.views.jobs import JobView
-from iris_state.commands import task_scope
-from iris_state.commands.targets import (
+from iris_state.records.deployments.records import Deployment
+from iris_state.records.entities import Job
+from iris_state.records.ledger import Ledger
+from iris_state.records.targets import (
     known_deployment,
     known_job,
     known_task,
     note_of_owner,
     resolved_query,
 )
-from iris_state.deployments.records import Deployment
-from iris_state.records.entities import Job
-from iris_state.records.ledger import Ledger
-from iris_state.views import deployments, privacy
+from iris_state.views import deployments, privacy, task_scope
 from iris_state.views.cluster import audit, capacity, demand, hosts, usage, users
 from iris_state.views.cluster.users import quota_view
 from iris_state.views.work import jobs, queue, sessions, tasks, why

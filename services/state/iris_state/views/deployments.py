@@ -28,12 +28,13 @@ from iris_core.views.queries import (
     DeploymentsQuery,
     DeploymentWhyQuery,
 )
-from iris_state.commands.targets import known_deployment
-from iris_state.deployments import health, lifecycle, pacing, rollout
-from iris_state.deployments.records import AUTOSCALE, ITSELF, Deployment, Route
+from iris_state.deployments import lifecycle
 from iris_state.deployments.routes import failed_probes, healths
+from iris_state.records.deployments import health, pacing, rollout
+from iris_state.records.deployments.records import AUTOSCALE, ITSELF, Deployment, Route
 from iris_state.records.entities import HistoryEntry
 from iris_state.records.ledger import Ledger
+from iris_state.records.targets import known_deployment
 from iris_state.views.actors import actor_view
 from iris_state.views.pages import MAX_TEXT, behind, numbers_behind, page, shortened
 from iris_state.views.redaction import redacted_env

@@ -1,1 +1,1 @@
-"""What speaks with the state service, and what is known of this host."""
+"""Decides what a worker does with orders and reports: which attempts it holds, and what it says. Pure."""

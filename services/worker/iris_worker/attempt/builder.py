@@ -29,7 +29,6 @@ from iris_core.spec.jobs import PACKAGE_FILES, Environment
 from iris_core.states import Cause
 from iris_core.units import show_bytes
 from iris_worker.agent.agent import Agent
-from iris_worker.agent.host import host
 from iris_worker.attempt.builds.plan import BuildPlan, CannotBuild, Tools, plan_build
 from iris_worker.attempt.executor import Executor
 from iris_worker.attempt.images.containers import works
@@ -38,6 +37,7 @@ from iris_worker.attempt.output.tail import last_lines
 from iris_worker.attempt.running import RunningAttempt
 from iris_worker.attempt.slots.workspaces import Workspace
 from iris_worker.clock import HostClock
+from iris_worker.host import host
 from iris_worker.launcher.records.records import Exit, StartProcess
 from iris_worker.launcher.starts.spawn import NOT_FOUND
 from iris_worker.metrics import WorkerMetrics

@@ -11,13 +11,13 @@ from msgspec import structs
 from iris_core.messages.state_worker import Artifact, Ended, Stage, TaskUsage
 from iris_core.states import Cause, KernelStatus
 from iris_core.units import show_bytes
-from iris_worker.agent.host import host
 from iris_worker.attempt.artifacts.directory import NoDirectory
 from iris_worker.attempt.artifacts.uploader import STOPPED
 from iris_worker.attempt.output.tail import last_lines
 from iris_worker.attempt.slots.error_file import read_error_file
 from iris_worker.attempt.slots.isolation import NoAccount
 from iris_worker.attempt.slots.workspaces import Workspace
+from iris_worker.host import host
 from iris_worker.launcher.records.process_table import StoredProcess
 from iris_worker.launcher.records.records import Exit
 from iris_worker.launcher.starts.spawn import NOT_EXECUTABLE, NOT_FOUND

@@ -17,7 +17,6 @@ from iris_core.messages.message import AttemptRef
 from iris_core.messages.state_worker import Ended, GivenNotice, LiveUsage, TaskGrant, TaskTemplate
 from iris_core.states import Cause, NoticeReason
 from iris_worker.agent.agent import Agent
-from iris_worker.agent.host import host
 from iris_worker.agent.local_attempt import LocalAttempt
 from iris_worker.attempt.adoption import Adoption
 from iris_worker.attempt.artifacts.uploader import Uploader
@@ -36,13 +35,14 @@ from iris_worker.attempt.probes.prober import Prober
 from iris_worker.attempt.requests import StartRequests
 from iris_worker.attempt.running import HostUse, RunningAttempt, RunningAttempts
 from iris_worker.attempt.slots.confinement import Confinement
-from iris_worker.attempt.slots.devices import Devices
 from iris_worker.attempt.slots.isolation import Isolation, owner_of, summary
 from iris_worker.attempt.slots.ports import PortUse
 from iris_worker.attempt.slots.workspaces import Workspace, Workspaces, write_token
 from iris_worker.attempt.templates.preloading import Preloading
 from iris_worker.attempt.templates.slot_templates import SlotTemplates
 from iris_worker.clock import HostClock
+from iris_worker.host import host
+from iris_worker.host.devices import Devices
 from iris_worker.launcher.cgroups import abandoned
 from iris_worker.launcher.cgroups.files import CgroupSupport
 from iris_worker.launcher.client import LauncherClient, LauncherGone

@@ -18,13 +18,6 @@ from iris_core.messages.state_worker import TaskTemplate
 from iris_core.spec.resources import ResourceRequest
 from iris_service.settings import BadSetting
 from iris_worker import environment
-from iris_worker.agent.host import host
-from iris_worker.agent.host.limits_in_force import (
-    SAMPLED,
-    LimitsInForce,
-    limits_in_force,
-    refusal,
-)
 from iris_worker.agent.local_attempt import LocalAttempt
 from iris_worker.attempt.artifacts.directory import make_directory
 from iris_worker.attempt.builds.plan import BuildPlan
@@ -36,6 +29,13 @@ from iris_worker.attempt.slots.error_file import ERROR_FILE
 from iris_worker.attempt.slots.isolation import Isolated, Isolation
 from iris_worker.attempt.slots.workspaces import write_host_file, write_token
 from iris_worker.clock import HostClock
+from iris_worker.host import host
+from iris_worker.host.limits_in_force import (
+    SAMPLED,
+    LimitsInForce,
+    limits_in_force,
+    refusal,
+)
 from iris_worker.launcher.cgroups.files import Cgroup, CgroupSupport
 from iris_worker.launcher.cgroups.limits import (
     Limits,

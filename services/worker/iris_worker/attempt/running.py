@@ -12,9 +12,9 @@ from iris_worker.attempt.builds.store import EnvironmentStore
 from iris_worker.attempt.calls.result import LARGE, is_stored, read_result
 from iris_worker.attempt.notices import Notices
 from iris_worker.attempt.probes.prober import Prober
-from iris_worker.attempt.slots.devices import Devices
 from iris_worker.attempt.slots.ports import PortUse
 from iris_worker.attempt.slots.workspaces import Workspace
+from iris_worker.host.devices import Devices
 from iris_worker.launcher.records.records import (
     Exit,
     Measured,

@@ -13,8 +13,8 @@ from iris_core.quota import Quota
 from iris_core.spec.jobs import JobSpec, Probe
 from iris_core.spec.serving import DeploymentSpec, UpdatePolicy
 from iris_core.states import PriorityBand
-from iris_state.bundles import Uses
 from iris_state.policy import Policy
+from iris_state.service.bundles import Uses
 from tests.support.serving import ADMIN, ANN, Serving, answered, spec, template
 
 

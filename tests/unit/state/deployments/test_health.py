@@ -11,7 +11,7 @@ import pytest
 from iris_core.spec.jobs import Probe
 from iris_core.states import Outcome
 from iris_core.states import RouteStatus as R
-from iris_state.deployments.health import Health, evicted, fell_together, outcome
+from iris_state.records.deployments.health import Health, evicted, fell_together, outcome
 
 PROBE = Probe(interval_s=10, failures=3, passes=1, start_timeout_s=600, grace_s=60)
 NOW = 10_000_000

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from iris_state.deployments.pacing import RESTED, STARTS, WINDOW_MS, Pacing, failed, may_create
+from iris_state.records.deployments.pacing import (
+    RESTED,
+    STARTS,
+    WINDOW_MS,
+    Pacing,
+    failed,
+    may_create,
+)
 
 
 def after(failures: int, every_ms: int = 1, **how: bool) -> Pacing:

@@ -2,7 +2,7 @@
 
 from iris_core.messages.proxy_state import DeploymentRequests
 from iris_core.spec.serving import LATENCY_MS
-from iris_state.deployments.request_minutes import KEPT, RequestMinutes
+from iris_state.records.deployments.request_minutes import KEPT, RequestMinutes
 
 MINUTE_MS = 60_000
 LATENCY = (0, 3, *(0 for _ in LATENCY_MS[1:]))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from iris_core.spec.serving import UpdatePolicy
 from iris_core.states import RouteStatus as R
 from iris_core.tables.route import LIVE
-from iris_state.deployments.rollout import (
+from iris_state.records.deployments.rollout import (
     FAILED_STARTS,
     Member,
     RolloutPlan,

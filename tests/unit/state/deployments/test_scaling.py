@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iris_core.spec.serving import ScalingPolicy
-from iris_state.deployments.scaling import (
+from iris_state.records.deployments.scaling import (
     Sample,
     ScalingDecision,
     ScalingMemory,

@@ -17,8 +17,8 @@ from iris_core.messages.proxy_state import (
 from iris_core.spec.serving import ScalingPolicy
 from iris_state.deployments.reconciler import note_loads
 from iris_state.effects.kinds import Raised
-from iris_state.inputs.kinds import Load
-from iris_state.metrics import StateMetrics
+from iris_state.records.inputs import Load
+from iris_state.replication.metrics import StateMetrics
 from tests.support.serving import Serving, answered, spec, template
 
 POLICY = ScalingPolicy(minimum=1, maximum=6, outstanding=5.0)

@@ -18,7 +18,7 @@ from iris_core.messages.gateway_state import AmendJob, Answer
 from iris_core.spec.jobs import BandName, Dependency, JobSpec, ParallelTasks, RetryCount, Seconds
 from iris_gateway.api.handling import expected_version, json_body, request_key, tagged
 from iris_gateway.commands import UNSENT
-from iris_gateway.http.endpoint import Call
+from iris_gateway.dispatch.endpoint import Call
 from iris_gateway.http.parameters import job_reference
 from iris_gateway.http.problem import invalid
 

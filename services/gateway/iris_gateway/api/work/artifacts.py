@@ -19,9 +19,9 @@ from iris_gateway.api.work.tasks import (
     task_record,
 )
 from iris_gateway.auth.bearer import require_reader
-from iris_gateway.http.endpoint import Answers, Call, Endpoint
+from iris_gateway.dispatch.endpoint import Answers, Call, Endpoint
+from iris_gateway.dispatch.sse import stream
 from iris_gateway.http.problem import ProblemResponse
-from iris_gateway.streams.sse import stream
 
 GZIP = "application/gzip"
 _LAST = 9_999_999

@@ -9,8 +9,8 @@ from iris_core.errors import Mistake
 from iris_core.spec.calls import Calls
 from iris_core.spec.jobs import JobSpec, code_of
 from iris_core.views.queries import JobQuery
+from iris_gateway.dispatch.endpoint import BYTES, Answers, Call, Endpoint
 from iris_gateway.http.bodies import chunks
-from iris_gateway.http.endpoint import BYTES, Answers, Call, Endpoint
 from iris_gateway.http.problem import ProblemResponse, invalid
 
 

@@ -37,10 +37,10 @@ from iris_core.views.queries import WorkerQuery
 from iris_core.views.streams import ExecutionLine, ExecutionPosition
 from iris_gateway.api.handling import json_body
 from iris_gateway.api.work.tasks import task_of, task_record
-from iris_gateway.http.endpoint import JSON_LINES, Answers, Call, Endpoint, json_response
+from iris_gateway.dispatch.endpoint import JSON_LINES, Answers, Call, Endpoint, json_response
+from iris_gateway.dispatch.sse import stream
 from iris_gateway.http.parameters import identifier
 from iris_gateway.http.problem import ProblemResponse
-from iris_gateway.streams.sse import stream
 
 log = logging.getLogger(__name__)
 

@@ -20,7 +20,7 @@ from iris_gateway.api.work.bundles import JobCode, check_bundle
 from iris_gateway.api.work.jobs import job_of
 from iris_gateway.auth.bearer import refuse_worker
 from iris_gateway.commands import UNSENT
-from iris_gateway.http.endpoint import Answers, Call, Endpoint, passed_on
+from iris_gateway.dispatch.endpoint import Answers, Call, Endpoint, passed_on
 
 _Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 

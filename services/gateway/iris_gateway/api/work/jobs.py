@@ -37,8 +37,8 @@ from iris_gateway.api.work.amend import JobPatch, amend
 from iris_gateway.api.work.bundles import JobCode, check_code
 from iris_gateway.auth.bearer import may_read, refuse_worker
 from iris_gateway.commands import UNSENT
+from iris_gateway.dispatch.endpoint import JSON, Answers, Call, Endpoint, passed_on
 from iris_gateway.http.bodies import check_media_type, read_body
-from iris_gateway.http.endpoint import JSON, Answers, Call, Endpoint, passed_on
 from iris_gateway.http.parameters import job_reference
 from iris_gateway.http.problem import ProblemResponse
 from iris_gateway.streams.recent_maps import MapJob, Since

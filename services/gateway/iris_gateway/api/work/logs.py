@@ -18,13 +18,13 @@ from iris_core.views.streams import LogEnd, LogLineView
 from iris_gateway.api.work.jobs import job_of
 from iris_gateway.api.work.tasks import TaskRecord, task_of, task_record
 from iris_gateway.auth.bearer import require_reader
-from iris_gateway.http.endpoint import EVENT_STREAM, JSON_LINES, TEXT, Answers, Call, Endpoint
+from iris_gateway.dispatch.endpoint import EVENT_STREAM, JSON_LINES, TEXT, Answers, Call, Endpoint
+from iris_gateway.dispatch.sse import frame, resume_in, stream
 from iris_gateway.http.problem import ProblemResponse
 from iris_gateway.streams.completion import Completion
 from iris_gateway.streams.log_formats import PlainText, Shown, Write
 from iris_gateway.streams.log_lines import LastLines
 from iris_gateway.streams.logs import LogQuery, Reading
-from iris_gateway.streams.sse import frame, resume_in, stream
 
 FORMATS = {"text": TEXT, "jsonl": JSON_LINES, "sse": EVENT_STREAM}
 STREAMS = ("stdout", "stderr")

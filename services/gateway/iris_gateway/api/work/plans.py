@@ -16,7 +16,7 @@ from iris_core.views.jobs import ClosedGate, PlacementView, PlanView
 from iris_core.views.queries import ClosedGateQuery
 from iris_gateway.api.work.bundles import check_code
 from iris_gateway.api.work.jobs import read_spec
-from iris_gateway.http.endpoint import Answers, Call, Endpoint, json_response
+from iris_gateway.dispatch.endpoint import Answers, Call, Endpoint, json_response
 from iris_gateway.http.problem import ProblemResponse
 
 _TIMEOUT_S = 10.0

@@ -20,13 +20,13 @@ from iris_core.views.streams import CallResultView, ResultsEnd, ResultsView
 from iris_gateway.api.work.jobs import job_of
 from iris_gateway.api.work.tasks import attempt_record
 from iris_gateway.auth.bearer import require_named, require_reader
-from iris_gateway.http.endpoint import EVENT_STREAM, Answers, Call, Endpoint
+from iris_gateway.dispatch.endpoint import EVENT_STREAM, Answers, Call, Endpoint
+from iris_gateway.dispatch.sse import GREETING, frame, resume_in, stream
 from iris_gateway.http.problem import ProblemResponse
 from iris_gateway.streams.completion import Completion, position_of
 from iris_gateway.streams.feed import Lagging
 from iris_gateway.streams.recent_maps import MapJob, Since
 from iris_gateway.streams.results import ResultBatch
-from iris_gateway.streams.sse import GREETING, frame, resume_in, stream
 
 log = logging.getLogger(__name__)
 

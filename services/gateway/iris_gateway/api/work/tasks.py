@@ -11,7 +11,7 @@ from iris_core.views.jobs import ArtifactView, AttemptPage, JobView, TaskView
 from iris_core.views.queries import AttemptsQuery, TaskQuery, TasksQuery, WhyQuery
 from iris_gateway.api.handling import listing, page_of, view
 from iris_gateway.api.work.jobs import CancelBody, RequeueBody, cancel_by_api, requeue_by_api
-from iris_gateway.http.endpoint import Answers, Call, Endpoint
+from iris_gateway.dispatch.endpoint import Answers, Call, Endpoint
 from iris_gateway.http.parameters import task_reference
 
 

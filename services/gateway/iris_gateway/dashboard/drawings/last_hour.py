@@ -2,7 +2,7 @@
 attempts held, and the requests to a deployment. Pure.
 
 Source: docs/design/page.md#components. Out of scope: counting
-(`iris_state.records.indexes.minutes`, `iris_state.deployments.request_minutes`).
+(`iris_state.records.indexes.minutes`, `iris_state.records.deployments.request_minutes`).
 """
 
 from __future__ import annotations

@@ -18,11 +18,11 @@ from iris_core.states import Cause, Initiator, Outcome, TaskState, WorkerState
 from iris_core.tables import task as table
 from iris_core.tables.session import SCHEDULE
 from iris_state.decide import coordinator, endings
-from iris_state.decide.handlers import SessionId
-from iris_state.inputs.claims import Claim, Step
 from iris_state.policy import Policy
 from iris_state.records.changes import GANG, Nominated
+from iris_state.records.claims import Claim, Step
 from iris_state.records.entities import Attempt, AttemptKey, Job, ref_of
+from iris_state.records.handlers import SessionId
 from iris_state.records.ledger import Ledger
 
 Refusals = list[tuple[int, int, str]]

@@ -13,8 +13,8 @@ from iris_core.messages.scheduler_state import Extension, Plan
 from iris_core.placement.chains import CHAIN_ENDED, LONGEST, is_chainable
 from iris_core.states import Cause, Initiator
 from iris_core.tables import task as table
-from iris_state.inputs.claims import Claim
 from iris_state.inputs.plans.accept import Refusals, no_entry
+from iris_state.records.claims import Claim
 from iris_state.records.entities import Job
 from iris_state.records.ledger import Ledger
 

@@ -20,13 +20,13 @@ from iris_core.states import KernelStatus, SessionStatus, WorkerState
 from iris_state.decide import coordinator
 from iris_state.decide.cascade import Death
 from iris_state.effects.orders import OrderBook
-from iris_state.inputs.claims import Step
-from iris_state.inputs.kinds import DeliveryResult, Fate
 from iris_state.inputs.reports.progress import lose, missing, on_stages
 from iris_state.policy import Policy
 from iris_state.records.changes import GANG, WorkerForgotten, WorkerMoved
+from iris_state.records.claims import Step
 from iris_state.records.entities import AttemptKey, ref_of
 from iris_state.records.hosts import Presence, Worker
+from iris_state.records.inputs import DeliveryResult, Fate
 from iris_state.records.ledger import Ledger
 
 _STARTING = frozenset({SessionStatus.PREPARED, SessionStatus.CREATING})

@@ -20,9 +20,9 @@ from iris_core.tables import task as table
 from iris_core.tables.task import TaskRule
 from iris_state.decide import cascade, poison
 from iris_state.deployments import routes
-from iris_state.inputs.claims import Claim, Step
 from iris_state.policy import Policy
 from iris_state.records.changes import Noticed, WorkerMoved, WorkerRegistered
+from iris_state.records.claims import Claim, Step
 from iris_state.records.entities import AttemptKey, Job
 from iris_state.records.hosts import Worker
 from iris_state.records.ledger import Ledger

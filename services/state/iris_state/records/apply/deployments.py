@@ -14,7 +14,8 @@ from iris_core.access.actor import Actor
 from iris_core.states import DeploymentLifecycle as D
 from iris_core.states import RouteStatus as R
 from iris_core.states import SchedulingResult
-from iris_state.deployments.records import (
+from iris_state.records import changes as c
+from iris_state.records.deployments.records import (
     AUTOSCALE,
     CHANGE,
     ITSELF,
@@ -25,7 +26,6 @@ from iris_state.deployments.records import (
     Revision,
     Route,
 )
-from iris_state.records import changes as c
 from iris_state.records.entities import HistoryEntry
 from iris_state.records.ledger import Ledger
 

@@ -25,7 +25,7 @@ from iris_core.views.queries import (
     WorkerQuery,
     WorkersQuery,
 )
-from iris_state.deployments.health import SILENT_INTERVALS
+from iris_state.records.deployments.health import SILENT_INTERVALS
 from iris_state.records.hosts import Worker
 from iris_state.records.indexes.minutes import held_by_all, held_in_last_hour
 from iris_state.records.ledger import Ledger

@@ -18,7 +18,6 @@ from iris_core.messages.gateway_state import Caller
 from iris_core.views.jobs import Page
 from iris_core.views.queries import JobUsageQuery, UsageQuery
 from iris_core.views.usage import NOT_BILLED, UsageView, UsedView
-from iris_state.commands.targets import known_job
 from iris_state.records.apply.usage import variant_of
 from iris_state.records.entities import Job
 from iris_state.records.indexes.usage_days import (
@@ -30,6 +29,7 @@ from iris_state.records.indexes.usage_days import (
     Used,
 )
 from iris_state.records.ledger import Ledger
+from iris_state.records.targets import known_job
 from iris_state.views.pages import behind, behind_name, cursor_of, page
 
 MOST_ROWS = 100

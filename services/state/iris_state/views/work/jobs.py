@@ -27,12 +27,12 @@ from iris_core.views.jobs import (
     moment,
 )
 from iris_core.views.queries import HistoryQuery, JobsQuery, NamedJobsQuery, TreeQuery, WhyQuery
-from iris_state.commands.targets import known_job, known_task
 from iris_state.decide import gates
 from iris_state.records.entities import Attempt, HistoryEntry, Job, Task
 from iris_state.records.gates import Gate, GateKind
 from iris_state.records.indexes.index import Field, has
 from iris_state.records.ledger import Ledger
+from iris_state.records.targets import known_job, known_task
 from iris_state.views.actors import actor_view
 from iris_state.views.order import in_order
 from iris_state.views.pages import MAX_TEXT, SCANNED, behind, numbers_behind, page, shortened

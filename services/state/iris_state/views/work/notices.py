@@ -8,8 +8,8 @@ from iris_core.moments import show_duration
 from iris_core.states import Cause, NoticeReason, PriorityBand
 from iris_core.units import show_bytes
 from iris_core.views.jobs import NoticeView, moment
+from iris_state.policy import GraceLimits
 from iris_state.records.entities import Attempt, Job
-from iris_state.records.stops import GraceLimits
 
 _WHY = {
     NoticeReason.TIMEOUT: "its time limit is near",

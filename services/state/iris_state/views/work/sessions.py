@@ -11,11 +11,11 @@ from iris_core.errors import Code, Refused
 from iris_core.states import SESSION_TERMINAL, TaskState
 from iris_core.views.jobs import KernelView, Page, SessionView, moment
 from iris_core.views.queries import SessionQuery, SessionsQuery
-from iris_state.commands.targets import known_job
 from iris_state.records.changes import GANG
+from iris_state.records.compacted import is_compacted
 from iris_state.records.entities import Job, Task, kernel_status
 from iris_state.records.ledger import Ledger, whole_number
-from iris_state.snapshots.compacted import is_compacted
+from iris_state.records.targets import known_job
 from iris_state.views.pages import numbers_behind, page
 from iris_state.views.work.jobs import reason_of_task
 

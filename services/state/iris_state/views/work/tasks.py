@@ -18,9 +18,9 @@ from iris_core.views.jobs import (
     moment,
 )
 from iris_core.views.queries import AttemptsQuery, TasksQuery, TaskStatesQuery
-from iris_state.commands.targets import known_job, known_task
 from iris_state.records.entities import Attempt, Job, Task, ended_waiting
 from iris_state.records.ledger import Ledger
+from iris_state.records.targets import known_job, known_task
 from iris_state.views.actors import actor_view
 from iris_state.views.pages import MAX_TEXT, behind, page, shortened
 from iris_state.views.work.interruptions import error_of

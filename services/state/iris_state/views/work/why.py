@@ -9,9 +9,9 @@ from iris_core.codec import to_builtins
 from iris_core.states import TaskState
 from iris_core.views.causes import LOOKED_AT, FailureGroup, failure_groups
 from iris_core.views.queries import WhyQuery
-from iris_state.commands.targets import known_job, known_task
 from iris_state.records.entities import Job
 from iris_state.records.ledger import Ledger
+from iris_state.records.targets import known_job, known_task
 from iris_state.views.work import jobs
 from iris_state.views.work.tasks import task_view
 

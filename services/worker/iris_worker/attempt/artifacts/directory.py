@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 
 from iris_core.admission.archive_paths import MAX_DEPTH, MAX_PATH, leads_out
 from iris_core.units import show_bytes
+from iris_worker.limits import ArtifactLimits
 
 PIECE_BYTES = 1 << 20
 _READ_BYTES = 256 << 10
@@ -38,16 +39,6 @@ class NoDirectory(OSError):
 
 class NotStored(Exception):
     """An output directory that is not kept; the text says why."""
-
-
-@dataclass(frozen=True, slots=True)
-class ArtifactLimits:
-    """How big the output directory of one attempt may be: its files, and how many entries it may
-    have.
-    """
-
-    bytes: int = 1 << 30
-    entries: int = 100_000
 
 
 @dataclass(slots=True)

@@ -27,12 +27,8 @@ from iris_core.limits import clipped
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.state_worker import Artifact
 from iris_service.run import shared
-from iris_worker.attempt.artifacts.directory import (
-    PIECE_BYTES,
-    ArtifactLimits,
-    NotStored,
-    OutputDirectory,
-)
+from iris_worker.attempt.artifacts.directory import PIECE_BYTES, NotStored, OutputDirectory
+from iris_worker.limits import ArtifactLimits
 
 log = logging.getLogger(__name__)
 

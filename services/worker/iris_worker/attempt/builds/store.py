@@ -14,13 +14,13 @@ import os
 import stat
 import tempfile
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
 from iris_core import codec
 from iris_core.messages.message import AttemptRef
+from iris_worker.limits import EnvironmentLimits
 
 _SUFFIX = ".json"
 
@@ -30,14 +30,6 @@ class Published(msgspec.Struct, frozen=True):
 
     directory: str
     bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class EnvironmentLimits:
-    """How much is kept; the environments of live attempts are kept in any case."""
-
-    count: int = 64
-    bytes: int = 32 << 30
 
 
 class EnvironmentStore:

@@ -29,7 +29,8 @@ from typing import IO
 from iris_core.admission.archive_paths import InvalidArchive
 from iris_core.admission.archive_reader import ArchiveReader
 from iris_core.spec import array_values
-from iris_worker.attempt.bundles.manifest import ArchiveEntry, BundleLimits, EntryKind, Manifest
+from iris_worker.attempt.bundles.manifest import ArchiveEntry, EntryKind, Manifest
+from iris_worker.limits import BundleLimits
 
 _DIGEST = re.compile(r"(?:sha256:)?([0-9a-f]{64})\Z")
 _BROKEN = (

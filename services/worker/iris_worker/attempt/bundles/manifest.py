@@ -12,23 +12,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from iris_core.admission.archive_paths import InvalidArchive, check_link, names
+from iris_worker.limits import BundleLimits
 
 EntryKind = Literal["file", "dir", "symlink", "hardlink", "other"]
-
-
-@dataclass(frozen=True, slots=True)
-class BundleLimits:
-    """How big a bundle may be.
-
-    Attributes:
-        entries: files, directories and links. bytes: all files unpacked.
-        ratio: unpacked by packed size, checked once more than ``ratio_from`` bytes are unpacked.
-    """
-
-    entries: int = 100_000
-    bytes: int = 4 * 1024**3
-    ratio: int = 200
-    ratio_from: int = 64 * 1024**2
 
 
 @dataclass(frozen=True, slots=True)

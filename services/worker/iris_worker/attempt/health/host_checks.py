@@ -23,8 +23,8 @@ from iris_core.limits import clipped
 from iris_core.messages.state_worker import Ended
 from iris_core.states import Cause
 from iris_service.child import end_with_parent
-from iris_worker.agent.host import host
 from iris_worker.clock import HostClock
+from iris_worker.host import host
 from iris_worker.settings import CheckSettings
 
 log = logging.getLogger(__name__)

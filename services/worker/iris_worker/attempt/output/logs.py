@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 from iris_core import codec, subjects
 from iris_core.messages.gateway_worker import CallResult, CallResults, TaskOutput
 from iris_core.messages.message import AttemptRef
-from iris_worker.attempt.output.quota import LogLimits, LogQuota
+from iris_worker.attempt.output.quota import LogQuota
 from iris_worker.attempt.output.tail import OutputStream
 from iris_worker.attempt.slots.workspaces import Workspace
+from iris_worker.limits import LogLimits
 
 TICK_S = 0.05
 GATHER_S = 0.02

@@ -6,19 +6,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from iris_worker.limits import LogLimits
+
 CHUNK = 64 * 1024
 """Bytes of output in one message, at most."""
-
-
-@dataclass(frozen=True, slots=True)
-class LogLimits:
-    """The rate at which output of a running attempt is sent, after a burst, and how much of its
-    output is kept.
-    """
-
-    bytes_per_s: int = 8 * 1024 * 1024
-    burst_bytes: int = 64 * 1024 * 1024
-    attempt_bytes: int = 256 * 1024 * 1024
 
 
 @dataclass(slots=True)

@@ -22,6 +22,6 @@ def down(data: Path | None) -> int:
     continues from it.
     """
     require_extra("local", "`iris down`")
-    from iris.cluster.teardown import tear_down
+    from iris.cli.cluster.teardown import tear_down
 
     return tear_down((data or data_dir()).absolute())

@@ -59,7 +59,7 @@ def up(data: Path | None, config: Path | None, detach: bool, **given: Any) -> in
     continues from it.
     """
     require_extra("local", "`iris up`")
-    from iris.cluster.launch import launch
+    from iris.cli.cluster.launch import launch
 
     wanted = {key: value for key, value in given.items() if value not in (None, ())}
     return launch((data or data_dir()).absolute(), config, wanted, detach=detach)

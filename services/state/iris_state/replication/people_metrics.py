@@ -1,0 +1,190 @@
+"""Figures of people, projects and hosts for Prometheus: of the largest by name, of the rest as
+`other`.
+
+Their number is bounded however many there are, and a scrape looks at sums, at hosts, and at a
+bounded number of waiting jobs. Source: docs/adr/0160-metrics-name-the-largest.md. Out of scope:
+figures of all work (`metrics`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter as Tally
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from itertools import islice
+from typing import TypeVar
+
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
+
+from iris_core.spec.resources import RESOURCES, Amount
+from iris_core.states import FAILURES, TaskState, WorkerState
+from iris_service.telemetry import gauges
+from iris_state.machine.machine import Machine
+from iris_state.records.changes import Moved
+from iris_state.records.indexes.index import WAITING
+from iris_state.records.indexes.usage_days import PROJECT, UsageGroup
+from iris_state.records.ledger import Ledger
+
+LARGEST = 20
+"""How many users, projects and hosts have figures of their own."""
+OTHER = "other"
+NO_PROJECT = "none"
+JOBS_LOOKED_AT = 5_000
+"""Of the jobs that wait, those that have waited longest: about 3 ms."""
+HOUR_MS = 3_600_000
+FAILURES_KEPT = 20_000
+"""Of the last hour; a cluster with more has the newest."""
+_UNWELL = (WorkerState.LOST, WorkerState.DEGRADED)
+
+K = TypeVar("K", bound=Hashable)
+
+
+def largest(sums: Mapping[K, float], most: int = LARGEST) -> list[K]:
+    """The keys of the largest sums, largest first; those of equal ones by name."""
+    return sorted((key for key in sums if sums[key]), key=lambda key: (-sums[key], str(key)))[:most]
+
+
+def named(rows: Mapping[tuple[str, str], float]) -> dict[tuple[str, str], float]:
+    """Values by a name and something else: those of the largest names, and the sums of the rest
+    under `OTHER`.
+    """
+    sums = Tally[str]()
+    for (name, _), value in rows.items():
+        sums[name] += value  # type: ignore[assignment]
+    shown = set(largest(sums))
+    found = Tally[tuple[str, str]]()
+    for (name, what), value in rows.items():
+        if value:
+            found[name if name in shown else OTHER, what] += value  # type: ignore[assignment]
+    return dict(found)
+
+
+class HostFailures:
+    """Which attempts failed on which host, and why, in the last hour of this leader."""
+
+    def __init__(self) -> None:
+        self._newest: deque[tuple[int, str, str]] = deque(maxlen=FAILURES_KEPT)
+
+    def note(self, ledger: Ledger, change: Moved) -> None:
+        """A task has left an attempt, in a change that is applied."""
+        if change.shown not in FAILURES or change.shown is TaskState.PREEMPTED:
+            return
+        job = ledger.jobs.get(change.job)
+        attempts = job.task(change.index).attempts if job is not None else ()
+        for attempt in reversed(attempts):
+            if attempt.number == change.attempt:
+                self._newest.append((ledger.now_ms, attempt.worker, change.cause.value))
+                return
+
+    def counted(self, now_ms: int) -> dict[tuple[str, str], float]:
+        """How many, by host and cause."""
+        while self._newest and self._newest[0][0] < now_ms - HOUR_MS:
+            self._newest.popleft()
+        return dict(Tally((host, cause) for _, host, cause in self._newest))
+
+
+class PeopleCollector(Collector):
+    """Gauges by user, project and host, computed at each scrape."""
+
+    def __init__(self, machine: Callable[[], Machine], failures: HostFailures) -> None:
+        self._machine = machine
+        self._failures = failures
+
+    def collect(self) -> Iterable[Metric]:
+        machine = self._machine()
+        ledger = machine.ledger
+        yield from _waiting(ledger, machine.last_ms)
+        yield from _running(ledger)
+        yield from _hosts(ledger)
+        words = "Attempts that failed in the last hour, by host and cause, preempted ones left out."
+        failed = named(self._failures.counted(ledger.now_ms))
+        yield gauges("iris_host_failures", words, ["host", "cause"], failed)
+
+
+def _waiting(ledger: Ledger, now_ms: int) -> Iterator[Metric]:
+    """Who waits: exact by user; by project of the jobs that have waited longest, of the rest as
+    `OTHER`.
+    """
+    numbers = ledger.index.of(WAITING)
+    oldest: dict[str, tuple[str, int]] = {}
+    projects = Tally[str]()
+    for job in map(ledger.jobs.__getitem__, islice(numbers, JOBS_LOOKED_AT)):
+        projects[job.spec.labels.get(PROJECT) or NO_PROJECT] += job.counts[TaskState.PENDING]
+        oldest.setdefault(job.user, (job.name, job.submitted_ms))
+    every = sum(ledger.pending_of_user.values())
+    projects[OTHER] += max(every - projects.total(), 0)
+    words = "Waiting tasks by {}: of the most by name, of the rest as other.".format
+    by_user = _flat(dict(ledger.pending_of_user))
+    yield gauges("iris_user_pending_tasks", words("user"), ["user"], by_user)
+    by_project = _flat(dict(projects))
+    yield gauges("iris_project_pending_tasks", words("project"), ["project"], by_project)
+    ages = {
+        (user, name): (now_ms - submitted_ms) / 1000
+        for user, (name, submitted_ms) in oldest.items()
+    }
+    longest = {key: ages[key] for key in largest(ages)}
+    words_of_age = "Age of the longest waiting job of those users who have waited longest."
+    yield gauges("iris_user_oldest_pending_seconds", words_of_age, ["user", "waiting_job"], longest)
+
+
+def _flat(sums: Mapping[str, float]) -> dict[str, float]:
+    return {name: value for (name, _), value in named(_columns(sums)).items()}
+
+
+def _columns(sums: Mapping[str, float]) -> dict[tuple[str, str], float]:
+    return {(name, ""): value for name, value in sums.items()}
+
+
+def _running(ledger: Ledger) -> Iterator[Metric]:
+    """What attempts hold now, by user and by project."""
+    held = {group: ledger.running_usage.held_now(group) for group in ledger.usage.running}
+    for label, of in (("user", _user_of), ("project", _project_of)):
+        own = {name: sums for group, sums in held.items() if (name := of(group)) is not None}
+        running = _flat({name: attempts for name, (attempts, _) in own.items()})
+        words = f"Open attempts by {label}: of the most by name, of the rest as other."
+        yield gauges(f"iris_{label}_running_tasks", words, [label], running)
+        rows = _by_resource({name: amount for name, (_, amount) in own.items()})
+        words = f"Resources that open attempts hold, by {label}: of the most by name, the rest as other."
+        yield gauges(f"iris_{label}_held", words, [label, "resource"], rows)
+
+
+def _by_resource(amounts: Mapping[str, Amount]) -> dict[tuple[str, str], float]:
+    """Each resource has largest names of its own: who holds most devices may hold few
+    processors.
+    """
+    found: dict[tuple[str, str], float] = {}
+    for resource in RESOURCES:
+        rows = {
+            (name, resource.name): float(getattr(amount, resource.name))
+            for name, amount in amounts.items()
+        }
+        found |= named(rows)
+    return found
+
+
+def _user_of(group: UsageGroup) -> str | None:
+    return group[0] if group[1] is None else None
+
+
+def _project_of(group: UsageGroup) -> str | None:
+    user, project = group
+    return (project or NO_PROJECT) if user is None and project is not None else None
+
+
+def _hosts(ledger: Ledger) -> Iterator[Metric]:
+    """The hosts that take no work though nobody drained them, each with 1; those beyond the first
+    by name are counted as `OTHER`.
+    """
+    unwell = sorted(
+        (worker.id, worker.state.value)
+        for worker in ledger.workers.values()
+        if worker.state in _UNWELL
+    )
+    found = Tally[tuple[str, str]](dict.fromkeys(unwell[:LARGEST], 1))
+    for _, state in unwell[LARGEST:]:
+        found[OTHER, state] += 1
+    words = (
+        "1 for each lost or degraded host; those beyond the first 20 by name are counted as other."
+    )
+    yield gauges("iris_host_unwell", words, ["host", "state"], found)

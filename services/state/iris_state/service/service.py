@@ -1,0 +1,169 @@
+"""The process of one replica: follows until there is no leader, then leads until stopped or
+deposed.
+
+Source: docs/ARCHITECTURE.md#storage.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import uuid
+from urllib.parse import urlsplit
+
+from iris_bus.contract import (
+    Connection,
+    EventPublisher,
+    Fenced,
+    Full,
+    Gap,
+    RecordsLost,
+    Unavailable,
+)
+from iris_core.messages.processes import ReplicaInfo
+from iris_core.subjects import JOURNAL, RECORDS_LOST, STORES
+from iris_service.boot import boot_id
+from iris_service.run import Service, quiet_gc, return_freed_blocks
+from iris_service.settings import BadSetting
+from iris_service.tracing import Tracer
+from iris_state.clock import Clock
+from iris_state.policy import Policy
+from iris_state.replication.leader import Leader
+from iris_state.replication.metrics import Standing, StateMetrics
+from iris_state.replication.replica import Replica
+from iris_state.replication.standby import Standby
+from iris_state.service.housekeeping import Housekeeper
+from iris_state.service.store_watch import StoreWatch
+
+log = logging.getLogger(__name__)
+
+_FULL_S = 1.0
+
+
+class StateService:
+    """One replica, as follower or leader."""
+
+    def __init__(self, replica: Replica, stop: asyncio.Event, tracer: Tracer | None = None) -> None:
+        self.replica = replica
+        self._stop = stop
+        self._tracer = tracer
+        self._standby: Standby | None = None
+        self._leader: Leader | None = None
+        self.metrics = StateMetrics(lambda: replica.machine, self._standing)
+
+    @property
+    def leads(self) -> bool:
+        """Whether it leads and answers."""
+        return self._leader is not None and self._leader.ready
+
+    @property
+    def ready(self) -> bool:
+        """Whether it leads and answers, or follows closely enough to take over."""
+        return (
+            self.leads
+            if self._leader is not None
+            else self._standby is not None and self._standby.ready
+        )
+
+    async def info(self) -> ReplicaInfo:
+        """What this replica does; the leader adds what each store holds. Raises Unavailable."""
+        standing, machine = self._standing(), self.replica.machine
+        stores = STORES if standing.leads else ()
+        sizes = await asyncio.gather(*map(self.replica.connection.streams.size, stores))
+        return ReplicaInfo(
+            leads=standing.leads,
+            epoch=machine.ledger.epoch,
+            sequence=machine.sequence,
+            behind=standing.behind,
+            unpublished=standing.unpublished,
+            stored_bytes=dict(zip(stores, sizes, strict=True)),
+            times_ahead_s=standing.times_ahead_s,
+        )
+
+    def _standing(self) -> Standing:
+        return Standing(
+            leads=self.leads,
+            behind=self._standby.behind
+            if self._standby is not None and self._leader is None
+            else 0,
+            unpublished=self._leader.unpublished if self._leader is not None else 0,
+            times_ahead_s=self.replica.clock.ahead_ms() / 1000,
+        )
+
+    async def run(self) -> None:
+        """Run until stopped. Raises Fenced when deposed: the process must end, and restarts as a
+        follower; RecordsLost, DamagedCommit.
+        """
+        await self.replica.connection.streams.ensure()
+        await self.replica.recover()
+        quiet_gc()
+        publisher = self.replica.connection.publisher()
+        if await self._wait_for_its_turn(publisher):
+            self._leader = Leader(self.replica, publisher, self.metrics, self._stop, self._tracer)
+            try:
+                await self._leader.run()
+            except RecordsLost as error:
+                if await self.replica.journal.end() > self.replica.machine.sequence:
+                    raise Fenced("another replica has written to the journal") from error
+                await self.replica.connection.streams.annotate(
+                    JOURNAL.name, RECORDS_LOST, str(error)
+                )
+                raise
+
+    async def _refuse_lost_records(self) -> None:
+        """Raises RecordsLost where an earlier leader has found the records lost, Unavailable."""
+        streams = self.replica.connection.streams
+        lost = (await streams.standing(JOURNAL.name)).notes.get(RECORDS_LOST, "")
+        if lost and not self.replica.policy.begin_anew:
+            raise RecordsLost(lost)
+        if lost:
+            await streams.annotate(JOURNAL.name, RECORDS_LOST, "")
+
+    async def _wait_for_its_turn(self, publisher: EventPublisher) -> bool:
+        """True when this replica leads, False when it is stopped."""
+        standby = self._standby = Standby(self.replica, self._stop)
+        while not self._stop.is_set():
+            try:
+                await standby.wait()
+                await self._refuse_lost_records()
+                if not self._stop.is_set() and await self.replica.take_over(
+                    publisher, standby.epoch
+                ):
+                    return True
+            except Gap:
+                await self.replica.recover()
+            except (Full, Unavailable) as error:
+                log.error("nobody can lead: %s", error)
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._stop.wait(), _FULL_S)
+        return False
+
+
+async def main(service: Service[Policy]) -> None:
+    """Be the state service until told to stop; a replica that has been fenced ends at once.
+
+    Raises Fenced.
+    """
+    if urlsplit(service.settings.prometheus).scheme not in ("", "http", "https"):
+        raise BadSetting("[state] prometheus: an address like http://prometheus:9090, or empty")
+    return_freed_blocks()
+    connection: Connection = await service.connect()
+    name = f"{os.getpid()}-{uuid.uuid4().hex[:8]}"
+    clock = Clock(boot=boot_id(), ignores_others=service.settings.take_clock)
+    state = StateService(
+        Replica(name, service.settings, connection, clock), service.stop, service.tracer
+    )
+    service.replica_info = state.info
+    service.spawn(Housekeeper(state.replica, lambda: state.leads).run())
+    metrics = state.metrics
+    watch = StoreWatch(
+        connection.streams, metrics.stores, lambda: state.leads, metrics.registry.guard
+    )
+    service.spawn(watch.run())
+    await service.serve_metrics(metrics.registry, lambda: state.ready)
+    try:
+        await state.run()
+    finally:
+        await connection.close()

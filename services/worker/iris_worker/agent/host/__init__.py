@@ -1,1 +1,0 @@
-"""What is found out about the host."""

@@ -1,0 +1,1 @@
+"""What is found out about the host: devices, limits in force, metadata, warnings."""
