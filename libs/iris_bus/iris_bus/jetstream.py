@@ -132,7 +132,9 @@ async def connect(
     )
     link, requests = await opens(name)
     # a second connection of one process has another name: whoever counts processes counts names
-    return JetStreamConnection(link, requests, replicas, table, partial(opens, f"{name} events"))
+    return JetStreamConnection(
+        link, requests, replicas, table, again=partial(opens, f"{name} events")
+    )
 
 
 async def _open(

@@ -37,7 +37,8 @@ def guard(
             worker leaves it.
         clocked: the statuses with a timeout; a row can expire from these only.
     """
-    statuses, rows = tuple(statuses), tuple(rows)
+    statuses = tuple(statuses)
+    rows = tuple(rows)
     wrong = [*_unowned(statuses, terminal, rows), *_stuck(statuses, terminal, ways_out)]
     for row in rows:
         wrong += _leaves_an_end(row, terminal)

@@ -53,7 +53,9 @@ class UserLimit:
 def _running(name: str, resource: str) -> UserLimit:
     row = RESOURCE[resource]
     about = f"what running tasks hold of {row.words}; beyond it others of the band go first"
-    return UserLimit(name, name.removeprefix("max_").replace("_", " "), about, row.unit, row)
+    return UserLimit(
+        name, name.removeprefix("max_").replace("_", " "), about, row.unit, resource=row
+    )
 
 
 QUOTA_LIMITS = (
@@ -111,10 +113,8 @@ class Quota(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 def _guard() -> None:
     """Raises ValueError when a row has no field in `Quota`, or a field no row."""
-    has, wants = (
-        {*Quota.__struct_fields__} - {"user", "max_band"},
-        {limit.name for limit in QUOTA_LIMITS},
-    )
+    has = {*Quota.__struct_fields__} - {"user", "max_band"}
+    wants = {limit.name for limit in QUOTA_LIMITS}
     if has != wants:
         raise ValueError(f"Quota has the limits {has}, the table wants {wants}")
 

@@ -213,7 +213,10 @@ class NoticeReason(StrEnum):
     SPOT = "spot"
 
 
-T, J, S, K = TaskState, JobState, SessionStatus, KernelStatus
+T = TaskState
+J = JobState
+S = SessionStatus
+K = KernelStatus
 
 ACTIVE = frozenset({T.ASSIGNED, T.BUILDING, T.RUNNING})
 NON_TERMINAL = ACTIVE | {T.PENDING}

@@ -109,7 +109,8 @@ LAST_BACKUP = "iris-last-backup-ms"
 `iris admin backup`, or of the backup that was restored.
 """
 
-JOBS_TOGETHER, TASKS_TOGETHER = 64, 16
+JOBS_TOGETHER = 64
+TASKS_TOGETHER = 16
 """How many jobs, and tasks of each, share one subject of output; see `log`."""
 SHARED_OUTPUT_BYTES = 64 << 10
 """Of each attempt, on that subject; what it prints beyond is on one of its task. See ADR 18."""
@@ -176,50 +177,72 @@ sizes.
 """Where answers go: of who asks, and where the server itself passes them on to another account."""
 
 SUBJECTS = (
-    Subject(CMD_SUBMIT, MessagePattern.REQUEST, "gateway", "state (leader)", "SubmitJob"),
-    Subject(CMD_CANCEL, MessagePattern.REQUEST, "gateway", "state (leader)", "CancelJob"),
-    Subject(CMD_ADMIN, MessagePattern.REQUEST, "gateway", "state (leader)", "AdminCommand"),
-    Subject(CMD_RERUN, MessagePattern.REQUEST, "gateway", "state (leader)", "RerunJob"),
-    Subject(CMD_AMEND, MessagePattern.REQUEST, "gateway", "state (leader)", "AmendJob"),
-    Subject(CMD_REQUEUE, MessagePattern.REQUEST, "gateway", "state (leader)", "RequeueTasks"),
-    Subject(CMD_GROW, MessagePattern.REQUEST, "gateway", "state (leader)", "GrowJob"),
-    Subject(CMD_QUEUE, MessagePattern.REQUEST, "gateway", "state (leader)", "HoldQueue"),
-    Subject(CMD_DEPLOY, MessagePattern.REQUEST, "gateway", "state (leader)", "DeployCommand"),
-    Subject(JOURNAL_SUBJECT, MessagePattern.STREAM, "state (leader)", "state (standby)", "Commit"),
+    Subject(CMD_SUBMIT, MessagePattern.REQUEST, "gateway", "state (leader)", message="SubmitJob"),
+    Subject(CMD_CANCEL, MessagePattern.REQUEST, "gateway", "state (leader)", message="CancelJob"),
+    Subject(CMD_ADMIN, MessagePattern.REQUEST, "gateway", "state (leader)", message="AdminCommand"),
+    Subject(CMD_RERUN, MessagePattern.REQUEST, "gateway", "state (leader)", message="RerunJob"),
+    Subject(CMD_AMEND, MessagePattern.REQUEST, "gateway", "state (leader)", message="AmendJob"),
+    Subject(
+        CMD_REQUEUE, MessagePattern.REQUEST, "gateway", "state (leader)", message="RequeueTasks"
+    ),
+    Subject(CMD_GROW, MessagePattern.REQUEST, "gateway", "state (leader)", message="GrowJob"),
+    Subject(CMD_QUEUE, MessagePattern.REQUEST, "gateway", "state (leader)", message="HoldQueue"),
+    Subject(
+        CMD_DEPLOY, MessagePattern.REQUEST, "gateway", "state (leader)", message="DeployCommand"
+    ),
+    Subject(
+        JOURNAL_SUBJECT,
+        MessagePattern.STREAM,
+        "state (leader)",
+        "state (standby)",
+        message="Commit",
+    ),
     *(
-        Subject(one, MessagePattern.STREAM, "state (leader)", "anyone", message)
+        Subject(one, MessagePattern.STREAM, "state (leader)", "anyone", message=message)
         for one, message in _EVENTS.items()
     ),
-    Subject("iris.log.*.*.*", MessagePattern.STREAM, "worker", "gateway", "TaskOutput"),
-    Subject("iris.artifact.*.*.*", MessagePattern.STREAM, "worker", "gateway", "bytes of tar.gz"),
-    Subject("iris.result.*.*", MessagePattern.STREAM, "worker", "gateway", "CallResults"),
+    Subject("iris.log.*.*.*", MessagePattern.STREAM, "worker", "gateway", message="TaskOutput"),
+    Subject(
+        "iris.artifact.*.*.*", MessagePattern.STREAM, "worker", "gateway", message="bytes of tar.gz"
+    ),
+    Subject("iris.result.*.*", MessagePattern.STREAM, "worker", "gateway", message="CallResults"),
     Subject(
         STATE_PING,
         MessagePattern.REQUEST,
         "state (standby), gateway, scheduler",
         "state (leader)",
-        "Ping",
+        message="Ping",
     ),
-    Subject(STATE_PLAN, MessagePattern.REQUEST, "scheduler", "state (leader)", "Plan"),
-    Subject(STATE_QUERY, MessagePattern.REQUEST, "gateway", "state (leader)", "Query"),
-    Subject(STATE_READ, MessagePattern.REQUEST, "gateway", "state (standby)", "Query"),
-    Subject(STATE_REASONS, MessagePattern.CORE, "state (leader)", "state (standby)", "Reasons"),
-    Subject(REPORTS, MessagePattern.REQUEST, "worker", "state (leader)", "WorkerReport"),
-    Subject(HEARTBEATS, MessagePattern.CORE, "worker", "state", "HeartbeatMessage"),
-    Subject(LOADS, MessagePattern.CORE, "proxy, state (leader)", "state", "LoadReport"),
-    Subject("iris.worker.*.order", MessagePattern.REQUEST, "state (leader)", "worker", "Order"),
+    Subject(STATE_PLAN, MessagePattern.REQUEST, "scheduler", "state (leader)", message="Plan"),
+    Subject(STATE_QUERY, MessagePattern.REQUEST, "gateway", "state (leader)", message="Query"),
+    Subject(STATE_READ, MessagePattern.REQUEST, "gateway", "state (standby)", message="Query"),
     Subject(
-        "iris.worker.*.execution", MessagePattern.REQUEST, "gateway", "worker", "ExecutionRequest"
+        STATE_REASONS, MessagePattern.CORE, "state (leader)", "state (standby)", message="Reasons"
     ),
-    Subject(SNAPSHOT, MessagePattern.CORE, "state (leader)", "scheduler", "Delta"),
-    Subject(SNAPSHOT_FULL, MessagePattern.REQUEST, "scheduler", "state (leader)", "FullSnapshot"),
-    Subject(SCHEDULER_PLAN, MessagePattern.REQUEST, "gateway", "scheduler", "PlanRequest"),
+    Subject(REPORTS, MessagePattern.REQUEST, "worker", "state (leader)", message="WorkerReport"),
+    Subject(HEARTBEATS, MessagePattern.CORE, "worker", "state", message="HeartbeatMessage"),
+    Subject(LOADS, MessagePattern.CORE, "proxy, state (leader)", "state", message="LoadReport"),
+    Subject(
+        "iris.worker.*.order", MessagePattern.REQUEST, "state (leader)", "worker", message="Order"
+    ),
+    Subject(
+        "iris.worker.*.execution",
+        MessagePattern.REQUEST,
+        "gateway",
+        "worker",
+        message="ExecutionRequest",
+    ),
+    Subject(SNAPSHOT, MessagePattern.CORE, "state (leader)", "scheduler", message="Delta"),
+    Subject(
+        SNAPSHOT_FULL, MessagePattern.REQUEST, "scheduler", "state (leader)", message="FullSnapshot"
+    ),
+    Subject(SCHEDULER_PLAN, MessagePattern.REQUEST, "gateway", "scheduler", message="PlanRequest"),
     Subject(
         DESCRIBE,
         MessagePattern.REQUEST,
         "gateway",
         "state, scheduler, gateway, proxy",
-        "ServiceInfo",
+        message="ServiceInfo",
     ),
 )
 

@@ -200,7 +200,8 @@ class NatsProcess(ChildProcess):
         An unsynced stream may be unrecoverable after a power loss. The service that declares the
         streams creates it again.
         """
-        stream, self._lost = self._lost, ""
+        stream = self._lost
+        self._lost = ""
         if stream in REBUILT:
             place = streams_of(self.directory) / stream
             place.rename(self.directory / f"damaged-{stream}-{time.time_ns()}")
@@ -308,7 +309,8 @@ def journal_of(directory: Path) -> Files:
 
 def _damaged(files: Files) -> str:
     found, missing = files
-    first, last = missing[0][0], missing[-1][1]
+    first = missing[0][0]
+    last = missing[-1][1]
     count = sum(to - since + 1 for since, to in missing)
     near = found.get(first - 1) or found[last + 1]
     stored = datetime.fromtimestamp(near.stored_ms / 1000, UTC).isoformat(timespec="milliseconds")

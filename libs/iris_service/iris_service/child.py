@@ -109,7 +109,8 @@ class ChildProcess:
         """Start it in its own process group and append its output to its log. Raises StartFailed,
         OSError.
         """
-        self.due, self._started = None, now
+        self.due = None
+        self._started = now
         self.prepare()
         self.starts += 1
         _begin_anew(self._log)

@@ -69,7 +69,8 @@ _EXHAUSTED_LOG_S = 10.0
 LAST_WORDS_S = 5.0
 """How long its tasks may take to end once a service has been told to end."""
 _GC_YOUNG = 50_000
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+_M_TRIM_THRESHOLD = -1
+_M_MMAP_THRESHOLD = -3
 _KEPT_BYTES = 16 << 20
 _LARGE_BYTES = 1 << 20
 """More than a read of a socket, which is made and freed for each message."""
@@ -322,7 +323,11 @@ def run_service(
     if run.gc == "quiet":
         quiet_gc()
     shown = show_config(settings, name, kind)
-    sys.exit(asyncio.run(_play(name, own, nats, run, shown, config_path(options.config), main)))
+    sys.exit(
+        asyncio.run(
+            _play(name, own, nats, run, shown=shown, file=config_path(options.config), main=main)
+        )
+    )
 
 
 async def _play(
@@ -335,7 +340,8 @@ async def _play(
     main: Callable[[Service[S]], Awaitable[None]],
 ) -> int:
     service = Service(name, own, nats, run)
-    service.configuration, service.file = shown, file
+    service.configuration = shown
+    service.file = file
     try:
         await service.play(main)
     except asyncio.CancelledError:

@@ -84,7 +84,8 @@ class ServiceCollector(Collector):
         self._certificates = {path: FileFact(partial(expiry_s, path)) for path in certificates}
 
     def collect(self) -> Iterable[Metric]:
-        words, labels = "Always 1; the labels say what this process is.", ("service", "version")
+        words = "Always 1; the labels say what this process is."
+        labels = ("service", "version")
         yield gauges("iris_service_info", words, labels, {(self._service, VERSION): 1})
         connection = self._connection()
         connected = connection is not None and connection.connected
@@ -101,10 +102,8 @@ class ServiceCollector(Collector):
     def _free(self) -> Iterator[Metric]:
         read = {path: fact.newest() for path, fact in self._disks.items()}
         used = {path: usage for path, usage in read.items() if usage is not None}
-        free, size = (
-            {path: one.free for path, one in used.items()},
-            {path: one.total for path, one in used.items()},
-        )
+        free = {path: one.free for path, one in used.items()}
+        size = {path: one.total for path, one in used.items()}
         yield gauges(
             "iris_disk_free_bytes", "Free space of the disk of a directory.", ["path"], free
         )

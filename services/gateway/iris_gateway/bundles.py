@@ -132,7 +132,8 @@ class Bundles:
 
     async def _receive(self, digest: str, parts: AsyncIterator[bytes], file: IO[bytes]) -> None:
         """Write an upload to the file as it arrives."""
-        whole, size = hashlib.sha256(), 0
+        whole = hashlib.sha256()
+        size = 0
         try:
             async for part in parts:
                 size += len(part)

@@ -154,7 +154,8 @@ class Commands:
         backoff = Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
         timeout_s = self._try_timeout_s
         while True:
-            before, request.unknown = request.unknown, True
+            before = request.unknown
+            request.unknown = True
             try:
                 answer = await self._send(request, timeout_s)
                 if answer.status != Code.UNAVAILABLE:

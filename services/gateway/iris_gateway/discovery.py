@@ -93,6 +93,7 @@ class DiscoveredSets:
                 sets[name] = before[name] if same else codec.from_json(entry.value, Discovery)
             except codec.Undecodable as error:
                 log.error("the routes of %s cannot be read: %s", name, error)
-        self._seen, self._sets = values, sets
+        self._seen = values
+        self._sets = sets
         self._changed.set()
         self._changed = asyncio.Event()

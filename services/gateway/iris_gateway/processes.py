@@ -17,7 +17,8 @@ from iris_core.codec import Undecodable, unpack
 from iris_core.messages.processes import ServiceInfo
 from iris_core.subjects import DESCRIBE
 
-COLLECT_S, LAST_ANSWER_S = 0.1, 1.0
+COLLECT_S = 0.1
+LAST_ANSWER_S = 1.0
 FRESH_S = 1.0
 FORGET_S = 600.0
 MAX_PROCESSES = 200
@@ -74,7 +75,8 @@ class Processes:
         async with self._asking:
             if self._clock() - self._asked_s > FRESH_S:
                 await self._ask()
-        now_s, since_s = self._clock(), self._asked_s
+        now_s = self._clock()
+        since_s = self._asked_s
         found = [
             KnownProcess(
                 info,
@@ -86,7 +88,8 @@ class Processes:
         return sorted(found, key=lambda one: (one.info.service, one.info.started_ms, one.info.id))
 
     async def _ask(self) -> None:
-        before_s, self._asked_s = self._asked_s, self._clock()
+        before_s = self._asked_s
+        self._asked_s = self._clock()
         self._known = {
             id_: one for id_, one in self._known.items() if self._asked_s - one[1] < FORGET_S
         }

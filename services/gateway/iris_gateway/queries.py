@@ -171,7 +171,9 @@ class Queries:
             return None
         except Unavailable:
             return None
-        self._answered_s, self._alone_until_s, self._has_follower = clock(), 0.0, True
+        self._answered_s = clock()
+        self._alone_until_s = 0.0
+        self._has_follower = True
         return answer if answer.status != BEHIND else None
 
     async def _from_leader(self, data: bytes) -> Answer:

@@ -131,7 +131,9 @@ def assemble(
     tracer: Tracer | None = None,
 ) -> Gateway:
     """The parts of a gateway on one connection."""
-    bus, streams, position = connection.bus, connection.streams, Position()
+    bus = connection.bus
+    streams = connection.streams
+    position = Position()
     return Gateway(
         bus=bus,
         commands=Commands(

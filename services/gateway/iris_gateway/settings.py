@@ -169,8 +169,11 @@ class GatewaySettings(msgspec.Struct, frozen=True):
                 "[gateway] oidc_keys: must be an https URL: plain http lets an attacker replace the signing keys"
             )
         return IssuerSettings(
-            *(self.oidc_issuer, self.oidc_audience, self.oidc_keys, self.oidc_user_claim),
-            self.oidc_roles_claim,
-            self.oidc_admin_roles,
-            self.oidc_user_roles,
+            self.oidc_issuer,
+            self.oidc_audience,
+            self.oidc_keys,
+            self.oidc_user_claim,
+            roles_claim=self.oidc_roles_claim,
+            admin_roles=self.oidc_admin_roles,
+            user_roles=self.oidc_user_roles,
         )

@@ -120,7 +120,8 @@ class Exchange:
         self._deployment = deployment
         self._new_cookie = ""
         self._reply: Reply | None = None
-        self._retries, self._begun = 0, False
+        self._retries = 0
+        self._begun = False
         self._since_s = asyncio.get_running_loop().time()
         self.waited_s: float | None = None
         self._fields = to_route(
@@ -167,7 +168,9 @@ class Exchange:
         self, budget: RetryBudget, on_retry: Callable[[], None]
     ) -> web.StreamResponse:
         budget.request()
-        key, tried, fresh = self._key(), list[RouteLoad](), False
+        key = self._key()
+        tried = list[RouteLoad]()
+        fresh = False
         route = await self._balancer.acquire(key)
         while True:
             try:

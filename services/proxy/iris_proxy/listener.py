@@ -109,7 +109,8 @@ class ClientConnection(RequestHandler):
             self._expect_head()
 
     def data_received(self, data: bytes) -> None:
-        before, body = self._request_count, self._reads_body()
+        before = self._request_count
+        body = self._reads_body()
         super().data_received(data)
         if not body and self._request_count == before and self._awaited != before:
             self._expect_head()

@@ -94,7 +94,8 @@ class Proxy:
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer one request."""
-        began_s, status = self._clock(), CLIENT_LEFT
+        began_s = self._clock()
+        status = CLIENT_LEFT
         try:
             response = await self._answer(request)
             status = response.status
@@ -105,7 +106,8 @@ class Proxy:
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         balancer: Balancer | None = None
         try:
-            target, headers = request.raw_path, request.headers
+            target = request.raw_path
+            headers = request.headers
             check_head(
                 request.method,
                 target,
@@ -128,7 +130,7 @@ class Proxy:
                 name,
                 inner,
                 balancer,
-                self._pool,
+                pool=self._pool,
                 credentials=self.credentials,
                 trusted=is_within(request.remote, self._networks),
                 on_ejected=self._ejected.eject,
@@ -167,9 +169,11 @@ def refused(request: web.BaseRequest, refusal: ProxyRefusal) -> web.Response:
     JSON.
     """
     if request.method == "GET" and "text/html" in request.headers.get("Accept", ""):
-        body, headers = refusal.page(), refusal.headers("text/html; charset=utf-8")
+        body = refusal.page()
+        headers = refusal.headers("text/html; charset=utf-8")
     else:
-        body, headers = refusal.body(), refusal.headers()
+        body = refusal.body()
+        headers = refusal.headers()
     response = web.Response(status=refusal.status, body=body, headers=CIMultiDict(headers))
     if refusal.closes or request.body_exists:
         response.force_close()

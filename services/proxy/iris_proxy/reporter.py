@@ -35,7 +35,8 @@ class LoadReporter:
     async def run(self) -> None:
         """Report until `leave`."""
         while not self._leaving:
-            loads, requests = self._proxy.loads(), self._proxy.requests()
+            loads = self._proxy.loads()
+            requests = self._proxy.requests()
             if loads or requests:
                 self._bus.publish(
                     LOADS, codec.pack(LoadReport(self._name, loads, requests=requests))

@@ -69,7 +69,9 @@ async def serve(service: Service[ProxySettings]) -> None:
     proxy.update(known or {})
     current = asyncio.Event()
     service.spawn(
-        follow_discovery(service, proxy, last, current, 0.0 if known is None else math.inf)
+        follow_discovery(
+            service, proxy, last, current, retry_for_s=0.0 if known is None else math.inf
+        )
     )
     if known is not None:
         log.info(

@@ -88,18 +88,23 @@ def plan(
     gangs = GangPlacer(cycle, assignments, skipped)
     tasks = TaskPlacer(cycle, assignments, skipped, contenders)
     for band in sorted({band for band, _ in cycle.by_turn}):
-        _place_band(cycle, assignments, band, gangs, tasks)
+        _place_band(cycle, assignments, band, gangs, tasks=tasks)
     rest = (
         _next_cycle(cycle)
         if assignments.is_full
-        else _unplaced(cycle, assignments, skipped | tasks.dropped, gangs, tasks)
+        else _unplaced(cycle, assignments, skipped | tasks.dropped, gangs, tasks=tasks)
     )
     given = assignments.within()
     placed = sum(len(one.indexes) for one in given)
     of_gangs = sum(len(one.indexes) for one in given if mirror.kinds[one.job].is_gang)
     workers, placements = _placements(cycle.columns, given)
     made = Plan(
-        *(settings.name, mirror.version, workers, placements, rest.evictions, rest.updates.reasons),
+        settings.name,
+        mirror.version,
+        workers,
+        placements,
+        evictions=rest.evictions,
+        reasons=rest.updates.reasons,
         extensions=rest.extensions,
     )
     placed += sum(len(one.indexes) for one in rest.extensions)
@@ -108,9 +113,9 @@ def plan(
         rest.findings,
         cycle.columns,
         cycle.wake_ms,
-        of_gangs,
-        placed - of_gangs,
-        rest.updates.left,
+        gangs=of_gangs,
+        singles=placed - of_gangs,
+        left=rest.updates.left,
     )
 
 
@@ -148,7 +153,7 @@ def _unplaced(
     preemption = Preemption(cycle, assignments, still_unschedulable(cycle, reserved))
     preemption.run(full)
     updates = changed_reasons(
-        CycleOutcome(cycle, assignments, preemption, skipped, full, gangs.apart)
+        CycleOutcome(cycle, assignments, preemption, skipped, full=full, apart=gangs.apart)
     )
     unschedulable = preemption.unschedulable - preemption.claiming - preemption.protected.keys()
     unschedulable -= soon_helped(cycle, assignments.given, unschedulable, preemption.tried)
@@ -164,9 +169,9 @@ def _unplaced(
         unschedulable,
         updates.classes,
         updates.jobs,
-        cycle.stuck,
-        reserved,
-        cycle.special,
+        stuck=cycle.stuck,
+        reserved=reserved,
+        special=cycle.special,
     )
     extensions = () if is_cut else tuple(ChainPlacer(cycle, assignments).extensions())
     return _Rest(findings, updates, evictions, extensions)
@@ -204,7 +209,8 @@ def _turn(
     """The jobs of a band that a placer places in queue order, with single tasks that are due for a
     reservation.
     """
-    mirror, of_gangs = cycle.mirror, isinstance(placer, GangPlacer)
+    mirror = cycle.mirror
+    of_gangs = isinstance(placer, GangPlacer)
     kinds = cycle.by_turn.get((band, of_gangs), {})
     alone = {job for job in cycle.special if mirror.kinds[job] in kinds} if kinds else set()
     if not of_gangs or kinds:

@@ -37,7 +37,7 @@ def preview(
     Raises Invalid for a job that would be refused.
     """
     admit(request.spec)
-    found = _preview_one(mirror, cache, request, now_ms, settings)
+    found = _preview_one(mirror, cache, request, now_ms, settings=settings)
     device = request.spec.resources.device
     if device is None or not device.has_alternatives:
         return found
@@ -45,7 +45,9 @@ def preview(
     for variant in device.variants:
         resources = replace(request.spec.resources, device=device.with_variant(variant))
         alone = replace(request, spec=replace(request.spec, resources=resources))
-        verdicts.append((variant, _preview_one(mirror, cache, alone, now_ms, settings).verdict))
+        verdicts.append(
+            (variant, _preview_one(mirror, cache, alone, now_ms, settings=settings).verdict)
+        )
     return replace(found, variants=tuple(verdicts))
 
 
@@ -57,7 +59,7 @@ def _preview_one(
         decision = plan(mirror, cache, now_ms, settings, most=len(mirror.queue))
         ahead = mirror.queue.position(row.job, request.spec.index_set[0])
         possible = could_ever(mirror, mirror.kinds[row.job])
-        return _preview(mirror, cache, decision, row, ahead, possible=possible)
+        return _preview(mirror, cache, decision, row, ahead=ahead, possible=possible)
 
 
 def row_of(mirror: Mirror, spec: JobSpec, user: str, now_ms: int) -> JobRow:

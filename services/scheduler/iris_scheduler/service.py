@@ -209,7 +209,8 @@ class Scheduler:
         deadline_s = self._steady_s() + self._settings.answer_timeout_s
         while not self._stop.is_set() and await self._hear(deadline_s - self._steady_s()):
             self._arrived.clear()
-            arrived, self._chunks = self._chunks, []
+            arrived = self._chunks
+            self._chunks = []
             if arrived:
                 deadline_s = self._steady_s() + self._settings.answer_timeout_s
             try:
@@ -236,7 +237,8 @@ class Scheduler:
             ping = codec.unpack(answer.data, Ping)
         except (Unavailable, codec.Undecodable):
             return True
-        before, self._epoch = self._epoch, ping.epoch
+        before = self._epoch
+        self._epoch = ping.epoch
         if before not in (None, ping.epoch):
             return False
         if ping.sequence == mirror.version:
@@ -251,7 +253,8 @@ class Scheduler:
         """Apply the deltas that have arrived; None when one is missing. Deltas up to ``since`` are
         in the mirror already, but for drafts of the commit behind it.
         """
-        deltas, self._deltas = self._deltas, []
+        deltas = self._deltas
+        self._deltas = []
         if deltas or since >= 0:
             self._confirmed_s = self._steady_s()
         for data in deltas:
@@ -368,11 +371,14 @@ class Scheduler:
     # ── requests ──────────────────────────────────────────────────────────────────────────────────
 
     def _answer_questions(self, mirror: Mirror) -> None:
-        questions, self._questions = self._questions, []
+        questions = self._questions
+        self._questions = []
         for message in questions:
             try:
                 request = codec.unpack(message.data, PlanRequest)
-                answer = preview(mirror, self._cache, request, self._now_ms(), self._settings)
+                answer = preview(
+                    mirror, self._cache, request, self._now_ms(), settings=self._settings
+                )
             except (codec.Undecodable, Refused) as error:
                 log.warning("a question that cannot be answered: %s", error)
                 continue

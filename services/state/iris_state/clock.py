@@ -41,7 +41,8 @@ class Clock:
         self.boot = boot
         self.ignores_others = ignores_others
         self._follows = False
-        self._read_wall_ns, self._steady_ns = wall_ns, steady_ns
+        self._read_wall_ns = wall_ns
+        self._steady_ns = steady_ns
         _, self._start_ns, self._wall_ns = min(_read(wall_ns, steady_ns) for _ in range(_READINGS))
 
     def now_ms(self) -> int:

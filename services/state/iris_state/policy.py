@@ -254,7 +254,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     def expected_grace_ms(self, band: PriorityBand) -> int:
         """The longest grace period that is counted on when an attempt of a band stops."""
-        batch_s, interactive_s = self.expected_grace_batch_s, self.expected_grace_interactive_s
+        batch_s = self.expected_grace_batch_s
+        interactive_s = self.expected_grace_interactive_s
         seconds = {PriorityBand.BATCH: batch_s, PriorityBand.INTERACTIVE: interactive_s}
         return int(seconds.get(band, self.expected_grace_production_s) * 1000)
 

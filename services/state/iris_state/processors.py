@@ -46,11 +46,13 @@ class Processors:
         """
         if self._clock() >= self._look_again_s:
             self._look_again_s = self._clock() + PERIOD_S
-            before, self._before = self._before, self._times_ns()
+            before = self._before
+            self._before = self._times_ns()
             self._short = before is None or self._before is None or _is_short(before, self._before)
         return self._short
 
 
 def _is_short(before: tuple[int, int], now: tuple[int, int]) -> bool:
-    ran, waited = now[0] - before[0], now[1] - before[1]
+    ran = now[0] - before[0]
+    waited = now[1] - before[1]
     return waited > SHORT * (ran + waited)

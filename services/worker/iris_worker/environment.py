@@ -168,8 +168,11 @@ def gang_words(gang: Gang, index: int, host_file: str) -> dict[str, str]:
     ``torchrun`` sets its own variables for the processes it starts. libtpu counts within a slice,
     and finds the other slices by variables of its own.
     """
-    hosts, size, rank = ",".join(gang.hosts), str(len(gang.hosts)), str(index)
-    head, port = gang.hosts[0], str(coordinator_port(gang))
+    hosts = ",".join(gang.hosts)
+    size = str(len(gang.hosts))
+    rank = str(index)
+    head = gang.hosts[0]
+    port = str(coordinator_port(gang))
     in_slice = len(gang.hosts) // gang.slices
     number, place = divmod(index, in_slice)
     return {

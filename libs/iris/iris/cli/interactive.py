@@ -89,7 +89,8 @@ def use_terminal(client: Client, job: Job) -> int:
 
 def running(client: Client, job: Job) -> str | None:
     """Wait until the task runs, and return it; None when the job has ended."""
-    name, progress = f"{job.id}/0", Progress(sys.stderr)
+    name = f"{job.id}/0"
+    progress = Progress(sys.stderr)
     try:
         with job.stream() as stream, Waiting(client, job, progress):
             job.refresh()

@@ -142,7 +142,8 @@ def resizes(given: TypedInput) -> Iterator[None]:
 
 def terminal_size() -> TerminalSize:
     """Of the first standard descriptor that is a terminal, else 24 rows of 80 columns."""
-    columns, rows = 80, 24
+    columns = 80
+    rows = 24
     for fd in (0, 1, 2):
         with contextlib.suppress(OSError):
             columns, rows = os.get_terminal_size(fd)

@@ -288,7 +288,8 @@ class Client(GatewayApi):
         if not callable(function):
             raise TypeError(f"map() calls a function, not {function!r}")
         check_options(options)
-        chunksize, reader = options.get("chunksize", 1), None
+        chunksize = options.get("chunksize", 1)
+        reader = None
         if isinstance(items, Sized):
             calls = [tuple(item) for item in items]
         else:
@@ -340,13 +341,17 @@ class Client(GatewayApi):
 
         options = options.copy()
         options.pop("lookahead", None)
-        kwargs, chunksize = options.pop("kwargs", None) or {}, options.pop("chunksize", 1)
-        idle_s, reuse = IDLE_S if open_ else None, options.pop("reuse", 1)
+        kwargs = options.pop("kwargs", None) or {}
+        chunksize = options.pop("chunksize", 1)
+        idle_s = IDLE_S if open_ else None
+        reuse = options.pop("reuse", 1)
         shown, job_options = split_options(
             options, -(-count // chunksize), MAX_REPLICAS if open_ else 0
         )
         code = code_of(function, kwargs, chunksize, workdir)
-        sent = send_calls(self.transport, code, blobs, count, chunksize, idle_s, reuse)
+        sent = send_calls(
+            self.transport, code, blobs, count, chunksize=chunksize, idle_s=idle_s, reuse=reuse
+        )
         if workdir is not None:
             self._add_bundle(Path(workdir), job_options)
         spec = replace(self.spec(COMMAND, job_options), calls=sent)
@@ -401,7 +406,8 @@ class Client(GatewayApi):
         """Raises InvalidOption for a job whose owner is neither the user of this process nor the
         one that was named: unpickling what its calls return would run code of its owner.
         """
-        owner, reader = job.view.user, of_user or self._reader()
+        owner = job.view.user
+        reader = of_user or self._reader()
         if owner == reader:
             return
         words = f"{job.name} ({job.id}) belongs to {owner}, not to {reader}"
@@ -416,7 +422,8 @@ class Client(GatewayApi):
         """Whose results this process may unpickle: those of its token's user, in a task of its
         job's owner, without a token of this process's user.
         """
-        token, own = self.address.bearer(), os.environ.get("IRIS_JOB")
+        token = self.address.bearer()
+        own = os.environ.get("IRIS_JOB")
         if own and (not token or token.startswith(TASK_TOKEN)):
             return self.job(own).view.user
         return self._owner() or self.get("/v1/whoami", CallerView).user
@@ -438,9 +445,12 @@ class Client(GatewayApi):
         spec = job.view.spec
         if spec.calls is None:
             raise InvalidOption(f"{job.name} is not a map, or not yours")
-        order, exceptions = shown.get("order", "items"), shown.get("return_exceptions", False)
+        order = shown.get("order", "items")
+        exceptions = shown.get("return_exceptions", False)
         mapped: Mapped[Any] = Mapped(
-            *(job, self, spec.calls),
+            job,
+            self,
+            spec.calls,
             order=order,
             return_exceptions=exceptions,
             futures=futures,

@@ -83,7 +83,8 @@ class JobEnds:
     def close(self) -> None:
         """End the stream; nobody is told anything any more."""
         with self._lock:
-            reader, self._reader = self._reader, None
+            reader = self._reader
+            self._reader = None
         if reader is not None:
             reader.stream.close()
 

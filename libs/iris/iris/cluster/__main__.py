@@ -68,7 +68,8 @@ def run(reply: int, paths: ClusterPaths, options: StartOptions, ports: ExitStack
         if programs.token_file:
             make_token(paths, owner())
         token = str(paths.token) if programs.token_file else ""
-        addresses, ready_s = (programs.url, programs.proxy_url), programs.settings.ready_s
+        addresses = (programs.url, programs.proxy_url)
+        ready_s = programs.settings.ready_s
         if options.attached:
             os.set_blocking(1, False)
         tell = say_aloud if options.attached else say
@@ -87,7 +88,8 @@ def run(reply: int, paths: ClusterPaths, options: StartOptions, ports: ExitStack
         return answer(reply, f"failed {note_damage(paths, str(error))}")
     except (InvalidOption, BadSetting, DirectoryInUse, StartFailed, OSError) as error:
         return answer(reply, f"failed {error}")
-    settings, words = programs.settings, (programs.url, programs.proxy, len(workers))
+    settings = programs.settings
+    words = (programs.url, programs.proxy, len(workers))
     started = StartedCluster(
         *words, settings.ready_s, settings.sandbox, settings.auth, token, programs.oversubscribed()
     )
@@ -127,7 +129,8 @@ def draw(paths: ClusterPaths, options: StartOptions, ports: ExitStack) -> Cluste
     accepted = {
         key: given.text("gateway", key) for key in ("token_file", "oidc_issuer", "oidc_audience")
     }
-    tokens, issuer = accepted["token_file"], accepted["oidc_issuer"]
+    tokens = accepted["token_file"]
+    issuer = accepted["oidc_issuer"]
     if (tokens or issuer) and not settings.auth:
         raise InvalidOption(
             "--no-auth does without tokens, but [gateway] says whose are accepted; leave one of them out"
@@ -145,10 +148,10 @@ def draw(paths: ClusterPaths, options: StartOptions, ports: ExitStack) -> Cluste
         settings,
         http,
         proxy,
-        config,
-        dict(os.environ),
-        memory,
-        len(os.sched_getaffinity(0)),
+        config=config,
+        environ=dict(os.environ),
+        memory_bytes=memory,
+        cores=len(os.sched_getaffinity(0)),
         proxies=_whole(given.text("proxy", "workers") or "1"),
         drain_s=given.section("run", RunSettings).drain_s,
         token_file=paths.token_file if settings.auth and not tokens else None,
@@ -190,7 +193,8 @@ def as_declared(given: Settings, settings: ClusterSettings) -> ClusterSettings:
     """The settings with the resources of each host that ``[worker]`` declares. Raises InvalidOption
     when ``[cluster]`` does too.
     """
-    cpu, memory = given.text("worker", "cpu_millis"), given.text("worker", "memory_bytes")
+    cpu = given.text("worker", "cpu_millis")
+    memory = given.text("worker", "memory_bytes")
     for name, there, text in (
         ("worker_cpu", settings.worker_cpu, cpu),
         ("worker_memory", settings.worker_memory, memory),

@@ -166,7 +166,7 @@ class ClusterPrograms:
         for host in self.hosts():
             given = worker_settings(host, self)
             yield self._program(
-                "worker", host.worker, given, nats_url, self.settings.restart_workers
+                "worker", host.worker, given, nats_url, kept=self.settings.restart_workers
             )
 
     def _program(
@@ -185,7 +185,9 @@ class ClusterPrograms:
             else _STOP_S.get(service, _STOPS_SOON_S)
         )
         metrics = f"http://{shown}/metrics" if shown else ""
-        return Program(service, name, argv, self._env(nats_url), kept, metrics, stop_s)
+        return Program(
+            service, name, argv, self._env(nats_url), kept=kept, metrics=metrics, stop_s=stop_s
+        )
 
     def _env(self, nats_url: str) -> dict[str, str]:
         """The environment of a service, in which tasks find `iris`."""

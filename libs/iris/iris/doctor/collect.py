@@ -58,7 +58,8 @@ def collect(client: Client | None, data: Path, nats: str, config: str) -> Cluste
 
     Raises BadSetting for an invalid file.
     """
-    damage, local = "", read_cluster(data)
+    damage = ""
+    local = read_cluster(data)
     with contextlib.suppress(OSError):
         damage = (data / DAMAGE_FILE).read_text()
     is_local = client is None or (local is not None and local.url == client.address.url)
@@ -81,7 +82,13 @@ def collect(client: Client | None, data: Path, nats: str, config: str) -> Cluste
 def _worker(row: WorkerView) -> WorkerFacts:
     registered_s = row.registered_at.timestamp() if row.registered_at else 0.0
     return WorkerFacts(
-        row.id, row.state, row.detail, row.version, row.clock_ahead_ms, row.warnings, registered_s
+        row.id,
+        row.state,
+        row.detail,
+        row.version,
+        clock_ahead_ms=row.clock_ahead_ms,
+        warnings=row.warnings,
+        registered_s=registered_s,
     )
 
 

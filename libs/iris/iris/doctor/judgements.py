@@ -225,7 +225,8 @@ def no_standby(facts: ClusterFacts) -> Iterator[str]:
 
 def no_backup(facts: ClusterFacts) -> Iterator[str]:
     """Of a cluster of several servers: one on one machine has what that machine's backup has."""
-    bus, now_s = facts.bus, facts.gateway.now_s if facts.gateway is not None else 0.0
+    bus = facts.bus
+    now_s = facts.gateway.now_s if facts.gateway is not None else 0.0
     journal = next((one for one in bus.streams if one.name == JOURNAL.name), None) if bus else None
     if bus is None or journal is None or bus.size < 2:
         return
@@ -293,7 +294,8 @@ def covers(pattern: str, subject: str) -> bool:
     """Whether a NATS pattern matches every subject that ``subject``, maybe a pattern itself, stands
     for.
     """
-    wide, narrow = pattern.split("."), subject.split(".")
+    wide = pattern.split(".")
+    narrow = subject.split(".")
     for at, token in enumerate(wide):
         if token == ">":
             return len(narrow) > at
@@ -313,7 +315,8 @@ def _processes(bus: BusFacts | None) -> list[ConnectedProcess]:
 
 
 def wrong_clock(facts: ClusterFacts) -> Iterator[str]:
-    gateway, bus = facts.gateway, facts.bus
+    gateway = facts.gateway
+    bus = facts.bus
     here = (
         [(f"NATS server {server.name}", server.clock_ahead_s) for server in bus.servers]
         if bus is not None

@@ -100,7 +100,8 @@ def _import(kind: str, account: str, subject: str) -> str:
 
 def _user(login: Login, key: str, inboxes: str) -> str:
     may = permissions(login)
-    publish, subscribe = _subjects(may.publish), _subjects([*may.subscribe, f"{inboxes}.>"])
+    publish = _subjects(may.publish)
+    subscribe = _subjects([*may.subscribe, f"{inboxes}.>"])
     once = f", {_ANSWER_ONCE}" if may.answers == "once" else ""
     comment = BY_NAME[login.role].why
     rights = f"publish: {{ allow: [{publish}] }}, subscribe: {{ allow: [{subscribe}] }}{once}"

@@ -114,7 +114,8 @@ class NatsClient(Client):
         """Close the socket of a failed attempt to connect, and forget its transport: closed twice,
         one of TLS raises at each further call.
         """
-        transport, self._transport = self._transport, None
+        transport = self._transport
+        self._transport = None
         if transport is not None:
             transport.close()  # type: ignore[no-untyped-call]
 
@@ -165,7 +166,9 @@ class NatsClient(Client):
         """Write the whole send buffer to the socket."""
         self._writing = False
         if self._pending and self.is_connected and self._transport is not None:
-            frames, self._pending, self._pending_data_size = self._pending, [], 0
+            frames = self._pending
+            self._pending = []
+            self._pending_data_size = 0
             self._transport.write(b"".join(frames))
 
     async def _flush_pending(self, force_flush: bool = False) -> asyncio.Future[None]:

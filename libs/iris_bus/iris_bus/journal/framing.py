@@ -85,9 +85,11 @@ class Assembler:
             )
             raise DamagedCommit(sequence, f"part {part + 1} of {parts} stands {behind}")
         if not part:
-            self._parts, self._total = [], parts
+            self._parts = []
+            self._total = parts
         self._parts.append(data[HEADER_BYTES:])
         if len(self._parts) < parts:
             return None
-        whole, self._parts = self._parts, []
+        whole = self._parts
+        self._parts = []
         return JournalEntry(sequence, whole[0] if parts == 1 else b"".join(whole))

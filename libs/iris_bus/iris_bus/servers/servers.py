@@ -27,7 +27,8 @@ async def ask_all(link: Link, service: str, body: bytes) -> list[tuple[dict[str,
     Raises Unavailable when there is none.
     """
     answers: list[tuple[dict[str, Any], float]] = []
-    arrival, begun = asyncio.Event(), time.time()
+    arrival = asyncio.Event()
+    begun = time.time()
 
     def take(subject: bytes, reply: bytes, data: bytes, headers: RawHeaders) -> None:
         if data:

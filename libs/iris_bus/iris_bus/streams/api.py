@@ -260,7 +260,11 @@ class Api:
             return None
         shown = {name: value for name, value in got.headers.items() if name not in _OF_THE_COPY}
         return Message(
-            got.headers["Nats-Subject"], got.data, shown, "", int(got.headers["Nats-Sequence"])
+            got.headers["Nats-Subject"],
+            got.data,
+            shown,
+            "",
+            sequence=int(got.headers["Nats-Sequence"]),
         )
 
     async def lead(self, stream: str, server: str) -> None:
@@ -296,7 +300,8 @@ class Api:
 
 def standing_of(info: StreamInfo, wanted: int) -> StoreStanding:
     """What an answer to STREAM.INFO says, for a stream that should have ``wanted`` copies."""
-    config, cluster = info.config, info.cluster
+    config = info.config
+    cluster = info.cluster
     declared = config.get("num_replicas", 1)
     peers = {peer.name: not peer.is_silent for peer in cluster.replicas}
     followers = sum(peer.current and not peer.is_silent for peer in cluster.replicas)
@@ -314,4 +319,4 @@ def standing_of(info: StreamInfo, wanted: int) -> StoreStanding:
 def to_stored(stored: StoredMessage) -> Message:
     """The message inside an answer of STREAM.MSG.GET."""
     headers = header_block.parse(base64.b64decode(stored.hdrs))
-    return Message(stored.subject, base64.b64decode(stored.data), headers, "", stored.seq)
+    return Message(stored.subject, base64.b64decode(stored.data), headers, "", sequence=stored.seq)

@@ -74,7 +74,7 @@ class JetBlobs:
             with contextlib.suppress(Unavailable):
                 await self._drop_chunks(nuid)
             raise
-        before = await self._replace(_describe(self._bucket, name, nuid, data, at_ms), owners)
+        before = await self._replace(_describe(self._bucket, name, nuid, data, at_ms=at_ms), owners)
         if before is not None and not before.deleted:
             await self._drop_chunks(before.nuid)
 
@@ -116,7 +116,7 @@ class JetBlobs:
             for m in await self._all(f"$O.{self._bucket}.M.>")
         ]
         return [
-            Blob(meta.name, meta.size, _ms(meta.mtime), m.sequence, meta.owners)
+            Blob(meta.name, meta.size, _ms(meta.mtime), m.sequence, owners=meta.owners)
             for meta, m in found
             if not meta.deleted
         ]
@@ -170,7 +170,8 @@ class JetBlobs:
             msgspec.json.decode(m.data, type=_Meta).nuid
             for m in await self._all(f"$O.{self._bucket}.M.>")
         }
-        now_s, before = time.monotonic(), self._orphans
+        now_s = time.monotonic()
+        before = self._orphans
         nuids = {subject.rpartition(".")[2] for subject in found} - owned
         self._orphans = {nuid: before.get(nuid, now_s) for nuid in nuids}
         rested = [

@@ -103,15 +103,17 @@ def declarations(table: Iterable[Stream], replicas: int, *, clustered: bool) -> 
 
 def differences(present: Config, wanted: Config) -> list[Difference]:
     """What of a stream is not as wanted, in the order of the declaration."""
-    was, will = _SYNCED | present, _SYNCED | wanted
+    was = _SYNCED | present
+    will = _SYNCED | wanted
     return [_difference(was, will, key) for key in will if key not in was or was[key] != will[key]]
 
 
 def _difference(present: Config, wanted: Config, key: str) -> Difference:
-    found, other = present.get(key), wanted[key]
+    found = present.get(key)
+    other = wanted[key]
     lowers = key in SAFETY and key in present and SAFETY[key](other) < SAFETY[key](found)
     return Difference(
-        wanted["name"], key, found, other, lowers, key in FIXED or _held(present, key)
+        wanted["name"], key, found, other, lowers=lowers, fixed=key in FIXED or _held(present, key)
     )
 
 

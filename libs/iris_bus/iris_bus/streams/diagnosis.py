@@ -182,7 +182,8 @@ async def _key(url: str, keys: Path, credentials: Credentials, user: Login) -> K
 def key_facts(label: str, answer: bytes) -> KeyFacts:
     """The facts in an answer to ``$SYS.REQ.USER.INFO``."""
     allowed = (msgspec.json.decode(answer).get("data") or {}).get("permissions") or {}
-    publish, subscribe = allowed.get("publish") or {}, allowed.get("subscribe") or {}
+    publish = allowed.get("publish") or {}
+    subscribe = allowed.get("subscribe") or {}
     denied = (*(publish.get("deny") or ()), *(subscribe.get("deny") or ()))
     return KeyFacts(label, _subjects(publish), _subjects(subscribe), denied)
 
@@ -210,9 +211,11 @@ async def _system(link: Link) -> dict[str, Any]:
 
 
 def _server(answer: dict[str, Any], at_s: float, errors: dict[str, str]) -> ServerFacts:
-    about, data = answer["server"], answer["data"]
+    about = answer["server"]
+    data = answer["data"]
     jetstream = data.get("jetstream") or {}
-    config, stats = jetstream.get("config") or {}, jetstream.get("stats") or {}
+    config = jetstream.get("config") or {}
+    stats = jetstream.get("stats") or {}
     return ServerFacts(
         name=about["name"],
         version=about.get("ver", ""),

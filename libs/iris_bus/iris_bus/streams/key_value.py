@@ -190,7 +190,8 @@ class JetWatch:
             self._reader.on_arrival(self._news.set)
 
     async def _drop_reader(self) -> None:
-        reader, self._reader = self._reader, None
+        reader = self._reader
+        self._reader = None
         if reader is not None:
             await reader.close()
 

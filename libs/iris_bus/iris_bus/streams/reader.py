@@ -285,7 +285,7 @@ class JetReader:
         self._left = parts[at + 3]
         buffer = self._buffer
         shown = {} if self._bare else header_block.parse(headers)
-        buffer.append(Message(subject.decode(), data, shown, "", sequence))
+        buffer.append(Message(subject.decode(), data, shown, "", sequence=sequence))
         self._held_bytes += len(data)
         if len(buffer) == 1:
             self._wake()

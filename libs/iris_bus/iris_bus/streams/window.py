@@ -53,7 +53,8 @@ class Window:
         self._sent.clear()
         self._kept.clear()
         self._origin = (sequence, last_published)
-        self.confirmed, self.last_published = sequence, last_published
+        self.confirmed = sequence
+        self.last_published = last_published
 
     def add(self, events: Sequence[Publication]) -> None:
         self._waiting.extend(events)
@@ -72,7 +73,8 @@ class Window:
         """Mark the events up to ``sequence`` as stored, as the chain proves."""
         done = [self._sent.popleft() for _ in range(sequence - self.confirmed)]
         if done:
-            self.confirmed, self.last_published = sequence, done[-1].message_id
+            self.confirmed = sequence
+            self.last_published = done[-1].message_id
             self._kept.extend(done)
 
     def go_on(self, sequence: int, last: str) -> None:
@@ -86,7 +88,8 @@ class Window:
         self._kept = deque(islice(known, behind), maxlen=KEPT)
         self._sent.clear()
         self._waiting = deque(islice(known, behind, None))
-        self.confirmed, self.last_published = sequence, last
+        self.confirmed = sequence
+        self.last_published = last
 
     def _behind(self, known: Sequence[Publication], sequence: int, last: str) -> int:
         """How many of ``known`` are stored when the stream ends at this event. Raises Fenced,

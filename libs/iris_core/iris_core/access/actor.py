@@ -33,7 +33,7 @@ def actor_of(caller: Caller) -> Actor:
     ref = caller.attempt
     task = f"j{ref.job}/{ref.index}" if ref is not None else ""
     user, role = ("", "") if caller.claimed else (caller.user, caller.role)
-    return Actor(user, role, caller.token, caller.address, task)
+    return Actor(user, role, caller.token, caller.address, task=task)
 
 
 def named(actor: Actor | None) -> str:

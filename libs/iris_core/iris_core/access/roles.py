@@ -59,8 +59,10 @@ _CALLS = {
 """Calls of the JetStream API by what they are for: single messages; also to follow, to replace an
 object, to declare and trim a store, to make it anew."""
 
-_BUNDLES, _SNAPSHOTS = f"OBJ_{BUNDLES_BUCKET}", f"OBJ_{SNAPSHOTS_BUCKET}"
-_DISCOVERY, _KEYS = f"KV_{DISCOVERY_BUCKET}", f"KV_{KEYS_BUCKET}"
+_BUNDLES = f"OBJ_{BUNDLES_BUCKET}"
+_SNAPSHOTS = f"OBJ_{SNAPSHOTS_BUCKET}"
+_DISCOVERY = f"KV_{DISCOVERY_BUCKET}"
+_KEYS = f"KV_{KEYS_BUCKET}"
 _STORED_ON = {
     **{stream.name: stream.subjects for stream in STREAMS},
     _BUNDLES: (f"$O.{BUNDLES_BUCKET}.>",),

@@ -76,7 +76,7 @@ class _Token(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 def grant(key: SigningKey, job: int, user: str, worker: str, expires_ms: int) -> TaskGrant:
     """The right of a worker to make tokens for the attempts of a job that it runs."""
-    claims = codec.pack(TaskClaims(key.id, job, user, worker, expires_ms))
+    claims = codec.pack(TaskClaims(key.id, job, user, worker, expires_ms=expires_ms))
     return TaskGrant(job, claims, _mac(key.secret, claims, b"iris-grant"))
 
 
@@ -90,7 +90,8 @@ def token(granted: TaskGrant, ref: AttemptRef) -> str:
 def verified(text: str, keys: Mapping[str, SigningKey], now_ms: int) -> Caller:
     """The task that a token identifies. Raises BadTaskToken."""
     signed = _decoded(text)
-    data, signature = signed[:-_DIGEST], signed[-_DIGEST:]
+    data = signed[:-_DIGEST]
+    signature = signed[-_DIGEST:]
     try:
         body = codec.unpack(data, _Token)
         claims = codec.unpack(body.claims, TaskClaims)
@@ -137,7 +138,8 @@ def rotated(keys: Sequence[SigningKey], fresh: SigningKey, life_ms: int) -> tupl
 
     A key goes once the one after it has signed for longer than a token lives, and is checked with.
     """
-    now_ms, ordered = fresh.created_ms, sorted(keys, key=_age)
+    now_ms = fresh.created_ms
+    ordered = sorted(keys, key=_age)
     if not ordered or now_ms - ordered[-1].created_ms >= ROTATE_MS:
         ordered.append(fresh)
     gone_ms = now_ms - SETTLE_MS - life_ms - LEEWAY_MS

@@ -12,7 +12,8 @@ from typing import Protocol
 from iris_core.admission.archive_paths import InvalidArchive
 
 _PIECE = 1 << 20
-_HEADERS, _HEADERS_EACH = 1 << 20, 4096
+_HEADERS = 1 << 20
+_HEADERS_EACH = 4096
 """The bytes of headers that an archive may have, and how many more for each entry: `tarfile` keeps
 them.
 """

@@ -58,7 +58,8 @@ def with_choices(words: str, kind: Any, place: str) -> str:
 
 def _members(kind: Any) -> Iterator[Any]:
     """What a value may be, or its items."""
-    origin, arguments = get_origin(kind), get_args(kind)
+    origin = get_origin(kind)
+    arguments = get_args(kind)
     if origin in (Annotated, list, tuple):
         yield from _members(arguments[0])
     elif origin in (Union, types.UnionType):
@@ -92,7 +93,8 @@ def in_words(message: str) -> str:
         got = match["got"] and f", not {WORDS.get(match['got'], match['got'])}"
         return f"must be {wanted}{match['bound'] or ''}{got or ''}"
     if match := _LENGTH.match(text):
-        bound, parts = "at most" if match["bound"] == "<=" else "at least", _PARTS[match["wanted"]]
+        bound = "at most" if match["bound"] == "<=" else "at least"
+        parts = _PARTS[match["wanted"]]
         return f"must be {WORDS[match['wanted']]} of {bound} {match['length']} {parts}"
     return (
         text.replace("Invalid enum value", "cannot be")

@@ -104,7 +104,8 @@ def _probe(probe: Probe, ports: tuple[str, ...]) -> Mistakes:
 
 
 def _update(spec: DeploymentSpec) -> Mistakes:
-    update, at = spec.update, "/update"
+    update = spec.update
+    at = "/update"
     if all(value in (0, "0%") for value in (update.max_surge, update.max_unavailable)):
         message = "with a surge of 0 and 0 unavailable routes no update can move"
         yield Mistake(
@@ -121,7 +122,8 @@ def _update(spec: DeploymentSpec) -> Mistakes:
 
 
 def _scaling(spec: DeploymentSpec) -> Mistakes:
-    scaling, at = spec.scaling, "/scaling"
+    scaling = spec.scaling
+    at = "/scaling"
     if scaling is None:
         return
     if scaling.minimum > scaling.maximum:
@@ -150,8 +152,10 @@ def _ordered(scaling: ScalingPolicy, at: str, short: str, long: str) -> Mistakes
     """A mistake when one time is longer than another; of two that differ it is that which has not
     its default.
     """
-    less, more = getattr(scaling, short), getattr(scaling, long)
-    brief, lasting = show_duration(less), show_duration(more)
+    less = getattr(scaling, short)
+    more = getattr(scaling, long)
+    brief = show_duration(less)
+    lasting = show_duration(more)
     shorter, longer = (name.removesuffix("_s").replace("_", " ") for name in (short, long))
     if less <= more:
         return

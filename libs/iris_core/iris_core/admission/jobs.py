@@ -322,7 +322,8 @@ def _ports(spec: JobSpec) -> Iterator[Mistake]:
 
 def _probe(spec: JobSpec) -> Iterator[Mistake]:
     if spec.probe is not None:
-        message, hint = "a job has no probe", "create a deployment: its routes are probed"
+        message = "a job has no probe"
+        hint = "create a deployment: its routes are probed"
         yield Mistake(pointer="/probe", code="not_a_route", message=message, hint=hint)
 
 
@@ -374,7 +375,8 @@ def _backoff(spec: JobSpec) -> Iterator[Mistake]:
     longer.
     """
     if spec.backoff_s is not None and DEFAULT_MAX_BACKOFF_S != spec.max_backoff_s < spec.backoff_s:
-        longest, first = show_duration(spec.max_backoff_s), show_duration(spec.backoff_s)
+        longest = show_duration(spec.max_backoff_s)
+        first = show_duration(spec.backoff_s)
         message = f"the longest pause, {longest}, is shorter than the first one, {first}"
         hint = f"at least {first}, or leave it out"
         yield Mistake(pointer="/max_backoff_s", code="out_of_range", message=message, hint=hint)
@@ -446,7 +448,8 @@ def _plain_path(pointer: str, path: str, kind: str, hint: str) -> Iterator[Mista
     try:
         plain = archive_paths.names(path)
     except archive_paths.InvalidArchive as error:
-        plain, message = (), str(error)
+        plain = ()
+        message = str(error)
     else:
         message = f"{path!r} is not the plain path of {kind}"
     if "/".join(plain) != path or path.startswith("-") or not path.isprintable():
@@ -519,7 +522,8 @@ def _reads_of_rules() -> tuple[tuple[frozenset[str], SpecRule], ...]:
     """Each rule, and the fields that it reads of defaults. Where these have their defaults it goes
     the same way, and finds nothing.
     """
-    plain, found = _Read(name="/x", command=("true",)), []
+    plain = _Read(name="/x", command=("true",))
+    found = []
     for rule in _RULES:
         _READ.clear()
         list(rule(plain))

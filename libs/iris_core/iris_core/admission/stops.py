@@ -43,7 +43,8 @@ def _signal(pointer: str, name: str, hint: str) -> Iterator[Mistake]:
 
 def _before(spec: JobSpec, before_s: float) -> Iterator[Mistake]:
     if spec.timeout_s is not None and before_s > spec.timeout_s:
-        before, timeout = show_duration(before_s), show_duration(spec.timeout_s)
+        before = show_duration(before_s)
+        timeout = show_duration(spec.timeout_s)
         message = (
             f"a notice {before} before the time limit does not fit into a timeout of {timeout}"
         )

@@ -187,7 +187,9 @@ def key_mistakes(pointer: str, key: str) -> list[Mistake]:
 
 
 def _operand_mistakes(pointer: str, constraint: Constraint) -> list[Mistake]:
-    op, value, values = constraint.op, constraint.value, constraint.values
+    op = constraint.op
+    value = constraint.value
+    values = constraint.values
     wants_value = op not in PRESENCE and op is not ConstraintOp.IN
     found: list[Mistake] = []
     if wants_value and value is None:

@@ -11,8 +11,10 @@ from collections.abc import Iterator, Mapping
 from iris_core.spec.jobs import Attribute
 from iris_core.spec.resources import ResourceRequest
 
-LIMIT_MEMORY, LIMIT_CPU = "limit-memory", "limit-cpu"
-LIMIT_PIDS, LIMIT_DEVICES = "limit-pids", "limit-devices"
+LIMIT_MEMORY = "limit-memory"
+LIMIT_CPU = "limit-cpu"
+LIMIT_PIDS = "limit-pids"
+LIMIT_DEVICES = "limit-devices"
 _WORDS = {
     "none": "is not limited",
     "sampled": "is limited by samples once a second",
@@ -24,7 +26,8 @@ def not_in_force(ask: ResourceRequest, attributes: Mapping[str, Attribute]) -> I
     """What a task asks for that nothing holds it to on a host with these attributes, or not as
     strictly as control groups do; nothing of a host that does not tell.
     """
-    memory, cpu = attributes.get(LIMIT_MEMORY), attributes.get(LIMIT_CPU)
+    memory = attributes.get(LIMIT_MEMORY)
+    cpu = attributes.get(LIMIT_CPU)
     if ask.memory_bytes and memory in _WORDS:
         yield f"memory {_WORDS[str(memory)]}"
     if ask.cpu_limit_millis and cpu in _WORDS:

@@ -36,4 +36,6 @@ def priority_key(
     """The key of one task. With index 0 it is also the key of the whole job, whose tasks are
     adjacent.
     """
-    return PriorityKey(band, -depth, root_submitted_ms, submitted_ms, sequence, index)
+    return PriorityKey(
+        band, -depth, root_submitted_ms, submitted_ms, sequence=sequence, task_index=index
+    )

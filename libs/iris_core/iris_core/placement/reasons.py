@@ -228,7 +228,8 @@ def not_enough(
         workers_short: how many of the ``workers`` matching hosts have less free than requested.
         stuck: hosts with an attempt that was ordered to stop and has not stopped in time.
     """
-    code, show = ReasonCode(f"not_enough_{resource.word}"), resource.unit.show
+    code = ReasonCode(f"not_enough_{resource.word}")
+    show = resource.unit.show
     facts = {
         "resource": resource.name,
         "asked": asked,
@@ -408,7 +409,8 @@ def reserved_for_waiting(kept: Reason, waiting: Reason) -> Reason:
     """A worker is reserved for another task, see `reserved_for_task`, with what that one waits for,
     see `host_reserved`.
     """
-    tasks, until_ms = waiting.facts["tasks"], waiting.facts["until_ms"]
+    tasks = waiting.facts["tasks"]
+    until_ms = waiting.facts["until_ms"]
     message = f"{kept.message}, and {_awaited(tasks, until_ms)}" if tasks else kept.message
     return Reason(kept.code, message, kept.facts | {"tasks": tasks, "until_ms": until_ms})
 

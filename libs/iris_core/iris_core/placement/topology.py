@@ -36,29 +36,29 @@ class Topology(NamedTuple):
 
 def _cores(family: str, sizes: tuple[int, ...]) -> list[Topology]:
     """Variants named by cores: two cores a chip, four chips a host."""
-    return [Topology(f"{family}-{n}", n // 2, n // 8, n // 8, 4) for n in sizes]
+    return [Topology(f"{family}-{n}", n // 2, n // 8, n // 8, chips_per_vm=4) for n in sizes]
 
 
 _TABLE = (
     *_cores("v4", (8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)),
     *_cores("v5p", (8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 12288)),
-    Topology("v5litepod-1", 1, 1, 1, 1),
-    Topology("v5litepod-2", 2, 1, 1, 2),
-    Topology("v5litepod-4", 4, 1, 1, 4),
-    Topology("v5litepod-8", 8, 1, 1, 8),
-    Topology("v5litepod-16", 16, 2, 4, 4),
-    Topology("v5litepod-32", 32, 4, 8, 4),
-    Topology("v5litepod-64", 64, 8, 16, 4),
-    Topology("v5litepod-128", 128, 16, 32, 4),
-    Topology("v5litepod-256", 256, 32, 64, 4),
-    Topology("v6e-1", 1, 1, 1, 1),
-    Topology("v6e-4", 4, 1, 1, 4),
-    Topology("v6e-8", 8, 1, 1, 8),
-    Topology("v6e-16", 16, 4, 4, 4),
-    Topology("v6e-32", 32, 8, 8, 4),
-    Topology("v6e-64", 64, 16, 16, 4),
-    Topology("v6e-128", 128, 32, 32, 4),
-    Topology("v6e-256", 256, 64, 64, 4),
+    Topology("v5litepod-1", 1, 1, 1, chips_per_vm=1),
+    Topology("v5litepod-2", 2, 1, 1, chips_per_vm=2),
+    Topology("v5litepod-4", 4, 1, 1, chips_per_vm=4),
+    Topology("v5litepod-8", 8, 1, 1, chips_per_vm=8),
+    Topology("v5litepod-16", 16, 2, 4, chips_per_vm=4),
+    Topology("v5litepod-32", 32, 4, 8, chips_per_vm=4),
+    Topology("v5litepod-64", 64, 8, 16, chips_per_vm=4),
+    Topology("v5litepod-128", 128, 16, 32, chips_per_vm=4),
+    Topology("v5litepod-256", 256, 32, 64, chips_per_vm=4),
+    Topology("v6e-1", 1, 1, 1, chips_per_vm=1),
+    Topology("v6e-4", 4, 1, 1, chips_per_vm=4),
+    Topology("v6e-8", 8, 1, 1, chips_per_vm=8),
+    Topology("v6e-16", 16, 4, 4, chips_per_vm=4),
+    Topology("v6e-32", 32, 8, 8, chips_per_vm=4),
+    Topology("v6e-64", 64, 16, 16, chips_per_vm=4),
+    Topology("v6e-128", 128, 32, 32, chips_per_vm=4),
+    Topology("v6e-256", 256, 64, 64, chips_per_vm=4),
 )
 
 TOPOLOGIES = {topology.variant: topology for topology in _TABLE}
@@ -144,9 +144,11 @@ def validate_device(device: Device) -> list[Mistake]:
 
 def _variant_mistakes(device: Device, variant: str) -> list[Mistake]:
     if variant == AUTO:
-        parts, host = _ANY_PARTS, "the largest TPU VM"
+        parts = _ANY_PARTS
+        host = "the largest TPU VM"
     else:
-        parts, host = parts_of(variant), f"a {variant} VM"
+        parts = parts_of(variant)
+        host = f"a {variant} VM"
     if not parts:
         message = f"no TPU variant {variant[:80]!r}"
         return [
@@ -159,7 +161,8 @@ def _variant_mistakes(device: Device, variant: str) -> list[Mistake]:
         ]
     if device.count in parts:
         return []
-    pointer, has = "/resources/device/count", parts[-1]
+    pointer = "/resources/device/count"
+    has = parts[-1]
     if device.count > has:
         message = f"a task asks for {counted(device.count, 'chip')}; {host} has {has}"
         return [
@@ -190,10 +193,8 @@ def _level_mistakes(gang: Coscheduling) -> list[Mistake]:
     if isinstance(gang.group_by, str):
         return key_mistakes(pointer, gang.group_by)
     if not 1 <= len(gang.group_by) <= LEVELS:
-        message, hint = (
-            f"{len(gang.group_by)} levels of a topology",
-            f"1 to {LEVELS}, innermost first",
-        )
+        message = f"{len(gang.group_by)} levels of a topology"
+        hint = f"1 to {LEVELS}, innermost first"
         return [Mistake(pointer=pointer, code="number_of_levels", message=message, hint=hint)]
     mistakes = [
         one
@@ -217,10 +218,8 @@ def _level_mistakes(gang: Coscheduling) -> list[Mistake]:
                 )
             )
         if level.key == TPU_NAME and (at or level.mode == "preferred"):
-            message, hint = (
-                f"the hosts of a TPU are one slice: {TPU_NAME} is innermost and required",
-                "put it first",
-            )
+            message = f"the hosts of a TPU are one slice: {TPU_NAME} is innermost and required"
+            hint = "put it first"
             mistakes.append(
                 Mistake(
                     pointer=f"{pointer}/{at}", code="tpu_is_innermost", message=message, hint=hint
@@ -252,10 +251,8 @@ def _number_mistakes(spec: JobSpec, gang: Coscheduling) -> list[Mistake]:
             )
         ]
     if gang.slices == 1:
-        message, hint = (
-            "only a gang of several slices has an attribute that they share",
-            "leave it out, or specify slices",
-        )
+        message = "only a gang of several slices has an attribute that they share"
+        hint = "leave it out, or specify slices"
         wrong = Mistake(
             pointer="/coscheduling/within", code="needs_slices", message=message, hint=hint
         )

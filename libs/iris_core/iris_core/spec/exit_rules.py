@@ -131,7 +131,8 @@ def _read(code: TaskExit) -> tuple[bool, range]:
         raise ValueError(
             f"{text[:80]!r} is not an exit code, range of exit codes or signal: 75, 64-78, SIGBUS"
         )
-    first, last = int(found[1]), int(found[2] or found[1])
+    first = int(found[1])
+    last = int(found[2] or found[1])
     if first == 0:
         raise ValueError("exit code 0 is success, whatever the rules say")
     if not first <= last <= LARGEST:

@@ -114,7 +114,7 @@ def text(
     """
     pattern = f"({pattern})?" if optional else pattern
     matches = re.compile(pattern).fullmatch
-    rule = FieldRule(matches, lambda given: f"{given[:80]!r} {words}", code, hint, of_keys)
+    rule = FieldRule(matches, lambda given: f"{given[:80]!r} {words}", code, hint, of_keys=of_keys)
     return _limit(rule, pattern=f"^({pattern})$")
 
 
@@ -225,7 +225,8 @@ def _default(field: FieldInfo) -> Any:
 
 
 def _node(hint: Any) -> _Node:
-    origin, arguments = get_origin(hint), get_args(hint)
+    origin = get_origin(hint)
+    arguments = get_args(hint)
     if origin is Annotated:
         inner = _node(arguments[0])
         kinds = _KINDS.get(arguments[0], object)

@@ -17,7 +17,8 @@ MAX_INDEXES = 10_000
 """Indexes of one set, and one more than the largest of them."""
 
 _PART = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9})(?::([0-9]{1,9}))?)?\Z")
-_CONSECUTIVE, _APART = 3, 4
+_CONSECUTIVE = 3
+_APART = 4
 """The members from which a run is written as a range: with step 1, and with a larger one."""
 
 
@@ -47,7 +48,8 @@ class IndexSet:
         """Raises ValueError, for a person, when the text is not a set of at most `MAX_INDEXES`
         indexes.
         """
-        parts, mistakes = list[range](), list[str]()
+        parts = list[range]()
+        mistakes = list[str]()
         for part in text.split(","):
             try:
                 parts.append(_part(part.strip()))
@@ -139,7 +141,9 @@ def _part(text: str) -> range:
     found = _PART.match(text)
     if found is None:
         raise ValueError(f"{text[:80]!r} is neither an index nor a range: 7, 0-9, or 0-15:4")
-    first, last, step = int(found[1]), int(found[2] or found[1]), int(found[3] or 1)
+    first = int(found[1])
+    last = int(found[2] or found[1])
+    step = int(found[3] or 1)
     if last < first or not step:
         raise ValueError(f"{text!r} is an empty range")
     return range(first, last + 1, step)
@@ -156,7 +160,8 @@ def _runs(members: list[int]) -> Iterator[range]:
         while end < len(members) and members[end] - members[end - 1] == step:
             end += 1
         if end - at < (_APART if step > 1 else 1):
-            step, end = 1, at + 1
+            step = 1
+            end = at + 1
         yield range(members[at], members[end - 1] + 1, step)
         at = end
 

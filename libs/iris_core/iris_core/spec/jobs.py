@@ -86,7 +86,9 @@ CommandWords = Annotated[
 EnvVariables = Annotated[
     dict[str, Annotated[str, without_nul("the value holds a NUL byte")]],
     text(
-        *("[A-Za-z_][A-Za-z0-9_.-]*", "bad_env_key", "is not a valid variable name"),
+        "[A-Za-z_][A-Za-z0-9_.-]*",
+        "bad_env_key",
+        "is not a valid variable name",
         hint="letters, digits and _ . -, not starting with a digit",
         of_keys=True,
     ),
@@ -101,7 +103,9 @@ TaskLabels = Annotated[
     ],
     at_most(MAX_LABELS, f"at most {MAX_LABELS} labels", of="Properties"),
     text(
-        *("[A-Za-z0-9][A-Za-z0-9._/-]{0,127}", "bad_label", "is not a label key"),
+        "[A-Za-z0-9][A-Za-z0-9._/-]{0,127}",
+        "bad_label",
+        "is not a label key",
         hint="1 to 128 letters, digits and . _ / -, starting with a letter or digit",
         of_keys=True,
     ),
@@ -111,7 +115,9 @@ PortNames = Annotated[
         Annotated[
             str,
             text(
-                *("[A-Za-z][A-Za-z0-9_-]{0,31}", "bad_port", "is not a port name"),
+                "[A-Za-z][A-Za-z0-9_-]{0,31}",
+                "bad_port",
+                "is not a port name",
                 hint="1 to 32 letters, digits, _ and -, starting with a letter",
             ),
         ],
@@ -129,7 +135,9 @@ BundleDigest = Annotated[str, text("[0-9a-f]{64}", "bad_digest", "is not a bundl
 OwnerText = Annotated[
     str,
     text(
-        *(r"[^\s\x00-\x1f\x7f][^\x00-\x1f\x7f]{0,127}", "bad_user", "is not a valid user name"),
+        r"[^\s\x00-\x1f\x7f][^\x00-\x1f\x7f]{0,127}",
+        "bad_user",
+        "is not a valid user name",
         hint="1 to 128 printable characters",
         optional=True,
     ),
@@ -403,7 +411,9 @@ class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     singleton: Annotated[
         str,
         text(
-            *("[!-~]{1,128}", "bad_key", "is not a singleton key"),
+            "[!-~]{1,128}",
+            "bad_key",
+            "is not a singleton key",
             hint="1 to 128 printable characters without spaces",
             optional=True,
         ),

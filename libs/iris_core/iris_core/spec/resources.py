@@ -62,7 +62,8 @@ the end.
 """
 
 RESOURCE = {resource.name: resource for resource in RESOURCES}
-CPU, CHIPS = RESOURCE["cpu_millis"], RESOURCE["chips"]
+CPU = RESOURCE["cpu_millis"]
+CHIPS = RESOURCE["chips"]
 REQUESTED = tuple(resource for resource in RESOURCES if resource.requested)
 """The resources that a task requests by name."""
 

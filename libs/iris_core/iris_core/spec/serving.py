@@ -30,7 +30,8 @@ from iris_core.units import BYTES
 
 TASK_TOKEN = "iristask_"
 """The beginning of every token of a task, for people and for programs that look for secrets."""
-TOKEN_COOKIE, SECURE_TOKEN_COOKIE = "iris_token", "__Host-iris_token"
+TOKEN_COOKIE = "iris_token"
+SECURE_TOKEN_COOKIE = "__Host-iris_token"
 """The cookie in which a browser keeps the token of the dashboard: over plain HTTP, and over TLS,
 where a browser accepts it from this very host only. Browsers send cookies to every port of a host,
 so the proxy removes these from requests and answers: no route receives one or sets one.
@@ -181,11 +182,9 @@ class ProxyPolicy(_Part, frozen=True):
     affinity: Annotated[
         str,
         text(
-            *(
-                r"cookie|header:[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}",
-                "bad_affinity",
-                "is not an affinity",
-            ),
+            r"cookie|header:[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}",
+            "bad_affinity",
+            "is not an affinity",
             hint="cookie, or header:NAME",
             optional=True,
         ),
@@ -207,7 +206,9 @@ class DeploymentSpec(_Part, frozen=True):
     name: Annotated[
         str,
         text(
-            *("(?![0-9]+$)[A-Za-z0-9][A-Za-z0-9_-]{0,62}", "bad_name", "is not a deployment name"),
+            "(?![0-9]+$)[A-Za-z0-9][A-Za-z0-9_-]{0,62}",
+            "bad_name",
+            "is not a deployment name",
             hint="1 to 63 letters, digits, _ and -, starting with a letter or digit, not all digits",
         ),
     ]

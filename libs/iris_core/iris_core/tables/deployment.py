@@ -82,4 +82,4 @@ WAYS_OUT: dict[DeploymentLifecycle, DeploymentRule] = {
     D.DESTROYING: DESTROYING,
 }
 
-guard("deployment", DeploymentLifecycle, TERMINAL, TABLE, WAYS_OUT)
+guard("deployment", DeploymentLifecycle, TERMINAL, TABLE, ways_out=WAYS_OUT)

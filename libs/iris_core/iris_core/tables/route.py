@@ -86,6 +86,6 @@ guard(
     RouteStatus,
     TERMINAL,
     TABLE,
-    WAYS_OUT,
+    ways_out=WAYS_OUT,
     clocked=frozenset({R.HEALTHY, R.UNHEALTHY, R.DEGRADED}),
 )

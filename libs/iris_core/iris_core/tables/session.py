@@ -25,7 +25,8 @@ from iris_core.states import (
     SessionStatus,
 )
 
-S, K = SessionStatus, KernelStatus
+S = SessionStatus
+K = KernelStatus
 SessionRule: TypeAlias = Rule[SessionStatus, KernelStatus]
 Promotion: TypeAlias = Derivation[SessionStatus, KernelStatus]
 
@@ -211,5 +212,10 @@ WAYS_OUT: dict[SessionStatus, SessionRule | Promotion] = {**OWNER, S.RUNNING: DE
 """A running session ends with its kernels, and the loss of a worker ends those."""
 
 guard(
-    "session", SessionStatus, SESSION_TERMINAL, (*HANDLERS, *PROMOTIONS), WAYS_OUT, clocked=CLOCKED
+    "session",
+    SessionStatus,
+    SESSION_TERMINAL,
+    (*HANDLERS, *PROMOTIONS),
+    ways_out=WAYS_OUT,
+    clocked=CLOCKED,
 )

@@ -14,7 +14,8 @@ from iris_core.spec.exit_rules import ExitAction
 from iris_core.spec.jobs import OnTimeout
 from iris_core.states import ACTIVE, NON_TERMINAL, TERMINAL, Budget, KernelStatus, TaskState
 
-T, K = TaskState, KernelStatus
+T = TaskState
+K = KernelStatus
 TaskRule: TypeAlias = Rule[TaskState, TaskState]
 
 
@@ -288,7 +289,11 @@ WAYS_OUT: dict[TaskState, TaskRule] = {
 """The scheduling timeout, the loss of a worker, the timeout of what is built."""
 
 guard(
-    "task", (state for state in TaskState if state is not T.UNSPECIFIED), TERMINAL, TABLE, WAYS_OUT
+    "task",
+    (state for state in TaskState if state is not T.UNSPECIFIED),
+    TERMINAL,
+    TABLE,
+    ways_out=WAYS_OUT,
 )
 
 BUDGET_OF_STATE = {

@@ -52,8 +52,9 @@ def failure_groups(tasks: Iterable[Mapping[str, Any]]) -> list[FailureGroup]:
     """
     groups: dict[tuple[object, ...], FailureGroup] = {}
     for one in tasks:
-        line, last = last_line(one), _last(one)
-        new = FailureGroup(one["job"], line, one["id"], [], _stderr(one)[-LAST_LINES:])
+        line = last_line(one)
+        last = _last(one)
+        new = FailureGroup(one["job"], line, one["id"], [], last_lines=_stderr(one)[-LAST_LINES:])
         ended = () if last_printed(one) else (one.get("exit_code"), last.get("signal"))
         groups.setdefault((_NUMBER.sub("#", line), *ended), new).indexes.append(one["index"])
     return sorted(groups.values(), key=lambda group: -group.count)[:SHOWN]

@@ -194,13 +194,13 @@ def show_lost(row: _Row) -> str:
     parts = []
     for why, used in row["lost"].items():
         if of_devices := sum(used["chip_seconds"].values()):
-            part, whole, of = of_devices, devices, " of devices"
+            part = of_devices
+            whole = devices
+            of = " of devices"
         else:
-            part, whole, of = (
-                used["cpu_seconds"],
-                row["total"]["cpu_seconds"],
-                " of CPU" if devices else "",
-            )
+            part = used["cpu_seconds"]
+            whole = row["total"]["cpu_seconds"]
+            of = " of CPU" if devices else ""
         parts.append(
             (part / whole if whole else 0.0, f"{_share(part, whole)}{of} {why.replace('_', ' ')}")
         )

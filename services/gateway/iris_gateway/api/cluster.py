@@ -66,7 +66,7 @@ def _action(kind: type[WorkerAction], summary: str, answer: Answers = _WORKER) -
         return passed_on(await administer(call, target, await json_body(call, kind)), 202)
 
     path = f"/v1/workers/{{worker}}/{kind.action.replace('_', '-')}"
-    return Endpoint("POST", path, act, summary, {202: answer}, body=kind, admin=True)
+    return Endpoint("POST", path, act, summary, answers={202: answer}, body=kind, admin=True)
 
 
 ENDPOINTS = (
@@ -105,7 +105,7 @@ ENDPOINTS = (
         "/v1/processes",
         processes,
         "List processes",
-        {200: Answers("They.", dict[str, list[ProcessView]])},
+        answers={200: Answers("They.", dict[str, list[ProcessView]])},
     ),
     view(
         "/v1/overview",

@@ -106,7 +106,8 @@ async def _command(call: Call, name: str, asked: actions.DeploymentAction, key: 
 
 
 async def patch(call: Call) -> Response:
-    name, version = name_of(call), expected_version(call)
+    name = name_of(call)
+    version = expected_version(call)
     body = await read_body(call.request, call.gateway.settings.body_bytes)
     if body:
         check_media_type(call.request, JSON, MERGE_PATCH)
@@ -134,13 +135,15 @@ async def _change(call: Call, name: str, value: Any) -> actions.DeploymentAction
         field: value[field] for field in _SPECIFIED if isinstance(value, dict) and field in value
     }
     controls = [field for field in _CONTROLS if isinstance(value, dict) and field in value]
-    owner, code = None, None
+    owner = None
+    code = None
     if wanted:
         deployment = msgspec.json.decode(await call.read(q.DeploymentQuery(name)), type=_Specified)
         if not may_act(call.caller, deployment.user):
             words = f"{name} belongs to {deployment.user}; only its owner or an admin may change it"
             raise ProblemResponse("forbidden", words)
-        owner, code = deployment.user, deployment.spec.template.bundle
+        owner = deployment.user
+        code = deployment.spec.template.bundle
         known = {mistake.pointer for mistake in mistakes}
         whole = merged(_without_masks(deployment.spec), wanted)
         mistakes += [
@@ -176,7 +179,8 @@ def _without_masks(spec: DeploymentSpec) -> Any:
 
 
 async def delete(call: Call) -> Response:
-    name, version = name_of(call), expected_version(call)
+    name = name_of(call)
+    version = expected_version(call)
     return passed_on((await send_delete(call, name, version)).body, 202)
 
 
@@ -189,7 +193,7 @@ ENDPOINTS = (
         "/v1/deployments",
         create,
         "Create a deployment",
-        {
+        answers={
             201: Answers(
                 "The deployment, durable.",
                 DeploymentView,
@@ -216,7 +220,7 @@ ENDPOINTS = (
         "/v1/deployments/{deployment}",
         patch,
         "Scale, update, pause, resume or roll back a deployment",
-        {200: Answers("The deployment; its routes follow.", DeploymentView, headers=TAG)},
+        answers={200: Answers("The deployment; its routes follow.", DeploymentView, headers=TAG)},
         body=DeploymentPatch,
         problems=_CHANGES,
     ),
@@ -225,7 +229,7 @@ ENDPOINTS = (
         "/v1/deployments/{deployment}",
         delete,
         "Delete a deployment and its routes",
-        {202: Answers("The deployment; its routes are being stopped.", DeploymentView)},
+        answers={202: Answers("The deployment; its routes are being stopped.", DeploymentView)},
         problems=_CHANGES,
     ),
     listing(

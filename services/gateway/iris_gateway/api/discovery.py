@@ -35,7 +35,8 @@ async def prometheus(call: Call) -> Response:
 
 
 async def discovered(call: Call) -> Response:
-    sets, name = _known(call), identifier(call.segment("deployment"), "deployment")
+    sets = _known(call)
+    name = identifier(call.segment("deployment"), "deployment")
     wanted = call.asked(DiscoveryParameters)
     found = await sets.changed(name, wanted.after, wanted.wait_s)
     if found is None:
@@ -58,14 +59,14 @@ ENDPOINTS = (
         "/v1/discovery/prometheus",
         prometheus,
         "Every route of every deployment, for Prometheus' HTTP service discovery",
-        {200: Answers("All targets; none is an empty list.", list[ScrapeTarget])},
+        answers={200: Answers("All targets; none is an empty list.", list[ScrapeTarget])},
     ),
     Endpoint(
         "GET",
         "/v1/deployments/{deployment}/discovery",
         discovered,
         "Where a deployment answers, now or when that changes",
-        {200: Answers("The whole set.", Discovery)},
+        answers={200: Answers("The whole set.", Discovery)},
         parameters=DiscoveryParameters,
     ),
 )

@@ -29,7 +29,7 @@ def documented(endpoints: Sequence[Endpoint]) -> tuple[Endpoint, ...]:
         "/v1/openapi.json",
         shown,
         "This description",
-        {200: Answers("OpenAPI 3.1.", dict[str, Any])},
+        answers={200: Answers("OpenAPI 3.1.", dict[str, Any])},
         public=True,
     )
     table = (*endpoints, own)

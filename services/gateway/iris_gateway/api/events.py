@@ -81,7 +81,7 @@ async def of_job(call: Call) -> Response:
 async def _within(call: Call, job: str, wanted: Filter) -> Filter:
     """The filter, of one job and all below it. Raises ProblemResponse not_found."""
     found = msgspec.json.decode(await call.read(JobQuery(job)), type=_JobRecord)
-    return of_run(wanted, found.id, found.name, found.user, found.next_run)
+    return of_run(wanted, found.id, found.name, found.user, next_run=found.next_run)
 
 
 async def _answer(call: Call, asked: JobEventsParameters, wanted: Filter) -> Response:
@@ -91,7 +91,9 @@ async def _answer(call: Call, asked: JobEventsParameters, wanted: Filter) -> Res
 
 
 async def _page(call: Call, wanted: Filter, asked: JobEventsParameters) -> Page:
-    streams, after, place = call.gateway.feed.streams, asked.after, _place(asked.cursor)
+    streams = call.gateway.feed.streams
+    after = asked.after
+    place = _place(asked.cursor)
     if after:
         await check_not_ahead(call, EVENTS, after)
     if asked.order == "asc" or (after is not None and not asked.order):
@@ -136,7 +138,7 @@ ENDPOINTS = (
         "/v1/events",
         listed,
         "Events, and a live stream of them",
-        _ANSWERS,
+        answers=_ANSWERS,
         parameters=EventsParameters,
         problems=("gone", "not_found"),
     ),
@@ -145,7 +147,7 @@ ENDPOINTS = (
         "/v1/jobs/{job}/events",
         of_job,
         "Events of a job and its descendants",
-        _ANSWERS,
+        answers=_ANSWERS,
         parameters=JobEventsParameters,
         problems=("gone",),
         task=True,

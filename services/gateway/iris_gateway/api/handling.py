@@ -51,7 +51,7 @@ def view(path: str, kind: type[ViewQuery], summary: str, answer: Answers) -> End
         path,
         show,
         summary,
-        {200: answer},
+        answers={200: answer},
         parameters=kind,
         task=kind.for_tasks and "{" in path,
     )
@@ -84,7 +84,8 @@ def request_key(call: Call, form_key: str = "") -> str:
     ``form_key``: the key in a form, which cannot send the header. Call it after the body was read:
     the id digests what was sent, so that a key that is used for something else is refused.
     """
-    key, request = form_key or call.idempotency_key, call.request
+    key = form_key or call.idempotency_key
+    request = call.request
     if not key:
         return ""
     parts = (call.caller.user, request.method, request.scope["path"], key)

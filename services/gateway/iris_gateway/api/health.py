@@ -51,7 +51,7 @@ ENDPOINTS = (
         "/healthz",
         healthz,
         "The process is alive",
-        {200: Answers("ok", media_types=_TEXT)},
+        answers={200: Answers("ok", media_types=_TEXT)},
         public=True,
     ),
     Endpoint(
@@ -59,7 +59,7 @@ ENDPOINTS = (
         "/readyz",
         readyz,
         "The cluster can be used",
-        {200: Answers("ready", media_types=_TEXT)},
+        answers={200: Answers("ready", media_types=_TEXT)},
         public=True,
     ),
     Endpoint(
@@ -67,7 +67,7 @@ ENDPOINTS = (
         "/metrics",
         metrics,
         "Figures",
-        {200: Answers("Them.", media_types=_TEXT)},
+        answers={200: Answers("Them.", media_types=_TEXT)},
         public=True,
     ),
 )

@@ -33,6 +33,6 @@ ENDPOINTS = (
         "/v1/login-links",
         create,
         "Make a link that signs a browser in as the caller, once",
-        {201: Answers("The link.", LoginLink)},
+        answers={201: Answers("The link.", LoginLink)},
     ),
 )

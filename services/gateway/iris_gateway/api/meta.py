@@ -77,7 +77,7 @@ _TERMINAL = {
 async def meta(call: Call) -> Response:
     settings = call.gateway.settings
     login = LoginTerms(settings.oidc_issuer, settings.oidc_client) if settings.oidc_client else None
-    return json_response(Meta(VERSION, API, limits_of(settings), vocabulary(), login))
+    return json_response(Meta(VERSION, API, limits_of(settings), vocabulary(), login=login))
 
 
 async def whoami(call: Call) -> Response:
@@ -108,14 +108,18 @@ def vocabulary() -> dict[str, list[Word]]:
             state.value,
             state in states.TERMINAL,
             states.DISPLAY_COLOURS[state],
-            states.css_class(state),
+            css_class=states.css_class(state),
         )
         for state in states.TaskState
     ]
     look = {word.name: word for word in tasks}
     jobs = [
         Word(
-            name, state.value, state in states.JOB_TERMINAL, look[name].colour, look[name].css_class
+            name,
+            state.value,
+            state in states.JOB_TERMINAL,
+            look[name].colour,
+            css_class=look[name].css_class,
         )
         for state in states.JobState
         for name in (states.display_name(state),)
@@ -141,7 +145,7 @@ ENDPOINTS = (
         "/v1/meta",
         meta,
         "Versions, limits and words",
-        {200: Answers("Them.", Meta)},
+        answers={200: Answers("Them.", Meta)},
         public=True,
     ),
     Endpoint(
@@ -149,6 +153,6 @@ ENDPOINTS = (
         "/v1/whoami",
         whoami,
         "The user and role of the token",
-        {200: Answers("The caller.", CallerView)},
+        answers={200: Answers("The caller.", CallerView)},
     ),
 )

@@ -59,7 +59,7 @@ ENDPOINTS = (
         "/v1/queue/holds",
         hold,
         "Hold the queue of a user, a band or a label",
-        {201: Answers("The hold.", QueueHoldView)},
+        answers={201: Answers("The hold.", QueueHoldView)},
         body=QueueHoldBody,
     ),
     Endpoint(
@@ -67,6 +67,6 @@ ENDPOINTS = (
         "/v1/queue/holds/{hold}",
         release,
         "End a hold on the queue",
-        {200: Answers("Its id.", dict[str, str])},
+        answers={200: Answers("Its id.", dict[str, str])},
     ),
 )

@@ -96,7 +96,7 @@ ENDPOINTS = (
         "/v1/quotas/{user}",
         put,
         "Set a user's quota",
-        {200: Answers("The quota.", QuotaView)},
+        answers={200: Answers("The quota.", QuotaView)},
         body=QuotaBody,
         admin=True,
         problems=("idempotency_mismatch",),
@@ -106,7 +106,7 @@ ENDPOINTS = (
         "/v1/usage",
         usage,
         "Show what jobs have held and used",
-        {
+        answers={
             200: Answers(
                 "One page; as CSV every row, or with `limit` those of one page.",
                 UsagePage,
@@ -120,7 +120,7 @@ ENDPOINTS = (
         "/v1/jobs/{job}/usage",
         job_usage,
         "Show what a job has held and used",
-        {200: Answers("Its usage.", UsageView)},
+        answers={200: Answers("Its usage.", UsageView)},
         parameters=JobUsageQuery,
         task=True,
     ),

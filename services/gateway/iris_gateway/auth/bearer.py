@@ -163,7 +163,8 @@ def own_pages(headers: Mapping[str, str]) -> None:
 
     Raises ProblemResponse forbidden.
     """
-    site, origin = headers.get("sec-fetch-site", ""), headers.get("origin", "")
+    site = headers.get("sec-fetch-site", "")
+    origin = headers.get("origin", "")
     if site:
         own = site in ("same-origin", "none")
     else:

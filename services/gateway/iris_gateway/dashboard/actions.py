@@ -77,7 +77,8 @@ async def cancel(call: Call) -> Response:
     became of each.
     """
     call, fields = await acting(call)
-    jobs, reason = _chosen(fields.get("job", [])), first(fields, "reason")
+    jobs = _chosen(fields.get("job", []))
+    reason = first(fields, "reason")
     now = first(fields, "now") == "1"
     results = await asyncio.gather(*(_cancelled(call, job, reason, now) for job in jobs))
     if len(results) == 1 and not results[0]["problem"]:
@@ -100,7 +101,8 @@ async def rerun(call: Call) -> Response:
     not as it was.
     """
     call, fields = await acting(call)
-    job, key = job_reference(call.segment("job")), request_key(call, first(fields, "key"))
+    job = job_reference(call.segment("job"))
+    key = request_key(call, first(fields, "key"))
     wanted = RerunBody(failed_only=first(fields, "failed") == "1")
     made = msgspec.json.decode((await send_rerun(call, job, wanted, key)).body)
     if made.get("warnings"):

@@ -49,7 +49,7 @@ async def change(call: Call) -> Response:
     made = _CHANGES.get(first(fields, "action"))
     if made is None:
         raise ProblemResponse("malformed", f"an action is one of {', '.join(_CHANGES)}")
-    await send_change(call, name, made(fields), 0, first(fields, "key"))
+    await send_change(call, name, made(fields), 0, key=first(fields, "key"))
     return _back(name)
 
 
@@ -65,10 +65,15 @@ async def update(call: Call) -> Response:
     mistakes.
     """
     (call, fields), name = await acting(call), name_of(call)
-    text, key = first(fields, "specification"), first(fields, "key")
+    text = first(fields, "specification")
+    key = first(fields, "key")
     try:
         await send_change(
-            call, name, json_from(text.encode("utf-8", "replace")), _number(fields, "version"), key
+            call,
+            name,
+            json_from(text.encode("utf-8", "replace")),
+            _number(fields, "version"),
+            key=key,
         )
     except ProblemResponse as problem:
         if problem.code not in ("invalid", "malformed", "precondition_failed"):

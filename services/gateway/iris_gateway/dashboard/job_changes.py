@@ -51,9 +51,9 @@ async def change(call: Call) -> Response:
         await send_requeue(call, task_reference(task) if task else job, "", key)
         back = f"/tasks/{quote(task, safe='')}" if task else back
     elif action == "update":
-        await send_amend(call, job, _patch(fields), int(number_of(fields, "version") or 0), key)
+        await send_amend(call, job, _patch(fields), int(number_of(fields, "version") or 0), key=key)
     elif action in _HOLDS:
-        await send_amend(call, job, _HOLDS[action], 0, key)
+        await send_amend(call, job, _HOLDS[action], 0, key=key)
     else:
         raise ProblemResponse(
             "malformed", f"an action is one of {', '.join(_HOLDS)}, requeue, update"

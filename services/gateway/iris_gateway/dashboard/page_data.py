@@ -185,7 +185,7 @@ async def job(look: PageData) -> Facts:
     """One job: its progress, what it waits for, or why it failed."""
     name = job_reference(look.segments["job"])
     shown = await look.at(q.JobQuery(job=name))
-    own = of_run(EVERYTHING, shown["id"], shown["name"], shown["user"], shown["next_run"])
+    own = of_run(EVERYTHING, shown["id"], shown["name"], shown["user"], next_run=shown["next_run"])
     failures = shown["task_counts"].get("failed", 0)
     failed = (
         (await look.at(q.TasksQuery(job=shown["id"], state="failed", limit=LOOKED_AT)))["items"]
@@ -492,6 +492,6 @@ async def _last_lines(look: PageData, query: LogQuery) -> list[LogLine]:
         last.extend((await look.gateway.logs.tail(query, last, until)).rest())
     except ProblemResponse as problem:
         source = (query.index or 0, query.attempt or 0, "stderr")
-        broken.append(LogLine(source, 0, 0, b"", 0, problem.detail))
+        broken.append(LogLine(source, 0, 0, b"", dropped=0, notice=problem.detail))
     shown = [line for block in last.blocks() for line in block.lines()]
     return [*shown, *broken][-LOG_LINES:]

@@ -56,7 +56,8 @@ def page(
     """
 
     async def render(call: Call, caller: Caller, again: bool) -> Rendered:
-        look, at = _look(call, caller, again), call.gateway.feed.newest
+        look = _look(call, caller, again)
+        at = call.gateway.feed.newest
         shared = {"title": title, "here": path, "caller": caller}
         facts = await collect(look)
         draw = partial(
@@ -65,7 +66,8 @@ def page(
         return rendered(draw() if template in compiled() else await asyncio.to_thread(draw), at)
 
     async def show(call: Call) -> Response:
-        caller, live = identify(call.gateway, call.request), call.gateway.live
+        caller = identify(call.gateway, call.request)
+        live = call.gateway.live
         shown = call.request.headers.get("if-none-match", "").strip('"')
         if "if-none-match" not in call.request.headers:
             page = await render(call, caller, again=False)
@@ -86,7 +88,12 @@ def page(
 def _look(call: Call, caller: Caller, again: bool = False) -> PageData:
     segments = {name: call.segment(name) for name in call.request.path_params}
     return PageData(
-        call.gateway, caller, segments, dict(call.request.query_params), datetime.now(UTC), again
+        call.gateway,
+        caller,
+        segments,
+        dict(call.request.query_params),
+        now=datetime.now(UTC),
+        again=again,
     )
 
 
@@ -95,7 +102,8 @@ async def changes(call: Call) -> Response:
     it was made.
     """
     call = replace(call, caller=identify(call.gateway, call.request))
-    query, feed = call.request.query_params, call.gateway.feed
+    query = call.request.query_params
+    feed = call.gateway.feed
     await feed.wake()
     wanted = Filter(within=query.get("within", ""), deployment=query.get("deployment", ""))
     made_at = query.get("after", "")
@@ -112,7 +120,8 @@ async def _changes(
     """What lags behind the feed ends: the page connects again. ``missed``: events since the page
     are not known.
     """
-    clock, keep_alive_s = call.gateway.clock, call.gateway.settings.keep_alive_s
+    clock = call.gateway.clock
+    keep_alive_s = call.gateway.settings.keep_alive_s
     spoken_s = clock()
     yield GREETING + (frame("change", 1) if missed else b"")
     with contextlib.suppress(Lagging, ProblemResponse):
@@ -133,7 +142,8 @@ async def search(call: Call) -> Response:
 async def themed(call: Call) -> Response:
     """Store the chosen theme in a cookie and redirect back to the page."""
     form = await fields_of(call.request)
-    back, theme = first(form, "back", "/"), first(form, "theme")
+    back = first(form, "back", "/")
+    theme = first(form, "theme")
     response = RedirectResponse(back if re.match(r"/(?![/\\])", back) else "/", 303)
     if theme in THEMES:
         response.set_cookie(THEME_COOKIE, theme, samesite="strict", max_age=_THEME_S)
@@ -253,7 +263,7 @@ _PAGES = (
 
 def _endpoint(method: str, path: str, handler: EndpointHandler, title: str) -> Endpoint:
     answers = {200: Answers("A page.", media_types=(HTML,))}
-    return Endpoint(method, path, handler, title, answers, public=True, page=True)
+    return Endpoint(method, path, handler, title, answers=answers, public=True, page=True)
 
 
 PAGES: tuple[Endpoint, ...] = (

@@ -97,7 +97,8 @@ def span(context: Context, start: str | None, end: str | None, open_too: bool = 
 
 def held(worker: Mapping[str, Any]) -> int:
     """The part of a host that is held, in per cent: of the resource of which most is."""
-    total, committed = worker["total"], worker["committed"]
+    total = worker["total"]
+    committed = worker["committed"]
     return max(
         (round(100 * min(committed[name] / total[name], 1)) for name in total if total[name]),
         default=0,

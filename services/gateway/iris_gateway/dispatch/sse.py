@@ -56,7 +56,8 @@ def no_room(open_streams: Counter[str], user: str, settings: GatewaySettings) ->
     """Why one more stream of this user is refused where so many of each user are open; empty: it is
     not.
     """
-    everybody, own = open_streams.total(), open_streams[user]
+    everybody = open_streams.total()
+    own = open_streams[user]
     if everybody >= settings.watchers:
         return f"{everybody} streams are open on this gateway, which is the limit"
     if own >= settings.watchers_per_user:
@@ -72,7 +73,9 @@ class _OpenStream:
     """One open stream of a user; it is counted until somebody leaves it."""
 
     def __init__(self, watching: Counter[str], user: str) -> None:
-        self._watching, self._user, self._left = watching, user, False
+        self._watching = watching
+        self._user = user
+        self._left = False
         watching[user] += 1
 
     def leave(self) -> None:
@@ -157,7 +160,8 @@ async def check_not_ahead(call: Call, stored: Stream, after: int) -> None:
 async def _frames(
     call: Call, first: NewEvents, rest: AsyncIterator[NewEvents]
 ) -> AsyncIterator[bytes]:
-    clock, keep_alive_s = call.gateway.clock, call.gateway.settings.keep_alive_s
+    clock = call.gateway.clock
+    keep_alive_s = call.gateway.settings.keep_alive_s
     spoken = clock()
     yield GREETING + _joined(first.events)
     with contextlib.suppress(Lagging, ProblemResponse):

@@ -62,7 +62,8 @@ async def chunks(
         raise await _too_large(request, limit)
     clock = asyncio.get_running_loop().time
     deadline = clock() + seconds
-    size, more = 0, True
+    size = 0
+    more = True
     while more:
         chunk, more = await _next(request, min(deadline, clock() + idle_s))
         size += len(chunk)

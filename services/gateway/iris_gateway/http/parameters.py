@@ -185,7 +185,8 @@ def _wrong(name: str, message: str, hint: str = "", code: str = "wrong_value") -
 
 def _value(parameter: Parameter, texts: list[str], now_ms: int) -> Any:
     """What a parameter was given as, or the mistake in it."""
-    name, schema = parameter.name, parameter.schema
+    name = parameter.name
+    schema = parameter.schema
     if schema.get("type") == "array":
         texts = [word for text in texts for word in text.split(",")]
         items = Parameter(name, name, "", schema["items"])
@@ -216,7 +217,8 @@ def _hint(text: str, schema: Mapping[str, Any]) -> str:
     """What may be given instead: the word with the most similar letters, and a sentence, all words,
     or an example.
     """
-    choices, examples = schema.get("enum", ()), schema.get("examples", ())
+    choices = schema.get("enum", ())
+    examples = schema.get("examples", ())
     meant = [f"did you mean {near}?" for near in get_close_matches(text[:80], choices, 1)]
     others = (
         f"one of: {', '.join(choices)}"
@@ -231,7 +233,8 @@ def _hint(text: str, schema: Mapping[str, Any]) -> str:
 def _number(name: str, text: str, schema: Mapping[str, Any]) -> int | Mistake:
     if not (text.isascii() and text.isdigit() and len(text) <= 18):
         return _wrong(name, f"cannot be {text[:80]!r}")
-    least, most = schema["minimum"], schema["maximum"]
+    least = schema["minimum"]
+    most = schema["maximum"]
     if least <= int(text) <= most:
         return int(text)
     return _wrong(name, f"must be {least} to {most}, not {int(text)}", code="out_of_range")

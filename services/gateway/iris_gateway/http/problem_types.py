@@ -49,14 +49,14 @@ PROBLEM_TYPES: Mapping[str, ProblemType] = {
         "The gateway has tokens, and the request has none, or one that the gateway does not know.",
         "Set IRIS_TOKEN, or the token of the context; that of a local cluster is in the file token of its data "
         "directory. An operator adds the token's line to token_file.",
-        "a-request-is-answered-with-401-or-403",
+        section="a-request-is-answered-with-401-or-403",
     ),
     "forbidden": ProblemType(
         403,
         "Not allowed",
         "The caller is known and may not do this, or a page of another site sent the request.",
         "Let the owner or an admin do it; the detail says who may.",
-        "a-request-is-answered-with-401-or-403",
+        section="a-request-is-answered-with-401-or-403",
         for_readers="Ask the owner or an admin to do it. A form sends nothing from a page of another site: open the "
         "page here and try again.",
     ),
@@ -88,7 +88,7 @@ PROBLEM_TYPES: Mapping[str, ProblemType] = {
         "Conflict",
         "The present state does not allow it: an object of that name exists, or has ended, or is what you ask for.",
         "Read the object that the detail names; then choose another name, or end or keep the present object.",
-        "a-submission-is-answered-with-409",
+        section="a-submission-is-answered-with-409",
         for_readers="Something has changed since the page was opened. Go back, reload it and look at its present "
         "state.",
     ),
@@ -97,14 +97,14 @@ PROBLEM_TYPES: Mapping[str, ProblemType] = {
         "This key was used for something else",
         "The idempotency key belongs to an earlier job whose specification differs; the answer lists the fields.",
         "Use a new key for a new job, or send the earlier specification.",
-        "a-submission-is-answered-with-409",
+        section="a-submission-is-answered-with-409",
     ),
     "parent_ended": ProblemType(
         409,
         "The parent has ended",
         "The job that this one would be a child of has ended, and no longer accepts children.",
         "Submit it under a job that runs, or as a root job.",
-        "a-submission-is-answered-with-409",
+        section="a-submission-is-answered-with-409",
     ),
     "gone": ProblemType(
         410,
@@ -168,7 +168,7 @@ PROBLEM_TYPES: Mapping[str, ProblemType] = {
         "Something broke",
         "A bug of the gateway or of the state service.",
         "Report it with the traceback, which is in the log of one of them, the gateway's by request_id.",
-        "irisgatewayerrors",
+        section="irisgatewayerrors",
         for_readers="This is a fault of Iris, not yours. Try again; if it comes back, tell your operator the number "
         "of the request.",
     ),
@@ -177,7 +177,7 @@ PROBLEM_TYPES: Mapping[str, ProblemType] = {
         "Try again",
         "The state service, the scheduler or NATS cannot be reached, or has not answered in time.",
         "Send it again after Retry-After with the same idempotency key, as the command line and the SDK do themselves.",
-        "a-submission-is-answered-with-503",
+        section="a-submission-is-answered-with-503",
         retry_after_s=1,
         for_readers="A part of Iris is starting again or cannot be reached. Running jobs go on. This usually passes "
         "within seconds: try again.",

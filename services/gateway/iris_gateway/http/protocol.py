@@ -98,7 +98,8 @@ class Connections:
                 detail,
                 self._unlogged,
             )
-            self._unlogged, self._log_at_s = 0, now_s + _LOG_S
+            self._unlogged = 0
+            self._log_at_s = now_s + _LOG_S
 
 
 def _subtract(counter: Counter[str], address: str) -> None:
@@ -196,7 +197,10 @@ class HttpProtocol(HttpToolsProtocol):
                 self._refuse(_too_large(f"the head has {self._head_bytes} bytes", HEAD_BYTES))
 
     def on_message_begin(self) -> None:
-        self._spoke, self._in_head, self._may_trail, self._head_bytes = True, True, False, 0
+        self._spoke = True
+        self._in_head = True
+        self._may_trail = False
+        self._head_bytes = 0
         super().on_message_begin()
 
     def on_message_complete(self) -> None:
@@ -228,7 +232,8 @@ class HttpProtocol(HttpToolsProtocol):
         """What follows the size of a chunk and is not body is fields, which the parser collects
         without a limit.
         """
-        self._may_trail, self._head_bytes = True, 0
+        self._may_trail = True
+        self._head_bytes = 0
 
     def on_body(self, body: bytes) -> None:
         self._may_trail = False
@@ -338,7 +343,8 @@ def refusal(error: HttpParserError) -> ProblemResponse:
 
 def _answer(problem: ProblemResponse) -> bytes:
     """A whole response, after which the connection is closed."""
-    request_id, status = uuid.uuid4().hex, problem.kind.status
+    request_id = uuid.uuid4().hex
+    status = problem.kind.status
     body = to_json(problem.document(request_id))
     fields = {
         **problem.headers,

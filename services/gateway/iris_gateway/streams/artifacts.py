@@ -30,4 +30,6 @@ class ArtifactReader:
             if message is None or message.headers.get(PART) != str(number):
                 raise ProblemResponse("gone", "this artifact is kept no longer")
             yield message.data
-            number, read, after = number + 1, read + len(message.data), message.sequence
+            number = number + 1
+            read = read + len(message.data)
+            after = message.sequence

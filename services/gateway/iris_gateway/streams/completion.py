@@ -107,7 +107,8 @@ class Completion:
                 if problem.code == "not_found":
                     return
                 await asyncio.sleep(_RETRY_S)
-            position, asked_s = self._feed.newest, -math.inf
+            position = self._feed.newest
+            asked_s = -math.inf
 
     async def _watch_from(self, position: int, asked_s: float) -> None:
         clock = asyncio.get_running_loop().time

@@ -99,9 +99,11 @@ def read_event(message: Message) -> EventRecord:
     empty.
     """
     try:
-        body, data = _read_body(message.data), message.data
+        body = _read_body(message.data)
+        data = message.data
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        body, data = _Body(), b"{}"
+        body = _Body()
+        data = b"{}"
     frame = b"id: %d\nevent: %s\ndata: %s\n\n" % (message.sequence, message.subject.encode(), data)
     number = int(body.job_id[1:]) if _JOB_ID.match(body.job_id) else 0
     about = (body.job, number, body.task, body.deployment, body.worker)
@@ -180,5 +182,6 @@ def of_run(wanted: Filter, job: str, name: str, user: str, next_run: str | None)
     """The filter, of one job by its id, and of all of its owner below it: not of other jobs that
     have its name, or have had it.
     """
-    number, end = int(job[1:]), int(next_run[1:]) if next_run else 0
+    number = int(job[1:])
+    end = int(next_run[1:]) if next_run else 0
     return replace(wanted, within=name, number=number, next_run=end, user=user)

@@ -78,7 +78,8 @@ async def newest_first(
                 return events, event.sequence if event.sequence > after + 1 else None
         if not found and not indexed:
             return events, None  # older ones are deleted
-        upper, width = lower, 2 * width if indexed else width
+        upper = lower
+        width = 2 * width if indexed else width
     return events, upper + 1 if upper > after else None
 
 

@@ -177,7 +177,8 @@ class Feed:
         """
         await self.wake()
         position = after
-        waiter, root = _Waiter(), _root(wanted.within)
+        waiter = _Waiter()
+        root = _root(wanted.within)
         self._waiters.setdefault(root, set()).add(
             waiter
         )  # before older events are read, which may take longer than a feed without any rests

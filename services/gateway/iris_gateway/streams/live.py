@@ -69,7 +69,8 @@ def changed(page: Rendered, known: Digests) -> str:
             else part[1] + _ROW.sub(sent, part[2])
         )
 
-    head, main = _HEAD.search(page.html), _MAIN.search(page.html)
+    head = _HEAD.search(page.html)
+    main = _MAIN.search(page.html)
     assert head is not None
     assert main is not None
     return f"{head[0]}\n{_SECTION.sub(sent, main[0])}"

@@ -42,7 +42,8 @@ class PlainText:
 
     def _parts(self, block: Block) -> Iterator[bytes]:
         prefix = _prefix(block) if self._prefixed else b""
-        data, before = block.data, b""
+        data = block.data
+        before = b""
         if self._open != block.source or block.notice:
             if self._open is not None:
                 yield b"\n"
@@ -77,7 +78,8 @@ def _gathered(parts: Iterable[bytes]) -> Iterator[bytes]:
         size += len(part)
         if size >= PIECE:
             yield b"".join(piece)
-            piece, size = [], 0
+            piece = []
+            size = 0
     yield b"".join(piece)
 
 

@@ -76,18 +76,21 @@ class Block:
 
     def lines(self) -> Iterator[LogLine]:
         """Its lines, one at a time."""
-        start, lost = 0, (self.dropped, self.notice)
+        start = 0
+        lost = (self.dropped, self.notice)
         while start < len(self.data):
             end = self.data.find(b"\n", start)
             is_open = end < 0
             text = self.data[start:] if is_open else self.data[start:end].removesuffix(b"\r")
             offset = self.offset + start
             yield LogLine(self.source, self.at_ms, offset, text, *lost, continued=is_open)
-            start, lost = len(self.data) if is_open else end + 1, (0, "")
+            start = len(self.data) if is_open else end + 1
+            lost = (0, "")
 
     def pieces(self, size: int) -> Iterator[Block]:
         """The same lines in blocks of about ``size`` bytes."""
-        start, lost = 0, (self.dropped, self.notice)
+        start = 0
+        lost = (self.dropped, self.notice)
         while start < len(self.data):
             end = len(self.data)
             if end - start > size:
@@ -100,7 +103,8 @@ class Block:
                 *lost,
                 continued=self.continued and end == len(self.data),
             )
-            start, lost = end, (0, "")
+            start = end
+            lost = (0, "")
 
     def behind(self, lines: int) -> Block | None:
         """The block without its first ``lines``; None when it has no others."""
@@ -157,11 +161,13 @@ class LastLines:
             shown = block.behind(surplus) if surplus else block
             if shown is not None:
                 yield replace(shown, notice=notice) if notice else shown
-            surplus, notice = 0, ""
+            surplus = 0
+            notice = ""
         self.clear()
 
     def _what_is_missing(self) -> str:
-        asked, kept = counted(self._number, "line"), counted(self._lines, "line")
+        asked = counted(self._number, "line")
+        kept = counted(self._lines, "line")
         return f"[iris: {asked} asked for; of lines this long the last {kept} are shown]"
 
     def _add(self, block: Block) -> None:
@@ -212,7 +218,9 @@ class Splitter:
         if chunk.dropped:
             yield from self._cut(source)
         tail = self._pop(source) or _Tail(b"", chunk.offset, chunk.at_ms, sequence)
-        data, offset, lost = tail.data + chunk.data, tail.offset, (chunk.dropped, notice_of(chunk))
+        data = tail.data + chunk.data
+        offset = tail.offset
+        lost = (chunk.dropped, notice_of(chunk))
         end = data.rfind(b"\n") + 1
         if end:
             yield Block(source, chunk.at_ms, offset, data[:end], *lost)
@@ -222,11 +230,11 @@ class Splitter:
         is_open = source in self._open
         if (rest or lost[0] or is_open) and (chunk.final or len(rest) >= LONGEST):
             yield self._given(
-                source, chunk.at_ms, offset + end, rest, lost, continued=not chunk.final
+                source, chunk.at_ms, offset + end, rest, lost=lost, continued=not chunk.final
             )
         elif rest:
             began, seen_s = (sequence, None) if end else (tail.since, tail.seen_s)
-            self._tails[source] = _Tail(rest, offset + end, chunk.at_ms, began, seen_s)
+            self._tails[source] = _Tail(rest, offset + end, chunk.at_ms, began, seen_s=seen_s)
             self._held += len(rest)
             while self._held > HELD_BYTES:
                 yield self._release(next(iter(self._tails)))
@@ -266,7 +274,7 @@ class Splitter:
         """What is held back of a line, which goes on."""
         tail = self._pop(source)
         assert tail is not None
-        return self._given(source, tail.at_ms, tail.offset, tail.data, (0, ""), continued=True)
+        return self._given(source, tail.at_ms, tail.offset, tail.data, lost=(0, ""), continued=True)
 
     def _cut(self, source: Source) -> Iterator[Block]:
         """The end of a line that gets none."""
@@ -274,7 +282,9 @@ class Splitter:
         if tail is None and source in self._open:
             tail = _Tail(b"", self._ends[source])
         if tail is not None:
-            yield self._given(source, tail.at_ms, tail.offset, tail.data, (0, ""), continued=False)
+            yield self._given(
+                source, tail.at_ms, tail.offset, tail.data, lost=(0, ""), continued=False
+            )
 
     def _given(
         self,
@@ -304,5 +314,10 @@ def notice_of(chunk: LogChunk) -> str:
 def behind(position: int, chunk: LogChunk) -> LogChunk:
     """The part of a chunk after ``position``; the rest is a duplicate."""
     return LogChunk(
-        chunk.stream, chunk.at_ms, position, chunk.data[position - chunk.offset :], 0, chunk.final
+        chunk.stream,
+        chunk.at_ms,
+        position,
+        chunk.data[position - chunk.offset :],
+        dropped=0,
+        final=chunk.final,
     )

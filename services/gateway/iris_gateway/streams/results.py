@@ -87,7 +87,9 @@ class Inbox:
     def take(self, limit: int = 0) -> Sequence[Message]:
         if self._is_lagging:
             raise Lagging
-        taken, self._messages, self._bytes = self._messages, [], 0
+        taken = self._messages
+        self._messages = []
+        self._bytes = 0
         return taken
 
     async def batch(self, *, limit: int = 0, wait: float | None = None) -> Sequence[Message]:
@@ -137,7 +139,8 @@ class NewResults:
         """All results of a map behind a `position` from before its submission. None: some may have
         passed already.
         """
-        key, inbox = str(job), Inbox()
+        key = str(job)
+        inbox = Inbox()
         if self._reader is None or since < self._complete_from or key in self._unclaimed:
             yield None
             return
@@ -156,7 +159,8 @@ class NewResults:
             self._opening.cancel()
         if self._rest is not None:
             self._rest.cancel()
-        reader, self._reader = self._reader, None
+        reader = self._reader
+        self._reader = None
         if reader is not None:
             close_soon(reader)
         for inboxes in self._inboxes.values():

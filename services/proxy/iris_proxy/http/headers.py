@@ -13,8 +13,13 @@ from iris_core.spec.serving import SECURE_TOKEN_COOKIE, TOKEN_COOKIE
 
 Fields = list[tuple[str, str]]
 
-_CONNECTION, _HOP, _MADE_ANEW, _AUTHORIZATION = "connection", "hop", "made", "own"
-_COOKIE, _FORWARDED, _X_FORWARDED = "cookie", "f", "x"
+_CONNECTION = "connection"
+_HOP = "hop"
+_MADE_ANEW = "made"
+_AUTHORIZATION = "own"
+_COOKIE = "cookie"
+_FORWARDED = "f"
+_X_FORWARDED = "x"
 MARK = "iris-proxy"
 """The field that only the proxy's own answers have."""
 _OWN_COOKIES = frozenset({TOKEN_COOKIE, SECURE_TOKEN_COOKIE})
@@ -103,7 +108,10 @@ def to_route(
             kind == _AUTHORIZATION and not withheld(field[1])
         ):
             kept.append(field)
-    return [*kept, *_forwarded(before if trusted else {}, f"/d/{deployment}", peer, scheme, host)]
+    return [
+        *kept,
+        *_forwarded(before if trusted else {}, f"/d/{deployment}", peer, scheme, host=host),
+    ]
 
 
 def _without_token(field: tuple[str, str]) -> Fields:

@@ -33,28 +33,28 @@ REFUSAL_TYPES: Mapping[str, RefusalType] = {
         "It is starting",
         "No route has passed its probe yet, also of a deployment that was scaled to none and did not start in time.",
         "Send the request again; iris deploy why NAME shows what the routes wait for.",
-        5,
+        retry_after_s=5,
     ),
     "no_healthy_route": RefusalType(
         503,
         "It cannot answer now",
         "No route passes its probe.",
         "iris deploy why NAME shows the result of each route's last probe.",
-        5,
+        retry_after_s=5,
     ),
     "no_discovery": RefusalType(
         503,
         "It is not known yet",
         "The proxy has not reached NATS since it was started, and has stored no deployment of this name.",
         "Look at the NATS servers, and at the log of the proxy; the deployment may be a new one.",
-        5,
+        retry_after_s=5,
     ),
     "draining": RefusalType(
         503,
         "It is being deleted",
         "The deployment is being deleted.",
         "Send requests to another deployment.",
-        5,
+        retry_after_s=5,
     ),
     "overloaded": RefusalType(
         503,
@@ -62,7 +62,7 @@ REFUSAL_TYPES: Mapping[str, RefusalType] = {
         "Every route has max_outstanding requests and none became free within queue_s, or the proxy has "
         "max_connections.",
         "Add replicas, or raise the limit that the detail names.",
-        1,
+        retry_after_s=1,
     ),
     "bad_gateway": RefusalType(
         502,

@@ -69,7 +69,8 @@ class Balancer:
 
     def load(self) -> DeploymentLoad:
         """The load to report; requests that arrived since the previous report are counted once."""
-        arrived, self._arrived = self._arrived, 0
+        arrived = self._arrived
+        self._arrived = 0
         return DeploymentLoad(self._name, self.outstanding, arrived)
 
     def requests(self) -> DeploymentRequests | None:
@@ -81,7 +82,7 @@ class Balancer:
             route.sent = 0
         latency = tuple(self._latency) if any(self._latency) else ()
         found = DeploymentRequests(
-            self._name, self._requests, routes, self._answered, self._failed, latency
+            self._name, self._requests, routes, self._answered, failed=self._failed, latency=latency
         )
         self._requests = self._answered = self._failed = 0
         self._latency = [0] * len(self._latency)

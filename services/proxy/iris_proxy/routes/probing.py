@@ -13,7 +13,8 @@ from iris_proxy.routes.choice import RouteLoad
 
 log = logging.getLogger(__name__)
 
-_FIRST_S, _LONGEST_S = 0.25, 5.0
+_FIRST_S = 0.25
+_LONGEST_S = 5.0
 _CONNECT_S = 2.0
 
 

@@ -38,7 +38,8 @@ async def tunnel(request: web.BaseRequest, connection: RouteConnection, idle_s: 
     ``idle_s``.
     """
     request.writer.send_headers()
-    route, client = _Bytes(connection), _Bytes(request.protocol)
+    route = _Bytes(connection)
+    client = _Bytes(request.protocol)
     connection.set_parser(route, route.stream)
     request.protocol.set_parser(client)  # type: ignore[arg-type]
     to_route = StreamWriter(connection, asyncio.get_running_loop())

@@ -196,7 +196,7 @@ class Upstream:
             if head.code < 100:
                 raise ValueError(f"{head.code} is no status")
             connection.answered()
-            return RouteAnswer(self, connection, upload, head, content)
+            return RouteAnswer(self, connection, upload, head, content=content)
         except BaseException as error:
             if upload is not None:
                 upload.cancel()

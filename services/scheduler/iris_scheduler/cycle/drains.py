@@ -72,7 +72,8 @@ def drain_of(free: Sequence[int], endings: Iterable[DrainingAttempt], need: Need
 
     ``free``: what is free now, all dimensions.
     """
-    room, waited = list(free), list[DrainingAttempt]()
+    room = list(free)
+    waited = list[DrainingAttempt]()
     for ending in sorted(endings, key=attrgetter("is_long", "at_ms", "ref")):
         if covers(room, need):
             break

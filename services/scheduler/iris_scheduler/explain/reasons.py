@@ -62,7 +62,8 @@ def reason_of_class(outcome: CycleOutcome, kind: JobClass) -> Reason:
     """
     if (waits := outcome.preemption.protected.get(kind)) is not None:
         return reasons.protected(waits.jobs, waits.until_ms)
-    reason, device = _reason_of_class(outcome, kind), kind.key.resources.device
+    reason = _reason_of_class(outcome, kind)
+    device = kind.key.resources.device
     if (
         device is None
         or not device.has_alternatives
@@ -109,7 +110,8 @@ def _taking(outcome: CycleOutcome, kind: JobClass) -> Slots:
 
 def reason_of_job(outcome: CycleOutcome, job: int, of_class: Reason) -> Reason:
     """Why the pending tasks of one job were not placed, given the reason of its class."""
-    assignments, names = outcome.assignments, outcome.cycle.columns.names
+    assignments = outcome.assignments
+    names = outcome.cycle.columns.names
     waiting = assignments.waiting(job)
     nominated = {
         n.index: n.worker
@@ -136,7 +138,8 @@ def reason_of_job(outcome: CycleOutcome, job: int, of_class: Reason) -> Reason:
         return of_class
     if is_limited and (most := outcome.cycle.mirror.jobs[job].max_parallel) is not None:
         return reasons.array_limit(most)
-    kind, user = outcome.cycle.mirror.kinds[job], outcome.cycle.mirror.jobs[job].user
+    kind = outcome.cycle.mirror.kinds[job]
+    user = outcome.cycle.mirror.jobs[job].user
     reached = assignments.allowances.limit_reached(user, kind.need)
     return reasons.over_quota(user, *reached) if reached else of_class
 
@@ -176,7 +179,9 @@ def _no_match(cycle: Cycle, kind: JobClass) -> Reason:
 
 def _kept(outcome: CycleOutcome, kind: JobClass) -> Reason | None:
     """Whether only workers reserved for a gang or another task have enough free."""
-    mask, assignments, roomy = outcome.cycle.columns.usable(kind).mask, outcome.assignments, []
+    mask = outcome.cycle.columns.usable(kind).mask
+    assignments = outcome.assignments
+    roomy = []
     for slot, job in assignments.reservations.kept():
         with assignments.reservations.opened([slot]):
             if mask[slot] and assignments.room.fits(slot, kind.need):
@@ -192,7 +197,8 @@ def _kept(outcome: CycleOutcome, kind: JobClass) -> Reason | None:
 
 def _host_reserved(outcome: CycleOutcome, job: int) -> Reason:
     """Which worker is reserved for a task of a job, and what must end there first."""
-    cycle, found = outcome.cycle, outcome.assignments.reservations.hosts[job]
+    cycle = outcome.cycle
+    found = outcome.assignments.reservations.hosts[job]
     names = [_name_of(cycle, ref) for ref in found.drain.refs]
     until_ms = found.drain.at_ms if found.drain.at_ms < NEVER_MS else None
     worker = cycle.columns.names[found.slot]
@@ -216,7 +222,8 @@ def _short(outcome: CycleOutcome, kind: JobClass, slots: Slots) -> Reason:
 
 def _scarcest(outcome: CycleOutcome, kind: JobClass, slots: Slots) -> Reason:
     """The resource that fewest workers have enough of."""
-    now, resources = outcome.assignments.room.matrix, kind.need.held
+    now = outcome.assignments.room.matrix
+    resources = kind.need.held
     short = {
         dimension: int((now[dimension].take(slots) < amount).sum())
         for dimension, amount in resources
@@ -229,8 +236,8 @@ def _scarcest(outcome: CycleOutcome, kind: JobClass, slots: Slots) -> Reason:
         amount,
         max(best, 0),
         short[dimension],
-        len(slots),
-        largest,
+        workers=len(slots),
+        largest=largest,
         stuck=_stuck(outcome.cycle, outcome.cycle.columns.usable(kind).mask),
     )
 
@@ -262,20 +269,20 @@ def _crowded(outcome: CycleOutcome, kind: JobClass, slots: Slots) -> Reason:
     grouped = slots[groups.codes.take(slots) >= 0]
     required = kind.groupings[-1]
     if not len(grouped):
-        return reasons.gang_needs_group(" and ".join(required.keys), kind.size, "", 0, 0)
+        return reasons.gang_needs_group(" and ".join(required.keys), kind.size, "", 0, of=0)
     number = len(groups.names)
     has = np.bincount(groups.codes.take(grouped), minlength=number)
     now = grouped[fitting(outcome.assignments.room.matrix, kind.need, grouped)]
     free = np.bincount(groups.codes.take(now), minlength=number)
     if kind.slices > 1:
-        return _too_few_slices(outcome, kind, free, has, set(now.tolist()))
+        return _too_few_slices(outcome, kind, free, has, now=set(now.tolist()))
     best = int(np.lexsort((-has, -free))[0])
     return reasons.gang_needs_group(
         required.keys[0] if required.keys else "",
         kind.size,
         groups.names[best] if required.keys else "",
         int(free[best]),
-        int(has[best]),
+        of=int(has[best]),
         held=_held(outcome.cycle, kind, [best], set(now.tolist())),
         stuck=_stuck(outcome.cycle, outcome.cycle.columns.usable(kind).mask),
         outside=_outside(outcome, kind, slots),
@@ -286,7 +293,8 @@ def _outside(outcome: CycleOutcome, kind: JobClass, slots: Slots) -> list[tuple[
     """Of each level outside of the innermost required one: its key, the value with most free hosts,
     their number.
     """
-    levels, columns = kind.key.levels, outcome.cycle.columns
+    levels = kind.key.levels
+    columns = outcome.cycle.columns
     first = next((at for at, level in enumerate(levels) if level.mode == "required"), len(levels))
     free = slots[fitting(outcome.assignments.room.matrix, kind.need, slots)]
     return [(level.key, *columns.roomiest(level.key, free)) for level in levels[first + 1 :]]
@@ -298,8 +306,10 @@ def _too_few_slices(
     """How many slices are free in the domain with the most, and what holds those that are nearest
     to being free.
     """
-    groups, each = outcome.cycle.columns.groups(kind), kind.size // kind.slices
-    whole, large = groups.in_domains(free >= each), groups.in_domains(has >= each)
+    groups = outcome.cycle.columns.groups(kind)
+    each = kind.size // kind.slices
+    whole = groups.in_domains(free >= each)
+    large = groups.in_domains(has >= each)
     domain = int(np.lexsort((-large, -whole))[0])
     short = np.flatnonzero((groups.domains == domain) & (has >= each) & (free < each))
     missing = kind.slices - int(whole[domain])
@@ -309,7 +319,7 @@ def _too_few_slices(
         kind.slices,
         each,
         int(whole[domain]),
-        int(large[domain]),
+        there=int(large[domain]),
         domain=groups.domain_names[domain],
         held=_held(outcome.cycle, kind, nearest, now),
         stuck=_stuck(outcome.cycle, outcome.cycle.columns.usable(kind).mask),
@@ -319,7 +329,8 @@ def _too_few_slices(
 def _held(cycle: Cycle, kind: JobClass, groups: list[int], free: set[int]) -> dict[str, list[str]]:
     """Why workers of some groups are not free (LOST ones included), and which they are."""
     held: dict[str, list[str]] = {}
-    mask, members = cycle.columns.usable(kind).mask, cycle.columns.groups(kind).members
+    mask = cycle.columns.usable(kind).mask
+    members = cycle.columns.groups(kind).members
     slots = [slot for group in groups for slot in members[group] if mask[slot]]
     names = [cycle.columns.names[slot] for slot in slots if slot not in free]
     key = kind.groupings[-1].group

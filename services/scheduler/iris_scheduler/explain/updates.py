@@ -48,7 +48,8 @@ class ReasonUpdate:
 
 def changed_reasons(outcome: CycleOutcome) -> ReasonUpdate:
     """Find the reasons of pending work that are new after this cycle."""
-    cycle, update = outcome.cycle, ReasonUpdate()
+    cycle = outcome.cycle
+    update = ReasonUpdate()
     fresh = cycle.mirror.changes.fresh
     jobs = fresh | cycle.special | outcome.apart | cycle.mirror.changes.counted
     jobs |= outcome.assignments.reservations.hosts.keys()
@@ -110,7 +111,8 @@ def _of_class(
 
 def _changed_classes(outcome: CycleOutcome, update: ReasonUpdate) -> Iterable[JobClass]:
     """Classes whose reason is published for all jobs now, because it has changed."""
-    cycle, skipped = outcome.cycle, outcome.skipped
+    cycle = outcome.cycle
+    skipped = outcome.skipped
     known = cycle.cache.classes
     newly_full = [kind for kind in cycle.classes if kind in outcome.full and kind not in skipped]
     stale = [
@@ -120,7 +122,8 @@ def _changed_classes(outcome: CycleOutcome, update: ReasonUpdate) -> Iterable[Jo
         cycle.wake_at(cycle.now_ms)
     changed = []
     for kind in newly_full + stale[:_REFRESHED]:
-        reason, published = reason_of_class(outcome, kind), known.get(kind)
+        reason = reason_of_class(outcome, kind)
+        published = known.get(kind)
         if published is not None and published.reason == reason:
             continue
         due_ms = 0 if published is None else published.at_ms + cycle.settings.reason_interval_ms
@@ -138,7 +141,8 @@ def _update_positions(outcome: CycleOutcome, jobs: list[int], update: ReasonUpda
     if len(jobs) <= _SMALL:
         before = {job: queue.position(job, queue.pending(job)[0]) for job in jobs}
     else:
-        before, count = {}, 0
+        before = {}
+        count = 0
         for job in queue.jobs():
             before[job] = count
             count += len(queue.pending(job))

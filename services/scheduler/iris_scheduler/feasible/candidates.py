@@ -52,11 +52,16 @@ class Candidates:
         ``spread``: evenly over the next few workers, in turn, instead of one after the other,
         unless the class prefers some.
         """
-        fill, need, following = self._room.fill, self._need, self._next
+        fill = self._room.fill
+        need = self._need
+        following = self._next
         seats: list[int] = []
-        left, turn, over = count, 0, self._over if spread and count > 1 else 0
+        left = count
+        turn = 0
+        over = self._over if spread and count > 1 else 0
         while left and (following or self._look_on()):
-            slot, wanted = following[0], left
+            slot = following[0]
+            wanted = left
             if over:
                 turn = turn or min(len(following), over)
                 wanted = -(-left // turn)

@@ -118,10 +118,8 @@ class GroupCandidates:
         """The rank of a domain with these groups, which ends with those to take: as of these, with
         its spare groups for spare hosts.
         """
-        near, firsts = (
-            self._groups.near,
-            {self._groups.members[entry[4]][0]: entry for entry in entries},
-        )
+        near = self._groups.near
+        firsts = {self._groups.members[entry[4]][0]: entry for entry in entries}
         best = [firsts[slot] for slot in nearest(list(firsts), self._slices, near)]
         late, preference, wasteful, *_, taken = zip(*best, strict=True)
         domains = (
@@ -164,7 +162,9 @@ class GroupCandidates:
         return (group in self._late, -preference, group in self._wasteful, free - self._size, group)
 
     def _free(self, group: int) -> list[int]:
-        may, room, need = self._may, self._room, self._need
+        may = self._may
+        room = self._room
+        need = self._need
         return [slot for slot in self._groups.members[group] if may[slot] and room.fits(slot, need)]
 
     def _chosen(self, free: list[int]) -> list[int]:
@@ -217,7 +217,8 @@ class GangCandidates:
         """As of `GroupCandidates`."""
         ways = columns.groupings(kind)
         self._ways = [
-            GroupCandidates(room, columns, kind, groups, size, shunned, last) for groups in ways
+            GroupCandidates(room, columns, kind, groups, size=size, shunned=shunned, last=last)
+            for groups in ways
         ]
 
     def seat(self) -> list[int] | None:

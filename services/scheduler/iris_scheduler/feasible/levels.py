@@ -26,7 +26,8 @@ def nearest(slots: Sequence[int], wanted: int, near: Sequence[Codes]) -> list[in
         return list(slots[:wanted])
     domains = _by_domain(slots, near[0])
     large = sorted(domains, key=lambda code: (-len(domains[code]), code))
-    taken, left = dict[int, int](), wanted
+    taken = dict[int, int]()
+    left = wanted
     for at, code in enumerate(large):
         if len(domains[code]) >= left:
             enough = (other for other in large[at:] if len(domains[other]) >= left)
@@ -53,7 +54,8 @@ def domains_needed(groups: Codes, domains: Codes, size: int, number: int) -> Cod
     width = int(domains.max(initial=0)) + 1
     pairs, counts = np.unique(groups * width + domains, return_counts=True)
     largest_first = np.lexsort((-counts, pairs // width))
-    of, counts = (pairs // width)[largest_first], counts[largest_first]
+    of = (pairs // width)[largest_first]
+    counts = counts[largest_first]
     before = np.cumsum(counts) - counts
     before -= before[np.searchsorted(of, of)]
     return np.bincount(of[before < size], minlength=number)

@@ -101,10 +101,8 @@ class Reservations:
         """
         if not self._kept or kind.key.timeout_ms is None:
             return []
-        mask, end_ms = (
-            self._cycle.columns.usable(kind).mask,
-            self._cycle.now_ms + kind.key.timeout_ms,
-        )
+        mask = self._cycle.columns.usable(kind).mask
+        end_ms = self._cycle.now_ms + kind.key.timeout_ms
         return [
             slot
             for slot, (_, at_ms) in sorted(self._kept.items())
@@ -127,7 +125,8 @@ class Reservations:
         Of those that lack least now, the one with the fewest long attempts among those that must
         end, then by the latest time of these ends, then by their number.
         """
-        cycle, need = self._cycle, self._cycle.mirror.kinds[job].need
+        cycle = self._cycle
+        need = self._cycle.mirror.kinds[job].need
         delay_ms = cycle.settings.task_reservation_after_ms
         period = period_at(cycle.mirror.since_ms[job] + delay_ms, delay_ms, cycle.now_ms)
         best: tuple[tuple[int, int, int, int], HostReservation] | None = None
@@ -158,7 +157,8 @@ class Reservations:
 
         A task without devices is not waited for on workers with devices, if others are as large.
         """
-        columns, kind = self._cycle.columns, self._cycle.mirror.kinds[job]
+        columns = self._cycle.columns
+        kind = self._cycle.mirror.kinds[job]
         slots = columns.usable(kind).slots
         slots = slots[self._room.matrix[WINDOW].take(slots) > -SHUT // 2]
         slots = slots[fitting(self._cycle.mirror.hosts.totals(), kind.need, slots)]
@@ -176,17 +176,21 @@ class Reservations:
 
     def _drain(self, slot: int, need: Need, period: Period) -> Drain | None:
         """What must end on a worker before one task fits beside those nominated to it."""
-        host, held_up = self._host(slot), self._held_up(slot)
+        host = self._host(slot)
+        held_up = self._held_up(slot)
         if any(host.stopping) or any(self._nominations.at(slot)) or self._placed_on(slot):
             return self._find_drain(slot, need, period)  # it depends on this cycle
-        key, drains = (host.version, period, need, held_up), self._cycle.cache.drains
+        key = (host.version, period, need, held_up)
+        drains = self._cycle.cache.drains
         known = drains.get(host)
         if known is None or known[0] != key:
             known = drains[host] = key, self._find_drain(slot, need, period)
         return known[1]
 
     def _find_drain(self, slot: int, need: Need, period: Period) -> Drain | None:
-        cycle, host, held_up = self._cycle, self._host(slot), self._held_up(slot)
+        cycle = self._cycle
+        host = self._host(slot)
+        held_up = self._held_up(slot)
         room = minus(host.room(), self._nominations.at(slot))
         endings = []
         for hold, held in host.counted():
@@ -233,8 +237,10 @@ class Reservations:
         """Reserve the groups that will be free first for a gang of that size, if there are any; of
         those that are free at the same time, with as many preferred levels as possible.
         """
-        columns, kind = self._cycle.columns, self._cycle.mirror.kinds[gang]
-        matrix, slots = self._room.matrix, columns.usable(kind).slots
+        columns = self._cycle.columns
+        kind = self._cycle.mirror.kinds[gang]
+        matrix = self._room.matrix
+        slots = columns.usable(kind).slots
         slots = slots[
             (columns.groups(kind).codes.take(slots) >= 0)
             & (matrix[WINDOW].take(slots) > -SHUT // 2)
@@ -263,7 +269,7 @@ class Reservations:
         by_domain: dict[int, list[Freed]] = {}
         for group in self._possible(kind, groups, large, each):
             by_domain.setdefault(int(groups.domains[group]), []).append(
-                self._freed(kind, groups, group, large, each)
+                self._freed(kind, groups, group, large, size=each)
             )
         together = (
             _together(sorted(freed)[: kind.slices])
@@ -305,7 +311,8 @@ class Reservations:
         """Whether an unreserved worker could hold one task when everything has ended there that
         can be waited for.
         """
-        host, held_up = self._host(slot), self._held_up(slot)
+        host = self._host(slot)
+        held_up = self._held_up(slot)
         assert host.row is not None
         total = list(row_of(host.row.total, host.row.max_building if host.takes_work else 0))
         for hold, held in host.counted() if held_up else ():
@@ -321,7 +328,8 @@ class Reservations:
         """When one task fits on a worker beside those nominated to it, by the time limits there;
         else NEVER_MS.
         """
-        cycle, host = self._cycle, self._host(slot)
+        cycle = self._cycle
+        host = self._host(slot)
         room = minus(host.room(), self._nominations.at(slot))
         ends = [
             (self._end_of(hold), (*held.held, (WINDOW, hold.building)))

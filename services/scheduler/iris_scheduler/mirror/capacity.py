@@ -116,7 +116,8 @@ class Room:
 
     def fits(self, slot: int, need: Need) -> bool:
         """Whether one more such task fits on one worker."""
-        flat, width = self._flat, self._width
+        flat = self._flat
+        width = self._width
         for dimension, amount in need.needed:
             if flat[dimension * width + slot] < amount:
                 break
@@ -126,7 +127,9 @@ class Room:
 
     def fill(self, slot: int, need: Need, count: int) -> int:
         """Place up to ``count`` tasks on one worker. Returns how many fit."""
-        flat, width, needed = self._flat, self._width, need.needed
+        flat = self._flat
+        width = self._width
+        needed = need.needed
         fits = count
         for dimension, amount in needed:
             left = flat[dimension * width + slot]
@@ -141,7 +144,8 @@ class Room:
 
     def take(self, slot: int, need: Need, count: int = 1) -> None:
         """Subtract what ``count`` tasks need from a worker."""
-        flat, width = self._flat, self._width
+        flat = self._flat
+        width = self._width
         for dimension, amount in need.needed:
             flat[dimension * width + slot] -= amount * count
         self.taken.append(slot)

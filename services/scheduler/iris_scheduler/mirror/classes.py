@@ -57,17 +57,19 @@ Amounts = tuple[int, ...]
 
 def class_key(row: JobRow, size: int) -> ClassKey:
     if not row.group_by:
-        return ClassKey(row.band, row.resources, row.constraints, "", 0, row.timeout_ms)
+        return ClassKey(
+            row.band, row.resources, row.constraints, "", size=0, timeout_ms=row.timeout_ms
+        )
     return ClassKey(
         row.band,
         row.resources,
         row.constraints,
         row.group_by,
-        size,
-        row.timeout_ms,
-        row.slices,
-        row.within,
-        row.levels,
+        size=size,
+        timeout_ms=row.timeout_ms,
+        slices=row.slices,
+        within=row.within,
+        levels=row.levels,
     )
 
 
@@ -157,7 +159,9 @@ class SameAmounts:
 
 def key_of(row: JobRow) -> PriorityKey:
     """The place of a job's first task in the queue."""
-    return priority_key(row.band, row.depth, row.root_submitted_ms, row.submitted_ms, row.job)
+    return priority_key(
+        row.band, row.depth, row.root_submitted_ms, row.submitted_ms, sequence=row.job
+    )
 
 
 def place_of(row: JobRow) -> int:

@@ -27,7 +27,8 @@ from iris_scheduler.mirror.classes import JobClass, Shape
 
 Codes = NDArray[np.int64]
 
-_MANY, _BYTES = 10_000, 64 << 20
+_MANY = 10_000
+_BYTES = 64 << 20
 """Limits of cached masks, by number and bytes, besides those of the existing classes."""
 _WORKER_BYTES = 17
 """Bytes of a cached result per worker at most: a mask, a slot, a rank."""
@@ -233,7 +234,8 @@ class Columns:
         codes, names = self._numbered(grouping.group)
         near = [self._apart(key) for key in grouping.near]
         if not grouping.domain:
-            members, domains = self._members(codes, len(names)), np.zeros(len(names), np.int64)
+            members = self._members(codes, len(names))
+            domains = np.zeros(len(names), np.int64)
             return Groups(codes, names, members, domains, near=near)
         outer, outer_names = self._domains(grouping.domain)
         codes, inner, domains = _paired(codes, outer, len(outer_names))
@@ -241,7 +243,14 @@ class Columns:
             f"{names[group]} in {outer_names[within]}"
             for group, within in zip(inner, domains, strict=True)
         ]
-        return Groups(codes, words, self._members(codes, len(words)), domains, outer_names, near)
+        return Groups(
+            codes,
+            words,
+            self._members(codes, len(words)),
+            domains,
+            domain_names=outer_names,
+            near=near,
+        )
 
     def _apart(self, attribute: str) -> Codes:
         """The rank of each worker's value of an attribute; a number of its own for each worker

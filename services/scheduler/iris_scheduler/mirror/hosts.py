@@ -61,7 +61,8 @@ class HostRow:
     def put(self, hold: Hold, need: Need) -> None:
         """An attempt is open, or holds something else than before."""
         self.version += 1
-        name, before = hold.chain or hold.ref, self.holds.get(hold.ref)
+        name = hold.chain or hold.ref
+        before = self.holds.get(hold.ref)
         if hold.chain is not None and name not in self.chains:
             self.chains[name] = {}
             if name in self.holds:
@@ -253,7 +254,8 @@ class Hosts:
     def put(self, row: WorkerRow) -> None:
         """Add or replace a worker."""
         host = self.host(row.worker)
-        old, host.row = host.row, row
+        old = host.row
+        host.row = row
         host.version += 1
         self._totals = None
         if old is None or _differs(old, row):

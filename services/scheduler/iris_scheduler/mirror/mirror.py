@@ -147,7 +147,8 @@ class Mirror:
         for name in delta.lost_workers:
             self._lose(name)
         self.drafts = self.drafts + 1 if delta.version == self.version else 0
-        self.version, self.at_ms = delta.version, delta.at_ms
+        self.version = delta.version
+        self.at_ms = delta.at_ms
         return True
 
     def places(self, job: int, count: int) -> int:
@@ -178,7 +179,8 @@ class Mirror:
 
     def looked(self) -> MirrorChanges:
         """The changes since the last call, which are then cleared."""
-        changes, self.changes = self.changes, MirrorChanges()
+        changes = self.changes
+        self.changes = MirrorChanges()
         self.hosts.grown = set()
         return changes
 
@@ -297,10 +299,8 @@ class Mirror:
 
     def _lose(self, name: str) -> None:
         host = self.hosts.host(name)
-        lost, counted = (
-            [hold for hold, _ in host.holds.values()],
-            Counter(hold.ref.job for hold, _ in host.counted()),
-        )
+        lost = [hold for hold, _ in host.holds.values()]
+        counted = Counter(hold.ref.job for hold, _ in host.counted())
         self._forget_routes(host.holds)
         self.hosts.lose(name)
         for hold in lost:
@@ -318,7 +318,8 @@ class Mirror:
 
     def _close(self, refs: Iterable[AttemptRef]) -> None:
         self._forget_routes(refs)
-        closed, freed = Counter[int](), Counter[int]()
+        closed = Counter[int]()
+        freed = Counter[int]()
         for ref in refs:
             held = self.hosts.release(ref)
             if held is None:
@@ -340,8 +341,11 @@ class Mirror:
         self._hold(holds)
 
     def _hold(self, holds: Iterable[Hold]) -> None:
-        kinds, hosts, chains = self.kinds, self.hosts, self.chains
-        opened, taken = Counter[int](), Counter[int]()
+        kinds = self.kinds
+        hosts = self.hosts
+        chains = self.chains
+        opened = Counter[int]()
+        taken = Counter[int]()
         for hold in holds:
             self._note_route(hold)
             job = hold.ref.job
@@ -430,7 +434,8 @@ class Mirror:
         place = place_of(row)
         self.families.drop(row)
         kind.leave_line(place)
-        line, amounts = self.lines.get(kind.line, {}), kind.need.amounts
+        line = self.lines.get(kind.line, {})
+        amounts = kind.need.amounts
         if amounts in line and not kind.is_gang:
             line[amounts].discard(place)
             if not line[amounts].places:

@@ -69,7 +69,8 @@ class Assignments:
         """How many of a job's waiting tasks may start besides those that are nominated, by its
         ``max_parallel``.
         """
-        mirror, waiting = self._cycle.mirror, len(self.waiting(job))
+        mirror = self._cycle.mirror
+        waiting = len(self.waiting(job))
         if mirror.jobs[job].max_parallel is None:
             return waiting
         pending = len(mirror.queue.pending(job))

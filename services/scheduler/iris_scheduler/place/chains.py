@@ -31,12 +31,14 @@ class ChainPlacer:
 
     def extensions(self) -> Iterator[Extension]:
         """The tasks that wait behind open attempts from now on, in queue order."""
-        cycle, mirror = self._cycle, self._cycle.mirror
+        cycle = self._cycle
+        mirror = self._cycle.mirror
         if not any(self._may_wait(job) for job in mirror.chains if mirror.queue.pending(job)):
             return
         wanted = np.zeros(len(cycle.columns), np.bool_)
         for job in mirror.queue.jobs():
-            waiting, given = self._assignments.waiting(job), 0
+            waiting = self._assignments.waiting(job)
+            given = 0
             for extension in self._of(job, waiting, wanted) if self._may_wait(job) else ():
                 given += len(extension.indexes)
                 yield extension
@@ -49,7 +51,8 @@ class ChainPlacer:
         """Whether tasks of a job may wait behind others now: it is not paused, within its user's
         quota, and short.
         """
-        cycle, chains = self._cycle, self._cycle.mirror.chains.get(job)
+        cycle = self._cycle
+        chains = self._cycle.mirror.chains.get(job)
         if (
             chains is None
             or not cycle.mirror.jobs[job].chained
@@ -94,7 +97,8 @@ class ChainPlacer:
         kept = {slot for slot, _ in self._assignments.reservations.kept()} | set(
             self._assignments.nominations.slots.values()
         )
-        columns, need = self._cycle.columns, self._cycle.mirror.kinds[job].need
+        columns = self._cycle.columns
+        need = self._cycle.mirror.kinds[job].need
         room = self._assignments.room
         for name, chain in chains.open.items():
             slot = columns.slot.get(chain.worker)

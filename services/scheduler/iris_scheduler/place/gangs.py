@@ -36,7 +36,8 @@ class GangPlacer:
         For a single task that is due for one a worker is reserved, so that the gangs behind it do
         not take what becomes free there.
         """
-        cycle, assignments = self._cycle, self._assignments
+        cycle = self._cycle
+        assignments = self._assignments
         if job in assignments.heads.jobs:
             assignments.reserve_host(job)
             return False
@@ -44,7 +45,8 @@ class GangPlacer:
             assignments.note_pause(job, "places")
             return False
         indexes = assignments.waiting(job)
-        size, nominated = len(indexes), (job, indexes[0]) in assignments.nominations
+        size = len(indexes)
+        nominated = (job, indexes[0]) in assignments.nominations
         seats = self._nominated_seats(job, indexes) if nominated else None
         if seats is None:
             if not over_quota and assignments.within_quota(job, size) < size:
@@ -59,7 +61,8 @@ class GangPlacer:
         return False
 
     def _nominated_seats(self, job: int, indexes: Sequence[int]) -> list[int] | None:
-        nominations, room = self._assignments.nominations, self._assignments.room
+        nominations = self._assignments.nominations
+        room = self._assignments.room
         need = self._cycle.mirror.kinds[job].need
         tasks = [(job, index) for index in indexes]
         with self._assignments.reservations.opened(nominations.slots.get(task) for task in tasks):
@@ -99,13 +102,14 @@ class GangPlacer:
         """Assign workers to a gang with tasks that are excluded from some workers; the whole gang
         avoids those.
         """
-        cycle, kind = self._cycle, self._cycle.mirror.kinds[job]
+        cycle = self._cycle
+        kind = self._cycle.mirror.kinds[job]
         until = [pair for workers in cycle.mirror.avoids[job].values() for pair in workers.items()]
         shunned = cycle.delayed(job)
         slots = ((cycle.columns.slot.get(worker), until_ms) for worker, until_ms in until)
         last = [slot for slot, until_ms in slots if slot is not None and until_ms <= cycle.now_ms]
         seats = GangCandidates(
-            self._assignments.room, cycle.columns, kind, size, shunned, last
+            self._assignments.room, cycle.columns, kind, size, shunned=shunned, last=last
         ).seat()
         if shunned:
             until_ms = min(until_ms for _, until_ms in until if until_ms > cycle.now_ms)

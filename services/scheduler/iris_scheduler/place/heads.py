@@ -67,13 +67,15 @@ class Heads:
 
     def _first_due(self, line: SortedList) -> tuple[int | None, bool]:
         """The place of the first job in a line that is due, and whether no later one can be."""
-        cycle, mirror = self._cycle, self._cycle.mirror
+        cycle = self._cycle
+        mirror = self._cycle.mirror
         delay_ms = cycle.settings.task_reservation_after_ms
         for place in line:
             job = job_at(place)
             if not self._fits_empty(mirror.kinds[job]):
                 continue
-            row, due_ms = mirror.jobs[job], mirror.since_ms[job] + delay_ms
+            row = mirror.jobs[job]
+            due_ms = mirror.since_ms[job] + delay_ms
             if due_ms < cycle.now_ms:
                 if not cycle.is_paused(job) and self._may_start(job):
                     return int(place), False

@@ -42,7 +42,8 @@ class Spreading:
             if not any(here):
                 return slot
             if found is None or here < fewest:
-                found, fewest = slot, here
+                found = slot
+                fewest = here
         return found
 
     def _places(self, slot: int) -> list[Hashable]:

@@ -75,12 +75,14 @@ class TaskPlacer:
             return False
         if job in self._cycle.mirror.avoids:
             return self._place_one_by_one(job, over_quota=over_quota)
-        assignments, row = self._assignments, self._cycle.mirror.jobs[job]
+        assignments = self._assignments
+        row = self._cycle.mirror.jobs[job]
         waiting = assignments.waiting(job)
         places = len(waiting) if row.max_parallel is None else assignments.places(job)
         if not places:
             return False
-        count, spread = places if over_quota else assignments.within_quota(job, places), row.spread
+        count = places if over_quota else assignments.within_quota(job, places)
+        spread = row.spread
         seats = (
             self._seat(kind, count, spread)
             if spread in ("", TASKS)
@@ -115,7 +117,8 @@ class TaskPlacer:
         """Compare all contenders at once with what others have left, when that is less than before;
         a worker that is reserved may be borrowed.
         """
-        contenders, room = self._contenders, self._assignments.room
+        contenders = self._contenders
+        room = self._assignments.room
         if not contenders or self._dropped_at == len(room.taken):
             return
         self._dropped_at = len(room.taken)
@@ -145,7 +148,8 @@ class TaskPlacer:
         if spreading is None:
             placed = self._cycle.mirror.routes.get(deployment, {}).values()
             spreading = self._spreading[deployment] = Spreading(self._cycle.columns, placed)
-        room, seats = self._assignments.room, list[int]()
+        room = self._assignments.room
+        seats = list[int]()
         while len(seats) < count:
             slots = with_room(room.matrix, kind.need, self._cycle.columns.usable(kind).slots)
             slot = spreading.best(slot for slot in slots.tolist() if slot not in avoided)
@@ -158,7 +162,8 @@ class TaskPlacer:
 
     def _borrow(self, kind: JobClass, count: int) -> list[int]:
         """Assign reserved workers to tasks that are certain to end before the gang can start."""
-        reservations, seats = self._assignments.reservations, list[int]()
+        reservations = self._assignments.reservations
+        seats = list[int]()
         for slot in reservations.open_for(kind):
             with reservations.opened([slot]):
                 seats += [slot] * self._assignments.room.fill(slot, kind.need, count - len(seats))
@@ -173,7 +178,8 @@ class TaskPlacer:
             assignments.note_pause(job, "place")
             return False
         places: dict[int, int] = {}
-        left, deferred = assignments.places(job), False
+        left = assignments.places(job)
+        deferred = False
         for indexes in self._stretches(job):
             nominated = (job, indexes[0]) in assignments.nominations
             if not nominated and not left:
@@ -202,7 +208,8 @@ class TaskPlacer:
 
         Once the class is full, only those that are nominated to a worker or excluded from one now.
         """
-        kind, waiting = self._cycle.mirror.kinds[job], self._assignments.waiting(job)
+        kind = self._cycle.mirror.kinds[job]
+        waiting = self._assignments.waiting(job)
         nominated = {index for of, index in self._assignments.nominations.slots if of == job}
         avoids = self._cycle.mirror.avoids.get(job, {})
         alone = sorted(nominated.union(avoids).intersection(waiting))
@@ -224,7 +231,8 @@ class TaskPlacer:
         """Seats for the first of some tasks that may share one, or for one that may not."""
         if not count:
             return []
-        kind, spread = self._cycle.mirror.kinds[job], self._cycle.mirror.jobs[job].spread
+        kind = self._cycle.mirror.kinds[job]
+        spread = self._cycle.mirror.jobs[job].spread
         if indexes[0] in self._cycle.mirror.avoids.get(job, {}):
             slot = self._seat_one(job, indexes[0])
             return [] if slot is None else [slot]
@@ -235,7 +243,8 @@ class TaskPlacer:
         return self._seat_routes(kind, count, spread)
 
     def _nominated_seat(self, job: int, index: int) -> list[int]:
-        nominations, task = self._assignments.nominations, (job, index)
+        nominations = self._assignments.nominations
+        task = (job, index)
         need = self._cycle.mirror.kinds[job].need
         with self._assignments.reservations.opened([nominations.slots[task]]):
             slot = nominations.seat(self._assignments.room, task, need)
@@ -243,8 +252,10 @@ class TaskPlacer:
 
     def _seat_one(self, job: int, index: int) -> int | None:
         """The seat of a task that has avoided a worker: now it does not go there, later last."""
-        cycle, kind = self._cycle, self._cycle.mirror.kinds[job]
-        avoided, spread = cycle.mirror.avoids[job][index], cycle.mirror.jobs[job].spread
+        cycle = self._cycle
+        kind = self._cycle.mirror.kinds[job]
+        avoided = cycle.mirror.avoids[job][index]
+        spread = cycle.mirror.jobs[job].spread
         route = spread not in ("", TASKS)
         if self._is_apart(job, index):
             return self._seat_alone(job, kind, cycle.delayed(job, index), avoided[OCCUPIED])
@@ -277,7 +288,8 @@ class TaskPlacer:
         self, job: int, kind: JobClass, shunned: Collection[int], until_ms: int
     ) -> int | None:
         """Place a suspect on a worker without any attempt, on which nothing is placed after it."""
-        room, free = self._assignments.room, self._assignments.before[WINDOW]
+        room = self._assignments.room
+        free = self._assignments.before[WINDOW]
         mask = self._cycle.columns.usable(kind).mask
         for slot in self._empty:
             if (
@@ -297,14 +309,16 @@ class TaskPlacer:
     @cached_property
     def _empty(self) -> list[int]:
         """Workers without an attempt at the start of the cycle."""
-        hosts, names = self._cycle.mirror.hosts, self._cycle.columns.names
+        hosts = self._cycle.mirror.hosts
+        names = self._cycle.columns.names
         return [slot for slot, name in enumerate(names) if not hosts.host(name).holds]
 
     def _note_delay(self, job: int, delays: dict[int, int]) -> None:
         """The task fits only on workers it is excluded from: record the reason and the end of the
         first exclusion.
         """
-        need, room = self._cycle.mirror.kinds[job].need, self._assignments.room
+        need = self._cycle.mirror.kinds[job].need
+        room = self._assignments.room
         open_again = [until for slot, until in delays.items() if room.fits(slot, need)]
         if delays:
             self._cycle.wake_at(min(delays.values()))

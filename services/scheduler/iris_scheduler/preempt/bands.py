@@ -50,7 +50,8 @@ class Preemption:
 
     def run(self, full: Collection[JobClass]) -> None:
         """Evict for pending work, highest band first; ``full``: classes of which nothing fits."""
-        cycle, mirror = self._cycle, self._cycle.mirror
+        cycle = self._cycle
+        mirror = self._cycle.mirror
         held = [band for band in PriorityBand if mirror.held[band]]
         bands = [band for band in PREEMPTORS if any(lower > band for lower in held)]
         if not bands:

@@ -69,7 +69,8 @@ class Evictions:
         """Note that a class waits until these victims, of which some are protected, may be
         evicted.
         """
-        protected, jobs = self.victims.protected, self._cycle.mirror.jobs
+        protected = self.victims.protected
+        jobs = self._cycle.mirror.jobs
         named = sorted({jobs[victim.ref.job].name for victim in victims if victim in protected})
         until_ms = max(protected.get(victim, 0) for victim in victims)
         self.protected[kind] = Protected(tuple(named), until_ms)

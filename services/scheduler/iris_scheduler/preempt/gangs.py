@@ -82,7 +82,8 @@ class GangPreemptor:
 
     def make_room(self, job: int) -> bool:
         """Preempt for a gang that could not be placed. False when no eviction would help."""
-        cycle, future = self._cycle, self._evictions.future
+        cycle = self._cycle
+        future = self._evictions.future
         indexes = self._assignments.waiting(job)
         if (
             not indexes
@@ -94,7 +95,8 @@ class GangPreemptor:
         for slot in own:
             future.reopen(slot)
         delayed = cycle.delayed(job)
-        kind, victims = cycle.mirror.kinds[job], self._evictions.victims
+        kind = cycle.mirror.kinds[job]
+        victims = self._evictions.victims
         best = self._best(kind, len(indexes), delayed, victims.all)
         if best is not None:
             going = sorted(
@@ -114,13 +116,16 @@ class GangPreemptor:
         self, kind: JobClass, size: int, delayed: Sequence[int], victims: Sequence[Victim]
     ) -> GangEviction | None:
         """The cheapest eviction; of equal ones, with as many preferred levels as possible."""
-        mask, evictions = self._cycle.columns.usable(kind).mask.copy(), self._evictions
+        mask = self._cycle.columns.usable(kind).mask.copy()
+        evictions = self._evictions
         mask[list(delayed)] = False
         remaining = [v for v in victims if v.band > kind.band and v not in evictions.stopped]
         sessions = _sessions(remaining)
         found = []
         for groups in self._cycle.columns.groupings(kind):
-            lays = self._lays(kind, groups, size // kind.slices, mask, remaining, sessions)
+            lays = self._lays(
+                kind, groups, size // kind.slices, mask, remaining=remaining, sessions=sessions
+            )
             found.append(self._cheapest(kind, lays, size // kind.slices))
         return min(
             (one for one in found if one is not None),
@@ -244,7 +249,8 @@ class GangPreemptor:
         """Groups that could hold a slice without lower bands; those with the most free workers
         first.
         """
-        matrix, slots = self._evictions.future.matrix, self._cycle.columns.usable(kind).slots
+        matrix = self._evictions.future.matrix
+        slots = self._cycle.columns.usable(kind).slots
         slots = slots[
             mask[slots]
             & (groups.codes.take(slots) >= 0)
@@ -291,7 +297,7 @@ def lay_out(future: Room, need: Need, lays: Sequence[GroupLay], size: int) -> Ga
             room[victim.slot] = plus(room[victim.slot], victim.frees)
     if not _is_enough(room, need, lays, size):
         return None
-    going = [unit for unit in units if not _spare(room, need, lays, unit, size)]
+    going = [unit for unit in units if not _spare(room, need, lays, unit, size=size)]
     slots = [
         slot for lay in lays for slot in [s for s in lay.members if covers(room[s], need)][:size]
     ]

@@ -58,7 +58,8 @@ def fewest(
     ``room``: what is free on the worker, all dimensions.
     """
     chosen: list[VictimUnit] = []
-    left, remaining = list(room), list(units)
+    left = list(room)
+    remaining = list(units)
     while not covers(left, need):
         best = max(remaining, key=lambda unit: _worth(unit, left, need), default=None)
         if best is None or not _worth(best, left, need):
@@ -168,15 +169,18 @@ class SeveralSearch:
         """A heap of the workers where lower bands hold enough: the fewest victims that may suffice,
         whether BATCH does not suffice, the worker.
         """
-        victims, future = self._evictions.victims, self._evictions.future.matrix
+        victims = self._evictions.victims
+        future = self._evictions.future.matrix
         width = future.shape[1]
         lower = (victims.bands > int(self._kind.band)) & self._mask[victims.slots]
         batch = lower & (victims.bands == int(PriorityBand.BATCH))
-        fits, fits_batch = self._mask.copy(), self._mask.copy()
+        fits = self._mask.copy()
+        fits_batch = self._mask.copy()
         least = np.zeros(width, np.int64)
         for dimension, amount in self._kind.need.needed:
             frees = victims.frees[dimension]
-            largest, free = np.zeros(width, np.int64), future[dimension]
+            largest = np.zeros(width, np.int64)
+            free = future[dimension]
             np.maximum.at(largest, victims.slots[lower], frees[lower])
             fits &= free + _sums(victims, lower, dimension, width) >= amount
             fits_batch &= free + _sums(victims, batch, dimension, width) >= amount
@@ -233,7 +237,8 @@ def units_on(
     may_go: Callable[[Victim], bool],
 ) -> list[VictimUnit]:
     """What may be evicted on one worker, cheapest first; a gang only whole."""
-    units, seen = [], set[int]()
+    units = []
+    seen = set[int]()
     for victim in victims:
         if victim.session is None:
             going = [victim]

@@ -43,7 +43,9 @@ class VictimSearch:
 
     def waits(self) -> bool:
         """Whether one more task will fit without another eviction; it is then counted there."""
-        future, freed, need = self._evictions.future, self._evictions.freed, self._kind.need
+        future = self._evictions.future
+        freed = self._evictions.freed
+        need = self._kind.need
         while self._seen < len(freed):
             slot = freed[self._seen]
             self._seen += 1
@@ -83,7 +85,9 @@ class VictimSearch:
 
     def _helpful(self, positions: Slots) -> list[int]:
         """The victims whose eviction would help, in ascending order: a heap."""
-        victims, future, need = self._evictions.victims, self._evictions.future, self._kind.need
+        victims = self._evictions.victims
+        future = self._evictions.future
+        need = self._kind.need
         slots = victims.slots[positions]
         helps = victims.single[positions] & (victims.bands[positions] > int(self._kind.band))
         helps &= self._mask[slots]
@@ -123,7 +127,8 @@ class TaskPreemptor:
         """``own``: workers that are open to this job only."""
         if self._cycle.is_paused(job):
             return True
-        kind, places = self._cycle.mirror.kinds[job], self._assignments.places(job)
+        kind = self._cycle.mirror.kinds[job]
+        places = self._assignments.places(job)
         for index in self._assignments.waiting(job):
             if (job, index) in self._assignments.nominations:
                 continue
@@ -149,7 +154,8 @@ class TaskPreemptor:
         """Find the victims that may be evicted soonest, of which some are protected, if any would
         help: a single one if one is enough.
         """
-        victims, mask = self._evictions.victims, self._cycle.columns.usable(kind).mask
+        victims = self._evictions.victims
+        mask = self._cycle.columns.usable(kind).mask
         helpful = [
             (until_ms, victim.cost, victim)
             for victim, until_ms in victims.protected.items()

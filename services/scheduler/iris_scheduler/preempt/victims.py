@@ -127,7 +127,8 @@ def _protected(mirror: Mirror, found: list[Victim], now_ms: int) -> dict[Victim,
 def _find(mirror: Mirror, columns: Columns) -> list[Victim]:
     found = []
     for hold, need in mirror.hosts.counted():
-        row, gang = mirror.jobs[hold.ref.job], mirror.kinds[hold.ref.job].is_gang
+        row = mirror.jobs[hold.ref.job]
+        gang = mirror.kinds[hold.ref.job].is_gang
         band = row.band
         slot = columns.slot.get(hold.worker)
         if band is PriorityBand.PRODUCTION or hold.stopping or slot is None:
@@ -138,6 +139,14 @@ def _find(mirror: Mirror, columns: Columns) -> list[Victim]:
         lost = tuple([members * frees[dimension] for dimension in SCARCEST_FIRST])
         cost = (-int(band), lost, -hold.since_ms, hold.ref)
         found.append(
-            Victim(cost, hold.ref, slot, band, frees, hold.ref.job if gang else None, members)
+            Victim(
+                cost,
+                hold.ref,
+                slot,
+                band,
+                frees=frees,
+                session=hold.ref.job if gang else None,
+                members=members,
+            )
         )
     return found

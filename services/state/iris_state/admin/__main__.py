@@ -226,7 +226,11 @@ async def keep_messages(stored: Stored, path: Path) -> None:
             async for message in raw.readable(max(state.first_seq - 1, 0), state.last_seq):
                 out.add(
                     Item(
-                        name, message.subject, message.data, dict(message.headers), message.sequence
+                        name,
+                        message.subject,
+                        message.data,
+                        dict(message.headers),
+                        sequence=message.sequence,
                     )
                 )
 

@@ -109,7 +109,8 @@ def read(path: Path) -> Iterator[Item]:
                 f"{path} has version {version}, this release knows up to {VERSION}; use a newer one"
             )
         digest.update(head)
-        count, end = 0, path.stat().st_size
+        count = 0
+        end = path.stat().st_size
         while True:
             at = file.tell()
             frame = file.read(_FRAME.size)

@@ -73,10 +73,10 @@ async def backup(connection: JetStreamConnection, path: Path, *, events: bool, l
         machine.sequence,
         max([*(event.message_id for event in unpublished), published], key=event_place),
         newest_event.sequence if newest_event is not None else 0,
-        len(machine.ledger.jobs),
-        len(machine.ledger.workers),
-        events,
-        logs,
+        jobs=len(machine.ledger.jobs),
+        workers=len(machine.ledger.workers),
+        with_events=events,
+        with_logs=logs,
     )
     with Writer(path) as out:
         out.add(Item("about", "", codec.to_json(about)))
@@ -214,7 +214,9 @@ async def _events(
 
 
 def _item(kind: str, message: Message) -> Item:
-    return Item(kind, message.subject, message.data, dict(message.headers), message.sequence)
+    return Item(
+        kind, message.subject, message.data, dict(message.headers), sequence=message.sequence
+    )
 
 
 def _restored(item: Item) -> Message:

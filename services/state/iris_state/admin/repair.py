@@ -24,7 +24,8 @@ async def repair(stored: Stored, found: Examination) -> None:
     """Write a store that a state service starts from. Raises Full, Unavailable; it can then be run
     again.
     """
-    connection, machine = stored.connection, found.salvaged.machine
+    connection = stored.connection
+    machine = found.salvaged.machine
     if (
         await connection.raw(subjects.JOURNAL.name).state() is None
     ):  # otherwise they stay as they are declared

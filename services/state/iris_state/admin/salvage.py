@@ -91,7 +91,7 @@ class _Replay:
             for number in sorted(self._stopped)
         }
         return Salvaged(
-            self._machine, self._facts, names, self._left_out, list(check.violations(ledger))
+            self._machine, self._facts, names, self._left_out, wrong=list(check.violations(ledger))
         )
 
     def _replay(self, one: Found, changes: list[Change]) -> list[PublicFact]:

@@ -124,7 +124,8 @@ async def in_files(directory: Path, settings: NatsSettings) -> AsyncIterator[Sto
     server = NatsProcess(directory, program=settings.server, guarded=False)
     await asyncio.to_thread(server.start)
     try:
-        credentials, table = server.credentials("admin"), settings.streams()
+        credentials = server.credentials("admin")
+        table = settings.streams()
         connection = await connect(server.url, name="admin", credentials=credentials, table=table)
         try:
             await connection.streams.ensure()

@@ -57,13 +57,16 @@ def survey(messages: Mapping[int, bytes], after: int, end: int) -> Survey:
     """
     commits: list[Found] = []
     gone: list[tuple[int, int]] = []
-    assembler, begun, last = Assembler(), 0, after
+    assembler = Assembler()
+    begun = 0
+    last = after
     for sequence, data in messages.items():
         if not after < sequence <= end:
             continue
         if sequence > last + 1:
             gone.append((begun or last + 1, sequence - 1))
-            assembler, begun = Assembler(), 0
+            assembler = Assembler()
+            begun = 0
         last = sequence
         try:
             part, _ = verify(sequence, data)
@@ -72,7 +75,8 @@ def survey(messages: Mapping[int, bytes], after: int, end: int) -> Survey:
                 commits.append(Found(sequence, _decoded(sequence, entry.data)))
         except DamagedCommit:
             gone.append((begun or sequence, sequence))
-            assembler, begun = Assembler(), 0
+            assembler = Assembler()
+            begun = 0
             continue
         if part == 0:
             begun = sequence

@@ -69,7 +69,8 @@ def open_attempts_are_held(ledger: Ledger) -> Wrongs:
         alone = [key for key in keys if presence.open[key].alone]
         if alone != [key for key in keys if key in ledger.alone]:
             yield f"{name} is thought to be kept for one of {list(ledger.alone)}, recount {alone}"
-        held, building = NOTHING, 0
+        held = NOTHING
+        building = 0
         for key in keys:
             building += presence.open[key].is_building
         for number, _, _ in {chain_of(key, presence.open[key].chain) for key in keys}:
@@ -87,7 +88,8 @@ def what_runs_is_summed(ledger: Ledger) -> Wrongs:
             job = ledger.jobs[number]
             project = job.spec.labels.get(PROJECT, "")
             recount.enter(job, ledger.requested[number], index, attempt, project)
-    kept, wanted = ledger.running_usage.sums(), recount.sums()
+    kept = ledger.running_usage.sums()
+    wanted = recount.sums()
     if kept != wanted:
         yield f"what runs is summed as {kept}, recount {wanted}"
 
@@ -107,7 +109,8 @@ def gates_are_indexed(ledger: Ledger) -> Wrongs:
         if not over:
             recount.add(job)
     for name in ("gated", "waiters", "followers", "singletons", "left"):
-        kept, wanted = getattr(ledger.gates, name), getattr(recount, name)
+        kept = getattr(ledger.gates, name)
+        wanted = getattr(recount, name)
         if kept != wanted:
             yield f"the index of gates has {name} {kept}, recount {wanted}"
     for number in ledger.gates.waiters:
@@ -130,7 +133,8 @@ def the_lost_are_in_line(ledger: Ledger) -> Wrongs:
 
 def nominations_are_for_those_who_wait(ledger: Ledger) -> Wrongs:
     for (number, index), worker in ledger.nominations.items():
-        job, host = ledger.jobs.get(number), ledger.workers.get(worker)
+        job = ledger.jobs.get(number)
+        host = ledger.workers.get(worker)
         if job is None or job.task(index).state is not TaskState.PENDING:
             yield f"{worker} is nominated for j{number}/{index}, which does not wait"
         if host is None or host.state is WorkerState.LOST:
@@ -223,10 +227,8 @@ def _idle_timeout(
     """That of an open job; a new leader waits longer."""
     if not job.open or job.spec.calls is None:
         return {}
-    due_ms, key = (
-        job.grown_ms + int((job.spec.calls.idle_s or 0) * 1000),
-        ("idle", job.number, WHOLE),
-    )
+    due_ms = job.grown_ms + int((job.spec.calls.idle_s or 0) * 1000)
+    key = ("idle", job.number, WHOLE)
     return {key: max(due_ms, timers.get(key, 0))}
 
 

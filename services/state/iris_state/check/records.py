@@ -131,7 +131,8 @@ def limit_is_kept(ledger: Ledger, job: Job) -> Wrongs:
     """A job has at most ``max_parallel`` open attempts; one whose limit was lowered may have begun
     more before.
     """
-    limit, count = job.spec.max_parallel, ledger.open_of_job[job.number]
+    limit = job.spec.max_parallel
+    count = ledger.open_of_job[job.number]
     if limit is not None and count > limit and job.version == 1:
         yield f"{job.name} has {count} open attempts, at most {limit} are allowed"
 
@@ -290,7 +291,8 @@ def gated_tasks_have_no_attempt(ledger: Ledger, job: Job) -> Wrongs:
 
 
 def usage_is_of_what_has_ended(ledger: Ledger, job: Job) -> Wrongs:
-    known, recount = Used(), Used()
+    known = Used()
+    recount = Used()
     for used in job.usage.values():
         known.add(used)
     for attempt in (

@@ -42,7 +42,8 @@ def on_amend(ledger: Ledger, command: AmendJob, now_ms: int) -> Iterator[Step]:
             f"{job.name} has version {job.version}, not {command.version}: it was changed meanwhile"
         )
         raise Refused(Code.CHANGED, words)
-    spec, by = _patched(ledger, job, command), actor_of(command.caller)
+    spec = _patched(ledger, job, command)
+    by = actor_of(command.caller)
     made = gates.amended(job, command.hold, command.reason, command.drop_after, by, now_ms)
     if spec != job.spec:
         made = gates.under_holds(ledger, job.user, spec, made)

@@ -39,7 +39,13 @@ def _job(command: UserCommand, action: str, job: Job | None, detail: str) -> Aud
     if job is None:
         return None
     return Audited(
-        actor_of(command.caller), action, "job", job.id, job.name, job.user, clipped(detail)
+        actor_of(command.caller),
+        action,
+        "job",
+        job.id,
+        name=job.name,
+        owner=job.user,
+        detail=clipped(detail),
     )
 
 
@@ -54,7 +60,7 @@ def _target(
 
 def of_cancel(ledger: Ledger, command: CancelJob) -> Audited | None:
     reason = ": ".join(filter(None, ("at once" if command.now else "", command.reason)))
-    return _target(ledger, command, "cancel", command.job, reason)
+    return _target(ledger, command, "cancel", command.job, reason=reason)
 
 
 def of_rerun(ledger: Ledger, command: RerunJob) -> Audited | None:
@@ -69,7 +75,8 @@ def of_rerun(ledger: Ledger, command: RerunJob) -> Audited | None:
 
 
 def of_amendment(ledger: Ledger, command: AmendJob) -> Audited | None:
-    job, action = ledger.find_job(command.job), "change"
+    job = ledger.find_job(command.job)
+    action = "change"
     if command.hold is not None:
         action = "hold" if command.hold else "release"
     parts = [command.reason, "what runs is stopped" if command.stop else ""]
@@ -80,7 +87,7 @@ def of_amendment(ledger: Ledger, command: AmendJob) -> Audited | None:
 
 
 def of_requeue(ledger: Ledger, command: RequeueTasks) -> Audited | None:
-    return _target(ledger, command, "requeue", command.target, command.reason)
+    return _target(ledger, command, "requeue", command.target, reason=command.reason)
 
 
 def of_growth(ledger: Ledger, command: GrowJob) -> Audited | None:
@@ -98,26 +105,40 @@ def of_growth(ledger: Ledger, command: GrowJob) -> Audited | None:
 
 
 def of_submission(ledger: Ledger, command: SubmitJob) -> Audited | None:
-    user, name, made = owner(ledger, command), command.spec.name, f"j{ledger.next_number}"
+    user = owner(ledger, command)
+    name = command.spec.name
+    made = f"j{ledger.next_number}"
     job = ledger.job_of(user, name) if command.if_exists == "replace" else None
     if job is not None and not job.is_terminal:
         return _job(command, "replace", job, f"by {made}")
     if user == (command.caller.user or ANONYMOUS):
         return None
-    return Audited(actor_of(command.caller), "submit", "job", made, name, user, f"for {user}")
+    return Audited(
+        actor_of(command.caller), "submit", "job", made, name=name, owner=user, detail=f"for {user}"
+    )
 
 
 def of_admin(ledger: Ledger, command: AdminCommand) -> Audited:
-    asked, target = command.asked, command.target
+    asked = command.asked
+    target = command.target
     if isinstance(asked, WorkerAction):
-        kind, user, detail = "worker", "", asked.reason
+        kind = "worker"
+        user = ""
+        detail = asked.reason
     else:
-        kind, user = "user", target
+        kind = "user"
+        user = target
         detail = ", ".join(
             _set_to(name, value) for name, value in sorted(command.arguments.items())
         )
     return Audited(
-        actor_of(command.caller), asked.action, kind, target, target, user, clipped(detail)
+        actor_of(command.caller),
+        asked.action,
+        kind,
+        target,
+        name=target,
+        owner=user,
+        detail=clipped(detail),
     )
 
 
@@ -128,19 +149,27 @@ def _set_to(name: str, value: Any) -> str:
 
 
 def of_deployment(ledger: Ledger, command: DeployCommand) -> Audited | None:
-    by, asked = actor_of(command.caller), command.asked
+    by = actor_of(command.caller)
+    asked = command.asked
     if isinstance(asked, CreateDeployment):
         user = (
             (asked.spec.user if asked.spec is not None else "") or command.caller.user or ANONYMOUS
         )
         return Audited(
-            by, asked.action, "deployment", f"d{ledger.next_deployment}", command.name, user
+            by,
+            asked.action,
+            "deployment",
+            f"d{ledger.next_deployment}",
+            name=command.name,
+            owner=user,
         )
     found = ledger.find_deployment(command.name)
     if found is None:
         return None
     detail = asked.detail.format(asked)
-    return Audited(by, asked.action, "deployment", found.id, found.name, found.user, detail)
+    return Audited(
+        by, asked.action, "deployment", found.id, name=found.name, owner=found.user, detail=detail
+    )
 
 
 def of_queue_hold(ledger: Ledger, command: HoldQueue) -> Audited | None:
@@ -149,5 +178,8 @@ def of_queue_hold(ledger: Ledger, command: HoldQueue) -> Audited | None:
     hold, action = (wanted, "hold") if not command.hold else (found, "release")
     if hold is None:
         return None
-    by, detail = actor_of(command.caller), clipped(command.reason)
-    return Audited(by, action, "queue", hold.id, clipped(hold.words), hold.user, detail)
+    by = actor_of(command.caller)
+    detail = clipped(command.reason)
+    return Audited(
+        by, action, "queue", hold.id, name=clipped(hold.words), owner=hold.user, detail=detail
+    )

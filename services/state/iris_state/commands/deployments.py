@@ -89,7 +89,7 @@ def _create(
     quota.check(ledger, first, user, None, command.caller)
     spec = msgspec.structs.replace(spec, user=user, replicas=_bounded(spec, spec.replicas))
     yield DeploymentCreated(
-        ledger.next_deployment, spec, user, command.request_id, command.traceparent
+        ledger.next_deployment, spec, user, command.request_id, traceparent=command.traceparent
     )
 
 
@@ -205,7 +205,8 @@ def _earlier(deployment: Deployment, number: int) -> Revision:
     """
     missing = f"it has no revision {number}" if number else "no earlier one"
     if not number:
-        stable, wanted = deployment.rollout.stable, deployment.revision
+        stable = deployment.rollout.stable
+        wanted = deployment.revision
         number = (
             stable
             if stable not in (0, wanted)

@@ -93,7 +93,8 @@ def earlier(ledger: Ledger, command: SubmitJob) -> Job | None:
 
 def is_grown(spec: JobSpec, now: JobSpec) -> bool:
     """Whether the calls of a job are those it was submitted with, and further ones."""
-    before, calls = spec.calls, now.calls
+    before = spec.calls
+    calls = now.calls
     if before is None or calls is None or before.idle_s is None:
         return False
     had = len(before.segments)
@@ -125,7 +126,7 @@ def on_submit(ledger: Ledger, command: SubmitJob, now_ms: int) -> Iterator[Step]
     is_as_its_parent = parent is not None and parent.band <= spec.priority_band
     caller = None if is_as_its_parent else command.caller
     quota.check(ledger, spec, user, _replaced(ledger, name, command, user), caller)
-    made = gates.gates_of(ledger, spec, user, actor_of(command.caller), now_ms)
+    made = gates.gates_of(ledger, spec, user, actor_of(command.caller), now_ms=now_ms)
     yield from _make_room(ledger, name, command, user)
     yield JobAdmitted(
         number=ledger.next_number,
@@ -206,7 +207,9 @@ def _make_room(ledger: Ledger, name: JobName, command: SubmitJob, user: str) -> 
     if command.if_exists != "replace":
         raise Refused(Code.CONFLICT, f"{job.name} exists and is {job.state.name.lower()}")
     check_owner(command.caller, job, "replace")
-    yield from cascade.subtree(ledger, job, Cause.REPLACED, Initiator.USER, "replaced by a new run")
+    yield from cascade.subtree(
+        ledger, job, Cause.REPLACED, Initiator.USER, note="replaced by a new run"
+    )
 
 
 def check_may_act_for(caller: Caller, user: str, what: str) -> None:
@@ -240,9 +243,12 @@ def on_cancel(ledger: Ledger, command: CancelJob) -> Iterator[Step]:
     if index is None:
         jobs = [job, *cascade.below(ledger, job)] if command.now else []
         yield from (step for one in jobs for step in ends_of_grace(one, one.indexes))
-        yield from cascade.subtree(ledger, job, Cause.CANCELLED, Initiator.USER, command.reason)
+        yield from cascade.subtree(
+            ledger, job, Cause.CANCELLED, Initiator.USER, note=command.reason
+        )
         return
-    name, state = f"{job.name}/{index}", job.task(index).state
+    name = f"{job.name}/{index}"
+    state = job.task(index).state
     if job.spec.ends_together:
         words = f"a killed task would end all of {job.name}: cancel {job.name}, or requeue {name}"
         raise Refused(Code.CONFLICT, words)

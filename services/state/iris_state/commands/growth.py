@@ -84,7 +84,8 @@ def _growth(ledger: Ledger, job: Job, calls: Calls, command: GrowJob) -> JobGrow
     if calls.count % calls.chunksize:
         words = f"the last task of {job.name} makes fewer than {calls.chunksize} calls already"
         raise Refused(Code.CONFLICT, f"{words}; only the last growth may end within a task")
-    first, tasks = job.spec.replicas, -(-command.count // calls.chunksize)
+    first = job.spec.replicas
+    tasks = -(-command.count // calls.chunksize)
     if first + tasks > MAX_REPLICAS:
         words = (
             f"a job has at most {MAX_REPLICAS:,} tasks, and {job.name} would have {first + tasks:,}"
@@ -100,4 +101,4 @@ def _growth(ledger: Ledger, job: Job, calls: Calls, command: GrowJob) -> JobGrow
         )
     written = memory_of((command.segments, command.firsts))
     quota.check_growth(ledger, job, quota.Added(tasks, written))
-    return JobGrown(job.number, command.count, tasks, command.segments, command.firsts)
+    return JobGrown(job.number, command.count, tasks, command.segments, firsts=command.firsts)

@@ -45,7 +45,7 @@ def on_hold_queue(ledger: Ledger, command: HoldQueue) -> Iterator[Step]:
         raise Refused(
             Code.OVER_QUOTA, f"there are {MAX_HOLDS} holds on the queue, which is the limit"
         )
-    yield QueueHeld(wanted.number, command.user, command.band, command.label, command.reason)
+    yield QueueHeld(wanted.number, command.user, command.band, command.label, reason=command.reason)
 
 
 def _check_selector(command: HoldQueue) -> None:

@@ -57,9 +57,11 @@ def siblings(ledger: Ledger, moved: Moved) -> list[Claim]:
     if moved.state is TaskState.KILLED and moved.cause is Cause.TIMEOUT:
         return complete(job)
     if moved.state in FAILURES or moved.state is TaskState.UNSCHEDULABLE:
-        rule, cause = table.END_WITH_SIBLING, Cause.COSCHEDULED_SIBLING
+        rule = table.END_WITH_SIBLING
+        cause = Cause.COSCHEDULED_SIBLING
     elif moved.state is TaskState.PENDING:
-        rule, cause = table.RESTART_WITH_SIBLING, Cause.COSCHEDULED_RESTART
+        rule = table.RESTART_WITH_SIBLING
+        cause = Cause.COSCHEDULED_RESTART
     else:
         return []
     note = f"{_FOLLOWING[cause]} because {_culprit(job, moved)}"
@@ -225,7 +227,7 @@ def retire(ledger: Ledger, root: Job, note: str) -> list[Step]:
         for index, task in root.numbered()
         if task.state in table.RETIRE.sources
     ]
-    return runs + subtree(ledger, root, Cause.CANCELLED, Initiator.SYSTEM, note)
+    return runs + subtree(ledger, root, Cause.CANCELLED, Initiator.SYSTEM, note=note)
 
 
 def below(ledger: Ledger, root: Job) -> Iterator[Job]:

@@ -49,10 +49,12 @@ def conclude(ledger: Ledger, claim: Claim, policy: Policy) -> Change | None:
     if task.state not in claim.rule.sources:
         return None  # no row starts from this state: a repeat, or a late claim
     if claim.worker:
-        return Assigned(job.number, claim.index, len(task.attempts), claim.worker, claim.chain)
+        return Assigned(
+            job.number, claim.index, len(task.attempts), claim.worker, chain=claim.chain
+        )
     if claim.status is not None:
         return _stage(claim, attempt)
-    return _leave(ledger, job, attempt, claim, policy)
+    return _leave(ledger, job, attempt, claim, policy=policy)
 
 
 def _close_superseded(ledger: Ledger, job: Job, claim: Claim, policy: Policy) -> Change | None:
@@ -71,7 +73,9 @@ def _close_superseded(ledger: Ledger, job: Job, claim: Claim, policy: Policy) ->
     late = LATE.get(claim.rule.name)
     counts = attempt is task.attempts[-1] and not attempt.exit_ignored and not job.is_gang
     if late is not None and task.state in late.sources and counts:
-        return _leave(ledger, job, attempt, msgspec.structs.replace(claim, rule=late), policy)
+        return _leave(
+            ledger, job, attempt, msgspec.structs.replace(claim, rule=late), policy=policy
+        )
     return Closed(claim.job, claim.index, claim.attempt, claim.ended)
 
 
@@ -88,7 +92,8 @@ def _stage(claim: Claim, attempt: Attempt | None) -> Change | None:
 def _leave(
     ledger: Ledger, job: Job, attempt: Attempt | None, claim: Claim, policy: Policy
 ) -> Change | None:
-    rule, task = claim.rule, job.task(claim.index)
+    rule = claim.rule
+    task = job.task(claim.index)
     charged = rule.charged(task.state)
     outcome = Outcome.SUCCESS if charged is None else Outcome.FAILURE
     spent, limit = _spent_and_limit(job, task, charged, policy)
@@ -111,15 +116,15 @@ def _leave(
         claim.index,
         attempt.number if attempt is not None else CURRENT,
         state,
-        target.part or state,
-        Cause.RESCHEDULES_SPENT if gave_up else claim.cause,
-        claim.initiator,
+        shown=target.part or state,
+        cause=Cause.RESCHEDULES_SPENT if gave_up else claim.cause,
+        initiator=claim.initiator,
         closed=attempt is None or claim.ended is not None or claim.cause is Cause.WORKER_LOST,
         charged_to=charged,
         ended=claim.ended,
         note=verdict or (claim.note if over is None else _over(claim, over)),
         suspect=suspect,
-        not_before_ms=_not_before(ledger, job, task, claim, charged)
+        not_before_ms=_not_before(ledger, job, task, claim, charged=charged)
         if state is TaskState.PENDING
         else 0,
     )

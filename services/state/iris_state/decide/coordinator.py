@@ -73,7 +73,8 @@ def promote(
     """The transition of a gang's session that follows from its kernels by one of these rows, which
     are listed by the status that they start from; None when it stays, or has ended.
     """
-    session, kernels = job.session, ledger.kernels.get(job.number)
+    session = job.session
+    kernels = ledger.kernels.get(job.number)
     if session is None or kernels is None or not (judged := rows[session.status]):
         return None
     facts = {
@@ -98,9 +99,11 @@ def run(
     handled, and may only expire.
     """
     try:
-        report, why = handler(shown), ""
+        report = handler(shown)
+        why = ""
     except Exception as error:  # noqa: BLE001 - an error of a handler fails its batch, not the service
-        report, why = Report(failures=[s.id for s in shown]), f"{rule.name} raised {error!r}"
+        report = Report(failures=[s.id for s in shown])
+        why = f"{rule.name} raised {error!r}"
     outcomes = dict.fromkeys(report.successes, Outcome.SUCCESS)
     outcomes.update(dict.fromkeys(report.failures, Outcome.FAILURE))
     for view in shown:
@@ -111,10 +114,10 @@ def run(
                 policy,
                 rule,
                 view.id,
-                outcome,
-                why or view.undelivered,
-                now_ms,
-                view.wanting,
+                outcome=outcome,
+                reason=why or view.undelivered,
+                now_ms=now_ms,
+                wanting=view.wanting,
             )
 
 
@@ -126,7 +129,15 @@ def unread(
     Their attempts have ended; the other members of a gang are stopped and restart with them.
     """
     yield from settle(
-        ledger, policy, PREPARE, id_, Outcome.FAILURE, reason, now_ms, members, unread=True
+        ledger,
+        policy,
+        PREPARE,
+        id_,
+        outcome=Outcome.FAILURE,
+        reason=reason,
+        now_ms=now_ms,
+        wanting=members,
+        unread=True,
     )
 
 
@@ -177,17 +188,27 @@ def settle(
     if found is None:
         return
     result, target, reason = found
-    judged = Judged(job.number, id_[1], rule.name, result, reason, tries + 1, version=version)
+    judged = Judged(
+        job.number, id_[1], rule.name, result, reason=reason, tries=tries + 1, version=version
+    )
     if id_[1] == GANG and target is not None:
         yield from _of_tasks(
-            job, rule, result, target, _members(job, rule, result, wanting), reason, unread
+            job,
+            rule,
+            result,
+            target,
+            members=_members(job, rule, result, wanting),
+            reason=reason,
+            unread=unread,
         )
         if target is SessionStatus.PENDING and any(job.counts[state] for state in _BADLY):
             yield judged  # a member has no retry left: DetectTermination ends this gang
         elif target is not status:
-            yield SessionMoved(job.number, target, rule.name, result, reason)
+            yield SessionMoved(job.number, target, rule.name, result, reason=reason)
         return
-    claims = list(_of_tasks(job, rule, result, target, [id_[1]], reason, unread))
+    claims = list(
+        _of_tasks(job, rule, result, target, members=[id_[1]], reason=reason, unread=unread)
+    )
     if (
         result is not Result.SUCCESS
     ):  # a session of one follows its kernel; only failures are recorded
@@ -210,8 +231,8 @@ def expire(job: Job, reason: str, index: int | None = None) -> Steps:
     if to is None or to.status is None or not waiting:
         return
     if job.is_gang:
-        yield SessionMoved(job.number, to.status, SCHEDULE.name, Result.EXPIRED, reason)
-    yield from _of_tasks(job, SCHEDULE, Result.EXPIRED, to.status, waiting, reason)
+        yield SessionMoved(job.number, to.status, SCHEDULE.name, Result.EXPIRED, reason=reason)
+    yield from _of_tasks(job, SCHEDULE, Result.EXPIRED, to.status, members=waiting, reason=reason)
 
 
 def _is_requeued(ledger: Ledger, policy: Policy, claims: Sequence[Claim]) -> bool:
@@ -277,7 +298,8 @@ def answered(
     """
     if rule is TERMINATE:
         return True
-    job, heard_ms = ledger.jobs[id_[0]], now_ms - 2 * policy.heartbeat_interval_ms
+    job = ledger.jobs[id_[0]]
+    heard_ms = now_ms - 2 * policy.heartbeat_interval_ms
     indexes = job.indexes if id_[1] == GANG else (id_[1],)
     current = (job.task(index).current for index in indexes)
     return all(
@@ -297,7 +319,8 @@ def overdue(
     for status, line in ledger.timeouts.items():
         if not line:
             continue
-        timeout_ms, owner = policy.timeout_of(status), session_table.OWNER.get(status)
+        timeout_ms = policy.timeout_of(status)
+        owner = session_table.OWNER.get(status)
         if timeout_ms is None or owner is None:
             continue
         late = line.over(timeout_ms, now_ms)

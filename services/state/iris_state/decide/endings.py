@@ -34,7 +34,7 @@ def order(job: Job, index: int, stop: Claim) -> Step:
         return stop
     if stop.cause is Cause.PREEMPTED and job.spec.notice is None:
         return stop
-    return StopOrdered(job.number, index, attempt.number, stop.cause, stop.note)
+    return StopOrdered(job.number, index, attempt.number, stop.cause, note=stop.note)
 
 
 def on_limit(job: Job, index: int) -> Iterator[Step]:
@@ -46,8 +46,12 @@ def on_limit(job: Job, index: int) -> Iterator[Step]:
         initiator = (
             Initiator.SCHEDULER if attempt.ending.cause is Cause.PREEMPTED else Initiator.SYSTEM
         )
-        rule, cause, note = _row(job, attempt), attempt.ending.cause, attempt.ending.note
-        yield Claim(rule, job.number, index, attempt.number, cause, initiator, note=note)
+        rule = _row(job, attempt)
+        cause = attempt.ending.cause
+        note = attempt.ending.note
+        yield Claim(
+            rule, job.number, index, attempt.number, cause=cause, initiator=initiator, note=note
+        )
         return
     note = f"ran longer than {job.spec.timeout_s:g} s"
     rule = table.ON_TIMEOUT[job.spec.on_timeout]

@@ -72,7 +72,9 @@ def gates_of(ledger: Ledger, spec: JobSpec, user: str, by: Actor, now_ms: int) -
                 )
             )
         else:
-            made.append(Gate(len(made), GateKind.DEPENDENCY, job.number, wanted.when, wanted.each))
+            made.append(
+                Gate(len(made), GateKind.DEPENDENCY, job.number, wanted.when, each=wanted.each)
+            )
     if mistakes:
         raise Invalid(mistakes)
     until_ms = parse_moment(spec.not_before, now_ms) if spec.not_before else 0
@@ -142,10 +144,8 @@ def _unknown(ledger: Ledger, wanted: Dependency, user: str, pointer: str) -> Mis
         return Mistake(
             pointer=pointer, code="unknown_job", message=f"there is no job {wanted.job[:200]}"
         )
-    words, hint = (
-        f"{wanted.job[:200]} is a task",
-        "name its job; with each, a task waits for its counterpart there",
-    )
+    words = f"{wanted.job[:200]} is a task"
+    hint = "name its job; with each, a task waits for its counterpart there"
     return Mistake(pointer=pointer, code="unknown_job", message=words, hint=hint)
 
 
@@ -255,10 +255,8 @@ def _impossible(ledger: Ledger, gate: Gate, place: int | None = None) -> str:
     if other is None:
         return f"job j{gate.job}, for which it waited, is forgotten"
     part: _Part = (other, place)
-    words, first = (
-        f"{_ended(part)}, and this job waited for {_WANTED[gate.when]}",
-        _first(ledger, part),
-    )
+    words = f"{_ended(part)}, and this job waited for {_WANTED[gate.when]}"
+    first = _first(ledger, part)
     return words if first is None or first is part else f"{words}; root cause: {_ended(first)}"
 
 
@@ -317,7 +315,7 @@ def reason_for_new(ledger: Ledger, spec: JobSpec, user: str) -> Reason | None:
     """Why a job would not be queued at once if it were submitted now; None when it would. Raises
     Invalid.
     """
-    for gate in gates_of(ledger, spec, user, Actor(user), ledger.now_ms):
+    for gate in gates_of(ledger, spec, user, Actor(user), now_ms=ledger.now_ms):
         other = ledger.jobs.get(gate.job)
         if gate.kind is GateKind.HELD:
             return _held(ledger, gate) if gate.hold else reasons.held("")

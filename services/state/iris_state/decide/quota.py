@@ -104,10 +104,12 @@ def check_amended(ledger: Ledger, job: Job, spec: JobSpec) -> None:
 def _check_limits(ledger: Ledger, user: str, added: Added, replaced: Job | None) -> None:
     quota = ledger.quota_of(user)
     for limit in QUOTA_LIMITS:
-        counted, most = COUNTED.get(limit.name), getattr(quota, limit.name)
+        counted = COUNTED.get(limit.name)
+        most = getattr(quota, limit.name)
         if counted is None or not most:
             continue
-        has, adds = counted.has(ledger, user), counted.adds(added)
+        has = counted.has(ledger, user)
+        adds = counted.adds(added)
         if replaced is not None and replaced.user == user:
             has -= counted.frees(ledger, replaced)
         if adds and has + adds > most:

@@ -38,13 +38,14 @@ def judged(
     found = judgement(rule, deployment.status, claimed, reason)
     if found is not None and found.target is not None:
         yield DeploymentMoved(
-            deployment.number, found.target, rule.name, found.result, found.reason
+            deployment.number, found.target, rule.name, found.result, reason=found.reason
         )
 
 
 def wanted(deployment: Deployment) -> Target:
     """The bounds for creating and ending routes now."""
-    known, new = deployment.rollout, None
+    known = deployment.rollout
+    new = None
     if deployment.status is D.DEPLOYING:
         new = deployment.live_of_revision() if known.paused else known.pause_after
     return rollout.target(deployment.spec.update, deployment.spec.replicas, new)
@@ -97,7 +98,8 @@ def _ready(ledger: Ledger, policy: Policy, deployment: Deployment, now_ms: int) 
     """CheckReplicaDeployment compares the wanted number with the previous one, ReconcileDeployment
     with the routes.
     """
-    live, replicas = len(deployment.live()), deployment.spec.replicas
+    live = len(deployment.live())
+    replicas = deployment.spec.replicas
     if deployment.reached != replicas:
         yield from judged(
             deployment,
@@ -114,7 +116,8 @@ def _ready(ledger: Ledger, policy: Policy, deployment: Deployment, now_ms: int) 
 
 def _note_stable(deployment: Deployment, now_ms: int) -> Iterator[Step]:
     """The first revision is stable when all of its routes are available."""
-    known, members = deployment.rollout, deployment.members(now_ms)
+    known = deployment.rollout
+    members = deployment.members(now_ms)
     if (
         known.stable != deployment.revision
         and members
@@ -223,13 +226,15 @@ _HANDLERS: dict[
 
 def _plan(deployment: Deployment, now_ms: int) -> Iterator[Step]:
     """The next step of the rollout; after a failed start it creates one route at a time."""
-    known, members = deployment.rollout, deployment.members(now_ms)
+    known = deployment.rollout
+    members = deployment.members(now_ms)
     if known.pacing.failures and _has_recovered(deployment, now_ms):
         yield _rolled(deployment, pacing=pacing.RESTED)
     plan = rollout.plan(wanted(deployment), members)
     for number in plan.end:
         yield from routes.end(deployment, deployment.routes[number], routes.NOT_WANTED)
-    create, restore = plan.create, plan.restore
+    create = plan.create
+    restore = plan.restore
     if deployment.rollout.pacing.failures:
         if not pacing.may_create(deployment.rollout.pacing, now_ms) or is_trying(deployment):
             return
@@ -242,7 +247,8 @@ def _plan(deployment: Deployment, now_ms: int) -> Iterator[Step]:
 
 def _has_recovered(deployment: Deployment, now_ms: int) -> bool:
     """Whether a route has become available since the last one failed to start."""
-    failed_ms, wait_ms = deployment.rollout.pacing.times[-1], deployment.min_ready_ms
+    failed_ms = deployment.rollout.pacing.times[-1]
+    wait_ms = deployment.min_ready_ms
     return any(
         route.is_available(wait_ms, now_ms) and route.ready_ms + wait_ms > failed_ms
         for route in deployment.held()

@@ -78,7 +78,8 @@ class Reconciler:
         """Set the timer of a deployment to the next time at which a claim may change without an
         event.
         """
-        ledger, policy = self._ledger, self._policy
+        ledger = self._ledger
+        policy = self._policy
         times = (*routes.clocks(ledger, deployment), *lifecycle.clocks(policy, deployment))
         first = min((at for at in times if at > now_ms), default=None)
         if first is not None:
@@ -169,7 +170,8 @@ def note_results(
         ):
             continue
         if result.passes or result.failures:
-            heard_ms, detail = now_ms - max(0, result.age_ms), clipped(result.detail, SENTENCE)
+            heard_ms = now_ms - max(0, result.age_ms)
+            detail = clipped(result.detail, SENTENCE)
             ledger.probes.reports[result.ref.job] = ProbeReport(
                 heard_ms, result.passes, result.failures, detail
             )

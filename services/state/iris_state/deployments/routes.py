@@ -62,12 +62,12 @@ def steps(ledger: Ledger, policy: Policy, deployment: Deployment, now_ms: int) -
     """One round of all handlers except the last over the routes of a deployment."""
     for route in deployment.held():
         if route.status is R.PROVISIONING:
-            yield from _provision(ledger, policy, deployment, route, now_ms)
+            yield from _provision(ledger, policy, deployment, route, now_ms=now_ms)
         job = ledger.jobs.get(route.job)
         if job is None or job.state in JOB_TERMINAL:
-            yield from _ended(ledger, deployment, route, job, now_ms)
+            yield from _ended(ledger, deployment, route, job, now_ms=now_ms)
         else:
-            yield from _probed(ledger, deployment, route, job, now_ms)
+            yield from _probed(ledger, deployment, route, job, now_ms=now_ms)
     yield from _evict(ledger, deployment, now_ms)
     for route in deployment.held():
         if route.status is R.TERMINATING:
@@ -87,11 +87,11 @@ def health_of(ledger: Ledger, route: Route, job: Job) -> Health:
         route.status,
         route.since_ms,
         attempts[-1].started_ms if attempts else 0,
-        bool(route.healthy_ms),
-        report.passes,
-        report.failures,
-        max(report.heard_ms, ledger.probes.floor_ms),
-        ledger.probes.heartbeat_ms,
+        was_healthy=bool(route.healthy_ms),
+        passes=report.passes,
+        failures=report.failures,
+        heard_ms=max(report.heard_ms, ledger.probes.floor_ms),
+        heartbeat_ms=ledger.probes.heartbeat_ms,
     )
 
 
@@ -116,8 +116,15 @@ def _judged(
     if found is None or found.target is None or found.target is route.status:
         return
     yield RouteMoved(
-        *(deployment.number, route.number, found.target, rule.name, found.result, found.reason),
-        *(job, passed, rule is table.EVICT),
+        deployment.number,
+        route.number,
+        found.target,
+        rule.name,
+        result=found.result,
+        reason=found.reason,
+        job=job,
+        passed=passed,
+        evicted=rule is table.EVICT,
     )
 
 
@@ -136,11 +143,19 @@ def _provision(
         if live is not None and not live.is_terminal:
             raise Refused(Code.CONFLICT, f"{spec.name} exists and is {live.state.name.lower()}")
     except Refused as refused:
-        yield from _judged(deployment, route, table.PROVISION, Outcome.FAILURE, refused.detail)
+        yield from _judged(
+            deployment, route, table.PROVISION, Outcome.FAILURE, reason=refused.detail
+        )
         return
     number = ledger.next_number
     yield JobAdmitted(
-        number, spec.name, spec, deployment.user, now_ms, now_ms, traceparent=deployment.traceparent
+        number,
+        spec.name,
+        spec,
+        deployment.user,
+        submitted_ms=now_ms,
+        root_submitted_ms=now_ms,
+        traceparent=deployment.traceparent,
     )
     for worker, times in _failed_on(ledger, deployment, now_ms).items():
         yield Avoided(number, 0, worker, now_ms + policy.avoid_ms(times - 1))
@@ -178,7 +193,7 @@ def _ended(
         )
     fault = job is None or job.cause not in _NOT_ITS_FAULT
     served = route.served or route.is_available(deployment.min_ready_ms, now_ms)
-    yield from _judged(deployment, route, table.RUNNING, Outcome.FAILURE, reason)
+    yield from _judged(deployment, route, table.RUNNING, Outcome.FAILURE, reason=reason)
     if fault and not served:
         yield from _failed_start(deployment, route, now_ms)
 
@@ -206,7 +221,8 @@ def _failed_start(deployment: Deployment, route: Route, now_ms: int) -> Iterator
 def _probed(
     ledger: Ledger, deployment: Deployment, route: Route, job: Job, now_ms: int
 ) -> Iterator[Step]:
-    health, probe = health_of(ledger, route, job), probe_of(deployment, route)
+    health = health_of(ledger, route, job)
+    probe = probe_of(deployment, route)
     claimed = outcome(health, probe, now_ms)
     reason = ""
     if claimed is Outcome.FAILURE:
@@ -219,7 +235,11 @@ def _probed(
     if stale_ms is not None and claimed is Outcome.SKIPPED:
         reason = f"no result of its probe for {stale_ms / 1000:g} s"
     yield from _judged(
-        *(deployment, route, table.HEALTH_CHECK, claimed, reason),
+        deployment,
+        route,
+        table.HEALTH_CHECK,
+        claimed,
+        reason=reason,
         in_status_ms=now_ms - health.heard_ms,
         timeout_ms=stale_ms,
         passed=bool(health.passes) or (route.passed and not health.failures),
@@ -280,7 +300,7 @@ def _evict(ledger: Ledger, deployment: Deployment, now_ms: int) -> Iterator[Step
         going = sum(
             route.evicted and route.status is R.TERMINATING for route in deployment.routes.values()
         )
-        for number in evicted(found, probe, missing, going, now_ms):
+        for number in evicted(found, probe, missing, going, now_ms=now_ms):
             route = deployment.routes[number]
             failed = has_failed_to_start(by_number[number])
             reason = (
@@ -288,14 +308,14 @@ def _evict(ledger: Ledger, deployment: Deployment, now_ms: int) -> Iterator[Step
                 if failed
                 else f"unhealthy for more than {probe.grace_s:g} s"
             )
-            yield from _judged(deployment, route, table.EVICT, Outcome.SUCCESS, reason)
+            yield from _judged(deployment, route, table.EVICT, Outcome.SUCCESS, reason=reason)
             if failed or not route.served:
                 yield from _failed_start(deployment, route, now_ms)
 
 
 def end(deployment: Deployment, route: Route, reason: str) -> Iterator[Step]:
     """Start to end a route that is no longer wanted."""
-    yield from _judged(deployment, route, table.END, Outcome.SUCCESS, reason)
+    yield from _judged(deployment, route, table.END, Outcome.SUCCESS, reason=reason)
 
 
 # ── TerminatingRoute ──────────────────────────────────────────────────────────────────────────────
@@ -309,7 +329,7 @@ def _terminate(ledger: Ledger, deployment: Deployment, route: Route) -> Iterator
         if route.healthy_ms and not route.evicted:
             yield from cascade.retire(ledger, job, note)
         else:
-            yield from cascade.subtree(ledger, job, Cause.CANCELLED, Initiator.SYSTEM, note)
+            yield from cascade.subtree(ledger, job, Cause.CANCELLED, Initiator.SYSTEM, note=note)
     elif job is None or not ledger.open_of_job[job.number]:
         yield from _judged(deployment, route, table.TERMINATE, Outcome.SUCCESS)
 
@@ -340,7 +360,8 @@ def discovery(ledger: Ledger, deployment: Deployment) -> Iterator[RoutesDiscover
             routes.append(DiscoveredRoute(route.id, route.address, "stale"))
     reason = ""
     if deployment.status in (DeploymentLifecycle.DESTROYING, DeploymentLifecycle.DESTROYED):
-        routes, reason = [], "draining"
+        routes = []
+        reason = "draining"
     elif not routes:
         was_healthy = any(
             route.healthy_ms and route.reason != NOT_WANTED for route in deployment.routes.values()

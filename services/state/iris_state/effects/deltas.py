@@ -329,15 +329,14 @@ def job_row(job: Job) -> JobRow:
 
 def worker_row(worker: Worker, max_building: int) -> WorkerRow:
     return WorkerRow(
-        *(
-            worker.id,
-            worker.state,
-            worker.attributes,
-            worker.total,
-            max_building,
-            worker.max_attempts,
-        ),
-        *(worker.chains, worker.reason),
+        worker.id,
+        worker.state,
+        worker.attributes,
+        worker.total,
+        max_building=max_building,
+        max_attempts=worker.max_attempts,
+        chains=worker.chains,
+        reason=worker.reason,
     )
 
 
@@ -380,7 +379,9 @@ def full(ledger: Ledger, version: int, at_ms: int, policy: Policy) -> FullSnapsh
 
 def chunks(whole: FullSnapshot) -> Iterator[bytes]:
     """The same as messages of about `CHUNK_BYTES`, the last one marked."""
-    number, size, rows = 0, 0, _no_rows()
+    number = 0
+    size = 0
+    rows = _no_rows()
     for name in rows:
         for row in getattr(whole, name):
             packed = msgspec.Raw(codec.pack(row))
@@ -388,7 +389,9 @@ def chunks(whole: FullSnapshot) -> Iterator[bytes]:
                 yield codec.pack(
                     msgspec.structs.replace(_EMPTY, **_head(whole, number), **rows, last=False)
                 )
-                number, size, rows = number + 1, 0, _no_rows()
+                number = number + 1
+                size = 0
+                rows = _no_rows()
             rows[name].append(packed)
             size += len(packed)
     yield codec.pack(msgspec.structs.replace(_EMPTY, **_head(whole, number), **rows))

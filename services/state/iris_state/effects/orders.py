@@ -218,7 +218,8 @@ class OrderBook:
 
     def take(self, epoch: int, now_ms: int) -> dict[str, Order]:
         """Each worker's order; then begin the next commit's."""
-        drafts, self._drafts = self._drafts, {}
+        drafts = self._drafts
+        self._drafts = {}
         orders = {
             worker: self._write(worker, draft, epoch, now_ms) for worker, draft in drafts.items()
         }
@@ -243,7 +244,8 @@ class OrderBook:
         clock_ms = presence.clock_ms
         fresh_ms = 0 if clock_ms is None else now_ms + clock_ms + self._expires_ms
         earliest_ms = fresh_ms
-        first, later = Ordered(fresh_ms, once=True), Ordered(fresh_ms, inherited=True)
+        first = Ordered(fresh_ms, once=True)
+        later = Ordered(fresh_ms, inherited=True)
         for ref in (*draft.run, *draft.prepare):
             key = (ref.job, ref.index, ref.attempt)
             known = presence.orders.get(key)
@@ -315,7 +317,7 @@ class OrderBook:
             self._hosts(job),
             len(job.task(0).attempts) - 1,
             slices,
-            self._deadline(job, worker),
+            deadline_ms=self._deadline(job, worker),
         )
 
     def _deadline(self, job: Job, worker: str) -> int:
@@ -344,7 +346,11 @@ class OrderBook:
         if key is None:
             return None
         return task_tokens.grant(
-            key, number, self._ledger.jobs[number].user, worker, now_ms + self._token_life_ms
+            key,
+            number,
+            self._ledger.jobs[number].user,
+            worker,
+            expires_ms=now_ms + self._token_life_ms,
         )
 
     def _template(
@@ -353,11 +359,13 @@ class OrderBook:
         """The template of a job's tasks on a host, with the arguments of these attempts, and for a
         route the port of requests and its settle time.
         """
-        made, found = template(self._ledger.jobs[number], grant), self._ledger.route_for(number)
+        made = template(self._ledger.jobs[number], grant)
+        found = self._ledger.route_for(number)
         if made.calls is not None and len(made.calls.segments) > 1:
             needed = made.calls.of(ref.index for ref in refs if ref.job == number)
             made = msgspec.structs.replace(made, calls=needed)
-        device, host = made.resources.device, self._ledger.workers.get(worker)
+        device = made.resources.device
+        host = self._ledger.workers.get(worker)
         if (
             device is not None
             and host is not None
@@ -378,7 +386,8 @@ class OrderBook:
 
         A preempted route has the same grace period as a job.
         """
-        limits, job = self._ledger.grace_limits, self._ledger.jobs.get(ref.job)
+        limits = self._ledger.grace_limits
+        job = self._ledger.jobs.get(ref.job)
         if job is None:
             return Stop(ref, limits.unstated_ms, why)
         if self._is_at_once(job, ref):
@@ -424,7 +433,8 @@ def parts(order: Order) -> Iterator[Order]:
     if len(refs) < 2 or len(codec.pack(order)) <= CHUNK_BYTES:
         yield order
         return
-    renewals, timeouts = order.renewals, order.timeouts
+    renewals = order.renewals
+    timeouts = order.timeouts
     for half in (refs[: len(refs) // 2], refs[len(refs) // 2 :]):
         lists = {name: tuple(ref for kind, ref in half if kind == name) for name in _LISTS}
         jobs = {ref.job for name in _LISTS[:3] for ref in lists[name]}
@@ -442,7 +452,8 @@ def parts(order: Order) -> Iterator[Order]:
                 order, templates=templates, gangs=gangs, chains=chains, **first, **lists
             )
         )
-        renewals, timeouts = (), {}
+        renewals = ()
+        timeouts = {}
 
 
 RENEWALS = 4

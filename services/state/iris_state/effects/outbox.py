@@ -55,18 +55,19 @@ def unheard(
 
 
 def _task_events(fact: Fact, index: int, sequence: int, first: int) -> list[Publication]:
-    job, attempt, tasks = fact.job, fact.attempt, fact.tasks
-    name, id_, subject, why = (
-        job.name,
-        job.id,
-        subjects.event("task", fact.state),
-        fact.cause and fact.cause.value,
-    )
+    job = fact.job
+    attempt = fact.attempt
+    tasks = fact.tasks
+    name = job.name
+    id_ = job.id
+    subject = subjects.event("task", fact.state)
+    why = fact.cause and fact.cause.value
     number, worker = (None, None) if attempt is None else (attempt.number, attempt.worker)
     shared = _headers_of(job)
     if number is not None:
         shared["Iris-Attempt"] = str(number)
-    by, out = _name(fact.by) if fact.by is not None else msgspec.UNSET, []
+    by = _name(fact.by) if fact.by is not None else msgspec.UNSET
+    out = []
     indexes = (
         islice(job.indexes.since(index), tasks) if tasks > 1 else (index,)
     )  # of a new job, or added to one
@@ -118,7 +119,8 @@ def _whole_event(fact: Fact, sequence: int, place: int) -> Publication:
 
 
 def _deployment_event(fact: DeploymentFact, sequence: int, place: int) -> Publication:
-    deployment, route = fact.deployment, fact.route
+    deployment = fact.deployment
+    route = fact.route
     body: DeploymentEvent | RouteEvent
     if route is None:
         body = DeploymentEvent(
@@ -190,7 +192,8 @@ def _hold_event(fact: HoldFact, sequence: int, place: int) -> Publication:
 
 
 def _notice_event(fact: NoticeFact, sequence: int, place: int) -> Publication:
-    job, notice = fact.job, fact.notice
+    job = fact.job
+    notice = fact.notice
     task = f"{job.name}/{fact.task}"
     body = NoticeEvent(
         task=task,

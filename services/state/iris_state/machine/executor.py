@@ -102,7 +102,8 @@ class CommandExecutor:
         """Execute a command as its caller, and put it into the audit if it has changed
         something.
         """
-        begun, done = self._round.begun, self._audited(user_command)
+        begun = self._round.begun
+        done = self._audited(user_command)
         with self._round.acting(actor_of(user_command.caller)):
             answer = self._execute(user_command)
             self._round.settle()

@@ -122,7 +122,8 @@ class Machine:
         self.ledger.newly_queued.clear()
         self.retention.restore()
         rest = image.rest
-        self.sequence, self.round.now_ms = rest.sequence, rest.at_ms
+        self.sequence = rest.sequence
+        self.round.now_ms = rest.at_ms
 
     def replay(self, sequence: int, data: bytes) -> list[PublicFact]:
         """Apply an earlier commit, or one of another replica; returns its public facts. Raises
@@ -142,8 +143,10 @@ class Machine:
             )
         self.serial = commit.serial
         self.round.replay(commit)
-        self.previous, self.sequence = self.sequence, sequence
-        facts, self.ledger.facts = self.ledger.facts, []
+        self.previous = self.sequence
+        self.sequence = sequence
+        facts = self.ledger.facts
+        self.ledger.facts = []
         self.retention.settle()
         return facts
 
@@ -191,12 +194,11 @@ class Machine:
 
     def succeed(self, torn: Machine) -> None:
         """Continue after a torn machine of the same leader, having replayed the journal."""
-        self.serial, self.quarantine, self.timers.aside = (
-            torn.serial,
-            torn.quarantine,
-            torn.timers.aside,
-        )
-        self.silent_from_ms, self._torn_ms = torn.silent_from_ms, torn.round.now_ms
+        self.serial = torn.serial
+        self.quarantine = torn.quarantine
+        self.timers.aside = torn.timers.aside
+        self.silent_from_ms = torn.silent_from_ms
+        self._torn_ms = torn.round.now_ms
         self._heard_ms = dict(torn.ledger.heard.items())
 
     # ── one round ─────────────────────────────────────────────────────────────────────────────────
@@ -221,7 +223,8 @@ class Machine:
         self.round.now_ms = self.ledger.now_ms = now_ms = max(now_ms, self.round.now_ms)
         arrived = iter(inputs)
         for one in chain(arrived, self.timers.expired(self.silent_from_ms)):
-            begun, mark = self.round.begun, len(self.round.effects)
+            begun = self.round.begun
+            mark = len(self.round.effects)
             try:
                 self._handle(one)
                 self.round.settle()
@@ -301,7 +304,8 @@ class Machine:
         """The sets of routes after these changes, and the deployments that are forgotten."""
         numbers = dict.fromkeys(one.deployment for one in changes if type(one) is RoutesDiscovered)
         gone = [one.name for one in changes if type(one) is DeploymentForgotten]
-        known, names = self.ledger.deployments, self.ledger.deployment_names
+        known = self.ledger.deployments
+        names = self.ledger.deployment_names
         sets: list[Effect] = [discovery_of(known[number]) for number in numbers if number in known]
         return sets + [Undiscovered(name) for name in gone if name not in names]
 
@@ -393,7 +397,12 @@ class Machine:
         before = len(effects)
         self.round.take(
             accept.on_plan(
-                self.ledger, self.policy, plan, refused, self.round.now_ms, self.sequence + 1
+                self.ledger,
+                self.policy,
+                plan,
+                refused,
+                now_ms=self.round.now_ms,
+                sequence=self.sequence + 1,
             )
         )
         self.round.take(extend.on_extensions(self.ledger, plan, refused))
@@ -463,13 +472,19 @@ class Machine:
             return
         if not subjects.is_from(one.subject, heartbeat.worker):
             return
-        ledger, now_ms = self.ledger, self.round.now_ms
+        ledger = self.ledger
+        now_ms = self.round.now_ms
         loss.check(
             ledger, self.policy, heartbeat.worker, heartbeat.attempts, now_ms - self.floor_ms
         )
         self.round.take(
             liveness.on_heartbeat(
-                ledger, self.policy, self.round.orders, heartbeat, self.floor_ms, now_ms
+                ledger,
+                self.policy,
+                self.round.orders,
+                heartbeat,
+                floor_ms=self.floor_ms,
+                now_ms=now_ms,
             )
         )
         if heartbeat.probes and liveness.is_known(ledger, heartbeat.worker, heartbeat.incarnation):

@@ -123,7 +123,8 @@ class Round:
     @contextmanager
     def acting(self, actor: Actor | None) -> Iterator[None]:
         """Every change that is applied within is the actor's."""
-        before, self.actor = self.actor, actor
+        before = self.actor
+        self.actor = actor
         try:
             yield
         finally:
@@ -303,7 +304,12 @@ class Round:
             if never:
                 self.take(
                     coordinator.unread(
-                        self.ledger, self.policy, session, never, delivered.error, self.now_ms
+                        self.ledger,
+                        self.policy,
+                        session,
+                        never,
+                        reason=delivered.error,
+                        now_ms=self.now_ms,
                     )
                 )
             elif (
@@ -333,7 +339,12 @@ class Round:
         status, version = coordinator.seen(self.ledger, id_)
         assert status is not None
         if id_[1] != GANG:
-            return SessionFacts(id_, status, 1, (id_[1],), error, version)
+            return SessionFacts(id_, status, 1, (id_[1],), undelivered=error, version=version)
         return SessionFacts(
-            id_, status, len(job.tasks), self.deliveries.wanting(job), error, version
+            id_,
+            status,
+            len(job.tasks),
+            self.deliveries.wanting(job),
+            undelivered=error,
+            version=version,
         )

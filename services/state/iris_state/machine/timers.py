@@ -60,8 +60,11 @@ class Timers:
         Each must be judged or set aside before the next one is requested. ``silent_from_ms``: from
         when on the silence of hosts counts.
         """
-        round_, ledger, policy = self._round, self._round.ledger, self._round.policy
-        now_ms, retention = round_.now_ms, round_.retention
+        round_ = self._round
+        ledger = self._round.ledger
+        policy = self._round.policy
+        now_ms = round_.now_ms
+        retention = round_.retention
         yield from self._queue("limit", ledger.timers, self._pass_limit)
         yield from self._queue("order", round_.deliveries.again, self._order_again)
         yield from self._queue("stop", round_.stop_again, self._stop_again)
@@ -105,7 +108,9 @@ class Timers:
 
     def next_due(self) -> int | None:
         """When the next timer is due if nothing arrives, ms; None when there is none."""
-        round_, ledger, policy = self._round, self._round.ledger, self._round.policy
+        round_ = self._round
+        ledger = self._round.ledger
+        policy = self._round.policy
         dues = [
             ledger.timers.next_due(),
             round_.deliveries.again.next_due(),
@@ -159,8 +164,11 @@ class Timers:
         """The gates that may open now, and those that become ripe by that; the rest is due in the
         next round.
         """
-        round_, index = self._round, self._round.ledger.gates
-        left, begun, held = GATES_AT_ONCE, round_.begun, self._held_gates()
+        round_ = self._round
+        index = self._round.ledger.gates
+        left = GATES_AT_ONCE
+        begun = round_.begun
+        held = self._held_gates()
         while left > 0:
             batch = [key for key in index.next_ripe(left + len(held)) if key not in held]
             if not batch:
@@ -204,5 +212,6 @@ class Timers:
             self._round.orders.stop(worker, ref, attempt)
 
     def _lose(self, workers: list[str]) -> None:
-        policy, round_ = self._round.policy, self._round
+        policy = self._round.policy
+        round_ = self._round
         round_.take(liveness.lose_silent(round_.ledger, policy, workers, round_.now_ms))

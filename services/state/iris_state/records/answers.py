@@ -58,7 +58,8 @@ class KeptAnswers(OrderedDict[str, tuple[str, bytes]]):
         self.bytes_of[user] += size
 
     def drop(self, request: str) -> None:
-        user, size = self.users[request], self._size(request)
+        user = self.users[request]
+        size = self._size(request)
         del self[request], self.users[request], self._of[user][request]
         self.keys_answered.pop(key_of(request), None)
         self.bytes -= size
@@ -119,14 +120,16 @@ class SpentKeys(OrderedDict[str, int]):
         self._of: dict[str, OrderedDict[str, None]] = {}
 
     def spend(self, key: str, at_ms: int) -> None:
-        user, size = user_of_key(key), _OF_A_USER_BYTES + kept_bytes(key)
+        user = user_of_key(key)
+        size = _OF_A_USER_BYTES + kept_bytes(key)
         self[key] = at_ms
         self._of.setdefault(user, OrderedDict())[key] = None
         self.bytes += size
         self.bytes_of[user] += size
 
     def drop(self, key: str) -> None:
-        user, size = user_of_key(key), _OF_A_USER_BYTES + kept_bytes(key)
+        user = user_of_key(key)
+        size = _OF_A_USER_BYTES + kept_bytes(key)
         del self[key], self._of[user][key]
         self.bytes -= size
         self.bytes_of[user] -= size

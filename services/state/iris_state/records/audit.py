@@ -60,14 +60,16 @@ class AuditLog:
 
     def add(self, done: Audited, at_ms: int) -> None:
         """Add a command, or count it where the same one is on record."""
-        times, first_ms = 1, at_ms
+        times = 1
+        first_ms = at_ms
         number = self._same.get(hash(done))
         if number is not None:
             before = codec.unpack(self._entries[number][1], AuditEntry)
             if before.done == done:
-                times, first_ms = before.times + 1, before.first_ms or before.at_ms
+                times = before.times + 1
+                first_ms = before.first_ms or before.at_ms
                 self.drop(number)
-        self._keep(AuditEntry(self.next_number, at_ms, done, times, first_ms))
+        self._keep(AuditEntry(self.next_number, at_ms, done, times, first_ms=first_ms))
 
     def drop(self, number: int | None = None) -> None:
         """Delete an entry, without a number the oldest one."""

@@ -335,7 +335,7 @@ class Job(msgspec.Struct, array_like=True):
     @property
     def key(self) -> PriorityKey:
         return priority_key(
-            self.band, self.depth, self.root_submitted_ms, self.submitted_ms, self.number
+            self.band, self.depth, self.root_submitted_ms, self.submitted_ms, sequence=self.number
         )
 
     def limit_ms(self, attempt: Attempt) -> int | None:
@@ -347,7 +347,8 @@ class Job(msgspec.Struct, array_like=True):
         if attempt.ending is not None:
             grace_ms = 0 if attempt.at_once else self.spec.grace_ms(GRACE_MS)
             return attempt.ending.since_ms + grace_ms + UNCONFIRMED_MS
-        timeout_ms, session = self.spec.timeout_ms, self.session
+        timeout_ms = self.spec.timeout_ms
+        session = self.session
         if timeout_ms is None or (
             session is not None and session.status is not SessionStatus.RUNNING
         ):

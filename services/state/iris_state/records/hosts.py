@@ -127,13 +127,16 @@ class Presence:
 
     def begin(self) -> None:
         """The host has restarted: its heartbeat numbers, and possibly its clock, start again."""
-        self.sequence, self.answered, self.reported_ms = -1, True, 0
+        self.sequence = -1
+        self.answered = True
+        self.reported_ms = 0
         self.orders.clear()
         self.undelivered = self.renew_ms = 0
 
     def note(self, heartbeat: HeartbeatMessage, now_ms: int) -> None:
         """Keep what a heartbeat tells of its host."""
-        self.detail, self.clock_ahead_ms = heartbeat.detail, heartbeat.at_ms - now_ms
+        self.detail = heartbeat.detail
+        self.clock_ahead_ms = heartbeat.at_ms - now_ms
         self.usage = {live.ref: live for live in heartbeat.usage}
         self.warnings = heartbeat.warnings
 

@@ -211,7 +211,8 @@ class Ledger:
     def find_task(self, text: str) -> tuple[Job, int] | None:
         """The job and index of ``/train/0``, ``j7/0``, or with its owner ``/train/0@ann``."""
         name, last = parts_of_task(text)
-        job, index = self.find_job(name), whole_number(last)
+        job = self.find_job(name)
+        index = whole_number(last)
         if job is None or index is None or not job.has(index):
             return None
         return job, index

@@ -73,7 +73,8 @@ def resolved_command(ledger: Ledger, command: Resolved, target: str) -> Resolved
     """
     if not target:
         return command
-    caller, text = command.caller, getattr(command, target)
+    caller = command.caller
+    text = getattr(command, target)
     reference = reference_of(ledger, text, caller.user, task=is_task(caller))
     return msgspec.structs.replace(command, **{target: reference})
 
@@ -136,10 +137,8 @@ def named_indexes(job: Job, text: str) -> IndexSet:
     it does not have.
     """
     if job.is_gang:
-        message, hint = (
-            f"the tasks of {job.name} are placed together: it is run again whole",
-            "leave tasks out",
-        )
+        message = f"the tasks of {job.name} are placed together: it is run again whole"
+        hint = "leave tasks out"
         raise Invalid([Mistake(pointer="/tasks", code="unexpected", message=message, hint=hint)])
     try:
         found = IndexSet.parse(text)

@@ -27,7 +27,8 @@ def memory_of(value: Any) -> int:
     What is empty, a number, or a member of an enumeration counts as the reference to it, which the
     value that holds it includes.
     """
-    size, rest = 0, [value]
+    size = 0
+    rest = [value]
     while rest:
         one = rest.pop()
         if not one or isinstance(one, bool | Enum):

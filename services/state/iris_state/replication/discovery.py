@@ -82,7 +82,8 @@ class DiscoveryWriter:
                 )
                 await asyncio.sleep(AGAIN_S)
             except Fenced:
-                self._stored, self._is_first = await self._read(), False
+                self._stored = await self._read()
+                self._is_first = False
             else:
                 await self._changed.wait()
 
@@ -104,7 +105,8 @@ class DiscoveryWriter:
             self._wanted = {**dict.fromkeys(self._stored), **self._wanted}
         while self._wanted:
             name = next(iter(self._wanted))
-            wanted, entry = self._wanted[name], self._stored.get(name)
+            wanted = self._wanted[name]
+            entry = self._stored.get(name)
             if wanted is None and entry is not None:
                 await self._bucket.delete(name, expected=entry.revision)
                 self._stored.pop(name, None)

@@ -59,7 +59,8 @@ class Follower:
         self._wake = wake
         self._bus = replica.connection.bus
         self._loop = asyncio.get_running_loop()
-        clock, policy = self._loop.time, replica.policy
+        clock = self._loop.time
+        policy = replica.policy
         self._reads = Reads(policy.read_timeout_s, clock, policy.read_share, in_the_way)
         self._sequence = replica.machine.sequence
         self._early: list[tuple[int, float, Message]] = []
@@ -97,7 +98,8 @@ class Follower:
         if machine.sequence != self._sequence:
             self._sequence = machine.sequence
             self._reads.note_commit()
-        early, self._early = self._early, []
+        early = self._early
+        self._early = []
         for position, until_s, message in early:
             if position <= machine.sequence:
                 self._reads.ask(message.data, message.reply)
@@ -153,7 +155,8 @@ class Follower:
         """The question for reasons that were forwarded before this process, or before their job,
         was here; empty when none is missing, or when it was asked a moment ago. O(waiting jobs).
         """
-        ledger, now_s = self._replica.machine.ledger, self._loop.time()
+        ledger = self._replica.machine.ledger
+        now_s = self._loop.time()
         if now_s < self._look_s:
             return b""
         missing = tuple(job for job in ledger.queue.jobs() if job not in ledger.reasons)
@@ -206,7 +209,8 @@ def known_reasons(ledger: Ledger, question: bytes) -> tuple[JobReason, ...]:
         wanted = codec.unpack(question, MissingReasons)
     except Undecodable:
         return ()
-    size, reported = 0, []
+    size = 0
+    reported = []
     for job in wanted.jobs:
         reason = ledger.reasons.get(job)
         size += 0 if reason is None else size_of(reason)

@@ -116,8 +116,8 @@ class Leader:
             replica.policy.order_timeout_s,
             replica.clock,
             self._tracer,
-            lambda: self._machine,
-            self._arrive,
+            machine=lambda: self._machine,
+            arrive=self._arrive,
         )
         self._discovery: DiscoveryWriter | None = None
         self._task_keys: Sequence[SigningKey] = ()
@@ -181,7 +181,8 @@ class Leader:
     def _open_keys(self) -> TaskKeyStore:
         bucket = self._replica.connection.key_value(subjects.KEYS_BUCKET)
         has_jobs = bool(self._machine.ledger.jobs)
-        clock, life_ms = self._replica.clock, self._policy.task_token_ms
+        clock = self._replica.clock
+        life_ms = self._policy.task_token_ms
         return TaskKeyStore(bucket, clock.now_ms, life_ms, self._use_keys, has_jobs=has_jobs)
 
     def _use_keys(self, keys: Sequence[SigningKey]) -> None:
@@ -211,8 +212,10 @@ class Leader:
     async def _round(self) -> None:
         await self._wait()
         self._say_clock_steps()
-        questions, self._questions = self._questions, []
-        confirmations, self._confirmations = self._confirmations, []
+        questions = self._questions
+        self._questions = []
+        confirmations = self._confirmations
+        self._confirmations = []
         output, worked_s = await self._judge()
         took_s = await self._commit(output, bool(questions or confirmations))
         stored_ms = self._replica.clock.now_ms()
@@ -244,7 +247,8 @@ class Leader:
         A few new tasks are planned within a millisecond or two where there is room: their plan is
         then part of the same commit. All of a round is judged at one time, that of its commit.
         """
-        now_ms, queue = self._replica.clock.now_ms(), self._machine.ledger.queue
+        now_ms = self._replica.clock.now_ms()
+        queue = self._machine.ledger.queue
         waiting = len(queue)
         worked_s = self._judge_arrived(now_ms)
         if not self._machine.torn and self._plans.may_come(len(queue) - waiting):
@@ -454,7 +458,8 @@ class Leader:
 
     async def _send(self, output: Output) -> None:
         """Send orders and answers first, then events; yields to the event loop after each."""
-        orders, sets = output.of(OrderTo), output.of(Discovery)
+        orders = output.of(OrderTo)
+        sets = output.of(Discovery)
         if self._discovery is not None:
             self._discovery.note(sets, [one.name for one in output.of(Undiscovered)])
             if sets and any(one.order.stop for one in orders):

@@ -225,7 +225,8 @@ class ReplicaCollector(Collector):
         self._standing = standing
 
     def collect(self) -> Iterable[Metric]:
-        machine, standing = self._machine(), self._standing()
+        machine = self._machine()
+        standing = self._standing()
         yield GaugeMetricFamily(
             "iris_leader", "1 on the replica that leads, 0 on a standby.", value=standing.leads
         )
@@ -402,7 +403,8 @@ class LedgerCollector(Collector):
     def _hosts(self) -> Iterator[Metric]:
         ledger = self._machine.ledger
         states = Tally({state.value: 0 for state in WorkerState})
-        total, held = Amount(), Amount()
+        total = Amount()
+        held = Amount()
         for worker in ledger.workers.values():
             states[worker.state.value] += 1
             if worker.state is WorkerState.HEALTHY:

@@ -52,7 +52,8 @@ class SchedulerNotifications:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        waiting, self._waiting = self._waiting, []
+        waiting = self._waiting
+        self._waiting = []
         for delta in waiting:
             self._bus.publish(subjects.SNAPSHOT, delta)
 

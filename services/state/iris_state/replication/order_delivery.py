@@ -65,9 +65,11 @@ class OrderDelivery:
         """Send an order and record the result; a worker that has restarted has executed nothing of
         it.
         """
-        timeout, machine = self._timeout_s, self._machine()
+        timeout = self._timeout_s
+        machine = self._machine()
         sent = spans.OrderSpans(self._tracer, order, self._clock.now_ms())
-        taken, fate = OrderTaken(""), Fate.UNKNOWN
+        taken = OrderTaken("")
+        fate = Fate.UNKNOWN
         try:
             send = partial(
                 self._bus.request, subjects.order(worker), codec.pack(sent.order), timeout=timeout
@@ -77,19 +79,23 @@ class OrderDelivery:
             error = "" if taken.taken else why_refused(worker, taken)
             fate = Fate.NEVER if taken.stopping else Fate.REFUSED
         except NoResponders:
-            error, fate = f"worker {worker} does not listen", Fate.NEVER
+            error = f"worker {worker} does not listen"
+            fate = Fate.NEVER
         except (Unavailable, codec.Undecodable):
             error = f"worker {worker} did not take its order within {timeout:g} s"
         sent.answered(worker, self._clock.now_ms(), error)
         if machine is self._machine() and (error or worker in self.unreached or order.is_awaited):
             self._note_reached(worker, not error)
-            self._arrive(DeliveryResult(worker, order, error, fate, taken.monotonic_ms))
+            self._arrive(
+                DeliveryResult(worker, order, error, fate, monotonic_ms=taken.monotonic_ms)
+            )
 
     def _repeat_s(self, machine: Machine, worker: str) -> float:
         """How long an order that finds no listener is sent again: a host with fresh heartbeats is
         only reconnecting.
         """
-        presence, policy = machine.ledger.presence.get(worker), machine.policy
+        presence = machine.ledger.presence.get(worker)
+        policy = machine.policy
         if (
             presence is None
             or self._clock.now_ms() - presence.heartbeat_ms > 2 * policy.heartbeat_interval_ms

@@ -136,7 +136,8 @@ class Snapshotter:
         """The records were reloaded: a snapshot in progress is dropped, and due again at once."""
         if self._cutter is not None:
             self._changes = self._limit
-        self._machine, self._cutter = machine, None
+        self._machine = machine
+        self._cutter = None
 
     def is_due(self) -> bool:
         if (
@@ -153,14 +154,17 @@ class Snapshotter:
         if self._draft is not None:
             name, draft, last_published = self._draft
             if draft.work(SLICE_BYTES):
-                data, self._draft = draft.data(), None
+                data = draft.data()
+                self._draft = None
                 self._bytes = len(data)
                 self._putting = asyncio.get_running_loop().create_task(
                     self._put(name, data, last_published)
                 )
         elif self._cutter is not None:
             if self._cutter.work(SLICE_TASKS):
-                machine, cutter, self._cutter = self._machine, self._cutter, None
+                machine = self._machine
+                cutter = self._cutter
+                self._cutter = None
                 draft = cutter.finish(machine.sequence, machine.last_ms, self._last_published)
                 self._draft = (name_of(machine.sequence), draft, self._last_published)
         elif self.is_due():

@@ -99,16 +99,21 @@ class Standby:
         """Return when there is no leader."""
         clock = asyncio.get_running_loop().time
         policy = self._replica.policy
-        silent, unreachable_since = 0, 0.0
+        silent = 0
+        unreachable_since = 0.0
         while True:
-            began, sequence = clock(), self._replica.machine.sequence
+            began = clock()
+            sequence = self._replica.machine.sequence
             if self._new_epoch():
-                silent, unreachable_since = 0, 0.0
+                silent = 0
+                unreachable_since = 0.0
             try:
                 await self._ping(policy.ping_timeout_s)
-                silent, unreachable_since = 0, 0.0
+                silent = 0
+                unreachable_since = 0.0
             except NoResponders:
-                silent, unreachable_since = 0, unreachable_since or began
+                silent = 0
+                unreachable_since = unreachable_since or began
                 if not self.leader or began - unreachable_since >= policy.election_timeout_s:
                     log.info("nobody leads", extra={"before": self.leader})
                     return

@@ -98,7 +98,8 @@ class TaskKeyStore:
         if keys != stored:
             revision = await self._bucket.put(KEYS, codec.pack(keys), expected=revision)
             log.info("the keys of tasks' tokens are now %s", ", ".join(key.id for key in keys))
-        self._held, self._revision = keys, revision
+        self._held = keys
+        self._revision = revision
         self._on_keys(keys)
         self.known.set()
 

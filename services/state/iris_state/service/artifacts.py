@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 from iris_state.records.entities import Job
 
-FULL, WANTED = 0.85, 0.75
+FULL = 0.85
+WANTED = 0.75
 """Parts of what the stream may hold: from where on something is deleted, and down to where."""
 
 

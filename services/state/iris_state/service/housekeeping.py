@@ -58,11 +58,12 @@ class Housekeeper:
 
     async def look(self) -> None:
         """Maintain the stores once. Raises Unavailable."""
-        policy, now_ms = self._replica.policy, self._replica.clock.now_ms()
+        policy = self._replica.policy
+        now_ms = self._replica.clock.now_ms()
         stored = await self._bundles.listed()
         uses = await self.uses()
         for blob in discardable(
-            stored, uses, policy.keep_bundles_ms, policy.keep_bundles_bytes, now_ms
+            stored, uses, policy.keep_bundles_ms, policy.keep_bundles_bytes, now_ms=now_ms
         ):
             if await self._bundles.discard(blob):
                 log.info("deleted expired bundle %s", blob.name, extra={"bytes": blob.bytes})
@@ -85,7 +86,8 @@ class Housekeeper:
         """Delete artifacts of the user who has most before their stream is full. Raises
         Unavailable.
         """
-        streams, stream = self._replica.connection.streams, subjects.ARTIFACTS
+        streams = self._replica.connection.streams
+        stream = subjects.ARTIFACTS
         standing = await streams.standing(stream.name)
         limit = standing.limit_bytes or stream.max_bytes
         if standing.bytes <= FULL * limit:

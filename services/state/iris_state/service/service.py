@@ -69,7 +69,8 @@ class StateService:
 
     async def info(self) -> ReplicaInfo:
         """What this replica does; the leader adds what each store holds. Raises Unavailable."""
-        standing, machine = self._standing(), self.replica.machine
+        standing = self._standing()
+        machine = self.replica.machine
         stores = STORES if standing.leads else ()
         sizes = await asyncio.gather(*map(self.replica.connection.streams.size, stores))
         return ReplicaInfo(
@@ -101,7 +102,9 @@ class StateService:
         quiet_gc()
         publisher = self.replica.connection.publisher()
         if await self._wait_for_its_turn(publisher):
-            self._leader = Leader(self.replica, publisher, self.metrics, self._stop, self._tracer)
+            self._leader = Leader(
+                self.replica, publisher, self.metrics, self._stop, tracer=self._tracer
+            )
             try:
                 await self._leader.run()
             except RecordsLost as error:

@@ -46,7 +46,8 @@ class StoreWatch:
                 with self._guard.surviving("stores"):
                     await self.look()
             else:
-                self._collector.standings, self._collector.storage = {}, {}
+                self._collector.standings = {}
+                self._collector.storage = {}
             await asyncio.sleep(INTERVAL_S)
 
     async def look(self) -> None:

@@ -307,7 +307,8 @@ def read(data: bytes) -> Image:
     body = memoryview(data)[_HEAD.size :]
     if len(body) != sum(sizes) or zlib.crc32(body) != checksum:
         raise Damaged("its checksum does not match")
-    rest, compacted = body[: sizes[0]], body[sizes[0] : sizes[0] + sizes[1]]
+    rest = body[: sizes[0]]
+    compacted = body[sizes[0] : sizes[0] + sizes[1]]
     try:
         return Image(
             _decode_rest(rest),
@@ -321,7 +322,9 @@ def read(data: bytes) -> Image:
 def restore(ledger: Ledger, image: Image) -> None:
     """Fill an empty ledger."""
     rest = image.rest
-    ledger.epoch, ledger.next_number, ledger.totals = rest.epoch, rest.next_number, rest.totals
+    ledger.epoch = rest.epoch
+    ledger.next_number = rest.next_number
+    ledger.totals = rest.totals
     ledger.boots = rest.boots
     ledger.idempotency = rest.idempotency
     users = chain(rest.answered, repeat(""))  # an earlier release stored none
@@ -383,7 +386,8 @@ def _restore_spent_keys(ledger: Ledger, rest: Rest) -> None:
 
 
 def _restore_deployments(ledger: Ledger, rest: Rest) -> None:
-    ledger.next_deployment, ledger.discovery_version = rest.next_deployment, rest.discovery_version
+    ledger.next_deployment = rest.next_deployment
+    ledger.discovery_version = rest.discovery_version
     for deployment in rest.deployments:
         ledger.index_deployment(deployment)
     ledger.destroyed = dict.fromkeys(rest.destroyed)

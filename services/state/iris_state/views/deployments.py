@@ -205,7 +205,8 @@ def _last_failure(record: Deployment) -> str:
 
 def deployments(ledger: Ledger, query: DeploymentsQuery) -> Page:
     """Deployments, newest first; destroyed ones only when that status is requested."""
-    status, user = query.status, query.user
+    status = query.status
+    user = query.user
     last = behind(query.cursor)
     rows = (
         (n, ledger.deployments[n])
@@ -224,7 +225,8 @@ def routes(ledger: Ledger, query: DeploymentRoutesQuery) -> Page:
     """The routes of a deployment: those that have not ended before the last few that have, each
     newest first.
     """
-    record, after = known_deployment(ledger, query.deployment), numbers_behind(query.cursor, 2)
+    record = known_deployment(ledger, query.deployment)
+    after = numbers_behind(query.cursor, 2)
     places = sorted(
         (int(route.status in ENDED_ROUTE), -number) for number, route in record.routes.items()
     )
@@ -251,7 +253,8 @@ def requests(ledger: Ledger, query: DeploymentRequestsQuery) -> dict[str, Any]:
 
 def history(ledger: Ledger, query: DeploymentHistoryQuery) -> Page:
     """Judgements about a deployment and its routes, oldest first."""
-    record, last = known_deployment(ledger, query.deployment), behind(query.cursor)
+    record = known_deployment(ledger, query.deployment)
+    last = behind(query.cursor)
     rows = ((at, entry) for at, entry in enumerate(record.history) if last is None or at > last)
     return page(rows, lambda entry: _row(record, entry), query)
 

@@ -20,7 +20,8 @@ from iris_state.records.entities import Job
 from iris_state.views.pages import behind_name, cursor_of
 
 SortValue = str | int
-NAME, USER = 400, 100
+NAME = 400
+USER = 100
 """Characters of names and users by which jobs are ordered: as many as fit into a cursor."""
 
 
@@ -62,7 +63,8 @@ def in_order(jobs: Iterable[Job], query: JobsQuery, now_ms: int) -> list[tuple[s
     Raises:
         Refused: an unknown order, or a cursor of another listing.
     """
-    column, descending = query.order.removeprefix("-"), query.order.startswith("-")
+    column = query.order.removeprefix("-")
+    descending = query.order.startswith("-")
     key = KEYS.get(column)
     if key is None:
         raise Refused(Code.INVALID, f"order is one of {', '.join(KEYS)}; prefix with - to reverse")

@@ -68,7 +68,8 @@ def page(
         cursor.
     """
     items: list[Any] = []
-    limit, size = query.limit, 0
+    limit = query.limit
+    size = 0
     last: int | str = ""
     for looked_at, (position, record) in enumerate(rows):
         if len(items) == limit or looked_at == SCANNED:

@@ -97,7 +97,8 @@ class Reads:
         """The answers for which there is time now, with their reply subjects, from a ledger at a
         position of the journal.
         """
-        refused, self._refused = self._refused, []
+        refused = self._refused
+        self._refused = []
         yield from refused
         began_s = self._clock()
         if not self._lines or began_s < self._again_s:
@@ -129,12 +130,14 @@ class Reads:
 
     def take_raised(self) -> list[Exception]:
         """The exceptions of queries since the last call."""
-        raised, self._raised = self._raised, []
+        raised = self._raised
+        self._raised = []
         return raised
 
     def rest(self) -> list[str]:
         """Remove every unanswered read; returns their reply subjects."""
-        lines, self._lines = self._lines, OrderedDict()
+        lines = self._lines
+        self._lines = OrderedDict()
         return [question.reply for line in lines.values() for question in line]
 
 

@@ -36,7 +36,8 @@ def allowed_query(ledger: Ledger, query: ViewQuery, caller: Caller) -> None:
     own = _own_job(ledger, caller)
     if not query.for_tasks:
         raise _forbidden(own, "reads only jobs of its own subtree")
-    job, task = getattr(query, "job", ""), getattr(query, "task", "")
+    job = getattr(query, "job", "")
+    task = getattr(query, "task", "")
     if task:
         _check_within(ledger, own, named_job(ledger, task), task)
     if job or not task:
@@ -82,7 +83,7 @@ def submits(ledger: Ledger, own: Job, command: SubmitJob) -> SubmitJob:
     above = command.spec.name.rpartition("/")[0]
     found = ledger.job_of(own.user, above) or ledger.find_job(above)
     words = "submits only below its job"
-    parent = _check_within(ledger, own, found, above or "the root", words)
+    parent = _check_within(ledger, own, found, above or "the root", may=words)
     if command.spec.priority_band >= parent.band:
         return command
     spec = msgspec.structs.replace(command.spec, band=parent.spec.band)

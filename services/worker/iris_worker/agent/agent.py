@@ -65,7 +65,8 @@ class Agent:
         self._max_attempts = max_attempts
         self.unconfirmed = self.closing = self.checks_gangs = False
         self._why_closing = ""
-        self.reports, self.epoch = Reports(), 0
+        self.reports = Reports()
+        self.epoch = 0
         self._held: dict[AttemptRef, LocalAttempt] = {}
         self._seen = SeenAttempts()
         self._ready: deque[LocalAttempt] = deque()
@@ -122,7 +123,7 @@ class Agent:
         for ref in order.prepare:
             stage = Stage(ref, K.PREPARING, now_ms)
             self._take(
-                LocalAttempt(ref, templates.get(ref.job), stage, gangs.get(ref.job), True),
+                LocalAttempt(ref, templates.get(ref.job), stage, gangs.get(ref.job), barrier=True),
                 now_ms,
                 todo,
             )
@@ -148,7 +149,8 @@ class Agent:
 
     def _take(self, held: LocalAttempt, now_ms: int, todo: list[Instruction]) -> None:
         """Begin an attempt, unless it or a later one of its task was here before."""
-        ref, template = held.ref, held.template
+        ref = held.ref
+        template = held.template
         if ref in self._seen:
             return
         self._seen.add(ref)
@@ -172,7 +174,8 @@ class Agent:
         self, held: LocalAttempt, template: TaskTemplate, now_ms: int, todo: list[Instruction]
     ) -> None:
         """Have whatever an attempt needs before it starts provided."""
-        ref, held.settle_ms = held.ref, template.settle_ms
+        ref = held.ref
+        held.settle_ms = template.settle_ms
         if self.room.doubted and not self.room.take(ref, template):
             self._report(held, Stage(ref, K.PREPARING, now_ms, detail=LACKING))
             return
@@ -207,7 +210,7 @@ class Agent:
             if held is None or held.template is None:
                 continue
             if self.closing:
-                self._let_go(held, Cause.CANCELLED, 0, now_ms, todo)
+                self._let_go(held, Cause.CANCELLED, 0, now_ms, todo=todo)
                 continue
             held.chained = held.stage.status is K.SCHEDULED  # else it has waited for room
             held.stage = Stage(held.ref, K.PREPARING, now_ms)
@@ -282,7 +285,15 @@ class Agent:
             self._missing(stop.ref, now_ms)
         else:
             reason = NoticeReason.PREEMPTED if stop.why is Cause.PREEMPTED else None
-            self._let_go(held, Cause.CANCELLED, stop.grace_ms, now_ms, todo, stop.settle_ms, reason)
+            self._let_go(
+                held,
+                Cause.CANCELLED,
+                stop.grace_ms,
+                now_ms,
+                todo=todo,
+                settle_ms=stop.settle_ms,
+                reason=reason,
+            )
 
     def _let_go(
         self,
@@ -318,7 +329,7 @@ class Agent:
         """The attempt has run well past its timeout, and the state service has not stopped it."""
         todo: list[Instruction] = []
         if (held := self._held.get(ref)) is not None and held.launched:
-            self._let_go(held, Cause.TIMEOUT, DROP_GRACE_MS, held.stage.at_ms, todo)
+            self._let_go(held, Cause.TIMEOUT, DROP_GRACE_MS, held.stage.at_ms, todo=todo)
         return todo
 
     def stop_all(
@@ -329,14 +340,23 @@ class Agent:
         Routes serve for their settle time: the state service has taken them out of discovery.
         ``why``: for their ends. ``reason``: for their notices.
         """
-        self.closing, self._why_closing = True, why
+        self.closing = True
+        self._why_closing = why
         todo: list[Instruction] = []
         for held in self._held.values():
             if held.stopping is not None and not held.is_over:
                 # with this worker's grace period: the one of its order may be longer
                 todo.append(Kill(held.ref, grace_ms, held.settle_ms))
             of_notice = None if held.settle_ms else reason
-            self._let_go(held, Cause.CANCELLED, grace_ms, now_ms, todo, held.settle_ms, of_notice)
+            self._let_go(
+                held,
+                Cause.CANCELLED,
+                grace_ms,
+                now_ms,
+                todo=todo,
+                settle_ms=held.settle_ms,
+                reason=of_notice,
+            )
         return todo
 
     def settle_ms(self) -> int:
@@ -500,7 +520,9 @@ class Agent:
                 self._held.pop(stage.ref, None)
         todo: list[Instruction] = []
         for held in filter(None, map(self._held.get, answer.drop)):
-            self._let_go(held, Cause.CANCELLED, DROP_GRACE_MS, now_ms, todo, held.settle_ms)
+            self._let_go(
+                held, Cause.CANCELLED, DROP_GRACE_MS, now_ms, todo=todo, settle_ms=held.settle_ms
+            )
         return todo
 
     def on_untaken(self, stages: Iterable[Stage]) -> None:

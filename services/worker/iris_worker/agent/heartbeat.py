@@ -102,11 +102,20 @@ class HeartbeatSchedule:
         )
         if lag > self.interval_s:
             self.due_s = now_s + self.interval_s
-        self.sequence, self.sent_s = self.sequence + 1, now_s
+        self.sequence = self.sequence + 1
+        self.sent_s = now_s
         monotonic_ms = to_ms(now_s)
         heartbeat = HeartbeatMessage(
-            *(self.worker, self.incarnation, self.sequence, now_ms, attempts),
-            *(not detail, detail, monotonic_ms, probes, usage),
+            self.worker,
+            self.incarnation,
+            self.sequence,
+            now_ms,
+            attempts=attempts,
+            healthy=not detail,
+            detail=detail,
+            monotonic_ms=monotonic_ms,
+            probes=probes,
+            usage=usage,
             warnings=self.warnings,
             timeouts=timeouts or {},
         )

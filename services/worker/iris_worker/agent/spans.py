@@ -79,7 +79,8 @@ class AttemptSpans:
                 self._record(self._span(known, stage))
             elif stage.status is KernelStatus.RUNNING and known.name == "start":
                 known.traceparent = self._record(self._span(known, stage))
-                known.name, known.since_ms = "run", stage.at_ms
+                known.name = "run"
+                known.since_ms = stage.at_ms
 
     def _span(self, known: _Open, stage: Stage) -> Span:
         attributes: dict[str, str | int] = {
@@ -91,4 +92,6 @@ class AttemptSpans:
             attributes["cause"] = stage.ended.cause.value
             if stage.ended.exit_code is not None:
                 attributes["exit_code"] = stage.ended.exit_code
-        return Span(known.name, known.traceparent, known.since_ms, stage.at_ms, attributes)
+        return Span(
+            known.name, known.traceparent, known.since_ms, stage.at_ms, attributes=attributes
+        )

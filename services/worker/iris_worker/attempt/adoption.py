@@ -65,12 +65,11 @@ class Adoption:
 
     def _begin(self, ref: AttemptRef, entry: StoredProcess) -> RunningAttempt:
         """An attempt whose process runs."""
-        attempt, started = self._open(ref, entry), entry.started
-        attempt.terminal, attempt.pid, attempt.container = (
-            started.terminal,
-            started.pid,
-            started.container,
-        )
+        attempt = self._open(ref, entry)
+        started = entry.started
+        attempt.terminal = started.terminal
+        attempt.pid = started.pid
+        attempt.container = started.container
         self.attempts.adopted(attempt)
         self.agent.adopt(
             was_started(entry),
@@ -117,7 +116,8 @@ class Adoption:
         slot = self.slots.open(ref, entry.started.slot, entry.started.directory, kept=kept)
         if entry.over is None:
             self.slots.restore(slot)
-        slot.output, slot.call = entry.started.output, entry.started.call
+        slot.output = entry.started.output
+        slot.call = entry.started.call
         attempt = RunningAttempt(slot, self.use, result=entry.result)
         self.logs.follow(slot, self.clock.steady_s(), entry.positions)
         return attempt

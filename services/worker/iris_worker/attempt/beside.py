@@ -59,10 +59,12 @@ class CommandsBeside:
             command, env = self._containers.beside(
                 attempt.container, command, env, attempt.slot, tty=tty
             )
-            limits, inherits = (), False
+            limits = ()
+            inherits = False
         number = next(self._numbers)
         self._launcher.send_with(
-            SpawnCommand(ref, number, command, env, limits, inherits, tty), stdio
+            SpawnCommand(ref, number, command, env, limits=limits, inherits=inherits, tty=tty),
+            stdio,
         )
         self._on_end[number] = on_end
         return number

@@ -71,7 +71,8 @@ def describe(slot: Workspace, exit_: Exit) -> Ended:
     """An exit as the end in a report. Where nothing can be written to the disk any more, a failure
     is the host's.
     """
-    peak, usage = exit_.peak_rss_bytes, exit_.usage
+    peak = exit_.peak_rss_bytes
+    usage = exit_.usage
     if not exit_.known:
         return Ended(Cause.WORKER_CRASHED, error=_UNKNOWN, peak_rss_bytes=peak, usage=usage)
     if exit_.error and exit_.code is None:
@@ -83,7 +84,8 @@ def describe(slot: Workspace, exit_: Exit) -> Ended:
         return Ended(Cause.EXITED, exit_.code, error=exit_.error)
     if exit_.code == 0:
         return Ended(Cause.EXITED, 0, peak_rss_bytes=peak, usage=usage)
-    oom, tail = out_of_memory(peak, usage, sampled=exit_.sampled), last_lines(slot.err)
+    oom = out_of_memory(peak, usage, sampled=exit_.sampled)
+    tail = last_lines(slot.err)
     error = oom or read_error_file(slot.workdir)
     if not error and exit_.signal is not None:
         error = f"killed by signal {exit_.signal}{_SIGNALS.get(exit_.signal, '')}"
@@ -97,7 +99,15 @@ def describe(slot: Workspace, exit_: Exit) -> Ended:
         )
     if lack := host.lack(os.fstatvfs(slot.err)):  # what it has printed about that may be lost
         error = f"{how}; on its host: {lack}"
-    return Ended(Cause.EXITED, exit_.code, exit_.signal, error, tail, peak, usage=usage)
+    return Ended(
+        Cause.EXITED,
+        exit_.code,
+        exit_.signal,
+        error,
+        stderr_tail=tail,
+        peak_rss_bytes=peak,
+        usage=usage,
+    )
 
 
 def without_result(ended: Ended, artifact: Artifact) -> Ended:
@@ -135,6 +145,7 @@ def out_of_memory(peak_bytes: int, usage: TaskUsage | None, *, sampled: bool = F
     """
     if usage is None or not usage.memory_limit_bytes:
         return ""
-    limit, peak = show_bytes(usage.memory_limit_bytes), show_bytes(peak_bytes)
+    limit = show_bytes(usage.memory_limit_bytes)
+    peak = show_bytes(peak_bytes)
     how = ", found by a sample: its host has no control groups for memory" if sampled else ""
     return f"memory limit {limit} reached, peak {peak}{how}"

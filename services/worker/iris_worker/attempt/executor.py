@@ -135,41 +135,48 @@ class Executor:
         self.environments = EnvironmentStore(
             root / "environments", settings.environment_limits, self.slots.trash.throw
         )
-        self._agent, self._clock = agent, clock
-        self._prober, self._uploader = prober, uploader
+        self._agent = agent
+        self._clock = clock
+        self._prober = prober
+        self._uploader = uploader
         self._on = on
         self._launcher = LauncherClient(root, self._on_answers, on.gone)
         self._settings = settings
         self._isolation = isolation or Isolation()
         self.confinement = Confinement(self._launcher, self._isolation)
         self._early: list[LauncherAnswer] | None = []
-        self.containers, self._runtime = Containers(settings), runtime
+        self.containers = Containers(settings)
+        self._runtime = runtime
         self.notices = Notices(self._launcher, agent, clock, self.flush)
-        self._use = HostUse(PortUse(), devices, self.environments, prober, self.notices)
+        self._use = HostUse(PortUse(), devices, self.environments, prober, notices=self.notices)
         self.attempts = RunningAttempts()
         self.finisher = Finisher(
             agent,
             clock,
             self._launcher,
             uploader,
-            self.attempts,
-            self.logs,
-            self.slots,
-            self.flush,
-            checks,
+            attempts=self.attempts,
+            logs=self.logs,
+            slots=self.slots,
+            flush=self.flush,
+            checks=checks,
         )
         self.requests = StartRequests(
-            settings, clock, self.containers, self._isolation, summary(self._isolation, trouble="")
+            settings,
+            clock,
+            self.containers,
+            self._isolation,
+            isolated=summary(self._isolation, trouble=""),
         )
         self._adoption = Adoption(
             agent,
             clock,
             self._use,
             self.attempts,
-            self.containers,
-            self.logs,
-            self.slots,
-            self.finisher,
+            containers=self.containers,
+            logs=self.logs,
+            slots=self.slots,
+            finisher=self.finisher,
         )
         self.commands = CommandsBeside(self._launcher, self.attempts, self.containers)
         self.terminals = Terminals(self._launcher, self.attempts, settings.terminal_silent_s)
@@ -177,16 +184,15 @@ class Executor:
         self.watch = LauncherWatch(settings, self._launcher, self.attempts, clock)
         self.slot_templates = SlotTemplates(self._launcher.send_now, self._isolation.uid_of)
         self.preloading = Preloading(
-            *(
-                self._launcher,
-                agent,
-                clock,
-                self.requests,
-                self.attempts,
-                self.logs,
-                self.slot_templates,
-            ),
-            *(settings.build_timeout_s, self.flush),
+            self._launcher,
+            agent,
+            clock,
+            self.requests,
+            attempts=self.attempts,
+            logs=self.logs,
+            slots=self.slot_templates,
+            timeout_s=settings.build_timeout_s,
+            on_change=self.flush,
         )
         self._handlers: dict[type, Callable[[Any], None]] = {
             Confined: self.confinement.on_confined,
@@ -216,14 +222,19 @@ class Executor:
             outlived=self._launcher.outlived,
         )
         alive, ended = self._adoption.adopt(entries, self._runtime, self._watch_adopted)
-        early, self._early = self._early or [], None
+        early = self._early or []
+        self._early = None
         self._on_answers(early)
         return alive, ended
 
     def _watch_adopted(self, attempt: RunningAttempt, entry: StoredProcess) -> None:
         started = entry.started
         self._watch(
-            attempt, started, started.before_s, self._clock.wall_ms() - started.at_ms, entry.notices
+            attempt,
+            started,
+            started.before_s,
+            self._clock.wall_ms() - started.at_ms,
+            notices=entry.notices,
         )
         if entry.is_build:  # the order that says what to start afterwards is lost
             attempt.on_build = lambda exit_: self._interrupted(attempt)
@@ -285,7 +296,8 @@ class Executor:
         attempt.launched, attempt.needs = True, needs_of(template)
         if not self.logs.follows(held.ref):  # its environment was built, with output
             self.logs.follow(attempt.slot, began_s)
-        attempt.slot.output, attempt.slot.ends_s = template.output, 0.0
+        attempt.slot.output = template.output
+        attempt.slot.ends_s = 0.0
         attempt.slot.call = template.calls is not None
         try:
             if template.terminal:
@@ -334,7 +346,8 @@ class Executor:
         self.flush()
 
     def _on_spawned(self, spawned: Spawned) -> None:
-        ref, now_s = spawned.ref, self._clock.steady_s()
+        ref = spawned.ref
+        now_s = self._clock.steady_s()
         attempt = self.attempts.by_ref[ref]
         attempt.pid = spawned.pid
         started = self.attempts.answered(attempt)
@@ -361,9 +374,11 @@ class Executor:
             self._on.limited(started.ref, longest_s - (ran_ms or 0) / 1000)
         self.notices.begin(started, attempt.slot, before_s, notices)
         if (stored := started.probe) is not None:
-            probe, ports = stored.probe, started.ports
+            probe = stored.probe
+            ports = started.ports
             start = partial(self.commands.probe, started.ref, stored)
-            serves, adopted = ports.get(stored.serves or probe.port, 0), ran_ms is not None
+            serves = ports.get(stored.serves or probe.port, 0)
+            adopted = ran_ms is not None
             self._prober.begin(
                 started.ref,
                 probe,
@@ -462,7 +477,8 @@ class Executor:
     def _on_exited(self, exited: Exited) -> None:
         attempt = self.attempts.by_ref[exited.ref]
         if attempt.container is not None:
-            container, attempt.container = attempt.container, None
+            container = attempt.container
+            attempt.container = None
             self.containers.collect(
                 container, exited.exit, lambda ended: self._on_answers([Exited(exited.ref, ended)])
             )
@@ -471,10 +487,13 @@ class Executor:
         self.starts.exited(exited.exit, attempt.needs)
         if exited.exit.full:
             self.slots.numbers.retire(attempt.slot.number)
-        exit_, attempt.blamed, attempt.usage = attempt.blamed or exited.exit, None, None
+        exit_ = attempt.blamed or exited.exit
+        attempt.blamed = None
+        attempt.usage = None
         if attempt.on_exit is not None:
             attempt.on_exit(exit_)
-        on_build, attempt.on_build = attempt.on_build, None
+        on_build = attempt.on_build
+        attempt.on_build = None
         was_starting = self.attempts.answered(attempt) is not None
         if on_build is not None:
             if exit_.code == 0:  # the next record of the attempt is that of its own process

@@ -71,9 +71,11 @@ class Finisher:
         One that is stopped has for it what is left of its grace period. The large result of a call
         is waited for without an end otherwise, as a small one is.
         """
-        ref, slot = attempt.ref, attempt.slot
+        ref = attempt.ref
+        slot = attempt.slot
         self._agent.on_exited(ref)
-        said, done = partial(self._on_measured, ref), partial(self._on_stored, attempt, ended)
+        said = partial(self._on_measured, ref)
+        done = partial(self._on_stored, attempt, ended)
         needed = has_large_result(attempt)
         self._uploader.begin(ref, slot.workdir, slot.output, said, done, needed=needed)
         if slot.ends_s:

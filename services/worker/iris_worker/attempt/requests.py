@@ -123,20 +123,30 @@ class StartRequests:
         """The request for the process of an attempt; it has its ports and devices then. Raises
         OSError.
         """
-        slot, use = attempt.slot, attempt.use
+        slot = attempt.slot
+        use = attempt.use
         limits, cgroup = self._limits(template.resources)
         ports = self._take_ports(held, template.ports, attempt)
         device = template.resources.device
         devices = use.devices.assign(held.ref, device.count if device is not None else 0)
         check_devices(use.devices.own_files(devices))
         in_image = template.environment is not None and template.environment.image != ""
-        env = self._environment(held, template, attempt, ports, in_image)
+        env = self._environment(held, template, attempt, ports, in_image=in_image)
         env |= use.devices.variables(devices, hidden=in_image or self.isolated.sandboxed)
         files = use.devices.files(devices)
-        sandbox, directory = self.sandbox(attempt, template, files), attempt.environment
+        sandbox = self.sandbox(attempt, template, files)
+        directory = attempt.environment
         started = Started(
-            *(held.ref, 0, slot.number, began_s, 0.0, self._clock.wall_ms()),
-            *(template.timeout_ms, ports, stored_probe(template, env, limits), devices),
+            held.ref,
+            0,
+            slot.number,
+            began_s,
+            before_s=0.0,
+            at_ms=self._clock.wall_ms(),
+            timeout_ms=template.timeout_ms,
+            ports=ports,
+            probe=stored_probe(template, env, limits),
+            devices=devices,
             environment=StoredEnvironment(directory) if directory else None,
             sandbox=sandbox,
             output=slot.output,
@@ -158,7 +168,9 @@ class StartRequests:
         command = template.command
         if not in_image:
             command, attempt.interpreter = self._command(attempt, template, env, sandbox)
-        request = StartProcess(started, command, env, limits, cgroup, attempt.template, reuse)
+        request = StartProcess(
+            started, command, env, limits, cgroup=cgroup, template=attempt.template, reuse=reuse
+        )
         return self._containers.contain(request, template, slot, files) if in_image else request
 
     def sandbox(
@@ -208,8 +220,15 @@ class StartRequests:
             f"/{slot.number}" if sandbox is not None else ""
         )
         return StartTemplate(
-            *(key or bare, slot.number, slot.below, command, env, template.preload),
-            *(template.calls is not None, limits, cgroup),
+            key or bare,
+            slot.number,
+            slot.below,
+            command,
+            env=env,
+            preload=template.preload,
+            function=template.calls is not None,
+            limits=limits,
+            cgroup=cgroup,
             sandbox=sandbox,
             accelerators=attempt.use.devices.all_files,
             bare=bare,
@@ -220,7 +239,8 @@ class StartRequests:
     ) -> StartProcess:
         """The request for the build of an attempt's environment in ``place``. Raises OSError."""
         slot = attempt.slot
-        sandbox, home = self._isolation.sandbox(slot.number, template.user), dict[str, str]()
+        sandbox = self._isolation.sandbox(slot.number, template.user)
+        home = dict[str, str]()
         if sandbox is not None:
             sandbox = structs.replace(sandbox, writes=(str(place),))
             home = environment.personal(slot.workdir, self._isolation.name(template.user))
@@ -233,7 +253,9 @@ class StartRequests:
             self._place.host, home, plan.variables, slot.workdir, f"{place}/venv"
         )
         limits, cgroup = self._limits(template.resources)
-        return StartProcess(started, (*plan.command, f"{place}/workdir"), env, limits, cgroup)
+        return StartProcess(
+            started, (*plan.command, f"{place}/workdir"), env, limits, cgroup=cgroup
+        )
 
     def of_pull(self, attempt: RunningAttempt, command: tuple[str, ...]) -> StartProcess:
         """The request for the command that pulls an attempt's image."""
@@ -259,13 +281,19 @@ class StartRequests:
             environment=StoredEnvironment("", building=True),
         )
         limits, cgroup = self._limits(ResourceRequest())
-        return StartProcess(started, TRIED, dict(self._place.host), limits, cgroup)
+        return StartProcess(started, TRIED, dict(self._place.host), limits, cgroup=cgroup)
 
     def _preparing(self, attempt: RunningAttempt) -> Started:
         """The record of a process that runs before the attempt's own."""
-        slot, now_s = attempt.slot, self._clock.steady_s()
+        slot = attempt.slot
+        now_s = self._clock.steady_s()
         return Started(
-            *(slot.ref, 0, slot.number, now_s, 0.0, self._clock.wall_ms()),
+            slot.ref,
+            0,
+            slot.number,
+            now_s,
+            before_s=0.0,
+            at_ms=self._clock.wall_ms(),
             timeout_ms=None,
             directory=slot.directory,
             early=slot.early,
@@ -275,7 +303,8 @@ class StartRequests:
         """Limit tasks by these control groups. Raises BadSetting where limits have to be enforced
         and are not.
         """
-        settings, wanted = self._settings, self._settings.require_limits
+        settings = self._settings
+        wanted = self._settings.require_limits
         self.cgroups = cgroups
         if wanted == "auto":
             limits = settings.cgroups and settings.limit_memory != "off"
@@ -311,7 +340,8 @@ class StartRequests:
 
     def _limits(self, ask: ResourceRequest) -> tuple[Limits, Cgroup | None]:
         """The limits of each process of an attempt, and of its control group."""
-        found, how = self.cgroups, self._settings.limit_memory
+        found = self.cgroups
+        how = self._settings.limit_memory
         limits = memory_limits(ask) if how == "rlimit" and "memory" not in found.controllers else ()
         if "pids" not in found.controllers and self._isolation.has_users(self.isolated.sandboxed):
             limits += process_limits(self._settings.pids_limit)
@@ -325,7 +355,8 @@ class StartRequests:
         """An attempt's ports by name; the first of a gang also reserves its gang's coordinator
         port. Raises OSError.
         """
-        now_s, use = self._clock.steady_s(), attempt.use.ports
+        now_s = self._clock.steady_s()
+        use = attempt.use.ports
         reserved = []
         if held.gang is not None and held.ref.index == 0:
             for port in environment.gang_ports(held.gang):
@@ -348,7 +379,8 @@ class StartRequests:
         ports: dict[str, int],
         in_image: bool,
     ) -> dict[str, str]:
-        shared, slot = self._shared.get(held.ref.job), attempt.slot
+        shared = self._shared.get(held.ref.job)
+        slot = attempt.slot
         if shared is None:
             if len(self._shared) >= _JOBS_KEPT:
                 self._shared.clear()
@@ -359,7 +391,9 @@ class StartRequests:
             shared = (
                 environment.personal(slot.workdir, self._isolation.name(template.user)) | shared
             )
-        env = environment.own(shared, held.ref, slot.workdir, f"{slot.workdir}/{ERROR_FILE}", ports)
+        env = environment.own(
+            shared, held.ref, slot.workdir, f"{slot.workdir}/{ERROR_FILE}", ports=ports
+        )
         env |= environment.values(template, held.ref.index, slot.line)
         if template.notice is not None:
             env[environment.NOTICE_VARIABLE] = f"{slot.given}/{NOTICE_FILE}"

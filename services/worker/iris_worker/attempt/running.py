@@ -111,7 +111,8 @@ class RunningAttempt:
         self.use.ports.free(self.ref, now_s)
         self.use.devices.free(self.ref)
         self.use.environments.release(self.ref)
-        self.usage, self.probe = None, 0
+        self.usage = None
+        self.probe = 0
 
 
 @dataclass(slots=True)
@@ -146,7 +147,8 @@ class RunningAttempts:
 
     def requested(self, attempt: RunningAttempt, request: StartProcess) -> None:
         """The launcher is to start a process of it."""
-        attempt.starting, attempt.alive = request.record, True
+        attempt.starting = request.record
+        attempt.alive = True
         if request.record.container is not None:
             attempt.container = request.record.container
         self.starting, self.alive = self.starting + 1, self.alive + 1
@@ -159,7 +161,8 @@ class RunningAttempts:
 
     def answered(self, attempt: RunningAttempt) -> Started | None:
         """The launcher has answered the request that is returned; None: it had before."""
-        request, attempt.starting = attempt.starting, None
+        request = attempt.starting
+        attempt.starting = None
         self.starting -= request is not None
         return request
 

@@ -56,7 +56,8 @@ def share_of(found: Accelerators, share: str) -> Accelerators:
     if share == "none" or not found.files:
         return Accelerators(hides=found.kind)
     number, _, count = share.partition("/")
-    place, parts = int(number) - 1, 1 if found.kind == "tpu" else int(count)
+    place = int(number) - 1
+    parts = 1 if found.kind == "tpu" else int(count)
     size, larger = divmod(len(found.files), parts)
     first = place * size + min(place, larger)
     own = found.files[first : first + size + (place < larger)]

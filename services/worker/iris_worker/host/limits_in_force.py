@@ -11,7 +11,10 @@ from typing import NamedTuple
 
 from iris_core.placement.limits import LIMIT_CPU, LIMIT_DEVICES, LIMIT_MEMORY, LIMIT_PIDS
 
-NONE, CGROUP, RLIMIT, SAMPLED = "none", "cgroup", "rlimit", "sampled"
+NONE = "none"
+CGROUP = "cgroup"
+RLIMIT = "rlimit"
+SAMPLED = "sampled"
 
 
 class LimitsInForce(NamedTuple):

@@ -59,7 +59,8 @@ async def ask(url: str, timeout_s: float = _START_S) -> Instance:
 
 async def notices(url: str) -> AsyncIterator[Notice | None]:
     """Each notice when it is given, and None when it is withdrawn."""
-    tag, last = "", None
+    tag = ""
+    last = None
     while True:
         change = f"&wait_for_change=true&timeout_sec={_CHANGE_S}&last_etag={tag}" if tag else ""
         with contextlib.suppress(NoMetadata):

@@ -78,7 +78,9 @@ class LauncherClient:
         self._socket: socket.socket | None = None
         self._inbox, self._outbox = bytearray(), bytearray()
         self._urgent = self._waits = False
-        self.cgroups, self.version, self.outlived = CgroupSupport(), 0, False
+        self.cgroups = CgroupSupport()
+        self.version = 0
+        self.outlived = False
 
     async def connect(self) -> dict[AttemptRef, StoredProcess]:
         """Connect, and return the attempts of the previous worker process. Raises LauncherGone,
@@ -140,7 +142,8 @@ class LauncherClient:
                             raise LauncherGone(
                                 "the launcher is of an older version; end its tasks, and it ends too"
                             )
-                        self.cgroups, self.version = answer.cgroups, answer.version
+                        self.cgroups = answer.cgroups
+                        self.version = answer.version
                         self._loop.call_soon(self._on_answers, answers[number:])
                         self._loop.add_reader(connection, self._read)
                         return table.entries

@@ -79,7 +79,8 @@ _FDS = 64
 _MEASURE_S = 2.0
 _ACCEPT_S = 1.0
 _TIDY_S = 0.05
-_ROUNDS, _ROUND_S = 200, 0.025
+_ROUNDS = 200
+_ROUND_S = 0.025
 _RECORDS = (Over, Read, Gone)
 
 
@@ -99,7 +100,7 @@ class Launcher:
         self._groups, self._support = _find_groups(root)
         self._spawner = Spawner(self._loop, str(root), self._groups)
         self._runner = Runner(self._loop, self._spawner, self._groups, self)
-        self._templates = Templates(self._loop, self._runner, self._spawner, self, root)
+        self._templates = Templates(self._loop, self._runner, self._spawner, self, root=root)
         self._inbox, self._outbox = bytearray(), bytearray()
         self._fds: list[int] = []
         self._held: list[int] = []
@@ -143,7 +144,8 @@ class Launcher:
         rescue.end(self._root)
         self._templates.kill_left()
         self._store.recover()
-        alive, groups = set(), set()
+        alive = set()
+        groups = set()
         for ref, entry in self._store.table.entries.items():
             if entry.exit is not None or entry.over is not None:
                 continue
@@ -213,7 +215,8 @@ class Launcher:
         except BlockingIOError:
             return False
         except ConnectionResetError:
-            data, fds = b"", []
+            data = b""
+            fds = []
         for fd in fds:  # the flag that would do so is ignored by Python 3.11
             os.set_inheritable(fd, False)
         self._fds += fds
@@ -296,7 +299,8 @@ class Launcher:
 
     def _start(self, request: StartProcess) -> None:
         """Start an attempt, unless it could not be recorded."""
-        ref, after_s = request.record.ref, _steady_s()
+        ref = request.record.ref
+        after_s = _steady_s()
         try:
             if self._trouble:
                 raise OSError(self._trouble)
@@ -311,7 +315,12 @@ class Launcher:
             self.on_exit(ref, to_refusal(error))
         else:
             spawned = Spawned(
-                ref, child.pid, after_s, _steady_s(), time.time_ns() // 1_000_000, cgroup
+                ref,
+                child.pid,
+                after_s,
+                _steady_s(),
+                at_ms=time.time_ns() // 1_000_000,
+                cgroup=cgroup,
             )
             self._starting[ref] = (request, self._store.add(spawned))
             if child.report < 0:
@@ -352,8 +361,11 @@ class Launcher:
     def on_cloned(
         self, request: StartProcess, process: Process, after_s: float, note: str = ""
     ) -> None:
-        ref, at_ms = request.record.ref, time.time_ns() // 1_000_000
-        spawned = Spawned(ref, process.pid, after_s, _steady_s(), at_ms, process.cgroup, note)
+        ref = request.record.ref
+        at_ms = time.time_ns() // 1_000_000
+        spawned = Spawned(
+            ref, process.pid, after_s, _steady_s(), at_ms=at_ms, cgroup=process.cgroup, note=note
+        )
         self._starting[ref] = (request, self._store.add(spawned))
 
     def on_again(self, request: StartProcess) -> None:
@@ -377,7 +389,8 @@ class Launcher:
 
     def _spawn_command(self, request: SpawnCommand) -> None:
         count = 1 if request.tty else 3
-        stdio, self._fds = self._fds[:count], self._fds[count:]
+        stdio = self._fds[:count]
+        self._fds = self._fds[count:]
         self._runner.commands.begin(request, stdio)
 
     def _open_terminal(self, request: OpenTerminal) -> None:
@@ -410,7 +423,8 @@ def _find_abandoned(groups: Cgroups) -> list[str]:
     """What other launchers have made, without those that live: ones of older versions hold no
     lock.
     """
-    found, living = groups.of_others(), set()
+    found = groups.of_others()
+    living = set()
     for root in rescue.living() if found else ():
         with contextlib.suppress(OSError):
             living.add(name_of(Path(root)))

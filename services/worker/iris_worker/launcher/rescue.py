@@ -28,7 +28,8 @@ def resume(root: Path) -> set[str]:
     Returns the directories, below those of all slots, of the attempts for which the latter was
     forked.
     """
-    processes, directories = _processes(root), set[str]()
+    processes = _processes(root)
+    directories = set[str]()
     for pid in filter(tree.is_stopped, processes):
         if tree.parent(pid) not in processes:
             _signal(pid, signal.SIGCONT)

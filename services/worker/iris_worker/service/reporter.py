@@ -117,7 +117,8 @@ class Reporter:
         if self._answer_timer is not None:
             self._answer_timer.cancel()
             self._answer_timer = None
-        answers, self._answers = self._answers, []
+        answers = self._answers
+        self._answers = []
         for reply, taken in answers:
             self._bus.publish(reply, codec.pack(taken))
 
@@ -149,7 +150,8 @@ class Reporter:
         """A new leader has taken over: repeat every report that the previous one has not
         answered.
         """
-        unanswered, self._unanswered = self._unanswered, set()
+        unanswered = self._unanswered
+        self._unanswered = set()
         for one in unanswered:
             one.reschedule(0.0)
 
@@ -197,7 +199,8 @@ class Reporter:
     async def _settle(self) -> None:
         """Register, or be confirmed: report all stages, and accept orders once that is answered."""
         while not self.settled:
-            doubts, registered = self._doubts, self._registered
+            doubts = self._doubts
+            registered = self._registered
             stages = self._agent.report_all()
             register = None if registered else self._registration(stages)
             if not registered:
@@ -239,8 +242,17 @@ class Reporter:
     ) -> ReportTaken | None:
         """Send a request to the state service; None when it was not answered, after a pause."""
         monotonic_ms = to_ms(self._clock.steady_s())
-        worker, incarnation = self._heart.worker, self._agent.incarnation
-        report = WorkerReport(worker, incarnation, stages, register, monotonic_ms, leaving, why)
+        worker = self._heart.worker
+        incarnation = self._agent.incarnation
+        report = WorkerReport(
+            worker,
+            incarnation,
+            stages,
+            register,
+            monotonic_ms=monotonic_ms,
+            leaving=leaving,
+            why=why,
+        )
         self._send_answers()
         try:
             taken = await self._request(report)
@@ -304,7 +316,8 @@ class Reporter:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(wait_s):
                         await self._advanced.wait()
-            now_s, now_ms = self._clock.steady_s(), self._clock.wall_ms()
+            now_s = self._clock.steady_s()
+            now_ms = self._clock.wall_ms()
             heartbeat, lag_s = self._heart.heartbeat(
                 self._agent.attempts(),
                 now_s,

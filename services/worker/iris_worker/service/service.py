@@ -111,7 +111,8 @@ class WorkerService:
             bool(settings.check.command) and "before_gang" in settings.check.when
         )
         self.metrics = WorkerMetrics(self.agent.running)
-        self._bus, self._streams = connection.bus, connection.streams
+        self._bus = connection.bus
+        self._streams = connection.streams
         self._tracer = tracer or Tracer("worker")
         self._spans = AttemptSpans(self.id, lambda span: self._tracer.record(*span))
         self._stop = stop
@@ -119,7 +120,8 @@ class WorkerService:
         self._tasks = BackgroundTasks()
         self._clock = HostClock()
         self._stall_detector = StallDetector(settings.pause_s, settings.fresh_s)
-        self._address, self._nats_url = host.address(settings, nats_url), nats_url
+        self._address = host.address(settings, nats_url)
+        self._nats_url = nats_url
         self.reporter = self._open_reporter()
         self._prober = Prober(self._address, self._clock, self.metrics, self.reporter.advance)
         found = share_of(accelerators.find(), settings.accelerators)
@@ -134,14 +136,13 @@ class WorkerService:
             self._clock, slack_s, lambda ref: self._do(self.agent.on_timeout(ref))
         )
         self._checks = HostChecks(
-            *(
-                settings.check,
-                self.id,
-                self._clock,
-                self._tasks.spawn,
-                lambda: not self.agent.running(),
-            ),
-            *(self.reporter.advance, self.metrics.checked),
+            settings.check,
+            self.id,
+            self._clock,
+            self._tasks.spawn,
+            is_idle=lambda: not self.agent.running(),
+            on_change=self.reporter.advance,
+            on_end=self.metrics.checked,
         )
         self._executor = self._open_executor(found)
         self._shipper = self._open_shipper(connection)
@@ -164,14 +165,12 @@ class WorkerService:
             self._open_uploader(),
             Devices(str(attributes.get(DEVICE_TYPE, "")), total.chips, found),
             Callbacks(
-                *(
-                    self.metrics.started,
-                    lambda: self._do(()),
-                    self._timeouts.begin,
-                    self._changed,
-                    self._tasks.fail,
-                ),
-                self.reporter.advance,
+                self.metrics.started,
+                lambda: self._do(()),
+                self._timeouts.begin,
+                self._changed,
+                gone=self._tasks.fail,
+                health=self.reporter.advance,
             ),
             isolation=self._isolation,
             runtime=str(attributes.get(NEEDS_RUNTIME.key, "")),
@@ -180,12 +179,12 @@ class WorkerService:
 
     def _open_uploader(self) -> Uploader:
         settings = self.settings
-        limits, timeout_s, at_once = (
-            settings.artifact_limits,
-            settings.artifact_timeout_s,
-            settings.artifacts_at_once,
+        limits = settings.artifact_limits
+        timeout_s = settings.artifact_timeout_s
+        at_once = settings.artifacts_at_once
+        return Uploader(
+            self.id, self._streams, limits, timeout_s, at_once=at_once, spawn=self._tasks.spawn
         )
-        return Uploader(self.id, self._streams, limits, timeout_s, at_once, self._tasks.spawn)
 
     def _open_reporter(self) -> Reporter:
         settings = self.settings
@@ -194,36 +193,54 @@ class WorkerService:
             HeartbeatSchedule(self.id, self.agent.incarnation, settings.heartbeat_interval_s),
             self._stall_detector,
             Batcher(settings.report_gap_s, _REPORTS_AT_ONCE),
-            self._bus,
-            self._clock,
-            self.metrics,
-            settings.report_timeout_s,
-            self._registration,
-            self._taken,
+            bus=self._bus,
+            clock=self._clock,
+            metrics=self.metrics,
+            timeout_s=settings.report_timeout_s,
+            registration=self._registration,
+            on_taken=self._taken,
         )
 
     def _open_shipper(self, connection: Connection) -> LogShipper:
         retry_for_s = self.settings.log_timeout_s
         return LogShipper(
-            *(self._executor.finisher, self._executor.logs, connection, self._clock, self.metrics),
-            *(self._stall_detector, self.reporter.ask, retry_for_s),
+            self._executor.finisher,
+            self._executor.logs,
+            connection,
+            self._clock,
+            metrics=self.metrics,
+            stall_detector=self._stall_detector,
+            ask=self.reporter.ask,
+            retry_for_s=retry_for_s,
         )
 
     def _open_fetcher(self, connection: Connection) -> Fetcher:
-        settings, on_error = self.settings, self._executor.starts.not_fetched
+        settings = self.settings
+        on_error = self._executor.starts.not_fetched
         store = BundleStore(
             settings.root / "bundles", settings.bundle_limits, settings.bundles_kept
         )
         blobs = connection.blobs(subjects.BUNDLES_BUCKET)
         calls = CallFiles(settings.root / "calls")
         return Fetcher(
-            blobs, store, calls, settings.bundles_at_once, self._clock, self.metrics, on_error
+            blobs,
+            store,
+            calls,
+            settings.bundles_at_once,
+            clock=self._clock,
+            metrics=self.metrics,
+            on_error=on_error,
         )
 
     def _open_builder(self) -> Builder:
         timeout_s = self.settings.build_timeout_s
         return Builder(
-            self._executor, self.agent, self._clock, self.metrics, timeout_s, self._changed
+            self._executor,
+            self.agent,
+            self._clock,
+            self.metrics,
+            timeout_s=timeout_s,
+            on_change=self._changed,
         )
 
     async def run(self) -> None:
@@ -234,7 +251,8 @@ class WorkerService:
         alive, ended = await self._executor.recover()
         for one in (one for one in alive if one.pid and self._tracer.records):
             self._spans.adopted(one.ref, one.trace, one.task, one.at_ms)
-        isolated, cgroup = self._executor.requests.isolated, str(self._executor.cgroups)
+        isolated = self._executor.requests.isolated
+        cgroup = str(self._executor.cgroups)
         in_force = self._executor.requests.in_force
         if self.settings.detect:
             found = {"isolation": isolated.word, "cgroup": cgroup, **in_force.attributes}
@@ -248,8 +266,8 @@ class WorkerService:
             executor.attempts,
             executor.commands,
             executor.terminals,
-            self._bus,
-            self._tasks.spawn,
+            bus=self._bus,
+            spawn=self._tasks.spawn,
         )
         await executions.subscribe(self.id)
         try:
@@ -347,7 +365,8 @@ class WorkerService:
     def _launch(self) -> None:
         """Start as many attempts as there is room for, then yield to other tasks."""
         self._launching = False
-        executor, agent = self._executor, self.agent
+        executor = self._executor
+        agent = self.agent
         for _ in range(executor.room):
             if not self._stall_detector.may_launch(self._clock.steady_s()) and agent.has_launches:
                 self.reporter.suspend("no contact with the state service lately")
@@ -362,7 +381,8 @@ class WorkerService:
 
     async def _prepare(self, ask: Prepare) -> None:
         """Provide what an attempt needs before it starts."""
-        ended, now_ms = await self._preparer.prepare(ask), self._clock.wall_ms()
+        ended = await self._preparer.prepare(ask)
+        now_ms = self._clock.wall_ms()
         if ended is None:
             self._do(self.agent.on_prepared(ask.ref, now_ms))
         elif self._executor.end_prepared(ask.ref, ended):
@@ -384,21 +404,22 @@ class WorkerService:
 
     def _registration(self, stages: tuple[Stage, ...]) -> Register:
         attributes, total = self._about
-        incarnation, since_boot_ms = self.agent.incarnation, to_ms(self._clock.steady_s())
+        incarnation = self.agent.incarnation
+        since_boot_ms = to_ms(self._clock.steady_s())
         limit = self.settings.max_attempts
         return Register(
-            *(
-                self.id,
-                incarnation,
-                attributes,
-                total,
-                since_boot_ms,
-                stages,
-                self._address,
-                VERSION,
-                limit,
-            ),
-            *(boot_id(), True, self._trouble()),
+            self.id,
+            incarnation,
+            attributes,
+            total,
+            monotonic_ms=since_boot_ms,
+            attempts=stages,
+            address=self._address,
+            version=VERSION,
+            max_attempts=limit,
+            boot=boot_id(),
+            chains=True,
+            trouble=self._trouble(),
         )
 
     def _taken(self, stages: Sequence[Stage], answer: ReportTaken) -> None:
@@ -460,7 +481,8 @@ class WorkerService:
         """Stop all attempts, and report their ends if the state service answers; routes leave
         discovery before.
         """
-        why, settle_s = self._why(), self.agent.settle_ms() / 1000
+        why = self._why()
+        settle_s = self.agent.settle_ms() / 1000
         grace_s = self.settings.stop_grace_s
         if self._notice is not None:
             grace_s = max(0.0, self._ends_s - self._clock.steady_s() - settle_s - _NOTICE_MARGIN_S)
@@ -525,14 +547,12 @@ async def main(service: Service[WorkerSettings], kind: type[WorkerService] = Wor
     connection = await service.connect()
     try:
         worker = kind(
-            *(
-                service.settings,
-                connection,
-                service.nats.url,
-                service.stop,
-                service.tracer,
-                isolated,
-            ),
+            service.settings,
+            connection,
+            service.nats.url,
+            service.stop,
+            service.tracer,
+            isolated,
             await recognise(service.settings),
         )
         await service.serve_metrics(worker.metrics.registry, lambda: worker.reporter.settled)

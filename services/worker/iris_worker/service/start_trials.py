@@ -45,7 +45,8 @@ class StartTrials:
 
     async def _try(self) -> Exit:
         """The exit of a program that is started now. Raises OSError."""
-        executor, ref = self._executor, AttemptRef(_JOB, 0, next(self._numbers))
+        executor = self._executor
+        ref = AttemptRef(_JOB, 0, next(self._numbers))
         await executor.prepare(ref, executor.requests.any_user)
         attempt = executor.attempts.by_ref[ref]
         try:

@@ -138,10 +138,8 @@ def join(paths: ClusterPaths) -> int:
         if running is None:
             complain(f"the cluster that was starting on {paths.data} has ended; see {paths.logs}")
             return ExitCode.UNEXPECTED
-        address, workers = (
-            running.proxy_url.removeprefix("http://"),
-            len(running.pids.get("worker", ())),
-        )
+        address = running.proxy_url.removeprefix("http://")
+        workers = len(running.pids.get("worker", ()))
         started = StartedCluster(
             running.url,
             address,

@@ -24,7 +24,8 @@ _LAUNCHERS = frozenset({b"iris_worker.launcher.launcher", b"iris_worker.process.
 """The module of a launcher; the latter is of those that were started before their package had its
 present name.
 """
-_DATA, _WORKDIR = b"IRIS_DATA=", b"IRIS_WORKDIR="
+_DATA = b"IRIS_DATA="
+_WORKDIR = b"IRIS_WORKDIR="
 _ROUNDS = 20
 
 
@@ -88,7 +89,8 @@ def end_tasks(paths: ClusterPaths) -> list[int]:
     _kill(
         [pid for pid in launchers if _is_launcher(pid, below)]
     )  # the process id may be another's by now
-    ended, left = 0, list[int]()
+    ended = 0
+    left = list[int]()
     for _ in range(_ROUNDS):  # a process may fork before it is killed
         found = _find(lambda pid: any(_is_of(pid, path, below) for path in _values(pid, _WORKDIR)))
         if set(found) <= set(left):  # none, or what cannot be killed

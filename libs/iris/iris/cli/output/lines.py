@@ -79,13 +79,15 @@ class LinePrinter:
                 self._interrupted.discard(source)  # its end is printed already
                 return
         self._interrupted.discard(source)
-        stream, head = _stream(line), self._head(line, whose)
+        stream = _stream(line)
+        head = self._head(line, whose)
         stream.write((f"{line.notice}\n" if line.notice else "") + head)
         self._write(stream, line, line.line)
         self._leave(line, source, head, line.line)
 
     def _go_on(self, line: LogLineView, found: OpenLine) -> None:
-        stream, text = _stream(line), found.text + line.line
+        stream = _stream(line)
+        text = found.text + line.line
         overwrites = "\r" in line.line or (line.line and found.text.endswith("\r"))
         if overwrites and isinstance(stream, Terminal) and not self._raw:
             stream.write(ERASE)

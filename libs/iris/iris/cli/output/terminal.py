@@ -91,7 +91,8 @@ class _Colours:
             if number == 0:
                 self._letters = self._behind = None
             elif number in (38, 48):  # the rest is one colour
-                chosen, numbers = tuple(numbers[1:]), []
+                chosen = tuple(numbers[1:])
+                numbers = []
                 self._choose(letters=number == 38, colour=chosen)
             elif number in (39, 49):
                 self._choose(letters=number == 39, colour=None)

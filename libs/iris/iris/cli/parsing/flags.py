@@ -39,7 +39,8 @@ def limit_options(limit: int) -> Callable[[F], F]:
 
 def resource_option(resource: Resource) -> Callable[[F], F]:
     """``--memory SIZE``."""
-    default, unit = getattr(ResourceRequest(), resource.name), resource.unit
+    default = getattr(ResourceRequest(), resource.name)
+    unit = resource.unit
     shown = f"  [default: {unit.show(default)}]" if default else ""
     words = f"One task's {resource.words}, for example {unit.example}.{shown}"
     return click.option(f"--{resource.word.replace('_', '-')}", help=words, metavar=unit.metavar)
@@ -47,7 +48,8 @@ def resource_option(resource: Resource) -> Callable[[F], F]:
 
 def flag_option(row: OptionRow, more: Mapping[str, Any] | None = None) -> Callable[[F], F]:
     """The flag of a row; its type follows from that of the SDK's keyword."""
-    option, names = row.option, row.flags
+    option = row.option
+    names = row.flags
     if row.kind == bool | None:
         names = (f"{names[0]}/--no-{names[0].removeprefix('--')}",)
     kind = {

@@ -66,7 +66,8 @@ def connect(
     )
     if given_s is not None:  # who says how long also waits for a gateway that has not answered yet
         client.transport.first_timeout_s = given_s
-    client.transport.on_wait, client.transport.on_back = say_wait, say_back
+    client.transport.on_wait = say_wait
+    client.transport.on_back = say_back
     return client
 
 

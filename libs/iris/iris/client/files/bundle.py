@@ -41,7 +41,8 @@ SKIPPED = frozenset(
         ".DS_Store",
     }
 )
-_GIT, _OWN = ".gitignore", ".irisignore"
+_GIT = ".gitignore"
+_OWN = ".irisignore"
 """In one directory, patterns of the later file override those of the earlier one."""
 _LEAVE_OUT = "; name it in .irisignore if tasks do not need it"
 _CHUNK = 1 << 20
@@ -220,11 +221,9 @@ def pack_directory(
     """
     if not root.is_dir():
         raise InvalidOption(f"{root} is not a directory")
-    rules, left_out, sizes = (
-        None if everything else IgnoreFiles(root),
-        list[str](),
-        list[tuple[int, str]](),
-    )
+    rules = None if everything else IgnoreFiles(root)
+    left_out = list[str]()
+    sizes = list[tuple[int, str]]()
     with (
         gzip.GzipFile(filename="", mode="wb", fileobj=into, mtime=0, compresslevel=6) as packed,
         tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive,
@@ -247,9 +246,9 @@ def pack_directory(
         len(sizes),
         sum(size for size, _ in sizes),
         length,
-        tuple(left_out),
-        tuple(heapq.nlargest(_SHOWN, sizes)),
-        packages_of({name for _, name in sizes}),
+        left_out=tuple(left_out),
+        biggest=tuple(heapq.nlargest(_SHOWN, sizes)),
+        packages=packages_of({name for _, name in sizes}),
     )
 
 
@@ -292,7 +291,8 @@ def add_entry(archive: tarfile.TarFile, root: Path, path: Path, name: str = "") 
             archive.addfile(entry, file)
         return entry
     if stat.S_ISDIR(found.st_mode):
-        entry.type, entry.mode = tarfile.DIRTYPE, 0o755
+        entry.type = tarfile.DIRTYPE
+        entry.mode = 0o755
     elif stat.S_ISLNK(found.st_mode):
         entry.type, entry.mode, entry.linkname = tarfile.SYMTYPE, 0o777, inner_link(root, path)
     else:

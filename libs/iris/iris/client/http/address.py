@@ -27,7 +27,8 @@ from iris_core.spec.serving import TASK_TOKEN
 CLUSTER_FILE = "cluster.json"
 DAMAGE_FILE = "damage.txt"
 TOKEN_NAMES = ("IRIS_TOKEN", "IRIS_TOKEN_FILE")
-_FIRST, _LAST = ord(" "), ord("~")
+_FIRST = ord(" ")
+_LAST = ord("~")
 """A token consists of the ASCII letters after the one, up to the other."""
 
 
@@ -103,7 +104,7 @@ def find_gateway(
     if not context:
         for given, origin in sources:
             if given:
-                return _address(given, token, origin, file, environ)
+                return _address(given, token, origin, file, environ=environ)
     chosen = find_context(context or environ.get("IRIS_CONTEXT"), environ)
     if chosen is not None:
         return _address(
@@ -111,11 +112,11 @@ def find_gateway(
             token or ("" if names_token(environ) else chosen.token),
             "context",
             file,
-            environ,
+            environ=environ,
         )
     data = data_dir(environ)
     if local := read_cluster(data):
-        return _address(local.url, token, f"the local cluster in {data}", file, environ)
+        return _address(local.url, token, f"the local cluster in {data}", file, environ=environ)
     if (data / CLUSTER_FILE).exists():
         raise InvalidOption(
             f"{data / CLUSTER_FILE} is damaged: it does not say where the cluster is; "
@@ -132,7 +133,8 @@ def _address(url: str, token: str, origin: str, file: str, environ: Mapping[str,
     the environment names neither, the token is that of the local cluster, if this is its address.
     """
     if not token and not names_token(environ) and (local := _local_cluster(url, environ)):
-        url, file = local.url, local.token_file
+        url = local.url
+        file = local.token_file
     file = file if not token or token.startswith(TASK_TOKEN) else ""
     return Address(check_url(url), token or read_token(file), origin, file)
 

@@ -125,7 +125,7 @@ class GatewayApi:
         headers |= {} if version is None else {"If-Match": f'"{version}"'}
         data = None if body is None else encode_json(body)
         return decode(
-            self.transport.send(HttpRequest(method, path, query or {}, data, headers)), kind
+            self.transport.send(HttpRequest(method, path, query or {}, data, headers=headers)), kind
         )
 
     def stream(

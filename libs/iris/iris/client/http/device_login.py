@@ -71,7 +71,8 @@ def sign_in(issuer: str, client_id: str, tell: Callable[[DeviceCode], None]) -> 
         found.device_authorization_endpoint, {"client_id": client_id, "scope": "openid"}, DeviceCode
     )
     tell(code)
-    until_s, pause_s = time.monotonic() + code.expires_in, code.interval
+    until_s = time.monotonic() + code.expires_in
+    pause_s = code.interval
     fields = {"grant_type": _GRANT, "device_code": code.device_code, "client_id": client_id}
     while time.monotonic() < until_s:
         time.sleep(pause_s)

@@ -48,7 +48,10 @@ class SseParser:
         """Drop an incomplete event: the connection was lost, and the gateway sends the event
         again.
         """
-        self._id, self._rest, self._name, self._data = self.last_id, b"", "", []
+        self._id = self.last_id
+        self._rest = b""
+        self._name = ""
+        self._data = []
 
     def feed(self, chunk: bytes) -> list[ServerEvent]:
         """The events ``chunk`` completes, oldest first."""
@@ -70,8 +73,10 @@ class SseParser:
         return None
 
     def _finish(self) -> ServerEvent | None:
-        name, data = self._name or "message", self._data
-        self._name, self._data = "", []
+        name = self._name or "message"
+        data = self._data
+        self._name = ""
+        self._data = []
         self.last_id = self._id
         if not data and name != END:
             return None
@@ -177,7 +182,8 @@ class EventStream:
             self._closed.wait(min(_PAUSE_S, max(0.0, self._left_s())))
 
     def _drop(self) -> None:
-        channel, self._channel = self._channel, None
+        channel = self._channel
+        self._channel = None
         if channel is not None:
             channel.close()
 
@@ -197,15 +203,14 @@ class EventStream:
                     waiting.answered()
                     return channel
                 except TryAgain as problem:
-                    why, until = str(problem), start + self.transport.retry_for_s
+                    why = str(problem)
+                    until = start + self.transport.retry_for_s
                     if time.monotonic() > until:
                         raise
                     asked_s = problem.retry_after_s or 0.0
                 except BROKEN as error:
-                    unreachable, until = (
-                        self.transport.unreachable(error),
-                        start + self.transport.current_timeout_s,
-                    )
+                    unreachable = self.transport.unreachable(error)
+                    until = start + self.transport.current_timeout_s
                     why = str(unreachable)
                     if time.monotonic() > until:
                         raise unreachable from error

@@ -92,7 +92,8 @@ def _behind(last: LogLineView | None, line: LogLineView) -> LogLineView | None:
         return line
     if not last.continued:
         return line if line.offset > last.offset else None
-    known, size = last.offset + len(last.printed) - line.offset, len(line.printed)
+    known = last.offset + len(last.printed) - line.offset
+    size = len(line.printed)
     if known == 0:
         return line
     if known > size + 1 or (known >= size and line.continued):

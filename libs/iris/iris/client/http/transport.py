@@ -247,19 +247,15 @@ class Transport:
                 except TryAgain as problem:
                     if not (idempotent or problem.document.retryable):
                         raise
-                    why, wait, until = (
-                        str(problem),
-                        max(backoff.pause_s, problem.retry_after_s or 0.0),
-                        start + self.retry_for_s,
-                    )
+                    why = str(problem)
+                    wait = max(backoff.pause_s, problem.retry_after_s or 0.0)
+                    until = start + self.retry_for_s
                     if self._closed or wait > _LONGEST_ASKED_S or time.monotonic() + wait > until:
                         raise
                 except BROKEN as error:
-                    unreachable, wait, until = (
-                        self.unreachable(error),
-                        backoff.pause_s,
-                        start + self.current_timeout_s,
-                    )
+                    unreachable = self.unreachable(error)
+                    wait = backoff.pause_s
+                    until = start + self.current_timeout_s
                     why = str(unreachable)
                     if self._closed or not idempotent or time.monotonic() + wait > until:
                         raise unreachable from error

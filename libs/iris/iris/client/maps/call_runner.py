@@ -29,7 +29,9 @@ HEAD = 4096
 """Bytes of a table file that are read at once."""
 LARGE_NAME = ".iris-result"
 LARGE_DIRECTORY = ".iris-large"
-VALUE, ERROR, CHUNK = b"v", b"e", b"c"
+VALUE = b"v"
+ERROR = b"e"
+CHUNK = b"c"
 """The first byte of a result file; the capital letter: the rest is in the output directory."""
 
 
@@ -111,7 +113,8 @@ def variables_of_main() -> "dict[str, Any]":
     """The variables of the caller's ``__main__``, which takes the place of this file."""
     main = sys.modules.get("__main__")
     if not isinstance(main, CallersMain):
-        before, main = main, CallersMain("__main__")
+        before = main
+        main = CallersMain("__main__")
         main.before = before
         main.__spec__ = _NoFile()
         sys.modules["__main__"] = main
@@ -227,11 +230,13 @@ def entry(path: str, index: int) -> bytes:
     """
     fd = posix.open(path, posix.O_RDONLY | posix.O_CLOEXEC)
     try:
-        head, at = posix.pread(fd, HEAD, 0), 4 + 8 * index
+        head = posix.pread(fd, HEAD, 0)
+        at = 4 + 8 * index
         if index >= int.from_bytes(head[:4], "little"):
             return b""
         where = head[at : at + 16] if at + 16 <= HEAD else posix.pread(fd, 16, at)
-        start, end = int.from_bytes(where[:8], "little"), int.from_bytes(where[8:], "little")
+        start = int.from_bytes(where[:8], "little")
+        end = int.from_bytes(where[8:], "little")
         data = head[start:end]
         while len(data) < end - start:
             more = posix.pread(fd, end - start - len(data), start + len(data))
@@ -258,7 +263,9 @@ class MappedFunction:
         chunked: bool,
         made_by: str = "",
     ) -> None:
-        self.function, self.kwargs, self.chunked = function, kwargs, chunked
+        self.function = function
+        self.kwargs = kwargs
+        self.chunked = chunked
         self.made_by = made_by
 
 
@@ -375,7 +382,8 @@ def failure(error: BaseException) -> bytes:
     try:
         data = _dumps(error)
     except Exception as why:  # noqa: BLE001 - pickling may raise anything
-        name, data = f"{name} (its host cannot pickle it: {_first_line(why)})", b""
+        name = f"{name} (its host cannot pickle it: {_first_line(why)})"
+        data = b""
     text = f"{name}\n{trace}".encode(errors="replace")
     return len(text).to_bytes(4, "little") + text + data
 

@@ -184,7 +184,9 @@ def segments_of(blobs: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
     for blob in blobs:
         if part and size + len(blob) > SEGMENT_BYTES:
             yield first, table(part)
-            first, size, part = first + len(part), 0, []
+            first = first + len(part)
+            size = 0
+            part = []
         part.append(blob)
         size += len(blob)
     if part:

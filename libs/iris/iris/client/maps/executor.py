@@ -154,7 +154,8 @@ class Executor(concurrent.futures.Executor):
         current = self._maps[-1] if self._maps else None
         if current is None or current.closed or not current.room:
             return self._begin(batch)
-        now, left = batch[: current.room], batch[current.room :]
+        now = batch[: current.room]
+        left = batch[current.room :]
         try:
             current.add([arguments for _, arguments in now], [future for future, _ in now])
         except Conflict:  # it has ended, or was closed
@@ -168,7 +169,8 @@ class Executor(concurrent.futures.Executor):
         """Submit calls as a new job; those that are left."""
         if self._maps:
             self._maps[-1].close()
-        now, left = batch[:MAX_REPLICAS], batch[MAX_REPLICAS:]
+        now = batch[:MAX_REPLICAS]
+        left = batch[MAX_REPLICAS:]
         try:
             # a lambda travels by value, so the hosts need no package of Iris
             mapped = self._client._submit_calls(
@@ -199,7 +201,8 @@ class Executor(concurrent.futures.Executor):
                 continue
             self._gather()
             with self._arrival:
-                batch, self._waiting = self._waiting[:MAX_REPLICAS], self._waiting[MAX_REPLICAS:]
+                batch = self._waiting[:MAX_REPLICAS]
+                self._waiting = self._waiting[MAX_REPLICAS:]
                 self._sending = batch
             yield batch
 

@@ -67,7 +67,8 @@ class CallFuture(Future[R], Generic[R]):
 
     def bind(self, mapped: Owner, index: int) -> None:
         """The call is submitted; if it was cancelled meanwhile, it is killed."""
-        self.index, self._mapped = index, mapped
+        self.index = index
+        self._mapped = mapped
         if self.cancelled():
             mapped.kill(index)
 
@@ -118,6 +119,7 @@ class CallFuture(Future[R], Generic[R]):
         """Cancel it, unless it has ended, and wake whoever waits for it once."""
         if super().cancel():
             with _CHANGING:
-                first, self._is_notified = not self._is_notified, True
+                first = not self._is_notified
+                self._is_notified = True
             if first:
                 self.set_running_or_notify_cancel()

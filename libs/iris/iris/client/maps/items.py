@@ -111,7 +111,9 @@ def feed(reader: ItemReader, onto: OpenMap, chunksize: int) -> None:
 
 class _Feed:
     def __init__(self, reader: ItemReader, onto: OpenMap, chunksize: int) -> None:
-        self._reader, self._map, self._chunksize = reader, onto, chunksize
+        self._reader = reader
+        self._map = onto
+        self._chunksize = chunksize
         self._cut: RuntimeError | None = None
         self._loss = ""
         name = f"iris-map-feed {onto.mapped.job.name}"
@@ -130,7 +132,8 @@ class _Feed:
         self._close(error)
 
     def _close(self, error: BaseException | None) -> None:
-        name, cut = self._map.mapped.job.name, self._cut
+        name = self._map.mapped.job.name
+        cut = self._cut
         reason = ""
         if error is not None:
             who = "its iterator" if error is self._reader.error else "adding its calls"

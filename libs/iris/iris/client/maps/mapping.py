@@ -240,7 +240,8 @@ class Mapped(list[CallFuture[R]]):
                 raise
             if not settled:
                 raise self._late()
-            raises, ended = self._raises(), list(self._done)
+            raises = self._raises()
+            ended = list(self._done)
         if self._order == "items":
             known = set(ended)
             ended = [future for future in self.futures if future in known]
@@ -347,7 +348,8 @@ class Mapped(list[CallFuture[R]]):
         """Settle the futures of a task with the value that it has returned; anything else waits
         until the record says that the task has ended with this attempt.
         """
-        futures, index = self._of(result.index), result.index
+        futures = self._of(result.index)
+        index = result.index
         if all(future.done() for future in futures) or not self._may_count(result):
             return
         outcomes: list[CallOutcome] | None

@@ -39,7 +39,8 @@ class OpenMap:
         self._client = client
         self.mapped = mapped
         self._path = f"/v1/jobs/{mapped.job.id}/calls"
-        self._count, self._chunksize = calls.count, calls.chunksize
+        self._count = calls.count
+        self._chunksize = calls.chunksize
         self.keep_s = (calls.idle_s or IDLE_S) / 4
         self._closed = threading.Event()
         self._adding, self._closing = threading.Lock(), threading.Lock()

@@ -90,7 +90,8 @@ def error_of(data: bytes) -> CallOutcome:
     or unpickled here; then the traceback is in its text.
     """
     size = int.from_bytes(data[:4], "little")
-    text, pickled = data[4 : 4 + size].decode(errors="replace"), data[4 + size :]
+    text = data[4 : 4 + size].decode(errors="replace")
+    pickled = data[4 + size :]
     name, _, trace = text.partition("\n")
     if not pickled:
         return None, RemoteError(text)
@@ -207,5 +208,6 @@ def _died(
         {"name": name, "state": "failed" if state == "succeeded" else state, "error": words}
     )
     if ended is not None and ended.cause == "exited":
-        error.exit_code, error.signal = ended.exit_code, ended.signal
+        error.exit_code = ended.exit_code
+        error.signal = ended.signal
     return error

@@ -34,7 +34,8 @@ class MapProgress:
     """
 
     def __init__(self, name: str, calls: CountedCalls, file: TextIO) -> None:
-        self._name, self._calls = name, calls
+        self._name = name
+        self._calls = calls
         self._file = file
         self._lock = threading.Lock()
         self._done = self._failed = 0

@@ -50,7 +50,8 @@ def deployment_fields(
     """
     reading = OptionReader()
     parts = _parts(options, reading)
-    template, update = _template(command, options, parts["probe"], reading), parts["update"]
+    template = _template(command, options, parts["probe"], reading)
+    update = parts["update"]
     if new and "progress_deadline_s" in update:
         template["probe"] = {
             "start_timeout_s": _start_timeout_s(update),

@@ -161,7 +161,9 @@ def read_replicas(options: JobOptions, gang: int) -> int:
     """The number of tasks: as given, or by the values of an array, the lines of a file, the hosts
     of a slice. Raises InvalidOption.
     """
-    given, array, file = options.get("replicas"), options.get("array"), options.get("each_line")
+    given = options.get("replicas")
+    array = options.get("array")
+    file = options.get("each_line")
     if array is None and file is None:
         return gang if given is None else given
     if array is not None and file is not None:
@@ -188,7 +190,8 @@ def read_array(array: str) -> int:
 
 def read_stop(options: JobOptions) -> StopPolicy | None:
     """How a task is stopped; None when nothing is said of it. Raises InvalidOption."""
-    signal, grace = options.get("stop_signal"), options.get("grace")
+    signal = options.get("stop_signal")
+    grace = options.get("grace")
     if signal is None and grace is None:
         return None
     return StopPolicy(
@@ -254,7 +257,9 @@ def read_coscheduling(
     options: JobOptions, group_by: str | tuple[Level, ...] | None
 ) -> Coscheduling | None:
     """The coscheduling of the tasks; None without. Raises InvalidOption."""
-    success, slices, within = options.get("success"), options.get("slices"), options.get("within")
+    success = options.get("success")
+    slices = options.get("slices")
+    within = options.get("within")
     if group_by:
         return Coscheduling(
             group_by, success or "all", 1 if slices is None else slices, within or ""
@@ -303,7 +308,8 @@ def read_dependency(given: object, each: bool = False) -> Dependency:
 
 def read_environment(options: TaskOptions) -> Environment | None:
     """What is built or pulled before the tasks start; None: nothing."""
-    setup, image = options.get("setup"), options.get("image") or ""
+    setup = options.get("setup")
+    image = options.get("image") or ""
     packages = options.get("packages", "") if setup is None and not image else ""
     found = Environment(
         packages=packages, setup=setup or "", python=options.get("python") or "", image=image
@@ -340,7 +346,8 @@ def read_device(options: TaskOptions) -> tuple[Device | None, int]:
 
     Raises InvalidOption.
     """
-    gpu, tpu = options.get("gpu"), options.get("tpu")
+    gpu = options.get("gpu")
+    tpu = options.get("tpu")
     if gpu and tpu:
         raise InvalidOption("a task has gpus or a tpu, not both")
     if gpu:
@@ -452,7 +459,8 @@ def check_backoff(times: Mapping[str, float | None]) -> None:
     """Refuse a longest pause below the first one; admission cannot tell one that is the default
     from none. Raises InvalidOption.
     """
-    first, longest = times.get("backoff_s"), times.get("max_backoff_s")
+    first = times.get("backoff_s")
+    longest = times.get("max_backoff_s")
     if first is not None and longest is not None and longest < first:
         raise InvalidOption(
             f"max_backoff: the longest pause, {show_duration(longest)}, is shorter than the first one, "

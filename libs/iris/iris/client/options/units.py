@@ -39,7 +39,8 @@ def parse_size(text: str) -> int:
     match = _SIZE.match(text.strip())
     if not match:
         raise InvalidOption(f"{text!r} is not a size; write for example 512MiB or 4GiB")
-    unit, kind = match["unit"].lower(), match["kind"].lower()
+    unit = match["unit"].lower()
+    kind = match["kind"].lower()
     if not unit and kind.startswith("i"):
         raise InvalidOption(f"{text!r} is not a size; write for example 512MiB or 4GiB")
     step = 1000 if kind == "b" else 1024

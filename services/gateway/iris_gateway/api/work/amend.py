@@ -62,9 +62,10 @@ _FIXED = frozenset(JobSpec.__struct_fields__) - frozenset(JobPatch.__struct_fiel
 
 async def amend(call: Call) -> Response:
     """Change a job by the patch in the body."""
-    job, version = job_reference(call.segment("job"), call.of_user), expected_version(call)
+    job = job_reference(call.segment("job"), call.of_user)
+    version = expected_version(call)
     body = await json_body(call, JobPatch, explain=_explained)
-    return tagged((await send_amend(call, job, body, version, request_key(call))).body)
+    return tagged((await send_amend(call, job, body, version, key=request_key(call))).body)
 
 
 def _explained(mistake: Mistake) -> Mistake:

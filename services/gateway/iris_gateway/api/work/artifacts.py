@@ -71,7 +71,8 @@ async def _attempt(call: Call, task: TaskRecord, wanted: int | None) -> AttemptR
 
 def _stored(task: TaskRecord, attempt: AttemptRecord) -> ArtifactView:
     """What is kept of an attempt. Raises ProblemResponse conflict, not_found."""
-    who, artifact = f"attempt {attempt.number} of {task.task}", attempt.artifact
+    who = f"attempt {attempt.number} of {task.task}"
+    artifact = attempt.artifact
     if attempt.open:
         raise ProblemResponse(
             "conflict", f"{who} has not ended; its output directory is stored then"
@@ -105,7 +106,7 @@ ENDPOINTS = (
         "/v1/tasks/{task}/artifact",
         fetched,
         "The output directory of an attempt that has ended",
-        {200: Answers("A tar archive.", media_types=(GZIP,))},
+        answers={200: Answers("A tar archive.", media_types=(GZIP,))},
         parameters=ArtifactParameters,
         problems=("conflict", "gone"),
         task=True,

@@ -54,7 +54,8 @@ async def put(call: Call) -> Response:
         call.caller.attempt is not None
     ):  # no command follows that would find out that the attempt has ended
         await call.read(JobQuery(f"j{call.caller.attempt.job}"))
-    settings, digest = call.gateway.settings, call.segment("sha256")
+    settings = call.gateway.settings
+    digest = call.segment("sha256")
     parts = chunks(call.request, settings.bundle_bytes, _BUNDLE_S, settings.body_idle_s)
     new = await call.gateway.bundles.put(call.caller, digest, parts)
     return Response(status_code=201 if new else 200, headers={"location": f"/v1/bundles/{digest}"})
@@ -106,7 +107,7 @@ ENDPOINTS = (
         "/v1/bundles/{sha256}",
         head,
         "Whether you have stored a bundle, or as an admin anybody has",
-        {200: Answers("It is.", media_types=())},
+        answers={200: Answers("It is.", media_types=())},
         task=True,
     ),
     Endpoint(
@@ -114,7 +115,7 @@ ENDPOINTS = (
         "/v1/bundles/{sha256}",
         put,
         "Store a bundle",
-        {
+        answers={
             200: Answers("It was there.", media_types=(), headers=_STORED),
             201: Answers("It is stored.", media_types=(), headers=_STORED),
         },

@@ -178,16 +178,14 @@ async def write(call: Call) -> Response:
         await json_body(call, ExecutionInput),
     )
     request = WriteExecution(
-        *(
-            execution,
-            call.caller.user,
-            body.offset,
-            body.data,
-            body.end,
-            body.signal,
-            body.rows,
-            body.columns,
-        )
+        execution,
+        call.caller.user,
+        body.offset,
+        body.data,
+        end=body.end,
+        signal=body.signal,
+        rows=body.rows,
+        columns=body.columns,
     )
     taken = await _ask(call, execution, request, ExecutionTaken)
     if taken.error:
@@ -199,7 +197,8 @@ async def _lines(call: Call, execution: str) -> AsyncIterator[bytes]:
     """The output of a command, each piece a line, its end last; who stops reading ends the
     command.
     """
-    gateway, last = call.gateway, ExecutionOutput(0)
+    gateway = call.gateway
+    last = ExecutionOutput(0)
     spoken = gateway.clock()
     try:
         yield _line(ExecutionLine(execution=execution))
@@ -284,7 +283,7 @@ ENDPOINTS = (
         "/v1/tasks/{task}/executions",
         start,
         "Execute a command beside a task",
-        {
+        answers={
             200: Answers(
                 "Its output as it comes, and its end.", ExecutionLine, media_types=(JSON_LINES,)
             )
@@ -297,7 +296,7 @@ ENDPOINTS = (
         "/v1/tasks/{task}/terminal",
         open_terminal,
         "Read a task's own terminal",
-        {
+        answers={
             200: Answers(
                 "What it shows as that comes, and its end.",
                 ExecutionLine,
@@ -311,7 +310,7 @@ ENDPOINTS = (
         "/v1/tasks/{task}/tunnels",
         open_tunnel,
         "Connect to a port of a task",
-        {
+        answers={
             200: Answers(
                 "What arrives by the connection, and its end.",
                 ExecutionLine,
@@ -325,7 +324,7 @@ ENDPOINTS = (
         "/v1/executions/{execution}",
         write,
         "Write to a command that is executed, a terminal or a connection",
-        {200: Answers("The position up to which its input is taken.", ExecutionPosition)},
+        answers={200: Answers("The position up to which its input is taken.", ExecutionPosition)},
         body=ExecutionInput,
         task=True,
     ),

@@ -63,7 +63,7 @@ ENDPOINTS = (
         "/v1/jobs/{job}/calls",
         grow,
         "Add calls to an open map, or close it",
-        {200: Answers("The job as it is now.", JobView)},
+        answers={200: Answers("The job as it is now.", JobView)},
         body=GrowthBody,
         task=True,
     ),

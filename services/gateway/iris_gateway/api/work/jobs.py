@@ -142,13 +142,16 @@ async def submit(call: Call) -> Response:
     spec = await read_spec(call)
     await check_code(call, spec, spec.user)
     command = SubmitJob(
-        *(spec, call.caller, *UNSENT),
+        spec,
+        call.caller,
+        *UNSENT,
         idempotency_key=key,
         if_exists=how.if_exists,
         parent=how.parent,
         beside=how.beside,
     )
-    ends, results = call.gateway.ends, call.gateway.results
+    ends = call.gateway.ends
+    results = call.gateway.results
     since = (
         Since(ends.newest, results.new.position)
         if spec.calls is not None and ends.reading
@@ -180,7 +183,8 @@ def made(answer: Answer) -> Response:
 
 
 async def history(call: Call) -> Response:
-    job, wanted = job_of(call), call.asked(HistoryParameters)
+    job = job_of(call)
+    wanted = call.asked(HistoryParameters)
     of = {"job": job} if wanted.task is None else {"task": f"{job}/{wanted.task}"}
     return passed_on(await call.read(HistoryQuery(**of, limit=wanted.limit, cursor=wanted.cursor)))
 
@@ -267,7 +271,7 @@ ENDPOINTS = (
         "/v1/jobs",
         submit,
         "Submit a job",
-        _MADE,
+        answers=_MADE,
         parameters=SubmitParameters,
         body=JobSpec,
         problems=("not_found", "idempotency_mismatch", "parent_ended"),
@@ -286,7 +290,7 @@ ENDPOINTS = (
         "/v1/jobs/{job}/history",
         history,
         "Decisions about a job",
-        {200: Answers("One page.", page_of(HistoryRow))},
+        answers={200: Answers("One page.", page_of(HistoryRow))},
         parameters=HistoryParameters,
         task=True,
     ),
@@ -298,7 +302,7 @@ ENDPOINTS = (
         "/v1/jobs/{job}",
         amend,
         "Hold or release a job, or drop its dependencies",
-        {200: Answers("The job as it is now.", JobView, headers=TAG)},
+        answers={200: Answers("The job as it is now.", JobView, headers=TAG)},
         body=JobPatch,
         problems=("conflict", "precondition_failed"),
     ),
@@ -307,7 +311,7 @@ ENDPOINTS = (
         "/v1/jobs/{job}/cancel",
         cancel,
         "Kill a job and its descendants",
-        {202: Answers("The job; its processes are being stopped.", JobView)},
+        answers={202: Answers("The job; its processes are being stopped.", JobView)},
         body=CancelBody,
         task=True,
     ),
@@ -316,7 +320,7 @@ ENDPOINTS = (
         "/v1/jobs/{job}/requeue",
         requeue,
         "Stop the running tasks of a job and return them to the queue",
-        {202: Answers("The job; its processes are being stopped.", JobView)},
+        answers={202: Answers("The job; its processes are being stopped.", JobView)},
         body=RequeueBody,
         task=True,
     ),
@@ -325,7 +329,7 @@ ENDPOINTS = (
         "/v1/jobs/{job}/rerun",
         rerun,
         "Submit a job again",
-        _MADE,
+        answers=_MADE,
         body=RerunBody,
         problems=("parent_ended",),
         task=True,

@@ -130,7 +130,12 @@ async def of_task(call: Call) -> Response:
         asked.unfinished,
     )
     return await _respond(
-        call, asked, query, (task.job, task.task, task.state), ask, PlainText(prefixed=False).write
+        call,
+        asked,
+        query,
+        (task.job, task.task, task.state),
+        ask=ask,
+        plain=PlainText(prefixed=False).write,
     )
 
 
@@ -152,12 +157,12 @@ async def of_job(call: Call) -> Response:
         None,
         only,
         0,
-        frozenset(asked.stream or STREAMS),
-        asked.since_ms,
-        asked.unfinished,
+        streams=frozenset(asked.stream or STREAMS),
+        since_ms=asked.since_ms,
+        unfinished=asked.unfinished,
     )
     return await _respond(
-        call, asked, query, (job.name, "", job.state), ask, PlainText(prefixed=True).write
+        call, asked, query, (job.name, "", job.state), ask=ask, plain=PlainText(prefixed=True).write
     )
 
 
@@ -182,12 +187,12 @@ async def _respond(
         job,
         task,
         state,
-        ask,
-        media_type,
-        write,
-        follow,
-        None if after else asked.tail,
-        after,
+        ask=ask,
+        media_type=media_type,
+        write=write,
+        follow=follow,
+        tail=None if after else asked.tail,
+        after=after,
     )
     until = await call.gateway.logs.last(query)
     body = _written(call, request, until)
@@ -240,7 +245,7 @@ async def _written(call: Call, request: LogRequest, until: int) -> AsyncIterator
     if request.follow:
         feed = call.gateway.feed if request.task else call.gateway.ends
         async with Completion(
-            feed, request.query.job, request.job, request.task, request.ask
+            feed, request.query.job, request.job, request.task, ask=request.ask
         ) as ending:
             async for piece in _coming(call, request, reading, ending):
                 yield piece
@@ -322,7 +327,7 @@ ENDPOINTS = (
         "/v1/tasks/{task}/logs",
         of_task,
         "Output of a task",
-        _ANSWERS,
+        answers=_ANSWERS,
         parameters=TaskLogsParameters,
         problems=("gone",),
         task=True,
@@ -332,7 +337,7 @@ ENDPOINTS = (
         "/v1/jobs/{job}/logs",
         of_job,
         "Output of all tasks of a job",
-        _ANSWERS,
+        answers=_ANSWERS,
         parameters=JobLogsParameters,
         problems=("gone",),
         task=True,

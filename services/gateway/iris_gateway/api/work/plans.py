@@ -78,7 +78,7 @@ ENDPOINTS = (
         "/v1/jobs:plan",
         planned,
         "Would it fit now?",
-        {200: Answers("Where and when it would be placed.", PlanView)},
+        answers={200: Answers("Where and when it would be placed.", PlanView)},
         body=JobSpec,
     ),
 )

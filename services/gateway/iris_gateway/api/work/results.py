@@ -31,7 +31,8 @@ from iris_gateway.streams.results import ResultBatch
 log = logging.getLogger(__name__)
 
 _STILL_HERE = b":\n\n"
-_LOOKS, _LOOK_AGAIN_S = 20, 0.25
+_LOOKS = 20
+_LOOK_AGAIN_S = 0.25
 """A follower may not know yet of an attempt that has ended."""
 
 
@@ -111,14 +112,12 @@ async def _written(call: Call, job: MapJob, since: Since, after: int) -> AsyncIt
         return (await _look(call, job.id)).state
 
     yield GREETING
-    number, found, reader, hosts = (
-        int(job.id[1:]),
-        (job.state, since.events),
-        call.gateway.results,
-        ResultHosts(call, job),
-    )
+    number = int(job.id[1:])
+    found = (job.state, since.events)
+    reader = call.gateway.results
+    hosts = ResultHosts(call, job)
     async with Completion(
-        call.gateway.ends, number, job.name, "", ask, found, calls=True
+        call.gateway.ends, number, job.name, "", ask=ask, found=found, calls=True
     ) as ending:
         with contextlib.suppress(Lagging):  # its reader reconnects and continues
             async for batches in reader.follow(number, after, ending, since.results):
@@ -129,7 +128,8 @@ async def _written(call: Call, job: MapJob, since: Since, after: int) -> AsyncIt
                             ResultsView([_shown(result) for result in part.results]),
                             part.sequence,
                         )
-                bad, ending.bad_ends = ending.bad_ends, []
+                bad = ending.bad_ends
+                ending.bad_ends = []
                 if bad:
                     yield frame(
                         "results",
@@ -165,7 +165,7 @@ ENDPOINTS = (
         "/v1/jobs/{job}/results",
         followed,
         "What the calls of a map return",
-        {
+        answers={
             200: Answers(
                 "Results as they arrive, until the job has ended.",
                 ResultsView,

@@ -44,7 +44,8 @@ def _mistakes(value: Any, kind: Any, pointer: str) -> Iterator[Mistake]:
 
 def _inside(value: Any, kind: Any, pointer: str) -> Iterator[Mistake]:
     """Mistakes in the parts of a container; none when ``value`` is not of the container's kind."""
-    origin, arguments = get_origin(kind), get_args(kind)
+    origin = get_origin(kind)
+    arguments = get_args(kind)
     if is_struct(kind) and isinstance(value, dict):
         yield from _fields(value, kind, pointer)
     elif origin in (list, tuple) and isinstance(value, list):

@@ -45,7 +45,8 @@ def _bar(parts: tuple[tuple[str, int], ...]) -> Markup:
     total = sum(count for _, count in parts) or 1
     widths = [max(_LEAST, 100 * count / total) for _, count in parts]
     scale = 100 / max(sum(widths), 1)
-    at, rects = 0.0, Markup()
+    at = 0.0
+    rects = Markup()
     for (state, _), width in zip(parts, widths, strict=True):
         rects += Markup('<rect class="{}" x="{:.2f}%" width="{:.2f}%"/>').format(
             CLASS[state], at, width * scale
@@ -72,7 +73,8 @@ def columns(rows: Sequence[tuple[str, Sequence[tuple[str, float]]]], words: str)
     width = 100 / max(1, len(rows))
     drawn = Markup()
     for number, (title, parts) in enumerate(rows):
-        at, rects = 100.0, Markup()
+        at = 100.0
+        rects = Markup()
         for kind, amount in filter(itemgetter(1), parts):
             high = 100 * amount / top
             at -= high
@@ -136,11 +138,13 @@ class Axis:
         """The lane of one task: thin while pending, then build and run in the colour of each
         attempt's end.
         """
-        parts, since = Markup(), submitted
+        parts = Markup()
+        since = submitted
         for attempt in attempts:
             begun = attempt["assigned_at"] or since
             parts += self._rect("wait", since, begun)
-            ran, ended = attempt["started_at"], attempt["finished_at"]
+            ran = attempt["started_at"]
+            ended = attempt["finished_at"]
             parts += Markup('<g class="{}{}"><title>{}</title>{}</g>').format(
                 state_class(shown_state(attempt)),
                 "" if attempt is attempts[-1] else " past",

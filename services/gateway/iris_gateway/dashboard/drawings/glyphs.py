@@ -109,14 +109,16 @@ def css(version: str) -> str:
     """
     rules = []
     for state, colour in DISPLAY_COLOURS.items():
-        name, mark = css_class(state), MARKS[display_name(state)]
+        name = css_class(state)
+        mark = MARKS[display_name(state)]
         rules.append(f".{name} {{ --state: {colour}; }}")
         rules.append(
             f".{name} {{ --mark: light-dark({colour}, {mark}); --glyph: url(/static/{name}.svg?{version}); }}"
         )
     colours = {display_name(state): colour for state, colour in DISPLAY_COLOURS.items()}
     for kind, like in _LIKE.items():
-        colour, mark = colours[like], MARKS[like]
+        colour = colours[like]
+        mark = MARKS[like]
         rules.append(
             f".kind-{kind} {{ --state: {colour}; --mark: light-dark({colour}, {mark});"
             f" --glyph: url(/static/kind-{kind}.svg?{version}); }}"

@@ -42,7 +42,8 @@ def ended_and_waited(minutes: Sequence[Mapping[str, Any]], now: datetime) -> dic
     """
     by_number = {one["number"]: one for one in minutes}
     rows = [(number, by_number.get(number, {})) for number in _last(now)]
-    ended, waited = [], []
+    ended = []
+    waited = []
     for number, row in rows:
         at = f"{datetime.fromtimestamp(number * 60, UTC):%H:%M} UTC"
         succeeded, others, placed = (row.get(name, 0) for name in ("succeeded", "others", "placed"))
@@ -85,7 +86,8 @@ def held_over_time(samples: Sequence[Mapping[str, Any]], now: datetime) -> dict[
     charts = {}
     for resource in RESOURCES:
         shares = [_share(one, resource.name) for one in shown]
-        low, high = min(shares), max(shares)
+        low = min(shares)
+        high = max(shares)
         words = (
             f"{low:.0%} to {high:.0%}" if round(100 * low) < round(100 * high) else f"{high:.0%}"
         )
@@ -111,7 +113,8 @@ def requests_over_time(minutes: Sequence[Mapping[str, Any]], now: datetime) -> d
     by_number = {one["number"]: one for one in minutes}
     rows = [(number, by_number.get(number)) for number in _last(now)]
     least = _SEEN * max((row["answered"] for _, row in rows if row), default=0)
-    answers, waits = [], []
+    answers = []
+    waits = []
     for number, row in rows:
         at = f"{datetime.fromtimestamp(number * 60, UTC):%H:%M} UTC"
         answered, failed = (row[name] if row else 0 for name in ("answered", "failed"))
@@ -164,7 +167,8 @@ def quantile_ms(counts: Sequence[int], part: float) -> float:
     for high, count in zip((*map(float, LATENCY_MS), float(LATENCY_MS[-1])), counts, strict=False):
         if count and left <= count:
             return low + (high - low) * left / count
-        left, low = left - count, high
+        left = left - count
+        low = high
     return low if sum(counts) else 0.0
 
 

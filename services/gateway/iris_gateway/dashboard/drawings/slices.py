@@ -62,15 +62,18 @@ def shape_of(slice_: Mapping[str, Any]) -> SliceShape:
         places = _placed(hosts, topology.vm_count)
     else:
         width = next((width for width in _WIDTHS if width * width >= len(hosts)), _WIDTHS[-1])
-        high, places = len(hosts), list(hosts)
+        high = len(hosts)
+        places = list(hosts)
     planes = [places[start : start + width * high] for start in range(0, len(places), width * high)]
     return SliceShape(
         slice_["name"],
         slice_["topology"] or "",
         width,
         [Markup("".join(map(_host, plane))) for plane in planes],
-        _words(places, slice_["free_workers"]),
-        sorted({holder for one in hosts for holder in map(_holder, one["tasks"], one["task_ids"])}),
+        words=_words(places, slice_["free_workers"]),
+        holders=sorted(
+            {holder for one in hosts for holder in map(_holder, one["tasks"], one["task_ids"])}
+        ),
     )
 
 
@@ -109,10 +112,12 @@ def _host(one: Host | None) -> str:
     """
     if one is None:
         return '<i class="host missing" title="has not registered"></i>'
-    total, held = one["total"]["chips"], one["committed"]["chips"]
+    total = one["total"]["chips"]
+    held = one["committed"]["chips"]
     drawn = min(total, _DRAWN)
     filled = -(-held * drawn // total) if total else 0
-    state, name = one["state"], escape(one["id"])
+    state = one["state"]
+    name = escape(one["id"])
     off = "" if state == "healthy" else f" off {state}"
     tasks = counted(one["task_count"], "task")
     return (  # written out, for there are thousands of them; numbers and states need no escape

@@ -35,7 +35,7 @@ def task_grid(
     each = -(-len(states) // CELLS) or 1
     cells = (states[start : start + each] for start in range(0, len(states), each))
     return Markup("").join(
-        _cell(job, indexes, at * each, cell, value) for at, cell in enumerate(cells)
+        _cell(job, indexes, at * each, cell, value=value) for at, cell in enumerate(cells)
     )
 
 
@@ -43,7 +43,8 @@ def _cell(
     job: str, indexes: IndexSet, start: int, states: list[str], value: Callable[[int], int | None]
 ) -> Markup:
     state = min(states, key=lambda one: _RANK.get(one, len(ORDER)))
-    index, last = indexes[start + states.index(state)], indexes[start + len(states) - 1]
+    index = indexes[start + states.index(state)]
+    last = indexes[start + len(states) - 1]
     name = f"{indexes[start]} to {last}" if len(states) > 1 else str(index)
     if len(states) == 1 and (found := value(index)) is not None:
         name += f" (value {found})"

@@ -71,7 +71,8 @@ def _append(found: list[Run], classes: str, text: str) -> None:
 
 
 def _shortened(found: list[Run]) -> list[Run]:
-    left, kept = LONGEST, list[Run]()
+    left = LONGEST
+    kept = list[Run]()
     for classes, text in found:
         kept.append((classes, text[:left]))
         left -= len(text)
@@ -109,7 +110,8 @@ def _extended(numbers: Iterator[int]) -> int:
 
 
 def _nearest(red: int, green: int, blue: int) -> int:
-    least, most = min(red, green, blue), max(red, green, blue)
+    least = min(red, green, blue)
+    most = max(red, green, blue)
     if most - least < 48:
         return 7 if most > 127 else 0
     return sum(bit for bit, part in ((1, red), (2, green), (4, blue)) if 2 * part > least + most)
@@ -125,7 +127,8 @@ def _marked(found: Iterable[Run]) -> Markup:
 
 def printed(text: str) -> Markup:
     """Some lines of one stream as they look on a terminal."""
-    style, lines = PLAIN, list[Markup]()
+    style = PLAIN
+    lines = list[Markup]()
     for line in text.split("\n"):
         found, style = runs(line, style)
         lines.append(_marked(found))

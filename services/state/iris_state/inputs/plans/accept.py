@@ -42,7 +42,7 @@ def on_plan(
         if cause:
             refused.extend((placement.job, index, cause) for index in placement.indexes)
         else:
-            yield from _place(ledger, policy, plan, placement, refused, now_ms)
+            yield from _place(ledger, policy, plan, placement, refused=refused, now_ms=now_ms)
     for id_, cause in _failed(ledger, refused):
         if _saw_last_refusal(ledger, plan, id_):
             yield from coordinator.settle(
@@ -101,7 +101,7 @@ def _refusal_cause(ledger: Ledger, policy: Policy, plan: Plan, placement: Placem
         return "no_match"
     ask = job.spec.resources.amount
     for index, at in zip(placement.indexes, placement.workers, strict=True):
-        cause = _no_seat(ledger, policy, job, index, plan.workers[at], ask)
+        cause = _no_seat(ledger, policy, job, index, worker=plan.workers[at], ask=ask)
         if cause:
             return cause
     hosts = [plan.workers[at] for at in placement.workers]
@@ -131,7 +131,7 @@ def _place(
     unfit = frozenset[str]() if job.is_gang else _unfit_workers(ledger, job, plan, placement)
     for index, at in zip(placement.indexes, placement.workers, strict=True):
         worker = plan.workers[at]
-        cause = "" if job.is_gang else _no_seat(ledger, policy, job, index, worker, ask)
+        cause = "" if job.is_gang else _no_seat(ledger, policy, job, index, worker=worker, ask=ask)
         if worker in unfit:
             cause = cause or "no_match"
         if cause:
@@ -155,7 +155,8 @@ def _no_seat(ledger: Ledger, policy: Policy, job: Job, index: int, worker: str, 
     cause = no_entry(ledger, job, index, worker)
     if cause:
         return cause
-    presence, host = ledger.presence[worker], ledger.workers[worker]
+    presence = ledger.presence[worker]
+    host = ledger.workers[worker]
     if presence.building >= policy.max_building:
         return "building_window_full"
     if not ask.fits(host.total - presence.committed):
@@ -241,7 +242,8 @@ def _with_chains(ledger: Ledger, victims: Iterable[AttemptRef]) -> list[tuple[At
 
 def _can_be_nominated(ledger: Ledger, nomination: Nomination) -> bool:
     """Whether the task is still pending and the host still accepts work."""
-    job, host = ledger.jobs.get(nomination.job), ledger.workers.get(nomination.worker)
+    job = ledger.jobs.get(nomination.job)
+    host = ledger.workers.get(nomination.worker)
     return (
         job is not None
         and (nomination.job, nomination.index) in ledger.queue

@@ -49,7 +49,8 @@ def _refusal(ledger: Ledger, job: Job | None, extension: Extension, index: int) 
         return cause
     if not ledger.workers[extension.worker].chains:
         return "malformed"
-    presence, head = ledger.presence[extension.worker], extension.chain
+    presence = ledger.presence[extension.worker]
+    head = extension.chain
     name = (head.job, head.index, head.attempt)
     first = presence.open.get(name)
     if not presence.chains.has(name) and (first is None or first.chain is not None):

@@ -23,7 +23,8 @@ EVERY_MS = 10_000
 
 def record_reason(ledger: Ledger, job: Job, update: JobReason, now_ms: int) -> Iterator[Judged]:
     """Store a pending job's reason and count the skip; yields the judgements to record."""
-    before, row = ledger.reasons.get(job.number), _waiting_row(ledger, job)
+    before = ledger.reasons.get(job.number)
+    row = _waiting_row(ledger, job)
     ledger.keep_reason(job, update.reason)
     looks = ledger.looks.pop(job.number, 0)
     if row is not None and before is not None and before.code is update.reason.code:
@@ -49,7 +50,7 @@ def _judged(job: Job, words: str, looks: int, since_ms: int = 0) -> Judged:
         GANG,
         SCHEDULE.name,
         SchedulingResult.SKIPPED,
-        words,
+        reason=words,
         looks=looks,
         since_ms=since_ms,
     )

@@ -79,7 +79,7 @@ def on_heartbeat(
         if claimed is None and _expired_unread(
             presence, key, heartbeat, now_ms - floor_ms > 2 * policy.order_expires_ms
         ):
-            yield from _unread(ledger, policy, key, heartbeat.worker, now_ms)
+            yield from _unread(ledger, policy, key, heartbeat.worker, now_ms=now_ms)
         elif claimed is None:
             yield from _unreported(ledger, orders, key, heartbeat)
         elif claimed.status is KernelStatus.PREPARED:
@@ -95,7 +95,8 @@ def _health(ledger: Ledger, policy: Policy, heartbeat: HeartbeatMessage) -> Iter
     """The state that a host says it has. One that is DEGRADED has another reason if more than its
     numbers changed.
     """
-    worker, detail = ledger.workers[heartbeat.worker], clipped(heartbeat.detail)
+    worker = ledger.workers[heartbeat.worker]
+    detail = clipped(heartbeat.detail)
     reached = ledger.presence[worker.id].undelivered < policy.undelivered_limit
     if not heartbeat.healthy and (
         worker.state is WorkerState.HEALTHY or (reached and _differs(worker, detail))
@@ -168,7 +169,8 @@ def _expired_unread(
     expired by the host's clock. ``alone``: so have all orders that the previous leader may have
     sent.
     """
-    ordered, attempt = presence.orders.get(key), presence.open[key]
+    ordered = presence.orders.get(key)
+    attempt = presence.open[key]
     if (
         ordered is None
         or attempt.building_ms
@@ -183,10 +185,13 @@ def _unread(
     ledger: Ledger, policy: Policy, key: AttemptKey, worker: str, now_ms: int
 ) -> Iterator[Step]:
     reason = f"worker {worker} did not read its order within {policy.order_expires_s:g} s"
-    job, index = ledger.jobs[key[0]], key[1]
+    job = ledger.jobs[key[0]]
+    index = key[1]
     if ledger.presence[worker].open[key].status is KernelStatus.SCHEDULED:
         session = (job.number, GANG if job.is_gang else index)
-        yield from coordinator.unread(ledger, policy, session, (index,), reason, now_ms)
+        yield from coordinator.unread(
+            ledger, policy, session, (index,), reason=reason, now_ms=now_ms
+        )
     else:
         yield missing(key, worker, reason)
 
@@ -275,7 +280,8 @@ def _silent_together(
     """For each attribute, how many hosts were last heard of within half of ``lost_after_ms`` of one
     that is LOST now.
     """
-    first_ms, last_ms = now_ms - 3 * lost_after_ms // 2, now_ms - lost_after_ms // 2
+    first_ms = now_ms - 3 * lost_after_ms // 2
+    last_ms = now_ms - lost_after_ms // 2
     return Counter(
         attribute
         for worker in ledger.workers.values()

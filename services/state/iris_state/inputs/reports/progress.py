@@ -86,7 +86,7 @@ def on_register(ledger: Ledger, policy: Policy, register: Register) -> Iterator[
     yield _registered(register)
     if register.trouble and not (known is not None and known.drained):
         yield WorkerMoved(register.worker, WorkerState.DEGRADED, clipped(register.trouble))
-    yield from on_stages(ledger, policy, register.worker, register.attempts, gone)
+    yield from on_stages(ledger, policy, register.worker, register.attempts, gone=gone)
     for key in gone:
         yield missing(key, register.worker, sudden=died, beside=key in beside)
 
@@ -108,12 +108,12 @@ def _registered(register: Register) -> WorkerRegistered:
         register.incarnation,
         register.attributes,
         register.total,
-        register.address,
-        register.version,
-        register.monotonic_ms,
-        min(register.max_attempts, ATTEMPTS),
-        register.boot,
-        register.chains,
+        address=register.address,
+        version=register.version,
+        monotonic_ms=register.monotonic_ms,
+        max_attempts=min(register.max_attempts, ATTEMPTS),
+        boot=register.boot,
+        chains=register.chains,
     )
 
 
@@ -214,25 +214,27 @@ def _ended(job: Job, ref: AttemptRef, ended: Ended, worker: Worker) -> Claim:
         kept = msgspec.structs.replace(kept, note=clipped(kept.note), upload=kept.upload[:SENTENCE])
         ended = msgspec.structs.replace(ended, artifact=kept)
     if succeeded:
-        rule, cause = table.FINISH if job.is_gang else table.SUCCEED, Cause.EXITED
+        rule = table.FINISH if job.is_gang else table.SUCCEED
+        cause = Cause.EXITED
     elif ended.cause is Cause.EXITED:
-        rule, cause = _failed(job, ended), Cause.FAILED
+        rule = _failed(job, ended)
+        cause = Cause.FAILED
     elif ended.cause is Cause.TIMEOUT:
-        rule, cause = table.KILL, Cause.TIMEOUT
+        rule = table.KILL
+        cause = Cause.TIMEOUT
     elif ended.cause is Cause.HANDED_BACK:
-        rule, cause = table.HAND_BACK, Cause.HANDED_BACK
+        rule = table.HAND_BACK
+        cause = Cause.HANDED_BACK
     else:
-        rule, cause = (
-            table.LOSE,
-            ended.cause if ended.cause in _WORKERS_END else Cause.INFRASTRUCTURE,
-        )
+        rule = table.LOSE
+        cause = ended.cause if ended.cause in _WORKERS_END else Cause.INFRASTRUCTURE
     return Claim(
         rule,
         ref.job,
         ref.index,
         ref.attempt,
-        cause,
-        Initiator.WORKER,
+        cause=cause,
+        initiator=Initiator.WORKER,
         ended=ended,
         note="" if succeeded else ended.error,
         sudden=cause is Cause.WORKER_CRASHED and worker.state is not WorkerState.DRAINING,

@@ -31,7 +31,8 @@ def worker_registered(ledger: Ledger, change: c.WorkerRegistered, at_ms: int) ->
         and known.incarnation == change.incarnation
         and known.state is not WorkerState.LOST
     ):
-        known.attributes, known.monotonic_ms = change.attributes, change.monotonic_ms
+        known.attributes = change.attributes
+        known.monotonic_ms = change.monotonic_ms
         return
     drained = known is not None and known.drained
     ledger.workers[change.worker] = Worker(
@@ -64,13 +65,17 @@ def worker_moved(ledger: Ledger, change: c.WorkerMoved, at_ms: int) -> None:
     if change.state is WorkerState.LOST:
         ledger.heard.leave(change.worker)
         if change.drained is not None:
-            worker.drained, worker.reason, worker.by = change.drained, change.reason, change.by
+            worker.drained = change.drained
+            worker.reason = change.reason
+            worker.by = change.by
         elif not worker.drained:
-            worker.reason, worker.by = change.reason, change.by
+            worker.reason = change.reason
+            worker.by = change.by
         worker.lost_ms = at_ms
         ledger.miss(worker)
         return
-    worker.reason, worker.by = change.reason, change.by
+    worker.reason = change.reason
+    worker.by = change.by
     worker.drained = change.state is WorkerState.DRAINING and change.drained is not False
 
 

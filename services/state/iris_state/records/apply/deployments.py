@@ -52,19 +52,23 @@ def created(ledger: Ledger, change: c.DeploymentCreated, at_ms: int) -> None:
     )
     ledger.next_deployment = max(ledger.next_deployment, change.number + 1)
     ledger.index_deployment(deployment)
-    _say(ledger, deployment, None, deployment.status.value, None, at_ms, change.by)
+    _say(
+        ledger, deployment, None, deployment.status.value, previous=None, at_ms=at_ms, by=change.by
+    )
 
 
 def changed(ledger: Ledger, change: c.DeploymentChanged, at_ms: int) -> None:
     """Set the target of a deployment; an unknown revision is created from it."""
     deployment = ledger.deployments[change.deployment]
     if change.by is not None and change.revision == deployment.revision:
-        before, after = deployment.spec.replicas, change.spec.replicas
+        before = deployment.spec.replicas
+        after = change.spec.replicas
         # Part of the record: another release has to make the same words of the same journal.
         words = "other settings" if before == after else f"{after} routes instead of {before}"
-        _note_command(deployment, CHANGE, words, change.by, at_ms)
+        _note_command(deployment, CHANGE, words, change.by, at_ms=at_ms)
     deployment.by = change.by or deployment.by
-    deployment.spec, deployment.revision = change.spec, change.revision
+    deployment.spec = change.spec
+    deployment.revision = change.revision
     deployment.version += change.by_owner
     if change.revision not in deployment.revisions:
         made = Revision(change.revision, change.spec.template, change.spec.port, at_ms)
@@ -102,7 +106,11 @@ def rolled_out(ledger: Ledger, change: c.RolledOut, at_ms: int) -> None:
     if change.by is not None and change.by_owner:
         deployment.by = change.by
         _note_command(
-            deployment, PAUSE, "paused" if change.rollout.paused else "resumed", change.by, at_ms
+            deployment,
+            PAUSE,
+            "paused" if change.rollout.paused else "resumed",
+            change.by,
+            at_ms=at_ms,
         )
 
 
@@ -111,15 +119,24 @@ def moved(ledger: Ledger, change: c.DeploymentMoved, at_ms: int) -> None:
     deployment = ledger.deployments[change.deployment]
     before = deployment.status
     deployment.by = change.by or deployment.by
-    _remember(deployment, ITSELF, change, before.value, change.status.value, at_ms)
+    _remember(deployment, ITSELF, change, before.value, after=change.status.value, at_ms=at_ms)
     if change.status is before:
         return
-    deployment.status, deployment.since_ms = change.status, at_ms
+    deployment.status = change.status
+    deployment.since_ms = at_ms
     if change.status is D.READY:
         deployment.reached = deployment.spec.replicas
     if change.status is D.DESTROYED:
         ledger.destroyed[deployment.number] = None  # it is queued for deletion
-    _say(ledger, deployment, None, change.status.value, before.value, at_ms, change.by)
+    _say(
+        ledger,
+        deployment,
+        None,
+        change.status.value,
+        previous=before.value,
+        at_ms=at_ms,
+        by=change.by,
+    )
 
 
 def forgotten(ledger: Ledger, change: c.DeploymentForgotten, at_ms: int) -> None:
@@ -132,7 +149,7 @@ def route_created(ledger: Ledger, change: c.RouteCreated, at_ms: int) -> None:
     route = Route(change.route, change.revision, at_ms, at_ms)
     deployment.routes[route.number] = route
     deployment.next_route = max(deployment.next_route, route.number + 1)
-    _say(ledger, deployment, route, route.status.value, None, at_ms)
+    _say(ledger, deployment, route, route.status.value, previous=None, at_ms=at_ms)
 
 
 def route_moved(ledger: Ledger, change: c.RouteMoved, at_ms: int) -> None:
@@ -140,17 +157,21 @@ def route_moved(ledger: Ledger, change: c.RouteMoved, at_ms: int) -> None:
     deployment = ledger.deployments[change.deployment]
     route = deployment.routes[change.route]
     before = route.status
-    _remember(deployment, route.number, change, before.value, change.status.value, at_ms)
+    _remember(
+        deployment, route.number, change, before.value, after=change.status.value, at_ms=at_ms
+    )
     if change.job:
         route.job = change.job
         ledger.route_of_job[change.job] = (deployment.number, route.number)
     if change.status is before:
         return
     _leave_ready(deployment, route, at_ms)
-    route.status, route.since_ms = change.status, at_ms
+    route.status = change.status
+    route.since_ms = at_ms
     route.evicted = route.evicted or change.evicted
     if change.status is R.HEALTHY:
-        route.healthy_ms, route.passed = route.healthy_ms or at_ms, True
+        route.healthy_ms = route.healthy_ms or at_ms
+        route.passed = True
         route.ready_ms = at_ms if route.ready else 0
     elif change.status is R.UNHEALTHY:
         route.passed = False
@@ -162,7 +183,7 @@ def route_moved(ledger: Ledger, change: c.RouteMoved, at_ms: int) -> None:
         _forget_ended(ledger, deployment)
     if not route.is_live:
         ledger.probes.reports.pop(route.job, None)
-    _say(ledger, deployment, route, change.status.value, before.value, at_ms)
+    _say(ledger, deployment, route, change.status.value, previous=before.value, at_ms=at_ms)
 
 
 def _leave_ready(deployment: Deployment, route: Route, at_ms: int) -> None:
@@ -210,7 +231,16 @@ def _remember(
 ) -> None:
     by = change.by if isinstance(change, c.DeploymentMoved) else None
     row = HistoryEntry(
-        index, change.handler, before, after, change.result, change.reason, 1, at_ms, at_ms, by
+        index,
+        change.handler,
+        before,
+        after,
+        result=change.result,
+        reason=change.reason,
+        attempts=1,
+        first_ms=at_ms,
+        last_ms=at_ms,
+        by=by,
     )
     _append(deployment, row)
 
@@ -219,7 +249,16 @@ def _note_command(deployment: Deployment, handler: str, words: str, by: Actor, a
     """Append a row about a command that keeps the deployment's status."""
     status = deployment.status.value
     row = HistoryEntry(
-        ITSELF, handler, status, status, SchedulingResult.SUCCESS, words, 1, at_ms, at_ms, by
+        ITSELF,
+        handler,
+        status,
+        status,
+        result=SchedulingResult.SUCCESS,
+        reason=words,
+        attempts=1,
+        first_ms=at_ms,
+        last_ms=at_ms,
+        by=by,
     )
     _append(deployment, row)
 
@@ -246,7 +285,14 @@ def _say(
     """Append a public fact."""
     if route is None:
         fact = DeploymentFact(
-            "deployment", deployment, None, state, previous, deployment.revision, at_ms, by=by
+            "deployment",
+            deployment,
+            None,
+            state,
+            previous=previous,
+            revision=deployment.revision,
+            at_ms=at_ms,
+            by=by,
         )
     else:
         job = ledger.jobs.get(route.job)
@@ -254,7 +300,15 @@ def _say(
             job.task(0).attempts[-1].worker if job is not None and job.task(0).attempts else None
         )
         fact = DeploymentFact(
-            "route", deployment, route, state, previous, route.revision, at_ms, worker, route.reason
+            "route",
+            deployment,
+            route,
+            state,
+            previous=previous,
+            revision=route.revision,
+            at_ms=at_ms,
+            worker=worker,
+            reason=route.reason,
         )
     ledger.facts.append(fact)
 

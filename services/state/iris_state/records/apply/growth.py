@@ -20,7 +20,8 @@ from iris_state.records.weight import memory_of
 def grown(ledger: Ledger, change: c.JobGrown, at_ms: int) -> None:
     """Add pending tasks behind those that a job has."""
     job = ledger.jobs[change.job]
-    first, count = len(job.tasks), change.tasks
+    first = len(job.tasks)
+    count = change.tasks
     assert job.spec.calls is not None
     calls = job.spec.calls.with_more(change.segments, change.firsts, change.calls)
     job.spec = msgspec.structs.replace(job.spec, replicas=first + count, calls=calls)
@@ -35,14 +36,26 @@ def grown(ledger: Ledger, change: c.JobGrown, at_ms: int) -> None:
     if count:
         ledger.timers.start_scheduling(job, range(first, first + count))
         ledger.facts.append(
-            Fact("task", job, first, None, "pending", None, None, at_ms, tasks=count, by=change.by)
+            Fact(
+                "task",
+                job,
+                first,
+                None,
+                state="pending",
+                previous=None,
+                cause=None,
+                at_ms=at_ms,
+                tasks=count,
+                by=change.by,
+            )
         )
 
 
 def closed(ledger: Ledger, change: c.JobClosed, at_ms: int) -> None:
     """A job takes no further calls."""
     job = ledger.jobs[change.job]
-    job.open, job.note = False, change.note
+    job.open = False
+    job.note = change.note
     ledger.timers.clear(("idle", job.number, WHOLE))
 
 

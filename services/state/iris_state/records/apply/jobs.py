@@ -75,28 +75,65 @@ def admitted(ledger: Ledger, change: c.JobAdmitted, at_ms: int) -> None:
     ledger.count_tasks(job, 1)
     if change.idempotency_key:
         ledger.idempotency[idempotency(change.user, change.idempotency_key)] = change.number
-    first, count = job.indexes[0], spec.task_count
+    first = job.indexes[0]
+    count = spec.task_count
     ledger.facts.append(
-        Fact("task", job, first, None, "pending", None, None, at_ms, tasks=count, by=change.by)
+        Fact(
+            "task",
+            job,
+            first,
+            None,
+            state="pending",
+            previous=None,
+            cause=None,
+            at_ms=at_ms,
+            tasks=count,
+            by=change.by,
+        )
     )
-    ledger.facts.append(Fact("job", job, None, None, "pending", None, None, at_ms, by=change.by))
+    ledger.facts.append(
+        Fact(
+            "job",
+            job,
+            None,
+            None,
+            state="pending",
+            previous=None,
+            cause=None,
+            at_ms=at_ms,
+            by=change.by,
+        )
+    )
     if job.session is not None:
         ledger.facts.append(
-            Fact("session", job, None, None, "pending", None, None, at_ms, by=change.by)
+            Fact(
+                "session",
+                job,
+                None,
+                None,
+                state="pending",
+                previous=None,
+                cause=None,
+                at_ms=at_ms,
+                by=change.by,
+            )
         )
 
 
 def moved(ledger: Ledger, change: c.JobMoved, at_ms: int) -> None:
     """Set the derived state; the first RUNNING is the job's start, a terminal one its end."""
     job = ledger.jobs[change.job]
-    previous, job.state = job.state, change.state
+    previous = job.state
+    job.state = change.state
     ledger.index.move(job, previous)
     if change.state is JobState.RUNNING:
         job.started_ms = job.started_ms or at_ms
     if job.is_terminal:
         if previous not in JOB_TERMINAL:
             ledger.end_weight(job)
-        job.finished_ms, job.cause, job.error = at_ms, change.cause, change.error
+        job.finished_ms = at_ms
+        job.cause = change.cause
+        job.error = change.error
         job.ended_by = change.by
         ledger.timers.stop_scheduling(job)
         if job.open:
@@ -150,11 +187,12 @@ def amended(ledger: Ledger, change: c.JobAmended, at_ms: int) -> None:
     in it.
     """
     job = ledger.jobs[change.job]
-    was_gated, before = job.is_gated, job.gates
+    was_gated = job.is_gated
+    before = job.gates
     ledger.timers.stop_scheduling(job)
     changes = _changes_in_words(job, change)
-    _remember(ledger, job, change, changes, at_ms)
-    ledger.facts.append(AmendmentFact(job, display_name(job.state), changes, at_ms, change.by))
+    _remember(ledger, job, change, changes, at_ms=at_ms)
+    ledger.facts.append(AmendmentFact(job, display_name(job.state), changes, at_ms, by=change.by))
     kept = {gate.number for gate in change.gates}
     dropped = sum(gate.bit for gate in before if gate.each and gate.number not in kept)
     job.version += 1
@@ -209,8 +247,10 @@ def _specify(ledger: Ledger, job: Job, spec: JobSpec) -> None:
     """
     ledger.drop_reason(job)
     ledger.count_tasks(job, -1)
-    listed, retimed = set(fields_of(job)), spec.timeout_s != job.spec.timeout_s
-    job.spec, job.band = spec, spec.priority_band
+    listed = set(fields_of(job))
+    retimed = spec.timeout_s != job.spec.timeout_s
+    job.spec = spec
+    job.band = spec.priority_band
     ledger.count_tasks(job, 1)
     ledger.index.relist(job, listed)
     ledger.weigh(job, written(spec, ledger.index))

@@ -25,7 +25,7 @@ def held(ledger: Ledger, change: c.QueueHeld, at_ms: int) -> None:
     wanted = (change.user, change.band, change.label)
     hold = QueueHold(change.number, *wanted, by=change.by, at_ms=at_ms, reason=change.reason)
     ledger.queue_holds[change.number] = hold
-    ledger.facts.append(HoldFact(hold, "held", None, at_ms, change.by))
+    ledger.facts.append(HoldFact(hold, "held", None, at_ms, by=change.by))
     ledger.next_hold = max(ledger.next_hold, change.number + 1)
     for job in matched(ledger, hold):
         ledger.timers.stop_scheduling(job)
@@ -52,7 +52,7 @@ def released(ledger: Ledger, change: c.QueueReleased, at_ms: int) -> None:
     time.
     """
     hold = ledger.queue_holds.pop(change.number)
-    ledger.facts.append(HoldFact(hold, "released", "held", at_ms, change.by))
+    ledger.facts.append(HoldFact(hold, "released", "held", at_ms, by=change.by))
     for number in ledger.gates.gated:
         if any(gate.hold == change.number for gate in ledger.jobs[number].gates):
             ledger.gates.later.append(number)

@@ -22,7 +22,8 @@ def moved(ledger: Ledger, change: c.SessionMoved, at_ms: int) -> None:
     job = ledger.jobs[change.job]
     session = job.session
     assert session is not None
-    before, key = session.status, (job.number, c.GANG)
+    before = session.status
+    key = (job.number, c.GANG)
     words = (before.value, change.status.value)
     row = HistoryEntry(
         c.GANG, change.handler, *words, change.result, change.reason, 1, at_ms, at_ms, change.by
@@ -33,7 +34,8 @@ def moved(ledger: Ledger, change: c.SessionMoved, at_ms: int) -> None:
     if before is change.status:
         return
     ledger.stop_timeout(before, key)
-    session.status, session.since_ms = change.status, at_ms
+    session.status = change.status
+    session.since_ms = at_ms
     if change.status is SessionStatus.PREPARED:
         session.begun_ms = at_ms
     for index, task in job.numbered() if change.status is SessionStatus.RUNNING else ():
@@ -53,10 +55,8 @@ def judged(ledger: Ledger, change: c.Judged, at_ms: int) -> None:
     status = (
         SessionStatus.PENDING if of_plain_job else ledger.session_status(job, max(change.index, 0))
     )
-    words, times = (
-        (status.value, (change.to_status or status).value),
-        (change.since_ms or at_ms, at_ms),
-    )
+    words = (status.value, (change.to_status or status).value)
+    times = (change.since_ms or at_ms, at_ms)
     row = HistoryEntry(
         change.index, change.handler, *words, change.result, change.reason, change.looks, *times
     )

@@ -81,7 +81,7 @@ def assigned(ledger: Ledger, change: c.Assigned, at_ms: int) -> None:
     else:
         task.attempts = [attempt]
     ledger.dequeue(job, change.index)
-    _show(ledger, job, change.index, state, attempt, None, at_ms)
+    _show(ledger, job, change.index, state, attempt=attempt, cause=None, at_ms=at_ms)
     ledger.hold(job, change.index, attempt)
     if job.session is None:
         task.session = None
@@ -94,7 +94,9 @@ def staged(ledger: Ledger, change: c.Staged, at_ms: int) -> None:
     task = job.task(change.index)
     attempt = task.attempts[change.attempt]
     was_building = attempt.is_building
-    before, attempt.status, attempt.waits = attempt.status, change.status, change.waits
+    before = attempt.status
+    attempt.status = change.status
+    attempt.waits = change.waits
     ledger.presence[attempt.worker].building += attempt.is_building - was_building
     if before is change.status is KernelStatus.RUNNING:
         attempt.doing = change.detail
@@ -108,7 +110,8 @@ def staged(ledger: Ledger, change: c.Staged, at_ms: int) -> None:
         attempt.building_ms = at_ms
     if attempt.chain is not None:
         ledger.use(job, change.index, attempt)
-    left, entered = SINGLE[before], SINGLE[change.status]
+    left = SINGLE[before]
+    entered = SINGLE[change.status]
     if left is not entered:  # a change of stage within a status does not restart its clock
         attempt.since_ms = at_ms
         if job.session is None:
@@ -118,7 +121,7 @@ def staged(ledger: Ledger, change: c.Staged, at_ms: int) -> None:
             task.session = None
     state, attempt.shown = becomes(STAGES[change.status])
     if state is not task.state:
-        _show(ledger, job, change.index, state, attempt, None, at_ms)
+        _show(ledger, job, change.index, state, attempt=attempt, cause=None, at_ms=at_ms)
     if (
         change.status is KernelStatus.RUNNING and job.spec.timeout_s is not None
     ):  # else it has no timer
@@ -136,9 +139,9 @@ def moved(ledger: Ledger, change: c.Moved, at_ms: int) -> None:
     if task.state is TaskState.PENDING:
         ledger.dequeue(job, index)
     if attempt is not None and task.state in ACTIVE:
-        _leave(ledger, job, task, attempt, change, at_ms)
+        _leave(ledger, job, task, attempt, change=change, at_ms=at_ms)
     elif attempt is not None:
-        _end_late(ledger, job, task, attempt, change, at_ms)
+        _end_late(ledger, job, task, attempt, change=change, at_ms=at_ms)
     if change.state in TERMINAL:
         _end(ledger, job, task, change)
         if not change.closed or attempt is None:
@@ -150,7 +153,9 @@ def moved(ledger: Ledger, change: c.Moved, at_ms: int) -> None:
     if change.state is not task.state:
         cause = None if change.state in ACTIVE else change.cause
         last = task.attempts[-1] if task.state in ACTIVE else attempt
-        _show(ledger, job, index, change.state, last, cause, at_ms, change.by)
+        _show(
+            ledger, job, index, change.state, attempt=last, cause=cause, at_ms=at_ms, by=change.by
+        )
     if change.state is TaskState.PENDING:
         task.queued_ms = at_ms
         ledger.delay(job, index, change.not_before_ms)
@@ -161,7 +166,9 @@ def moved(ledger: Ledger, change: c.Moved, at_ms: int) -> None:
 
 def _end(ledger: Ledger, job: Job, task: Task, change: c.Moved) -> None:
     """A task has ended: why, and what was noted for its next attempt is dropped."""
-    task.cause, task.note, task.by = change.cause, change.note, change.by
+    task.cause = change.cause
+    task.note = change.note
+    task.by = change.by
     if ledger.avoided:
         ledger.avoided.pop((change.job, change.index), None)
     if task.not_before_ms:
@@ -182,7 +189,9 @@ def closed(ledger: Ledger, change: c.Closed, at_ms: int) -> None:
     """Close an attempt that its task has left before."""
     job = ledger.jobs[change.job]
     task = job.task(change.index)
-    _close(ledger, job, change.index, task.attempts[change.attempt], change.ended, at_ms)
+    _close(
+        ledger, job, change.index, task.attempts[change.attempt], ended=change.ended, at_ms=at_ms
+    )
     if task.state is TaskState.PENDING:
         ledger.enqueue(job, change.index)
 
@@ -214,7 +223,7 @@ def noticed(ledger: Ledger, change: c.Noticed, at_ms: int) -> None:
     attempt = task.attempts[change.attempt]
     attempt.notices = (*attempt.notices, change.notice)
     ledger.facts.append(
-        NoticeFact(job, change.index, attempt, WORDS[task.state], change.notice, at_ms)
+        NoticeFact(job, change.index, attempt, WORDS[task.state], notice=change.notice, at_ms=at_ms)
     )
     status = SINGLE[attempt.status].value
     words = f"attempt {attempt.number} was told: {change.notice.reason}"
@@ -229,9 +238,10 @@ def _leave(
     ledger.unwatch(job, change.index, attempt)
     ledger.presence[attempt.worker].building -= attempt.is_building
     if change.closed:
-        _close(ledger, job, change.index, attempt, change.ended, at_ms)
+        _close(ledger, job, change.index, attempt, ended=change.ended, at_ms=at_ms)
     else:
-        attempt.status, attempt.since_ms = KernelStatus.TERMINATING, at_ms
+        attempt.status = KernelStatus.TERMINATING
+        attempt.since_ms = at_ms
 
 
 def _end_late(
@@ -242,20 +252,19 @@ def _end_late(
     """
     _charge(task, attempt.charged_to, -1)
     _record_end(task, attempt, change, at_ms)
-    _close(ledger, job, change.index, attempt, change.ended, at_ms)
+    _close(ledger, job, change.index, attempt, ended=change.ended, at_ms=at_ms)
 
 
 def _record_end(task: Task, attempt: Attempt, change: c.Moved, at_ms: int) -> None:
     """Charge the end of an attempt, and store what it is known by."""
-    failures, preemptions = task.failure_count, task.preemption_count
+    failures = task.failure_count
+    preemptions = task.preemption_count
     _charge(task, change.charged_to)
     attempt.failures = (failures, task.failure_count)
     attempt.preemptions = (preemptions, task.preemption_count)
-    attempt.cause, attempt.initiator, attempt.charged_to = (
-        change.cause,
-        change.initiator,
-        change.charged_to,
-    )
+    attempt.cause = change.cause
+    attempt.initiator = change.initiator
+    attempt.charged_to = change.charged_to
     attempt.shown = change.shown
     attempt.ended_ms = at_ms
     attempt.error = change.note
@@ -279,14 +288,14 @@ def _close(
     ledger: Ledger, job: Job, index: int, attempt: Attempt, ended: Ended | None, at_ms: int
 ) -> None:
     if ended is not None:
-        attempt.exit_code, attempt.signal = ended.exit_code, ended.signal
+        attempt.exit_code = ended.exit_code
+        attempt.signal = ended.signal
         attempt.error = attempt.error or ended.error
-        attempt.stderr_tail, attempt.peak_rss_bytes = ended.stderr_tail, ended.peak_rss_bytes
-        attempt.dropped_bytes, attempt.usage, attempt.artifact = (
-            ended.dropped_bytes,
-            ended.usage,
-            ended.artifact,
-        )
+        attempt.stderr_tail = ended.stderr_tail
+        attempt.peak_rss_bytes = ended.peak_rss_bytes
+        attempt.dropped_bytes = ended.dropped_bytes
+        attempt.usage = ended.usage
+        attempt.artifact = ended.artifact
     if attempt.status is KernelStatus.TERMINATING and job.session is None:
         ledger.stop_timeout(SINGLE[attempt.status], (job.number, index))
     attempt.status = (

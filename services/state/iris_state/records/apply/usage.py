@@ -57,17 +57,14 @@ def account(ledger: Ledger, job: Job, attempt: Attempt, at_ms: int) -> None:
         return
     amount = ledger.requested[job.number]
     variant = variant_of(ledger, attempt.worker) if amount.chips else ""
-    cpu_ms, peak_bytes = (
-        attempt.usage.cpu_ms if attempt.usage is not None else 0,
-        attempt.peak_rss_bytes,
-    )
+    cpu_ms = attempt.usage.cpu_ms if attempt.usage is not None else 0
+    peak_bytes = attempt.peak_rss_bytes
     is_useful = attempt.exit_code == 0 and attempt.cause is Cause.EXITED
-    outcome, held_ms = (
-        USEFUL if is_useful else _outcome(ledger, job, attempt),
-        max(at_ms - began_ms, 0),
-    )
+    outcome = USEFUL if is_useful else _outcome(ledger, job, attempt)
+    held_ms = max(at_ms - began_ms, 0)
     sums = [job.usage.get(outcome) or of_outcome(job.usage, outcome)]
-    project, last = job.spec.labels.get(PROJECT, ""), at_ms // DAY_MS
+    project = job.spec.labels.get(PROJECT, "")
+    last = at_ms // DAY_MS
     if began_ms < last * DAY_MS:
         count(sums, held_ms, amount, variant, cpu_ms, peak_bytes)
         sums.clear()

@@ -69,7 +69,8 @@ class LoadBook:
         """Store the report of a proxy."""
         self.proxies[proxy] = ProxyLoad(now_ms, outstanding)
         if outstanding or arrived:
-            self.asked, self.busy_ms = True, now_ms
+            self.asked = True
+            self.busy_ms = now_ms
 
     def note_queried(self, result: QueriedLoad, now_ms: int) -> None:
         """Store the answer to the query, or its error."""
@@ -78,7 +79,8 @@ class LoadBook:
             self.queried_ms = now_ms
             self._sample(result.value, now_ms)
             if result.value > 0:
-                self.asked, self.busy_ms = True, now_ms
+                self.asked = True
+                self.busy_ms = now_ms
 
     def unknown(self, now_ms: int, floor_ms: int) -> str:
         """Why the load is unknown now, empty when it is known. ``floor_ms``: start of this
@@ -126,7 +128,8 @@ class LoadBook:
             memory=self.memory,
         )
         self.decision = decide(self.policy, self.samples, now_ms, now)
-        self.memory, self.asked = self.decision.memory, False
+        self.memory = self.decision.memory
+        self.asked = False
         return self.decision
 
     def _sample(self, load: float, now_ms: int) -> None:

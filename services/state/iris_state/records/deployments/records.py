@@ -21,7 +21,8 @@ ITSELF = -1
 """The ``index`` of a row of history that is about the deployment and not one of its routes."""
 AUTOSCALE = "AutoscaleDeployment"
 """The handler of a row that says why its scaling rule wants another number."""
-CHANGE, PAUSE = "ChangeDeployment", "PauseDeployment"
+CHANGE = "ChangeDeployment"
+PAUSE = "PauseDeployment"
 """The handlers of rows about commands that keep its status: another number or other settings;
 paused or resumed.
 """
@@ -215,12 +216,18 @@ _UNHEARD = ProbeReport(0)
 
 def discovery_of(deployment: Deployment) -> Discovery:
     """The last published discovery of a deployment."""
-    said, scaling = deployment.discovered, deployment.spec.scaling
+    said = deployment.discovered
+    scaling = deployment.spec.scaling
     minimum = (
         scaling.minimum if scaling is not None and deployment.status in LIVE_DEPLOYMENT else None
     )
     return Discovery(
-        deployment.name, said.version, said.routes, said.reason, deployment.spec.proxy, minimum
+        deployment.name,
+        said.version,
+        said.routes,
+        said.reason,
+        proxy=deployment.spec.proxy,
+        minimum=minimum,
     )
 
 

@@ -169,13 +169,16 @@ def advance(
     """
     available = sum(member.is_new and member.available for member in members)
     old = sum(not member.is_new and member.status in LIVE for member in members)
-    at_ms, stands_ms = progress.at_ms, progress.stands_ms
+    at_ms = progress.at_ms
+    stands_ms = progress.stands_ms
     if stands_ms and not stands:
-        at_ms, stands_ms = at_ms + now_ms - stands_ms, 0
+        at_ms = at_ms + now_ms - stands_ms
+        stands_ms = 0
     elif stands and not stands_ms:
         stands_ms = now_ms
     if available > progress.best or old < progress.old:
-        at_ms, stands_ms = now_ms, now_ms if stands else 0
+        at_ms = now_ms
+        stands_ms = now_ms if stands else 0
     return msgspec.structs.replace(
         progress,
         at_ms=at_ms,

@@ -112,7 +112,7 @@ def decide(
     if unknown or mean is None:
         return ScalingDecision(now.replicas, unknown, _remember(policy, now, now_ms, now.replicas))
     return _by_load(
-        policy, mean, _mean(samples, now_ms - policy.panic_window_s * 1000), now_ms, now
+        policy, mean, _mean(samples, now_ms - policy.panic_window_s * 1000), now_ms, now=now
     )
 
 
@@ -123,7 +123,8 @@ def _by_load(
     stabilization.
     """
     live = min(now.live, now.replicas)
-    stable, panic = want(mean, policy.target, live), want(sudden or 0.0, policy.target, live)
+    stable = want(mean, policy.target, live)
+    panic = want(sudden or 0.0, policy.target, live)
     wanted = policy.bounded(max(stable, panic, 1))
     memory = _remember(policy, now, now_ms, wanted)
     if panic >= max(1, 2 * now.ready):
@@ -138,21 +139,21 @@ def _by_load(
     if wanted > now.replicas:
         target = max(now.replicas, min(wanted, _highest(now, memory)))
         if target > now.replicas:
-            return _scaled(now, target, measured, memory, mean)
+            return _scaled(now, target, measured, memory, load=mean)
         held = (
             f"{wanted} wanted, and {policy.cooldown_s:g} s have to pass between steps: {measured}"
         )
         return ScalingDecision(now.replicas, held, memory, mean)
     lowest = policy.bounded(memory.wants[0].routes)
-    held = _held(policy, wanted, lowest, now_ms, now, memory)
+    held = _held(policy, wanted, lowest, now_ms, now=now, memory=memory)
     if held:
         return ScalingDecision(now.replicas, f"{held}: {measured}", memory, mean)
     if lowest < now.replicas:
         reason = f"{measured}, and no more were wanted for {policy.stabilization_s:g} s"
-        return _scaled(now, lowest, reason, memory, mean)
+        return _scaled(now, lowest, reason, memory, load=mean)
     if _is_idle(policy, now_ms, now):
         what = "load" if policy.query else "request"
-        return _scaled(now, 0, f"no {what} for {policy.stabilization_s:g} s", memory, mean)
+        return _scaled(now, 0, f"no {what} for {policy.stabilization_s:g} s", memory, load=mean)
     over = max(stable, panic) > policy.maximum
     return ScalingDecision(
         now.replicas, f"at most {policy.maximum} are allowed: {measured}" * over, memory, mean
@@ -217,7 +218,8 @@ def _scaled(
 def _remember(policy: ScalingPolicy, now: Situation, now_ms: int, wanted: int) -> ScalingMemory:
     """The memory with another wanted number, without expired entries."""
     before = now.memory
-    wants, rises = before.wants, before.rises
+    wants = before.wants
+    rises = before.rises
     if before.replicas < 0:
         wants = (Wanted(now_ms, now.replicas),)  # what is there was wanted: nobody knows by what
     elif now.replicas > before.replicas:

@@ -48,7 +48,8 @@ def sample(ledger: Ledger, at_ms: int) -> None:
     sample.
     """
     totals = ledger.totals
-    ended, begun = totals.minute_ends_ms // _MS - 1, at_ms // _MS
+    ended = totals.minute_ends_ms // _MS - 1
+    begun = at_ms // _MS
     totals.minute_ends_ms = (begun + 1) * _MS
     if ended < 0:
         return
@@ -74,7 +75,8 @@ def _keep(held: list[HeldAmount], newest: HeldAmount, oldest: int) -> None:
 
 def held_by_all(ledger: Ledger) -> tuple[Amount, Amount]:
     """What attempts on healthy hosts hold now, and the capacity of these hosts."""
-    committed, capacity = NOTHING, NOTHING
+    committed = NOTHING
+    capacity = NOTHING
     for worker in ledger.workers.values():
         if worker.state is WorkerState.HEALTHY:
             committed = committed + ledger.presence[worker.id].committed
@@ -85,7 +87,9 @@ def held_by_all(ledger: Ledger) -> tuple[Amount, Amount]:
 def held_in_last_hour(ledger: Ledger, worker: Worker | None) -> list[HeldAmount]:
     """The samples of one host or of all, and as the last one what is held now."""
     if worker is None:
-        held, now = ledger.totals.held, held_by_all(ledger)
+        held = ledger.totals.held
+        now = held_by_all(ledger)
     else:
-        held, now = worker.held, (ledger.presence[worker.id].committed, worker.total)
+        held = worker.held
+        now = (ledger.presence[worker.id].committed, worker.total)
     return [*held, HeldAmount(ledger.totals.minute_ends_ms // _MS - 1, *now)]

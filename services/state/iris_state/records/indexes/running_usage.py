@@ -103,13 +103,13 @@ class RunningUsage:
         self._began[key] = began_ms
         if job.number not in self._project:
             self._project[job.number] = project
-        self._count(job, amount, attempt.worker, began_ms, 1)
+        self._count(job, amount, attempt.worker, began_ms, sign=1)
 
     def leave(self, job: Job, amount: Amount, index: int, attempt: Attempt) -> None:
         """The end of an attempt is known."""
         began_ms = self._began.pop((job.number, index, attempt.number), 0)
         if began_ms:
-            self._count(job, amount, attempt.worker, began_ms, -1)
+            self._count(job, amount, attempt.worker, began_ms, sign=-1)
             if job.number not in self._held:
                 del self._project[job.number]
 
@@ -185,7 +185,8 @@ class RunningUsage:
         self, what: _Held, first: int, now_ms: int, variant: Callable[[str], str]
     ) -> Iterator[tuple[int, Used]]:
         """The same by day; an attempt counts on the last one."""
-        by_day, last = self._held.get(what, {}), now_ms // DAY_MS
+        by_day = self._held.get(what, {})
+        last = now_ms // DAY_MS
         began = min(by_day, default=last + 1)
         for day in range(max(first, began, last - KEPT_DAYS + 1), last + 1):
             total = Used()

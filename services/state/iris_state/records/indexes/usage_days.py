@@ -305,7 +305,7 @@ class UsageDays:
         opened = self._open.get(day)
         if opened is None:
             opened = self._open[day] = _Day()
-        project = self._summed_as(opened, day, user, project, outcome)
+        project = self._summed_as(opened, day, user, project, outcome=outcome)
         self._name(user, project)
         found = self.recent[asked] = tuple(
             of_outcome(opened.sums.setdefault(group, {}), outcome)
@@ -373,7 +373,9 @@ class UsageDays:
         ]
         for group in ended:
             del self._series[group]
-        self._known, self.users, self.projects = set(), {}, {}
+        self._known = set()
+        self.users = {}
+        self.projects = {}
         self._name_all()
 
     def _name_all(self) -> None:

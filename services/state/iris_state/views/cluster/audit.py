@@ -58,7 +58,8 @@ def _names(ledger: Ledger, of: str, caller: Caller) -> set[str]:
 
 
 def _view(entry: AuditEntry) -> AuditView:
-    done, by = entry.done, actor_view(entry.done.by)
+    done = entry.done
+    by = actor_view(entry.done.by)
     assert by is not None, "every command has an actor"
     return AuditView(
         number=entry.number,

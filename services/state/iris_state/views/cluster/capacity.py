@@ -27,7 +27,8 @@ def warnings(ledger: Ledger, record: Job) -> list[str]:
     LOST hosts do not count, and without any hosts there is no warning, because the cluster may be
     starting.
     """
-    spec, gang = record.spec, record.spec.coscheduling
+    spec = record.spec
+    gang = record.spec.coscheduling
     groups: Counter[tuple[object, object]] = Counter()
     required = (
         groupings(gang.levels, gang.within, spec.resources)[-1]
@@ -35,7 +36,9 @@ def warnings(ledger: Ledger, record: Job) -> list[str]:
         else Grouping("")
     )
     domains: Counter[object] = Counter()
-    hosts, matching, large = 0, list[Worker](), 0
+    hosts = 0
+    matching = list[Worker]()
+    large = 0
     for worker in ledger.workers.values():
         if worker.state is WorkerState.LOST:
             continue
@@ -60,7 +63,7 @@ def warnings(ledger: Ledger, record: Job) -> list[str]:
                 return []
     return (
         [
-            f"no registered worker can ever take {record.name}: {_why(ledger, record, hosts, matching, large)}; "
+            f"no registered worker can ever take {record.name}: {_why(ledger, record, hosts, matching, large=large)}; "
             "it waits until one can"
         ]
         if hosts
@@ -72,7 +75,8 @@ def not_held(ledger: Ledger, record: Job) -> list[str]:
     """What the job asks for that the hosts of its tasks do not hold them to, or not by control
     groups; of the first hosts.
     """
-    ask, hosts = record.spec.resources, dict[str, Worker]()
+    ask = record.spec.resources
+    hosts = dict[str, Worker]()
     for _, task in islice(record.numbered(), _TASKS_READ):
         for attempt in task.attempts[-1:]:
             if (worker := ledger.workers.get(attempt.worker)) is not None:

@@ -123,7 +123,8 @@ class HostShape:
         """Put ``tasks`` on the new hosts that have room, and on as many more as it takes;
         ``apart``: one on each.
         """
-        bins, self.bins = self.bins, []
+        bins = self.bins
+        self.bins = []
         for count, free in bins:
             tasks -= self._fill(count, free, amount, tasks, apart=apart)
         if tasks:
@@ -139,7 +140,8 @@ class HostShape:
         each = min(times(free, amount), 1) if apart else times(free, amount)
         whole, rest = divmod(tasks, each) if each else (0, 0)
         if whole >= count:
-            whole, rest = count, 0
+            whole = count
+            rest = 0
         groups = ((whole, each), (1 if rest else 0, rest), (count - whole - (1 if rest else 0), 0))
         self.bins += [(number, free - amount * held) for number, held in groups if number]
         return whole * each + rest
@@ -225,7 +227,7 @@ def _class_of(job: Job) -> DemandClass:
     if gang is None:
         return DemandClass(spec.resources, spec.placement, "", 0)
     group = groupings(gang.levels, gang.within, spec.resources)[-1].group
-    return DemandClass(spec.resources, spec.placement, group, len(job.tasks), gang.slices)
+    return DemandClass(spec.resources, spec.placement, group, len(job.tasks), slices=gang.slices)
 
 
 def known_shapes(ledger: Ledger, classes: Iterable[DemandClass] = ()) -> list[HostShape]:

@@ -89,7 +89,8 @@ def _detail(ledger: Ledger, worker: Worker) -> str:
     """Why a host is in its state; its late heartbeat comes first, since it may be gone though its
     state is healthy.
     """
-    presence, probes = ledger.presence[worker.id], ledger.probes
+    presence = ledger.presence[worker.id]
+    probes = ledger.probes
     detail = worker.reason or presence.detail
     silent_ms = ledger.now_ms - max(presence.heartbeat_ms, probes.floor_ms)
     if worker.state is WorkerState.LOST or silent_ms <= SILENT_INTERVALS * probes.heartbeat_ms:
@@ -101,7 +102,9 @@ def workers(ledger: Ledger, query: WorkersQuery) -> Page:
     """Workers by id, those of slices left out with ``without_slice``; the cursor is the last id
     read.
     """
-    last, state, alone = behind_name(query.cursor), query.state, query.without_slice
+    last = behind_name(query.cursor)
+    state = query.state
+    alone = query.without_slice
     rows = ((cursor_of(id_), ledger.workers[id_]) for id_ in sorted(ledger.workers) if id_ > last)
 
     def wanted(worker: Worker) -> bool:
@@ -249,7 +252,8 @@ def dead_letters(ledger: Ledger, query: DeadLettersQuery) -> dict[str, Any]:
     """Commands that failed with an internal error: how many ever, and those whose answers are
     kept.
     """
-    total, after = ledger.totals.dead_letters, behind(query.cursor) or 0
+    total = ledger.totals.dead_letters
+    after = behind(query.cursor) or 0
     kept = [
         (request, body)
         for request, (status, body) in ledger.answers.items()

@@ -50,7 +50,7 @@ def usage(ledger: Ledger, query: UsageQuery, caller: Caller) -> Page:
     query = replace(query, limit=min(query.limit, MOST_ROWS))
     key, _, value = query.label.partition("=")
     if query.by == "job":
-        return _jobs(ledger, query, user, key, value)
+        return _jobs(ledger, query, user, key, value=value)
     if key not in ("", PROJECT):
         raise Refused(
             Code.INVALID, f"usage is summed by the label {PROJECT}; by=job takes other labels"
@@ -110,11 +110,13 @@ def _groups(ledger: Ledger, query: UsageQuery, group: UsageGroup) -> Page:
     only = user if by_user else project
     if names is not None and only is not None:
         names = SortedSet([only] if only in names else [])
-    first, last = query.since_ms // DAY_MS, behind_name(query.cursor)
+    first = query.since_ms // DAY_MS
+    last = behind_name(query.cursor)
 
     def read(name: str) -> tuple[str, Outcomes]:
         of = (name, project) if by_user else (user, name)
-        sums, running = ledger.usage.since(of, first), _held(ledger, of, first)
+        sums = ledger.usage.since(of, first)
+        running = _held(ledger, of, first)
         return name, sums | {_RUNNING: running} if running != Used() else sums
 
     rest: Iterable[str] = ()
@@ -134,7 +136,8 @@ def _groups(ledger: Ledger, query: UsageQuery, group: UsageGroup) -> Page:
 
 def _days(ledger: Ledger, query: UsageQuery, group: UsageGroup) -> Page:
     """The sums of each day, oldest first."""
-    first, last = query.since_ms // DAY_MS, behind_name(query.cursor)
+    first = query.since_ms // DAY_MS
+    last = behind_name(query.cursor)
     days = ledger.usage.days(group, first)
     running = ledger.running_usage.days(group, first, ledger.now_ms, partial(variant_of, ledger))
     for day, used in running:
@@ -150,7 +153,8 @@ def _date(day: int) -> str:
 
 
 def _view(outcomes: Outcomes, **whose: str | None) -> UsageView:
-    total, billed = Used(), Used()
+    total = Used()
+    billed = Used()
     for outcome, used in outcomes.items():
         total.add(used)
         if outcome not in NOT_BILLED:

@@ -40,7 +40,8 @@ def _page(ledger: Ledger, names: Iterable[str], query: PageQuery) -> Page:
 def _running(ledger: Ledger) -> dict[str, Amount]:
     """What each user's open attempts hold: those that ask for the same are counted first."""
     counts: dict[tuple[str, Amount], int] = {}
-    jobs, requested = ledger.jobs, ledger.requested
+    jobs = ledger.jobs
+    requested = ledger.requested
     for number, n in ledger.open_of_job.items():
         key = jobs[number].user, requested[number]
         counts[key] = counts.get(key, 0) + n

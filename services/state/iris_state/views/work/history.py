@@ -34,7 +34,8 @@ from iris_state.records.entities import (
 )
 from iris_state.views.actors import actor_view
 
-TASKS, ATTEMPTS = 100, 500
+TASKS = 100
+ATTEMPTS = 500
 """At most so many tasks, and attempts of them, are sorted by time together: see `parts`."""
 
 Part = tuple[int, int]
@@ -47,7 +48,9 @@ Timed = tuple[tuple[int, int, int, int, int], HistoryEntry]
 attempt, its place in that, its task, and its number among the stored rows.
 """
 _AT = itemgetter(0)
-_WHILE_PENDING, _SINCE, _AT_ITS_END = 0, 6, 7
+_WHILE_PENDING = 0
+_SINCE = 6
+_AT_ITS_END = 7
 """The places of stored rows in an attempt, before and behind the stages of its start, which have the
 places between, and the first of its end.
 """
@@ -68,7 +71,8 @@ def parts(job: Job, start: Part, task: int | None = None) -> Iterator[Part]:
             yield first, number
         number += attempts
         if all(len(task.attempts) <= number for task in job.tasks[first : first + tasks]):
-            first, number = first + tasks, 0
+            first = first + tasks
+            number = 0
 
 
 def entries(job: Job, part: Part, task: int | None = None) -> list[HistoryEntry]:
@@ -190,7 +194,8 @@ def _of_end(job: Job, index: int, task: Task) -> list[Timed]:
 
 
 def _timed(found: Iterable[HistoryEntry], attempt: int) -> list[Timed]:
-    begun, ended = counting(1), counting(_AT_ITS_END)
+    begun = counting(1)
+    ended = counting(_AT_ITS_END)
     timed: list[Timed] = []
     for entry in found:
         place = next(ended if entry.to_status in _OUT else begun)
@@ -241,7 +246,18 @@ def _entry(
     by: Actor | None = None,
 ) -> HistoryEntry:
     after = _after(row, before, result).value
-    return HistoryEntry(index, row.name, before.value, after, result, why, 1, at_ms, at_ms, by)
+    return HistoryEntry(
+        index,
+        row.name,
+        before.value,
+        after,
+        result=result,
+        reason=why,
+        attempts=1,
+        first_ms=at_ms,
+        last_ms=at_ms,
+        by=by,
+    )
 
 
 def _after(row: SessionRule | Promotion, before: S, result: Result = Result.SUCCESS) -> S:
@@ -257,7 +273,8 @@ def _without_delay(index: int, task: Task, attempt: Attempt) -> Iterator[History
 
     A host reports building and running; the statuses between them were passed by then.
     """
-    started, reached = attempt.started_ms, S.PENDING
+    started = attempt.started_ms
+    reached = S.PENDING
     for row, at_ms in (
         (table.SCHEDULE, attempt.assigned_ms),
         (table.PREPARE, attempt.building_ms or started),
@@ -270,22 +287,27 @@ def _without_delay(index: int, task: Task, attempt: Attempt) -> Iterator[History
             reached = _after(row, reached)
     why = attempt.cause.value if attempt.cause is not None else ""
     if attempt is task.attempts[-1] and task.is_terminal and not ended_waiting(task):
-        yield _entry(index, attempt.ended_ms, table.DETECT_TERMINATION, reached, why, by=attempt.by)
+        yield _entry(
+            index, attempt.ended_ms, table.DETECT_TERMINATION, reached, why=why, by=attempt.by
+        )
         yield _entry(index, attempt.closed_ms, table.PROMOTE_TO_TERMINATED, S.TERMINATING)
     elif attempt.cause not in REQUEUED_BY_A_HANDLER:
-        yield _entry(index, attempt.ended_ms, table.REGRESS_TO_PENDING, reached, why, by=attempt.by)
+        yield _entry(
+            index, attempt.ended_ms, table.REGRESS_TO_PENDING, reached, why=why, by=attempt.by
+        )
 
 
 def _cancelled(job: Job, index: int, task: Task) -> Iterator[HistoryEntry]:
     """The end of a task that was pending, unless a handler gave it up, which is a stored row."""
-    at_ms, why = job.finished_ms, task.cause.value if task.cause is not None else ""
+    at_ms = job.finished_ms
+    why = task.cause.value if task.cause is not None else ""
     if task.cause is Cause.SCHEDULING_TIMEOUT:
-        yield _entry(index, at_ms, table.SCHEDULE, S.PENDING, task.note, Result.EXPIRED)
+        yield _entry(index, at_ms, table.SCHEDULE, S.PENDING, why=task.note, result=Result.EXPIRED)
     elif was_cancelled(job, task):
         if task.cause is not Cause.RESCHEDULES_SPENT:
-            yield _entry(index, at_ms, table.DETECT_CANCELLATION, S.PENDING, why, by=task.by)
+            yield _entry(index, at_ms, table.DETECT_CANCELLATION, S.PENDING, why=why, by=task.by)
     else:
-        yield _entry(index, at_ms, table.DETECT_TERMINATION, S.PENDING, why, by=task.by)
+        yield _entry(index, at_ms, table.DETECT_TERMINATION, S.PENDING, why=why, by=task.by)
         closed_ms = task.attempts[-1].closed_ms
         if closed_ms:
             yield _entry(index, closed_ms, table.PROMOTE_TO_TERMINATED, S.TERMINATING)

@@ -310,20 +310,19 @@ def why(ledger: Ledger, query: WhyQuery) -> dict[str, Any]:
     """
     if query.task:
         record, index = known_task(ledger, query.task)
-        by, attempt, error = (
-            record.task(index).by,
-            record.task(index).current,
-            interruptions.end_of_task(record, index),
-        )
+        by = record.task(index).by
+        attempt = record.task(index).current
+        error = interruptions.end_of_task(record, index)
         started_ms = attempt.started_ms if attempt is not None else 0
-        reason, interrupted = (
-            reason_of_task(ledger, record, index),
-            interruptions.of_tasks(record, [index]),
-        )
+        reason = reason_of_task(ledger, record, index)
+        interrupted = interruptions.of_tasks(record, [index])
     else:
         record = known_job(ledger, query.job)
-        started_ms, by, error = record.started_ms, record.ended_by, record.error
-        index, reason = _first_that_waits(ledger, record), reason_of(ledger, record)
+        started_ms = record.started_ms
+        by = record.ended_by
+        error = record.error
+        index = _first_that_waits(ledger, record)
+        reason = reason_of(ledger, record)
         interrupted = interruptions.of_job(ledger, record)
     is_queued = (record.number, index) in ledger.queue
     return {
@@ -447,7 +446,8 @@ def _out_of_memory(record: Job, indices: Iterable[int]) -> OutOfMemoryView | Non
             and last.usage.memory_limit_bytes
             and last.exit_code != 0
         ):
-            limit, name = last.usage.memory_limit_bytes, f"{record.name}/{index}"
+            limit = last.usage.memory_limit_bytes
+            name = f"{record.name}/{index}"
             return OutOfMemoryView(
                 task=name,
                 limit_bytes=limit,
@@ -476,7 +476,8 @@ def history(ledger: Ledger, query: HistoryQuery) -> Page:
     if query.task:
         record, task = known_task(ledger, query.task)
     else:
-        record, task = known_job(ledger, query.job), None
+        record = known_job(ledger, query.job)
+        task = None
     rows = _history_behind(record, task, *(numbers_behind(query.cursor, 3) or (0, 0, -1)))
     return page(rows, lambda entry: row_of(record, entry), query)
 

@@ -85,7 +85,8 @@ def shortened_grace(limits: GraceLimits, record: Job) -> list[str]:
     is not.
     """
     asked_ms = record.spec.grace_ms(0)
-    given_ms, preempted_ms = limits.of(asked_ms, None), limits.of(asked_ms, Cause.PREEMPTED)
+    given_ms = limits.of(asked_ms, None)
+    preempted_ms = limits.of(asked_ms, Cause.PREEMPTED)
     found = []
     if given_ms < asked_ms:
         found.append(

@@ -118,7 +118,8 @@ def _gated_row(ledger: Ledger, number: int) -> GatedJobView:
 
 def holds(ledger: Ledger, query: QueueHoldsQuery) -> Page:
     """The holds on the queue, oldest first."""
-    after, held = behind(query.cursor) or 0, _held(ledger)
+    after = behind(query.cursor) or 0
+    held = _held(ledger)
     rows = ((number, hold) for number, hold in ledger.queue_holds.items() if number > after)
     return page(rows, lambda hold: _hold_view(hold, held.get(hold.number, [])), query)
 

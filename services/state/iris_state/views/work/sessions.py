@@ -103,7 +103,8 @@ def _sessions_of(
 
 def session(ledger: Ledger, query: SessionQuery) -> SessionView:
     name, _, index = query.session.partition("-")
-    record, place = ledger.find_job(name), whole_number(index or "0")
+    record = ledger.find_job(name)
+    place = whole_number(index or "0")
     if record is None or place is None or not record.has(place):
         raise Refused(Code.NOT_FOUND, f"there is no session {query.session}")
     return session_view(ledger, record, place)

@@ -67,7 +67,8 @@ def _levels(ledger: Ledger, record: Job, attempt: Attempt) -> dict[str, str]:
     """What the worker has of each level that a gang is placed by; a level that it lacks is left
     out.
     """
-    gang, worker = record.spec.coscheduling, ledger.workers.get(attempt.worker)
+    gang = record.spec.coscheduling
+    worker = ledger.workers.get(attempt.worker)
     if gang is None or worker is None:
         return {}
     return {
@@ -163,7 +164,8 @@ def _artifact(attempt: Attempt) -> ArtifactView | None:
 def tasks(ledger: Ledger, query: TasksQuery) -> Page:
     """By index."""
     record = known_job(ledger, query.job)
-    after, state = behind(query.cursor), query.state
+    after = behind(query.cursor)
+    state = query.state
     start = 0 if after is None else after + 1
 
     def wanted(index: int) -> bool:

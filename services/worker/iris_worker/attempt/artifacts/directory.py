@@ -147,7 +147,8 @@ class OutputDirectory:
 
     def pack(self) -> Generator[bytes, None, None]:
         """Its content as tar.gz, in pieces of about `PIECE_BYTES`. Raises NotStored, OSError."""
-        squeeze, piece = zlib.compressobj(_LEVEL, zlib.DEFLATED, _GZIP), bytearray()
+        squeeze = zlib.compressobj(_LEVEL, zlib.DEFLATED, _GZIP)
+        piece = bytearray()
         for block in self._blocks():
             piece += squeeze.compress(block)
             if len(piece) >= PIECE_BYTES:

@@ -115,7 +115,7 @@ class Uploader:
         until_s = math.inf if needed else self._clock() + self._timeout_s
         late = f"it was not stored within {self._timeout_s:g} s"
         upload = self._uploads[ref] = ArtifactUpload(
-            ref, workdir, output, until_s, on_measured, on_end, late
+            ref, workdir, output, until_s, on_measured=on_measured, on_end=on_end, late=late
         )
         self._spawn(self._run(upload))
 
@@ -195,7 +195,8 @@ class Uploader:
             ) as directory,
             contextlib.closing(directory.pack()) as pieces,
         ):
-            name, size = secrets.token_hex(8), 0
+            name = secrets.token_hex(8)
+            size = 0
             measured, piece = await _in_thread(lambda: (directory.measure(), next(pieces, b"")))
             upload.measured = measured
             if len(piece) >= PIECE_BYTES:

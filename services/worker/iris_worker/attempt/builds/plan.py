@@ -100,7 +100,9 @@ def plan_build(
     )
     files = None if whole else PACKAGE_FILES[wanted.packages]
     key = hashlib.sha256(codec.pack(parts)).hexdigest()
-    return BuildPlan(key, title(wanted), command, variables, files, any_python=not wanted.python)
+    return BuildPlan(
+        key, title(wanted), command, variables, files=files, any_python=not wanted.python
+    )
 
 
 def title(wanted: Environment) -> str:

@@ -79,7 +79,8 @@ class EnvironmentStore:
         """Take a finished build from the user who built it, so that nobody changes it; returns its
         bytes. Slow, for a thread. Raises OSError.
         """
-        left, size = [self.path(directory)], 0
+        left = [self.path(directory)]
+        size = 0
         builder = os.lstat(left[0]).st_uid
         while left:  # without recursion: the build may have made directories of any depth
             size += _seal(path := left.pop(), builder)
@@ -117,7 +118,8 @@ class EnvironmentStore:
     def _make_room(self, newest: str) -> None:
         used = set(self._users.values())
         entries = sorted(self._entries(), key=lambda found: found[0].stat().st_mtime_ns)
-        count, size = len(entries), sum(entry.bytes for _, entry in entries)
+        count = len(entries)
+        size = sum(entry.bytes for _, entry in entries)
         for path, entry in entries:
             if count <= self._limits.count and size <= self._limits.bytes:
                 return
@@ -125,7 +127,8 @@ class EnvironmentStore:
                 continue
             path.unlink()
             self._throw(self.path(entry.directory))
-            count, size = count - 1, size - entry.bytes
+            count = count - 1
+            size = size - entry.bytes
 
     def _entries(self) -> list[tuple[Path, Published]]:
         found = []

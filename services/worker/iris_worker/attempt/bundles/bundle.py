@@ -43,11 +43,13 @@ _BROKEN = (
     RuntimeError,
 )
 _COPY = 1024 * 1024
-_GZIP, _BZIP2 = b"\x1f\x8b", b"BZh"
+_GZIP = b"\x1f\x8b"
+_BZIP2 = b"BZh"
 _ZIP_ENTRY = b"PK\x01\x02"
 _ZIP_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _SENT = 1 << 30
-_SMALL_ENTRIES, _SMALL_BYTES = 16, 64 << 10
+_SMALL_ENTRIES = 16
+_SMALL_BYTES = 64 << 10
 _LINK_MODE = 0o120000
 _TYPE_MASK = 0o170000
 
@@ -150,7 +152,8 @@ def _copy(source: str, target: str, owner: tuple[int, int] | None, copied: _Copi
     """
     with os.scandir(source) as entries:
         for entry in entries:
-            path, info = f"{target}/{entry.name}", entry.stat(follow_symlinks=False)
+            path = f"{target}/{entry.name}"
+            info = entry.stat(follow_symlinks=False)
             copied.entries += 1
             if stat.S_ISREG(info.st_mode):
                 _copy_file(entry.path, path, info, owner)
@@ -195,7 +198,7 @@ def unpack(data: bytes, root: Path, limits: BundleLimits) -> None:
     try:
         for entry, mode, content in _members(data, limits):
             path = root.joinpath(*manifest.admit(entry))
-            _write(entry, mode, content, path, root)
+            _write(entry, mode, content, path, root=root)
     except InvalidArchive:
         raise
     except OSError as error:

@@ -23,7 +23,8 @@ from iris_core.admission.archive_paths import InvalidArchive
 from iris_core.spec.calls import Calls, inlined, is_inline
 from iris_worker.attempt.calls.given import DIRECTORY, FUNCTION, ITEMS, RUNNER, GivenFiles
 
-_HEAD, _OFFSET = 4, 8
+_HEAD = 4
+_OFFSET = 8
 _KEPT_BYTES = 1 << 20
 _MAKES_FUNCTION = b"_make_function"
 _LONGEST_VERSION = 8
@@ -191,14 +192,10 @@ def code_version(path: str) -> str:
 
 def _entry(read: Callable[[int, int], bytes], size: int, index: int) -> bytes:
     """``read``: so many bytes from a place."""
-    count, where = (
-        int.from_bytes(read(_HEAD, 0), "little"),
-        read(2 * _OFFSET, _HEAD + _OFFSET * index),
-    )
-    start, end = (
-        int.from_bytes(where[:_OFFSET], "little"),
-        int.from_bytes(where[_OFFSET:], "little"),
-    )
+    count = int.from_bytes(read(_HEAD, 0), "little")
+    where = read(2 * _OFFSET, _HEAD + _OFFSET * index)
+    start = int.from_bytes(where[:_OFFSET], "little")
+    end = int.from_bytes(where[_OFFSET:], "little")
     if not (index < count and start <= end <= size):
         raise InvalidArchive(f"the arguments have no entry {index}")
     return read(end - start, start)

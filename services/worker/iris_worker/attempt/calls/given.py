@@ -16,7 +16,9 @@ from itertools import islice
 from typing import Protocol
 
 DIRECTORY = ".iris-call"
-RUNNER, FUNCTION, ITEMS = "run.py", "function", "items"
+RUNNER = "run.py"
+FUNCTION = "function"
+ITEMS = "items"
 RESULT = "result"
 SETTLED_NS = 100_000_000
 """Changes of a directory that are so far apart have different times, where these are not of whole
@@ -24,7 +26,8 @@ seconds.
 """
 _SECOND_NS = 1_000_000_000
 _OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_PRIVATE, _WRITABLE = stat.S_IFDIR | 0o700, stat.S_IFREG | 0o600
+_PRIVATE = stat.S_IFDIR | 0o700
+_WRITABLE = stat.S_IFREG | 0o600
 
 
 @dataclass(slots=True)
@@ -55,7 +58,8 @@ class GivenFiles:
 
         The file is not emptied first: ext4 stores a file at once that was empty in between.
         """
-        before, self.size = self.size, -1
+        before = self.size
+        self.size = -1
         at = 0
         while at < len(data):
             at += os.pwrite(self.items, data[at:] if at else data, at)

@@ -35,8 +35,14 @@ def result_of(ref: AttemptRef, data: bytes, ended: Ended) -> CallResult:
         return CallResult(ref.index, ref.attempt, "died", b"", *how, error=ended.error)
     stored = data[:1].isupper()
     return CallResult(
-        *(ref.index, ref.attempt, kind, b"" if stored else data[1:]),
-        *(ended.cause, ended.exit_code, ended.signal, stored),
+        ref.index,
+        ref.attempt,
+        kind,
+        b"" if stored else data[1:],
+        cause=ended.cause,
+        code=ended.exit_code,
+        signal=ended.signal,
+        stored=stored,
     )
 
 

@@ -82,7 +82,8 @@ class Execution:
             here, there = os.openpty()
             return cls(user, os.dup(here), {here: "stdout"}, (there,), tty=True)
         read_end, stdin = os.pipe()
-        out, err = os.pipe(), os.pipe()
+        out = os.pipe()
+        err = os.pipe()
         return cls(user, stdin, {out[0]: "stdout", err[0]: "stderr"}, (read_end, out[1], err[1]))
 
     @classmethod
@@ -110,7 +111,8 @@ class Execution:
             return self._last
         if not self._last.ended:  # it has arrived
             self._last = ExecutionOutput(self._last.number)
-        out, err = bytes(self._output["stdout"]), bytes(self._output["stderr"])
+        out = bytes(self._output["stdout"])
+        err = bytes(self._output["stderr"])
         exit_ = self._exit
         if out or err:
             self._last = ExecutionOutput(self._last.number + 1, out, err)
@@ -120,7 +122,13 @@ class Execution:
         elif exit_ is not None and not self._streams and not self._last.ended:
             error = self.error or exit_.error
             self._last = ExecutionOutput(
-                self._last.number + 1, b"", b"", True, exit_.code, exit_.signal, error
+                self._last.number + 1,
+                b"",
+                b"",
+                True,
+                exit_code=exit_.code,
+                signal=exit_.signal,
+                error=error,
             )
         else:
             self.news.clear()
@@ -132,12 +140,10 @@ class Execution:
         begins at 0.
         """
         self._output["stdout"][:0] = self._last.stdout
-        self._last, self.user, self._position, self._input_ended = (
-            ExecutionOutput(0),
-            user,
-            0,
-            False,
-        )
+        self._last = ExecutionOutput(0)
+        self.user = user
+        self._position = 0
+        self._input_ended = False
         self._touch()
 
     @property

@@ -69,10 +69,8 @@ def _enter(listener: _Listener) -> socket.socket:
 
 def _listener(workdir: str, leader: int, port: int) -> _Listener:
     """What listens. Raises OSError when no process of the attempt does."""
-    owner, looked_at = (
-        os.stat(workdir).st_uid,
-        dict[int, dict[int, tuple[socket.AddressFamily, str]]](),
-    )
+    owner = os.stat(workdir).st_uid
+    looked_at = dict[int, dict[int, tuple[socket.AddressFamily, str]]]()
     for pid in _processes(workdir, leader, owner):
         with contextlib.suppress(OSError):  # it has ended
             network = os.stat(f"/proc/{pid}/ns/net").st_ino
@@ -117,7 +115,8 @@ def _address(family: socket.AddressFamily, text: str) -> str:
 
 
 def _has_open(pid: int, inode: int) -> bool:
-    wanted, directory = f"socket:[{inode}]", f"/proc/{pid}/fd"
+    wanted = f"socket:[{inode}]"
+    directory = f"/proc/{pid}/fd"
     for name in os.listdir(directory):
         with contextlib.suppress(FileNotFoundError):
             if os.readlink(f"{directory}/{name}") == wanted:

@@ -148,7 +148,10 @@ class ExecutionServer:
         )
         try:
             number = self._commands.start(
-                *(request.ref, request.command, execution.stdio, execution.on_exit),
+                request.ref,
+                request.command,
+                execution.stdio,
+                execution.on_exit,
                 env=env,
                 inherits=True,
                 tty=request.tty,
@@ -255,7 +258,9 @@ class ExecutionServer:
 
     def _check(self, name: str) -> None:
         """End a command that has reached a limit."""
-        served, now_s, settings = self._served.get(name), self._loop.time(), self._settings
+        served = self._served.get(name)
+        now_s = self._loop.time()
+        settings = self._settings
         if served is None:
             return
         execution = served.execution

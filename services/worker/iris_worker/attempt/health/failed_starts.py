@@ -58,7 +58,8 @@ class FailedStarts:
         self._on_change = on_change
         self.in_trouble = asyncio.Event()
         self._failed: Counter[Needs] = Counter()
-        self._last, self._error = NOTHING, ""
+        self._last = NOTHING
+        self._error = ""
         self._others = False
 
     @property
@@ -97,7 +98,8 @@ class FailedStarts:
 
     def _fail(self, error: str, needs: Needs) -> None:
         self._failed[needs] += 1
-        self._last, self._error = needs, error
+        self._last = needs
+        self._error = error
         if 0 < self._limit <= self._failed.total() and not self.in_trouble.is_set():
             self.in_trouble.set()
             log.error("%s", self.trouble)

@@ -164,7 +164,8 @@ class HostChecks:
         output = _LastOutput()
         try:
             process = await asyncio.create_subprocess_exec(
-                *(*_RUN, *self._settings.command),
+                *_RUN,
+                *self._settings.command,
                 stdin=DEVNULL,
                 stdout=output.end,
                 stderr=output.end,

@@ -66,7 +66,8 @@ class LauncherWatch:
         self._trouble = trouble.text
 
     def on_pinged(self, pinged: Pinged) -> None:
-        self._pinged_s, self._silent_s = None, 0.0
+        self._pinged_s = None
+        self._silent_s = 0.0
 
     def help(self, interval_s: float) -> None:
         """Help a launcher that does not answer. To be called at intervals: a pause of this process

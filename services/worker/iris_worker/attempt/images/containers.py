@@ -82,7 +82,8 @@ class Containers:
         """New containers are of this runtime, empty: there are none. Remove its containers of no
         attempt.
         """
-        self.host, self._doubted = None, False
+        self.host = None
+        self._doubted = False
         if runtime in RUNTIMES:
             init = next((path for path in map(shutil.which, _INITS) if path), "")
             self.host = HostRuntime(runtime, init, self._label, os.geteuid() != 0)
@@ -137,7 +138,9 @@ class Containers:
         """
         if self.host is None or template.environment is None:
             raise OSError("it has no container runtime now")
-        sandbox, ask, ref = request.record.sandbox, template.resources, request.record.ref
+        sandbox = request.record.sandbox
+        ask = template.resources
+        ref = request.record.ref
         name = f"iris-{ref.job}-{ref.index}-{ref.attempt}-{self._label}"
         directory = self._directory / name
         is_gpu = ask.device is not None and ask.device.kind == "gpu"
@@ -218,12 +221,15 @@ class Containers:
         """A runtime that does not answer may still run it, so its end is not reported before it
         does.
         """
-        ended, gone, silent, held = None, False, False, self._running.get(container.name)
+        ended = None
+        gone = False
+        silent = False
+        held = self._running.get(container.name)
         used = held.usage if held is not None else None
         while ended is None or not gone:
             try:
                 ended = ended or exit_of(
-                    container, exit_, await self._state(container, exit_), used, silent
+                    container, exit_, await self._state(container, exit_), used, silent=silent
                 )
                 self._running.pop(container.name, None)
                 await self._sweep(container.runtime, container.name)
@@ -324,7 +330,8 @@ def exit_of(
     if state is not None and state.ended:
         number = state.exit_code - _SIGNALLED
         if state.out_of_memory and state.exit_code and (limit := container.memory_limit_bytes):
-            usage, peak = structs.replace(usage or TaskUsage(), memory_limit_bytes=limit), limit
+            usage = structs.replace(usage or TaskUsage(), memory_limit_bytes=limit)
+            peak = limit
         code, signalled = (
             (None, number) if number in signal.valid_signals() else (state.exit_code, None)
         )

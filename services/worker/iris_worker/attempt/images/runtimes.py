@@ -179,7 +179,8 @@ def _user(host: HostRuntime, container: Container) -> tuple[str, ...]:
 
 
 def _limits(container: Container) -> tuple[str, ...]:
-    memory, cpus = container.memory_limit_bytes, max(container.cpu_limit_millis / 1000, _LEAST_CPUS)
+    memory = container.memory_limit_bytes
+    cpus = max(container.cpu_limit_millis / 1000, _LEAST_CPUS)
     shares = max(container.cpu_share_millis * 1024 // 1000, 2)
     words = {
         "--memory": str(memory) if memory else "",

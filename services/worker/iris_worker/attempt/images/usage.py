@@ -72,7 +72,8 @@ def read_usage(ref: AttemptRef, groups: dict[str, str]) -> LiveUsage | None:
     table = files.flat_keyed(_read(f"{memory}/{files.STAT[version]}"))
     cache = sum(table.get(name, 0) for name in files.FILE_CACHE[version])
     if version == 1:
-        cpu_ms, io = _number(f"{groups.get('cpuacct', '')}/cpuacct.usage") // 1_000_000, (0, 0)
+        cpu_ms = _number(f"{groups.get('cpuacct', '')}/cpuacct.usage") // 1_000_000
+        io = (0, 0)
     else:
         cpu_ms = files.flat_keyed(_read(f"{memory}/cpu.stat")).get("usage_usec", 0) // 1000
         io = files.io_bytes(_read(f"{memory}/io.stat"))

@@ -156,7 +156,8 @@ class OutputLogs:
         tail = self._live.pop(ref)
         if silent:
             tail.streams = ()
-        tail.result, tail.replaced = result, replaced
+        tail.result = result
+        tail.replaced = replaced
         if tail.is_silent():
             return True
         tail.finished = True
@@ -184,7 +185,8 @@ class OutputLogs:
 
     def dropped(self) -> int:
         """How many bytes were dropped since the last call."""
-        dropped, self._dropped = self._dropped, 0
+        dropped = self._dropped
+        self._dropped = 0
         return dropped
 
     def accept(self) -> None:
@@ -263,7 +265,8 @@ def _parts(results: Iterable[CallResult]) -> Iterator[tuple[CallResult, ...]]:
     for result in results:
         if part and size + len(result.data) > _RESULTS_BYTES:
             yield tuple(part)
-            part, size = [], 0
+            part = []
+            size = 0
         part.append(result)
         size += len(result.data)
     if part:

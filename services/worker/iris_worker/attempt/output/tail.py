@@ -84,7 +84,8 @@ class OutputStream:
         Returns how many bytes were dropped.
         """
         self._follow_file()
-        before, end = self.dropped, self.end
+        before = self.dropped
+        end = self.end
         if not self.dropped:
             self.kept += budget.accept(max(0, end - self.kept))
         if not budget.ever:
@@ -119,7 +120,8 @@ class OutputStream:
         while taken < _ROUND and not self.closed and (finished or not budget.must_wait):
             gap = self.dropped if finished and self.position == self.kept else 0
             if gap:
-                self.position, self.mark = self.cut, b""
+                self.position = self.cut
+                self.mark = b""
             data = self._read(finished and self.position >= self.cut)
             final = (
                 finished
@@ -138,7 +140,16 @@ class OutputStream:
                 if gap
                 else (-1, "")
             )
-            yield LogChunk(self.name, now_ms, self.position, data, gap, final, lines, limit)
+            yield LogChunk(
+                self.name,
+                now_ms,
+                self.position,
+                data,
+                dropped=gap,
+                final=final,
+                dropped_lines=lines,
+                limit=limit,
+            )
             self.position += len(data)
             self.mark = (self.mark + data)[-_MARK:]
             self.closed = final
@@ -156,12 +167,14 @@ class OutputStream:
         Truncation is detected by the last bytes that were sent, which no longer precede the next
         ones.
         """
-        at, back = self.position - self.base, len(self.mark)
+        at = self.position - self.base
+        back = len(self.mark)
         if self.position > self.kept or at <= 0:
             return  # only the last lines remain, or nothing of this file was sent
         if os.pread(self.fd, back, at - back) != self.mark or os.fstat(self.fd).st_size < at:
             gone = min(self.dropped, _MOST)
-            self.kept, self.mark = self.position, b""
+            self.kept = self.position
+            self.mark = b""
             self.base = self.punched = self.cut = self.kept + gone
 
     def confirm(self, position: int) -> bool:

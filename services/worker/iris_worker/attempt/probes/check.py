@@ -94,7 +94,8 @@ async def _connect(target: ProbeTarget) -> str:
 
 async def _get(target: ProbeTarget, path: str) -> str:
     """GET ``path`` without following redirects; returns why it failed."""
-    probe, line = target.probe, b""
+    probe = target.probe
+    line = b""
     try:
         async with asyncio.timeout(probe.timeout_s), _connection(target) as (reader, writer):
             writer.write(_request(target, path))
@@ -219,7 +220,8 @@ class _StandardError:
         return next((line for line in map(str.strip, reversed(lines)) if line), "")
 
     def _close_write_end(self) -> None:
-        end, self.write_end = self.write_end, -1
+        end = self.write_end
+        self.write_end = -1
         if end >= 0:
             os.close(end)
 

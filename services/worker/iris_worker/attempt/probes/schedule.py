@@ -24,7 +24,8 @@ SHORTEST_S = 0.1
 """Between the starts of two probes of one route, whatever its interval."""
 STALL_S = 3.0
 """Delay in seconds beyond its timeout that marks a probe as invalid: this process was suspended."""
-DETAIL, DETAILS = 200, 400_000
+DETAIL = 200
+DETAILS = 400_000
 """Characters of the detail of one failure, and of all details in one heartbeat."""
 
 
@@ -69,7 +70,9 @@ class _Probed:
         if outcome.failure:
             self.passes, self.failures = 0, self.failures + 1
         else:
-            self.passes, self.failures, self.passed = self.passes + 1, 0, True
+            self.passes = self.passes + 1
+            self.failures = 0
+            self.passed = True
         if self.passes >= self.probe.passes:
             self.healthy = True
         elif self.failures >= self.probe.failures:
@@ -88,7 +91,13 @@ class _Probed:
         """The result as heartbeats hold it, with at most so many characters of the last failure."""
         age_ms = max(0, round((now_s - self.heard_s) * 1000))
         return ProbeResult(
-            ref, self.address, self.passes, self.failures, self.ready, age_ms, self.detail[:detail]
+            ref,
+            self.address,
+            self.passes,
+            self.failures,
+            ready=self.ready,
+            age_ms=age_ms,
+            detail=self.detail[:detail],
         )
 
     @property
@@ -109,7 +118,9 @@ class ProbeSchedule:
     ) -> None:
         """An attempt's process runs since ``began_s`` and serves at ``address``."""
         due_s = began_s + max(0.0, probe.initial_delay_s)
-        self._probed[ref] = _Probed(probe, address, due_s, began_s, not probe.ready_path, adopted)
+        self._probed[ref] = _Probed(
+            probe, address, due_s, began_s, ready=not probe.ready_path, adopted=adopted
+        )
 
     def end(self, ref: AttemptRef) -> None:
         """Its process has ended."""
@@ -124,7 +135,8 @@ class ProbeSchedule:
         taken = sorted(due, key=lambda ref: self._probed[ref].due_s)[: max(0, room)]
         for ref in taken:
             one = self._probed[ref]
-            one.under_way, one.asked_s = True, now_s
+            one.under_way = True
+            one.asked_s = now_s
         return taken
 
     def wait_s(self, now_s: float) -> float | None:

@@ -30,10 +30,8 @@ class Confinement:
         """Have tasks confined from now on; returns how they are. Raises LauncherGone,
         BadSetting.
         """
-        isolation, wanted = (
-            self._isolation,
-            structs.replace(self._isolation.wanted, tokens=slots.tokens),
-        )
+        isolation = self._isolation
+        wanted = structs.replace(self._isolation.wanted, tokens=slots.tokens)
         if isolation.users_lock >= 0 and self._launcher.version >= HOLDS:
             self._launcher.send_with(HoldFile(), [isolation.users_lock])
         confined = await self._try(wanted)

@@ -29,8 +29,10 @@ from iris_worker.launcher import rescue
 
 DIRECTORY = Path("/run/iris")
 """On all hosts the same, and writable for root only."""
-_FILE, _RECORD = "task-users", "task-users"
-_WAIT_S, _TRY_S = 10.0, 0.1
+_FILE = "task-users"
+_RECORD = "task-users"
+_WAIT_S = 10.0
+_TRY_S = 0.1
 """How long a launcher may hold the users of its tasks after its worker has ended."""
 _FLOCK = "hhqqi4x"
 """struct flock: type, whence, start, length, and a process id."""
@@ -74,7 +76,8 @@ async def take_users(pool: UserPool, root: Path, directory: Path = DIRECTORY) ->
     until_s = time.monotonic() + _WAIT_S
     while (found := _take(pool, root, directory)) is None:
         if time.monotonic() >= until_s:
-            first, last = pool.users[0], pool.users[-1]
+            first = pool.users[0]
+            last = pool.users[-1]
             raise BadSetting(
                 f"[worker] run_as: no users are left on this host for the tasks of this worker: "
                 f"others have those of {first} to {last}; end one of them, or name other users, "
@@ -86,7 +89,8 @@ async def take_users(pool: UserPool, root: Path, directory: Path = DIRECTORY) ->
 
 def _take(pool: UserPool, root: Path, directory: Path) -> TaskUsers | None:
     """None: other workers have all users of the pool. Raises BadSetting."""
-    lock, key = _open(directory), data_id(root)
+    lock = _open(directory)
+    key = data_id(root)
     before = _recorded(root)
     if before in pool.ranges(key):
         if _lock(lock, before):

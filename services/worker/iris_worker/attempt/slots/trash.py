@@ -82,7 +82,8 @@ class Trash:
 
     def _delete(self, left: list[str]) -> None:
         """Slow: some disks take 2 ms for a directory."""
-        sent, self._sent = self._sent, []
+        sent = self._sent
+        self._sent = []
         left += sent
         while left:
             self._take_apart(left.pop(), left)

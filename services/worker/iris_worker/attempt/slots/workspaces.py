@@ -33,7 +33,9 @@ from iris_worker.attempt.slots.trash import Trash
 from iris_worker.data_directory import data_id
 
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-_GET_FLAGS, _SET_FLAGS, _TOP = 0x8008_6601, 0x4008_6602, 0x2_0000
+_GET_FLAGS = 0x8008_6601
+_SET_FLAGS = 0x4008_6602
+_TOP = 0x2_0000
 """ioctl_iflags(2): FS_IOC_GETFLAGS, FS_IOC_SETFLAGS, FS_TOPDIR_FL."""
 
 
@@ -217,7 +219,8 @@ class Workspaces:
         That of the call before it is deleted: its end was sent to the launcher before this call's
             start.
         """
-        before, kept.before = kept.before, ""
+        before = kept.before
+        kept.before = ""
         if kept.left_file:
             path = self.trash.place(_result_name(kept.ref, kept.number))
             try:

@@ -96,7 +96,8 @@ class Preloading:
         attempt.fresh = self._unfit(template)
         if attempt.fresh:
             return None
-        key, tries = self._key(attempt, template), 0
+        key = self._key(attempt, template)
+        tries = 0
         while tries < _TRIES:
             state = self._known.get(key) or await self._wait(key, attempt, template)
             if isinstance(state, Ended):
@@ -242,10 +243,8 @@ class Preloading:
         stopped = state.key in self._stopped and not state.ready
         self._stopped.discard(state.key)
         if state.directory and state.directory not in self._directories(waiting):
-            state, stopped = (
-                TemplateState(state.key),
-                True,
-            )  # that attempt was stopped, which may be the reason
+            state = TemplateState(state.key)
+            stopped = True  # that attempt was stopped, which may be the reason
         if state.ready or (state.text and not state.failed and not state.key.startswith(BARE_KEY)):
             if len(self._known) >= _REMEMBERED:
                 self._known.clear()

@@ -53,7 +53,8 @@ class SlotTemplates:
         """A worker has started. ``empties``: slots are to be emptied. ``outlived``: its launcher
         was there before, so any slot may hold templates.
         """
-        self._empties, self._at_first = empties, _UNKNOWN if outlived else None
+        self._empties = empties
+        self._at_first = _UNKNOWN if outlived else None
 
     def hold(self, slot: int, job: int, user: str, bare: str) -> None:
         """A template is to be made in a slot; fields as in `_Held`."""

@@ -41,7 +41,8 @@ _REUSE_BYTES = 32 << 20
 _LEFT_BYTES = 1 << 20
 """A group with a higher peak, which cannot be reset, would hide the peak of the next task."""
 _SPARES = 64
-_DIGITS, _LINES = 32, 4096
+_DIGITS = 32
+_LINES = 4096
 OPEN_FILES = 192
 """Files of groups that stay open: eight for each of the two dozen that short tasks use in turns.
 With fewer than are used in turns, none is found open again.
@@ -159,7 +160,8 @@ class Cgroups:
             os.close(self._open.pop(file))
         for fd in closed:
             os.close(fd)
-        spares, self._spares = self._spares, []
+        spares = self._spares
+        self._spares = []
         for group in spares:
             self._remove(group.number)
 
@@ -180,10 +182,8 @@ class Cgroups:
         if group.early is not early:
             self._write(group, early)
             group.early = early
-        cpu_us, group.cpu_us = (
-            group.cpu_us if group.cpu_us is not None else self._cpu_us(group),
-            None,
-        )
+        cpu_us = group.cpu_us if group.cpu_us is not None else self._cpu_us(group)
+        group.cpu_us = None
         return structs.replace(
             limits, number=group.number, cpu_us=cpu_us, io=self._io(group.number) or (0, 0)
         )
@@ -319,7 +319,8 @@ class Cgroups:
 
     def _enter(self, group: Group | None) -> None:
         """This process is in ``group`` now, and its old one can be limited or used again."""
-        old, self._here = self._here, group
+        old = self._here
+        self._here = group
         if old is not None and old.limits is not None:
             self._limit(old, old.limits)
         elif old is not None:
@@ -402,7 +403,8 @@ class Cgroups:
         """What its processes have used since `take`; ``now``: and what they hold now; ``peaks``:
         and the most.
         """
-        before, io = group.limits or _NOTHING, self._io(group.number)
+        before = group.limits or _NOTHING
+        io = self._io(group.number)
         peak = (self._number(group, ("memory", files.PEAK[self._version])) or 0) if peaks else 0
         killed = group.over or bool(before.memory_limit_bytes and self._was_killed(group))
         group.spoilt |= killed or peak > _REUSE_BYTES

@@ -13,7 +13,8 @@ import errno
 import os
 import struct
 
-_SET_MODE_FILTER, _SPEC_ALLOW = 1, 4
+_SET_MODE_FILTER = 1
+_SPEC_ALLOW = 4
 """The flag keeps processors as fast as without a filter on kernels before 5.16."""
 _SECCOMP = {"x86_64": 317, "aarch64": 277}
 _FIRST = {
@@ -24,9 +25,16 @@ _FIRST = {
 32-bit programs. request_key(2) and keyctl(2) follow."""
 _X32 = 0x4000_0000
 """Set in a number by programs of x32, which are else as those of x86_64."""
-_LOAD, _AND, _EQUAL, _AT_LEAST, _MORE, _RETURN = 0x20, 0x54, 0x15, 0x35, 0x25, 0x06
-_NUMBER, _ARCHITECTURE = 0, 4
-_ALLOW, _REFUSE = 0x7FFF_0000, 0x0005_0000 | errno.ENOSYS
+_LOAD = 0x20
+_AND = 0x54
+_EQUAL = 0x15
+_AT_LEAST = 0x35
+_MORE = 0x25
+_RETURN = 0x06
+_NUMBER = 0
+_ARCHITECTURE = 4
+_ALLOW = 0x7FFF_0000
+_REFUSE = 0x0005_0000 | errno.ENOSYS
 
 _libc = ctypes.CDLL(None, use_errno=True)
 

@@ -12,7 +12,8 @@ import errno
 import os
 import struct
 
-_CREATE_RULESET, _RESTRICT_SELF = 444, 446
+_CREATE_RULESET = 444
+_RESTRICT_SELF = 446
 """The same on all machines."""
 _VERSION = 1
 _NO_FILES = _NO_NETWORK = 0

@@ -10,11 +10,17 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TypeVar
 
-MOUNT, IPC, USER, PID, NETWORK = 0x0002_0000, 0x0800_0000, 0x1000_0000, 0x2000_0000, 0x4000_0000
+MOUNT = 0x0002_0000
+IPC = 0x0800_0000
+USER = 0x1000_0000
+PID = 0x2000_0000
+NETWORK = 0x4000_0000
 """Flags of clone(2)."""
 _FS = 0x200
 _PR_SET_NO_NEW_PRIVS = 38
-_MSG_INFO, _SEM_INFO, _SHM_INFO = 12, 19, 14
+_MSG_INFO = 12
+_SEM_INFO = 19
+_SHM_INFO = 14
 """Commands of msgctl(2), semctl(2), shmctl(2): they count what is in use."""
 _SEMUSZ = 7
 _OWN = ("mnt", "ipc", "pid", "net")

@@ -74,27 +74,28 @@ class SpawnedCommands:
         process = self._processes.by_ref.get(request.ref)
         if process is None or process.exit is not None:
             raise ProcessLookupError("the task has ended")
-        started, env, has_begun = process.started, request.env, partial(_close, stdio)
+        started = process.started
+        env = request.env
+        has_begun = partial(_close, stdio)
         if request.inherits:
             env = {**tree.environment(process.pid), "IRIS_WORKDIR": process.workdir, **env}
         if request.tty and started.sandbox is not None and started.sandbox.uid is not None:
             os.fchown(stdio[0], started.sandbox.uid, -1)
         child, group = self._spawner.start(
-            *(
-                started.slot,
-                started.sandbox,
-                process.workdir,
-                request.command,
-                env,
-                stdio,
-                request.limits,
-            ),
-            *(process.cgroup, has_begun),
+            started.slot,
+            started.sandbox,
+            process.workdir,
+            request.command,
+            env,
+            stdio,
+            request.limits,
+            process.cgroup,
+            has_begun,
             tty=request.tty,
             client=started.container is not None,
             beside=True,
         )
-        command = SpawnedCommand(request, process, child.pid, stdio, group)
+        command = SpawnedCommand(request, process, child.pid, stdio, group=group)
         process.commands[child.pid] = self._processes.commands[child.pid] = command
         if child.report < 0:
             has_begun()
@@ -116,7 +117,8 @@ class SpawnedCommands:
         if (command := self._processes.commands.pop(pid, None)) is None:
             return False
         self._dying.append(command)
-        request, process = command.request, command.process
+        request = command.request
+        process = command.process
         if isinstance(error, NeedsShell):
             self.begin(structs.replace(request, command=as_script(request.command)), command.stdio)
             return True

@@ -102,7 +102,7 @@ class Runner:
         self._observer = observer
         self._known = KnownProcesses()
         self.commands = SpawnedCommands(
-            spawner, self._known, groups, observer.on_command_exit, self._kill
+            spawner, self._known, groups, observer.on_command_exit, kill=self._kill
         )
         self.usage = UsageMeter(loop, self._known, groups, self._kill)
         self._strays = Strays(
@@ -132,28 +132,26 @@ class Runner:
         ):  # a group that is given back between starts ordered together is used next
             self.reap()
         started = request.record
-        workdir, user = self._spawner.workdir_of(started.below), user_of(started.sandbox)
+        workdir = self._spawner.workdir_of(started.below)
+        user = user_of(started.sandbox)
         with contextlib.ExitStack() as held_open:
             if started.terminal:
                 terminal, *stdio = held_open.enter_context(
                     open_terminal(user.uid if user is not None else -1)
                 )
             else:
-                terminal, stdio = (
-                    -1,
-                    [*held_open.enter_context(self._spawner.output_of(started.below))],
-                )
+                terminal = -1
+                stdio = [*held_open.enter_context(self._spawner.output_of(started.below))]
             child, group = self._spawner.start(
-                *(
-                    started.slot,
-                    started.sandbox,
-                    workdir,
-                    request.command,
-                    request.env,
-                    stdio,
-                    request.limits,
-                ),
-                *(request.cgroup, partial(self._observer.on_begun, started.ref)),
+                started.slot,
+                started.sandbox,
+                workdir,
+                request.command,
+                request.env,
+                stdio,
+                request.limits,
+                request.cgroup,
+                partial(self._observer.on_begun, started.ref),
                 tty=started.terminal,
                 client=started.container is not None,
                 beside=self.is_used(started.slot),
@@ -222,7 +220,8 @@ class Runner:
     ) -> Process:
         """A clone, which was told to go, is the process of an attempt."""
         clone = Process(started, self._spawner.workdir_of(started.below), pid, group=group)
-        clone.cloned, clone.template = True, template
+        clone.cloned = True
+        clone.template = template
         self._sandboxes.use(started.slot)
         self._known.add(clone)
         return clone
@@ -269,7 +268,8 @@ class Runner:
         """A process that has finished the call of its ``last`` attempt makes that of another."""
         self.spares.take(last.pid)
         process = self.adopt_clone(started, last.pid, last.group, last.template)
-        process.before, process.begun = last.before, False
+        process.before = last.before
+        process.begun = False
         return process
 
     # ── stopping ──────────────────────────────────────────────────────────────────────────────────
@@ -326,7 +326,8 @@ class Runner:
             self._terminate(process, grace_ms, number)
 
     def _terminate(self, process: Process, grace_ms: int, number: int) -> None:
-        process.terminated, process.in_grace = True, grace_ms > 0
+        process.terminated = True
+        process.in_grace = grace_ms > 0
         if number := number if grace_ms > 0 else signal.SIGKILL:
             self._signal(process, number)
         process.killer = self._loop.call_later(grace_ms / 1000, self._kill, process)

@@ -21,7 +21,8 @@ def with_length(data: bytes) -> bytes:
 
 def take_frames(buffer: bytearray) -> Iterator[bytes]:
     """Remove the complete records from the front of ``buffer``, and return them still encoded."""
-    data, at = bytes(buffer), 0
+    data = bytes(buffer)
+    at = 0
     while at + _LENGTH <= len(data):
         end = at + _LENGTH + int.from_bytes(data[at : at + _LENGTH], "big")
         if end > len(data):

@@ -81,12 +81,10 @@ class ProcessTable:
 
     def _spawned(self, record: Spawned) -> None:
         if (entry := self.entries.get(record.ref)) is not None:
-            pid, after_s, before_s, at_ms = (
-                record.pid,
-                record.after_s,
-                record.before_s,
-                record.at_ms,
-            )
+            pid = record.pid
+            after_s = record.after_s
+            before_s = record.before_s
+            at_ms = record.at_ms
             entry.started = structs.replace(
                 entry.started,
                 pid=pid,
@@ -106,7 +104,8 @@ class ProcessTable:
 
     def _over(self, record: Over) -> None:
         if (entry := self.entries.get(record.stage.ref)) is not None:
-            entry.over, entry.result = record.stage, record.result
+            entry.over = record.stage
+            entry.result = record.result
 
     def _read(self, record: Read) -> None:
         if (entry := self.entries.get(record.ref)) is not None:

@@ -196,7 +196,8 @@ class Sandboxes:
         """
         if sandbox is None or not self._plan.bubblewrap:
             return None
-        held, more = self._by_slot.get(slot), shown(sandbox.devices, sandbox.reads, sandbox.writes)
+        held = self._by_slot.get(slot)
+        more = shown(sandbox.devices, sandbox.reads, sandbox.writes)
         if held is not None and not beside and not (self._root and held.serves(self._plan, more)):
             self._end(slot)
             held = None
@@ -334,7 +335,7 @@ class Sandboxes:
         if not init:
             raise OSError("the kernel does not list the children of a process")
         return _Namespaces(
-            self._plan, shown, init, os.pidfd_open(init), _identities((place, given))
+            self._plan, shown, init, os.pidfd_open(init), places=_identities((place, given))
         )
 
     # ── ends ──────────────────────────────────────────────────────────────────────────────────────

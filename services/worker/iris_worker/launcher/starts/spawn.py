@@ -139,10 +139,10 @@ def begin(
                 env,
                 workdir,
                 tuple(stdio) * 3 if tty else stdio,
-                pipe,
-                steps,
-                child_user,
-                waits,
+                report=pipe,
+                last_steps=steps,
+                user=child_user,
+                vfork=waits,
             )
     except BaseException:
         os.close(read_end)

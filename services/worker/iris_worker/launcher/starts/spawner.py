@@ -51,7 +51,8 @@ class Spawner:
         self._loop = loop
         self._output = f"{root}/output"
         self._groups = groups
-        self._leaving, self._entered_s = False, 0.0
+        self._leaving = False
+        self._entered_s = 0.0
         self._null = os.open(os.devnull, os.O_RDWR)
 
     def workdir_of(self, below: str) -> str:
@@ -95,7 +96,8 @@ class Spawner:
 
         Raises NotRunnable, OSError.
         """
-        sandboxes, user = self.sandboxes, user_of(sandbox)
+        sandboxes = self.sandboxes
+        user = user_of(sandbox)
 
         def spawn() -> tuple[Child, Group | None]:
             held = sandboxes.prepare(slot, sandbox, workdir, beside=beside)

@@ -104,7 +104,9 @@ class ReusedProcesses:
         """
         link.setblocking(False)
         storage = UsedStorage(process.pid)
-        one = _Reused(request, process, link, storage, request.reuse - 1, request.record.after_s)
+        one = _Reused(
+            request, process, link, storage, left=request.reuse - 1, after_s=request.record.after_s
+        )
         self._loop.watch(link.fileno(), partial(self._read, one))
 
     def give(self, request: StartProcess, call: Mapping[str, object]) -> bool:

@@ -43,13 +43,18 @@ if TYPE_CHECKING:
     """
 
 MESSAGE_BYTES = 1 << 18
-HELLO, BEGUN, READY, UNUSABLE, FAILED = b"h", b"b", b"r", b"u", b"f"
+HELLO = b"h"
+BEGUN = b"b"
+READY = b"r"
+UNUSABLE = b"u"
+FAILED = b"f"
 """What the launcher hears: a process is there; it preloads; calls can begin; why they cannot; why
 preloading failed.
 """
 GO = b"g"
 """What a call's process is told."""
-DONE, LAST = b"d", b"l"
+DONE = b"d"
+LAST = b"l"
 """What it says when its call has ended: its exit code and result, if it can be reused; why it takes
 no further one.
 """
@@ -60,7 +65,8 @@ ROOM = "IRIS_TEMPLATE"
 _CLONE = {"x86_64": 56, "aarch64": 220}
 _FLAGS = 0x8000 | 0x0100_0000 | 0x0020_0000 | 17
 """CLONE_PARENT, CLONE_CHILD_SETTID, CLONE_CHILD_CLEARTID, SIGCHLD."""
-_PR_GET_TID_ADDRESS, _PR_SET_DUMPABLE = 40, 4
+_PR_GET_TID_ADDRESS = 40
+_PR_SET_DUMPABLE = 4
 _NEEDED = ("_pickle", "types")
 """What runners import, and is imported once."""
 _MOST_FILES = 256
@@ -212,7 +218,8 @@ class Template:
         one.
         """
         os.set_inheritable(go, False)
-        self.held, once = [_identity(go)], not call["again"]
+        self.held = [_identity(go)]
+        once = not call["again"]
         if not once:
             self.link = _socket.socket(fileno=go)
         elif isinstance(self.program, Script):  # it has no result to send
@@ -308,7 +315,8 @@ class Template:
             os.close(fd)
         if self.held and output:
             self.held[1:] = [_identity(1), _identity(2)]
-        before, self.workdir = self.workdir, call["workdir"]
+        before = self.workdir
+        self.workdir = call["workdir"]
         os.chdir(self.workdir)
         self.environ.become(call["change"])
         moved = (sys.path, *self.places) if before != self.workdir else ()
@@ -333,14 +341,17 @@ class Clone:
 
         api = ctypes.PyDLL(None, use_errno=True)
         machine = os.uname().machine
-        number, address = _CLONE[machine], ctypes.c_void_p()
+        number = _CLONE[machine]
+        address = ctypes.c_void_p()
         if api.prctl(_PR_GET_TID_ADDRESS, ctypes.byref(address), 0, 0, 0) or not address.value:
             raise OSError("the kernel does not tell the address of the thread id")
         longs = [ctypes.c_long(value) for value in (number, _FLAGS, 0, 0)]
         last = (address, ctypes.c_long(0)) if machine == "x86_64" else (ctypes.c_long(0), address)
         self._arguments = (*longs, *last)
-        self._syscall, self._errno = api.syscall, ctypes.get_errno
-        self._before, self._parent = api.PyOS_BeforeFork, api.PyOS_AfterFork_Parent
+        self._syscall = api.syscall
+        self._errno = ctypes.get_errno
+        self._before = api.PyOS_BeforeFork
+        self._parent = api.PyOS_AfterFork_Parent
         self._child = api.PyOS_AfterFork_Child
         self._syscall.restype = ctypes.c_long
         self._prctl = api.prctl

@@ -53,11 +53,14 @@ from iris_worker.launcher.templates.template import (
     how_ended,
 )
 
-_BEGIN_S, _ANSWER_S, _STOPPED_S = 30.0, 5.0, 1.0
+_BEGIN_S = 30.0
+_ANSWER_S = 5.0
+_STOPPED_S = 1.0
 """How long an interpreter may take to start, and a template to answer; how late a timer is where
 both were stopped.
 """
-_IDLE_S, _BARE_IDLE_S = 30.0, 300.0
+_IDLE_S = 30.0
+_BARE_IDLE_S = 300.0
 _LARGE_BYTES = 256 << 20
 """A larger template is kept for less time after its clones: so much for `_IDLE_S`, or as much memory
 for less. It is in no account then, since its job holds nothing.
@@ -109,7 +112,12 @@ class Templates:
         self._next = 1
         self._files = root / "templates"
         self._reused = ReusedProcesses(
-            loop, runner, spawner, observer.on_cloned, observer.on_begun, observer.on_again
+            loop,
+            runner,
+            spawner,
+            observer.on_cloned,
+            on_begun=observer.on_begun,
+            on_again=observer.on_again,
         )
         runner.on_other_child, runner.on_full = self._ended, partial(self.end_in, key="")
 
@@ -173,16 +181,15 @@ class Templates:
             )
             with self._spawner.output_of(request.directory) as (_, out, err):
                 child, group = self._spawner.start(
-                    *(
-                        request.slot,
-                        request.sandbox,
-                        workdir,
-                        command,
-                        env,
-                        (its.fileno(), out, err),
-                        request.limits,
-                    ),
-                    *(request.cgroup, lambda: None),
+                    request.slot,
+                    request.sandbox,
+                    workdir,
+                    command,
+                    env,
+                    (its.fileno(), out, err),
+                    request.limits,
+                    request.cgroup,
+                    lambda: None,
                     beside=self._runner.is_used(request.slot),
                 )
             template = self._add(request, child.pid, mine, group)
@@ -205,7 +212,7 @@ class Templates:
     ) -> RunningTemplate:
         due_s = _BEGIN_S if request.key == request.bare else _ANSWER_S
         late = self._loop.call_later(due_s, lambda: self._silent(template))
-        template = RunningTemplate(request, pid, mine, time.monotonic(), late)
+        template = RunningTemplate(request, pid, mine, time.monotonic(), late=late)
         self._by_key[request.key] = self._by_pid[pid] = template
         self._in_slot.setdefault(template.slot, []).append(template)
         self._runner.spares.add(pid, template.slot, group)
@@ -268,7 +275,8 @@ class Templates:
         calls. Returns its number. Raises OSError.
         """
         go, its = connection()
-        number, self._next = self._next, self._next + 1
+        number = self._next
+        self._next = self._next + 1
         order = {
             **call,
             "number": number,
@@ -345,7 +353,8 @@ class Templates:
                 self._heard(template, data, pid)
 
     def _heard(self, template: RunningTemplate, data: bytes, pid: int) -> None:
-        kind, text = data[:1], data[1:]
+        kind = data[:1]
+        text = data[1:]
         if kind == inside.HELLO:
             self._cloned(template, int.from_bytes(text, "big"), pid)
             return
@@ -358,7 +367,8 @@ class Templates:
                 kept_s(tree.own_bytes(template.pid), _IDLE_S), self._look, template
             )
             self._observer.on_template(TemplateState(template.key, ready=True))
-            waiting, template.waiting = template.waiting, []
+            waiting = template.waiting
+            template.waiting = []
             for request in waiting:
                 self.start(request)
         elif kind != inside.BEGUN:
@@ -376,7 +386,8 @@ class Templates:
             ):  # it was collected: whoever still holds its pipe must not hear that it goes
                 self._not_cloned(self._take(template, number))
             return
-        request, group = clone.request, None
+        request = clone.request
+        group = None
         try:
             group = self._runner.group_of(pid, request.cgroup)
             if isinstance(request, StartTemplate):
@@ -528,7 +539,8 @@ class Templates:
         if self._by_key.get(template.key) is not template:
             return
         keeps = template.is_bare and sum(one.is_bare for one in self._by_key.values()) <= _BARE
-        most_s, now_s = _BARE_IDLE_S if keeps else _IDLE_S, time.monotonic()
+        most_s = _BARE_IDLE_S if keeps else _IDLE_S
+        now_s = time.monotonic()
         if self._runner.runs_clone_of(template.key):
             template.seen_s = now_s
         last_s = max(template.used_s, template.seen_s)

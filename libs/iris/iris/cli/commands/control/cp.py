@@ -46,7 +46,8 @@ def cp(client: Client, source: tuple[str, str], directory: Path) -> int:
     Files keep their times and permissions, not their owners. A link that leads out of the directory
     ends the copy.
     """
-    task, path = task_of(client, source[0]), source[1]
+    task = task_of(client, source[0])
+    path = source[1]
     directory.mkdir(parents=True, exist_ok=True)
     where, _, name = path.rstrip("/").rpartition("/")
     command = (

@@ -46,11 +46,11 @@ def fetch(client: Client, name: str, directory: Path | None, attempt: int | None
     replaced: list[str] = []
     try:
         if is_task(name):
-            return _fetch(client, name, into, attempt, replaced)
+            return _fetch(client, name, into, attempt, replaced=replaced)
         job = client.job(name)
         if job.view.spec.replicas == 1:
-            return _fetch(client, f"{job.id}/0", into, attempt, replaced)
-        return _fetch_all(client, job, into, attempt, replaced)
+            return _fetch(client, f"{job.id}/0", into, attempt, replaced=replaced)
+        return _fetch_all(client, job, into, attempt, replaced=replaced)
     finally:
         if replaced:
             more = ", ..." if len(replaced) > _REPLACED_SHOWN else ""
@@ -67,7 +67,8 @@ def _fetch_all(
     for index in job.view.spec.index_set:
         try:
             code = max(
-                code, _fetch(client, f"{job.id}/{index}", into / str(index), attempt, replaced)
+                code,
+                _fetch(client, f"{job.id}/{index}", into / str(index), attempt, replaced=replaced),
             )
         except Problem as problem:
             alike = str(problem).replace(f"{job.name}/{index}", "")

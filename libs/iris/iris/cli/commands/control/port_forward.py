@@ -41,7 +41,8 @@ def port_forward(client: Client, task: str, ports: tuple[str, ...]) -> int:
     """
     wanted = [read_port(text) for text in ports]
     task = task_of(client, task)
-    attempt, named = until_it_runs(client, task), dict[str, PortForward]()
+    attempt = until_it_runs(client, task)
+    named = dict[str, PortForward]()
     with contextlib.ExitStack() as held:
         for local, remote in wanted:
             number = remote if isinstance(remote, int) else named_port(client, task, remote)

@@ -59,7 +59,7 @@ def events(
                 {"id": message.id, "type": message.name, **msgspec.json.decode(message.data)}, form
             )
         return
-    found = read_page(client, "/v1/events", query, limit, cursor)
+    found = read_page(client, "/v1/events", query, limit, cursor=cursor)
     if form == "json":
         print_json(found)
     else:

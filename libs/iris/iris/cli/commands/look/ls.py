@@ -121,7 +121,7 @@ def ls(
         "without_routes": None if routes or prefix or parent else True,
     }
     while True:
-        found = read_page(client, "/v1/jobs", query, None if everything else limit, cursor)
+        found = read_page(client, "/v1/jobs", query, None if everything else limit, cursor=cursor)
         if watch and form in ("table", "wide"):
             click.clear()
         shown = (

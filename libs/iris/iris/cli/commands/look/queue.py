@@ -69,7 +69,7 @@ def queue(
         most = None if everything else limit
         with connect(ctx, url, context) as client:
             if gated:
-                found = read_page(client, "/v1/queue/gated", None, most, cursor)
+                found = read_page(client, "/v1/queue/gated", None, most, cursor=cursor)
                 print_page(found, GATED_COLUMNS, form, name="job")
             else:
                 show(client, most, cursor, form)
@@ -91,7 +91,9 @@ def show(client: Client, limit: int | None, cursor: str | None, form: str) -> No
             )
         if len(outside) > _GATED_SHOWN:
             click.echo("not in the queue: further jobs; list them: iris queue --gated", err=True)
-    print_page(read_page(client, "/v1/queue", None, limit, cursor), COLUMNS, form, name="job")
+    print_page(
+        read_page(client, "/v1/queue", None, limit, cursor=cursor), COLUMNS, form, name="job"
+    )
 
 
 selectors = with_options(

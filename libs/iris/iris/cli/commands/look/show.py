@@ -58,7 +58,9 @@ def cause_of(task: Row) -> str:
     """
     if task["state"] not in ENDED - {"succeeded", "failed"} or not task.get("cause"):
         return ""
-    cause, by, error = task["cause"].replace("_", " "), name_of(task.get("by")), task.get("error")
+    cause = task["cause"].replace("_", " ")
+    by = name_of(task.get("by"))
+    error = task.get("error")
     if not by:
         return str(error or cause)
     return f"{cause} by {by}: {error}" if error else f"{cause} by {by}"
@@ -260,7 +262,8 @@ def show_original(job: Row) -> str:
     """The job that it repeats, and which of its tasks: ``j3, tasks 1, 3, 5 of 6``; empty for no
     rerun.
     """
-    before, spec = job.get("rerun_of"), job["spec"]
+    before = job.get("rerun_of")
+    spec = job["spec"]
     if not before or not spec.get("indexes"):
         return before or ""
     indexes = spec["indexes"].replace(",", ", ")

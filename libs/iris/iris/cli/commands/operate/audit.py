@@ -57,4 +57,6 @@ def audit(
 ) -> None:
     """Show who did what, newest first: all for admins, for others what concerns them."""
     query = {"by": by, "of": of, "since": since}
-    print_page(read_page(client, "/v1/audit", query, limit, cursor), COLUMNS, form, name="id")
+    print_page(
+        read_page(client, "/v1/audit", query, limit, cursor=cursor), COLUMNS, form, name="id"
+    )

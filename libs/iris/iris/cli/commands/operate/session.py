@@ -51,7 +51,9 @@ def list_sessions(
 ) -> None:
     """List sessions."""
     path = f"/v1/jobs/{in_path(job)}/sessions" if job else "/v1/sessions"
-    print_page(read_page(client, path, {"status": status}, limit, cursor), COLUMNS, form, name="id")
+    print_page(
+        read_page(client, path, {"status": status}, limit, cursor=cursor), COLUMNS, form, name="id"
+    )
 
 
 @session.command("show")

@@ -98,7 +98,7 @@ def usage(
         )
         click.echo(answer.body, nl=False)
         return
-    page = read_page(client, "/v1/usage", query, limit, cursor)
+    page = read_page(client, "/v1/usage", query, limit, cursor=cursor)
     print_page(
         page,
         columns(by, any(row["cost"] is not None for row in page.items)),
@@ -123,7 +123,8 @@ def _show_job(client: Client, job: str, form: str) -> None:
 
 def describe(found: Row) -> Iterator[tuple[str, str]]:
     """The usage of a job as lines."""
-    total, running = found["total"], found["running"]
+    total = found["total"]
+    running = found["running"]
     yield "job", f"{found['job']} ({found['job_id']}) of {found['user']}"
     yield "project", found["project"] or ""
     now = f", {running['attempts']:,} of them running" if running["attempts"] else ""

@@ -107,7 +107,8 @@ def notebook(
     job = _attached(client, attach) if attach else _submit(client, command, idle, given)
     try:
         while (task := running(client, job)) is not None:
-            attempt, place = client.task(task).attempts[-1].number, _served(client, task)
+            attempt = client.task(task).attempts[-1].number
+            place = _served(client, task)
             if place is None:
                 continue
             number, token, path = place

@@ -258,7 +258,8 @@ def send_code(
     options: JobOptions | dict[str, Any],
 ) -> tuple[str, ...]:
     """Store the directory or script that a command needs; returns the command as tasks run it."""
-    script, lines = to_send(command) if workdir is None else None, options.get("each_line")
+    script = to_send(command) if workdir is None else None
+    lines = options.get("each_line")
     if script is not None:
         options["bundle"] = send_script(client, script, lines)
         return with_uploaded_script(command, script)

@@ -61,12 +61,14 @@ def show_progress(job: Job, timeout: float | None) -> None:
     """Print the counts by state when they change, at most twice a second, until the job has
     ended.
     """
-    shown, shown_at = "", 0.0
+    shown = ""
+    shown_at = 0.0
     with resumable(job), job.stream(timeout) as stream:
         for event in read_events(stream):
             if time.monotonic() - shown_at < _SHOW_S and not job.is_end(event):
                 continue
-            view, shown_at = job.refresh(), time.monotonic()
+            view = job.refresh()
+            shown_at = time.monotonic()
             counts = ", ".join(
                 f"{count} {state}" for state, count in view.task_counts.items() if count
             )

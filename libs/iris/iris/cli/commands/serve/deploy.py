@@ -149,7 +149,7 @@ def create(
     command, options = read_deploy_options(client, given)
     found = client.deploy(command or (), name, idempotency_key=idempotency_key, **options)
     note(f"{found.name} created")
-    return finish(client, found, wait, wait_timeout, form)
+    return finish(client, found, wait, wait_timeout, form=form)
 
 
 @deploy.command("update")
@@ -255,7 +255,9 @@ def list_deployments(
     client: Client, status: str | None, user: str | None, limit: int, cursor: str | None, form: str
 ) -> None:
     """List deployments, newest first."""
-    found = read_page(client, "/v1/deployments", {"status": status, "user": user}, limit, cursor)
+    found = read_page(
+        client, "/v1/deployments", {"status": status, "user": user}, limit, cursor=cursor
+    )
     print_page(found, DEPLOYMENTS, form)
 
 
@@ -277,7 +279,7 @@ def show(client: Client, name: str, form: str) -> None:
 @connected
 def routes(client: Client, name: str, limit: int, cursor: str | None, form: str) -> None:
     """List the routes of a deployment, newest first, with the last few that have ended."""
-    found = read_page(client, f"/v1/deployments/{in_path(name)}/routes", None, limit, cursor)
+    found = read_page(client, f"/v1/deployments/{in_path(name)}/routes", None, limit, cursor=cursor)
     print_page(found, ROUTES, form, name="id")
 
 

@@ -174,7 +174,8 @@ def rotate(name: str, expires: str | None, file: Path) -> None:
 
 def fresh(user: str, role: Role, name: str, expires: str | None) -> tuple[str, Token]:
     """A new secret, and what is stored of it. Raises InvalidOption."""
-    secret, now_ms = f"iris_{secrets.token_urlsafe(32)}", time.time_ns() // 1_000_000
+    secret = f"iris_{secrets.token_urlsafe(32)}"
+    now_ms = time.time_ns() // 1_000_000
     made = token_of(user, role, secret, name=name, made_ms=now_ms)
     if expires is None:
         return secret, made
