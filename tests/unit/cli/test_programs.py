@@ -8,7 +8,14 @@ import pytest
 
 from iris import Client
 from iris.cli.cluster import launch
-from iris.cli.cluster.launch import elsewhere, look_proxy, look_scheduler, look_workers, remarks
+from iris.cli.cluster.launch import (
+    closed_directory,
+    elsewhere,
+    look_proxy,
+    look_scheduler,
+    look_workers,
+    remarks,
+)
 from iris.client.http.address import ClusterFile
 from iris.client.http.contexts import Context, Contexts, contexts_path, save_contexts
 from iris.client.problems import InvalidOption
@@ -372,6 +379,7 @@ def test_tokens_that_are_named_and_turned_off_are_refused(tmp_path, key):
 
 
 def test_a_user_without_a_home_is_told_where_the_data_is(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("sys.executable", "/bin/sh")  # which every user may run
     def homeless() -> Path:
         raise RuntimeError("Could not determine home directory.")
 
@@ -440,3 +448,19 @@ def test_commands_that_would_go_to_another_gateway_are_said(tmp_path, shell, sai
     )
 
     assert elsewhere("http://127.0.0.1:1", Path("/data"), environ) == said
+
+
+def test_a_directory_that_tasks_may_not_enter_is_found_above_a_program(tmp_path):
+    home = tmp_path / "home"
+    program = home / "venv" / "bin" / "python"
+    program.parent.mkdir(parents=True)
+    program.touch()
+    link = tmp_path / "python"
+    link.symlink_to(program)
+    for directory in [*tmp_path.parents, tmp_path]:
+        if not directory.stat().st_mode & 0o001:
+            directory.chmod(directory.stat().st_mode | 0o001)
+    assert closed_directory(link) is None
+
+    home.chmod(0o700)
+    assert (closed_directory(program), closed_directory(link)) == (home, home)

@@ -11,6 +11,7 @@ import os
 import shlex
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import time
@@ -184,7 +185,20 @@ def remarks(started: StartedCluster, data: Path) -> list[str]:
             lines.append("`iris open` makes another")
     if not started.sandbox:
         lines.append("tasks run as you without a sandbox; --sandbox confines them")
+    elif os.geteuid() == 0 and (closed := closed_directory(Path(sys.executable))):
+        lines.append(
+            f"tasks run as users of their own, who may not enter {closed}: calls of maps are run by "
+            f"the python of their PATH, not by {sys.executable}; `chmod o+x {closed}` lets them in"
+        )
     return lines
+
+
+def closed_directory(program: Path) -> Path | None:
+    """The uppermost directory above a program, or above what it is a link to, that other users may
+    not enter.
+    """
+    above = [*reversed(program.parents), *reversed(program.resolve().parents)]
+    return next((one for one in above if not one.stat().st_mode & stat.S_IXOTH), None)
 
 
 def elsewhere(url: str, data: Path, environ: Mapping[str, str] = os.environ) -> list[str]:
