@@ -58,6 +58,13 @@ SHARED_THINGS = (
         is_fair=True,
     ),
     SharedThing(
+        name="starts on a host",
+        filled_by="any user, with tasks that prepare for long",
+        limits="`[state] max_building` of each host",
+        kept="nothing on that host until those tasks run or time out",
+        is_fair=False,
+    ),
+    SharedThing(
         name="sums of usage",
         filled_by="any user, with jobs of many projects",
         limits="256 sums of a user and day",

@@ -389,6 +389,13 @@ def test_a_limit_that_the_gateway_does_not_know_yet_is_unlimited():
     assert (shown["running accelerators"], shown["pending tasks"]) == ("0 of unlimited", "1 of 3")
 
 
+def test_a_default_band_is_shown_with_whom_it_does_not_bound():
+    own = {"user": "ann", "max_band": "interactive"}
+    assert dict(describe(own))["best band"] == "interactive"
+    default = dict(describe(own | {"is_default": True}))
+    assert default["best band"] == "interactive (of users; admins are not bounded by the default)"
+
+
 def test_a_quota_is_shown_with_what_holds_for_everybody(iris):
     shown = " ".join(iris("quota", "show", "ann").split())
     assert "requests a second 2000" in shown

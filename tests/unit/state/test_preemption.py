@@ -4,10 +4,12 @@ all or nothing, promises kept and let go. docs/design/semantics.md#order.
 """
 
 import pytest
+from msgspec.structs import asdict
 
 from iris_core.messages.gateway_state import Caller
 from iris_core.spec.jobs import JobSpec
 from iris_state.policy import Policy
+from iris_state.views.cluster.users import quota_view
 from tests.support.world import World
 
 
@@ -257,6 +259,13 @@ def test_no_quota_is_no_limit(script):
         quota ann max_pending_tasks=0
         submit /a replicas=5000 user=ann    -> created
     """)
+
+
+def test_a_view_of_limits_tells_whether_they_are_set_for_the_user(script):
+    script.play("quota ann max_band=2")
+    ledger = script.world.ledger
+    found = {user: asdict(quota_view(ledger, user)) for user in ("ann", "bea")}
+    assert {user: view["is_default"] for user, view in found.items()} == {"ann": False, "bea": True}
 
 
 def test_a_band_better_than_ones_best_is_refused(script):

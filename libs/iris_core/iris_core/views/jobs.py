@@ -429,9 +429,14 @@ QuotaView = msgspec.defstruct(
         *((limit.name, int) for limit in QUOTA_LIMITS),
         ("max_band", str),
         *((limit.used, int, 0) for limit in QUOTA_LIMITS),
+        ("is_default", bool, False),
     ],
     bases=(View,),
-    namespace={"__doc__": "A user's limits, 0 is unlimited, and what is used of each."},
+    namespace={
+        "__doc__": "A user's limits, 0 is unlimited, and what is used of each. ``is_default``: "
+        "none are set for the name, so these hold if it is a user's; ``max_band`` then does not "
+        "bound an admin."
+    },
     kw_only=True,
 )
 

@@ -54,4 +54,6 @@ def _running(ledger: Ledger) -> dict[str, Amount]:
 def _view(ledger: Ledger, user: str, running: dict[str, Amount]) -> Struct:
     quota = ledger.quota_of(user)
     best = {"max_band": display_name(PriorityBand(max(quota.max_band, 1)))}
-    return QuotaView(**asdict(quota) | best | used(ledger, user, running.get(user, NOTHING)))
+    is_default = {"is_default": user not in ledger.quotas}
+    held = used(ledger, user, running.get(user, NOTHING))
+    return QuotaView(**asdict(quota) | best | held | is_default)

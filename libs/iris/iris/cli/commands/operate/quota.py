@@ -74,8 +74,14 @@ def describe(found: Row) -> list[tuple[str, str]]:
     return [
         ("user", found["user"]),
         *((limit.words, show_limit(limit, found)) for limit in QUOTA_LIMITS),
-        ("best band", str(found["max_band"])),
+        ("best band", show_band(found)),
     ]
+
+
+def show_band(found: Row) -> str:
+    """The best band, and whom it does not bound when it is the default."""
+    of = " (of users; admins are not bounded by the default)" if found.get("is_default") else ""
+    return f"{found['max_band']}{of}"
 
 
 def everybodys(limits: Row) -> list[tuple[str, str]]:
