@@ -17,8 +17,8 @@ ROOT = Path(__file__).resolve().parents[2]
 EXPLAINED = """\
 Each package is layers. A row imports from the rows below it and from no other; what shares a row does not import each
 other. `.importlinter` declares them, and `make check` fails when an import goes up or a new directory has no row. So a
-package is read from the bottom, one row at a time. Contracts inside of rooms (the launcher, an attempt) are in the same
-file."""
+package is read from the bottom, one row at a time. Contracts between the subpackages of the launcher and of an attempt are
+in the same file."""
 FEATURES: Mapping[str, str] = {
     "array jobs and maps": r"maps?|arrays?|array_values|index_set|map_\w+|futures?|calls?",
     "audit": r"audit\w*",
@@ -42,7 +42,7 @@ FEATURES: Mapping[str, str] = {
 
 
 class Package(NamedTuple):
-    """A package with layers: each is rooms, the uppermost first."""
+    """A package with layers: each layer is a row of subpackages and modules, the uppermost first."""
 
     name: str
     path: Path
@@ -94,7 +94,7 @@ def _drawn(package: Package) -> str:
         for room in layer
     ]
     heading = f"## {package.name}\n\n{first_sentence(package.path)}"
-    return f"{heading}\n\n" + grid(("layer", "room", "what it is"), rows)
+    return f"{heading}\n\n" + grid(("layer", "module or package", "what it is"), rows)
 
 
 def modules_of(feature: str, package: Package) -> list[str]:

@@ -36,7 +36,7 @@ class UserLimit:
 
     @property
     def used(self) -> str:
-        """The field of `views.QuotaView` with the amount in use."""
+        """The field of `views.jobs.QuotaView` with the amount in use."""
         return self.name.removeprefix("max_")
 
     def show(self, used: int, limit: int) -> str:

@@ -1,4 +1,4 @@
-"""The limits of what a worker keeps, in settings and in the rooms that hold to them."""
+"""The limits of what a worker keeps, for settings and for the modules that enforce them."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 them all.
 
 A worker represents a host, and a dead host stays dead: a dead worker is not restarted, and its
-tasks are killed, unless `cluster.restart_workers` is set. Orphans of dead workers become children
+tasks are killed, unless ``cluster.restart_workers`` is set. Orphans of dead workers become children
 of this process, so it finds them all. Out of
 scope: the list of programs (`programs`), readiness (`launch`).
 """

@@ -1,7 +1,7 @@
 """The pending tasks of all jobs in the order of `priority.PriorityKey`. It decides nothing.
 
 Two levels, because the tasks of one job are neighbours in that order: a SortedKeyList of jobs, and
-for each job the sorted indexes that wait. A job has at most `spec.MAX_REPLICAS` tasks, so its
+for each job the sorted indexes that wait. A job has at most `spec.jobs.MAX_REPLICAS` tasks, so its
 indexes are a compact array whose worst move is 40 kB; everything that grows with the queue is O(log
 n). Source: docs/design/semantics.md#order.
 """

@@ -1,7 +1,7 @@
 """Reads the parts of artifacts from their stream, one at a time.
 
-Parts that are missing or out of order end the reading: the oldest of the stream are deleted first,
-so an artifact loses its beginning. Source: docs/adr/0048-artifacts-are-a-stream.md.
+A part that is missing or out of order is refused as gone: the stream deletes its oldest messages
+first, so an artifact loses its first parts. Source: docs/adr/0048-artifacts-are-a-stream.md.
 """
 
 from __future__ import annotations

@@ -84,7 +84,7 @@ def _gathered(parts: Iterable[bytes]) -> Iterator[bytes]:
 
 
 class Shown:
-    """Lines as `iris_core.views.jobs.LogLineView`, for one job; each is made when it is sent."""
+    """Lines as `iris_core.views.streams.LogLineView`, for one job; each is made when it is sent."""
 
     def __init__(self, job: str) -> None:
         self._job = job

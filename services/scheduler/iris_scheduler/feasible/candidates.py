@@ -1,7 +1,7 @@
 """First fit for one class: iterates over the workers it may use, never back, because free capacity
 only shrinks meanwhile.
 
-Order and its reasons are in `placement.columns`. O(workers) per class and cycle, however many tasks
+Order and its reasons are in `mirror.columns`. O(workers) per class and cycle, however many tasks
 the class has.
 """
 

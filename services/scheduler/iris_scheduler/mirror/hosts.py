@@ -185,7 +185,7 @@ class Hosts:
     Attributes:
         grown: names of workers that may have more free capacity, or more possible victims, than
             when last examined.
-        lost: rows of the workers that `placement.columns` leaves out.
+        lost: rows of the workers that `mirror.columns` leaves out.
         ending: names of workers where an attempt that was ordered to stop still holds resources.
     """
 

@@ -1,7 +1,7 @@
 """Tracks which orders hosts have accepted, and which sessions wait for redelivery. Kept in memory
 only.
 
-A new leader sends every open order again, so nothing of this need be recorded. A failed delivery is
+A new leader sends every open order again, so none of this is in the journal. A failed delivery is
 one failure of its session however many hosts failed it; the next try of the session comes
 ``order_retry_s`` later. Out of scope: what a failure means (`handlers`, `coordinator`). Source:
 docs/design/semantics.md#sessions.
@@ -34,7 +34,7 @@ class Deliveries:
         """When each session whose order was not accepted is ordered again."""
 
     def took(self, order: Order) -> None:
-        """A host accepted an order: its members of gangs are ordered."""
+        """Record that a host accepted an order, for each member of a gang in it."""
         for refs, starting in ((order.prepare, False), (order.start, True)):
             for ref in refs:
                 job = self._ledger.jobs.get(ref.job)

@@ -74,7 +74,7 @@ class Assigned(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=2):
     """A new attempt of a PENDING task is open on a worker.
 
     ``chain``: index and attempt that its chain began with, if that is not itself; see
-    `records.chains`.
+    `indexes.chains`.
     """
 
     job: int

@@ -36,7 +36,7 @@ class Gate(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     Attributes:
         number: unique within the job.
-        job, when, each: of a dependency: the other job's number, and see `spec.Dependency`.
+        job, when, each: of a dependency: the other job's number, and see `spec.jobs.Dependency`.
         until_ms: of a time before which nothing is placed. key: of a singleton. by, at_ms: of a
             hold, whose and since when. reason: of a hold. hold: the number of the hold on the queue
                 that it belongs to; 0: the job's own.

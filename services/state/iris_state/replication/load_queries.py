@@ -1,8 +1,8 @@
-"""Asks Prometheus what the queries of scaling rules give, beside the rounds of the leader.
+"""Evaluates the Prometheus queries of scaling rules, in a task beside the rounds of the leader.
 
-What it answers goes out as a report of load, which this leader hears like those of proxies, and so
-do replicas that follow. Only the operator says where Prometheus is (`[state] prometheus`); a
-deployment says only what is asked.
+The values are published as a load report, which this leader and its followers receive like those
+of proxies. The address of Prometheus is a setting of the operator (``[state] prometheus``); a
+deployment contains only the query.
 Source: docs/design/serving.md#scale; https://prometheus.io/docs/prometheus/latest/querying/api/.
 """
 
@@ -27,7 +27,9 @@ if TYPE_CHECKING:
     from aiohttp import ClientSession
 
 AT_ONCE = 8
+"""Queries in progress, at most."""
 ANSWER_BYTES = 64 << 10
+"""Size of an answer that is read, at most."""
 
 
 class LoadQueries:
@@ -66,7 +68,7 @@ class LoadQueries:
         from aiohttp import (
             ClientSession,
             ClientTimeout,
-        )  # a tenth of a second that only those wait who ask
+        )  # takes 0.1 s, so it is imported only when a query exists
 
         timeout = ClientTimeout(total=self._policy.prometheus_timeout_s)
         async with ClientSession(timeout=timeout) as session:

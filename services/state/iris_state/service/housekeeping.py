@@ -2,7 +2,7 @@
 and the artifacts of deleted jobs, and those of the user who has most before their stream is full.
 
 Out of scope: which bundles and artifacts go (`bundles`, `artifacts`); what the stores hold
-(`store_watch`); snapshots and the journal behind them (`snapshots.snapshotter`).
+(`store_watch`); snapshots and the journal behind them (`replication.snapshotter`).
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Layout: magic, version, checksum; then three msgpack values, each with its length: everything but
 the jobs, the compacted jobs, the others. Jobs are encoded in slices; a job that changes meanwhile
 is encoded again, so the snapshot is as of its end. Out of scope: where snapshots are stored, and
-when one is taken (`snapshots.snapshotter`). Source: docs/ARCHITECTURE.md#storage.
+when one is taken (`replication.snapshotter`). Source: docs/ARCHITECTURE.md#storage.
 """
 
 from __future__ import annotations

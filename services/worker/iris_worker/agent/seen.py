@@ -15,8 +15,8 @@ LIMIT = 200_000
 TASK_BYTES = 110
 """Bytes of memory per task, at most."""
 _SHARE = 100
-"""The oldest hundredth is dropped at once: removing the first entry of a dict costs more the more
-were removed before.
+"""One in this many is dropped at a time: removing the first entry of a dict gets slower with each
+entry removed before it.
 """
 _INDEX_BITS = 32
 

@@ -1,7 +1,7 @@
 """The worker's end of the connection to its launcher, which it starts when there is none.
 
-See also: `launcher` serves it. Out of scope: what is requested, and what an answer means
-    (executor).
+The other end is `launcher`. Out of scope: what is requested, and what an answer means (the
+attempts' `executor`).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from iris_worker.launcher.starts.spawn import spawn
 
 _READ_BYTES = 1 << 18
 _TRIES = 5
-_HELP = ((5.0, rescue.resume), (30.0, rescue.end), (30.0, None))
+_RESCUE_STEPS = ((5.0, rescue.resume), (30.0, rescue.end), (30.0, None))
 """How long a launcher may take to answer a worker that has started, and what is done about it
 then.
 """
@@ -86,14 +86,14 @@ class LauncherClient:
         """Connect, and return the attempts of the previous worker process. Raises LauncherGone,
         OSError.
         """
-        for wait_s, help_ in _HELP:
+        for wait_s, rescue_step in _RESCUE_STEPS:
             try:
                 async with asyncio.timeout(wait_s):
                     return await self._connect()
             except TimeoutError:
                 self._forget()
-                if help_ is not None:
-                    help_(self._root)
+                if rescue_step is not None:
+                    rescue_step(self._root)
         raise LauncherGone("the launcher does not answer")
 
     async def _connect(self) -> dict[AttemptRef, StoredProcess]:
