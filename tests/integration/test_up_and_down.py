@@ -22,9 +22,7 @@ from tests.support.nats_config import row_of_free_ports
 
 pytestmark = pytest.mark.integration
 NO_GROUPS = "warning: --memory is enforced by samples"
-STALE = (
-    "state has ended: iris state: environment IRIS_STATE_PORT: [state] has no key 'port'; unset it"
-)
+STALE = "state has ended: iris state: environment IRIS_STATE_PORT: [state] has no key 'port'"
 
 
 def test_after_down_and_up_what_was_done_is_there_and_the_rest_runs(tmp_path):

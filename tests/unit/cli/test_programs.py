@@ -380,6 +380,7 @@ def test_tokens_that_are_named_and_turned_off_are_refused(tmp_path, key):
 
 def test_a_user_without_a_home_is_told_where_the_data_is(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("sys.executable", "/bin/sh")  # which every user may run
+
     def homeless() -> Path:
         raise RuntimeError("Could not determine home directory.")
 

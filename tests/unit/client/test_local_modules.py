@@ -24,12 +24,16 @@ def beside(tmp_path, monkeypatch):
         del sys.modules[name]
 
 
-def names_of(packed=b"", workdir=None):
+NAMED = b"w2alone w2pack"
+"""In a process that has loaded very many test modules, those that are named are sent."""
+
+
+def names_of(packed=NAMED, workdir=None):
     return {name for name in local_sources(packed, workdir) if name.startswith("w2")}
 
 
 def test_modules_that_are_not_installed_are_sent_with_their_packages(beside):
-    found = local_sources(b"")
+    found = local_sources(NAMED)
 
     assert names_of() == {"w2alone", "w2pack", "w2pack.inner"}
     assert found["w2alone"] == (b"ALONE = 1\n", str(beside / "w2alone.py"), False)
