@@ -11,6 +11,7 @@ from iris_service.settings import BadSetting
 from iris_worker.attempt.slots.isolation import (
     Isolation,
     NoAccount,
+    allow_task_users,
     is_mapped,
     isolation,
     read_binds,
@@ -137,3 +138,17 @@ def test_what_keeps_a_host_from_scoping_abstract_sockets_is_said():
     )
     alone = isolation(WorkerSettings(abstract_sockets="network", bubblewrap="no-such-program"), ())
     assert summary(alone, "").unscoped == "without a sandbox they have no network of their own"
+
+
+def test_all_directories_that_users_of_tasks_cannot_pass_are_named_at_once(tmp_path: Path):
+    home = tmp_path / "a home"
+    data = home / "data"
+    attempts = data / "worker-0" / "attempts"
+    attempts.mkdir(parents=True)
+    for closed in (home, data):
+        closed.chmod(0o700)
+
+    with pytest.raises(BadSetting) as refused:
+        allow_task_users(str(attempts))
+
+    assert f"'{home}', '{data}'; `chmod o+x " in str(refused.value)

@@ -10,6 +10,7 @@ import glob
 import os
 import pwd
 import re
+import shlex
 import shutil
 import stat
 import sys
@@ -301,11 +302,16 @@ def allow_task_users(attempts: str) -> None:
     """Let other users pass to the directories of their attempts. Raises BadSetting."""
     for path in (attempts, os.path.dirname(attempts)):
         os.chmod(path, 0o711)
-    for above in Path(attempts).parents:
-        if not above.stat().st_mode & stat.S_IXOTH:
-            raise BadSetting(
-                f"[worker] data: the users of tasks cannot pass {above}; open it (mode 0711)"
-            )
+    closed = [
+        shlex.quote(str(above))
+        for above in reversed(Path(attempts).parents)
+        if not above.stat().st_mode & stat.S_IXOTH
+    ]
+    if closed:
+        raise BadSetting(
+            f"[worker] data: the users of tasks cannot pass {', '.join(closed)}; "
+            f"`chmod o+x {' '.join(closed)}` lets them pass, and shows them no names of files there"
+        )
 
 
 class Isolated(NamedTuple):
