@@ -10,7 +10,7 @@ import pytest
 
 from iris.client.maps import call_runner
 from iris.client.maps.outcomes import death_of, ending_of, outcomes_of
-from iris.client.problems import JobFailed, JobKilled
+from iris.client.problems import JobFailed, JobKilled, RemoteError
 from iris_core.views.jobs import TaskView
 from iris_core.views.streams import CallResultView
 from tests.support.fake_state import attempt_of
@@ -92,6 +92,13 @@ def ended(error: str | None, attempts: list[Any], cause: str | None = None) -> T
 )
 def test_a_call_that_never_started_says_why(task: TaskView, words: str) -> None:
     assert str(ending_of("/m/2", task, 1)).startswith(f"/m/2 killed: {words}")
+
+
+def test_a_result_that_is_not_kept_is_no_failure_of_its_call() -> None:
+    task = msgspec.structs.replace(ended(None, []), state="succeeded")
+    error = ending_of("/m/2", task, 1)
+    assert isinstance(error, RemoteError)
+    assert "/m/2 succeeded, and its result is not kept any more" in str(error)
 
 
 def test_the_last_line_of_stderr_is_said_once() -> None:

@@ -79,6 +79,18 @@ async def test_a_position_beyond_the_stream_of_results_is_refused():
         assert "position 7 is not in the stream" in ahead.json()["detail"]
 
 
+async def test_results_that_are_not_kept_any_more_are_gone():
+    """They were answered with the end, as of a map that returned nothing."""
+    async with house(parse_tokens(TOKENS)) as iris:
+        results = await mapped(iris.http)
+        await iris.state.tell_job("/m", "succeeded")
+        now_s = iris.gateway.clock()
+        iris.gateway.clock = lambda: now_s + 60.0
+        gone = await iris.http.get(results, headers=ANN)
+        assert (gone.status_code, gone.json()["code"]) == (410, "gone")
+        assert "are not kept any more" in gone.json()["detail"]
+
+
 async def store(streams: Streams, job: int, data: bytes = b"", worker: str = "w0") -> int:
     """Store a result of a map, as a worker does; its sequence."""
     result = CallResult(0, 0, "value", data, Cause.EXITED, 0)

@@ -25,6 +25,7 @@ class MapJob(msgspec.Struct):
     name: str
     user: str
     state: str
+    replicas: int = 1
 
 
 class Since(NamedTuple):

@@ -132,6 +132,11 @@ def payload_of(api: GatewayApi, job: str, result: CallResultView) -> bytes:
                 api.fetch(f"{job}/{result.index}", made, attempt=result.attempt)
                 return (Path(made) / call_runner.LARGE_NAME).read_bytes()
             except (Conflict, TryAgain, Unreachable) as error:
+                if isinstance(error, Conflict) and error.code == "gone":
+                    raise RemoteError(
+                        f"{job}/{result.index} returned a large value that is not kept any more: "
+                        f"{error}"
+                    ) from error
                 most_s = (
                     _END_WITHIN_S
                     if isinstance(error, Conflict)
@@ -176,13 +181,16 @@ def death_of(name: str, result: CallResultView, calls: int) -> JobEnded:
 
 def ending_of(
     name: str, task: TaskView, calls: int, result: CallResultView | None = None
-) -> JobEnded:
+) -> JobEnded | RemoteError:
     """The exception of the calls of a task that has ended and left nothing to read. ``result``: how
     its process ended.
     """
     last = task.attempts[-1] if task.attempts else None
     if task.state == "succeeded":
-        return _died(name, "succeeded", "its result is not kept any more", last)
+        return RemoteError(
+            f"{name} succeeded, and its result is not kept any more: results are deleted by age or "
+            "size; iris rerun runs it again"
+        )
     words = [task.error or (last and last.cause) or (task.cause or "").replace("_", " ")]
     if last is not None and (line := end_of(last.stderr_tail)) and line not in str(words[0]):
         words.append(line)
@@ -204,9 +212,7 @@ def _died(
     """``ended``: how its process ended. Of one that was stopped that may be known before or after
     this.
     """
-    error = job_ended(
-        {"name": name, "state": "failed" if state == "succeeded" else state, "error": words}
-    )
+    error = job_ended({"name": name, "state": state, "error": words})
     if ended is not None and ended.cause == "exited":
         error.exit_code = ended.exit_code
         error.signal = ended.signal

@@ -83,7 +83,21 @@ async def followed(call: Call) -> Response:
     job, since = known or await _found(call, job_of(call))
     require_reader(call.caller, job.user, job.name)
     require_named(call.caller, job.user, job.name, named)
-    return stream(call, _written(call, job, since, await resume_in(call, RESULTS)))
+    after = await resume_in(call, RESULTS)
+    if job.state == "succeeded" and job.replicas and not after:
+        await _check_kept(call, job)
+    return stream(call, _written(call, job, since, after))
+
+
+async def _check_kept(call: Call, job: MapJob) -> None:
+    """Each call of a map that succeeded has stored a result. Raises ProblemResponse gone when none
+    of them is there, unavailable.
+    """
+    if not await call.gateway.results.last(int(job.id[1:])):
+        words = f"the results of {job.name} ({job.id}) are not kept any more"
+        raise ProblemResponse(
+            "gone", f"{words}: they were deleted by age or size; iris rerun {job.id} runs it again"
+        )
 
 
 def _known(call: Call, job: str) -> tuple[MapJob, Since] | None:
