@@ -7,9 +7,11 @@ wrong. Worlds that are to find it have only the faults that it needs, so that fe
 from __future__ import annotations
 
 import contextlib
+import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from types import SimpleNamespace
+from functools import wraps
+from types import FunctionType, SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -113,10 +115,9 @@ def planted(name: str) -> Iterator[None]:
     undo: list[tuple[Any, Any, Any]] = []
 
     def put(where: Any, place: Any, value: Any) -> None:
-        undo.append(
-            (where, place, where[place] if isinstance(where, dict) else where.__dict__[place])
-        )
-        _set(where, place, value)
+        before = where[place] if isinstance(where, dict) else where.__dict__[place]
+        undo.append((where, place, before))
+        _set(where, place, _called_by_position(before, value))
 
     try:
         PLANTS[name].do(put)
@@ -124,6 +125,24 @@ def planted(name: str) -> Iterator[None]:
     finally:
         for where, place, value in reversed(undo):
             _set(where, place, value)
+
+
+def _called_by_position(before: Any, value: Any) -> Any:
+    """A function that takes the place of another, whose callers name arguments as that one does."""
+    if not (isinstance(before, FunctionType) and isinstance(value, FunctionType)):
+        return value
+    signature = inspect.signature(before)
+
+    @wraps(value)
+    def adapted(*arguments: Any, **named: Any) -> Any:
+        if named:
+            bound = signature.bind(*arguments, **named)
+            if bound.kwargs:
+                bound.apply_defaults()
+            arguments, named = bound.args, bound.kwargs
+        return value(*arguments, **named)
+
+    return adapted
 
 
 def _set(where: Any, place: Any, value: Any) -> None:
