@@ -128,19 +128,27 @@ def planted(name: str) -> Iterator[None]:
 
 
 def _called_by_position(before: Any, value: Any) -> Any:
-    """A function that takes the place of another, whose callers name arguments as that one does."""
+    """A function that takes the place of another, whose callers name arguments as that one does: it
+    gets by name what it names itself.
+    """
     if not (isinstance(before, FunctionType) and isinstance(value, FunctionType)):
         return value
     signature = inspect.signature(before)
+    own = inspect.signature(value).parameters.values()
+    by_name = {one.name for one in own if one.kind is inspect.Parameter.KEYWORD_ONLY}
 
     @wraps(value)
     def adapted(*arguments: Any, **named: Any) -> Any:
-        if named:
-            bound = signature.bind(*arguments, **named)
-            if bound.kwargs:
-                bound.apply_defaults()
-            arguments, named = bound.args, bound.kwargs
-        return value(*arguments, **named)
+        if named.keys() <= by_name:
+            return value(*arguments, **named)
+        bound = signature.bind(*arguments, **named)
+        if bound.kwargs:
+            bound.apply_defaults()
+        kept = {name: named[name] for name in by_name & named.keys()}
+        if kept:
+            by_place = [given for name, given in bound.arguments.items() if name not in kept]
+            return value(*by_place, **kept)
+        return value(*bound.args, **bound.kwargs)
 
     return adapted
 
