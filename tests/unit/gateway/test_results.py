@@ -91,6 +91,16 @@ async def test_results_that_are_not_kept_any_more_are_gone():
         assert "are not kept any more" in gone.json()["detail"]
 
 
+async def test_a_job_that_is_no_map_has_no_results_that_could_be_gone():
+    async with house(parse_tokens(TOKENS)) as iris, listening(iris) as http:
+        job = {"name": "/m", "command": ["true"]}
+        made = await http.post("/v1/jobs", json=job, headers=ANN)
+        await iris.state.tell_job("/m", "succeeded")
+        results = await http.get(f"{made.headers['location']}/results", headers=ANN)
+        assert results.status_code == 200
+        assert "event: end" in results.text
+
+
 async def store(streams: Streams, job: int, data: bytes = b"", worker: str = "w0") -> int:
     """Store a result of a map, as a worker does; its sequence."""
     result = CallResult(0, 0, "value", data, Cause.EXITED, 0)

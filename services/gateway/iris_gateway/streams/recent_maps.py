@@ -18,6 +18,14 @@ or says so.
 """
 
 
+class _Calls(msgspec.Struct, frozen=True):
+    count: int = 0
+
+
+class _MapSpec(msgspec.Struct, frozen=True):
+    calls: _Calls | None = None
+
+
 class MapJob(msgspec.Struct):
     """What a reader of results has to know of a job."""
 
@@ -25,7 +33,13 @@ class MapJob(msgspec.Struct):
     name: str
     user: str
     state: str
-    replicas: int = 1
+    spec: _MapSpec = _MapSpec()
+
+    @property
+    def has_returned(self) -> bool:
+        """Whether it is a map of which each call has stored a result: it succeeded."""
+        calls = self.spec.calls
+        return self.state == "succeeded" and calls is not None and calls.count > 0
 
 
 class Since(NamedTuple):

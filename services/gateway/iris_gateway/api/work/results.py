@@ -84,15 +84,13 @@ async def followed(call: Call) -> Response:
     require_reader(call.caller, job.user, job.name)
     require_named(call.caller, job.user, job.name, named)
     after = await resume_in(call, RESULTS)
-    if job.state == "succeeded" and job.replicas and not after:
+    if job.has_returned and not after:
         await _check_kept(call, job)
     return stream(call, _written(call, job, since, after))
 
 
 async def _check_kept(call: Call, job: MapJob) -> None:
-    """Each call of a map that succeeded has stored a result. Raises ProblemResponse gone when none
-    of them is there, unavailable.
-    """
+    """Raises ProblemResponse gone when no result of a map that has returned is there, unavailable."""
     if not await call.gateway.results.last(int(job.id[1:])):
         words = f"the results of {job.name} ({job.id}) are not kept any more"
         raise ProblemResponse(
