@@ -66,11 +66,36 @@ async def test_all_waits_share_one_stream_which_ends_with_them():
 
 
 async def test_a_stream_whose_place_is_gone_begins_anew():
-    gateway = Gateway(problem(410, "gone", "position 7"), Said(headers=SSE), ends_after=2)
+    other = ("job.state.succeeded", {**ENDED, "job": "/b", "job_id": "j2", "at_ms": 1, "seq": 4})
+    streams = (Said(headers=SSE, body=events(other)), problem(410, "gone", "position 7"))
+    gateway = Gateway(*streams, Said(headers=SSE), ends_after=3)
     with answering(gateway) as server:
         (view,) = await waits(server.url, 1)
 
-    assert (view.state, gateway.read) == ("succeeded", 2)
+    assert (view.state, gateway.read) == ("succeeded", 3)
+
+
+async def test_who_waits_is_told_that_the_client_is_closed():
+    ended = threading.Event()
+
+    def quiet():
+        yield b"retry: 1000\n\n"
+        ended.wait(60)
+
+    def answer(asked):
+        if asked.path.startswith("/v1/events"):
+            return Said(headers=SSE, body=quiet())
+        return Said(body=job_view(id="j1", name="/a", state="running"))
+
+    with answering(answer) as server:
+        client = AsyncClient(server.url, token="t")
+        waiting = asyncio.ensure_future((await client.job("/a")).wait())
+        while len(server.requests) < 3:  # it has read its job once more, and waits
+            await client.job("/a")
+        client.close()
+        with pytest.raises(ClientError, match="the client is closed"):
+            await waiting
+        ended.set()
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from iris.client.http.api import GatewayApi
 from iris.client.http.event_stream import EventStream
 from iris.client.http.events import read_events
 from iris.client.jobs import TERMINAL, Job
-from iris.client.problems import Conflict
+from iris.client.problems import ClientError, Conflict
 from iris_core.views.events import JobEvent
 
 _ENDS = ",".join(f"job.state.{state}" for state in sorted(TERMINAL))
@@ -81,7 +81,7 @@ class JobEnds:
             self._leave(reader, news)
 
     def close(self) -> None:
-        """End the stream; nobody is told anything any more."""
+        """End the stream; who still waits is told that the client is closed."""
         with self._lock:
             reader = self._reader
             self._reader = None
@@ -121,7 +121,10 @@ class JobEnds:
         try:
             while not self._read_to_end(reader):
                 with self._lock:
+                    if self._reader is not reader:
+                        break
                     reader.stream = self._new_stream()
+            error = ClientError("the client is closed")  # or nobody waits any more
         except Exception as raised:  # noqa: BLE001 - whoever waits raises it
             error = raised
         with self._lock:
@@ -130,12 +133,11 @@ class JobEnds:
 
     def _read_to_end(self, reader: _Reader) -> bool:
         """Tell what a stream says; False when its place is gone and it has to begin anew."""
-        stream = reader.stream
+        stream = reader.stream.open()
+        with self._lock:
+            reader.is_open = True
+            self._tell_all(reader)
         try:
-            stream.open()
-            with self._lock:
-                reader.is_open = True
-                self._tell_all(reader)
             for event in read_events(stream):
                 if isinstance(event, JobEvent):
                     self._tell(reader, event)
