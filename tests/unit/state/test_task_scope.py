@@ -18,10 +18,11 @@ from iris_core.spec.resources import Amount
 from iris_core.spec.serving import DeploymentSpec, RouteTemplate
 from iris_core.states import Cause, KernelStatus
 from iris_core.subjects import CMD_DEPLOY
+from iris_state.decide import lineage
 from iris_state.records.entities import Job
 from iris_state.records.ledger import Ledger
 from iris_state.snapshots import snapshot
-from iris_state.views import KINDS, lineage
+from iris_state.views import KINDS
 from iris_state.views.reads import answer
 from tests.support import first_fit
 from tests.support.world import ADMIN, Host, World

@@ -33,7 +33,7 @@ from iris_core.spec.index_set import IndexSet
 from iris_core.spec.jobs import JobSpec
 from iris_core.states import JOB_TERMINAL, TERMINAL, Cause, Initiator, TaskState, WorkerState
 from iris_core.tables import task as table
-from iris_state.decide import cascade, gates, quota
+from iris_state.decide import cascade, gates, lineage, quota
 from iris_state.inputs.reports.progress import lose
 from iris_state.records.changes import (
     GraceEnded,
@@ -48,7 +48,6 @@ from iris_state.records.entities import Job, idempotency
 from iris_state.records.hosts import Worker
 from iris_state.records.ledger import Ledger
 from iris_state.records.targets import known_job, known_target, named_indexes, reference_of
-from iris_state.views import lineage
 
 ANONYMOUS = "anonymous"
 """The user of requests without authentication."""
@@ -122,10 +121,10 @@ def on_submit(ledger: Ledger, command: SubmitJob, now_ms: int) -> Iterator[Step]
     check_may_act_for(command.caller, user, "submit a job")
     parent = _parent(ledger, name, command, user)
     _check_namespace(ledger, name, parent, user)
-    descent = lineage.lineage(ledger, command)
+    descent = lineage.of_submission(ledger, command)
     is_as_its_parent = parent is not None and parent.band <= spec.priority_band
     caller = None if is_as_its_parent else command.caller
-    quota.check(ledger, spec, user, _replaced(ledger, name, command, user), caller)
+    quota.check(ledger, spec, user, _replaced(ledger, name, command, user), caller=caller)
     made = gates.gates_of(ledger, spec, user, actor_of(command.caller), now_ms=now_ms)
     yield from _make_room(ledger, name, command, user)
     yield JobAdmitted(

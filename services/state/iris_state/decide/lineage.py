@@ -39,7 +39,7 @@ def is_beside(ledger: Ledger, own: Job, job: Job) -> bool:
     return is_other and root.lineage != 0 and root.lineage == lineage_of(ledger, own)
 
 
-def lineage(ledger: Ledger, command: SubmitJob) -> int:
+def of_submission(ledger: Ledger, command: SubmitJob) -> int:
     """The lineage of a new job: 0 unless a task submits it beside its own. Raises Refused."""
     if not command.beside:
         return 0

@@ -19,10 +19,10 @@ from iris_core.errors import Code, Refused
 from iris_core.messages.gateway_state import Caller, RerunJob, SubmitJob, UserCommand
 from iris_core.spec.jobs import JobSpec
 from iris_core.views.queries import ViewQuery
+from iris_state.decide import lineage
 from iris_state.records.entities import Job
 from iris_state.records.ledger import Ledger
 from iris_state.records.targets import named_job
-from iris_state.views import lineage
 
 Command = TypeVar("Command", bound=UserCommand)
 Scope = Callable[[Ledger, Job, Any], Any]
