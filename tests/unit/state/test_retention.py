@@ -84,9 +84,9 @@ def test_a_key_of_a_forgotten_job_survives_a_restart_with_its_time(story):
         finished(story, number, f"/j{number}")
     forget(story, keep_jobs=1)
     again = restored(snapshot.cut(story.ledger, 1, story.at_ms))
-    assert (again.spent_keys, again.spent_keys.bytes) == (
+    assert (again.spent_keys, again.spent_keys.held.bytes) == (
         story.ledger.spent_keys,
-        story.ledger.spent_keys.bytes,
+        story.ledger.spent_keys.held.bytes,
     )
     assert list(again.spent_keys) == ["ann\0k1", "ann\0k2"]
 
@@ -96,10 +96,10 @@ def test_answers_are_of_the_same_users_after_a_restart(story):
     story.tell(Answered("r3", "created", b"{}"), Answered("r2", "created", b"{...}", "bob"))
     again = restored(snapshot.cut(story.ledger, 1, story.at_ms)).answers
     assert again.users == {"r1": "ann", "r2": "bob", "r3": ""}
-    assert (again, again.bytes, again.bytes_of) == (
+    assert (again, again.held.bytes, again.held.bytes_of) == (
         story.ledger.answers,
-        story.ledger.answers.bytes,
-        story.ledger.answers.bytes_of,
+        story.ledger.answers.held.bytes,
+        story.ledger.answers.held.bytes_of,
     )
 
 

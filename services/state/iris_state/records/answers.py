@@ -27,22 +27,44 @@ def kept_bytes(text: str, body: bytes = b"") -> int:
     return _EACH_BYTES + len(text) + len(body)
 
 
+class HeldByUsers:
+    """What each user has, oldest first.
+
+    Attributes:
+        bytes: of memory of all, about. bytes_of: of each user's. of: their keys.
+    """
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        self.bytes_of: Counter[str] = Counter()
+        self.of: dict[str, OrderedDict[str, None]] = {}
+
+    def add(self, user: str, key: str, size: int) -> None:
+        self.of.setdefault(user, OrderedDict())[key] = None
+        self.bytes += size
+        self.bytes_of[user] += size
+
+    def remove(self, user: str, key: str, size: int) -> None:
+        del self.of[user][key]
+        self.bytes -= size
+        self.bytes_of[user] -= size
+        if not self.of[user]:
+            del self.of[user], self.bytes_of[user]
+
+
 class KeptAnswers(OrderedDict[str, tuple[str, bytes]]):
     """The status and body of each answer by request id, oldest first.
 
     Attributes:
         keys_answered: request ids by the idempotency key that they are made of. users: whose each
-            is, by request id; empty for one of an earlier release. bytes: of memory, about.
-            bytes_of: of each user's.
+            is, by request id; empty for one of an earlier release. held: by users.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.keys_answered: dict[str, str] = {}
         self.users: dict[str, str] = {}
-        self.bytes = 0
-        self.bytes_of: Counter[str] = Counter()
-        self._of: dict[str, OrderedDict[str, None]] = {}
+        self.held = HeldByUsers()
 
     def keep(self, request: str, status: str, body: bytes, user: str = "") -> None:
         """Keep an answer as the newest one."""
@@ -52,20 +74,12 @@ class KeptAnswers(OrderedDict[str, tuple[str, bytes]]):
         if key := key_of(request):
             self.keys_answered[key] = request
         self.users[request] = sys.intern(user)
-        self._of.setdefault(user, OrderedDict())[request] = None
-        size = self._size(request)
-        self.bytes += size
-        self.bytes_of[user] += size
+        self.held.add(user, request, self._size(request))
 
     def drop(self, request: str) -> None:
-        user = self.users[request]
-        size = self._size(request)
-        del self[request], self.users[request], self._of[user][request]
+        self.held.remove(self.users.pop(request), request, self._size(request))
+        del self[request]
         self.keys_answered.pop(key_of(request), None)
-        self.bytes -= size
-        self.bytes_of[user] -= size
-        if not self._of[user]:
-            del self._of[user], self.bytes_of[user]
 
     def drop_oldest(self) -> None:
         self.drop(next(iter(self)))
@@ -75,7 +89,7 @@ class KeptAnswers(OrderedDict[str, tuple[str, bytes]]):
         beyond their memory of the user who has most of that.
         """
         gone: list[str] = []
-        bytes_left = self.bytes
+        bytes_left = self.held.bytes
         if len(self) <= keep and bytes_left <= keep_bytes:
             return gone
         taken: Counter[str] = Counter()
@@ -83,17 +97,14 @@ class KeptAnswers(OrderedDict[str, tuple[str, bytes]]):
         oldest: dict[str, Iterator[str]] = {}
         while len(gone) < min(most, len(self)):
             if len(self) - len(gone) > keep:
-                user = max((len(kept) - taken.get(one, 0), one) for one, kept in self._of.items())[
-                    1
-                ]
+                left = ((len(kept) - taken[one], one) for one, kept in self.held.of.items())
             elif bytes_left > keep_bytes:
-                user = max(
-                    (held - taken_bytes.get(one, 0), one) for one, held in self.bytes_of.items()
-                )[1]
+                left = ((size - taken_bytes[one], one) for one, size in self.held.bytes_of.items())
             else:
                 break
+            _, user = max(left)
             if user not in oldest:
-                oldest[user] = iter(self._of[user])
+                oldest[user] = iter(self.held.of[user])
             request = next(oldest[user])
             gone.append(request)
             taken[user] += 1
@@ -110,31 +121,20 @@ class SpentKeys(OrderedDict[str, int]):
     for a while.
 
     Attributes:
-        bytes: of memory, about. bytes_of: of each user's.
+        held: by users.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self.bytes = 0
-        self.bytes_of: Counter[str] = Counter()
-        self._of: dict[str, OrderedDict[str, None]] = {}
+        self.held = HeldByUsers()
 
     def spend(self, key: str, at_ms: int) -> None:
-        user = user_of_key(key)
-        size = _OF_A_USER_BYTES + kept_bytes(key)
         self[key] = at_ms
-        self._of.setdefault(user, OrderedDict())[key] = None
-        self.bytes += size
-        self.bytes_of[user] += size
+        self.held.add(user_of_key(key), key, _spent_bytes(key))
 
     def drop(self, key: str) -> None:
-        user = user_of_key(key)
-        size = _OF_A_USER_BYTES + kept_bytes(key)
-        del self[key], self._of[user][key]
-        self.bytes -= size
-        self.bytes_of[user] -= size
-        if not self._of[user]:
-            del self._of[user], self.bytes_of[user]
+        del self[key]
+        self.held.remove(user_of_key(key), key, _spent_bytes(key))
 
     def drop_oldest(self) -> str:
         """Returns the key."""
@@ -151,19 +151,23 @@ class SpentKeys(OrderedDict[str, int]):
             if at_ms >= oldest_ms or len(gone) == most:
                 break
             gone[key] = None
-        sizes = {key: _OF_A_USER_BYTES + kept_bytes(key) for key in gone}
-        left = self.bytes - sum(sizes.values())
+        sizes = {key: _spent_bytes(key) for key in gone}
+        left = self.held.bytes - sum(sizes.values())
         if left <= keep_bytes or len(gone) == most:
             return list(gone)
-        held = Counter(self.bytes_of)
+        held = Counter(self.held.bytes_of)
         for key, size in sizes.items():
             held[user_of_key(key)] -= size
-        oldest = {user: iter(keys) for user, keys in self._of.items()}
+        oldest = {user: iter(keys) for user, keys in self.held.of.items()}
         while left > keep_bytes and len(gone) < most:
             user = max(oldest, key=lambda one: (held[one], one))
             key = next(found for found in oldest[user] if found not in gone)
             gone[key] = None
-            size = _OF_A_USER_BYTES + kept_bytes(key)
+            size = _spent_bytes(key)
             left -= size
             held[user] -= size
         return list(gone)
+
+
+def _spent_bytes(key: str) -> int:
+    return _OF_A_USER_BYTES + kept_bytes(key)

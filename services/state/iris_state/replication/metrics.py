@@ -290,8 +290,8 @@ class LedgerCollector(Collector):
         yield gauges("iris_kept", "What is kept in memory for a while, by kind.", ["kind"], number)
         size = {
             "finished_jobs": machine.retention.bytes,
-            "spent_keys": ledger.spent_keys.bytes,
-            "answers": ledger.answers.bytes,
+            "spent_keys": ledger.spent_keys.held.bytes,
+            "answers": ledger.answers.held.bytes,
         }
         yield gauges("iris_kept_bytes", "About how much memory it takes, by kind.", ["kind"], size)
 
