@@ -72,3 +72,8 @@ def test_roles_are_compared_in_the_matrix_only():
         if compares_roles((ROOT / source.path).read_text(encoding="utf-8"))
     }
     assert found == allowed
+
+
+def test_no_page_compares_the_role_of_its_reader():
+    pages = (ROOT / "services/gateway/iris_gateway/dashboard/templates").glob("*.html")
+    assert [page.name for page in pages if "caller.role" in page.read_text(encoding="utf-8")] == []

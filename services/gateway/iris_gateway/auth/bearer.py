@@ -91,8 +91,13 @@ def parse_tokens(text: str) -> Keyring:
 
 def require_admin(caller: Caller) -> None:
     """Raises ProblemResponse forbidden unless the caller is an admin."""
-    if not may(caller, Verb.ADMINISTER):
+    if not may_administer(caller):
         raise ProblemResponse("forbidden", "only an admin may do this")
+
+
+def may_administer(caller: Caller) -> bool:
+    """Whether a caller may do, and read, what concerns the whole cluster."""
+    return may(caller, Verb.ADMINISTER)
 
 
 def refuse_worker(caller: Caller, command: type[UserCommand]) -> None:
