@@ -59,7 +59,7 @@ def test_production_evicts_batch_and_starts_after_the_victim_has_stopped(
     victim = small.submit(
         "sh",
         "-c",
-        f"trap 'sleep 0.4; echo stopped >> {log}; exit 1' TERM; touch {ready}; sleep 1000 & wait",
+        f"trap 'sleep 0.4; echo stopped >> {log}; exit 1' TERM; sleep 1000 & touch {ready}; wait",
         name="victim",
         band="batch",
     )

@@ -167,7 +167,7 @@ async def test_a_task_without_a_notice_gets_its_stop_signal_when_it_is_preempted
     state: FakeState, worker: WorkerProcess
 ):
     ref = await state.run(
-        "sh", "-c", "trap 'echo ${IRIS_NOTICE_FILE-none}; exit 0' TERM; echo ready; sleep 60 & wait"
+        "sh", "-c", "trap 'echo ${IRIS_NOTICE_FILE-none}; exit 0' TERM; sleep 60 & echo ready; wait"
     )
     await state.printed(ref, b"ready\n")
     await state.order(stop=[Stop(ref, 20_000, Cause.PREEMPTED)])

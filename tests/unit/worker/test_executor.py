@@ -359,7 +359,7 @@ async def test_one_that_is_stopped_is_stored_in_the_rest_of_its_grace_period(
 ):
     executor = await opened()
     keeping(
-        executor, "sh", "-c", 'trap "echo x > out/x; exit 0" TERM; touch out/on; sleep 100 & wait'
+        executor, "sh", "-c", 'trap "echo x > out/x; exit 0" TERM; sleep 100 & touch out/on; wait'
     )
     on = Path(executor.attempts.by_ref[A].slot.workdir) / "out" / "on"
     await until(on.exists)
