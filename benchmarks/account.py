@@ -57,7 +57,14 @@ async def read(made: Cluster, watcher: Watcher) -> Account:
     """The totals now."""
     commits, size = await watcher.journal()
     group = made.group.cpu_s() if made.group is not None else None
-    return Account(made.cpu_s(), group, commits, size, await watcher.messages(), _processes())
+    return Account(
+        made.cpu_s(),
+        group,
+        commits,
+        size,
+        messages=await watcher.messages(),
+        processes=_processes(),
+    )
 
 
 def _us(seconds: float, count: int) -> float:

@@ -104,7 +104,7 @@ def run(quick: bool = False) -> Row:
                     else contextlib.nullcontext()
                 )
                 with reads:
-                    _measure(found[name], process, f"127.0.0.1:{port}", path, seconds)
+                    _measure(found[name], process, f"127.0.0.1:{port}", path, seconds=seconds)
     ours, direct, watched, bare = (
         found["iris"],
         found.pop("direct"),

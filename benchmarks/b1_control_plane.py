@@ -43,6 +43,6 @@ async def _rounds(made: Cluster, tasks: int, repeat: int) -> list[noop.Round]:
     gateway.until_workers(noop.HOSTS)
     async with Watcher(made.nats_url) as watcher:
         return [
-            await noop.run_round(made, gateway, watcher, f"b1-{n}", tasks)
+            await noop.run_round(made, gateway, watcher, f"b1-{n}", tasks=tasks)
             for n in range(repeat + 1)
         ][1:]

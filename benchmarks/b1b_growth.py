@@ -66,13 +66,14 @@ async def _rounds(
     gateway.until_workers(noop.HOSTS)
     async with Watcher(made.nats_url) as watcher:
         small = [
-            await noop.run_round(made, gateway, watcher, f"small-{n}", SMALL) for n in range(4)
+            await noop.run_round(made, gateway, watcher, f"small-{n}", tasks=SMALL)
+            for n in range(4)
         ][1:]
         large: list[noop.Round] = []
         weights: Weights = []
         for size in sizes:
             before = made.rss_bytes()
-            large.append(await noop.run_round(made, gateway, watcher, f"large-{size}", size))
+            large.append(await noop.run_round(made, gateway, watcher, f"large-{size}", tasks=size))
             weights.append(
                 {
                     name: round((grown - before[name]) / size)

@@ -41,7 +41,9 @@ FILES: Mapping[str, Any] = {"command": ["/bin/sh", "-ec", SCRIPT], "output": "ou
 def run(quick: bool = False, tasks: int = 5_000) -> Row:
     """Processes per second, median of the jobs on one cluster after one that is not counted."""
     with cluster(workers=hosts(), state=WINDOW) as made:
-        return row("B2", f"{tasks:,} x /bin/true", made, TRUE, tasks, 3 if quick else 5)
+        return row(
+            "B2", f"{tasks:,} x /bin/true", made, TRUE, tasks=tasks, repeat=3 if quick else 5
+        )
 
 
 def hosts() -> list[tuple[str, ...]]:
@@ -101,10 +103,11 @@ async def _rounds(
     gateway = Gateway(made.url)
     gateway.until_workers(HOSTS)
     async with Watcher(made.nats_url) as watcher:
-        await round_of(gateway, watcher, "/warm", tasks, spec)
+        await round_of(gateway, watcher, "/warm", tasks, spec=spec)
         before = await account.read(made, watcher)
         rates = [
-            await round_of(gateway, watcher, f"/counted-{n}", tasks, spec) for n in range(repeat)
+            await round_of(gateway, watcher, f"/counted-{n}", tasks, spec=spec)
+            for n in range(repeat)
         ]
         return rates, (await account.read(made, watcher)).per(before, tasks * repeat)
 

@@ -39,7 +39,13 @@ def run(quick: bool = False, tasks: int = 2_000) -> Row:
         spec = {**FILES, "bundle": bundle(made)}
         what = f"{tasks:,} tasks that read a bundle, write files, print ten lines and leave an output directory"
         measured = row(
-            "B2f", what, made, spec, tasks, 2 if quick else 4, round(SHARE_OF_B2 * plain, 1)
+            "B2f",
+            what,
+            made,
+            spec,
+            tasks=tasks,
+            repeat=2 if quick else 4,
+            goal=round(SHARE_OF_B2 * plain, 1),
         )
         same = spawned_files()
     detail = {

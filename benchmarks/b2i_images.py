@@ -29,7 +29,13 @@ def run(quick: bool = False) -> Row:
     with cluster(workers=settings, state=WINDOW) as made:
         spec = {"command": ["/true"], "environment": {"image": IMAGE}}
         return row(
-            "B2i", f"{tasks:,} containers by {runtime}", made, spec, tasks, 2 if quick else 3, GOAL
+            "B2i",
+            f"{tasks:,} containers by {runtime}",
+            made,
+            spec,
+            tasks=tasks,
+            repeat=2 if quick else 3,
+            goal=GOAL,
         )
 
 

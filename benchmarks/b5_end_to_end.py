@@ -36,9 +36,9 @@ def run(quick: bool = False) -> Row:
     """Gangs a second, median of the rounds on one cluster after one that is not counted."""
     gangs = GANGS // 3 if quick else GANGS
     with cluster(workers=pods(PODS), state=WINDOW) as made:
-        runs, detail = asyncio.run(_rounds(made, "gang", gangs, 3, TRUE))
+        runs, detail = asyncio.run(_rounds(made, "gang", gangs, 3, spec=TRUE))
         with_bundles, _ = asyncio.run(
-            _rounds(made, "bundle", gangs // 2, 2, {**FILES, "bundle": bundle(made)})
+            _rounds(made, "bundle", gangs // 2, 2, spec={**FILES, "bundle": bundle(made)})
         )
         rss = made.rss_bytes()
     bare = floor.isolate(FLOOR)
@@ -79,10 +79,11 @@ async def _rounds(
 ) -> tuple[list[float], dict[str, object]]:
     Gateway(made.url).until_workers(PODS * MEMBERS)
     async with Watcher(made.nats_url) as watcher:
-        await round_of(made.url, watcher, name, gangs, spec)
+        await round_of(made.url, watcher, name, gangs, spec=spec)
         before = await account.read(made, watcher)
         rates = [
-            await round_of(made.url, watcher, f"{name}-{n}", gangs, spec) for n in range(repeat)
+            await round_of(made.url, watcher, f"{name}-{n}", gangs, spec=spec)
+            for n in range(repeat)
         ]
         return rates, (await account.read(made, watcher)).per(before, gangs * repeat, "gang")
 

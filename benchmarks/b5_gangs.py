@@ -55,15 +55,15 @@ def _cluster() -> Mirror:
         "/busy",
         "ann",
         PriorityBand.INTERACTIVE,
-        1,
-        0,
-        0,
-        SLICES,
-        ResourceRequest(1000, 0, 0, Device("tpu", "auto", 4)),
+        depth=1,
+        root_submitted_ms=0,
+        submitted_ms=0,
+        replicas=SLICES,
+        resources=ResourceRequest(1000, 0, 0, Device("tpu", "auto", 4)),
     )
     names = mirror.hosts.columns().names
     holds = tuple(
-        Hold(AttemptRef(1, number, 0), names[number * burst.SLICE], False, False, 0)
+        Hold(AttemptRef(1, number, 0), names[number * burst.SLICE], False, False, since_ms=0)
         for number in range(0, SLICES, 3)
     )
     device = Device("tpu", "v5litepod-16", 4)

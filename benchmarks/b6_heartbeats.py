@@ -57,14 +57,14 @@ async def _measure(
     gateway.until_workers(noop.HOSTS)
     async with Watcher(made.nats_url) as watcher:
         quiet = [
-            await noop.run_round(made, gateway, watcher, f"quiet-{n}", TASKS)
+            await noop.run_round(made, gateway, watcher, f"quiet-{n}", tasks=TASKS)
             for n in range(repeat + 1)
         ][1:]
         alone = await _shares(made, seconds)
         await asyncio.to_thread(made.crowd, WORKERS, BEAT_S)
         crowded = await _shares(made, seconds)
         beating = [
-            await noop.run_round(made, gateway, watcher, f"beating-{n}", TASKS)
+            await noop.run_round(made, gateway, watcher, f"beating-{n}", tasks=TASKS)
             for n in range(repeat + 1)
         ][1:]
     return quiet, beating, {name: share - alone.get(name, 0.0) for name, share in crowded.items()}

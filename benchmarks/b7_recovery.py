@@ -64,7 +64,7 @@ async def _measure(made: Cluster, tasks: int, repeat: int) -> dict[str, list[flo
     gateway = Gateway(made.url)
     gateway.until_workers(noop.HOSTS)
     async with Watcher(made.nats_url) as watcher:
-        await noop.run_round(made, gateway, watcher, "b7", tasks)
+        await noop.run_round(made, gateway, watcher, "b7", tasks=tasks)
     client = await nats.connect(made.nats_url)
     found: dict[str, list[float]] = {"journal": [], "snapshot": [], "take_over": []}
     leader = made.started[0]

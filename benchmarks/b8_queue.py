@@ -61,7 +61,9 @@ def _operations(tasks: int) -> dict[str, float]:
 
 
 def _key(job: int, jobs: int) -> PriorityKey:
-    return priority_key(PriorityBand(1 + job % 3), 1 + job % 4, job * 7919 % jobs, job, job)
+    return priority_key(
+        PriorityBand(1 + job % 3), 1 + job % 4, job * 7919 % jobs, job, sequence=job
+    )
 
 
 def _timed(operation: Callable[[int], object], over: Iterable[object]) -> float:

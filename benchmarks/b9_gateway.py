@@ -38,7 +38,7 @@ def run(quick: bool = False) -> Row:
     seconds, repeat, watchers, jobs = (2.0, 3, 200, 100) if quick else (10.0, 5, WATCHERS, 500)
     with cluster(gateway=NO_LIMIT) as made:
         submissions, pages, got, wanted = asyncio.run(
-            _measure(made.url, seconds, repeat, watchers, jobs)
+            _measure(made.url, seconds, repeat, watchers, jobs=jobs)
         )
         rss = made.rss_bytes()
     with floor.handler("starlette") as url:
@@ -104,7 +104,7 @@ async def _watch(url: str, watchers: int, jobs: int) -> tuple[int, int]:
     ready = asyncio.Semaphore(0)
     wanted = jobs * EVENTS_OF_A_JOB
     watching = [
-        asyncio.create_task(_count(url, counts, number, wanted, ready))
+        asyncio.create_task(_count(url, counts, number, wanted, ready=ready))
         for number in range(watchers)
     ]
     for _ in range(watchers):

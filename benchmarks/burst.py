@@ -117,7 +117,9 @@ def snapshot(hosts: tuple[WorkerRow, ...], tasks: int, kinds: int, per_job: int)
 def accept(mirror: Mirror, made: Plan) -> None:
     """Let a mirror learn that its plan was taken."""
     opened = tuple(
-        Hold(AttemptRef(placement.job, index, 0), made.workers[number], True, False, NOW_MS)
+        Hold(
+            AttemptRef(placement.job, index, 0), made.workers[number], True, False, since_ms=NOW_MS
+        )
         for placement in made.placements
         for index, number in zip(placement.indexes, placement.workers, strict=True)
     )

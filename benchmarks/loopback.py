@@ -67,7 +67,11 @@ class Loopback:
         self.machine.lead(self.now_ms)
         for name, agent in self._agents.items():
             register = Register(
-                name, agent.incarnation, {}, Amount(slots * 1000, 1 << 40, 1 << 40, 0), self.now_ms
+                name,
+                agent.incarnation,
+                {},
+                Amount(slots * 1000, 1 << 40, 1 << 40, 0),
+                monotonic_ms=self.now_ms,
             )
             self._ask(WorkerReport(name, agent.incarnation, register=register))
         self.machine.step(self._inputs, self.now_ms)

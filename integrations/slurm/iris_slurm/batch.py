@@ -73,7 +73,7 @@ def main() -> int:
             file=sys.stderr,
         )
         return 1
-    return run(work, settings, notice, output, error)
+    return run(work, settings, notice, output, error=error)
 
 
 def hold_host(notice: int) -> NoReturn:

@@ -77,8 +77,10 @@ class StandIn:
     def output_of(self, below: str) -> Iterator[tuple[int, int, int]]:
         yield 0, 1, 2
 
-    def start(self, *what: Any, beside: bool) -> tuple[Child, None]:
-        self.sockets.append(socket.socket(fileno=os.dup(what[5][0])))
+    def start(
+        self, *_: object, stdio: tuple[int, int, int], **others: object
+    ) -> tuple[Child, None]:
+        self.sockets.append(socket.socket(fileno=os.dup(stdio[0])))
         return Child(os.getpid()), None
 
     def on_template(self, state: TemplateState) -> None:

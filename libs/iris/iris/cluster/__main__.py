@@ -68,20 +68,20 @@ def run(reply: int, paths: ClusterPaths, options: StartOptions, ports: ExitStack
         if programs.token_file:
             make_token(paths, owner())
         token = str(paths.token) if programs.token_file else ""
-        addresses = (programs.url, programs.proxy_url)
         ready_s = programs.settings.ready_s
         if options.attached:
             os.set_blocking(1, False)
         tell = say_aloud if options.attached else say
         supervisor = Supervisor(
             paths,
-            *addresses,
+            programs.url,
+            programs.proxy_url,
             workers,
-            programs.programs,
-            tell,
-            token,
-            ready_s,
-            programs.nats_server,
+            programs=programs.programs,
+            say=tell,
+            token_file=token,
+            ready_s=ready_s,
+            nats_server=programs.nats_server,
         )
         supervisor.start()
     except DamagedFiles as error:

@@ -304,8 +304,8 @@ def usage_is_of_what_has_ended(ledger: Ledger, job: Job) -> Wrongs:
                 max(attempt.closed_ms - began_ms, 0),
                 ledger.requested[job.number],
                 "",
-                0,
-                0,
+                cpu_ms=0,
+                peak_bytes=0,
             )
     if (known.attempts, known.cpu, known.memory) != (recount.attempts, recount.cpu, recount.memory):
         yield f"{job.name} has used {known}, recount {recount}"

@@ -44,7 +44,9 @@ def on_amend(ledger: Ledger, command: AmendJob, now_ms: int) -> Iterator[Step]:
         raise Refused(Code.CHANGED, words)
     spec = _patched(ledger, job, command)
     by = actor_of(command.caller)
-    made = gates.amended(job, command.hold, command.reason, command.drop_after, by, now_ms)
+    made = gates.amended(
+        job, command.hold, command.reason, command.drop_after, by=by, now_ms=now_ms
+    )
     if spec != job.spec:
         made = gates.under_holds(ledger, job.user, spec, made)
     if made != job.gates or spec != job.spec:

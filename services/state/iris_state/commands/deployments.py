@@ -86,7 +86,7 @@ def _create(
         words = f"{taken} is a job that has not ended, and the names below /{spec.name} would be this deployment's"
         raise Refused(Code.CONFLICT, words)
     first = spec.template.job(f"/{spec.name}/r1-1", user)
-    quota.check(ledger, first, user, None, command.caller)
+    quota.check(ledger, first, user, None, caller=command.caller)
     spec = msgspec.structs.replace(spec, user=user, replicas=_bounded(spec, spec.replicas))
     yield DeploymentCreated(
         ledger.next_deployment, spec, user, command.request_id, traceparent=command.traceparent

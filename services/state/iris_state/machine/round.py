@@ -331,7 +331,9 @@ class Round:
         """One round of a handler over these sessions."""
         shown = [self._view(session, error) for session in sessions]
         self.take(
-            coordinator.run(self.ledger, self.policy, rule, REPORTS[rule.name], shown, self.now_ms)
+            coordinator.run(
+                self.ledger, self.policy, rule, REPORTS[rule.name], shown=shown, now_ms=self.now_ms
+            )
         )
 
     def _view(self, id_: SessionId, error: str) -> SessionFacts:

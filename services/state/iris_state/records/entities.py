@@ -422,14 +422,14 @@ class Fact(msgspec.Struct, frozen=True, gc=False):
 
     entity: str
     job: Job
-    task: int | None
-    attempt: Attempt | None
     state: str
     previous: str | None
-    cause: Cause | None
     at_ms: int
-    exit_code: int | None = None
+    task: int | None = None
     tasks: int = 1
+    attempt: Attempt | None = None
+    cause: Cause | None = None
+    exit_code: int | None = None
     lasted_ms: int | None = None
     by: Actor | None = None
     signal: int | None = None

@@ -384,9 +384,9 @@ class Executor:
                 probe,
                 ports.get(probe.port, 0),
                 serves,
-                start,
-                started.after_s,
-                adopted,
+                start=start,
+                began_s=started.after_s,
+                adopted=adopted,
             )
 
     def renew_token(self, ref: AttemptRef, grant: TaskGrant) -> None:

@@ -45,7 +45,12 @@ async def warn_of_configuration(
     )
     standing = dict(
         host_warnings.standing(
-            settings, address, nats_url, host.machine(settings.root), unscoped, slow_moves
+            settings,
+            address,
+            nats_url,
+            host.machine(settings.root),
+            unscoped=unscoped,
+            slow_moves=slow_moves,
         )
     )
     standing |= limits

@@ -323,9 +323,9 @@ class Reporter:
                 now_s,
                 now_ms,
                 trouble(),
-                probes(),
-                usage(),
-                self._agent.timeouts(),
+                probes=probes(),
+                usage=usage(),
+                timeouts=self._agent.timeouts(),
             )
             self._metrics.heartbeat(lag_s)
             if self._registered:

@@ -157,7 +157,9 @@ class GatewayApi:
         """
         from iris.client.files.artifacts import fetch  # imported only for artifacts
 
-        return fetch(self.transport, task, Path(directory), attempt, on_read, on_replace)
+        return fetch(
+            self.transport, task, Path(directory), attempt, on_read=on_read, on_replace=on_replace
+        )
 
     def cancel(self, name: str, reason: str = "", *, now: bool = False) -> JobView:
         """Kill a job and everything below it, or by the name of its task one call of a map or one

@@ -247,11 +247,11 @@ async def send_rerun(call: Call, job: str, wanted: RerunBody, key: str = "") -> 
         job,
         call.caller,
         *UNSENT,
-        wanted.failed_only,
-        wanted.env,
-        wanted.after,
-        wanted.tasks,
-        amounts,
+        failed_only=wanted.failed_only,
+        env=wanted.env,
+        after=wanted.after,
+        tasks=wanted.tasks,
+        resources=amounts,
     )
     return await call.command(command, key=key)
 

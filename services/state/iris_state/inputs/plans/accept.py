@@ -50,9 +50,9 @@ def on_plan(
                 policy,
                 SCHEDULE,
                 id_,
-                Outcome.FAILURE,
-                f"refused: {cause}",
-                now_ms,
+                outcome=Outcome.FAILURE,
+                reason=f"refused: {cause}",
+                now_ms=now_ms,
                 version=sequence,
             )
     for eviction in plan.evictions:
@@ -147,7 +147,13 @@ def _place(
             )
     if job.is_gang:
         yield from coordinator.settle(
-            ledger, policy, SCHEDULE, (job.number, GANG), Outcome.SUCCESS, "", now_ms
+            ledger,
+            policy,
+            SCHEDULE,
+            (job.number, GANG),
+            outcome=Outcome.SUCCESS,
+            reason="",
+            now_ms=now_ms,
         )
 
 

@@ -11,7 +11,8 @@ import msgspec
 
 from iris_core.states import TaskState
 from iris_state.records import changes as c
-from iris_state.records.entities import Fact, Task
+from iris_state.records.apply.jobs import tell_pending
+from iris_state.records.entities import Task
 from iris_state.records.gates import WHOLE
 from iris_state.records.ledger import Ledger
 from iris_state.records.weight import memory_of
@@ -35,20 +36,7 @@ def grown(ledger: Ledger, change: c.JobGrown, at_ms: int) -> None:
     ledger.timers.start_idle(job)
     if count:
         ledger.timers.start_scheduling(job, range(first, first + count))
-        ledger.facts.append(
-            Fact(
-                "task",
-                job,
-                first,
-                None,
-                state="pending",
-                previous=None,
-                cause=None,
-                at_ms=at_ms,
-                tasks=count,
-                by=change.by,
-            )
-        )
+        tell_pending(ledger, "task", job, at_ms, by=change.by, first=first, count=count)
 
 
 def closed(ledger: Ledger, change: c.JobClosed, at_ms: int) -> None:

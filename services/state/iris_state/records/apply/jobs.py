@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from iris_core.access.actor import Actor
 from iris_core.admission.amendments import changes_in_words
 from iris_core.names import JobName
 from iris_core.spec.jobs import JobSpec
@@ -75,49 +76,37 @@ def admitted(ledger: Ledger, change: c.JobAdmitted, at_ms: int) -> None:
     ledger.count_tasks(job, 1)
     if change.idempotency_key:
         ledger.idempotency[idempotency(change.user, change.idempotency_key)] = change.number
-    first = job.indexes[0]
-    count = spec.task_count
-    ledger.facts.append(
-        Fact(
-            "task",
-            job,
-            first,
-            None,
-            state="pending",
-            previous=None,
-            cause=None,
-            at_ms=at_ms,
-            tasks=count,
-            by=change.by,
-        )
+    tell_pending(
+        ledger, "task", job, at_ms, by=change.by, first=job.indexes[0], count=spec.task_count
     )
-    ledger.facts.append(
-        Fact(
-            "job",
-            job,
-            None,
-            None,
-            state="pending",
-            previous=None,
-            cause=None,
-            at_ms=at_ms,
-            by=change.by,
-        )
-    )
+    tell_pending(ledger, "job", job, at_ms, by=change.by)
     if job.session is not None:
-        ledger.facts.append(
-            Fact(
-                "session",
-                job,
-                None,
-                None,
-                state="pending",
-                previous=None,
-                cause=None,
-                at_ms=at_ms,
-                by=change.by,
-            )
+        tell_pending(ledger, "session", job, at_ms, by=change.by)
+
+
+def tell_pending(
+    ledger: Ledger,
+    entity: str,
+    job: Job,
+    at_ms: int,
+    *,
+    by: Actor | None,
+    first: int | None = None,
+    count: int = 1,
+) -> None:
+    """Append the fact that a job, its session, or so many of its tasks from ``first`` on begin."""
+    ledger.facts.append(
+        Fact(
+            entity=entity,
+            job=job,
+            state="pending",
+            previous=None,
+            at_ms=at_ms,
+            task=first,
+            tasks=count,
+            by=by,
         )
+    )
 
 
 def moved(ledger: Ledger, change: c.JobMoved, at_ms: int) -> None:
@@ -150,8 +139,17 @@ def moved(ledger: Ledger, change: c.JobMoved, at_ms: int) -> None:
         ledger.looks.pop(job.number, None)
     if job.number in ledger.gates.waiters and job.is_terminal:
         ledger.gates.note_job(job.number)
-    words = display_name(change.state), display_name(previous)
-    ledger.facts.append(Fact("job", job, None, None, *words, change.cause, at_ms, by=change.by))
+    ledger.facts.append(
+        Fact(
+            entity="job",
+            job=job,
+            state=display_name(change.state),
+            previous=display_name(previous),
+            at_ms=at_ms,
+            cause=change.cause,
+            by=change.by,
+        )
+    )
 
 
 def gates_opened(ledger: Ledger, change: c.GatesOpened, at_ms: int) -> None:
@@ -237,8 +235,19 @@ def _remember(
 ) -> None:
     """Add what changes to the job's history."""
     status = job.session.status if job.session is not None else SessionStatus.PENDING
-    judged = (status.value, status.value, SchedulingResult.SUCCESS, "; ".join(changes))
-    remember(ledger, job, HistoryEntry(c.GANG, AMEND, *judged, 1, at_ms, at_ms, change.by))
+    row = HistoryEntry(
+        index=c.GANG,
+        handler=AMEND,
+        from_status=status.value,
+        to_status=status.value,
+        result=SchedulingResult.SUCCESS,
+        reason="; ".join(changes),
+        attempts=1,
+        first_ms=at_ms,
+        last_ms=at_ms,
+        by=change.by,
+    )
+    remember(ledger, job, row)
 
 
 def _specify(ledger: Ledger, job: Job, spec: JobSpec) -> None:

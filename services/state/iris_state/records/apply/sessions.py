@@ -24,9 +24,17 @@ def moved(ledger: Ledger, change: c.SessionMoved, at_ms: int) -> None:
     assert session is not None
     before = session.status
     key = (job.number, c.GANG)
-    words = (before.value, change.status.value)
     row = HistoryEntry(
-        c.GANG, change.handler, *words, change.result, change.reason, 1, at_ms, at_ms, change.by
+        index=c.GANG,
+        handler=change.handler,
+        from_status=before.value,
+        to_status=change.status.value,
+        result=change.result,
+        reason=change.reason,
+        attempts=1,
+        first_ms=at_ms,
+        last_ms=at_ms,
+        by=change.by,
     )
     remember(ledger, job, row)
     session.version += 1
@@ -42,8 +50,16 @@ def moved(ledger: Ledger, change: c.SessionMoved, at_ms: int) -> None:
         if task.current is not None:
             ledger.watch(job, index, task.current)
     ledger.start_timeout(change.status, key, at_ms)
-    words = (change.status.value.lower(), before.value.lower())
-    ledger.facts.append(Fact("session", job, None, None, *words, None, at_ms, by=change.by))
+    ledger.facts.append(
+        Fact(
+            entity="session",
+            job=job,
+            state=change.status.value.lower(),
+            previous=before.value.lower(),
+            at_ms=at_ms,
+            by=change.by,
+        )
+    )
 
 
 def judged(ledger: Ledger, change: c.Judged, at_ms: int) -> None:
@@ -55,10 +71,16 @@ def judged(ledger: Ledger, change: c.Judged, at_ms: int) -> None:
     status = (
         SessionStatus.PENDING if of_plain_job else ledger.session_status(job, max(change.index, 0))
     )
-    words = (status.value, (change.to_status or status).value)
-    times = (change.since_ms or at_ms, at_ms)
     row = HistoryEntry(
-        change.index, change.handler, *words, change.result, change.reason, change.looks, *times
+        index=change.index,
+        handler=change.handler,
+        from_status=status.value,
+        to_status=(change.to_status or status).value,
+        result=change.result,
+        reason=change.reason,
+        attempts=change.looks,
+        first_ms=change.since_ms or at_ms,
+        last_ms=at_ms,
     )
     remember(ledger, job, row)
     over = job.session is None and change.to_status is SessionStatus.TERMINATED

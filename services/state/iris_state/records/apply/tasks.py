@@ -333,9 +333,21 @@ def _show(
     elif previous is TaskState.RUNNING and attempt is not None:
         lasted_ms = (attempt.ended_ms or at_ms) - attempt.started_ms
     minutes.count(ledger.totals.minutes, state, lasted_ms, at_ms)
-    words = (WORDS[state], WORDS[previous])
     ledger.facts.append(
-        Fact("task", job, index, attempt, *words, cause, at_ms, exit_code, 1, lasted_ms, by, signal)
+        Fact(
+            entity="task",
+            job=job,
+            state=WORDS[state],
+            previous=WORDS[previous],
+            at_ms=at_ms,
+            task=index,
+            attempt=attempt,
+            cause=cause,
+            exit_code=exit_code,
+            lasted_ms=lasted_ms,
+            by=by,
+            signal=signal,
+        )
     )
 
 

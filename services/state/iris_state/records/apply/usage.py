@@ -66,17 +66,25 @@ def account(ledger: Ledger, job: Job, attempt: Attempt, at_ms: int) -> None:
     project = job.spec.labels.get(PROJECT, "")
     last = at_ms // DAY_MS
     if began_ms < last * DAY_MS:
-        count(sums, held_ms, amount, variant, cpu_ms, peak_bytes)
+        count(sums, held_ms, amount, variant, cpu_ms=cpu_ms, peak_bytes=peak_bytes)
         sums.clear()
         *before, (_, held_ms) = by_day(began_ms, at_ms)
         for day, part_ms in before:
             of_day = ledger.usage.of(day, job.user, project, outcome)
             part_cpu_ms = cpu_ms * part_ms // (at_ms - began_ms)
-            count(of_day, part_ms, amount, variant, part_cpu_ms, peak_bytes, attempts=0)
+            count(
+                of_day,
+                part_ms,
+                amount,
+                variant,
+                cpu_ms=part_cpu_ms,
+                peak_bytes=peak_bytes,
+                attempts=0,
+            )
             cpu_ms -= part_cpu_ms
     key = (last, job.user, project, outcome)
     sums += ledger.usage.recent.get(key) or ledger.usage.of(*key)
-    count(sums, held_ms, amount, variant, cpu_ms, peak_bytes)
+    count(sums, held_ms, amount, variant, cpu_ms=cpu_ms, peak_bytes=peak_bytes)
     if ledger.usage.is_folding:
         ledger.usage.fold()
 

@@ -185,11 +185,11 @@ class Templates:
                     request.sandbox,
                     workdir,
                     command,
-                    env,
-                    (its.fileno(), out, err),
-                    request.limits,
-                    request.cgroup,
-                    lambda: None,
+                    env=env,
+                    stdio=(its.fileno(), out, err),
+                    limits=request.limits,
+                    cgroup=request.cgroup,
+                    on_begun=lambda: None,
                     beside=self._runner.is_used(request.slot),
                 )
             template = self._add(request, child.pid, mine, group)
