@@ -21,6 +21,7 @@ from iris_worker.attempt.artifacts.directory import (
     make_directory,
 )
 from iris_worker.limits import ArtifactLimits
+from tests.support.descriptors import open_descriptors
 
 
 @pytest.fixture
@@ -253,15 +254,15 @@ def test_a_directory_of_too_many_entries_holds_no_descriptor(tmp_path: Path, out
     for number in range(4):
         (out / str(number)).touch()
     directory = opened(tmp_path, ArtifactLimits(entries=3))
-    before = len(os.listdir("/proc/self/fd"))
+    before = open_descriptors()
     for _ in range(3):
         with pytest.raises(NotStored):
             directory.measure()
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert open_descriptors() == before
 
 
 def test_it_belongs_to_the_attempts_owner_and_holds_no_descriptor(tmp_path: Path):
-    before = len(os.listdir("/proc/self/fd"))
+    before = open_descriptors()
     made = make_directory(str(tmp_path), "a/b")
     assert make_directory(str(tmp_path), "a/b") == made
     assert os.stat(made).st_uid == os.stat(tmp_path).st_uid
@@ -272,7 +273,7 @@ def test_it_belongs_to_the_attempts_owner_and_holds_no_descriptor(tmp_path: Path
         next(pieces)
         pieces.close()
     directory.close()
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert open_descriptors() == before
 
 
 def test_what_is_said_of_a_name_that_is_no_text_can_be_sent(tmp_path: Path, out: Path):

@@ -18,6 +18,7 @@ from iris_worker.attempt.probes.check import KillCommand, ProbeTarget, check, ne
 from iris_worker.attempt.probes.schedule import ProbeOutcome
 from iris_worker.launcher.records.records import Exit
 from iris_worker.launcher.starts.spawn import NotRunnable
+from tests.support.descriptors import open_descriptors
 
 PASSED = ProbeOutcome()
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -337,10 +338,10 @@ async def test_an_address_that_is_none_fails_the_probe_and_not_the_worker(kind: 
 
 
 async def test_probes_leave_no_descriptor_open():
-    before = len(os.listdir("/proc/self/fd"))
+    before = open_descriptors()
     async with serving(answers(status(200))) as service:
         for _ in range(5):
             await service.probe()
             await Command(ends=Exit(1)).probe()
             await Command(after_kill=Exit(None, 9)).probe(timeout_s=0.01)
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert open_descriptors() == before

@@ -14,6 +14,7 @@ from iris_core.messages.message import AttemptRef
 from iris_worker.attempt.slots.error_file import ERROR_FILE, read_error_file
 from iris_worker.attempt.slots.workspaces import Workspaces, write_token
 from iris_worker.data_directory import data_id
+from tests.support.descriptors import open_descriptors
 
 A, B = AttemptRef(1, 0, 0), AttemptRef(2, 0, 0)
 
@@ -226,10 +227,10 @@ def test_the_slot_of_an_adopted_attempt_serves_the_next_one(
 def test_a_slot_whose_directory_cannot_be_made_leaves_no_open_file(slots: Workspaces):
     os.rmdir(slots.attempts)
     Path(slots.attempts).touch()
-    before = len(os.listdir("/proc/self/fd"))
+    before = open_descriptors()
     with pytest.raises(NotADirectoryError):
         slots.take(A)
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert open_descriptors() == before
     os.unlink(slots.attempts)
     assert slots.take(B).number == 0
 
