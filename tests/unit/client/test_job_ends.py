@@ -5,9 +5,9 @@ import threading
 
 import pytest
 
-from iris import AsyncClient, NotAllowed
+from iris import AsyncClient, Client, NotAllowed
 from iris.client.problems import ClientError
-from tests.support.answers import Said, answering, events, job_view, problem
+from tests.support.answers import Said, answering, events, in_turn, job_view, problem
 
 SSE = {"Content-Type": "text/event-stream"}
 ENDED = {"job": "/a", "job_id": "j1", "state": "succeeded", "previous": "running", "cause": None}
@@ -111,3 +111,15 @@ async def test_what_ends_the_stream_is_raised_by_each_wait(said, kind):
         errors = await waits(server.url, 3)
 
     assert [isinstance(error, kind) for error in errors] == [True] * 3
+
+
+def test_an_answer_from_before_the_end_of_a_job_replaces_no_later_one():
+    """Threads that share a handle read it at the same time."""
+    answers = in_turn(
+        Said(body=job_view(id="j1", name="/a", state="succeeded")),
+        Said(body=job_view(id="j1", name="/a", state="running")),
+    )
+    with answering(answers) as server, Client(server.url, token="t") as client:
+        job = client.job("/a")
+        assert job.refresh().state == "succeeded"
+        assert job.state == "succeeded"

@@ -63,8 +63,13 @@ class Job:
         return self.state in TERMINAL
 
     def refresh(self) -> JobView:
-        """Read it again. Raises Problem, Unreachable."""
-        self._seen = self._api.get(f"/v1/jobs/{self.id}", JobView)
+        """Read it again. Raises Problem, Unreachable.
+
+        An answer from before its end, which another thread had asked for, replaces no later one.
+        """
+        found = self._api.get(f"/v1/jobs/{self.id}", JobView)
+        if found.state in TERMINAL or not self.ended:
+            self._seen = found
         return self._seen
 
     def wait(self, timeout: float | None = None) -> JobView:
