@@ -173,6 +173,7 @@ def test_a_local_cluster_is_backed_up_under_load_and_restored(tmp_path: Path):
         stop(cluster)
 
     assert cluster.iris("admin", "restore", file, "--data", other).code == 0
+    assert other.stat().st_mode & 0o066 == 0, "others list the directory that it has made"
     copy = start(other, "--workers", "1")
     try:
         restored = {job.name: job for job in copy.client.jobs()}

@@ -143,6 +143,7 @@ async def test_journal_damage_is_reported_and_repaired_and_losses_are_named(
     assert "lost: entry" in repaired.out
     assert list(tmp_path.glob("replaced-*/IRIS_JOURNAL/msgs"))
     [losses] = tmp_path.glob("replaced-*-losses.txt")
+    assert {path.stat().st_mode & 0o077 for path in tmp_path.glob("replaced-*")} == {0}
     assert f"every job that has lost something is in {losses}" in repaired.out
     assert lost_by(repaired.out) <= set(losses.read_text().splitlines())
     assert await names_after_a_start(directory) == NAMES - lost_by(repaired.out)

@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from iris.client.client import Client
@@ -22,6 +23,7 @@ from iris.client.http.address import read_cluster, read_token
 from iris.client.problems import ClientError
 from iris.cluster.process import ISOLATED
 from iris_service.child import end_with_parent
+from iris_service.directories import let_pass, make_directory
 
 _LOOK_S = 0.02
 _READY = b"dashboard"
@@ -104,9 +106,11 @@ class LocalCluster:
 
     def start(self) -> None:
         """Return when the cluster is ready. Raises NotStarted."""
-        self.data.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_directory(self.data, passed=True)
+        if self._temporary:
+            let_pass(self.data)
         given = self.data / "up.log"
-        with given.open("wb") as log:
+        with open(given, "wb", opener=partial(os.open, mode=0o600)) as log:
             self._up = subprocess.Popen(
                 [
                     sys.executable,

@@ -15,6 +15,7 @@ from iris.client.problems import InvalidOption
 from iris_bus.connection.keys import Keys, write_private
 from iris_core.access.token_file import digest_of, line_of, parse_tokens, token_of, unusable
 from iris_nats.nats_process import keys_of
+from iris_service.directories import make_directory
 from iris_service.lock import lock
 
 _LOOK_S = 0.01
@@ -85,9 +86,12 @@ class ClusterPaths:
         return self.workers / worker
 
     def prepare(self) -> None:
-        """Make the directories, readable by the owner only."""
-        for path in (self.data, self.logs):
-            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        """Make the directories. Users of tasks pass those above their own, whose names they do not
+        see; every file that lies there, and every other directory, is the owner's only.
+        """
+        make_directory(self.data, passed=True)
+        make_directory(self.logs)
+        make_directory(self.workers, passed=True)
 
 
 def take_lock(paths: ClusterPaths) -> int:
@@ -107,7 +111,7 @@ def note_damage(paths: ClusterPaths, what: str) -> str:
         f"{what}. Stop what is left with `iris down`; `iris admin verify --data {paths.data}` says what is lost, "
         f"`iris admin repair --data {paths.data}` repairs it; details are in {paths.logs}"
     )
-    paths.damage.write_text(words)
+    write_private(paths.damage, words)
     return words
 
 

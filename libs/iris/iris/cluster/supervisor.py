@@ -21,6 +21,7 @@ from collections.abc import Callable, Sequence
 from iris.client.http.address import ClusterFile
 from iris.cluster.paths import ClusterPaths, note_damage, write_cluster
 from iris.cluster.process import ISOLATED, children
+from iris_bus.connection.keys import write_private
 from iris_nats.nats_process import NatsProcess
 from iris_service.child import DAMAGED, ChildProcess, DamagedFiles, Program, StartFailed
 from iris_service.subreaper import adopt_orphans
@@ -171,7 +172,7 @@ class Supervisor:
         """Record why the first process that failed did, for whoever waits for the start."""
         ended = f"killed by signal {-code}" if code < 0 else f"exit code {code}"
         words = child.last_words() or ended
-        self._paths.failure.write_text(f"{child.program.name} has ended: {words}")
+        write_private(self._paths.failure, f"{child.program.name} has ended: {words}")
 
     def _start_again(self, child: ChildProcess, now: float) -> None:
         try:

@@ -16,6 +16,7 @@ import time
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
+from iris_bus.connection.keys import write_private
 from iris_bus.contract import DamagedCommit, Full, Unavailable
 from iris_core import subjects
 from iris_core.errors import InvariantBroken
@@ -191,7 +192,7 @@ async def mend(options: argparse.Namespace, nats: NatsSettings) -> int:
                 return FAILED
             found = await examine(stored, Policy())
             if found.survey.lost and not options.lossless:
-                losses.write_text(words.losses(found))
+                write_private(losses, words.losses(found))
             print_examination(found, losses if losses.exists() else None)
             if not (found.is_damaged or found.spare):
                 say("nothing to repair")

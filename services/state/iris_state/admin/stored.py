@@ -18,6 +18,7 @@ from iris_bus.jetstream import JetStreamConnection, connect
 from iris_core import subjects
 from iris_nats.blocks import Files
 from iris_nats.nats_process import NatsProcess, journal_of, streams_of
+from iris_service.directories import make_directory
 from iris_service.process_settings import NatsSettings
 
 _PING_S = 1.0
@@ -121,6 +122,7 @@ async def in_files(directory: Path, settings: NatsSettings) -> AsyncIterator[Sto
     Raises Occupied, StartFailed, NoServer.
     """
     files = await asyncio.to_thread(journal_of, directory)
+    make_directory(directory.parent, passed=True)
     server = NatsProcess(directory, program=settings.server, guarded=False)
     await asyncio.to_thread(server.start)
     try:
@@ -138,6 +140,7 @@ async def in_files(directory: Path, settings: NatsSettings) -> AsyncIterator[Sto
 
 def set_aside(directory: Path, target: Path) -> None:
     """Copy the files that a repair replaces."""
+    make_directory(target)
     for name in (subjects.JOURNAL.name, f"OBJ_{subjects.SNAPSHOTS_BUCKET}"):
         if (streams_of(directory) / name).exists():
             shutil.copytree(streams_of(directory) / name, target / name)

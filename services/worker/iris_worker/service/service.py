@@ -27,6 +27,7 @@ from iris_core.placement.constraints import DEVICE_TYPE, DEVICE_VARIANT
 from iris_core.spec.jobs import NEEDS_RUNTIME, Attribute
 from iris_core.states import NoticeReason
 from iris_service.boot import boot_id
+from iris_service.directories import make_directory
 from iris_service.lock import lock
 from iris_service.run import Service
 from iris_service.tracing import Tracer
@@ -530,7 +531,7 @@ class WorkerService:
 
 def lock_data(settings: WorkerSettings) -> int:
     """Lock the data directory until this process ends. Raises DirectoryInUse."""
-    settings.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_directory(settings.root)
     return lock(settings.root, f"another worker runs on {settings.root}")
 
 

@@ -23,6 +23,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from iris_bus.connection.keys import write_private
 from iris_service.settings import BadSetting
 from iris_worker.data_directory import data_id
 from iris_worker.launcher import rescue
@@ -117,7 +118,7 @@ def _recorded(root: Path) -> range:
 def _record(root: Path, users: range) -> None:
     """Raises BadSetting."""
     try:
-        (root / _RECORD).write_text(f"{users[0]}-{users[-1]}\n")
+        write_private(root / _RECORD, f"{users[0]}-{users[-1]}\n")
     except OSError as error:
         raise BadSetting(f"[worker] data: {root / _RECORD}: {error.strerror}") from error
 
