@@ -65,7 +65,7 @@ stacks: $(STAMP)
 	exec $(BIN)/python -m pytest tests/containers -m "docker and not soak"
 
 boxes: $(STAMP)
-	exec $(BIN)/python -m pytest tests/contract tests/integration/test_images.py -m "docker and not soak"
+	exec $(BIN)/python -m pytest tests --ignore tests/containers -m "docker and not soak"
 
 sim: $(STAMP) ## simulated faults: SEED=n for one schedule, SEEDS=n for many
 	@$(BIN)/python -m tests.sim $(if $(SEED),--seed $(SEED)) $(if $(SEEDS),--seeds $(SEEDS))

@@ -1,8 +1,9 @@
-"""What a signal to make ends."""
+"""What a signal to make ends, and which tests its targets run."""
 
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 from pathlib import Path
 
@@ -32,3 +33,16 @@ def test_terminating_make_ends_the_tests_it_runs(tmp_path: Path) -> None:
         assert "started\n" in iter(make.stdout.readline, "")
         make.terminate()
         make.communicate(timeout=30)  # until nobody has its output any more
+
+
+def test_tests_of_containers_are_run_wherever_they_are() -> None:
+    """Those of a file that no target named ran nowhere."""
+    said = subprocess.check_output(
+        ["make", "-n", "-C", str(ROOT), "stacks", "boxes", "STAMP="], text=True
+    )
+    runs = [shlex.split(line) for line in said.splitlines() if "docker and not soak" in line]
+    paths = {word for run in runs for word in run if word.startswith("tests")}
+    left_out = {run[at + 1] for run in runs for at, word in enumerate(run) if word == "--ignore"}
+    [ran_by_another] = [run for run in runs if "--ignore" not in run and left_out & set(run)]
+    assert "tests" in paths
+    assert left_out <= {word for word in ran_by_another if word.startswith("tests")}

@@ -8,14 +8,19 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.house.repository import ROOT, texts
-from tests.support.needs import ABSENT, ELSEWHERE, KNOWN, PACKAGES
+from tests.support import needs
+from tests.support.needs import ABSENT, ELSEWHERE, KNOWN, PACKAGES, RIGHTS, nowhere
 
 CONFTEST = """
+from pathlib import Path
 import pytest
-from tests.support.needs import Needs, needs
+from tests.support.needs import PACKAGES, Needs, needs
 
 def pytest_configure(config):
+    PACKAGES["parsl"] = Path("/nowhere")
     config.addinivalue_line("markers", "needs: programs")
     config.addinivalue_line("markers", "optional: set by the plugin")
     config.pluginmanager.register(Needs(config), "needs")
@@ -130,6 +135,31 @@ def test_what_ci_did_not_say_to_be_absent_fails_where_it_would_be_skipped(tmp_pa
     assert code == 1
     assert "needs bwrap (bwrap not on PATH), which `.ci/run` has not said to be absent" in said
     assert "1 error, 1 skipped" in said or "1 skipped, 1 error" in said, said
+
+
+def test_what_no_stage_of_ci_brings_fails_where_it_would_be_skipped(tmp_path: Path):
+    """Said to be absent or not: only the soak has tests of it."""
+    text = "import pytest\n\n@pytest.mark.needs('parsl')\ndef test_it(): raise AssertionError\n"
+    code, said = run(tmp_path, text, **{ABSENT: "parsl"})
+    assert code == 1
+    assert "needs parsl (it is not installed), which no stage of `.ci/run` brings" in said
+    assert "1 error in" in said
+
+
+@pytest.mark.parametrize("name", sorted(RIGHTS))
+def test_a_right_that_is_refused_is_stated_or_its_tests_fail(name: str):
+    assert nowhere(name, ["root", "mounts"] if name not in ("root", "mounts") else [])
+    assert not nowhere(name, [name])
+
+
+def test_ci_states_each_right_that_is_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    reasons = {"a disk": lambda: "no loop device\nof 8", "root": lambda: ""}
+    monkeypatch.setattr(needs, "RIGHTS", reasons)
+    monkeypatch.setattr(needs, "why_not", needs.why_not.__wrapped__)
+    needs.main()
+    assert capsys.readouterr().out == "a disk\tno loop device\n"
 
 
 def test_an_unknown_need_is_an_error(tmp_path: Path):

@@ -65,6 +65,7 @@ def left(machines: Machines) -> list[int]:
     return [len(machine.tasks()) for machine in machines.machines]
 
 
+@pytest.mark.soak
 def test_a_ray_program_runs_once_on_a_node_per_task_and_its_gang_succeeds(with_ray: Machines):
     done = with_ray.iris(*documented(), timeout=RAY_S)
     job = with_ray.client.job("/pi")
@@ -78,6 +79,7 @@ def test_a_ray_program_runs_once_on_a_node_per_task_and_its_gang_succeeds(with_r
     until(lambda: left(with_ray) == [0, 0], "nothing of Ray is left")
 
 
+@pytest.mark.soak
 def test_a_failed_ray_program_fails_its_gang_with_one_failure(with_ray: Machines):
     words = documented()
     words[words.index("pi")] = "broken"

@@ -218,12 +218,14 @@ def test_a_directory_is_sent_with_its_script(cluster: Cluster, checkout: Path):
     assert "rate=0.003 momentum=0.0" in said
 
 
+@pytest.mark.soak
 @pytest.mark.needs("jax in .venv")
 def test_a_gang_trains_with_jax(cluster: Cluster, checkout: Path):
     [said] = follow("tutorials/gang-jax.md", checkout, cluster.environ, "with jax")
     assert "2 processes, 2 devices: weights [1.0, -2.0, 0.5]" in said
 
 
+@pytest.mark.soak
 @pytest.mark.needs("torch in .venv")
 def test_a_gang_trains_with_torch(cluster: Cluster, checkout: Path):
     [said] = follow("tutorials/gpus-torch.md", checkout, cluster.environ, "with torch")

@@ -11,8 +11,10 @@ a PATH without all of them (`tests/support/optional.py`), fixtures that tests sh
 one whose own process starts an optional program that it did not name fails there. Rights cannot be
 hidden: `.ci/run` runs the tests as root and as an ordinary user.
 
-`.ci/run` names in ``IRIS_ABSENT`` what it could not install. A test that is skipped in it for want
-of anything else that CI has fails, because it would run nowhere.
+`.ci/run` says in a note what cannot be had on its machine, and names it in ``IRIS_ABSENT``. A test
+that is skipped in it for want of anything else fails, because it would run nowhere::
+
+    python -m tests.support.needs    # a line for each right that is refused: its name, a tab, why
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ import sys
 import sysconfig
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
@@ -79,8 +81,6 @@ RIGHTS: Mapping[str, Callable[[], str]] = {
     "systemd in namespaces": _refusal("systemd"),
 }
 """Name → why this process has it not; empty where it has."""
-JUDGED = ("root",)
-"""Rights that `.ci/run` has; the others depend on the kernel of the machine that it is given."""
 PACKAGES: Mapping[str, Path] = {
     **{
         name: FRAMEWORKS / name
@@ -105,7 +105,7 @@ ELSEWHERE = (
     "jax in .venv",
     "torch in .venv",
 )
-"""Packages that `.ci/run` does not install."""
+"""Packages that `.ci/run` does not install: a test that needs one is of the soak."""
 BROUGHT_BY = {"torch": "Debian package python3-torch", "ray": "`make bench-peers`"}
 """Who brings a package that `.ci/run` does not put into `.frameworks`."""
 KNOWN = OPTIONAL.keys() | RIGHTS.keys() | PACKAGES.keys()
@@ -136,15 +136,17 @@ def brought_by(name: str) -> str:
     """Who brings it, for a person who reads that it is absent."""
     if name in OPTIONAL and OPTIONAL[name].package:
         return f"Debian package {OPTIONAL[name].package}"
-    installed = "`bash .ci/run`" if in_ci(name) and name not in RIGHTS else ""
+    installed = "" if name in RIGHTS or name in ELSEWHERE else "`bash .ci/run`"
     return BROUGHT_BY.get(name, installed)
 
 
-def in_ci(name: str) -> bool:
-    """Whether a test that needs it must run in `.ci/run`, unless that could not install it."""
-    if name in OPTIONAL:
-        return OPTIONAL[name].ci
-    return name in JUDGED or (name in PACKAGES and name not in ELSEWHERE)
+def nowhere(name: str, stated: Collection[str]) -> str:
+    """Why a test that is skipped in `.ci/run` for want of this runs nowhere; empty where it was
+    ``stated`` to be absent.
+    """
+    if name in ELSEWHERE:
+        return "which no stage of `.ci/run` brings; a test of the soak may need it"
+    return "" if name in stated else "which `.ci/run` has not said to be absent"
 
 
 def _fixture_needs(definitions: Iterable[Any]) -> frozenset[str]:
@@ -227,11 +229,9 @@ class Needs:
         self._named = named
 
     def _skip(self, item: pytest.Item, name: str, why: str) -> None:
-        if self._stated is not None and in_ci(name) and name not in self._stated.split(","):
+        if self._stated is not None and (reason := nowhere(name, self._stated.split(","))):
             pytest.fail(
-                f"needs {name} ({why}), which `.ci/run` has not said to be absent: "
-                "it would be skipped everywhere",
-                pytrace=False,
+                f"needs {name} ({why}), {reason}: it would be skipped everywhere", pytrace=False
             )
         item.user_properties.append((_PROPERTY, name))
         pytest.skip(f"needs {name}: {why}")
@@ -275,3 +275,13 @@ class Needs:
             tests = "1 test was" if count == 1 else f"{count} tests were"
             said = f"{tests} skipped, for want of {name}{by and f' ({by})'}"
             terminalreporter.write_line(said)
+
+
+def main() -> None:
+    for name in RIGHTS:
+        if why := why_not(name):
+            print(name, why.splitlines()[0], sep="\t")
+
+
+if __name__ == "__main__":
+    main()

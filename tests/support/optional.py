@@ -5,7 +5,8 @@ The one list of them: a test names what it needs of it (`tests/support/needs.py`
 installs from it and hides by it. It runs before `.venv` is there, hence by the standard library
 alone::
 
-    python3 tests/support/optional.py absent            # a line for each: its name, its package
+    python3 tests/support/optional.py install           # what `.ci/run` installs: a name, its package
+    python3 tests/support/optional.py absent            # all that Debian has: a name, its package
     python3 tests/support/optional.py hide DIRECTORY PATH    # prints that PATH without any of them
 """
 
@@ -96,19 +97,22 @@ def absent(name: str) -> list[str]:
     return [program for program in OPTIONAL[name].programs if shutil.which(program) is None]
 
 
-def to_install() -> list[str]:
-    """The name and the package of each that `.ci/run` installs by apt, and that is absent."""
+def packages(*, installed: bool) -> list[str]:
+    """The name and the package of Debian of each that is absent; of those only that `.ci/run`
+    installs, or of all.
+    """
     return [
         f"{name} {optional.package}"
         for name, optional in OPTIONAL.items()
-        if optional.ci and optional.package and absent(name)
+        if (optional.ci or not installed) and optional.package and absent(name)
     ]
 
 
 def main() -> None:
     match sys.argv[1:]:
-        case ["absent"]:
-            print("".join(f"{line}\n" for line in to_install()), end="")
+        case ["install" | "absent" as which]:
+            found = packages(installed=which == "install")
+            print("".join(f"{line}\n" for line in found), end="")
         case ["hide", directory, path]:
             print(hide(Path(directory), path))
         case _:
