@@ -38,6 +38,18 @@ class House:
         self.stop.set()
         await self.running
 
+    async def lose_the_lead(self) -> Replica:
+        """Another replica takes over, who answers nobody; returns when this one has noticed."""
+        while not self.state.leads:
+            await asyncio.sleep(0)
+        connection = self.memory.connect("other")
+        other = Replica("other", self.state.replica.policy, connection, Clock())
+        await other.recover()
+        assert await other.take_over(connection.publisher(), other.machine.ledger.epoch)
+        while self.state.leads:
+            await asyncio.sleep(0)
+        return other
+
     async def ask(self, subject: str, command: Any) -> Answer:
         """What is answered to a command that is sent as soon as somebody listens."""
         while True:

@@ -59,6 +59,11 @@ class Memory:
     Args:
         table: the streams it can keep.
         max_payload: bytes of the largest message.
+
+    Attributes:
+        copies: of each stream.
+        older_ends: where the journal ended before, which it answers first, as a server does that
+            was suspended and has not heard yet that another leads the stream.
     """
 
     def __init__(
@@ -71,6 +76,8 @@ class Memory:
         self.owners: dict[str, dict[str, tuple[str, ...]]] = {}
         self.key_values: dict[str, StoredKeys] = {}
         self.notes: dict[str, dict[str, str]] = {}
+        self.copies = 1
+        self.older_ends: list[int] = []
         self.listeners: list[_Listener] = []
         self._away = False
         self._due: deque[Callable[[], None]] = deque()

@@ -48,6 +48,8 @@ class Server(Protocol):
     owners: dict[str, dict[str, tuple[str, ...]]]
     key_values: dict[str, StoredKeys]
     notes: dict[str, dict[str, str]]
+    copies: int
+    older_ends: list[int]
     away: bool
 
     def store(
@@ -241,6 +243,7 @@ class MemoryStreams:
         return StoreStanding(
             await self.size(stream),
             limit_bytes=stored.row.max_bytes if stored is not None else 0,
+            declared=self._server.copies,
             notes=self._server.notes.get(stream, {}),
         )
 
@@ -290,7 +293,8 @@ class MemoryJournal:
 
     async def end(self) -> int:
         reach(self._server)
-        return self._stored.last
+        older = self._server.older_ends
+        return older.pop(0) if older else self._stored.last
 
     async def tail(self, after: int) -> AssembledReader:
         reach(self._server)

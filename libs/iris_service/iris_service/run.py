@@ -396,8 +396,9 @@ def quiet_gc() -> None:
     """Collect rarely, and exempt the objects that exist now: scanning millions of live records
     frees nothing.
 
-    Call it again after a snapshot has been loaded.
+    Call it again after a snapshot has been loaded: what was exempt and is garbage now is freed.
     """
+    gc.unfreeze()
     gc.collect()
     gc.freeze()
     gc.set_threshold(_GC_YOUNG, 20, 100)

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from iris_bus.contract import Fenced, RecordsLost
+from iris_bus.contract import RecordsLost
 from iris_core import codec, subjects
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.state_worker import HeartbeatMessage, Register, WorkerReport
@@ -99,15 +99,19 @@ async def test_no_replica_leads_after_one_has_found_the_records_lost(how: str):
         await anew.end()
 
 
-async def test_a_leader_that_was_deposed_marks_nothing():
+@pytest.mark.parametrize("older", [0, 1])
+async def test_a_leader_that_was_deposed_marks_nothing(older: int):
     memory = Memory()
     async with asyncio.timeout(60):
         first = House(memory)
         first.lead()
         await first.submit("/a")
-        bus, journal = first.wanting.bus, first.wanting.journal()
-        await journal.append(b"", expected=await journal.end())
-        bus.publish(subjects.heartbeat("w0"), codec.pack(HeartbeatMessage("w0", "1", 1, 1, (OLD,))))
-        with pytest.raises(Fenced):
-            await first.running
+        memory.copies = 3
+        memory.older_ends = [await first.wanting.journal().end()] * older
+        losing = asyncio.create_task(first.lose_the_lead())
+        first.wanting.bus.publish(
+            subjects.heartbeat("w0"), codec.pack(HeartbeatMessage("w0", "1", 1, 1, (OLD,)))
+        )
+        await losing
+        await first.end()
         assert (await first.wanting.streams.standing(JOURNAL.name)).notes == {}

@@ -438,13 +438,16 @@ class Leader:
         """Check that no other replica has written since these requests came. Raises Fenced,
         Unavailable.
         """
-        async with asyncio.timeout(_CONFIRM_S):
-            while True:
-                with contextlib.suppress(Unavailable):
-                    if await self._replica.still_leads():
-                        return
-                    raise Fenced("another replica has written to the journal")
-                await asyncio.sleep(_PAUSE_S)
+        until_s = self._steady() + _CONFIRM_S
+        while True:
+            try:
+                if await self._replica.still_leads():
+                    return
+                raise Fenced("another replica has written to the journal")
+            except Unavailable:
+                if self._steady() > until_s:
+                    raise
+            await asyncio.sleep(_PAUSE_S)
 
     def _hint(self, output: Output) -> None:
         """Let schedulers plan while the commit becomes durable: a plan changes nothing until judged

@@ -27,6 +27,11 @@ log = logging.getLogger(__name__)
 
 _RECOVERIES = 3
 _TURN = 64
+_LOOK_S = 1.0
+STALE_S = 25.0
+"""So long a NATS server that leads a stream no more may believe that it does: it gives up 10 to 20 s
+after it has heard of no other.
+"""
 
 
 class Replica:
@@ -80,7 +85,7 @@ class Replica:
         last_published = last.headers.get("Nats-Msg-Id", "") if last is not None else ""
         blobs = self.connection.blobs(subjects.SNAPSHOTS_BUCKET)
         known = max(await newest_commit(blobs), event_place(last_published)[0])
-        if known > (end := await self.journal.end()):
+        if known > (end := await self.settled_end(known)):
             raise DamagedCommit(
                 end + 1, f"the journal ends at {end}, snapshots or events hold commit {known}"
             )
@@ -169,6 +174,21 @@ class Replica:
             return False
         self.apply(sequence, bid)
         return True
+
+    async def settled_end(self, least: int) -> int:
+        """Where the journal ends, asked again for a while when that is before ``least``: a server
+        that was suspended or cut off answers as the journal's leader until it hears of the next
+        one, and does not know what was stored meanwhile. Raises Unavailable.
+        """
+        clock = asyncio.get_running_loop().time
+        until_s = clock() + STALE_S
+        while (end := await self.journal.end()) < least:
+            copies = (await self.connection.streams.standing(subjects.JOURNAL.name)).declared
+            if copies <= 1 or clock() > until_s:
+                return end
+            log.warning("the journal ends at %d, not at %d; asking again", end, least)
+            await asyncio.sleep(_LOOK_S)
+        return end
 
     async def still_leads(self) -> bool:
         """Whether the journal still ends with this replica's own commit. Raises Unavailable."""

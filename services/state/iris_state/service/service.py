@@ -1,5 +1,5 @@
-"""The process of one replica: follows until there is no leader, then leads until stopped or
-deposed.
+"""The process of one replica: follows until there is no leader, then leads until it is deposed, and
+follows again.
 
 Source: docs/ARCHITECTURE.md#storage.
 """
@@ -39,7 +39,7 @@ from iris_state.service.store_watch import StoreWatch
 
 log = logging.getLogger(__name__)
 
-_FULL_S = 1.0
+_PAUSE_S = 1.0
 
 
 class StateService:
@@ -94,26 +94,54 @@ class StateService:
         )
 
     async def run(self) -> None:
-        """Run until stopped. Raises Fenced when deposed: the process must end, and restarts as a
-        follower; RecordsLost, DamagedCommit.
+        """Follow and lead in turns until stopped. Who can lead no more, deposed or without the bus,
+        follows again.
+
+        Raises RecordsLost, DamagedCommit; Unavailable when the bus is away at the start.
         """
+        publisher = self.replica.connection.publisher()
+        await self._begin()
+        while await self._wait_for_its_turn(publisher):
+            try:
+                await self._lead(publisher)
+            except (Fenced, Full, Unavailable) as error:
+                log.warning("this replica leads no more, and follows again: %s", error)
+                await self._begin_again(publisher)
+
+    async def _begin(self) -> None:
+        """Declare the streams, and read the records anew. Raises DamagedCommit, Unavailable."""
         await self.replica.connection.streams.ensure()
         await self.replica.recover()
         quiet_gc()
-        publisher = self.replica.connection.publisher()
-        if await self._wait_for_its_turn(publisher):
-            self._leader = Leader(
-                self.replica, publisher, self.metrics, self._stop, tracer=self._tracer
-            )
+
+    async def _begin_again(self, publisher: EventPublisher) -> None:
+        """Forget what was done as a leader, and begin like a new process does. Raises
+        DamagedCommit.
+        """
+        self._leader = self._standby = None
+        await publisher.close()
+        while not self._stop.is_set():
+            await self._pause()
             try:
-                await self._leader.run()
-            except RecordsLost as error:
-                if await self.replica.journal.end() > self.replica.machine.sequence:
-                    raise Fenced("another replica has written to the journal") from error
-                await self.replica.connection.streams.annotate(
-                    JOURNAL.name, RECORDS_LOST, str(error)
-                )
-                raise
+                await self._begin()
+            except Unavailable as error:
+                log.error("the records cannot be read: %s", error)
+            else:
+                return
+
+    async def _lead(self, publisher: EventPublisher) -> None:
+        """Lead until stopped. Raises Fenced, Full, Unavailable, RecordsLost."""
+        self._leader = Leader(
+            self.replica, publisher, self.metrics, self._stop, tracer=self._tracer
+        )
+        try:
+            await self._leader.run()
+        except RecordsLost as error:
+            sequence = self.replica.machine.sequence
+            if await self.replica.settled_end(sequence + 1) > sequence:
+                raise Fenced("another replica has written to the journal") from error
+            await self.replica.connection.streams.annotate(JOURNAL.name, RECORDS_LOST, str(error))
+            raise
 
     async def _refuse_lost_records(self) -> None:
         """Raises RecordsLost where an earlier leader has found the records lost, Unavailable."""
@@ -127,8 +155,12 @@ class StateService:
     async def _wait_for_its_turn(self, publisher: EventPublisher) -> bool:
         """True when this replica leads, False when it is stopped."""
         standby = self._standby = Standby(self.replica, self._stop)
+        behind = False
         while not self._stop.is_set():
             try:
+                if behind:
+                    await self.replica.recover()
+                    behind = False
                 await standby.wait()
                 await self._refuse_lost_records()
                 if not self._stop.is_set() and await self.replica.take_over(
@@ -136,19 +168,20 @@ class StateService:
                 ):
                     return True
             except Gap:
-                await self.replica.recover()
+                behind = True
             except (Full, Unavailable) as error:
                 log.error("nobody can lead: %s", error)
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._stop.wait(), _FULL_S)
+                await self._pause()
         return False
+
+    async def _pause(self) -> None:
+        """Wait a moment, or for the stop."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._stop.wait(), _PAUSE_S)
 
 
 async def main(service: Service[Policy]) -> None:
-    """Be the state service until told to stop; a replica that has been fenced ends at once.
-
-    Raises Fenced.
-    """
+    """Be the state service until told to stop."""
     if urlsplit(service.settings.prometheus).scheme not in ("", "http", "https"):
         raise BadSetting("[state] prometheus: an address like http://prometheus:9090, or empty")
     return_freed_blocks()
