@@ -330,6 +330,16 @@ PLANTED = [
     (server(jetstream=False), {"no_jetstream": "JetStream is off on n2"}),
     (
         bus(
+            servers=(*SERVERS[:2], ServerFacts("n2", jetstream=False, error="JetStream not enabled")),
+            streams=(StreamFacts("IRIS_LOGS", offline=("n2",)),),
+        ),
+        {
+            "disk_full": "NATS server n2 has copies of streams and stores nothing any more, as after a "
+            "failed write"
+        },
+    ),
+    (
+        bus(
             streams=(
                 StreamFacts("IRIS_JOURNAL", "memory", notes=BACKED_UP),
                 StreamFacts("IRIS_LOGS", "memory"),
