@@ -13,6 +13,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +25,10 @@ from iris_core import subjects
 from iris_nats import nats_binary
 from iris_service.child import end_with_parent
 from tests.integration.test_doctor import Found, doctor
+from tests.support.certificates import Authority
 from tests.support.cluster import iris, until
 from tests.support.fleet import fleet
-from tests.support.nats_config import ConfiguredServer, free_ports
+from tests.support.nats_config import ConfiguredServer, configured_nats, free_ports
 from tests.support.needs import needs
 from tests.support.worker import UNCONFINED
 
@@ -185,6 +187,28 @@ async def test_servers_of_two_versions(tmp_path: Path, monkeypatch: pytest.Monke
             "the difference", lambda: servers.doctor().get("server_version_skew")
         )
     assert told.startswith("the NATS servers are of 2 versions: ")
+
+
+@pytest.mark.parametrize(
+    ("days", "words", "others"),
+    [(3, "expires on ", set()), (-1, "expired on ", {"nats_unreachable"}), (90, "", set())],
+)
+async def test_a_server_whose_certificate_expires(
+    tmp_path: Path, days: int, words: str, others: set[str]
+):
+    authority = Authority(tmp_path)
+    cert, key = authority.sign("server", ["127.0.0.1"], timedelta(days=days))
+    tls = f'tls {{ cert_file: "{cert}", key_file: "{key}" }}\n'
+    config = tmp_path / "iris.toml"
+    config.write_text(f'[nats]\ntls_ca = "{authority.cert}"\n')
+    async with configured_nats(tmp_path / "nats", tls) as server:
+        url = server.url.replace("nats://", "tls://")
+        found = await asyncio.to_thread(doctor, "--nats", url, "--config", config)
+    told = found.pop("certificate_expires", [])
+    address = url.removeprefix("tls://")
+    start = f"the certificate of the NATS server at {address} {words}"
+    assert [line.startswith(start) for line in told] == [True] * bool(words)
+    assert found.keys() == others
 
 
 # ── hosts ─────────────────────────────────────────────────────────────────────────────────────────

@@ -67,17 +67,25 @@ def no_proxy(gateway: GatewayFacts) -> Iterator[str]:
         yield "there are deployments, and no proxy answers"
 
 
-def certificate_expires(gateway: GatewayFacts) -> Iterator[str]:
-    """Certificates of listeners, and of this cluster's clients of NATS, that have expired or soon
-    will.
+def certificate_expires(facts: ClusterFacts) -> Iterator[str]:
+    """Certificates of listeners, of this cluster's clients of NATS, and of the NATS servers, that
+    have expired or soon will.
     """
-    for process in gateway.processes or ():
-        for path, expires_s in sorted(process.certificates.items()):
-            left_s = expires_s - gateway.now_s
-            if left_s <= 0:
-                yield f"the certificate {path} of {process} expired {moment(expires_s)}"
-            elif left_s < CERTIFICATE_DAYS * _DAY_S:
-                yield f"the certificate {path} of {process} expires {moment(expires_s)}"
+    gateway, bus = facts.gateway, facts.bus
+    if gateway is not None:
+        for process in gateway.processes or ():
+            for path, expires_s in sorted(process.certificates.items()):
+                yield from _expiring(f"{path} of {process}", expires_s, gateway.now_s)
+    if bus is not None:
+        for address, expires_s in bus.certificates.items():
+            yield from _expiring(f"of the NATS server at {address}", expires_s, bus.now_s)
+
+
+def _expiring(of: str, expires_s: float, now_s: float) -> Iterator[str]:
+    if expires_s <= now_s:
+        yield f"the certificate {of} expired {moment(expires_s)}"
+    elif expires_s - now_s < CERTIFICATE_DAYS * _DAY_S:
+        yield f"the certificate {of} expires {moment(expires_s)}"
 
 
 def moment(at_s: float) -> str:
@@ -157,9 +165,7 @@ def full_disk(facts: ClusterFacts) -> Iterator[str]:
 def no_jetstream(bus: BusFacts) -> Iterator[str]:
     stopped = stopped_storing(bus)
     names = [
-        server.name
-        for server in bus.servers
-        if not server.jetstream and server.name not in stopped
+        server.name for server in bus.servers if not server.jetstream and server.name not in stopped
     ]
     if not bus.jetstream:
         yield f"the NATS server at {bus.url} stores nothing: JetStream is off, there or for the account"
