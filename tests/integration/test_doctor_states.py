@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,6 +23,8 @@ from tests.support.fleet import fleet
 pytestmark = pytest.mark.integration
 
 QUICKLY_LOST = "[state]\nworker_grace_s = 5\n[worker]\nheartbeat_interval_s = 1\n"
+PATIENCE_S = 25
+"""Doctor has given up a gateway by then; another command waits for longer."""
 NOBODY = "http://127.0.0.1:1"
 
 
@@ -81,6 +86,28 @@ def look(cluster: Cluster, **environ: str) -> dict[str, list[str]]:
 def test_a_gateway_that_is_not_there(cluster: Cluster):
     [told] = look(cluster, IRIS_URL=NOBODY)["gateway_unreachable"]
     assert NOBODY in told
+
+
+def test_a_gateway_that_hangs(tmp_path: Path):
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        waited: list[float] = []
+
+        def wait() -> None:
+            """Accept, as the kernel does for a process that stands still, and see who gives up."""
+            connection, _ = silent.accept()
+            with connection:
+                begun = time.monotonic()
+                while connection.recv(4096):
+                    pass
+                waited.append(time.monotonic() - begun)
+
+        thread = threading.Thread(target=wait, daemon=True)
+        thread.start()
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        [told] = doctor(IRIS_URL=url, IRIS_DATA=str(tmp_path))["gateway_unreachable"]
+        thread.join(60)
+    assert told == f"the gateway at {url} (from IRIS_URL) does not answer: timed out"
+    assert waited[0] < PATIENCE_S
 
 
 def test_a_key_that_others_may_read(cluster: Cluster):

@@ -329,6 +329,26 @@ PLANTED = [
     ),
     (server(jetstream=False), {"no_jetstream": "JetStream is off on n2"}),
     (
+        bus(certificates={"n0:4222": NOW_S + 90 * DAY_S, "n1:4222": NOW_S - 1}, now_s=NOW_S),
+        {
+            "certificate_expires": "the certificate of the NATS server at n1:4222 expired "
+            "on 2027-01-15 at 07:59 UTC"
+        },
+    ),
+    (
+        bus(
+            servers=(
+                *SERVERS[:2],
+                ServerFacts("n2", jetstream=False, error="JetStream not enabled"),
+            ),
+            streams=(StreamFacts("IRIS_LOGS", offline=("n2",)),),
+        ),
+        {
+            "disk_full": "NATS server n2 has copies of streams and stores nothing any more, as after a "
+            "failed write"
+        },
+    ),
+    (
         bus(
             streams=(
                 StreamFacts("IRIS_JOURNAL", "memory", notes=BACKED_UP),

@@ -250,9 +250,10 @@ CHECKS = (
     ),
     Check(
         "certificate_expires",
-        _of_gateway(judge.certificate_expires),
+        judge.certificate_expires,
         "whoever connects there refuses it from then on",
-        "put a new certificate and key in place; each process reads changed files within seconds",
+        "put a new certificate and key in place: gateways and proxies read changed files within seconds, a NATS server"
+        " at `nats-server --signal reload`, and a client's (tls_cert of [nats]) is read when its service starts",
         see="docs/troubleshooting.md#iriscertificateexpires",
     ),
     Check(

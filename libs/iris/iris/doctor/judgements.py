@@ -67,17 +67,25 @@ def no_proxy(gateway: GatewayFacts) -> Iterator[str]:
         yield "there are deployments, and no proxy answers"
 
 
-def certificate_expires(gateway: GatewayFacts) -> Iterator[str]:
-    """Certificates of listeners, and of this cluster's clients of NATS, that have expired or soon
-    will.
+def certificate_expires(facts: ClusterFacts) -> Iterator[str]:
+    """Certificates of listeners, of this cluster's clients of NATS, and of the NATS servers, that
+    have expired or soon will.
     """
-    for process in gateway.processes or ():
-        for path, expires_s in sorted(process.certificates.items()):
-            left_s = expires_s - gateway.now_s
-            if left_s <= 0:
-                yield f"the certificate {path} of {process} expired {moment(expires_s)}"
-            elif left_s < CERTIFICATE_DAYS * _DAY_S:
-                yield f"the certificate {path} of {process} expires {moment(expires_s)}"
+    gateway, bus = facts.gateway, facts.bus
+    if gateway is not None:
+        for process in gateway.processes or ():
+            for path, expires_s in sorted(process.certificates.items()):
+                yield from _expiring(f"{path} of {process}", expires_s, gateway.now_s)
+    if bus is not None:
+        for address, expires_s in bus.certificates.items():
+            yield from _expiring(f"of the NATS server at {address}", expires_s, bus.now_s)
+
+
+def _expiring(of: str, expires_s: float, now_s: float) -> Iterator[str]:
+    if expires_s <= now_s:
+        yield f"the certificate {of} expired {moment(expires_s)}"
+    elif expires_s - now_s < CERTIFICATE_DAYS * _DAY_S:
+        yield f"the certificate {of} expires {moment(expires_s)}"
 
 
 def moment(at_s: float) -> str:
@@ -140,7 +148,11 @@ def warnings_alike(gateway: GatewayFacts, code: str) -> dict[str, list[str]]:
 def full_disk(facts: ClusterFacts) -> Iterator[str]:
     if facts.data and facts.free_bytes < FREE_BYTES:
         yield f"{facts.free_bytes >> 20} MiB are free for {facts.data}"
-    for server in facts.bus.servers if facts.bus is not None else ():
+    if facts.bus is None:
+        return
+    for name in stopped_storing(facts.bus):
+        yield f"NATS server {name} has copies of streams and stores nothing any more, as after a failed write"
+    for server in facts.bus.servers:
         if any(words in server.error for words in _FULL_WORDS):
             yield f"NATS server {server.name} cannot store: {server.error}"
         elif server.max_bytes and server.stored_bytes > _NEARLY_FULL * server.max_bytes:
@@ -151,11 +163,22 @@ def full_disk(facts: ClusterFacts) -> Iterator[str]:
 
 
 def no_jetstream(bus: BusFacts) -> Iterator[str]:
-    names = [server.name for server in bus.servers if not server.jetstream]
+    stopped = stopped_storing(bus)
+    names = [
+        server.name for server in bus.servers if not server.jetstream and server.name not in stopped
+    ]
     if not bus.jetstream:
         yield f"the NATS server at {bus.url} stores nothing: JetStream is off, there or for the account"
     elif names and len(names) < len(bus.servers):
         yield f"JetStream is off on {listed(names)}"
+
+
+def stopped_storing(bus: BusFacts) -> list[str]:
+    """Servers of a cluster that answer and have copies of streams, with JetStream off: a server
+    ends it when a write fails, and says no more of it than one that was never configured to store.
+    """
+    known = {name for stream in bus.streams for name in (*stream.offline, *stream.behind)}
+    return [server.name for server in bus.servers if not server.jetstream and server.name in known]
 
 
 def memory_storage(bus: BusFacts) -> Iterator[str]:
@@ -172,13 +195,17 @@ def no_sync(bus: BusFacts) -> Iterator[str]:
 
 
 def unhealthy_server(bus: BusFacts) -> Iterator[str]:
+    stopped = stopped_storing(bus)
     for server in bus.servers:
+        if server.name in stopped:
+            continue
         if server.error and not any(words in server.error for words in _FULL_WORDS):
             yield f"NATS server {server.name} is not healthy: {server.error}"
 
 
 def server_down(bus: BusFacts) -> Iterator[str]:
-    offline = sorted({name for stream in bus.streams for name in stream.offline})
+    answering = stopped_storing(bus)
+    offline = sorted({name for stream in bus.streams for name in stream.offline} - {*answering})
     down = bus.size - len(bus.servers) if bus.servers else 0
     if down > 0:
         named = f": {listed(offline)}" if offline else ""
@@ -240,9 +267,11 @@ def no_backup(facts: ClusterFacts) -> Iterator[str]:
 def server_behind(bus: BusFacts) -> Iterator[str]:
     """Servers that answer and have not caught up; `server_down` tells of those that do not."""
     behind: dict[str, list[str]] = defaultdict(list)
+    stopped = stopped_storing(bus)
     for stream in bus.streams:
         for name in stream.behind:
-            behind[name].append(stream.name)
+            if name not in stopped:
+                behind[name].append(stream.name)
     for name, streams in sorted(behind.items()):
         yield f"NATS server {name} answers, and has not caught up with {listed(streams)}"
 

@@ -115,6 +115,8 @@ class BusFacts(msgspec.Struct, frozen=True):
         account: of the given login, empty: unknown. processes: of all accounts.
         size: the number of servers that are known to belong together, 0: unknown.
         not_asked: what could not be found out, and why.
+        certificates: by the address of a server with TLS, when the certificate that it shows
+            expires (Unix, s). now_s: when that was looked at.
     """
 
     url: str
@@ -128,3 +130,5 @@ class BusFacts(msgspec.Struct, frozen=True):
     processes: tuple[ConnectedProcess, ...] = ()
     keys: tuple[KeyFacts, ...] = ()
     not_asked: tuple[str, ...] = ()
+    certificates: dict[str, float] = {}
+    now_s: float = 0.0

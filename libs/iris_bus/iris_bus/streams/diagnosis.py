@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
@@ -32,6 +33,7 @@ from iris_bus.servers.bus_facts import (
     StreamFacts,
     client_name,
 )
+from iris_bus.servers.certificates import expiries_s
 from iris_bus.servers.servers import ANSWER_S, ask_all
 from iris_bus.streams.api import STREAM_NOT_FOUND, Api, ApiError, StreamInfo, standing_of
 from iris_core.access.roles import SYSTEM, USER_INFO, Login, login_of
@@ -51,6 +53,13 @@ async def diagnose(url: str, credentials: Credentials, keys: Path | None) -> Bus
         url: one server or several separated by commas.
         keys: the directory that `iris admin nats-config` has written, None without one.
     """
+    certificates, found = await asyncio.gather(
+        expiries_s(url.split(",")), _diagnosed(url, credentials, keys)
+    )
+    return replace(found, certificates=certificates, now_s=time.time())
+
+
+async def _diagnosed(url: str, credentials: Credentials, keys: Path | None) -> BusFacts:
     shown = ",".join(part.rpartition("@")[2] for part in url.split(","))
     try:
         async with _connected(url, credentials) as (link, requests):

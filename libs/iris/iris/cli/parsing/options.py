@@ -15,7 +15,7 @@ from click.shell_completion import CompletionItem
 from iris.cli.parsing.option_pointers import option_of
 from iris.cli.parsing.suggestions import nearest_name
 from iris.client.client import Client
-from iris.client.http.transport import ANSWERED, RETRY_FOR_S, UrlQuery, in_path, wait_text
+from iris.client.http.transport import ANSWER_S, ANSWERED, RETRY_FOR_S, UrlQuery, in_path, wait_text
 from iris.client.options.units import parse_duration
 from iris.client.problems import ClientError, NotFound, Rejected
 
@@ -54,15 +54,19 @@ def connect(
     context: str | None = None,
     *,
     retry_for_s: float = RETRY_FOR_S,
+    answer_s: float = ANSWER_S,
 ) -> Client:
     """A client of the gateway in this command's options, else in those before its name; it prints
-    why it waits.
+    why it waits. ``answer_s``: how long one answer may take.
     """
     above = ctx.find_root().obj or {}
     given_s = parse_duration(above["retry_for"]) if above.get("retry_for") else None
     retry_for_s = retry_for_s if given_s is None else given_s
     client = Client(
-        url or above.get("url"), context=context or above.get("context"), retry_for_s=retry_for_s
+        url or above.get("url"),
+        context=context or above.get("context"),
+        retry_for_s=retry_for_s,
+        timeout_s=answer_s,
     )
     if given_s is not None:  # who says how long also waits for a gateway that has not answered yet
         client.transport.first_timeout_s = given_s

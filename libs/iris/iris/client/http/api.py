@@ -19,6 +19,7 @@ from iris.client.http.encode import encode_json
 from iris.client.http.event_stream import EventStream
 from iris.client.http.events import Event, log_query, read_events, read_lines, whole_lines
 from iris.client.http.transport import (
+    ANSWER_S,
     RETRY_FOR_S,
     HttpRequest,
     Response,
@@ -45,7 +46,7 @@ class GatewayApi:
         *,
         token: str | None = None,
         context: str | None = None,
-        timeout_s: float = 30.0,
+        timeout_s: float = ANSWER_S,
         retry_for_s: float = RETRY_FOR_S,
     ) -> None:
         found = find_gateway(url, context=None if url else context)

@@ -41,6 +41,8 @@ BROKEN = (OSError, http.client.HTTPException)
 POSITION = "Iris-Position"
 NOTE = "Iris-Note"
 USER_AGENT = f"{DISTRIBUTION}/{VERSION}"
+ANSWER_S = 30.0
+"""How long one answer may take, unless something else is said."""
 RETRY_FOR_S = 90.0
 """Longer than a state service that is down for a minute."""
 _LONGEST_ASKED_S = 10.0
@@ -205,7 +207,7 @@ class Transport:
         self,
         address: Address,
         *,
-        timeout_s: float = 30.0,
+        timeout_s: float = ANSWER_S,
         retry_for_s: float = RETRY_FOR_S,
         first_timeout_s: float = 0.0,
     ) -> None:

@@ -19,6 +19,9 @@ from iris.client.problems import NoGateway
 from iris.doctor.checks import Finding, notes, problems
 from iris.doctor.facts import ClusterFacts
 
+_ANSWER_S = 10.0
+"""A gateway that takes longer is as useless as one that has ended."""
+
 
 class Diagnosis(msgspec.Struct, frozen=True):
     """What ``--json`` prints."""
@@ -63,7 +66,7 @@ def doctor(
     with contextlib.ExitStack() as stack:
         client: Client | None = None
         with contextlib.suppress(NoGateway):
-            client = stack.enter_context(connect(ctx, url, retry_for_s=0.0))
+            client = stack.enter_context(connect(ctx, url, retry_for_s=0.0, answer_s=_ANSWER_S))
         try:
             facts = collect(client, where, nats or "", config or "")
         except BadSetting as error:
