@@ -35,7 +35,7 @@ much longer.
 BundleUse = tuple[str, str | None, str | None]
 """A digest, the owner who was asked for, and the one who was added."""
 _DIGEST = re.compile(r"[0-9a-f]{64}\Z")
-_STORED_AT_ONCE = 4
+STORED_AT_ONCE = 4
 _BYTES_AT_ONCE = 4 << 30
 """Of all uploads in progress."""
 _REMEMBERED = 10_000
@@ -67,7 +67,7 @@ class Bundles:
         self._room_bytes = room_bytes
         self.uploads: Counter[str] = Counter()
         self._received = 0
-        self._storing = asyncio.Semaphore(_STORED_AT_ONCE)
+        self._storing = asyncio.Semaphore(STORED_AT_ONCE)
 
     async def has(self, caller: Caller, digest: str, owner: str | None = None) -> bool:
         """Whether the caller may name this bundle: one that the caller owns, an admin any. Raises
