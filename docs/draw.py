@@ -22,6 +22,7 @@ from drawings.http import http_document
 from drawings.layers import layers_document
 from drawings.metrics import metrics_document
 from drawings.problems import problems_document
+from drawings.readers import readers_document
 from drawings.reasons import reasons_document
 from drawings.rights import rights_document
 from drawings.sdk import sdk_document
@@ -39,6 +40,7 @@ DRAWINGS: dict[str, Callable[[], str]] = {
     "docs/http.md": http_document,
     "docs/layers.md": layers_document,
     "docs/metrics.md": metrics_document,
+    "docs/operating.md": readers_document,
     "docs/problems.md": problems_document,
     "docs/reasons.md": reasons_document,
     "docs/rights.md": rights_document,

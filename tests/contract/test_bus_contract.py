@@ -3,6 +3,7 @@ container.
 """
 
 import asyncio
+import io
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
@@ -594,6 +595,11 @@ async def test_a_blob_comes_back_as_it_was_put(bus, size):
     blobs = bus.blobs("iris-snapshots")
     await blobs.put("a name/with: all* > sorts", data)
     assert await blobs.get("a name/with: all* > sorts") == data
+    file = io.BytesIO(data)
+    file.seek(0, io.SEEK_END)  # as one that was just written
+    await blobs.put("from a file", file)
+    assert await blobs.get("from a file") == data
+    assert {blob.bytes for blob in await blobs.listed()} == {len(data)}
 
 
 async def test_a_blob_that_is_not_there_is_none(bus):

@@ -8,6 +8,7 @@ import os
 import signal
 import tempfile
 from collections.abc import AsyncIterator
+from itertools import chain
 from pathlib import Path
 
 import httpx
@@ -28,10 +29,11 @@ SSE = {"accept": "text/event-stream"}
 
 
 class Process:
-    """A gateway in a process of its own."""
+    """A gateway in a process of its own; ``settings`` are ``section.key=value``."""
 
-    def __init__(self, url: str, directory: Path) -> None:
+    def __init__(self, url: str, directory: Path, *settings: str) -> None:
         self.url = url
+        self.settings = settings
         self.port_file = directory / "gateway.url"
         self.http = "127.0.0.1:0"
         self.process: warm.Fork | None = None
@@ -39,7 +41,8 @@ class Process:
     async def start(self) -> str:
         self.port_file.unlink(missing_ok=True)
         environ = {**os.environ, "IRIS_NATS_URL": self.url, "IRIS_PORT_FILE": str(self.port_file)}
-        self.process = warm.start("iris_gateway", ["--set", f"gateway.http={self.http}"], environ)
+        words = [("--set", one) for one in (f"gateway.http={self.http}", *self.settings)]
+        self.process = warm.start("iris_gateway", [*chain.from_iterable(words)], environ)
         async with asyncio.timeout(60):
             while not self.port_file.exists():
                 assert self.process.poll() is None

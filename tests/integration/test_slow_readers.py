@@ -33,6 +33,30 @@ async def test_a_reader_whose_user_takes_nothing_requests_no_more(connection: Je
         await reader.close()
 
 
+async def test_many_readers_whose_users_take_nothing_hold_little_together(
+    connection: JetStreamConnection,
+):
+    for _ in range(24):
+        await connection.streams.publish(output("w", 1, 0), b"x" * MIB)
+    readers = [connection.streams.read(LOGS.name, 0, log(1, 0)) for _ in range(24)]
+    try:
+        found = [list(await reader.batch(limit=1, wait=60)) for reader in readers]
+        for _ in range(50):
+            await connection.bus.flush()
+        held = [list(reader.take(1000)) for reader in readers]
+        assert sum(map(len, held)) <= 64 + len(readers)  # without the limit 24 times 6
+        assert all(held)  # who comes back finds something at once
+        for reader, first, more in zip(readers, found, held, strict=True):
+            first += more
+            while len(first) < 24:
+                first += await reader.batch(wait=60)
+            assert [message.sequence for message in first] == list(range(1, 25))
+            assert await reader.finished()
+    finally:
+        for reader in readers:
+            await reader.close()
+
+
 @pytest.mark.timeout(400)
 def test_a_flood_of_short_lines_takes_no_gateway(cluster: Cluster):
     """Some readers that stop reading, and one that reads all of it."""

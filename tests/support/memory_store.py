@@ -14,7 +14,7 @@ import itertools
 import re
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from itertools import islice
-from typing import Protocol
+from typing import IO, Protocol
 
 from iris_bus.contract import (
     Blob,
@@ -383,9 +383,12 @@ class MemoryBlobs:
         self._owners = server.owners.setdefault(bucket, {})
 
     async def put(
-        self, name: str, data: bytes, *, at_ms: int = 0, owners: Collection[str] = ()
+        self, name: str, data: bytes | IO[bytes], *, at_ms: int = 0, owners: Collection[str] = ()
     ) -> None:
         reach(self._server)
+        if not isinstance(data, bytes):
+            data.seek(0)
+            data = data.read()
         self._objects.pop(name, None)
         self._objects[name] = (data, digest(data))
         self._note(name, at_ms, owners)

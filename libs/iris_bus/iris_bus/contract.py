@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
-from typing import Protocol
+from typing import IO, Protocol
 
 import msgspec
 
@@ -375,10 +375,11 @@ class Blobs(Protocol):
     """Whole objects with a digest: snapshots and bundles."""
 
     async def put(
-        self, name: str, data: bytes, *, at_ms: int = 0, owners: Collection[str] = ()
+        self, name: str, data: bytes | IO[bytes], *, at_ms: int = 0, owners: Collection[str] = ()
     ) -> None:
-        """Store ``data`` under ``name`` and replace the previous object, whose owners stay.
-        ``at_ms``: the time now, as `listed` returns it. ``owners``: who has stored it.
+        """Store ``data`` under ``name`` and replace the previous object, whose owners stay. A file
+        is read from its beginning, a chunk at a time. ``at_ms``: the time now, as `listed` returns
+        it. ``owners``: who has stored it.
         """
         ...
 

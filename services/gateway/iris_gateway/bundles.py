@@ -35,7 +35,7 @@ much longer.
 BundleUse = tuple[str, str | None, str | None]
 """A digest, the owner who was asked for, and the one who was added."""
 _DIGEST = re.compile(r"[0-9a-f]{64}\Z")
-_STORED_AT_ONCE = 4
+STORED_AT_ONCE = 4
 _BYTES_AT_ONCE = 4 << 30
 """Of all uploads in progress."""
 _REMEMBERED = 10_000
@@ -67,7 +67,7 @@ class Bundles:
         self._room_bytes = room_bytes
         self.uploads: Counter[str] = Counter()
         self._received = 0
-        self._storing = asyncio.Semaphore(_STORED_AT_ONCE)
+        self._storing = asyncio.Semaphore(STORED_AT_ONCE)
 
     async def has(self, caller: Caller, digest: str, owner: str | None = None) -> bool:
         """Whether the caller may name this bundle: one that the caller owns, an admin any. Raises
@@ -111,7 +111,7 @@ class Bundles:
         with self._upload(caller.user), tempfile.TemporaryFile() as file:
             await self._receive(digest, parts, file)
             async with self._storing:
-                await self._store(caller.user, digest, await asyncio.to_thread(_whole, file))
+                await self._store(caller.user, digest, file)
         self._remember((digest, caller.user, None))
         return True
 
@@ -149,13 +149,13 @@ class Bundles:
                 "invalid", f"the digest does not match: these bytes are {whole.hexdigest()}"
             )
 
-    async def _store(self, user: str, digest: str, data: bytes) -> None:
+    async def _store(self, user: str, digest: str, file: IO[bytes]) -> None:
         """Store these bytes, or add an owner where they are stored, under the same conditions."""
         try:
-            if await self._held() + len(data) > self._room_bytes:
+            if await self._held() + file.tell() > self._room_bytes:
                 raise ProblemResponse("unavailable", "bundle storage is full")
             if not await self._blobs.touch(digest, self.now_ms(), add=user):
-                await self._blobs.put(digest, data, at_ms=self.now_ms(), owners=[user])
+                await self._blobs.put(digest, file, at_ms=self.now_ms(), owners=[user])
         except Full:
             raise ProblemResponse("unavailable", "bundle storage is full") from None
         except Unavailable:
@@ -169,8 +169,3 @@ class Bundles:
             }
         if len(self._touched) < _REMEMBERED:
             self._touched[use] = now_ms
-
-
-def _whole(file: IO[bytes]) -> bytes:
-    file.seek(0)
-    return file.read()

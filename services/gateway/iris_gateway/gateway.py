@@ -25,6 +25,7 @@ from iris_gateway.streams.artifacts import ArtifactReader
 from iris_gateway.streams.feed import Feed
 from iris_gateway.streams.live import LivePages
 from iris_gateway.streams.logs import LogReader
+from iris_gateway.streams.readers import Turns
 from iris_gateway.streams.recent_maps import RecentMaps
 from iris_gateway.streams.results import ResultReader
 from iris_service.listening import Network
@@ -46,7 +47,8 @@ class Gateway:
         proxy_url: address of the proxy; empty: none.
         trusted: networks of proxies in front of it, whose ``X-Forwarded-For`` is believed.
         closing: whether the service is draining and refuses streams.
-        streams: open event and log streams by user.
+        turns: given to other requests while long answers are made.
+        streams: by user, open answers that are made while they are read.
     """
 
     bus: Bus
@@ -71,6 +73,7 @@ class Gateway:
     settings: GatewaySettings
     processes: Processes
     live: LivePages
+    turns: Turns
     now_ms: Callable[[], int]
     clock: Callable[[], float]
     new_id: Callable[[], str]

@@ -48,6 +48,7 @@ from iris_gateway.streams.completion import ENDS
 from iris_gateway.streams.feed import Feed
 from iris_gateway.streams.live import LivePages
 from iris_gateway.streams.logs import LogReader
+from iris_gateway.streams.readers import Turns
 from iris_gateway.streams.recent_maps import RecentMaps
 from iris_gateway.streams.results import ResultReader
 from iris_service.certificate import Certificate, read_certificate
@@ -134,16 +135,17 @@ def assemble(
     bus = connection.bus
     streams = connection.streams
     position = Position()
+    turns = Turns()
     return Gateway(
         bus=bus,
         commands=Commands(
             bus, position, new_id=new_id, now_ms=now_ms, retry_for_s=settings.command_timeout_s
         ),
         queries=Queries(bus, position, retry_for_s=settings.query_timeout_s),
-        feed=Feed(streams, position, ring=settings.event_ring),
-        ends=Feed(streams, position, *ENDS, ring=settings.event_ring),
-        logs=LogReader(streams),
-        results=ResultReader(streams),
+        feed=Feed(streams, position, ring=settings.event_ring, turns=turns),
+        ends=Feed(streams, position, *ENDS, ring=settings.event_ring, turns=turns),
+        logs=LogReader(streams, turns=turns),
+        results=ResultReader(streams, turns),
         recent_maps=RecentMaps(),
         artifacts=ArtifactReader(streams),
         bundles=Bundles(
@@ -165,6 +167,7 @@ def assemble(
         settings=settings,
         processes=Processes(bus, time.monotonic, lambda: time.time_ns() // 1_000_000),
         live=LivePages(time.monotonic),
+        turns=turns,
         now_ms=now_ms,
         clock=time.monotonic,
         new_id=new_id,

@@ -59,7 +59,8 @@ class GatewaySettings(msgspec.Struct, frozen=True):
         connections_per_address: open connections of one address, 0: unlimited; a proxy counts as
             one address. At most as many as the process has descriptors less 128, of which a quarter
             without a token; a lower limit is logged at the start.
-        watchers: event and log streams that may be open at a time.
+        watchers: answers that may be open at a time of those that are made while they are read:
+            output, events, results, artifacts, commands, usage as CSV.
         watchers_per_user: of those, streams of one user.
         requests_per_s: requests of one user per second, 0: unlimited.
         request_burst: requests of one user at once after a pause.

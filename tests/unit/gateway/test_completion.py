@@ -61,7 +61,7 @@ async def test_tasks_that_end_badly_are_told_of_one_job(iris: House):
         ):
             await iris.state.tell_task(task, state)
         await ending.arrival.wait()
-    assert ending.bad_ends == [(3, 0)]
+    assert ending.take_bad_ends() == [(3, 0)]
 
 
 async def test_events_of_another_job_of_the_same_name_are_not_its_own(iris: House):
@@ -86,7 +86,7 @@ async def test_events_of_another_job_of_the_same_name_are_not_its_own(iris: Hous
             "task.state.killed", to_json({"job": "/a", "job_id": "j1", "task": "/a/3"})
         )
         await ending.arrival.wait()
-        assert (asked, ending.bad_ends) == (1, [(3, -1)])
+        assert (asked, ending.take_bad_ends()) == (1, [(3, -1)])
         ending.arrival.clear()
         await iris.state.streams.publish("job.state.killed", to_json({"job": "/a", "job_id": "j1"}))
         await ending.arrival.wait()
@@ -124,7 +124,7 @@ async def test_followers_of_a_job_read_ends_only(iris: House):
         for state in ("pending", "assigned", "running", "succeeded", "killed"):
             await iris.state.tell_task("/a/0", state)
         await ending.arrival.wait()
-        assert (ends.newest, ending.bad_ends) == (5, [(0, 0)])
+        assert (ends.newest, ending.take_bad_ends()) == (5, [(0, 0)])
         await iris.state.tell_job("/a", "running")
         await iris.state.tell_job("/a", "succeeded")
         await rounds_until(lambda: ending.known)

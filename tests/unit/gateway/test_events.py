@@ -366,6 +366,24 @@ async def test_a_watcher_is_given_few_events_at_once():
         await watcher.aclose()
 
 
+async def test_the_newest_events_are_bounded_in_bytes_too():
+    async with house() as iris:
+        feed = Feed(iris.gateway.feed.streams, ring_bytes=10_000)
+        await feed.wake()
+        for number in range(40):
+            await iris.state.tell_job(f"/{number}-{'a' * 900}", "pending")
+        await rounds_until(lambda: feed.newest == 40)
+        kept = feed.newest - feed.oldest
+        watcher = feed.watch(Filter(), 0)  # what is not kept is read from the stream
+        seen: list[int] = []
+        while len(seen) < 40:
+            seen += [event.sequence for event in (await anext(watcher)).events]
+        await watcher.aclose()
+        await feed.close()
+    assert 0 < kept <= 10
+    assert seen == list(range(1, 41))
+
+
 SILENT, EVENTS, LONG = 10, 1000, "a" * 8000  # more than systems buffer for a connection
 
 

@@ -1,6 +1,7 @@
 """HTTP connections on real sockets: slow request heads, and many connections from one address."""
 
 import asyncio
+import contextlib
 import json
 import logging
 import socket
@@ -10,6 +11,7 @@ import httpx
 import pytest
 from httptools import HttpParserCallbackError
 
+from iris_core.messages.gateway_state import Answer
 from iris_gateway.http.protocol import Connections, refusal
 from iris_gateway.service import HttpServer
 from iris_gateway.settings import GatewaySettings
@@ -355,3 +357,45 @@ async def test_an_upgrade_that_is_not_supported_is_ignored_and_not_logged(
         upgrade = get(HOST, b"Connection: upgrade, close", b"Upgrade: websocket")
         assert (await ended(await connect(http, upgrade))).startswith(b"HTTP/1.1 200 ")
     assert caplog.records == []
+
+
+async def test_what_waits_for_clients_that_do_not_read_is_bounded_together():
+    """The connection that has not kept up for the longest time is cut off for the others."""
+    size, readers = 1 << 20, 6
+    async with house() as iris:
+        items = b",".join([b'{"name":"%s"}' % (b"a" * 1000)] * (size // 1000))
+        iris.state.scripted["jobs"] = Answer("ok", b'{"items":[%s],"next_cursor":null}' % items)
+        server = HttpServer(iris.gateway, GatewaySettings())
+        server.connections.most_unread_bytes = 3 * size
+        bound = listen("gateway", "127.0.0.1", 0)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        serving = asyncio.create_task(server.serve([bound]))
+        await server.ready.wait()
+        loop = asyncio.get_running_loop()
+        stopped = []
+        for _ in range(readers):
+            reader = socket.socket()
+            reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            reader.setblocking(False)
+            await loop.sock_connect(reader, bound.getsockname())
+            await loop.sock_sendall(reader, b"GET /v1/jobs HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n")
+            assert await loop.sock_recv(reader, 1) == b"H"
+            stopped.append(reader)
+        held = server.connections.unread_bytes
+        is_whole = [await _reads(reader, size) for reader in stopped]
+        for reader in stopped:
+            reader.close()
+        server.should_exit = True
+        await serving
+    assert held <= 3 * size
+    assert is_whole == [False] * 4 + [True] * 2
+
+
+async def _reads(reader: socket.socket, size: int) -> bool:
+    """Whether so many bytes come before the connection is closed."""
+    loop = asyncio.get_running_loop()
+    read = 0
+    with contextlib.suppress(ConnectionResetError):
+        while read < size and (piece := await loop.sock_recv(reader, 1 << 16)):
+            read += len(piece)
+    return read >= size

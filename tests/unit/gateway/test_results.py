@@ -1,6 +1,7 @@
 """Results of maps over HTTP: what their stream needs to know of the job."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from hashlib import sha256
 
@@ -17,6 +18,7 @@ from iris_gateway.auth.bearer import parse_tokens
 from iris_gateway.streams import results as result_streams
 from iris_gateway.streams.feed import Lagging
 from iris_gateway.streams.results import NewResults
+from tests.support.fake_state import attempt_of
 from tests.support.gateway import House, house, listening
 from tests.support.memory import Memory
 from tests.support.rounds import rounds_until
@@ -254,3 +256,35 @@ async def test_followers_are_cut_off_where_reading_ends():
         new.close()
         with pytest.raises(Lagging):
             await inbox.batch(wait=5.0)
+
+
+async def test_results_of_a_large_message_come_in_pieces_of_which_the_last_has_the_position():
+    async with house(parse_tokens(TOKENS)) as iris, listening(iris) as http:
+        results = await mapped(http)
+        iris.state.pages["attempts"] = {"items": [attempt_of(0)]}
+        stored = tuple(CallResult(n, 0, "value", b"x", Cause.EXITED, 0) for n in range(1200))
+        data = pack(CallResults(1, stored))
+        sequence = await iris.state.streams.publish(subjects.results("w0", 1), data)
+        await iris.state.tell_job("/m", "succeeded")
+        text = (await http.get(results, headers=ANN)).text
+    events = [one.split("\n") for one in text.split("\n\n") if "event: results" in one]
+    shown = [json.loads(lines[-1].removeprefix("data: "))["results"] for lines in events]
+    assert [len(one) for one in shown] == [500, 500, 200]
+    assert [row["index"] for one in shown for row in one] == list(range(1200))
+    assert [lines[0] for lines in events] == [*["event: results"] * 2, f"id: {sequence}"]
+
+
+async def test_an_inbox_gives_as_much_as_is_asked_for():
+    memory = Memory()
+    streams = memory.connect().streams
+    new = NewResults(streams)
+    new.wake()
+    await rounds_until(lambda: new.position is not None)
+    with new.following(1, 0) as inbox:
+        assert inbox is not None
+        for _ in range(3):
+            await store(streams, 1)
+        await rounds_until(lambda: new.position == 3)
+        taken = [[message.sequence for message in inbox.take(2)] for _ in range(3)]
+    new.close()
+    assert taken == [[1, 2], [3], []]

@@ -15,8 +15,9 @@ import hashlib
 import secrets
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from functools import partial
+from typing import IO
 
 import msgspec
 
@@ -62,19 +63,24 @@ class JetBlobs:
         self._orphans: dict[str, float] = {}
 
     async def put(
-        self, name: str, data: bytes, *, at_ms: int = 0, owners: Collection[str] = ()
+        self, name: str, data: bytes | IO[bytes], *, at_ms: int = 0, owners: Collection[str] = ()
     ) -> None:
         """Store ``data`` under ``name`` and replace the previous object, whose owners stay. Raises
         Full, Unavailable (the old one stays).
+
+        Of a file at most `_IN_FLIGHT` chunks are held at a time.
         """
         nuid = secrets.token_hex(11)
+        content = _Content()
+        chunks = _chunks(data) if isinstance(data, bytes) else _chunks_of_file(data)
         try:
-            await self._store_chunks(nuid, data)
+            await self._store_chunks(nuid, content.counted(chunks))
         except BaseException:
             with contextlib.suppress(Unavailable):
                 await self._drop_chunks(nuid)
             raise
-        before = await self._replace(_describe(self._bucket, name, nuid, data, at_ms=at_ms), owners)
+        meta = _describe(self._bucket, name, nuid, content, at_ms=at_ms)
+        before = await self._replace(meta, owners)
         if before is not None and not before.deleted:
             await self._drop_chunks(before.nuid)
 
@@ -192,14 +198,12 @@ class JetBlobs:
         await self._retrying.purge(self._stream, filter=self._meta_subject(name))
         await self._drop_chunks(meta.nuid)
 
-    async def _store_chunks(self, nuid: str, data: bytes) -> None:
-        view = memoryview(data)
+    async def _store_chunks(self, nuid: str, chunks: AsyncIterator[bytes]) -> None:
         in_flight: deque[asyncio.Task[object]] = deque()
         try:
-            for start in range(0, len(data), CHUNK_BYTES):
+            async for chunk in chunks:
                 if len(in_flight) == _IN_FLIGHT:
                     await in_flight.popleft()
-                chunk = bytes(view[start : start + CHUNK_BYTES])
                 in_flight.append(
                     asyncio.create_task(self._store(f"$O.{self._bucket}.C.{nuid}", chunk))
                 )
@@ -312,14 +316,47 @@ class JetBlobs:
             ) from error
 
 
-def _describe(bucket: str, name: str, nuid: str, data: bytes, at_ms: int) -> _Meta:
+class _Content:
+    """What is known of an object's content once its chunks have passed."""
+
+    def __init__(self) -> None:
+        self.size = 0
+        self.chunks = 0
+        self._sha = hashlib.sha256()
+
+    @property
+    def digest(self) -> str:
+        return _shown_digest(self._sha.digest())
+
+    async def counted(self, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        async for chunk in chunks:
+            self.size += len(chunk)
+            self.chunks += 1
+            self._sha.update(chunk)
+            yield chunk
+
+
+async def _chunks(data: bytes) -> AsyncIterator[bytes]:
+    view = memoryview(data)
+    for start in range(0, len(data), CHUNK_BYTES):
+        yield bytes(view[start : start + CHUNK_BYTES])
+
+
+async def _chunks_of_file(file: IO[bytes]) -> AsyncIterator[bytes]:
+    """Its content from the beginning; the disk is waited for in a thread."""
+    file.seek(0)
+    while chunk := await asyncio.to_thread(file.read, CHUNK_BYTES):
+        yield chunk
+
+
+def _describe(bucket: str, name: str, nuid: str, content: _Content, at_ms: int) -> _Meta:
     return _Meta(
         name=name,
         bucket=bucket,
         nuid=nuid,
-        size=len(data),
-        chunks=-(-len(data) // CHUNK_BYTES),
-        digest=_digest(data),
+        size=content.size,
+        chunks=content.chunks,
+        digest=content.digest,
         mtime=_time(at_ms or time.time_ns() // 1_000_000),
     )
 
@@ -346,4 +383,8 @@ def _ms(mtime: str) -> int:
 
 
 def _digest(data: bytes) -> str:
-    return "SHA-256=" + base64.urlsafe_b64encode(hashlib.sha256(data).digest()).decode()
+    return _shown_digest(hashlib.sha256(data).digest())
+
+
+def _shown_digest(sha256: bytes) -> str:
+    return "SHA-256=" + base64.urlsafe_b64encode(sha256).decode()

@@ -2,8 +2,9 @@
 checked.
 
 On any error (a missing sequence, a deleted consumer, silence, a lost connection) the consumer is
-created again after the last message read, with backoff. Out of scope: acknowledgements; where to
-    start after a Gap.
+created again after the last message read, with backoff. One that has dropped what it held
+(`holdings`) has no consumer until its user has taken the message that is left.
+Out of scope: acknowledgements; where to start after a Gap.
 Source: contract.py `Reader`; docs/design/nats.md#nats-py-behaviour,
     docs/design/nats.md#features-used.
 """
@@ -26,6 +27,7 @@ from iris_bus.connection.nats_py import Subscription as NatsSubscription
 from iris_bus.connection.termination import end
 from iris_bus.contract import Gap, Message, Unavailable
 from iris_bus.streams.api import Api, ApiError, Trouble
+from iris_bus.streams.holdings import Holdings
 from iris_core.backoff import Backoff
 
 log = logging.getLogger(__name__)
@@ -64,6 +66,7 @@ class JetReader:
             that drop nothing in between.
         bare: messages without their headers, for readers of millions of messages.
         strict: with ``after`` 0 the stream must still begin at 1; otherwise 0 means what is kept.
+        holdings: bounds what it holds together with other readers; None: it is bounded alone.
     """
 
     def __init__(
@@ -76,6 +79,7 @@ class JetReader:
         dense: bool,
         strict: bool,
         bare: bool = False,
+        holdings: Holdings | None = None,
     ) -> None:
         self._link = link
         self._api = api
@@ -87,6 +91,10 @@ class JetReader:
         self._strict = strict or after > 0
         self._buffer: deque[Message] = deque()
         self._held_bytes = 0
+        self._holdings = holdings or Holdings()
+        self._rests = False
+        self._wanted = asyncio.Event()
+        self._pull = PULL
         self._failure: Exception | None = None
         self._notify: Callable[[], None] | None = None
         self._waiter: asyncio.Future[None] | None = None
@@ -143,14 +151,38 @@ class JetReader:
         else:
             taken = [buffer.popleft() for _ in range(limit)]
             self._held_bytes -= sum(len(message.data) for message in taken)
+        self._holdings.take(self, self._held_bytes)
+        if not buffer:
+            self._wanted.set()
         self._ask_for_more()
         return taken
+
+    def keep_first(self) -> None:
+        """Drop all messages but the first, and request nothing until that was taken; then ever
+        more at once, as its user takes them.
+        """
+        dropped = len(self._buffer) - 1
+        if dropped < 1 or self._failure is not None:
+            return
+        first = self._buffer[0]
+        self._buffer.clear()
+        self._buffer.append(first)
+        self._held_bytes = len(first.data)
+        self._position = first.sequence
+        self._strict = True
+        self._left = int(self._left) + dropped
+        self._pull = 1
+        self._rests = True
+        self._wanted.clear()
+        self._generation += 1
+        self._trouble.set()
 
     async def close(self) -> None:
         """Close the reader and delete its consumer on the server."""
         self._failure = self._failure or Unavailable("the reader is closed")
         self._link.forget(self._dropped)
         self._link.forget(self._back.set)
+        self._holdings.take(self, 0)
         await end(self._keeper)
         await self._end()
         self._wake()
@@ -170,6 +202,10 @@ class JetReader:
             await self._end()
             if self._failure is not None:
                 return
+            if self._rests:
+                await self._wanted.wait()
+                self._rests = False
+                continue
             self._back.clear()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(backoff.next_s()):
@@ -291,6 +327,7 @@ class JetReader:
             self._wake()
         if self._credit < PULL // 2:
             self._ask_for_more()
+        self._holdings.add(self, len(data))
 
     def _jumped(self, sequence: int) -> None:
         """Raise Gap: messages were trimmed before they were read."""
@@ -318,12 +355,14 @@ class JetReader:
             return
         if self._credit >= PULL // 2 or len(self._buffer) + self._credit >= _AHEAD:
             return
+        if self._pull < PULL and (self._buffer or self._credit):
+            return
         if self._held_bytes >= _AHEAD_BYTES:
             return
         self._pull_count += 1
         pull = str(self._pull_count)
         body = b'{"batch":%d,"max_bytes":%d,"expires":%d,"idle_heartbeat":%d}' % (
-            PULL,
+            self._pull,
             _PULL_BYTES,
             int(_EXPIRES_S * _NS),
             int(_HEARTBEAT_S * _NS),
@@ -337,7 +376,8 @@ class JetReader:
         except Unavailable:
             self._trouble.set()
             return
-        self._credit += PULL
+        self._credit += self._pull
+        self._pull = min(PULL, 2 * self._pull)
 
     def _dropped(self) -> None:
         self._trouble.set()

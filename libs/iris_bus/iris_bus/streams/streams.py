@@ -25,6 +25,7 @@ from iris_bus.streams.declarations import (
     declarations,
     differences,
 )
+from iris_bus.streams.holdings import Holdings
 from iris_bus.streams.reader import JetReader
 from iris_bus.streams.server_version import check_version
 from iris_core import subjects
@@ -57,6 +58,7 @@ class JetStreams:
         self._retrying = api.retrying(_RETRY_FOR_S)
         self._replicas = replicas
         self._table = {stream.name: stream for stream in table}
+        self._holdings = Holdings()
 
     async def ensure(self) -> None:
         """Declare all streams and buckets; waits while JetStream starts. Raises Unavailable,
@@ -136,7 +138,16 @@ class JetStreams:
 
     def read(self, stream: str, after: int, *subjects: str) -> JetReader:
         dense = not subjects and stream in self._table
-        return JetReader(self._link, self._api, stream, after, *subjects, dense=dense, strict=False)
+        return JetReader(
+            self._link,
+            self._api,
+            stream,
+            after,
+            *subjects,
+            dense=dense,
+            strict=False,
+            holdings=self._holdings,
+        )
 
     async def last(self, stream: str, *, subject: str = "") -> Message | None:
         if subject:

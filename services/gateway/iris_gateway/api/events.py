@@ -91,17 +91,17 @@ async def _answer(call: Call, asked: JobEventsParameters, wanted: Filter) -> Res
 
 
 async def _page(call: Call, wanted: Filter, asked: JobEventsParameters) -> Page:
-    streams = call.gateway.feed.streams
+    feed = call.gateway.feed
     after = asked.after
     place = _place(asked.cursor)
     if after:
         await check_not_ahead(call, EVENTS, after)
     if asked.order == "asc" or (after is not None and not asked.order):
         events, onward = await oldest_first(
-            streams, wanted, asked.limit, after or 0 if place is None else place
+            feed, wanted, asked.limit, after or 0 if place is None else place
         )
     else:
-        events, onward = await newest_first(streams, wanted, asked.limit, place, after=after or 0)
+        events, onward = await newest_first(feed, wanted, asked.limit, place, after=after or 0)
     return Page(
         items=[event.shown() for event in events],
         next_cursor=None if onward is None else f"e{onward}",

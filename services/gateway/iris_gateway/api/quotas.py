@@ -9,7 +9,7 @@ import io
 from collections.abc import AsyncIterator, Iterable
 
 import msgspec
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
 from iris_core import codec
 from iris_core.admission.actions import SetQuota
@@ -21,6 +21,7 @@ from iris_core.views.usage import CSV_COLUMNS, Prices, UsageView, csv_row
 from iris_gateway.api.cluster import administer
 from iris_gateway.api.handling import json_body, listing, page_of, view
 from iris_gateway.dispatch.endpoint import JSON, Answers, Call, Endpoint, passed_on
+from iris_gateway.dispatch.sse import counted
 from iris_gateway.http.parameters import identifier
 
 QuotaBody = msgspec.defstruct(
@@ -42,6 +43,8 @@ async def put(call: Call) -> Response:
 
 
 CSV = "text/csv"
+_ROWS = 100
+"""Rows that are written at a time."""
 
 
 class UsagePage(msgspec.Struct):
@@ -56,14 +59,16 @@ async def usage(call: Call) -> Response:
     page = await _read(call, asked)
     if not call.accepts(CSV):
         return passed_on(codec.to_json(page))
-    return StreamingResponse(_csv(call, asked, page), media_type=CSV)
+    return counted(call, _csv(call, asked, page), CSV)
 
 
 async def _csv(call: Call, asked: UsageQuery, page: UsagePage) -> AsyncIterator[bytes]:
     """Every row, or with ``limit`` those of one page."""
     yield _lines([CSV_COLUMNS])
     while True:
-        yield _lines(csv_row(item) for item in page.items)
+        for first in range(0, len(page.items), _ROWS):
+            yield _lines(csv_row(item) for item in page.items[first : first + _ROWS])
+            await call.gateway.turns.give()
         if page.next_cursor is None or "limit" in call.request.query_params:
             return
         page = await _read(call, msgspec.structs.replace(asked, cursor=page.next_cursor))
@@ -76,9 +81,12 @@ def _lines(rows: Iterable[Iterable[object]]) -> bytes:
 
 
 async def _read(call: Call, asked: UsageQuery) -> UsagePage:
-    page = msgspec.json.decode(await call.read(asked), type=UsagePage)
+    data = await call.read(asked)
+    await call.gateway.turns.give()
+    page = msgspec.json.decode(data, type=UsagePage)
+    prices = Prices(call.gateway.settings.prices)
     for item in page.items:
-        item.cost = Prices(call.gateway.settings.prices).cost(item.billed)
+        item.cost = prices.cost(item.billed)
     return page
 
 

@@ -370,7 +370,7 @@ async def _newest(
     look: PageData, wanted: Filter, most: int = 20, budget: int = STRETCH
 ) -> list[Facts]:
     """The newest events that are wanted, of the last ``budget``."""
-    found, _ = await newest_first(look.gateway.feed.streams, wanted, most, None, budget)
+    found, _ = await newest_first(look.gateway.feed, wanted, most, None, budget)
     return [event.shown() for event in found]
 
 
@@ -425,9 +425,7 @@ async def events(look: PageData) -> Facts:
     kinds = [query["kind"]] if query["kind"] in STATES else [*STATES] if query["state"] else []
     types = tuple(f"{kind}.state.{query['state']}" if query["state"] else kind for kind in kinds)
     wanted = Filter(types, query["within"], worker=query["worker"])
-    found, onward = await newest_first(
-        look.gateway.feed.streams, wanted, EVENTS, look.number("cursor")
-    )
+    found, onward = await newest_first(look.gateway.feed, wanted, EVENTS, look.number("cursor"))
     return {
         "events": {"items": [event.shown() for event in found], "next_cursor": onward},
         "query": query,

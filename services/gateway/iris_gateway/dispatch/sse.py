@@ -33,20 +33,29 @@ def frame(name: str, data: object, sequence: int = 0) -> bytes:
 
 
 def stream(call: Call, body: AsyncIterator[bytes]) -> Response:
-    """An endless response, counted until it ends or is dropped; it ends when its token is revoked
-    or expires.
+    """An endless response; see `counted`. Raises ProblemResponse, also unavailable when this
+    gateway is about to stop.
+    """
+    if call.gateway.closing:
+        raise _closing()
+    return counted(call, body)
+
+
+def counted(
+    call: Call, body: AsyncIterator[bytes], media_type: str = EVENT_STREAM
+) -> StreamingResponse:
+    """A response that is made while it is read, counted until it ends or is dropped; it ends when
+    its token is revoked or expires.
 
     Raises ProblemResponse when too many are open, unauthenticated.
     """
     gateway = call.gateway
-    if gateway.closing:
-        raise _closing()
     if why := no_room(gateway.streams, call.caller.user, gateway.settings):
         raise ProblemResponse("too_many_requests", why)
     accepted = acceptance(gateway, call.request)
     opened = _OpenStream(gateway.streams, call.caller.user)
     response = StreamingResponse(
-        _counted(accepted, opened, body), media_type=EVENT_STREAM, headers=_HEADERS
+        _counted(accepted, opened, body), media_type=media_type, headers=_HEADERS
     )
     weakref.finalize(response, opened.leave)  # it may never be sent
     return response

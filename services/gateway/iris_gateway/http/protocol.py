@@ -20,11 +20,14 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 
 from iris_core.codec import to_json
 from iris_core.limits import HEAD_BYTES, HEAD_FIELDS, HEAD_LINE_BYTES, clipped
+from iris_core.units import BYTES
 from iris_gateway.http.problem import MEDIA_TYPE, ProblemResponse
 
 log = logging.getLogger(__name__)
 
 _READ_BYTES = 1 << 16
+UNREAD_BYTES = 64 << 20
+"""Of answers that wait for clients which read too little, together."""
 _LOG_S = 10.0
 _SHOWN = 200
 _ONCE = (b"host", b"authorization")
@@ -46,9 +49,12 @@ class Connections:
         most_open: connections of all addresses, 0: unlimited.
         anonymous_per_address: connections of one address on which no request was admitted yet, 0:
             unlimited.
+        most_unread_bytes: what waits for all clients that read too little; beyond it, who has not
+            kept up for the longest time is cut off.
 
     Attributes:
         open: open connections by address. now: of all addresses. most: highest number at once.
+        unread_bytes: what waits for clients that read too little.
     """
 
     head_s: float
@@ -61,6 +67,9 @@ class Connections:
     now: int = 0
     most: int = 0
     anonymous: Counter[str] = field(default_factory=Counter)
+    most_unread_bytes: int = UNREAD_BYTES
+    unread_bytes: int = 0
+    _unread: dict[HttpProtocol, int] = field(default_factory=dict)
     _unlogged: int = 0
     _log_at_s: float = 0.0
 
@@ -87,6 +96,19 @@ class Connections:
     def admit(self, address: str) -> None:
         """A request on one of its connections was admitted, the first there."""
         _subtract(self.anonymous, address)
+
+    def hold(self, connection: HttpProtocol, size: int) -> None:
+        """So many bytes wait for a client that reads too little."""
+        self._unread[connection] = size
+        self.unread_bytes += size
+        while self.unread_bytes > self.most_unread_bytes:
+            slowest = next(iter(self._unread))
+            self.release(slowest)
+            slowest.cut_off()
+
+    def release(self, connection: HttpProtocol) -> None:
+        """Its client has read what waited, or is gone."""
+        self.unread_bytes -= self._unread.pop(connection, 0)
 
     def note(self, address: str, detail: str, now_s: float) -> None:
         """Log what an address has sent, unless that was done lately."""
@@ -153,6 +175,7 @@ class HttpProtocol(HttpToolsProtocol):
         """
         super().pause_writing()
         self._expect_reading()
+        self._connections.hold(self, self._unread_bytes)
 
     def resume_writing(self) -> None:
         self._stop_unread()
@@ -174,6 +197,14 @@ class HttpProtocol(HttpToolsProtocol):
         if self._unread_timer is not None:
             self._unread_timer.cancel()
             self._unread_timer = None
+            self._connections.release(self)
+
+    def cut_off(self) -> None:
+        """Drop the connection with what waits for its client."""
+        most = BYTES.show(self._connections.most_unread_bytes)
+        words = f"it read too little, and {most} waited for such clients"
+        self._connections.note(self._address, words, self.loop.time())
+        self.transport.abort()
 
     def data_received(self, data: bytes) -> None:
         """A head that is too long is refused; data after it may be the end of a previous body."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
+from array import array
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Self
 
@@ -22,6 +23,8 @@ _LOOK_S = 4.5
 """Between two looks at the state of what does not end, at least; a feed without events yields every
 5 s.
 """
+BAD_ENDS = 1000
+"""Bad ends that a follower takes at a time at most."""
 _TASK_ENDS = frozenset(f"task.state.{display_name(state)}" for state in TERMINAL)
 _BAD_ENDS = _TASK_ENDS - {f"task.state.{display_name(TaskState.SUCCEEDED)}"}
 _JOB_ENDS = frozenset(f"job.state.{display_name(state)}" for state in JOB_TERMINAL)
@@ -41,13 +44,11 @@ class Completion:
         ask: returns its present state. Raises ProblemResponse.
         found: its state when it was asked for, and the `position_of` before that; left out, it is
             asked for.
-        calls: whether ``bad_ends`` of its tasks are wanted.
+        calls: whether `take_bad_ends` of its tasks is wanted; 16 bytes of each are held.
 
     Attributes:
-        arrival: set when the end is known, and when there are ``bad_ends``.
+        arrival: set when the end is known, and when there are bad ends.
         state: the last known one.
-        bad_ends: indexes of tasks of the job that have ended otherwise than well meanwhile, each
-            with the number of its last attempt, -1 without one; whoever reads it clears it.
     """
 
     def __init__(
@@ -71,7 +72,15 @@ class Completion:
         self._calls = calls
         self.arrival = asyncio.Event()
         self.state = ""
-        self.bad_ends: list[tuple[int, int]] = []
+        self._bad_ends = array("q")
+
+    def take_bad_ends(self, limit: int = BAD_ENDS) -> list[tuple[int, int]]:
+        """Indexes of tasks of the job that have ended otherwise than well meanwhile, each with the
+        number of its last attempt, -1 without one; at most ``limit``, the oldest first.
+        """
+        taken = self._bad_ends[: 2 * limit]
+        del self._bad_ends[: 2 * limit]
+        return list(zip(taken[::2], taken[1::2], strict=True))
 
     @property
     def known(self) -> bool:
@@ -125,14 +134,12 @@ class Completion:
                     return
 
     def _note(self, events: Iterable[EventRecord]) -> None:
-        ended = [
-            (int(event.task.rpartition("/")[2]), -1 if event.attempt is None else event.attempt)
-            for event in events
-            if event.type in _BAD_ENDS and event.job == self._job and event.task
-        ]
-        if ended:
-            self.bad_ends += ended
-            self.arrival.set()
+        for event in events:
+            if event.type in _BAD_ENDS and event.job == self._job and event.task:
+                index = int(event.task.rpartition("/")[2])
+                attempt = -1 if event.attempt is None else event.attempt
+                self._bad_ends.extend((index, attempt))
+                self.arrival.set()
 
     def _ends(self, kind: str, job: str, task: str | None) -> bool:
         if self._task:

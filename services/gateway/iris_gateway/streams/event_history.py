@@ -17,6 +17,7 @@ from iris_bus.contract import Gap, StoredReader, Streams, Unavailable
 from iris_core.subjects import EVENTS
 from iris_gateway.http.problem import ProblemResponse
 from iris_gateway.streams.event import EventRecord, Filter, read_event
+from iris_gateway.streams.feed import PIECE, Feed
 from iris_gateway.streams.readers import reading
 
 STRETCH = 2000
@@ -27,15 +28,15 @@ EventRecords = tuple[list[EventRecord], int | None]
 """Events, and where the next page continues (None: there is none)."""
 
 
-async def oldest_first(streams: Streams, wanted: Filter, limit: int, after: int) -> EventRecords:
+async def oldest_first(feed: Feed, wanted: Filter, limit: int, after: int) -> EventRecords:
     """Matching events after sequence ``after``."""
-    end = await _end(streams)
+    end = await _end(feed.streams)
     events: list[EventRecord] = []
     budget = BUDGET
     while after < end and budget > 0:
         indexed = wanted.subjects if after < end - STRETCH else ()
         until = end - STRETCH if indexed else min(after + STRETCH, end)
-        found = await _stretch(streams, after, until, indexed)
+        found = await _stretch(feed, after, until, indexed)
         budget -= len(found) if indexed else until - after
         for event in found:
             after = event.sequence
@@ -49,7 +50,7 @@ async def oldest_first(streams: Streams, wanted: Filter, limit: int, after: int)
 
 
 async def newest_first(
-    streams: Streams,
+    feed: Feed,
     wanted: Filter,
     limit: int,
     before: int | None,
@@ -59,14 +60,14 @@ async def newest_first(
     """Matching events before sequence ``before`` (None: the end) and after ``after``, latest first;
     reads about ``budget`` messages at most.
     """
-    end = await _end(streams)
+    end = await _end(feed.streams)
     upper = end if before is None else before - 1
     events: list[EventRecord] = []
     width = STRETCH
     while upper > after and budget > 0:
         indexed = wanted.subjects if upper <= end - STRETCH else ()
         lower = max(upper - width, after)
-        found = await _stretch(streams, lower, upper, indexed)
+        found = await _stretch(feed, lower, upper, indexed)
         budget -= len(found)
         if len(found) > STRETCH:
             width = max(STRETCH, width // 8)
@@ -92,33 +93,32 @@ async def _end(streams: Streams) -> int:
 
 
 async def _stretch(
-    streams: Streams, after: int, until: int, subjects: Sequence[str]
+    feed: Feed, after: int, until: int, subjects: Sequence[str]
 ) -> list[EventRecord]:
     """Events after ``after`` up to ``until``, without deleted ones. With ``subjects`` only those,
     as the server finds them; more than `STRETCH` when it has not read all of them.
     """
     try:
-        return await _read(streams, after, until, subjects)
+        return await _read(feed, after, until, subjects)
     except Gap:
-        kept = await _read(streams, 0, until, ())
+        kept = await _read(feed, 0, until, ())
         return [event for event in kept if event.sequence > after]
     except (Unavailable, TimeoutError):
         raise ProblemResponse("unavailable", "the events cannot be read") from None
 
 
-async def _read(
-    streams: Streams, after: int, until: int, subjects: Sequence[str]
-) -> list[EventRecord]:
+async def _read(feed: Feed, after: int, until: int, subjects: Sequence[str]) -> list[EventRecord]:
     events: list[EventRecord] = []
-    with reading(streams, EVENTS.name, after, *subjects) as reader:
+    with reading(feed.streams, EVENTS.name, after, *subjects) as reader:
         while after < until and not (
             subjects and (len(events) > STRETCH or await _finished(reader))
         ):
-            batch = await reader.batch(wait=_WAIT_S)
+            batch = await reader.batch(limit=PIECE, wait=_WAIT_S)
             if not batch:
                 raise Unavailable("the events were not delivered in time")
             after = batch[-1].sequence
             events += [read_event(message) for message in batch if message.sequence <= until]
+            await feed.turns.give()
     return events
 
 

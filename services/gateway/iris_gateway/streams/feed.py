@@ -25,9 +25,11 @@ from iris_core.subjects import EVENTS
 from iris_gateway.http.position import Position, position_from
 from iris_gateway.http.problem import ProblemResponse
 from iris_gateway.streams.event import EventRecord, Filter, read_event
-from iris_gateway.streams.readers import close_soon, reading
+from iris_gateway.streams.readers import Turns, close_soon, reading
 
 RING = 20_000
+RING_BYTES = 16 << 20
+"""Of the bodies of the newest events; in memory they take about three times as much."""
 PIECE = 128
 """Events that a watcher is given at once at most: one that does not read holds no more of them."""
 _ROUND_S = 0.0001
@@ -78,9 +80,12 @@ class Feed:
 
     Args:
         subjects: of the events that it reads; of all when there are none.
-        ring: how many of the newest events are kept for watchers.
+        ring: how many of the newest events are kept for watchers; ring_bytes: of their bodies.
         tick_s: silence after which watchers get an empty batch, so that they can send a keep-alive.
         rest_s: how long it keeps reading without watchers.
+
+    Attributes:
+        turns: given to other requests between the events of a long answer.
     """
 
     def __init__(
@@ -89,6 +94,8 @@ class Feed:
         position: Position | None = None,
         *subjects: str,
         ring: int = RING,
+        ring_bytes: int = RING_BYTES,
+        turns: Turns | None = None,
         tick_s: float = 5.0,
         rest_s: float = _REST_S,
     ) -> None:
@@ -96,6 +103,9 @@ class Feed:
         self._position = position or Position()
         self._subjects = subjects
         self._size = ring
+        self._most_bytes = ring_bytes
+        self._bytes = 0
+        self.turns = turns or Turns()
         self._tick_s = tick_s
         self._rest_s = rest_s
         self._woken_at = 0.0
@@ -131,7 +141,7 @@ class Feed:
         async with self._waking:
             if self.reading:
                 return
-            self._ring.clear()
+            self._clear_ring()
             self._after = await self._newest()
             self._reader = self.streams.read(EVENTS.name, self._after, *self._subjects)
             self._task = asyncio.create_task(self._run())
@@ -183,11 +193,10 @@ class Feed:
             waiter
         )  # before older events are read, which may take longer than a feed without any rests
         try:
-            async for older in self._older(position):
-                for start in range(0, len(older), PIECE):
-                    piece = older[start : start + PIECE]
-                    position = piece[-1].sequence
-                    yield NewEvents(position, wanted.of(piece))
+            async for piece in self._older(position):
+                position = piece[-1].sequence
+                yield NewEvents(position, wanted.of(piece))
+                await self.turns.give()
             while not self.closed:
                 waiter.look()
                 batch = self._since(position)
@@ -198,6 +207,8 @@ class Feed:
                     await waiter.arrival.wait()
                     passed = waiter.first - 1 if waiter.first else self.newest
                     position = max(position, passed)
+                else:
+                    await self.turns.give()
         finally:
             self._waiters[root].discard(waiter)
             if not self._waiters[root]:
@@ -212,7 +223,7 @@ class Feed:
         return self._ring[start : start + PIECE]
 
     async def _older(self, position: int) -> AsyncIterator[list[EventRecord]]:
-        """The events before the ring's first one."""
+        """The events before the ring's first one, at most `PIECE` at a time."""
         if position >= self._after:
             return
         if self._subjects:
@@ -246,7 +257,7 @@ class Feed:
                 woken = self._wake_waiters()
             await asyncio.sleep(min(woken * _ROUND_S, _LONGEST_ROUND_S))
         self._after = self.newest
-        self._ring.clear()
+        self._clear_ring()
         close_soon(
             self._reader
         )  # not waited for: whoever came meanwhile would be taken for one who is being read for
@@ -260,7 +271,7 @@ class Feed:
         """Continue after a gap: watchers before it are disconnected and resume from the stream."""
         assert self._reader is not None
         await self._reader.close()
-        self._ring.clear()
+        self._clear_ring()
         with contextlib.suppress(ProblemResponse):
             self._after = await self.last()
         self._reader = self.streams.read(EVENTS.name, self._after, *self._subjects)
@@ -272,10 +283,23 @@ class Feed:
             self._position.note(journal_position(message))
         events = list(map(read_event, messages))
         ring.extend(events)
+        self._bytes += sum(len(event.body) for event in events)
         if len(ring) > 2 * self._size:
-            self._after = ring[-self._size - 1].sequence
-            del ring[: -self._size]
+            self._drop_oldest(len(ring) - self._size)
+        while self._bytes > self._most_bytes:
+            self._drop_oldest(max(len(ring) // 2, 1))
         return events
+
+    def _drop_oldest(self, count: int) -> None:
+        """Forget the oldest events of the ring."""
+        gone = self._ring[:count]
+        self._after = gone[-1].sequence
+        self._bytes -= sum(len(event.body) for event in gone)
+        del self._ring[:count]
+
+    def _clear_ring(self) -> None:
+        self._ring.clear()
+        self._bytes = 0
 
     def _wake_for(self, events: Sequence[EventRecord]) -> int:
         """Wake those who watch everything and those who watch a job below one of the roots; returns
@@ -314,7 +338,7 @@ def journal_position(message: Message) -> int:
 
 async def _batch(reader: Reader) -> list[EventRecord]:
     try:
-        return [read_event(message) for message in await reader.batch(wait=5.0)]
+        return [read_event(message) for message in await reader.batch(limit=PIECE, wait=5.0)]
     except Gap:
         raise ProblemResponse(
             "gone", "these events have expired; start again without a position"

@@ -21,7 +21,7 @@ from iris_gateway.http.problem import ProblemResponse
 from iris_gateway.streams import readers
 from iris_gateway.streams.completion import Completion
 from iris_gateway.streams.log_lines import Block, LastLines, Source, Splitter
-from iris_gateway.streams.readers import SOME, Turns
+from iris_gateway.streams.readers import ONE, Turns
 
 _QUIET_S = 5.0
 PAUSE_S = 0.2
@@ -165,10 +165,10 @@ class LogReader:
         turns: given to other requests between the messages of a long output.
     """
 
-    def __init__(self, streams: Streams, silent_s: float = 5.0) -> None:
+    def __init__(self, streams: Streams, silent_s: float = 5.0, turns: Turns | None = None) -> None:
         self._streams = streams
         self._silent_s = silent_s
-        self.turns = Turns()
+        self.turns = turns or Turns()
 
     async def last(self, query: LogQuery) -> int:
         """The sequence of the newest chunk, 0 when there is none. Raises ProblemResponse
@@ -194,7 +194,7 @@ class LogReader:
         it.
         """
         while reading.position < until:
-            messages = await readers.batch(reader, self._silent_s, _GONE, SOME)
+            messages = await readers.batch(reader, self._silent_s, _GONE, ONE)
             if not messages:
                 raise ProblemResponse("unavailable", INCOMPLETE)
             for message in messages:
@@ -249,7 +249,7 @@ class LogReader:
 
     async def _arrived(self, reading: Reading, reader: Reader) -> AsyncIterator[list[Block]]:
         """The lines of the messages that are there."""
-        while messages := readers.taken(reader, _GONE, SOME):
+        while messages := readers.taken(reader, _GONE, ONE):
             for message in messages:
                 yield reading.take(message)
                 await self.turns.give()

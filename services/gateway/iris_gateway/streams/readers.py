@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from iris_bus.contract import Gap, Message, Reader, StoredReader, Streams
 from iris_gateway.http.problem import ProblemResponse
 
-SOME = 8
-"""Messages that are handled at once: of the largest ones a few megabytes."""
+ONE = 1
+"""Messages that are taken at a time: what a slow client's answer holds beside its reader."""
 _TURN_S = 0.002
 
 _closing: set[asyncio.Task[None]] = set()

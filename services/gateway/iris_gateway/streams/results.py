@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -22,7 +23,7 @@ from iris_gateway.http.problem import ProblemResponse
 from iris_gateway.streams.completion import Completion
 from iris_gateway.streams.feed import Lagging
 from iris_gateway.streams.readers import (
-    SOME,
+    ONE,
     Turns,
     arrived_within,
     batch,
@@ -59,7 +60,7 @@ class Inbox:
     """
 
     def __init__(self) -> None:
-        self._messages: list[Message] = []
+        self._messages: deque[Message] = deque()
         self._bytes = 0
         self._is_lagging = False
         self._came = asyncio.Event()
@@ -84,18 +85,17 @@ class Inbox:
         if self._messages or self._is_lagging:
             notify()
 
-    def take(self, limit: int = 0) -> Sequence[Message]:
+    def take(self, limit: int = 2000) -> Sequence[Message]:
         if self._is_lagging:
             raise Lagging
-        taken = self._messages
-        self._messages = []
-        self._bytes = 0
+        taken = [self._messages.popleft() for _ in range(min(limit, len(self._messages)))]
+        self._bytes -= sum(len(message.data) for message in taken)
         return taken
 
-    async def batch(self, *, limit: int = 0, wait: float | None = None) -> Sequence[Message]:
+    async def batch(self, *, limit: int = 2000, wait: float | None = None) -> Sequence[Message]:
         self.on_arrival(self._came.set)
         await arrived_within(self._came, wait)
-        return self.take()
+        return self.take(limit)
 
     async def close(self) -> None:
         """Nothing: what opened it forgets it."""
@@ -206,9 +206,9 @@ class NewResults:
 class ResultReader:
     """Reads the results of all maps."""
 
-    def __init__(self, streams: Streams) -> None:
+    def __init__(self, streams: Streams, turns: Turns | None = None) -> None:
         self._streams = streams
-        self._turns = Turns()
+        self.turns = turns or Turns()
         self.new = NewResults(streams)
 
     async def last(self, job: int) -> int:
@@ -247,24 +247,24 @@ class ResultReader:
             position = after
             while not ending.known:
                 await arrived_within(ending.arrival, _QUIET_S)
-                found = taken(reader, GONE, SOME)
+                found = taken(reader, GONE, ONE)
                 if not found:
                     yield []
                 while found:
                     position = found[-1].sequence
                     yield _unpacked(found)
-                    await self._turns.give()
-                    found = taken(reader, GONE, SOME)
+                    await self.turns.give()
+                    found = taken(reader, GONE, ONE)
             until = 0 if ending.cut_off else await self.last(job)
             while position < until:
-                found = await batch(reader, _SILENT_S, GONE, SOME)
+                found = await batch(reader, _SILENT_S, GONE, ONE)
                 if not found:
                     raise ProblemResponse(
                         "unavailable", "the results cannot be read beyond this place"
                     )
                 position = found[-1].sequence
                 yield _unpacked(found)
-                await self._turns.give()
+                await self.turns.give()
 
 
 def _unpacked(messages: Sequence[Message]) -> list[ResultBatch]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import msgspec
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
 from iris_core.subjects import LOGS
 from iris_core.views.queries import JobQuery, about
@@ -19,7 +19,7 @@ from iris_gateway.api.work.jobs import job_of
 from iris_gateway.api.work.tasks import TaskRecord, task_of, task_record
 from iris_gateway.auth.bearer import require_reader
 from iris_gateway.dispatch.endpoint import EVENT_STREAM, JSON_LINES, TEXT, Answers, Call, Endpoint
-from iris_gateway.dispatch.sse import frame, resume_in, stream
+from iris_gateway.dispatch.sse import counted, frame, resume_in, stream
 from iris_gateway.http.problem import ProblemResponse
 from iris_gateway.streams.completion import Completion
 from iris_gateway.streams.log_formats import PlainText, Shown, Write
@@ -202,7 +202,7 @@ async def _respond(
         response = stream(call, body)
         response.headers["content-type"] = _content_type(media_type)
         return response
-    return StreamingResponse(body, media_type=media_type)
+    return counted(call, body, media_type)
 
 
 async def _continued(

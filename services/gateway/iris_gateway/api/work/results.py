@@ -6,7 +6,7 @@ import asyncio
 import base64
 import contextlib
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 
 import msgspec
 from starlette.responses import Response
@@ -31,6 +31,9 @@ from iris_gateway.streams.results import ResultBatch
 log = logging.getLogger(__name__)
 
 _STILL_HERE = b":\n\n"
+FRAME_RESULTS = 500
+FRAME_BYTES = 256 << 10
+"""Of results that are one event, unless a single one is larger."""
 _LOOKS = 20
 _LOOK_AGAIN_S = 0.25
 """A follower may not know yet of an attempt that has ended."""
@@ -135,26 +138,39 @@ async def _written(call: Call, job: MapJob, since: Since, after: int) -> AsyncIt
             async for batches in reader.follow(number, after, ending, since.results):
                 for part in batches:
                     if await hosts.may_send(part):
-                        yield frame(
-                            "results",
-                            ResultsView([_shown(result) for result in part.results]),
-                            part.sequence,
-                        )
-                bad = ending.bad_ends
-                ending.bad_ends = []
-                if bad:
-                    yield frame(
-                        "results",
-                        ResultsView(
-                            [],
-                            ended=tuple(index for index, _ in bad),
-                            ended_attempts=tuple(attempt for _, attempt in bad),
-                        ),
-                    )
-                elif not batches:
+                        for piece in _frames(part):
+                            yield piece
+                            await reader.turns.give()
+                is_silent = not batches
+                while bad := ending.take_bad_ends():
+                    is_silent = False
+                    yield frame("results", _ended(bad))
+                    await reader.turns.give()
+                if is_silent:
                     yield _STILL_HERE
             if not ending.cut_off:
                 yield frame("end", ResultsEnd(ending.state))
+
+
+def _frames(batch: ResultBatch) -> Iterator[bytes]:
+    """The results of one message, at most `FRAME_RESULTS` or so many bytes at once; only the last piece
+    has the place to resume from.
+    """
+    shown: list[CallResultView] = []
+    size = 0
+    for result in batch.results:
+        if shown and (len(shown) == FRAME_RESULTS or size + len(result.data) > FRAME_BYTES):
+            yield frame("results", ResultsView(shown))
+            shown = []
+            size = 0
+        shown.append(_shown(result))
+        size += len(result.data)
+    yield frame("results", ResultsView(shown), batch.sequence)
+
+
+def _ended(bad: Sequence[tuple[int, int]]) -> ResultsView:
+    indexes = tuple(index for index, _ in bad)
+    return ResultsView([], ended=indexes, ended_attempts=tuple(attempt for _, attempt in bad))
 
 
 def _shown(result: CallResult) -> CallResultView:
