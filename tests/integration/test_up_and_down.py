@@ -17,7 +17,18 @@ import pytest
 from iris import Client
 from iris.client.http.address import read_cluster
 from iris.cluster.process import is_alive
-from tests.support.cluster import IRIS, cluster_on, environment, iris, settings, start, stop, until
+from iris_nats.nats_binary import find
+from tests.support.cluster import (
+    IRIS,
+    cluster_on,
+    environment,
+    iris,
+    owns,
+    settings,
+    start,
+    stop,
+    until,
+)
 from tests.support.nats_config import row_of_free_ports
 
 pytestmark = pytest.mark.integration
@@ -118,6 +129,53 @@ def test_down_ends_tasks_whose_cluster_and_directory_are_gone(tmp_path):
     done = iris("down", "--data", tmp_path / "data")
     assert (done.code, [process for process in tasks if is_alive(process.pid)]) == (0, [])
     assert "had left, and are ended: 2" in done.err
+
+
+def test_down_of_a_cluster_that_is_still_starting_leaves_nothing(tmp_path):
+    """Its NATS server starts for ever, and does not end when it is told to."""
+    data, server, begun = (tmp_path / name for name in ("data", "server", "begun"))
+    server.write_text(
+        f"""#!/bin/sh
+        [ "$1" = -c ] || exec '{find()}' "$@"
+        trap '' TERM
+        export SERVES="$2"
+        echo > '{begun}'
+        exec sleep 600
+        """
+    )
+    server.chmod(0o755)
+    words = [
+        "up",
+        "--data",
+        data,
+        "--http",
+        "127.0.0.1:0",
+        *settings(data, f"[nats]\nserver = '{server}'\n"),
+    ]
+    with subprocess.Popen(
+        [*IRIS, *map(str, words)], env=environment(), stderr=subprocess.PIPE
+    ) as up:
+        until(begun.exists, "its server is started")
+
+        done = iris("down", "--data", data)
+
+        assert (done.code, "has not ended" in done.err) == (0, False), done.err
+        assert not [process for process in psutil.process_iter() if owns(data, process)]
+        assert b"it was stopped while it started" in up.stderr.read()
+
+
+def test_down_says_that_an_up_in_the_foreground_goes_on(tmp_path):
+    """It is stopped, as by Ctrl-Z."""
+    cluster = start(tmp_path / "data", "--workers", "0", fresh=True)
+    cluster.client.close()
+    cluster.up.send_signal(signal.SIGSTOP)
+
+    done = iris("down", "--data", cluster.data)
+
+    assert done.code == 0
+    assert f"`iris up` itself has not ended: process {cluster.up.pid}" in done.err
+    cluster.up.send_signal(signal.SIGCONT)
+    cluster.up.wait(60)
 
 
 def test_a_service_that_cannot_be_started_is_started_once_it_can_be(bare):

@@ -14,7 +14,7 @@ import re
 import subprocess
 import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -130,8 +130,12 @@ class NatsProcess(ChildProcess):
         """
         return Credentials(str(self.keys.path(login(role, name).label)))
 
-    def start(self, timeout: float = 120.0) -> None:
-        """Spawn and wait until it is healthy. Raises DirectoryInUse, StartFailed, OSError."""
+    def start(
+        self, timeout: float = 120.0, is_given_up: Callable[[], bool] = lambda: False
+    ) -> None:
+        """Spawn and wait until it is healthy, or given up. Raises DirectoryInUse, StartFailed,
+        OSError.
+        """
         deadline = time.monotonic() + timeout
         try:
             self.spawn(time.monotonic())
@@ -141,6 +145,8 @@ class NatsProcess(ChildProcess):
                         raise StartFailed(f"nats-server cannot use its store: {trouble}")
                     self.kill()
                     self.spawn(time.monotonic())
+                if is_given_up():
+                    raise StartFailed("it was stopped while it started")
                 if time.monotonic() > deadline:
                     raise StartFailed(
                         f"nats-server did not become ready in {timeout:.0f} s{self._log_tail()}"

@@ -99,6 +99,28 @@ def test_a_service_belongs_to_its_cluster_by_any_path(tmp_path: Path, task, monk
     assert found == {"link": True, "data": True, "other": False, ".": False}
 
 
+def test_down_ends_services_that_no_file_names_and_nobody_elses_programs(
+    tmp_path: Path, task, monkeypatch
+):
+    """Their supervisor was killed before it wrote that it has started them, or again."""
+    monkeypatch.setattr(teardown, "_KILL_S", 0.1)
+    command = (sys.executable, "-c", "import sys; print(flush=True); sys.stdin.read()")
+    other = tmp_path / "other"
+    servers = [task(other, *command, "-c", str(at / "nats/nats.conf")) for at in (tmp_path, other)]
+    monkeypatch.setenv("IRIS_DATA", str(tmp_path))
+    service, *programs = (
+        task(other, *command, *words)
+        for words in (("-m", "iris_state", "--set", "a=b"), (), ("-m", "iris.cli", "ls"))
+    )
+    monkeypatch.setenv("IRIS_DATA", str(other))
+    programs.append(task(other, *command, "-m", "iris_state"))
+
+    assert tear_down(tmp_path) is ExitCode.SUCCEEDED
+
+    assert [is_alive(process.pid) for process in (servers[0], service)] == [False, False]
+    assert all(is_alive(process.pid) for process in (servers[1], *programs))
+
+
 @pytest.mark.needs("root")
 def test_down_spares_a_container_with_another_directory_of_that_name(tmp_path: Path, task):
     data, root = tmp_path / "data", tmp_path / "root"

@@ -23,7 +23,14 @@ from iris.cluster.paths import ClusterPaths, note_damage, write_cluster
 from iris.cluster.process import ISOLATED, children
 from iris_bus.connection.keys import write_private
 from iris_nats.nats_process import NatsProcess
-from iris_service.child import DAMAGED, ChildProcess, DamagedFiles, Program, StartFailed
+from iris_service.child import (
+    DAMAGED,
+    ChildProcess,
+    DamagedFiles,
+    Program,
+    StartFailed,
+    end_with_parent,
+)
 from iris_service.subreaper import adopt_orphans
 
 _STOP_PHASE = {"proxy": 0, "worker": 1, "state": 3, "nats": 4}
@@ -83,18 +90,20 @@ class Supervisor:
 
     def start(self) -> None:
         """Start all programs; returns before the cluster is ready. Raises what `NatsProcess.start`
-        raises, OSError.
+        raises, OSError. One that is stopped meanwhile starts no more of them.
         """
         adopt_orphans()
         self._listen_to_signals()
         for report in (self._paths.damage, self._paths.failure):
             report.unlink(missing_ok=True)
         try:
-            self._nats.start()
+            self._nats.start(is_given_up=self._is_stopping)
         except DamagedFiles as error:
             self._mend(error)
-            self._nats.start()
+            self._nats.start(is_given_up=self._is_stopping)
         for program in self._programs(self._nats.url):
+            if self._stopping:
+                break
             child = ChildProcess(program, self._paths.logs)
             self._children.append(child)
             child.spawn(time.monotonic())
@@ -115,7 +124,12 @@ class Supervisor:
         ]
         program += ["repair", "--lossless"]
         done = subprocess.run(
-            program, env=self._environ, capture_output=True, text=True, check=False
+            program,
+            env=self._environ,
+            capture_output=True,
+            text=True,
+            check=False,
+            preexec_fn=end_with_parent(),
         )
         if done.returncode:
             raise error
@@ -279,6 +293,9 @@ class Supervisor:
         signal.signal(signal.SIGCHLD, lambda *_: None)
         for number in _STOPS:
             signal.signal(number, self._on_stop)
+
+    def _is_stopping(self) -> bool:
+        return self._stopping
 
     def _on_stop(self, *_: object) -> None:
         self._stopping = True

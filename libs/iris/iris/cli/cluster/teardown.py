@@ -8,18 +8,26 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
+import time
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
+
+import msgspec
 
 from iris.cli.exit_codes import ExitCode
 from iris.cli.follow import note
 from iris.client.http.address import ClusterFile, read_cluster
+from iris.cluster.options import StartOptions
 from iris.cluster.paths import ClusterPaths, lock_holder
 from iris.cluster.process import all_pids, read_process, wait_for_end
 
 _STOP_S = ClusterFile("", "").stop_s
 _KILL_S = 5.0
+_LOOK_S = 1.0
+_SERVICE = re.compile(rb"iris_[a-z]+")
 _LAUNCHERS = frozenset({b"iris_worker.launcher.launcher", b"iris_worker.process.launcher"})
 """The module of a launcher; the latter is of those that were started before their package had its
 present name.
@@ -32,8 +40,8 @@ _ROUNDS = 20
 def tear_down(data: Path) -> ExitCode:
     """Stop the supervisor and wait for it; no error when the cluster is not running."""
     paths = ClusterPaths(data)
-    cluster = read_cluster(data)
     supervisor = lock_holder(paths)
+    cluster = read_cluster(data)
     if supervisor is None:
         note(
             f"no cluster is up on {data}"
@@ -41,14 +49,42 @@ def tear_down(data: Path) -> ExitCode:
             else f"the cluster on {data} had stopped already"
         )
         return _conclude(clear(paths, cluster))
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(supervisor, signal.SIGTERM)
-    if wait_for_end([supervisor], cluster.stop_s if cluster is not None else _STOP_S):
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(supervisor, signal.SIGKILL)
+    waits = waits_for(supervisor)
+    cluster = _stop(supervisor, paths, cluster)
     left = clear(paths, cluster)
     note(f"the cluster on {data} is down; its data stays")
+    for pid in wait_for_end(waits, _KILL_S):
+        note(
+            f"`iris up` itself has not ended: process {pid}; is it stopped, or its output not read?"
+        )
     return _conclude(left)
+
+
+def waits_for(supervisor: int) -> list[int]:
+    """The `iris up` in the foreground that waits for the end of a supervisor, if one does."""
+    words = read_process(supervisor, "cmdline")
+    with contextlib.suppress(msgspec.DecodeError, OSError):
+        if words and msgspec.json.decode(words[-1], type=StartOptions).attached:
+            stat = Path(f"/proc/{supervisor}/stat").read_bytes()
+            return [int(stat.rpartition(b") ")[2].split()[1])]
+    return []
+
+
+def _stop(supervisor: int, paths: ClusterPaths, cluster: ClusterFile | None) -> ClusterFile | None:
+    """Have a supervisor stop all it has, and kill it once that takes too long; returns what it has
+    written last, for it may have started, or started again, some of them since.
+    """
+    began = time.monotonic()
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(supervisor, signal.SIGTERM)
+    while wait_for_end([supervisor], _LOOK_S):
+        cluster = read_cluster(paths.data) or cluster
+        if time.monotonic() - began > (cluster.stop_s if cluster is not None else _STOP_S):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(supervisor, signal.SIGKILL)
+            wait_for_end([supervisor], _KILL_S)
+            break
+    return read_cluster(paths.data) or cluster
 
 
 def _conclude(left: list[int]) -> ExitCode:
@@ -58,11 +94,13 @@ def _conclude(left: list[int]) -> ExitCode:
 
 
 def clear(paths: ClusterPaths, cluster: ClusterFile | None) -> list[int]:
-    """Kill the processes of a killed supervisor; returns those that are still alive afterwards."""
-    pids = (
-        [pid for running in cluster.pids.values() for pid in running] if cluster is not None else []
-    )
-    left = wait_for_end(pids, _KILL_S)
+    """Kill the processes of a killed supervisor; returns those that are still alive afterwards.
+
+    Those that its file names, and those that it had started without having written so.
+    """
+    pids = [pid for running in cluster.pids.values() for pid in running] if cluster else []
+    found = _find(lambda pid: is_service(pid) and belongs(pid, paths))
+    left = wait_for_end([*{*pids, *found}], _KILL_S)
     _kill([pid for pid in left if belongs(pid, paths)])
     with contextlib.suppress(FileNotFoundError):
         paths.cluster_file.unlink()
@@ -70,12 +108,28 @@ def clear(paths: ClusterPaths, cluster: ClusterFile | None) -> list[int]:
     return left + end_tasks(paths)
 
 
+def is_service(pid: int) -> bool:
+    """Whether a process is a service, or a NATS server, by its command line; any program of a user
+    may have the variable of a data directory.
+    """
+    words = read_process(pid, "cmdline")
+    modules = [after for word, after in pairwise(words) if word == b"-m"]
+    return any(_SERVICE.fullmatch(module) for module in modules) or _config(words) != b""
+
+
 def belongs(pid: int, paths: ClusterPaths) -> bool:
     """Whether a process belongs to this cluster, and not to another program with a reused process
-    id.
+    id. Services have a variable of it; the NATS server has its configuration.
     """
     data = os.fsencode(os.path.realpath(paths.data))
-    return any(os.path.realpath(path) == data for path in _values(pid, _DATA))
+    config = _config(read_process(pid, "cmdline"))
+    given = [os.path.dirname(os.path.dirname(config))] if config else _values(pid, _DATA)
+    return any(os.path.realpath(path) == data for path in given)
+
+
+def _config(words: list[bytes]) -> bytes:
+    """The configuration of a local cluster's NATS server; empty for any other program."""
+    return words[-1] if words[-2:-1] == [b"-c"] and words[-1].endswith(b"/nats/nats.conf") else b""
 
 
 def end_tasks(paths: ClusterPaths) -> list[int]:
