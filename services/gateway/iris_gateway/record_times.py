@@ -47,7 +47,8 @@ class RecordTimes:
     async def follow(self) -> None:
         """Ask the leader again and again, until cancelled."""
         while True:
-            await asyncio.sleep(_EVERY_S if await self.ask() else _AGAIN_S)
+            answered = await self.ask()
+            await asyncio.sleep(_EVERY_S if answered else _AGAIN_S)
 
     async def ask(self) -> bool:
         """Ask the leader; False when it has not said its time."""
