@@ -70,8 +70,8 @@ boxes: $(STAMP)
 sim: $(STAMP) ## simulated faults: SEED=n for one schedule, SEEDS=n for many
 	@$(BIN)/python -m tests.sim $(if $(SEED),--seed $(SEED)) $(if $(SEEDS),--seeds $(SEEDS))
 
-chaos: $(STAMP) ## real processes, kills, partitions and dead hosts, for SECONDS=60, on SERVERS=1 or 3 of NATS
-	@$(BIN)/python -m tests.chaos --seconds $(SECONDS) --servers $(SERVERS)
+chaos: $(STAMP) ## real processes, kills, partitions and dead hosts, for SECONDS=60, on SERVERS=1 or 3 of NATS, with TLS=1 to three
+	@$(BIN)/python -m tests.chaos --seconds $(SECONDS) --servers $(SERVERS) $(if $(TLS),--tls)
 
 soak: $(STAMP) ## what takes long or is left to chance, and whether anything grows, for SECONDS=1800
 	$(BIN)/python -m tests.soak --seconds $(SOAK_SECONDS)

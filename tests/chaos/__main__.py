@@ -16,19 +16,21 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from iris.client.problems import ClientError
-from tests.chaos import namespaces, recount, requests, serving
+from tests.chaos import bills, namespaces, recount, requests, serving
 from tests.chaos.deployments import Deployments
 from tests.chaos.guard import guarded
 from tests.chaos.killer import Killer
 from tests.chaos.load import Load
 from tests.chaos.maps import Maps
+from tests.chaos.moments import Moments
 from tests.chaos.namespaces import Namespace
 from tests.chaos.places import Place
 from tests.chaos.proxies import Proxied, Proxies
@@ -36,6 +38,7 @@ from tests.chaos.recount import Runs
 from tests.chaos.requests import Requests
 from tests.chaos.scrapes import Scrapes
 from tests.chaos.watch import Watch
+from tests.support.certificates import make_certificate
 from tests.support.cluster import Cluster, settings, start, stop
 from tests.support.nats_cluster import NatsCluster
 
@@ -76,13 +79,20 @@ def main() -> int:
         "--slices", type=int, default=2, help="of four hosts each, beside two hosts without"
     )
     parser.add_argument("--servers", type=int, choices=(1, 3), default=1, help="of NATS")
+    parser.add_argument(
+        "--tls", action="store_true", help="to three servers; no order is lost then"
+    )
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.tls and options.servers == 1:
+        parser.error("--tls is to three servers")
     network = options.network if options.network != "auto" else _best_network()
     if network == "namespaces" and not options.inside:
         namespaces.enter(["-m", "tests.chaos", *sys.argv[1:], "--network", network, "--inside"])
     print(
-        f"chaos for {options.seconds:g} s, seed {options.seed}, partitions by {network}", flush=True
+        f"chaos for {options.seconds:g} s, seed {options.seed}, partitions by {network}"
+        + (", with TLS" if options.tls else ""),
+        flush=True,
     )
     hosts = [
         "worker-0",
@@ -91,8 +101,8 @@ def main() -> int:
     ]
     with (
         guarded() as directory,
-        _places(directory, [*hosts, *_SERVICES], network) as places,
-        _servers(directory, options.servers) as servers,
+        _places(directory, [*hosts, *_SERVICES], network, sealed=options.tls) as places,
+        _servers(directory, options.servers, tls=options.tls) as servers,
     ):
         shape = (*_SHAPE, f"v5litepod-16x{options.slices}")
         code = 1
@@ -114,11 +124,11 @@ def _best_network() -> str:
 
 
 @contextmanager
-def _places(where: Path, names: list[str], network: str) -> Iterator[list[Place]]:
+def _places(where: Path, names: list[str], network: str, *, sealed: bool) -> Iterator[list[Place]]:
     """Every host and service its own; what clients must find, gateway and proxy, always has its way
     to NATS only.
     """
-    root, proxies = where / "places", Proxies()
+    root, proxies = where / "places", Proxies(sealed=sealed)
     made: list[Place] = [Proxied(root / name, proxies) for name in ("gateway-0", "proxy-0")]
     try:
         for number, name in enumerate(names):
@@ -139,17 +149,20 @@ def _places(where: Path, names: list[str], network: str) -> Iterator[list[Place]
 
 
 @contextmanager
-def _servers(where: Path, count: int) -> Iterator[NatsCluster | None]:
+def _servers(where: Path, count: int, *, tls: bool) -> Iterator[NatsCluster | None]:
     """Three servers instead of the embedded one, which runs and has nothing to do then."""
     if count == 1:
         yield None
         return
-    servers = NatsCluster.on(where, hidden=True)
+    shown = make_certificate(where) if tls else None
+    servers = NatsCluster.on(where, hidden=True, tls=shown)
     try:
         for node in servers.nodes:
             node.start()
         asyncio.run(servers.healthy())
         os.environ["CHAOS_NATS"] = servers.url
+        if shown is not None:
+            os.environ["CHAOS_NATS_CA"] = str(shown[0])
         yield servers
     finally:
         servers.kill()
@@ -173,6 +186,7 @@ def _play(
         path.chmod(mode)
     (shared / "runs").touch()
     (shared / "runs").chmod(0o666)
+    began_s = time.monotonic()
     config = (
         _CONFIG
         + f'binds = ["{shared}", "{_ROOT}:ro"]\n'
@@ -181,11 +195,13 @@ def _play(
     )
     cluster = start(data, *settings(data, config), *shape, fresh=True)  # each runs `sitecustomize`
     nats_url = servers.url if servers else cluster.nats_url
+    login = replace(cluster.credentials(), tls_ca=os.environ.get("CHAOS_NATS_CA", ""))
+    moments = Moments(nats_url, login)
     load = Load(cluster.client, shared / "runs", rng, longest_s=seconds / 6)
     maps = Maps(cluster.client, shared / "runs", random.Random(rng.random()))
     probes = iter(range(1_000_000))
     watch = Watch(cluster.client)
-    scrapes = Scrapes(lambda: cluster.file.get("metrics", {}))
+    scrapes = Scrapes(partial(_metrics, cluster, places))
     owner = Deployments(cluster.client, shared / "ill", random.Random(rng.random()))
     asking = Requests(cluster.file["proxy_url"], lambda: [service.name for service in owner.live])
     killer = Killer(
@@ -197,16 +213,18 @@ def _play(
         lambda: _probe(cluster, next(probes)),
         lambda: bool(watch.changes["became LOST"]),
         owner.directory,
+        moments,
         servers,
+        login,
         clones=_clones(cluster),
     )
-    with _thread(watch), _thread(asking), _thread(scrapes):
+    with _thread(watch), _thread(asking), _thread(scrapes), _thread(moments):
         with _thread(load), _thread(maps), _thread(owner), _thread(killer):
             time.sleep(seconds)
             killer.opened.wait()
         wrong = recount.ends(cluster, load.nominations)
         wrong += maps.ends() + serving.ends(cluster, owner)
-    tasks, rollouts, more = asyncio.run(recount.told(nats_url, cluster.credentials()))
+    tasks, rollouts, more = asyncio.run(recount.told(nats_url, login))
     runs = Runs(shared / "runs", tasks)
     lines, unprinted = recount.outputs(cluster, runs)
     workers = cluster.client.workers()
@@ -215,7 +233,12 @@ def _play(
     )
     holders = [worker.id for worker in workers if worker.tasks or any(worker.committed.values())]
     held = [f"wrong: {worker} still holds something" for worker in holders]
-    held += asyncio.run(recount.records(nats_url, cluster.credentials()))
+    ledger, broken = asyncio.run(recount.records(nats_url, login))
+    sums = cluster.client.usage(by="user")
+    bill, misbilled = bills.billed(ledger, sums, time.monotonic() - began_s)
+    size, too_large = bills.grown(cluster)
+    orphans = killer.faults["kill -9 launcher"] + killer.faults["lose an end"]
+    endings, by_themselves = bills.ended(data.parent / f"{data.name}-up.log", orphans)
     wrong += [
         *more,
         *killer.wrong,
@@ -225,6 +248,10 @@ def _play(
         *requests.wrong(asking.answers, killer.proxy_struck),
         *runs.wrong(partial(_given_up, cluster, watch)),
         *held,
+        *broken,
+        *misbilled,
+        *too_large,
+        *by_themselves,
         *unprinted,
         *recount.unstarted(cluster, tasks),
     ]
@@ -244,6 +271,8 @@ def _play(
         f"scrapes: {scrapes.answered.total()} answered, {scrapes.unanswered} not: "
         + ", ".join(f"{service} {number}" for service, number in sorted(scrapes.answered.items()))
     )
+    print(f"billed: {bill}; processes: {size}")
+    print("ended: " + ", ".join(f"{name} {n} times" for name, n in sorted(endings.items())))
     reused = runs.adopted(killer.killed)
     print(
         f"adopted: {len(reused)} attempts to their end, {sum(map(bool, reused))} of their places used again"
@@ -263,7 +292,7 @@ def _keep_logs(logs: Path) -> None:
 
 @contextmanager
 def _thread(
-    what: Load | Maps | Deployments | Requests | Killer | Watch | Scrapes,
+    what: Load | Maps | Deployments | Requests | Killer | Watch | Scrapes | Moments,
 ) -> Iterator[None]:
     """For as long as the block lasts; what it dies of is raised after that, for what it did not do
     nobody missed.
@@ -284,6 +313,12 @@ def _thread(
     finally:
         what.enough.set()
         running.result(60)
+
+
+def _metrics(cluster: Cluster, places: Sequence[Place]) -> Mapping[str, Sequence[str]]:
+    """Where each process shows its figures, by service or place."""
+    shown = {place.name: [place.metrics] for place in places if place.metrics}
+    return {**cluster.file.get("metrics", {}), **shown}
 
 
 def _clones(cluster: Cluster) -> bool:

@@ -24,15 +24,19 @@ from typing import NamedTuple
 
 import psutil
 
+from iris_bus.connection.connection import Credentials
 from iris_bus.contract import Unavailable
 from iris_bus.jetstream import connect
 from iris_core import subjects
-from tests.chaos import maps
+from tests.chaos import maps, moments
+from tests.chaos.moments import Moments
 from tests.chaos.places import HARMS, Place
 from tests.chaos.server import ill_file
 from tests.chaos.serving import servers as copies
 from tests.support.cluster import Cluster
 from tests.support.nats_cluster import NatsCluster, step_down
+from tests.support.nats_config import ConfiguredServer
+from tests.support.suspend import suspended
 
 _SHORTEST_S, _LONGEST_S = 0.5, 2.5
 _AT_ONCE = 5
@@ -57,9 +61,18 @@ _SILENCE_S = (12.0, 16.0)
 _STEPS_DOWN = (subjects.LOGS, subjects.LOGS, subjects.JOURNAL, subjects.EVENTS)
 _MISSED = (LookupError, ProcessLookupError, FileNotFoundError, psutil.NoSuchProcess, StopIteration)
 """There was nothing to strike."""
+_AT_AN_END = ("worker", "state", "nats")
+_CLOCKS = ("state", "worker", "scheduler", "gateway", "proxy")
+"""Whose clocks are set."""
+_SUSPENDED_S = (5.0, 30.0)
 _ENDS = ("kill", "stop")
 """KILL and TERM: what ends a service, to be started again."""
-_ALONE = ("gateway", "nats")
+_MOMENT_S = 5.0
+"""So long an end is waited for."""
+_LEADERLESS_S = 5.0
+_CLOCK_S = (60.0, 6 * 3600.0)
+"""By so much a clock is set, forward or back."""
+_ALONE = ("gateway", "nats", "every state")
 """Nothing stands in for these: recovery is counted from the end of a fault that lasts."""
 
 
@@ -81,6 +94,7 @@ class Killer:
         any_lost: whether a worker has become LOST.
         ill: the directory of the files that make copies fail their probes.
         servers: three of them, None for the embedded one.
+        moments: of the ends of attempts. credentials: for the three servers.
         clones: whether these hosts clone calls from templates.
         looks: how often the opening looks for something to strike. On a busy machine looks take
             longer, and so does what is to be there.
@@ -100,7 +114,9 @@ class Killer:
     probe: Callable[[], None]
     any_lost: Callable[[], bool]
     ill: Path
+    moments: Moments
     servers: NatsCluster | None = None
+    credentials: Credentials | None = None
     clones: bool = True
     looks: int = 400
     faults: Counter[str] = field(default_factory=Counter)
@@ -137,8 +153,11 @@ class Killer:
             self._see(
                 lambda place=place, strike=strike: strike(place, *self._aim(place, long=True))
             )
-        left = [self._kill_busy_worker, self._stop_worker, self._lose_orders, self._outlast_orders]
-        left += [*self._template_strikes(), self._kill_launcher]
+        left = [self._kill_busy_worker, self._stop_worker, self._outlast_orders]
+        left += self._order_strikes()
+        left += [*self._template_strikes(), self._kill_launcher, self._lose_an_end]
+        left += [partial(self._kill_at_an_end, what) for what in _AT_AN_END]
+        left += [partial(self._set_clock, service) for service in _CLOCKS]
         left += [
             self._kill_copy,
             self._fail_probe,
@@ -216,7 +235,11 @@ class Killer:
             self._cut_proxy,
         ]
         rare += self._template_strikes() * 3 + [self._kill_launcher]
-        rare += [self._lose_orders] * 2 + [self._change_leader] * (6 if self.servers else 0)
+        rare += self._order_strikes() * 2 + [self._lose_an_end]
+        rare += [partial(self._kill_at_an_end, self.rng.choice(_AT_AN_END))] * 5
+        rare += [partial(self._set_clock, self.rng.choice(_CLOCKS))] * 3
+        rare += [self._suspend_server] * (2 if self.servers else 0)
+        rare += [self._change_leader] * (6 if self.servers else 0)
         what = self.rng.choice([*kinds, *kinds, *rare])
         if not isinstance(what, str):
             return what()
@@ -255,7 +278,9 @@ class Killer:
         with contextlib.suppress(
             Unavailable, AssertionError
         ):  # something is done to the servers already
-            connection = await connect(url, name="killer", retry_for_s=2.0)
+            connection = await connect(
+                url, name="killer", credentials=self.credentials, retry_for_s=2.0
+            )
             await step_down(connection, stream, within_s=5.0)
             await connection.close()
 
@@ -266,12 +291,78 @@ class Killer:
 
     def _kill_server(self, servers: NatsCluster) -> Strike:
         """One of three, which comes back; not while another is away."""
-        node = self.rng.choice(servers.nodes)
-        if {"silence", *(each.name for each in servers.nodes)} & self._pending.keys():
-            raise LookupError("a server has its trouble already")
+        node = self._free_server(servers)
         node.kill()
         self._pending[node.name] = (time.monotonic() + self.rng.uniform(0.2, 3.0), node.start)
         return Strike("kill -9 nats of three", "nats", 0.0)
+
+    def _free_server(self, servers: NatsCluster) -> ConfiguredServer:
+        """One of three, while all are well. Raises LookupError."""
+        if {"silence", *(each.name for each in servers.nodes)} & self._pending.keys():
+            raise LookupError("a server has its trouble already")
+        return self.rng.choice(servers.nodes)
+
+    def _suspend_server(self) -> Strike:
+        """One of three, for longer than the others take to notice."""
+        assert self.servers is not None
+        node = self._free_server(self.servers)
+        assert node.process is not None
+        self._freeze(node.name, [node.process.pid], self.rng.uniform(*_SUSPENDED_S))
+        return Strike("suspend nats of three", "nats of three", 0.0)
+
+    def _kill_at_an_end(self, what: str) -> Strike:
+        """Just when an attempt ends: its worker, the leader or NATS."""
+        kind = self.rng.choice(moments.KINDS)
+        place = self._wait_for_end(kind)
+        name = f"kill -9 {what} at {kind}"
+        if what == "nats":
+            return self._strike_process("kill", "nats")._replace(kind=name)
+        if what == "state":
+            if self.moments.leader not in self.cluster.pids("state"):
+                raise LookupError("nobody leads")
+            os.kill(self.moments.leader, signal.SIGKILL)
+            return Strike(name, "state", 0.0)
+        self._kill_worker_of(place)
+        return Strike(name, "worker", 0.0)
+
+    def _lose_an_end(self) -> Strike:
+        """What a call returned is stored, and nobody is there to hear that it has ended; its worker
+        and its launcher are gone before anybody is.
+        """
+        place = self._wait_for_end(self.rng.choice(("result", "artifact")))
+        with suspended(self.cluster.pids("supervisor")):
+            _signal(self.cluster.pids("state"), signal.SIGKILL)
+            self._rest(_LEADERLESS_S)
+            launcher = maps.launcher_of(place)
+            self._kill_worker_of(place)
+            _signal([launcher], signal.SIGKILL)
+        return Strike("lose an end", "every state", _LEADERLESS_S)
+
+    def _wait_for_end(self, kind: str) -> Place:
+        """The host, without other trouble, on which an attempt ends now. Raises LookupError."""
+        until_s = time.monotonic() + _MOMENT_S
+        while time.monotonic() < until_s and not self.enough.is_set():
+            free = {place.name: place for place in self._free_hosts()}
+            with contextlib.suppress(LookupError):
+                return free[self.moments.next(kind, _LOOK_S, free.__contains__)]
+            self._rest(0.0)
+        raise LookupError(f"no {kind}")
+
+    def _kill_worker_of(self, place: Place) -> None:
+        self.killed.append((place.name, time.time()))
+        os.kill(self.cluster.pid_of_worker(place.name), signal.SIGKILL)
+
+    def _set_clock(self, service: str) -> Strike:
+        """The wall clock of one place, forward or back, or to what it should be."""
+        suits = [
+            place
+            for place in self.places
+            if (place.is_host if service == "worker" else place.name.startswith(service))
+        ]
+        off_s = self.rng.choice((-1, 1, 1, 0)) * self.rng.uniform(*_CLOCK_S)
+        self.rng.choice(suits).set_clock(off_s)
+        way = "forward" if off_s > 0 else "back" if off_s < 0 else "right"
+        return Strike(f"set clock of {service} {way}", service, 0.0)
 
     def _strike_process(self, what: str, service: str = "") -> Strike:
         service = service or self.rng.choice(
@@ -363,6 +454,10 @@ class Killer:
                 os.kill(pid, signal.SIGKILL)
                 return Strike("kill -9 busy worker", "worker", 0.0)
         raise LookupError("nothing runs")
+
+    def _order_strikes(self) -> list[Callable[[], Strike]]:
+        lossy = [place.proxy for place in self.places if place.proxy is not None]
+        return [] if all(proxy.sealed for proxy in lossy) else [self._lose_orders]
 
     def _template_strikes(self) -> list[Callable[[], Strike]]:
         return [self._kill_template] if self.clones else []

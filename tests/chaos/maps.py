@@ -1,5 +1,7 @@
 """Maps in the load: of lists and iterators, by an executor, in chunks, with a call that is
-cancelled, followed by another client, and in a call. Each call returns what it must, once.
+cancelled, followed by another client, and in a call; of calls whose results are so large that they
+are stored apart, that raise, and that raise at first. Each returns what it must, once, also to who
+asks for the map by its name when all is over.
 
 A call writes and prints what every other task of the load does (`load`), so its runs and its output
 are judged with theirs. Its result is lost when its future raises. What strikes the processes that
@@ -13,10 +15,11 @@ import random
 import sys
 import threading
 import time
+import warnings
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +27,7 @@ import psutil
 
 import iris
 from iris import Client
-from iris.client.problems import ClientError, Conflict
+from iris.client.problems import ClientError, Conflict, JobKilled
 from tests.chaos.load import PRINTED
 from tests.chaos.places import Place
 
@@ -32,22 +35,61 @@ _AT_A_TIME = 3
 _SETTLE_S = 180.0
 _LAUNCHER = "iris_worker.launcher.launcher"
 _LONGEST_ITEM_S = 0.2
-KINDS = ("list", "items", "executor", "chunks", "cancelled", "resumed", "nested")
+KINDS = (
+    *("list", "large", "items", "executor", "raising", "chunks", "cancelled", "large again"),
+    *("resumed", "nested", "large items"),
+)
+_LARGE_BYTES = (70_000, 300_000)
+"""More than the 64 KiB up to which a result is not stored apart."""
+_AGAIN = 20
+"""So often a task may fail that fails once."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """What a call is to do, and so what must come of it.
+
+    Attributes:
+        number: its argument. size: of what it returns, in bytes; 0: it returns the square. place:
+            where it is in its task. inner: its square is made by a map of its own. raises: it does
+            so whenever it runs. again: it does so when it runs for the first time.
+    """
+
+    number: int
+    size: int = 0
+    place: str = "whole"
+    inner: bool = False
+    raises: bool = False
+    again: bool = False
+
+    @property
+    def value(self) -> int | bytes:
+        """What it returns."""
+        if self.size:
+            return random.Random(self.number).randbytes(self.size)
+        return self.number**2
 
 
 WHOLE, FIRST, MIDDLE, LAST = "whole", "first", "middle", "last"
 """Where a call is in its task: the first begins it, the last ends it."""
 
 
-def squares(runs: str) -> Callable[..., int]:
+def calls(runs: str) -> Callable[[dict[str, Any]], int | bytes]:
     """The function of the calls; local, so that it travels by value."""
     half = len(PRINTED) // 2
     parts = ["\n".join(PRINTED[:half]) + "\n", "\n".join(PRINTED[half:]) + "\n"]
 
-    def square(number: int, place: str = "whole", inner: bool = False) -> int:
+    def call(case: dict[str, Any]) -> int | bytes:
         import os
+        import random
         import sys
         import time
+
+        number, place = case["number"], case["place"]
+        mark = f"{runs}.{os.environ['IRIS_TASK'].replace('/', '_')}"
+        if case["again"] and not os.path.exists(mark):
+            open(mark, "w").close()
+            raise OSError("it is the first time")
 
         def note(what: str, part: str) -> None:
             line = f"{os.environ['IRIS_TASK']} {os.environ['IRIS_ATTEMPT']} {what} {time.time():.9f} {os.getcwd()}\n"
@@ -62,7 +104,8 @@ def squares(runs: str) -> Callable[..., int]:
 
         if place in ("whole", "first"):
             note("begins", parts[0])
-        if inner:
+        found: int | bytes
+        if case["inner"]:
             import iris
 
             with iris.Client() as client:
@@ -72,19 +115,23 @@ def squares(runs: str) -> Callable[..., int]:
         else:
             time.sleep(number % 5 * 0.2)
             found = number * number
+        if case["size"]:
+            found = random.Random(number).randbytes(case["size"])
         if place in ("whole", "last"):
             note("ends", parts[1])
+        if case["raises"]:
+            raise ValueError(number)
         return found
 
-    return square
+    return call
 
 
 @dataclass
 class Call:
-    """A call: its argument, its future, and whether it was to be cancelled."""
+    """A call: what it does, its future, and whether it was to be cancelled."""
 
-    number: int
-    future: Future[int]
+    case: Case
+    future: Future[Any]
     is_struck: bool = False
 
 
@@ -119,7 +166,7 @@ class Maps:
             self.enough.wait(0.3)
 
     def _call(self, kind: str, name: str) -> None:
-        numbers = [self.rng.randrange(1000) for _ in range(self.rng.randint(2, 8))]
+        cases = self._cases(kind)
         options: dict[str, Any] = {
             "name": name,
             "cpu": 0.25,
@@ -127,24 +174,22 @@ class Maps:
             "env": _path(),
         }
         options["reuse"] = self.rng.choice((1, 5))
-        function = squares(str(self.runs))
+        if kind == "large again":
+            options["max_retries_failure"] = _AGAIN
+        function = calls(str(self.runs))
         self.kinds[f"{kind}{' with reuse' if options['reuse'] > 1 else ''}"] += 1
         try:
             if kind == "executor":
                 with_executor(
-                    self.calls.setdefault(name, []), self.client, function, numbers, options
+                    self.calls.setdefault(name, []), self.client, function, cases, options
                 )
                 return
-            if kind == "nested":
-                numbers = numbers[:2]
-                options["kwargs"] = {"inner": True}
             if kind == "chunks":
                 options["chunksize"] = size = self.rng.randint(2, 4)
-                mapped = self.client.starmap(function, chunked(numbers, size), **options)
-            else:
-                mapped = self.client.map(
-                    function, slowly(numbers) if kind == "items" else numbers, **options
-                )
+                cases = chunked(cases, size)
+            one_by_one = kind in ("items", "large items")
+            given = map(asdict, slowly(cases)) if one_by_one else list(map(asdict, cases))
+            mapped = self.client.map(function, given, **options)
         except Conflict:  # the answer to its submission was lost with the gateway
             mapped = self.client.map_of(name)
         except ClientError:
@@ -152,11 +197,24 @@ class Maps:
             return
         if kind == "resumed":
             mapped = self.client.map_of(name)
-        self.calls[name] = [
-            Call(number, future) for number, future in zip(numbers, mapped, strict=True)
-        ]
+        self.calls[name] = [Call(case, future) for case, future in zip(cases, mapped, strict=True)]
         if kind == "cancelled":
             self._cancel(self.rng.choice(self.calls[name]))
+
+    def _cases(self, kind: str) -> list[Case]:
+        numbers = [self.rng.randrange(1000) for _ in range(self.rng.randint(2, 8))]
+        if kind == "nested":
+            return [Case(number, inner=True) for number in numbers[:2]]
+        if kind == "raising":
+            return [Case(number, raises=bool(at % 2)) for at, number in enumerate(numbers)]
+        if kind.startswith("large"):
+            again = kind == "large again"
+            sizes = [self.rng.randint(*_LARGE_BYTES) for _ in numbers]
+            return [
+                Case(number, size=size, again=again)
+                for number, size in zip(numbers, sizes, strict=True)
+            ]
+        return [Case(number) for number in numbers]
 
     def _cancel(self, call: Call) -> None:
         """At some moment of its life. It was cancelled, or has returned, also when the answer to
@@ -168,7 +226,7 @@ class Maps:
             call.future.cancel()
 
     def ends(self) -> list[str]:
-        """One sentence for each call that did not return its square, or whose record says
+        """One sentence for each call that did not return what it must, or whose record says
         otherwise.
         """
         until_s = time.monotonic() + _SETTLE_S
@@ -181,12 +239,32 @@ class Maps:
                 if (said := _wrong(index, call))
             ]
             wrong += self._records(name, made)
+            wrong += self._by_name(name, made, until_s)
         return wrong
+
+    def _by_name(self, name: str, made: list[Call], until_s: float) -> list[str]:
+        """One sentence for each call that has another outcome for who asks for the map now."""
+        try:
+            with warnings.catch_warnings():  # one of an executor is closed by nothing else
+                warnings.simplefilter("ignore")
+                again = list(self.client.map_of(name)) if made else []
+        except ClientError as error:
+            return [f"lost: {name} by its name: {error}"]
+        wait(again, max(1.0, until_s - time.monotonic()))
+        if len(again) != len(made):
+            return [f"lost: {name} has {len(again)} calls by its name, {len(made)} were made"]
+        found = [
+            Call(call.case, future, call.is_struck)
+            for call, future in zip(made, again, strict=True)
+        ]
+        said = [(index, _wrong(index, call)) for index, call in enumerate(found)]
+        return [f"{words} of {name}, by its name" for _, words in said if words]
 
     def _records(self, name: str, made: list[Call]) -> list[str]:
         """One sentence for each task that has not succeeded, unless its only call was to be
-        cancelled.
+        cancelled, or to raise.
         """
+        raising = {f"{name}/{index}" for index, call in enumerate(made) if call.case.raises}
         struck = {f"{name}/{index}" for index, call in enumerate(made) if call.is_struck}
         try:
             states = (
@@ -197,7 +275,8 @@ class Maps:
         return [
             f"wrong: {task} is {state}"
             for task, state in states.items()
-            if state != "succeeded" and not (task in struck and state == "killed")
+            if state != ("failed" if task in raising else "succeeded")
+            and not (task in struck and state == "killed")
         ]
 
 
@@ -213,40 +292,46 @@ def _wrong(index: int, call: Call) -> str:
             if call.is_struck
             else f"lost: the result of call {index}, which nobody has cancelled,"
         )
-    if (error := call.future.exception()) is not None:
+    error = call.future.exception()
+    if call.is_struck and isinstance(error, JobKilled):  # told to who did not cancel it
+        return ""
+    if call.case.raises:
+        raised = isinstance(error, ValueError) and error.args == (call.case.number,)
+        return "" if raised else f"wrong: {error!r}, raised by call {index}"
+    if error is not None:
         return f"lost: {type(error).__name__}: {error}, the result of call {index}"
-    if call.future.result() != call.number**2:
-        return f"wrong: {call.future.result()}, not {call.number}², returned by call {index}"
+    if call.future.result() != call.case.value:
+        return f"wrong: {call.future.result()!r:.80}, for {call.case}, returned by call {index}"
     return ""
 
 
 def with_executor(
     made: list[Call],
     client: Client,
-    function: Callable[..., int],
-    numbers: list[int],
+    function: Callable[[dict[str, Any]], int | bytes],
+    cases: list[Case],
     options: dict[str, Any],
 ) -> None:
     """Submit calls one after the other, as a search does."""
     executor = iris.Executor(client, **options)
-    for number in slowly(numbers):
-        made.append(Call(number, executor.submit(function, number)))
+    for case in slowly(cases):
+        made.append(Call(case, executor.submit(function, asdict(case))))
     executor.shutdown(wait=False)
 
 
-def chunked(numbers: list[int], size: int) -> list[tuple[int, str]]:
-    """Each number, and where it is in its chunk of so many."""
+def chunked(cases: list[Case], size: int) -> list[Case]:
+    """Each with its place in its chunk of so many."""
     ends = {0: FIRST, size - 1: LAST}
-    found = [(number, ends.get(at % size, MIDDLE)) for at, number in enumerate(numbers)]
-    number, place = found.pop()
-    return [*found, (number, WHOLE if place == FIRST else LAST)]
+    found = [replace(case, place=ends.get(at % size, MIDDLE)) for at, case in enumerate(cases)]
+    last = found.pop()
+    return [*found, replace(last, place=WHOLE if last.place == FIRST else LAST)]
 
 
-def slowly(numbers: list[int]) -> Iterator[int]:
-    """The numbers, as something that takes time yields them."""
-    for number in numbers:
-        time.sleep(number % 3 * _LONGEST_ITEM_S / 2)
-        yield number
+def slowly(cases: list[Case]) -> Iterator[Case]:
+    """The cases, as something that takes time yields them."""
+    for case in cases:
+        time.sleep(case.number % 3 * _LONGEST_ITEM_S / 2)
+        yield case
 
 
 def _path() -> dict[str, str]:

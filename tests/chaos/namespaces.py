@@ -28,6 +28,7 @@ from tests.chaos.proxies import Proxies, Proxy
 _NOWHERE = "02:00:00:00:de:ad"
 _SLOW = ("tbf", "rate", "256kbit", "burst", "3000", "limit", "6000")
 _FLICKER_S = 0.15
+_METRICS_PORT = 9464
 _UNSHARE = ("unshare", "--net", "--mount", "--propagation", "private")
 _PREPARE = (
     "mkdir -p /run/netns && mount -t tmpfs chaos /run/netns && ip link set lo up"
@@ -75,6 +76,7 @@ class Namespace(Place):
         (directory / "netns").write_text(f"/run/netns/{self._netns}")
         if self.is_host:
             (directory / "address").write_text(self._here)
+        (directory / "metrics").write_text(f"{self._here}:{_METRICS_PORT}")
         self._boot()
 
     def _lay(self) -> None:

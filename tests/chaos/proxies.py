@@ -24,9 +24,14 @@ _ORDER = re.compile(rb"iris\.worker\.[^.]+\.order")
 
 
 class Proxies:
-    """The thread all proxies run in, for as long as the process."""
+    """The thread all proxies run in, for as long as the process.
 
-    def __init__(self) -> None:
+    Args:
+        sealed: what passes is encrypted, so that no message can be told from another.
+    """
+
+    def __init__(self, *, sealed: bool = False) -> None:
+        self.sealed = sealed
         self.loop = asyncio.new_event_loop()
         threading.Thread(target=self.loop.run_forever, daemon=True).start()
 
@@ -37,7 +42,7 @@ class Proxy:
     Attributes:
         harm: what it does to all bytes. loses_orders: the worker hears everything but what it is to
             do.
-        lost: how many orders that were.
+        lost: how many orders that were. sealed: as of `Proxies`; it cannot lose orders then.
     """
 
     def __init__(self, directory: Path, proxies: Proxies) -> None:
@@ -46,6 +51,7 @@ class Proxy:
         self.lost = 0
         self._directory = directory
         self._loop = proxies.loop
+        self.sealed = proxies.sealed
         asyncio.run_coroutine_threadsafe(self._listen(), self._loop).result(10)
 
     def close(self) -> None:
@@ -61,7 +67,9 @@ class Proxy:
             far_reader, far_writer = await asyncio.open_connection("127.0.0.1", int(port))
             await asyncio.gather(
                 self._pass(reader, far_writer, ("cut", "mute"), _Raw()),
-                self._pass(far_reader, writer, ("cut", "deaf"), _Messages()),
+                self._pass(
+                    far_reader, writer, ("cut", "deaf"), _Raw() if self.sealed else _Messages()
+                ),
             )
         writer.close()
 

@@ -19,6 +19,7 @@ from iris_core import codec, subjects
 from iris_core.errors import InvariantBroken
 from iris_core.views.events import DeploymentEvent, RouteEvent, TaskEvent
 from iris_core.views.streams import LogLineView
+from iris_state.records.ledger import Ledger
 from tests.chaos.load import CHILD, PRINTED, Nomination
 from tests.chaos.serving import RolloutEvent, Rollouts
 from tests.support.cluster import Cluster
@@ -61,13 +62,12 @@ def _end(cluster: Cluster, nomination: Nomination, deadline: float) -> str:
         time.sleep(0.1)
 
 
-async def records(nats_url: str, credentials: Credentials) -> list[str]:
-    """Every invariant of the ledger, over the journal replayed."""
+async def records(nats_url: str, credentials: Credentials) -> tuple[Ledger, list[str]]:
+    """The ledger of the journal, replayed, and every invariant that it breaks."""
     try:
-        await ledger_of(nats_url, credentials)
+        return await ledger_of(nats_url, credentials), []
     except InvariantBroken as broken:
-        return [f"wrong: {line}" for line in str(broken).splitlines()]
-    return []
+        return Ledger(), [f"wrong: {line}" for line in str(broken).splitlines()]
 
 
 async def told(nats_url: str, credentials: Credentials) -> tuple[Told, Rollouts, list[str]]:

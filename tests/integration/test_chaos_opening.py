@@ -9,7 +9,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from iris_bus.connection.connection import Credentials
+from tests.chaos import killer as faults
 from tests.chaos.killer import Killer
+from tests.chaos.moments import Moments
 from tests.chaos.places import Harm, Place
 
 pytestmark = pytest.mark.integration
@@ -26,6 +29,12 @@ class IdleHost(Place):
         return set()
 
     def close(self) -> None: ...
+
+
+@pytest.fixture(autouse=True)
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing ends here, so no end is waited for."""
+    monkeypatch.setattr(faults, "_MOMENT_S", 0.0)
 
 
 @pytest.fixture
@@ -49,8 +58,9 @@ def opened(tmp_path: Path, process: int, *, clones: bool) -> Killer:
         probe=lambda: None,
         any_lost=lambda: True,
         ill=ill,
+        moments=Moments("", Credentials()),
         clones=clones,
-        looks=12,
+        looks=40,
     )
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(killer.run)

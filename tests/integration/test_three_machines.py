@@ -130,7 +130,7 @@ def test_the_disaster_recovery_page_restores_onto_three_empty_servers(machines: 
     machines.run(backup)
     computer.run("iris run -d --name younger --constraint hostname=m3 -- sleep 600")
     until(
-        lambda: machines.shells["m3"].run("pgrep -fc 'sleep 600' || true").strip() == "2",
+        lambda: machines.shells["m3"].run("pgrep -fxc 'sleep 600' || true").strip() == "2",
         "both run",
     )
 
@@ -140,7 +140,7 @@ def test_the_disaster_recovery_page_restores_onto_three_empty_servers(machines: 
     assert re.search(r"/kept +running", said[COMPUTER])
     assert "/younger" not in said[COMPUTER]
     until(
-        lambda: machines.shells["m3"].run("pgrep -fc 'sleep 600' || true").strip() == "1",
+        lambda: machines.shells["m3"].run("pgrep -fxc 'sleep 600' || true").strip() == "1",
         "the younger is stopped",
     )
     shown = computer.run("iris show kept/0")

@@ -53,7 +53,7 @@ class FakeState:
 
     Attributes:
         commands, queries: what has arrived.
-        mute: take commands and answer nothing.
+        mute: take commands and answer nothing. pong: what it says of itself.
         scripted: what to answer to a kind of command or view.
         pages: what a view's made-up answer holds besides.
     """
@@ -69,6 +69,7 @@ class FakeState:
         self.queries: list[Query] = []
         self.scripted: dict[str, Answer] = {}
         self.mute = False
+        self.pong = Ping("fake")
         self.pages: dict[str, dict[str, Any]] = {}
         self.preview = PlanPreview("now", ((0, "w0"),))
         self._subscriptions: list[Subscription] = []
@@ -78,7 +79,7 @@ class FakeState:
             await self.bus.subscribe(subjects.STATE_COMMAND, self.on_command),
             await self.bus.subscribe(subjects.STATE_QUERY, self.on_query),
             await self.bus.subscribe(
-                subjects.STATE_PING, lambda m: self.bus.publish(m.reply, pack(Ping("fake")))
+                subjects.STATE_PING, lambda m: self.bus.publish(m.reply, pack(self.pong))
             ),
             await self.bus.subscribe(subjects.SCHEDULER_PLAN, self.on_plan),
             await self.bus.subscribe(subjects.DESCRIBE, self.on_describe),

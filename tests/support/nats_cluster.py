@@ -32,8 +32,12 @@ class NatsCluster:
     nodes: list[ConfiguredServer]
 
     @classmethod
-    def on(cls, directory: Path, *, hidden: bool = False) -> NatsCluster:
-        """Three of them, not started. ``hidden``: they tell clients no addresses of each other."""
+    def on(
+        cls, directory: Path, *, hidden: bool = False, tls: tuple[Path, Path] | None = None
+    ) -> NatsCluster:
+        """Three of them, not started. ``hidden``: they tell clients no addresses of each other.
+        ``tls``: the certificate and the key that they show to clients.
+        """
         ports = free_ports(9)
         routes = ", ".join(f'"nats://127.0.0.1:{port}"' for port in ports[6:])
         nodes = []
@@ -42,7 +46,12 @@ class NatsCluster:
             facts = {"route": ports[6 + n], "routes": routes, "hidden": str(hidden).lower()}
             store = json.dumps(str(place / "store"))
             config = _CONFIG.format(name=place.name, port=port, http=http, store=store, **facts)
-            nodes.append(ConfiguredServer(place, config, port, http))
+            if tls is not None:
+                cert, key = (json.dumps(str(path)) for path in tls)
+                config += f"tls {{ cert_file: {cert}, key_file: {key} }}\n"
+            nodes.append(
+                ConfiguredServer(place, config, port, http, "tls" if tls is not None else "nats")
+            )
         return cls(nodes)
 
     def kill(self) -> None:

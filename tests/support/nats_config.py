@@ -24,10 +24,12 @@ class ConfiguredServer:
     its directory.
     """
 
-    def __init__(self, directory: Path, config: str, port: int, http: int) -> None:
+    def __init__(
+        self, directory: Path, config: str, port: int, http: int, scheme: str = "nats"
+    ) -> None:
         self.directory = directory
         self.name = directory.name
-        self.url = f"nats://127.0.0.1:{port}"
+        self.url = f"{scheme}://127.0.0.1:{port}"
         self._health = f"http://127.0.0.1:{http}/healthz"
         self._config = directory / "nats.conf"
         directory.mkdir(parents=True, exist_ok=True)

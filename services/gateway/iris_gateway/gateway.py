@@ -20,6 +20,7 @@ from iris_gateway.http.rate_limit import RateLimiter
 from iris_gateway.metrics import Metrics
 from iris_gateway.processes import Processes
 from iris_gateway.queries import Queries
+from iris_gateway.record_times import RecordTimes
 from iris_gateway.settings import GatewaySettings
 from iris_gateway.streams.artifacts import ArtifactReader
 from iris_gateway.streams.feed import Feed
@@ -42,6 +43,7 @@ class Gateway:
     Attributes:
         keyring: replaced as a whole when the token file changes.
         issuer: verifies tokens of people; None: they have those of the token file only.
+        record_times: by which tokens of tasks expire.
         now_ms: wall time. clock: monotonic seconds.
         pace: requests of each user. intake: bytes of each user.
         proxy_url: address of the proxy; empty: none.
@@ -66,6 +68,7 @@ class Gateway:
     tracer: Tracer
     keyring: Keyring
     task_tokens: TaskTokens
+    record_times: RecordTimes
     issuer: Issuer | None
     login_links: LoginLinks
     pace: RateLimiter

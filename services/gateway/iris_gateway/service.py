@@ -42,6 +42,7 @@ from iris_gateway.http.rate_limit import RateLimiter
 from iris_gateway.metrics import Metrics
 from iris_gateway.processes import Processes
 from iris_gateway.queries import Queries
+from iris_gateway.record_times import RecordTimes
 from iris_gateway.settings import GatewaySettings
 from iris_gateway.streams.artifacts import ArtifactReader
 from iris_gateway.streams.completion import ENDS
@@ -97,6 +98,7 @@ async def serve(service: Service[GatewaySettings]) -> None:
     service.show_itself(gateway.metrics.registry)
     service.spawn(gateway.discovered.follow())
     service.spawn(gateway.task_tokens.follow())
+    service.spawn(gateway.record_times.follow())
     if gateway.issuer is not None:
         service.spawn(gateway.issuer.follow())
     if settings.token_file:
@@ -160,6 +162,7 @@ def assemble(
         tracer=tracer or Tracer("gateway"),
         keyring=keyring,
         task_tokens=TaskTokens(connection.key_value(KEYS_BUCKET)),
+        record_times=RecordTimes(bus, now_ms),
         issuer=open_issuer(settings),
         login_links=LoginLinks(),
         pace=RateLimiter(settings.requests_per_s, settings.request_burst),

@@ -4,13 +4,16 @@ A place is a directory below ``CHAOS_PLACES``. A worker's is named like the work
 several replicas takes the first that no other replica has. In it may be: ``off``, the host is off,
 so starting waits; ``netns``, the network namespace to enter, and ``boot``, the id of this boot of
 the host, which a worker asks the kernel for; ``port``, the proxy to speak to instead of NATS, which
-learns from ``nats`` on which ports that is. ``CHAOS_NATS`` is the address of servers to use instead
-of the embedded one; ``address``, what a worker has in its network, where others reach its routes.
+learns from ``nats`` on which ports that is; ``address``, what a worker has in its network, where
+others reach its routes; ``metrics``, where its figures are served; ``clock``, by how many
+nanoseconds the wall clock of its processes is off, now and whenever that changes. ``CHAOS_NATS`` is
+the address of servers to use instead of the embedded one, ``CHAOS_NATS_CA`` who has signed theirs.
 Nothing of Iris is imported here. Out of scope: what is done to a place (`namespaces`, `proxies`).
 """
 
 import ctypes
 import fcntl
+import mmap
 import os
 import re
 import sys
@@ -58,6 +61,10 @@ def settle(place: Path) -> None:
         enter(place)
     if (place / "address").exists():
         sys.argv += ["--set", f"worker.address={(place / 'address').read_text()}"]
+    if (place / "metrics").exists():
+        sys.argv += ["--set", f"run.metrics={(place / 'metrics').read_text()}"]
+    if "CHAOS_NATS_CA" in os.environ:
+        os.environ["IRIS_NATS_TLS_CA"] = os.environ["CHAOS_NATS_CA"]
     servers = os.environ.get("CHAOS_NATS", os.environ["IRIS_NATS_URL"])
     if (place / "port").exists():
         (place / "nats").write_text(
@@ -78,8 +85,32 @@ def enter(place: Path) -> None:
     os.close(namespace)
 
 
+def follow_clock(place: Path) -> None:
+    """Have the wall clock of this process be off by what the place says."""
+    held = os.open(place / "clock", os.O_RDONLY | os.O_CLOEXEC)
+    off = mmap.mmap(held, 8, prot=mmap.PROT_READ)
+    os.close(held)
+    real_ns = time.time_ns
+
+    def wall_ns() -> int:
+        return real_ns() + int.from_bytes(off[:8], "little", signed=True)
+
+    time.time_ns = wall_ns
+    time.time = lambda: wall_ns() / 1e9
+
+
+def launches_for(root: Path, words: list[str]) -> Iterator[Path]:
+    """The place of the worker whose launcher this is."""
+    if "iris_worker.launcher.launcher" in words:
+        yield root / Path(words[-1]).name
+
+
 if "CHAOS_PLACES" in os.environ:
-    for each in places(Path(os.environ["CHAOS_PLACES"]), sys.orig_argv):
+    _ROOT = Path(os.environ["CHAOS_PLACES"])
+    for each in places(_ROOT, sys.orig_argv):
         if each.is_dir() and take(each):
             settle(each)
+            follow_clock(each)
             break
+    for each in launches_for(_ROOT, sys.orig_argv):
+        follow_clock(each)

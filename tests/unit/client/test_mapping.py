@@ -107,17 +107,27 @@ def test_a_map_that_returns_exceptions_raises_none_of_them(order):
 
 
 @pytest.mark.parametrize(
-    ("state", "apart_s", "lost"),
-    [("failed", 1000.0, False), ("failed", 0.0, True), ("killed", 1000.0, True)],
+    ("state", "exit_code", "waits", "lost"),
+    [
+        ("failed", None, "_LOOK_S", False),
+        ("failed", None, "_STORED_S", True),
+        ("failed", 1, "_STORED_S", False),
+        ("failed", 1, "_LOOK_S", True),
+        ("killed", None, "_LOOK_S", True),
+    ],
 )
 def test_what_a_call_raised_may_come_long_after_the_record_of_its_end(
-    monkeypatch, state, apart_s, lost
+    monkeypatch, state, exit_code, waits, lost
 ):
-    """Two looks that follow each other find the record, and no result."""
-    monkeypatch.setattr("iris.client.maps.mapping._LOOK_S", apart_s)
+    """Two looks that follow each other find the record, and no result. The longer one of two waits
+    is for what was stored before its end was reported.
+    """
+    for name in ("_LOOK_S", "_STORED_S"):
+        monkeypatch.setattr(f"iris.client.maps.mapping.{name}", 1000.0 if name == waits else 0.0)
     monkeypatch.setattr("iris.client.maps.mapping.ending_of", lambda *_: ClientError("lost"))
     calls = mapped(1)
-    task = SimpleNamespace(index=0, task="/m/0", state=state, attempts=(SimpleNamespace(number=0),))
+    attempt = SimpleNamespace(number=0, exit_code=exit_code, signal=None)
+    task = SimpleNamespace(index=0, task="/m/0", state=state, attempts=(attempt,))
     view = SimpleNamespace(
         spec=SimpleNamespace(calls=SimpleNamespace(count=1)), open=False, task_counts={state: 1}
     )
@@ -129,11 +139,10 @@ def test_what_a_call_raised_may_come_long_after_the_record_of_its_end(
 
 
 def test_a_call_whose_large_exception_is_being_fetched_is_not_lost(monkeypatch):
-    monkeypatch.setattr("iris.client.maps.mapping._LOOK_S", 0.0)
+    monkeypatch.setattr("iris.client.maps.mapping._STORED_S", 0.0)
     calls = mapped(1)
-    task = SimpleNamespace(
-        index=0, task="/m/0", state="failed", attempts=(SimpleNamespace(number=0),)
-    )
+    attempt = SimpleNamespace(number=0, exit_code=1, signal=None)
+    task = SimpleNamespace(index=0, task="/m/0", state="failed", attempts=(attempt,))
     view = SimpleNamespace(
         spec=SimpleNamespace(calls=SimpleNamespace(count=1)), open=False, task_counts={"failed": 1}
     )

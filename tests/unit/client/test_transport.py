@@ -54,6 +54,23 @@ def test_what_arrived_too_slowly_is_sent_again():
         assert len(server.requests) == 3
 
 
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        ("application/problem+json", "answered 401: the token is missing, is not known or has"),
+        ("text/html", "answered 401, which is not an answer of Iris: a proxy in front"),
+    ],
+)
+def test_a_refusal_of_a_head_says_what_its_status_says(kind, said):
+    refused = Said(401, b"", headers={"Content-Type": kind})
+    with (
+        answering(in_turn(refused)) as server,
+        Client(server.url) as client,
+        pytest.raises(Problem, match=said),
+    ):
+        client.transport.send(HttpRequest("HEAD", "/v1/bundles/x"))
+
+
 def test_a_connection_that_breaks_is_tried_again_under_the_same_key():
     with (
         answering(in_turn(Said(200, []), Said(hang_up=True), Said(201, job_view()))) as server,

@@ -11,7 +11,8 @@ import pytest
 
 from iris_bus.contract import NoResponders
 from iris_core import codec, subjects
-from iris_core.messages.gateway_state import BEHIND, Answer, Query
+from iris_core.messages.gateway_state import BEHIND, Answer, Caller, Query
+from iris_core.messages.message import AttemptRef
 from iris_core.messages.processes import Ping
 from iris_core.messages.scheduler_state import JobReason, Plan
 from iris_core.messages.state_worker import HeartbeatMessage, Register, WorkerReport
@@ -55,6 +56,16 @@ async def test_an_absent_follower_leaves_the_question_to_the_leader(pair: House)
     ).status == BEHIND
     leading = await pair.ask(subjects.STATE_QUERY, "job", written.position + 1, job="/a")
     assert (leading.status, leading.position) == ("ok", written.position)
+
+
+async def test_a_task_whose_attempt_the_follower_has_not_heard_of_is_left_to_the_leader(
+    pair: House,
+):
+    await pair.submit(job("/a"))
+    caller = Caller("ann", "task", attempt=AttemptRef(1, 0, 0), worker="w0")
+    query = Query("job", {"job": "/a"}, caller)
+    assert (await pair.request(subjects.STATE_READ, query)).status == BEHIND
+    assert (await pair.request(subjects.STATE_QUERY, query)).status == "forbidden"
 
 
 async def test_a_leader_alone_is_known_at_once():

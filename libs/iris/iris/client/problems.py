@@ -204,17 +204,23 @@ _KINDS: dict[int, type[Problem]] = {
 
 
 def problem_from(
-    status: int, body: bytes, retry_after: str | None = None, gateway: str = ""
+    status: int,
+    body: bytes,
+    retry_after: str | None = None,
+    gateway: str = "",
+    *,
+    wordless: bool = False,
 ) -> Problem:
     """The exception for a refusal. An answer that is not a problem document, such as a proxy's
-    page, becomes one line: its status, its host, what to do.
+    page, becomes one line: its status, its host, what to do. ``wordless``: it is one of the
+    gateway, to a HEAD, which has no body.
     """
     try:
         document = _read(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         document = Document()
     if not document.code and not document.detail:
-        document = Document(detail=_foreign(status, gateway))
+        document = Document(detail=(_wordless if wordless else _foreign)(status, gateway))
     kind = _KINDS.get(status, Rejected if status < 500 else Problem)
     return kind(status, document, _seconds(retry_after), gateway)
 
@@ -228,6 +234,17 @@ def _foreign(status: int, gateway: str) -> str:
         status, "check that this is the gateway's address, and what stands in front of it"
     )
     return f"{host} answered {status}, which is not an answer of Iris: {what}"
+
+
+def _wordless(status: int, gateway: str) -> str:
+    """About a refusal of the gateway of which only the status came."""
+    what = {
+        401: "the token is missing, is not known or has expired",
+        403: "the token does not permit this",
+    }
+    return f"{gateway or 'the gateway'} answered {status}: " + what.get(
+        status, "its log says why; look for the request there"
+    )
 
 
 _REMEDIES = {

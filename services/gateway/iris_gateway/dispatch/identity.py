@@ -77,7 +77,7 @@ def _authenticated(gateway: Gateway, request: Request, *, with_cookie: bool, tas
     if is_cookie:
         return identify_person(gateway, secret)  # a task has no cookie
     if secret.startswith(TASK_TOKEN):
-        caller = gateway.task_tokens.identify(secret, gateway.now_ms())
+        caller = gateway.task_tokens.identify(secret, gateway.record_times.now_ms())
         if not task:
             raise ProblemResponse(
                 "forbidden", "the token of a task only grants access to jobs of its own subtree"

@@ -15,7 +15,7 @@ from iris_bus.contract import Message, Subscription
 from iris_core import codec, subjects
 from iris_core.codec import Undecodable
 from iris_core.limits import REASONS_BYTES
-from iris_core.messages.gateway_state import BEHIND, Answer, Query
+from iris_core.messages.gateway_state import BEHIND, Answer, Caller, Query
 from iris_core.messages.processes import MissingReasons
 from iris_core.messages.proxy_state import LoadReport
 from iris_core.messages.scheduler_state import JobReason, Reasons
@@ -125,8 +125,8 @@ class Follower:
         if not subjects.is_inbox(message.reply):
             return
         machine = self._replica.machine
-        position = _position(message.data)
-        if self.leader_at - machine.sequence > LAG:
+        position, caller = _wanted(message.data)
+        if self.leader_at - machine.sequence > LAG or self._is_newer(caller):
             self._bus.publish(message.reply, _BEHIND)
             return
         if position > machine.sequence:
@@ -135,6 +135,14 @@ class Follower:
         else:
             self._reads.ask(message.data, message.reply)
             self._wake()
+
+    def _is_newer(self, caller: Caller) -> bool:
+        """Whether it is a task whose attempt is not in the records here: placed a moment ago, or
+        forgotten. A refusal is for the leader.
+        """
+        ref = caller.attempt
+        known = self._replica.machine.ledger.attempt
+        return ref is not None and known((ref.job, ref.index, ref.attempt)) is None
 
     def _on_reasons(self, message: Message) -> None:
         """Store the reasons of pending jobs that the leader forwards."""
@@ -193,12 +201,15 @@ class Follower:
             pass
 
 
-def _position(data: bytes) -> int:
-    """The least position that a query requires; 0 when it cannot be decoded."""
+def _wanted(data: bytes) -> tuple[int, Caller]:
+    """The least position that a query requires, and who asks; 0 and nobody when it cannot be
+    decoded.
+    """
     try:
-        return codec.unpack(data, Query).at_least
+        query = codec.unpack(data, Query)
     except Undecodable:
-        return 0
+        return 0, Caller()
+    return query.at_least, query.caller
 
 
 def known_reasons(ledger: Ledger, question: bytes) -> tuple[JobReason, ...]:

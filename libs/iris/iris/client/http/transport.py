@@ -362,12 +362,18 @@ class Transport:
         else:
             self._idle.append(connection)
         if response.status >= 300 or response.getheader("Content-Type", "").startswith("text/html"):
-            raise self._problem(response, body)
+            raise self._problem(response, body, wordless=_is_wordless(request, response))
         return Response(response.status, response.headers, body)
 
-    def _problem(self, response: http.client.HTTPResponse, body: bytes) -> Problem:
+    def _problem(
+        self, response: http.client.HTTPResponse, body: bytes, *, wordless: bool = False
+    ) -> Problem:
         return problem_from(
-            response.status, body, response.getheader("Retry-After"), self.address.url
+            response.status,
+            body,
+            response.getheader("Retry-After"),
+            self.address.url,
+            wordless=wordless,
         )
 
     def _exchange(
@@ -397,3 +403,9 @@ class Transport:
     @property
     def _prefix(self) -> str:
         return urlsplit(self.address.url).path.rstrip("/")
+
+
+def _is_wordless(request: HttpRequest, response: http.client.HTTPResponse) -> bool:
+    """Whether it is a refusal of the gateway whose document did not come, as it does not to HEAD."""
+    kind = response.getheader("Content-Type", "")
+    return request.method == "HEAD" and kind.startswith("application/problem+json")

@@ -38,6 +38,10 @@ from iris_core.views.streams import CallResultView, ResultsView
 
 R = TypeVar("R")
 _LOOK_S = 5.0
+_STORED_S = 60.0
+"""So long the result of an attempt whose exit was reported may take to come here: its worker has
+stored it before that, and a server, the leader of its stream or a gateway may be away.
+"""
 _FETCHED_AT_ONCE = 4
 _LOOKS_S = (0.1, 0.3, 1.0)
 """Before each look at a task whose result does not tell whether it is tried again: stopped, it was
@@ -447,9 +451,8 @@ class Mapped(list[CallFuture[R]]):
         started.
 
         Two looks must find it, because a result may be on its way when the record of its end is
-        read, unless it was never placed, or the result of its last attempt is here. They are
-        `_LOOK_S` apart, unless it was killed: what others raised may be one of many results, or a
-        large one.
+        read, unless it was never placed, or the result of its last attempt is here. How far apart
+        they are is `_rest_s`: what others raised may be one of many results, or a large one.
         """
         while not self._ended.is_set():
             self._look_soon.wait(_LOOK_S)
@@ -480,8 +483,8 @@ class Mapped(list[CallFuture[R]]):
         }
         now_s = time.monotonic()
         for index, task in found.items():
-            rest_s = 0.0 if task.state == "killed" else _LOOK_S
-            is_lost = not task.attempts or now_s - self._suspects.get(index, math.inf) >= rest_s
+            since_s = self._suspects.get(index, math.inf)
+            is_lost = not task.attempts or now_s - since_s >= _rest_s(task)
             if not self._decide(task) and is_lost:
                 self._fail_lost(task)
         self._suspects = {index: self._suspects.get(index, now_s) for index in found}
@@ -529,6 +532,14 @@ class Mapped(list[CallFuture[R]]):
             error = away(error, self.job.name, how)
         for future in futures:
             future.settle(None, error)
+
+
+def _rest_s(task: TaskView) -> float:
+    """How long the result of a task that has ended is waited for until it has none."""
+    if task.state == "killed":
+        return 0.0
+    last = task.attempts[-1]
+    return _LOOK_S if last.exit_code is None and last.signal is None else _STORED_S
 
 
 _DROPPED: CallFuture[Any] = CallFuture()
