@@ -14,11 +14,12 @@ import random
 from collections.abc import Iterable, Iterator
 
 from iris_core.messages.gateway_state import Caller, SubmitJob
+from iris_core.messages.state_worker import Ended
 from iris_core.names import JobName
 from iris_core.spec.jobs import Constraint, JobSpec
 from iris_core.spec.resources import ResourceRequest
-from iris_core.states import ConstraintOp
-from iris_state.records.changes import Assigned, Commit, JobAdmitted, WorkerMoved
+from iris_core.states import Cause, ConstraintOp, TaskState
+from iris_state.records.changes import Assigned, Commit, JobAdmitted, Moved, WorkerMoved
 
 CROWDED = 0.15
 """In so many worlds there is a crowd."""
@@ -26,6 +27,7 @@ SMALL, LARGE = "small", "large"
 FAMILY = 0.5
 """In so many crowds there is a parent with a child."""
 PARENT, CHILD = "parent", "child"
+SUCCEEDED = Ended(Cause.EXITED, 0)
 HOME = {"rack": "r1", "zone": "z0"}
 """Where a family lives: one host of every world."""
 USER = Caller("ann", "user")
@@ -119,11 +121,11 @@ def run_s(rng: random.Random) -> float:
 
 def starved(commits: Iterable[tuple[float, Commit]]) -> Iterator[str]:
     """A large task that was not placed within its bound, although nothing before it in the queue
-    was placed meanwhile, no child waited for its place beside its parent, nor did any host come or
-    go.
+    was placed meanwhile, no parent waited for its child, which may be preempted, nor did any host
+    come or go.
     """
     keys: dict[int, tuple[int, ...]] = {}
-    waiting_children: set[int] = set()
+    children: set[int] = set()
     large, waited_s, last_s = 0, 0.0, 0.0
     for at_s, commit in commits:
         for change in commit.changes:
@@ -132,18 +134,17 @@ def starved(commits: Iterable[tuple[float, Commit]]) -> Iterator[str]:
                 if change.spec.command[1:] == (LARGE,):
                     large, waited_s, last_s = change.number, 0.0, at_s
                 elif change.spec.command[1:] == (CHILD,):
-                    waiting_children.add(change.number)
+                    children.add(change.number)
+            elif isinstance(change, Moved) and change.state is TaskState.SUCCEEDED:
+                children.discard(change.job)
             elif isinstance(change, WorkerMoved):
                 waited_s = 0.0
-            elif isinstance(change, Assigned):
-                waiting_children.discard(change.job)
-                if not large:
-                    continue
+            elif isinstance(change, Assigned) and large:
                 if change.job == large:
                     return
                 waited_s += min(at_s - last_s, LULL_S)
                 last_s = at_s
-                if waiting_children or keys[change.job] < keys[large]:
+                if children or keys[change.job] < keys[large]:
                     waited_s = 0.0
                 if waited_s > BOUND_S:
                     yield f"j{large} fits on an empty host and waits for {waited_s:.1f} s at {at_s:.1f} s"

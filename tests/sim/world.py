@@ -22,9 +22,8 @@ from iris_core.errors import IrisError
 from iris_core.messages.gateway_state import AdminCommand
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.scheduler_state import Plan, PlanTaken
-from iris_core.messages.state_worker import Ended, TaskTemplate
+from iris_core.messages.state_worker import TaskTemplate
 from iris_core.spec.jobs import Attribute
-from iris_core.states import Cause
 from iris_scheduler import service as scheduler_service
 from iris_scheduler.service import Scheduler
 from iris_scheduler.settings import SchedulerSettings
@@ -267,7 +266,7 @@ class World:
     def _end_parents(self) -> None:
         """Parents end soon after a child has succeeded; looks again after a while."""
         children = (r for r in self.judge.ran if r.template.command[1:] == (crowds.CHILD,))
-        if any(child.ended == Ended(Cause.EXITED, 0) for child in children):
+        if any(child.ended == crowds.SUCCEEDED for child in children):
             for name, worker in self.workers.items():
                 self.processes[name].soon(worker.end_all, crowds.PARENT)
         self.server.at(LOOK_S, self._end_parents)
