@@ -67,8 +67,8 @@ stacks: $(STAMP)
 boxes: $(STAMP)
 	exec $(BIN)/python -m pytest tests --ignore tests/containers -m "docker and not soak"
 
-sim: $(STAMP) ## simulated faults: SEED=n for one schedule, SEEDS=n for many
-	@$(BIN)/python -m tests.sim $(if $(SEED),--seed $(SEED)) $(if $(SEEDS),--seeds $(SEEDS))
+sim: $(STAMP) ## simulated faults: SEED=n for one schedule, SEEDS=n for many; CROWDS=1 for worlds with a crowd only
+	@$(BIN)/python -m tests.sim $(if $(SEED),--seed $(SEED)) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(CROWDS),--crowds)
 
 chaos: $(STAMP) ## real processes, kills, partitions and dead hosts, for SECONDS=60, on SERVERS=1 or 3 of NATS, with TLS=1 to three
 	@$(BIN)/python -m tests.chaos --seconds $(SECONDS) --servers $(SERVERS) $(if $(TLS),--tls)

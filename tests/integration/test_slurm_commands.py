@@ -5,7 +5,9 @@ docs/howto/slurm-commands.md.
 
 from __future__ import annotations
 
+import getpass
 import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -200,7 +202,7 @@ def test_srun_starts_the_tasks_of_a_job(slurm: Commands, tmp_path: Path):
 
 
 def test_workflow_programs_are_answered(slurm: Commands):
-    """The commands of Snakemake's plugin for Slurm and of Nextflow, as they run them."""
+    """The commands of Snakemake's plugin for Slurm, as it runs them."""
     options = ["--job-name", "run-1", "--export=ALL", "--ntasks=1", "--cpus-per-task=1", "-D", "."]
     number = slurm("sbatch", "--parsable", *options, "--wait", "--wrap=true")
     period = ["--starttime", "now-2days", "--endtime", "now", "--name", "run-1"]
@@ -213,10 +215,90 @@ def test_workflow_programs_are_answered(slurm: Commands):
     said = slurm("scancel", "999999", "--clusters=all", code=1, errors=True)
     assert said.startswith("scancel: error: 999999: ")
     held = slurm("sbatch", "--parsable", "--hold", "-p", "iris", "--wrap", "true")
-    listing = ["squeue", "--noheader", "-o", "%i %t", "-t", "all", "-p", "iris"]
+    listing = ["squeue", "--noheader", "-o", "%i %t", "-p", "iris"]
     assert slurm(*listing) == f"{held} PD"
     assert slurm(*listing[:-1], "gpu") == ""
+    said = slurm("squeue", "-t", "PD,CD", errors=True)
+    assert said == "squeue: warning: what has ended is not listed: sacct does, and squeue -j"
     assert slurm("scancel", "--clusters=all", held) == ""
+
+
+NEXTFLOW = r"""#!/bin/bash
+### ---
+### name: 'count (1)'
+### ...
+#SBATCH -J nf-count_(1)
+#SBATCH -o {work}/.command.log
+#SBATCH --no-requeue
+#SBATCH --signal B:USR2@30
+#SBATCH -c 1
+#SBATCH -t 00:02:00
+#SBATCH --mem 200M
+#SBATCH -p iris
+NXF_CHDIR={work}
+set -e
+set -u
+on_exit() {{
+    local last_err=$?
+    local exit_status=${{nxf_main_ret:=0}}
+    [[ ${{exit_status}} -eq 0 && ${{last_err}} -ne 0 ]] && exit_status=${{last_err}}
+    printf -- $exit_status > {work}/.exitcode
+    exit $exit_status
+}}
+on_term() {{
+    set +e
+    [[ "$pid" ]] && kill $(ps -e -o pid= -o ppid= | while read P PP; do [ $PP = $pid ] && echo $P; done) $pid 2>/dev/null
+}}
+nxf_main() {{
+    trap on_exit EXIT
+    trap on_term TERM INT USR2
+    trap '' USR1
+    [[ "${{NXF_CHDIR:-}}" ]] && cd "$NXF_CHDIR"
+    touch {work}/.command.begin
+    set +e
+    (/bin/bash -ue {work}/.command.sh) &
+    pid=$!
+    wait $pid || nxf_main_ret=$?
+}}
+${{1:-nxf_main}}
+"""
+"""The script of a task as the executor `slurm` of Nextflow 24 writes it, without its stages."""
+
+
+def test_nextflow_submits_asks_and_cancels(slurm: Commands, tmp_path: Path):
+    """By the calls of its executor, whose answers are read as it reads them."""
+
+    def submit(name: str, command: str) -> tuple[Path, str]:
+        work = tmp_path / name
+        work.mkdir()
+        (work / ".command.sh").write_text(command)
+        (work / ".command.run").write_text(NEXTFLOW.format(work=work))
+        said = slurm("sh", "-c", f"cd {work} && sbatch .command.run")
+        found = [re.search(r"Submitted batch job (\d+)", line) for line in said.splitlines()]
+        return work, next(match[1] for match in found if match)
+
+    def asked() -> dict[str, str]:
+        me = ("-p", "iris", "-u", getpass.getuser())
+        lines = slurm("squeue", "--noheader", "-o", "%i %t", "-t", "all", *me).splitlines()
+        return dict(re.split(r"\s+", line) for line in lines)
+
+    good, first = submit("a1", "until [ -e ../go ]; do sleep 0.02; done; echo counted")
+    long, second = submit("b2", "exec sleep 1000")
+    bad, third = submit("c3", "exit 7")
+    for work in (good, long, bad):
+        until((work / ".command.begin").exists, "each has begun")
+    assert {first: "R", second: "R"}.items() <= asked().items()
+    (tmp_path / "go").touch()
+    slurm("scancel", second)
+    codes = {good: "0", long: "143", bad: "7"}
+    for work, code in codes.items():
+        file = work / ".exitcode"
+        until(lambda file=file: file.exists() and file.read_text(), "it has ended")
+        assert file.read_text() == code
+    assert (good / ".command.log").read_text() == "counted\n"
+    until(lambda: not asked().keys() & {first, second, third}, "none is left", look_s=LOOK_S)
+    said = slurm("scancel", first, second, code=0)
+    assert said == ""
 
 
 def test_a_script_may_resubmit_itself_more_than_sixteen_times(slurm: Commands, tmp_path: Path):
@@ -274,6 +356,58 @@ def test_a_script_on_several_hosts_starts_steps_on_all_of_them(slurm: Commands, 
     assert [(tmp_path / f"heard-{rank}").exists() for rank in (0, 1)] == [True, True]
     done = slurm("sbatch", "--parsable", "--wait", "-N", "2", "--wrap", "srun true")
     assert state(slurm, done) == "COMPLETED"
+
+
+SAVES = """
+import os, pathlib, signal, sys, time
+
+def save(*_):
+    pathlib.Path(f"heard-{rank}").touch()
+    while not pathlib.Path("go").exists():
+        time.sleep(0.02)
+    pathlib.Path(f"saved-{rank}").touch()
+    sys.exit()
+
+rank = os.environ["SLURM_PROCID"]
+signal.signal(signal.SIGTERM, save)
+pathlib.Path(f"on-{rank}").touch()
+while True:
+    signal.pause()
+"""
+
+
+@pytest.mark.parametrize("wrapper", ["", "sh -c '\"$@\"; true' sh "], ids=["alone", "in a shell"])
+def test_steps_on_other_hosts_have_the_grace_of_their_job(
+    slurm: Commands, tmp_path: Path, wrapper: str
+):
+    """A shell around a program ends at once, and the program goes on."""
+
+    def all_are(what: str) -> bool:
+        return len(list(tmp_path.glob(f"{what}-*"))) == 2
+
+    (tmp_path / "saves.py").write_text(SAVES)
+    lines = ("#SBATCH --nodes=2", f"srun {wrapper}python3 saves.py")
+    number = slurm("sbatch", "--parsable", script(tmp_path, *lines))
+    until(lambda: all_are("on"), "both run", WITHIN_S)
+    slurm("scancel", number)
+    until(lambda: all_are("heard"), "both are told to end", WITHIN_S)
+    (tmp_path / "go").touch()
+    until(lambda: all_are("saved"), "both have written their checkpoints", WITHIN_S)
+    assert state(slurm, number) == "CANCELLED"
+
+
+def test_a_step_that_is_told_to_end_ends_on_all_hosts(slurm: Commands, tmp_path: Path):
+    """As by `timeout`; the script goes on, and its job succeeds."""
+    (tmp_path / "saves.py").write_text(SAVES)
+    (tmp_path / "go").touch()
+    lines = (
+        "#SBATCH --nodes=2",
+        "srun python3 saves.py &",
+        "until [ -e on-0 ] && [ -e on-1 ]; do sleep 0.02; done",
+        "kill -TERM $!; wait",
+    )
+    slurm("sbatch", "--wait", script(tmp_path, *lines))
+    assert {file.name for file in tmp_path.glob("saved-*")} == {"saved-0", "saved-1"}
 
 
 @takes_turns(2)

@@ -11,6 +11,7 @@ import os
 import sys
 import time
 from collections import Counter
+from functools import partial
 
 from tests.sim.world import Outcome, World, play
 
@@ -28,15 +29,17 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=200, help="run so many")
     parser.add_argument("--first", type=int, default=0, help="beginning with this one")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
+    parser.add_argument("--crowds", action="store_true", help="only worlds with a crowd")
     options = parser.parse_args()
     if options.seed is not None:
-        return _one(options.seed)
-    return _many(range(options.first, options.first + options.seeds), options.jobs)
+        return _one(options.seed, crowded=options.crowds)
+    seeds = range(options.first, options.first + options.seeds)
+    return _many(seeds, options.jobs, crowded=options.crowds)
 
 
-def _one(seed: int) -> int:
+def _one(seed: int, *, crowded: bool) -> int:
     """Play one seed aloud."""
-    world = World(seed)
+    world = World(seed, crowded=crowded)
     handler = logging.StreamHandler(sys.stdout)
     handler.setFormatter(_Simulated(world))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
@@ -57,12 +60,14 @@ class _Simulated(logging.Formatter):
         return f"{self._world.server.now:8.3f}  {record.name}: {record.getMessage()}"
 
 
-def _many(seeds: range, jobs: int) -> int:
+def _many(seeds: range, jobs: int, *, crowded: bool) -> int:
     began = time.monotonic()
     faults: Counter[str] = Counter()
     wrong = tasks = commits = largest = chained = handed_back = 0
     with multiprocessing.Pool(jobs, maxtasksperchild=_CHUNKS) as pool:
-        for count, outcome in enumerate(pool.imap(play, seeds, chunksize=_CHUNK), 1):
+        for count, outcome in enumerate(
+            pool.imap(partial(play, crowded=crowded), seeds, chunksize=_CHUNK), 1
+        ):
             faults.update(outcome.faults)
             commits += outcome.commits
             tasks += outcome.jobs

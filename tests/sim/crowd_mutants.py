@@ -50,3 +50,9 @@ def the_reservation_flees_from_what_becomes_free(put: Put) -> None:
         return None if found is None else found._replace(long=-found.ends)
 
     put(Reservations, "_drain", worst)
+
+
+@plant(faults.kill_any)
+def a_reservation_waits_for_a_parent(put: Put) -> None:
+    """A host is reserved although a parent runs there whose child may start nowhere else."""
+    put(Reservations, "_held_up", lambda self, slot: frozenset())

@@ -310,6 +310,12 @@ class Worker:
         if running is not None and running.ended is None:
             self._over(running, Ended(Cause.EXITED, running.exit_code))
 
+    def end_all(self, role: str) -> None:
+        """What runs in this role succeeds now."""
+        for running in list(self.machine.running.values()):
+            if running.ended is None and running.template.command[1:] == (role,):
+                self._over(running, Ended(Cause.EXITED, 0))
+
     def _killed(self, ref: AttemptRef, ordered_s: float) -> None:
         running = self.machine.running.get(ref)
         if running is not None and running.ended is None:

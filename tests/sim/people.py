@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import random
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -160,16 +161,23 @@ class People:
     Args:
         plan: when what is wanted, made beforehand, so that chance is drawn in one place.
         calm_s: after which nothing is done to the cluster any more.
+        is_needless: whether something that was planned is not wanted any more.
     """
 
     def __init__(
-        self, link: Link, promises: Promises, plan: list[tuple[float, object]], calm_s: float
+        self,
+        link: Link,
+        promises: Promises,
+        plan: list[tuple[float, object]],
+        calm_s: float,
+        is_needless: Callable[[Command], bool],
     ) -> None:
         self._bus = link.bus
         self._gateways = [Commands(self._bus, new_id=str, now_ms=int) for _ in range(2)]
         self._promises = promises
         self._plan = plan
         self._calm_s = calm_s
+        self._is_needless = is_needless
         self._looks = self._sent = self._position = 0
         self._asking: set[asyncio.Task[str]] = set()
 
@@ -205,6 +213,8 @@ class People:
         for at, command in self._plan:
             assert isinstance(command, Command)
             await asyncio.sleep(max(0.0, began + at - loop.time()))
+            if self._is_needless(command):
+                continue
             self._promises.asked += 1
             request = command.request_id
             before = asking.get(

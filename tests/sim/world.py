@@ -42,6 +42,7 @@ from tests.sim.network import FAIR, Crash, Link, Server, Weather
 from tests.sim.open_jobs import open_maps
 from tests.sim.people import (
     ADMIN,
+    Command,
     People,
     Promises,
     checkpointed,
@@ -60,6 +61,8 @@ LARGE = 0.04
 """In so many storms jobs are as large as they may be."""
 ENDLESS = 20_000
 FOR_EVER_S = 100_000.0
+LOOK_S = 0.5
+CHECKED_EVERY = 10
 POLICY = Policy(
     max_band="production",
     worker_grace_s=12.0,
@@ -99,14 +102,17 @@ class World:
 
     Args:
         storm: what may happen in it.
+        crowded: whether there is a crowd, whatever the seed says; such a world has fewer other
+            jobs, and of `CHECKED_EVERY` commits one is checked for what the crowd does not touch.
     """
 
-    def __init__(self, seed: int, storm: Storm = EVERYTHING) -> None:
+    def __init__(self, seed: int, storm: Storm = EVERYTHING, *, crowded: bool = False) -> None:
         self.seed = seed
         self._storm = storm
+        self._crowded = crowded
         self.rng = random.Random(seed)
         self.server = Server(self.rng)
-        self.judge = Judge(self.server)
+        self.judge = Judge(self.server, check_every=CHECKED_EVERY if crowded else 1)
         self.promises = Promises()
         self.processes: dict[str, Process] = {}
         self._busy: dict[Process, None] = {}
@@ -147,7 +153,8 @@ class World:
         }
         if self.rng.random() < 0.6:
             self._mains["scheduler-2"] = self._scheduler
-        self._plan = wishes(self.rng, self.rng.randint(5, 14), STORM_S, hosts, large=self.large)
+        jobs = self.rng.randint(2, 4) if self._crowded else self.rng.randint(5, 14)
+        self._plan = wishes(self.rng, jobs, STORM_S, hosts, large=self.large)
         changes = (
             (gated, "gates"),
             (maps.mapped, "maps"),
@@ -156,7 +163,8 @@ class World:
             (amended, "amendments"),
             (levelled, "levels"),
         )
-        crowd = crowds.crowd(random.Random(f"{self.seed}/crowd"), STORM_S)
+        crowd_rng = random.Random(f"{self.seed}/crowd")
+        crowd = crowds.crowd(crowd_rng, STORM_S, always=self._crowded)
         for change, name in () if crowd else changes:
             self._plan = change(random.Random(f"{self.seed}/{name}"), self._plan)
         self._plan += crowd or open_maps(random.Random(f"{self.seed}/open"), STORM_S)
@@ -164,6 +172,7 @@ class World:
             random.Random(f"{self.seed}/scaling"),
             [] if crowd else rollouts(random.Random(f"{self.seed}/deployments"), STORM_S),
         )
+        self._has_family = crowds.has_family(self._plan)
         self._scaled = proxies.names(self._plan)
         for name in ("proxy-0", "proxy-1") if self._scaled else ():
             self._mains[name] = self._proxy
@@ -230,7 +239,7 @@ class World:
         await proxies.proxy(link, process.name, self._scaled, self.seed, STORM_S)
 
     async def _people(self, process: Process, link: Link) -> None:
-        self.people = People(link, self.promises, self._plan, STORM_S)
+        self.people = People(link, self.promises, self._plan, STORM_S, self._is_needless)
         await self.people.run()
 
     def _fate(self, ref: AttemptRef, template: TaskTemplate) -> tuple[float, int]:
@@ -239,11 +248,28 @@ class World:
             return maps.fate(self.seed, ref)
         if template.probe is not None:
             return (FOR_EVER_S, 0) if template.command[1] != "bad" else (0.5, 1)
-        if template.command[1:] == (crowds.SMALL,):
+        if template.command[1:] in ((crowds.SMALL,), (crowds.CHILD,)):
             return crowds.run_s(rng), 0
+        if template.command[1:] == (crowds.PARENT,):
+            return FOR_EVER_S, 0  # until its child has succeeded
         if template.timeout_ms is not None and rng.random() < 0.4:
             return FOR_EVER_S, 0
         return rng.choice((0.05, 0.5, 3.0, 12.0)), int(rng.random() < 0.25)
+
+    def _is_needless(self, command: Command) -> bool:
+        """The crowd is over when the task is there that it was in the way of."""
+        return crowds.is_of_crowd(command) and self._has_started(crowds.LARGE)
+
+    def _has_started(self, role: str) -> bool:
+        return any(running.template.command[1:] == (role,) for running in self.judge.ran)
+
+    def _end_parents(self) -> None:
+        """Parents end soon after a child has succeeded; looks again after a while."""
+        children = (r for r in self.judge.ran if r.template.command[1:] == (crowds.CHILD,))
+        if any(child.ended == crowds.SUCCEEDED for child in children):
+            for name, worker in self.workers.items():
+                self.processes[name].soon(worker.end_all, crowds.PARENT)
+        self.server.at(LOOK_S, self._end_parents)
 
     def _answers(self, running: Running, now_s: float) -> tuple[int, int]:
         """One probe a second: it passes after a while, unless the version is ``never``; in the
@@ -411,6 +437,8 @@ class World:
         """Whether every job can run without it: two hosts in one rack and one in another are
         enough.
         """
+        if self._has_family and self.machines[host].attributes == crowds.HOME:
+            return False
         left = [self.machines[name].attributes["rack"] for name in self.hosts if name != host]
         return any(left.count(rack) > 1 for rack in left) and len(set(left)) > 1
 
@@ -483,6 +511,8 @@ class World:
 
     def _clear_up(self) -> None:
         self.is_stormy = False
+        if self._has_family:
+            self._end_parents()
         for machine in self.machines.values():
             machine.unreachable_until_s = 0.0
         self.server.weather = FAIR
@@ -595,10 +625,10 @@ def _is_bug(error: BaseException | None) -> bool:
     )
 
 
-def play(seed: int, storm: Storm = EVERYTHING) -> Outcome:
+def play(seed: int, storm: Storm = EVERYTHING, *, crowded: bool = False) -> Outcome:
     """Run one seed, silently."""
     logging.disable(logging.CRITICAL)
     try:
-        return World(seed, storm).run()
+        return World(seed, storm, crowded=crowded).run()
     finally:
         logging.disable(logging.NOTSET)

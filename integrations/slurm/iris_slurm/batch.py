@@ -5,6 +5,7 @@ Started as ``python -m iris_slurm.batch``.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import shlex
@@ -26,21 +27,20 @@ from iris import Client
 from iris_slurm.directives import IGNORE
 from iris_slurm.environment import variables
 from iris_slurm.files import expand, prepare_directory
+from iris_slurm.hold import (
+    FORWARDED,
+    LOOK_S,
+    STOPPED,
+    has_members,
+    hold_host,
+    signal_group,
+)
 from iris_slurm.translate import SCRIPT, SETTINGS, BatchSettings
 
 PID = ".slurm_pid"
 """The file, in the directory of a task, with the process that takes its signals."""
 LOGIN = ".slurm_bash_env"
 """The file, beside it, that a login shell of the script reads."""
-FORWARDED = (
-    signal.SIGHUP,
-    signal.SIGINT,
-    signal.SIGTERM,
-    signal.SIGUSR1,
-    signal.SIGUSR2,
-    signal.SIGCONT,
-)
-_LOOK_S = 0.05
 _DIRECTORY_S = 10.0
 """How long a directory of the output is waited for."""
 
@@ -76,17 +76,6 @@ def main() -> int:
     return run(work, settings, notice, output, error=error)
 
 
-def hold_host(notice: int) -> NoReturn:
-    """Hold a host of several for the steps of the script, which runs on the first, until stopped:
-    the end of the script ends this. A notice is for the script.
-    """
-    for number in {*FORWARDED, notice} - {0, signal.SIGTERM}:
-        signal.signal(number, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    while True:
-        signal.pause()
-
-
 def number_of(name: str) -> int:
     """Of a signal by its name; 0: none."""
     return signal.Signals[f"SIG{name}"] if name and not name.isdigit() else int(name or 0)
@@ -120,8 +109,8 @@ def open_files(settings: BatchSettings) -> tuple[int | None, int | None]:
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | (0 if settings.append else os.O_TRUNC)
     patterns = [name for name in (settings.output, settings.error) if name]
     for pattern in patterns:
-        pauses = round(_DIRECTORY_S / _LOOK_S)
-        made = prepare_directory(pattern, os.environ, pauses, partial(time.sleep, _LOOK_S))
+        pauses = round(_DIRECTORY_S / LOOK_S)
+        made = prepare_directory(pattern, os.environ, pauses, partial(time.sleep, LOOK_S))
         if made:
             print(f"iris-slurm: nobody has made {made.absolute()} in {_DIRECTORY_S:g} s: made here")
     names = [expand(pattern, os.environ) for pattern in patterns]
@@ -138,10 +127,13 @@ def run(
     """Run the script in a process group of its own, and pass on signals to it."""
     script = work / SCRIPT
     script.chmod(0o700)
+    (work / STOPPED).unlink(missing_ok=True)  # of an attempt before
     group, received = 0, list[int]()
 
     def forward(number: int, frame: FrameType | None) -> None:
         received.append(number)
+        if number == signal.SIGTERM:
+            (work / STOPPED).touch()
         if group:
             send(group, number, alone=settings.alone and number == notice)
 
@@ -164,7 +156,7 @@ def run(
         while signal.SIGTERM in received and has_members(
             group
         ):  # what it has reached may write a checkpoint yet
-            time.sleep(_LOOK_S)
+            time.sleep(LOOK_S)
     return code
 
 
@@ -181,22 +173,11 @@ def end(code: int) -> NoReturn:
 
 def send(group: int, number: int, *, alone: bool) -> None:
     """Signal the script, or all that it has started."""
-    try:
-        if alone:
-            os.kill(group, number)
-        else:
-            os.killpg(group, number)
-    except ProcessLookupError:
+    if not alone:
+        signal_group(group, number)
         return
-
-
-def has_members(group: int) -> bool:
-    """Whether a process of the group lives."""
-    try:
-        os.killpg(group, 0)
-    except ProcessLookupError:
-        return False
-    return True
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(group, number)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """What `srun` starts in a job: the processes of a step, some on each host.
 
-Started as ``python -m iris_slurm.steps`` on the other hosts, where it reads the step from standard
-input.
+Started as ``python -m iris_slurm.steps`` on each of several hosts, where it reads the step from
+standard input.
 """
 
 from __future__ import annotations
@@ -11,11 +11,14 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
+from pathlib import Path
 
 import msgspec
 
 from iris_slurm.files import expand
+from iris_slurm.hold import FORWARDED, LOOK_S, has_others, register_step
 
 
 class SrunStep(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,21 +64,27 @@ def variables(step: SrunStep, local: int) -> dict[str, str]:
     }
 
 
-def run(step: SrunStep) -> int:
-    """Run the processes of this host; the exit code of the first that failed. Raises OSError."""
+def run(step: SrunStep, *, beside: bool = False) -> int:
+    """Run the processes of this host; the exit code of the first that failed. ``beside``: the task
+    of a host, by whose end what is left is killed, so it comes last. Raises OSError.
+    """
     if step.chdir:
         os.chdir(step.chdir)
     if step.signal:
         signal.signal(step.signal, signal.SIG_DFL)
-    if step.count == 1:
+    if step.count == 1 and not beside:
         replace(step)
     found = [start(step, local) for local in range(step.count)]
-    if step.signal:
-        signal.signal(step.signal, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # they get it too, and their ends are waited for
-    return next(
+    told = list[int]()
+    for number in FORWARDED if beside else (step.signal, signal.SIGTERM):
+        if number:  # they get it too, and their ends are waited for
+            signal.signal(number, lambda number, _: told.append(number))
+    code = next(
         (code if code > 0 else 128 - code for process in found if (code := process.wait())), 0
     )
+    while beside and signal.SIGTERM in told and has_others():
+        time.sleep(LOOK_S)
+    return code
 
 
 def replace(step: SrunStep) -> None:
@@ -104,11 +113,12 @@ def open_files(step: SrunStep, env: Mapping[str, str]) -> tuple[int | None, int 
 
 
 def main() -> int:
-    """Run the step that is read from standard input, on a host that is not the script's."""
+    """Run the step that is read from standard input, of a script of several hosts."""
     step = msgspec.json.decode(sys.stdin.buffer.read(), type=SrunStep)
+    beside = register_step(Path(os.environ["IRIS_WORKDIR"]))
     os.environ.update(step.env)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    return run(step)
+    return run(step, beside=beside)
 
 
 if __name__ == "__main__":

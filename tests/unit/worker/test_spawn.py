@@ -65,6 +65,14 @@ def test_what_is_forked_reports_what_keeps_it_from_its_program(tmp_path: Path):
     assert found == ["", "missing: command not found", "./script: not an executable file"]
 
 
+def test_a_script_with_the_line_ends_of_windows_is_not_said_to_be_missing(tmp_path: Path):
+    program(tmp_path / "script", "#!/bin/sh\r\necho hi\r\n")
+    with pytest.raises(
+        NotRunnable, match=r"^./script: no such file, or its interpreter is missing"
+    ):
+        run("./script", workdir=tmp_path)
+
+
 def test_a_path_with_a_slash_is_relative_to_the_tasks_directory(tmp_path: Path):
     program(tmp_path / "bin" / "tool")
     assert run("./bin/tool", workdir=tmp_path) == 5

@@ -17,6 +17,8 @@ from iris_slurm.environment import variables
 from iris_slurm.numbers import number_of
 from iris_slurm.values import NotHonoured
 
+HOLD = (sys.executable, "-m", "iris_slurm.hold")
+
 
 def main() -> int:
     """The command."""
@@ -31,7 +33,7 @@ def salloc(client: Client, words: list[str]) -> int:
     settings, options = submission.described(given, ["interactive"])
     for ending in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(ending, lambda number, _: sys.exit(128 + number))
-    job = client.run(["sleep", "infinity"], **options)
+    job = client.run(HOLD, **options)
     number = number_of(job.view)
     try:
         print(f"salloc: Pending job allocation {number}", file=sys.stderr)

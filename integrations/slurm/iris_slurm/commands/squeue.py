@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
 
@@ -45,6 +46,11 @@ def squeue(client: Client, words: list[str]) -> int:
     numbers = [number for text in given.jobs for number in text.split(",")]
     users = {*filter(None, given.user.split(",")), *([user()] if given.me else [])}
     states = read_states(given.states or ",".join(UNFINISHED))
+    if not numbers and states - {"ALL", *UNFINISHED}:
+        print(
+            "squeue: warning: what has ended is not listed: sacct does, and squeue -j",
+            file=sys.stderr,
+        )
     rows = [
         row
         for row in (numbered(client, numbers) if numbers else unfinished(client, users))

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from pathlib import Path
 from shlex import join
 from threading import Thread
 
@@ -32,6 +32,7 @@ from iris_slurm.directives import (
     without,
 )
 from iris_slurm.files import check_pattern
+from iris_slurm.hold import STOPPED
 from iris_slurm.numbers import number_of, read_number
 from iris_slurm.steps import SrunStep, hosts_of_job
 from iris_slurm.steps import run as run_step
@@ -182,45 +183,63 @@ def run_steps(client: Client, steps: list[SrunStep]) -> int:
     if here and len(steps) == 1:
         os.environ.update(steps[0].env)
         return run_step(steps[0])
-    remote: list[RemoteCommand] = []
+    parts = Parts(client)
     if steps[0].signal:
-        pass_on(steps[0].signal, remote)
+        signal.signal(steps[0].signal, lambda number, _: parts.tell(number))
+    signal.signal(signal.SIGTERM, lambda *_: parts.end())
     with ThreadPoolExecutor(len(steps)) as pool:
-        there = partial(run_there, client, remote)
-        codes = [pool.submit(run_here if here and not step.node else there, step) for step in steps]
+        codes = [
+            pool.submit(parts.run_here if here and not step.node else parts.run_there, step)
+            for step in steps
+        ]
         return next((code for future in codes if (code := future.result())), 0)
 
 
-def run_here(step: SrunStep) -> int:
-    """On the host of the script, beside those on others."""
-    code = subprocess.run(STEP, input=msgspec.json.encode(step), check=False).returncode
-    return code if code >= 0 else 128 - code
+class Parts:
+    """The processes of a step, on several hosts."""
 
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._here: list[subprocess.Popen[bytes]] = []
+        self._there: list[RemoteCommand] = []
 
-def pass_on(number: int, remote: list[RemoteCommand]) -> None:
-    """Send a signal that this process gets to the processes on other hosts too."""
-    name = signal.Signals(number).name.removeprefix("SIG")
+    def run_here(self, step: SrunStep) -> int:
+        """On the host of the script."""
+        with subprocess.Popen(STEP, stdin=subprocess.PIPE) as process:
+            self._here.append(process)
+            process.communicate(msgspec.json.encode(step))
+        return process.returncode if process.returncode >= 0 else 128 - process.returncode
 
-    def tell() -> None:
-        for command in list(remote):
+    def run_there(self, step: SrunStep) -> int:
+        """On another host, beside the task that holds it. Raises ClientError."""
+        job, _, _ = read_number(os.environ["SLURM_JOB_ID"])
+        with RemoteCommand(self._client, f"j{job}/{step.node}", STEP) as command:
+            command.write(msgspec.json.encode(step), end=True)
+            self._there.append(command)
+            for line in command:
+                write_all(1, line.stdout)
+                write_all(2, line.stderr)
+        return command.exit_code or 0
+
+    def end(self) -> None:
+        """Pass TERM on, and wait; when the whole job is told to end, each host has been itself."""
+        work = os.environ.get("IRIS_WORKDIR")
+        if work is None or not (Path(work) / STOPPED).exists():
+            for process in self._here:
+                process.terminate()
+            self.tell(signal.SIGTERM)
+
+    def tell(self, number: int) -> None:
+        """Send a signal that this process gets to the processes on other hosts too."""
+        name = signal.Signals(number).name.removeprefix("SIG")
+        Thread(target=self._tell, args=(name,)).start()
+
+    def _tell(self, name: str) -> None:
+        for command in list(self._there):
             try:
                 command.signal(name)
             except ClientError as error:  # the command may have ended
                 print(f"srun: warning: {name} did not reach another host: {error}", file=sys.stderr)
-
-    signal.signal(number, lambda *_: Thread(target=tell).start())
-
-
-def run_there(client: Client, remote: list[RemoteCommand], step: SrunStep) -> int:
-    """On another host, beside the task that holds it. Raises ClientError."""
-    job, _, _ = read_number(os.environ["SLURM_JOB_ID"])
-    with RemoteCommand(client, f"j{job}/{step.node}", STEP) as command:
-        command.write(msgspec.json.encode(step), end=True)
-        remote.append(command)
-        for line in command:
-            write_all(1, line.stdout)
-            write_all(2, line.stderr)
-    return command.exit_code or 0
 
 
 def follow(client: Client, given: argparse.Namespace) -> int:

@@ -193,5 +193,6 @@ def raw_option(command: F) -> F:
         is_flag=True,
         expose_value=False,
         callback=choose,
-        help="Print the bytes as they are: escape no control characters on a terminal.",
+        help="Print the bytes as they are: escape no control characters on a terminal. The last line "
+        "of a task is ended, also where the task did not.",
     )(command)

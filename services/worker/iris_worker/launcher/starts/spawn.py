@@ -37,7 +37,11 @@ _AS_SCRIPT = ("/bin/sh", "-c", 'exec "$0" "$@"')
 _REPORT_BYTES = 4096
 _CANDIDATES_IN_PATH = frozenset({errno.EACCES, errno.ENOENT, errno.ENOTDIR})
 _USERS_FAULT = {
-    errno.ENOENT: (NOT_FOUND, "command not found"),
+    errno.ENOENT: (
+        NOT_FOUND,
+        "no such file, or its interpreter is missing: a first line (#!) that ends in CR LF names one "
+        "with a CR",
+    ),
     errno.ENOTDIR: (NOT_FOUND, "command not found"),
     errno.EACCES: (NOT_EXECUTABLE, "permission denied"),
     errno.EISDIR: (NOT_EXECUTABLE, "is a directory"),
