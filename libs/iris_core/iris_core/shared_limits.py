@@ -61,8 +61,8 @@ SHARED_THINGS = (
         name="starts on a host",
         filled_by="any user, with tasks that prepare for long",
         limits="`[state] max_building` of each host",
-        kept="nothing on that host until those tasks run or time out",
-        is_fair=False,
+        kept="an equal share of it, one start at a time at least, until three windows prepare on that host",
+        is_fair=True,
     ),
     SharedThing(
         name="sums of usage",

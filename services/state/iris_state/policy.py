@@ -65,7 +65,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         missed_heartbeats: how many may be missing in a row.
         worker_grace_s: a worker is LOST after that many heartbeats or after this time without one,
             whichever is longer.
-        max_building: attempts that may be in BUILDING on one worker at a time.
+        max_building: attempts that may be in BUILDING on one worker at a time. Beyond them each
+            user may have an equal share, up to three times as many in all.
         avoid_s: how long a task avoids a worker that failed it the first time; doubles with each
             time.
         avoid_longest_s: the longest such time.

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from iris_core import codec
 from iris_core.messages.gateway_state import Caller, Query
+from iris_core.messages.scheduler_state import Placement, Plan
 from iris_core.shared_limits import SHARED_THINGS
 from iris_core.spec.jobs import JobSpec
 from iris_core.spec.resources import Amount
@@ -77,6 +78,20 @@ def waiting_tasks() -> None:
     found = [submit(made, f"/e{number}", EVE, replicas=5) for number in range(5)]
     assert found == ["created"] * 2 + ["over_quota"] * 3
     assert submit(made, "/ada", ADA, replicas=5) == "created"
+
+
+def starts_on_a_host() -> None:
+    made = world(max_building=8)
+    submit(made, "/eve", EVE, replicas=16)
+    submit(made, "/ada", ADA, replicas=3)
+
+    def start(job: int, tasks: int) -> int:
+        indexes = tuple(range(tasks))
+        placed = Placement(job, indexes, (0,) * tasks)
+        return made.plan(Plan("s", made.machine.sequence, ("w0",), (placed,))).placed
+
+    assert start(1, 16) == 8
+    assert start(2, 3) == 3
 
 
 def sums_of_usage() -> None:
@@ -207,6 +222,7 @@ FILLED: dict[str, Callable[[], None]] = {
     "answers to repeated requests": answers,
     "memory of live jobs": memory_of_live_jobs,
     "waiting tasks": waiting_tasks,
+    "starts on a host": starts_on_a_host,
     "sums of usage": sums_of_usage,
     "reads that wait": reads_that_wait,
     "capacity of a better band": capacity_of_a_better_band,
