@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
 from iris_core.messages.gateway_scheduler import PlanRequest
 from iris_core.messages.gateway_state import Caller
 from iris_core.placement.reasons import ReasonCode
 from iris_core.spec.jobs import JobSpec
 from iris_core.spec.resources import ResourceRequest
 from iris_scheduler.preview import preview
+from iris_scheduler.settings import SchedulerSettings
+from tests.support.random_clusters import workers
 from tests.support.scheduling import Story, worker
+from tests.support.slow_scheduler import SlowScheduler
+
+PATIENT = SchedulerSettings(gang_reservation_after_s=1e9, task_reservation_after_s=1e9)
 
 
 def filled(*names: str, window: int = 4, cpu: float = 16, **options: int) -> Story:
@@ -140,3 +150,36 @@ def test_a_dry_run_tells_who_starts_beyond_the_window() -> None:
         return found.verdict
 
     assert (asked("ada"), asked("eve")) == ("now", "not_now")
+
+
+@st.composite
+def small_jobs(draw: st.DrawFn) -> list[dict[str, Any]]:
+    """Jobs of many users that mostly ask for less than a host has."""
+    return [
+        {
+            "replicas": draw(st.integers(1, 3)),
+            "cpu": draw(st.sampled_from([0.001, 0.001, 1])),
+            "user": draw(st.sampled_from(["ada", "bob", "cyd", "dan", "eve", "eve"])),
+            "band": draw(st.sampled_from(["production", "interactive", "batch"])),
+            "group_by": draw(st.sampled_from(["", "", "", "rack", "rack:preferred"])),
+        }
+        for _ in range(draw(st.integers(1, 6)))
+    ]
+
+
+@given(workers(), st.lists(small_jobs(), min_size=2, max_size=4), st.integers(0, 9))
+def test_the_plan_is_that_of_the_slow_scheduler(rows, arriving, avoided) -> None:
+    story = Story(*rows, settings=PATIENT)
+    for turn, jobs in enumerate(arriving):
+        for number, job in enumerate(jobs):
+            story.submit(f"/{turn}-{number}", **job)
+        story.avoid(f"/{turn}-0", 0, f"w{avoided}", for_s=5)
+        made = story.look().plan
+        placed = {
+            (placement.job, index): made.workers[at]
+            for placement in made.placements
+            for index, at in zip(placement.indexes, placement.workers, strict=True)
+        }
+        assert placed == SlowScheduler(story.mirror.snapshot(), story.now_ms).plan()
+        story.cycle()
+        story.wait(1)
