@@ -110,7 +110,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             deleted.
         keep_bundles_days: days since its last use for which a bundle is kept that no live job
             names.
-        keep_bundles_bytes: size of all bundles beyond which such bundles are deleted sooner; 0:
+        keep_bundles_bytes: size of all bundles beyond which such bundles are deleted sooner, those
+            of the user who has most first; 0:
             unlimited.
         keep_answers: number of the newest answers kept, by which a repeated request is recognised;
             beyond it the oldest of the user who has most are deleted.

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
+from iris_bus.contract import Blob
 from iris_core import codec
 from iris_core.messages.gateway_state import Caller, Query
 from iris_core.messages.scheduler_state import Placement, Plan
@@ -21,6 +22,7 @@ from iris_gateway.settings import GatewaySettings
 from iris_state.policy import Policy
 from iris_state.records.indexes.usage_days import ROWS_OF_A_USER, UsageDays, count
 from iris_state.service.artifacts import StoredOutput, surplus
+from iris_state.service.bundles import REST_MS, Uses, discardable
 from iris_state.views.reads import WAITING, Reads
 from tests.support.serving import Serving, spec
 from tests.support.world import Host, World
@@ -169,6 +171,16 @@ def artifacts() -> None:
     assert len(gone) > 5
 
 
+def bundles() -> None:
+    """By the decision; test_bundles.py of the gateway sends them."""
+    now_ms = 10 * REST_MS
+    stored = [Blob("ada", 100, 0, 1, ("ada",))]
+    stored += [Blob(f"eve-{number}", 90, REST_MS, 1, ("eve",)) for number in range(30)]
+    gone = [blob.name for blob in discardable(stored, Uses(set(), {}), 0, 1000, now_ms)]
+    assert "ada" not in gone
+    assert len(gone) == 20
+
+
 def deployments() -> None:
     made = Serving(policy=Policy(max_deployments=4, max_deployments_of_user=2))
 
@@ -218,6 +230,7 @@ FILLED: dict[str, Callable[[], None]] = {
     "finished jobs": finished_jobs,
     "audit": audit,
     "artifacts": artifacts,
+    "bundles": bundles,
     "idempotency keys of deleted jobs": idempotency_keys,
     "answers to repeated requests": answers,
     "memory of live jobs": memory_of_live_jobs,
