@@ -12,19 +12,22 @@ from typing import Any
 
 import pytest
 
-from iris import AsyncClient, Client, Executor
+from iris import AsyncClient, Client, Executor, Job
 from iris.client.maps.mapping import Mapped
 from iris.client.problems import Conflict, InvalidOption, NotAllowed, NotFound
-from tests.support.cluster import Cluster, cluster_on, until
+from tests.support.cluster import Cluster, cluster_on, settings, until
 
 pytestmark = pytest.mark.integration
 WITHIN_S = 60
+WINDOW = 2
 NOT_OURS = r"belongs to ann, not to .*of_user='ann'"
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with cluster_on(tmp_path_factory.mktemp("users") / "data", "--workers", "1") as running:
+    place = tmp_path_factory.mktemp("users")
+    narrow = settings(place, f"[state]\nmax_building = {WINDOW}\n")
+    with cluster_on(place / "data", "--workers", "1", *narrow) as running:
         yield running
 
 
@@ -171,3 +174,24 @@ def test_a_name_of_several_others_says_whose_there_are(cluster: Cluster, ann: Cl
         ann.job("both")
     with pytest.raises(Exception, match="of bob, eve, and none of ann's"):
         ann.run(["true"], after=["both"], cpu=0.1)
+
+
+def test_builds_of_one_user_keep_no_other_user_from_starting(cluster: Cluster, ann: Client):
+    """They wait for what never comes, and fill the building window of the only host."""
+    builds = [
+        ann.run(["true"], setup=f"sleep 10000 # {number}", cpu=0.001)
+        for number in range(WINDOW + 1)
+    ]
+    last = builds[-1]
+    until(lambda: is_kept_out(last), "the window is full")
+    ours = cluster.client.run(["true"], cpu=0.001)
+    assert ours.wait(WITHIN_S).state == "succeeded"
+    assert not any(job.refresh().finished_at for job in builds)
+    assert "most of those that prepare are ann's" in cluster.iris("why", last.id).out
+    for job in builds:
+        job.cancel(now=True)
+
+
+def is_kept_out(job: Job) -> bool:
+    reason = job.refresh().pending_reason
+    return reason is not None and reason.code == "building_window_full"

@@ -236,7 +236,10 @@ class MemoryStreams:
     async def size(self, stream: str) -> int:
         reach(self._server)
         stored = self._server.streams.get(stream)
-        return stored.bytes if stored is not None else 0
+        if stored is not None:
+            return stored.bytes
+        objects = self._server.buckets.get(stream.removeprefix("OBJ_"), {})
+        return sum(len(data) for data, _ in objects.values())
 
     async def standing(self, stream: str) -> StoreStanding:
         stored = self._server.streams.get(stream)

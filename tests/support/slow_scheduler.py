@@ -9,6 +9,7 @@ documents it.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from msgspec.structs import astuple
@@ -16,6 +17,7 @@ from msgspec.structs import astuple
 from iris_core.messages.scheduler_state import FullSnapshot, JobRow, WorkerRow
 from iris_core.placement import constraints
 from iris_core.placement.priority import priority_key
+from iris_core.placement.window import places_beyond
 from iris_core.spec.jobs import Attribute
 from iris_core.spec.resources import NOTHING
 from iris_core.states import PriorityBand, WorkerState
@@ -80,6 +82,8 @@ class SlowScheduler:
         self.free: dict[str, Amounts] = {}
         self.stopping: dict[str, Amounts] = {}
         self.running: dict[str, Amounts] = {}
+        self.preparing = {name: Counter[str]() for name in self.workers}
+        self.full_windows = set[str]()
         self._count_holds(snapshot)
         self.avoids = {(a.job, a.index, a.worker): a.until_ms for a in snapshot.avoid}
         self.nominations = self._good_promises(
@@ -96,12 +100,21 @@ class SlowScheduler:
             held = [*ask_of(job)[:-1], int(hold.building)]
             self.running[job.user] = plus(self.running.get(job.user, list(NONE)), held)
             if hold.worker in self.workers:
+                self.preparing[hold.worker][job.user] += hold.building
                 self.free[hold.worker] = plus(self.free[hold.worker], held, -1)
                 if hold.stopping and hold.stopping_ms >= self.counted_since_ms:
                     self.stopping[hold.worker] = plus(self.stopping[hold.worker], held)
 
     def plan(self) -> dict[tuple[int, int], str]:
-        """The worker of every task that is placed."""
+        """The worker of every task that is placed: first as if all were one user's, then beyond
+        the windows that are full, within the share of each user.
+        """
+        self._place_bands()
+        self.full_windows = {name for name in self.workers if self._room(name)[-1] <= 0}
+        self._place_bands()
+        return self.placed
+
+    def _place_bands(self) -> None:
         for band in PriorityBand:
             jobs = sorted(
                 (self.rows[job] for job in self.waiting if self.rows[job].band is band),
@@ -114,7 +127,6 @@ class SlowScheduler:
                 self._gang(job, over_quota=True)
             for job in later:
                 self._singles(job, over_quota=True)
-        return self.placed
 
     @staticmethod
     def _key(row: JobRow) -> tuple[int, ...]:
@@ -173,6 +185,20 @@ class SlowScheduler:
         values = tuple(attributes.get(key) if key else "" for key in keys)
         return None if None in values else values
 
+    def room_of(self, name: str, user: str) -> Amounts:
+        """What a worker has for a user to whom nothing is promised there."""
+        room = self._room(name)
+        if name in self.full_windows:
+            size, by_user = self.workers[name].max_building, self.preparing[name]
+            users = sum(bool(count) for of, count in by_user.items() if of != user) + 1
+            room[-1] = places_beyond(size, size - room[-1], by_user[user], users)
+        return room
+
+    def _waits_for_promise(self, row: JobRow) -> bool:
+        """Whether, in the second turn, something is promised to a task of a job still."""
+        promised = {task for task in self.nominations if task[0] == row.job}
+        return bool(self.full_windows) and bool(promised - self.placed.keys())
+
     def _room(self, name: str, *, without: tuple[int, int] | None = None) -> Amounts:
         """What a worker has for somebody to whom nothing is promised there, or for the one promised
         ``without``.
@@ -206,12 +232,15 @@ class SlowScheduler:
 
     def _put(self, row: JobRow, index: int, name: str) -> None:
         self.placed[row.job, index] = name
+        self.preparing[name][row.user] += 1
         self.free[name] = plus(self.free[name], ask_of(row), -1)
         self.running[row.user] = plus(self.running.get(row.user, list(NONE)), ask_of(row))
 
     def _singles(self, row: JobRow, *, over_quota: bool) -> bool:
         """False when some tasks must let everyone else go first."""
         in_turn = True
+        if self._waits_for_promise(row):
+            return in_turn
         for index in self.waiting[row.job]:
             if (row.job, index) in self.placed:
                 continue
@@ -232,7 +261,7 @@ class SlowScheduler:
             if (
                 self._takes(row, self.workers[name])
                 and not delayed
-                and fits(ask_of(row), self._room(name))
+                and fits(ask_of(row), self.room_of(name, row.user))
             ):
                 late = until_ms is not None
                 preference = 0 if late else -_rank(row, self.workers[name])
@@ -243,7 +272,7 @@ class SlowScheduler:
     def _gang(self, row: JobRow, *, over_quota: bool) -> bool:
         """False when it must let everyone else go first."""
         indexes = self.waiting[row.job]
-        if (row.job, indexes[0]) in self.placed:
+        if (row.job, indexes[0]) in self.placed or self._waits_for_promise(row):
             return True
         if (row.job, indexes[0]) in self.nominations:
             places = {index: self.nominations[row.job, index] for index in indexes}
@@ -285,7 +314,7 @@ class SlowScheduler:
         for value, names in groups.items():
             usable = [name for name in names if self._may(row, name) and name not in delayed]
             free = [name for name in usable if self._takes(row, self.workers[name])]
-            free = [name for name in free if fits(ask_of(row), self._room(name))]
+            free = [name for name in free if fits(ask_of(row), self.room_of(name, row.user))]
             if len(free) >= size:
                 ranks = [_rank(row, self.workers[name]) for name in usable]
                 preference = -(sum(ranks) * 1024 // len(ranks))

@@ -370,6 +370,11 @@ class Blob(msgspec.Struct, frozen=True, gc=False):
     version: int
     owners: tuple[str, ...] = ()
 
+    @property
+    def part(self) -> int:
+        """The bytes that count for each of its owners."""
+        return self.bytes // max(1, len(self.owners))
+
 
 class Blobs(Protocol):
     """Whole objects with a digest: snapshots and bundles."""

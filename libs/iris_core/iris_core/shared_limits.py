@@ -61,8 +61,8 @@ SHARED_THINGS = (
         name="starts on a host",
         filled_by="any user, with tasks that prepare for long",
         limits="`[state] max_building` of each host",
-        kept="nothing on that host until those tasks run or time out",
-        is_fair=False,
+        kept="an equal share of it, one start at a time at least, until three windows prepare on that host",
+        is_fair=True,
     ),
     SharedThing(
         name="sums of usage",
@@ -103,9 +103,10 @@ SHARED_THINGS = (
     SharedThing(
         name="bundles",
         filled_by="any user, with code",
-        limits="`[state] keep_bundles_bytes`, `[gateway] bundle_bytes`",
-        kept="bundles of live jobs; of the others the oldest is deleted",
-        is_fair=False,
+        limits="`[state] keep_bundles_bytes`, `[gateway] bundles_bytes`",
+        kept="theirs, and room for their own: unused ones of the user who has most are deleted, the oldest "
+        "first, and once half of the room is used one user has a fifth of it at most",
+        is_fair=True,
     ),
     SharedThing(
         name="artifacts",

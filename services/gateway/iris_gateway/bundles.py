@@ -6,8 +6,8 @@ For everybody else it does not exist, in every answer. Source:
     docs/adr/0049-bundles-are-visible-to-their-uploaders.md.
 
 An upload is first received into an unnamed file; complete uploads are written to the store one
-after the other. Out of
-scope: the content of a bundle, which the worker validates.
+after the other. Once half of the room is used, a user may hold a fifth of it. Out of scope: the
+content of a bundle, which the worker validates.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import IO
 from iris_bus.contract import Blobs, Full, Unavailable
 from iris_core.access.rights import Verb, may
 from iris_core.messages.gateway_state import Caller
-from iris_core.units import counted
+from iris_core.units import counted, show_bytes
 from iris_gateway.http.problem import ProblemResponse
 
 TOUCHED_MS = 600_000
@@ -39,6 +39,8 @@ STORED_AT_ONCE = 4
 _BYTES_AT_ONCE = 4 << 30
 """Of all uploads in progress."""
 _REMEMBERED = 10_000
+CROWDED, PART = 0.5, 0.2
+"""Parts of the room: once so much is used, how much one user may hold."""
 
 
 class Bundles:
@@ -104,7 +106,8 @@ class Bundles:
     async def put(self, caller: Caller, digest: str, parts: AsyncIterator[bytes]) -> bool:
         """Store a bundle; False when the caller had it already.
 
-        Raises ProblemResponse: invalid for a wrong digest, too_many_requests, unavailable.
+        Raises ProblemResponse: invalid for a wrong digest, over_quota, too_many_requests,
+        unavailable.
         """
         if await self.has(caller, digest):
             return False
@@ -152,14 +155,29 @@ class Bundles:
     async def _store(self, user: str, digest: str, file: IO[bytes]) -> None:
         """Store these bytes, or add an owner where they are stored, under the same conditions."""
         try:
-            if await self._held() + file.tell() > self._room_bytes:
-                raise ProblemResponse("unavailable", "bundle storage is full")
+            await self._check_room(user, file.tell())
             if not await self._blobs.touch(digest, self.now_ms(), add=user):
                 await self._blobs.put(digest, file, at_ms=self.now_ms(), owners=[user])
         except Full:
             raise ProblemResponse("unavailable", "bundle storage is full") from None
         except Unavailable:
             raise ProblemResponse("unavailable", "the bundle could not be stored") from None
+
+    async def _check_room(self, user: str, size: int) -> None:
+        """Refuse what does not fit, or leaves too little to other users."""
+        held = await self._held()
+        if held + size > self._room_bytes:
+            raise ProblemResponse("unavailable", "bundle storage is full")
+        if held + size <= self._room_bytes * CROWDED:
+            return
+        own = sum(blob.part for blob in await self._blobs.listed() if user in blob.owners)
+        most = int(self._room_bytes * PART)
+        if own + size > most:
+            raise ProblemResponse(
+                "over_quota",
+                f"{user} has {show_bytes(own)} of bundles and sends {show_bytes(size)}; while bundle "
+                f"storage is more than half full, a user may have {show_bytes(most)}",
+            )
 
     def _remember(self, use: BundleUse) -> None:
         now_ms = self.now_ms()

@@ -50,7 +50,8 @@ class GatewaySettings(msgspec.Struct, frozen=True):
         query_timeout_s: how long a read is retried while there is no leader.
         body_bytes: the largest JSON body.
         bundle_bytes: the largest bundle.
-        bundles_bytes: limit of all stored bundles; beyond it uploads are answered 503.
+        bundles_bytes: limit of all stored bundles; beyond it uploads are answered 503. While more
+            than half of it is used, a user may have a fifth of it.
         uploads_per_user: concurrent uploads of one user.
         head_s: how long a request's head may take.
         body_idle_s: the longest pause in a bundle that is sent.

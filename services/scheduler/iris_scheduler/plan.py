@@ -2,9 +2,10 @@
 A pure function.
 
 The same mirror, cache, time and settings give the same bytes. Bands are handled in order; in each,
-gangs, then single tasks by first fit, then those over quota in the same way; then preemption; then
-reasons. `Cycle` holds the input of all, `Assignments` the result of the two placers, `Preemption`
-the evictions, `CycleOutcome` the input of reasons.
+gangs, then single tasks by first fit, then those over quota in the same way; then, in the same
+order, what fits only beyond full building windows; then preemption; then reasons. `Cycle` holds the
+input of all, `Assignments` the result of the placers, `Preemption` the evictions, `CycleOutcome`
+the input of reasons.
 Source: docs/ARCHITECTURE.md#the-path-of-one-job, step 3; docs/design/semantics.md#order.
 """
 
@@ -34,6 +35,7 @@ from iris_scheduler.place.invalidation import (
     still_unschedulable,
 )
 from iris_scheduler.place.order import in_order
+from iris_scheduler.place.shares import SharePlacer
 from iris_scheduler.place.tasks import TaskPlacer
 from iris_scheduler.preempt.bands import Preemption
 from iris_scheduler.settings import SchedulerSettings
@@ -89,6 +91,8 @@ def plan(
     tasks = TaskPlacer(cycle, assignments, skipped, contenders)
     for band in sorted({band for band, _ in cycle.by_turn}):
         _place_band(cycle, assignments, band, gangs, tasks=tasks)
+    if not assignments.is_full and (gangs.full or tasks.full or cycle.special):
+        _place_shares(assignments, SharePlacer(cycle, assignments, gangs, tasks))
     rest = (
         _next_cycle(cycle)
         if assignments.is_full
@@ -203,6 +207,17 @@ def _place_band(
     _place(later, tasks, assignments, over_quota=True)
 
 
+def _place_shares(assignments: Assignments, shares: SharePlacer) -> None:
+    """Place what fits only in the share of its user of a full building window, in the same order."""
+    for band in shares.bands():
+        later_gangs = _place(
+            shares.turn(band, of_gangs=True), shares, assignments, over_quota=False
+        )
+        later = _place(shares.turn(band, of_gangs=False), shares, assignments, over_quota=False)
+        _place(later_gangs + later, shares, assignments, over_quota=True)
+    shares.close()
+
+
 def _turn(
     cycle: Cycle, placer: GangPlacer | TaskPlacer, band: PriorityBand, heads: Sequence[int]
 ) -> Iterator[int]:
@@ -220,7 +235,7 @@ def _turn(
 
 def _place(
     jobs: Iterable[int],
-    placer: GangPlacer | TaskPlacer,
+    placer: GangPlacer | TaskPlacer | SharePlacer,
     assignments: Assignments,
     *,
     over_quota: bool,

@@ -65,7 +65,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         missed_heartbeats: how many may be missing in a row.
         worker_grace_s: a worker is LOST after that many heartbeats or after this time without one,
             whichever is longer.
-        max_building: attempts that may be in BUILDING on one worker at a time.
+        max_building: attempts that may be in BUILDING on one worker at a time. Beyond them each
+            user may have an equal share, up to three times as many in all.
         avoid_s: how long a task avoids a worker that failed it the first time; doubles with each
             time.
         avoid_longest_s: the longest such time.
@@ -109,7 +110,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             deleted.
         keep_bundles_days: days since its last use for which a bundle is kept that no live job
             names.
-        keep_bundles_bytes: size of all bundles beyond which such bundles are deleted sooner; 0:
+        keep_bundles_bytes: size of all bundles beyond which such bundles are deleted sooner, those
+            of the user who has most first; 0:
             unlimited.
         keep_answers: number of the newest answers kept, by which a repeated request is recognised;
             beyond it the oldest of the user who has most are deleted.

@@ -215,6 +215,18 @@ def test_a_deployment_says_how_many_of_its_routes_serve(iris, status):
     assert f"chat is {status}, 0 of 2 serve, revision 1" in iris(Gateway(lacking), "why", "chat")[1]
 
 
+@pytest.mark.parametrize("words", [("create", "chat", "--", "serve"), ("update", "chat")])
+def test_what_the_cluster_does_not_give_is_said(iris, words):
+    gateway = (
+        Gateway(chat(), chat(warnings=["chat has 90s"]))
+        if words[0] == "update"
+        else Gateway(chat(warnings=["chat has 90s"]))
+    )
+    done = iris(gateway, *words[:2], "--grace", "1h", *words[2:])
+    assert done[0] == ExitCode.SUCCEEDED
+    assert "warning: chat has 90s\n" in done[2]
+
+
 def test_an_update_that_says_nothing_is_refused(iris):
     gateway = Gateway()
     assert iris(gateway, "update", "chat")[0] == ExitCode.USAGE

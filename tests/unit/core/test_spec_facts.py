@@ -103,6 +103,22 @@ def test_facts_name_what_a_field_says(field, facts):
     assert [fact for fact in found if fact in facts] == facts
 
 
+@pytest.mark.parametrize(
+    ("given_s", "words"),
+    [
+        (None, "TERM, KILL 2h later"),
+        (7200.0, "TERM, KILL 2h later"),
+        (
+            90.0,
+            "TERM, KILL 90s later: it asks for 2h, and the cluster gives no more ([state] max_grace_s)",
+        ),
+    ],
+)
+def test_a_grace_period_is_shown_as_the_cluster_gives_it(given_s, words):
+    spec = JobSpec(name="/a", command=("true",), stop=StopPolicy(signal="TERM", grace_s=7200.0))
+    assert dict(facts_of(spec, given_s))["stopped by"] == words
+
+
 def test_levels_that_are_preferred_are_named_as_such():
     gang = Coscheduling((Level("rack", "preferred"), Level("block")))
     facts = dict(facts_of(JobSpec(name="/a", command=("true",), replicas=2, coscheduling=gang)))

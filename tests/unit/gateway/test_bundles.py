@@ -113,6 +113,23 @@ async def test_where_all_bundles_take_too_much_no_more_is_stored():
         assert (await iris.http.head(f"/v1/bundles/{DIGEST}")).status_code == 404
 
 
+async def test_a_user_who_fills_half_of_the_room_leaves_the_rest_to_others():
+    async def send(iris: House, user: str, content: bytes) -> tuple[int, str]:
+        place, headers = f"/v1/bundles/{sha256(content).hexdigest()}", {"X-Iris-User": user}
+        answer = await iris.http.put(place, content=content, headers=headers)
+        return answer.status_code, answer.json()["detail"] if answer.is_error else ""
+
+    async with house(bundles_bytes=20_480) as iris:
+        sent = [await send(iris, "eve", bytes([number]) * 2048) for number in range(6)]
+        others = [await send(iris, user, user.encode() * 1000) for user in ("ada", "bob", "cyd")]
+        again = await send(iris, "eve", bytes(2048))
+    assert [status for status, _ in (*sent, *others, again)] == [201] * 5 + [429] + [201] * 3 + [
+        200
+    ]
+    assert "eve has 10KiB of bundles and sends 2KiB" in sent[5][1]
+    assert "a user may have 4KiB" in sent[5][1]
+
+
 async def test_a_job_whose_code_is_gone_is_not_run_again(iris: House):
     await iris.http.put(f"/v1/bundles/{DIGEST}", content=DATA)
     await iris.submit("/a", bundle=DIGEST)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from iris_core.messages.scheduler_state import Avoid, JobRow, Queued
@@ -23,7 +25,7 @@ def full_host() -> Story:
     return story
 
 
-def submit(story: Story, count: int, tasks: int = 1, **options: int) -> list[JobRow]:
+def submit(story: Story, count: int, tasks: int = 1, **options: Any) -> list[JobRow]:
     """Many jobs in one commit, each of so many tasks."""
     story.submit("/first", tasks, **options)
     first = story.rows["/first"]
@@ -73,6 +75,23 @@ def test_the_other_tasks_of_a_job_with_an_avoid_are_placed_together() -> None:
 
     few, many = placing(300), placing(3000)
     assert exponent(few, many) < 0.9
+
+
+def test_a_start_beyond_a_full_window_costs_the_same_however_many_wait() -> None:
+    """Tasks of who fills the window are in the class of the other user's, and before it."""
+
+    def placing(jobs: int) -> int:
+        story = Story(worker("a", cpu=4000, window=2), worker("b", cpu=4000, window=2))
+        submit(story, jobs, user="eve")
+        for _ in range(3):
+            story.cycle()
+        story.submit("/other", user="ada")
+        work = work_of(story.look)
+        assert story.cycle() == {"/other/0": "a"}
+        return work
+
+    few, many = placing(100), placing(1000)
+    assert exponent(few, many) < FLAT
 
 
 def many_sizes(count: int) -> Story:

@@ -113,7 +113,10 @@ def test_the_building_window_is_full() -> None:
     story.submit("/first", 2)
     story.cycle()
     story.submit("/second")
-    assert reason(story, "/second") == (ReasonCode.BUILDING_WINDOW_FULL, {"workers": 1})
+    assert reason(story, "/second") == (
+        ReasonCode.BUILDING_WINDOW_FULL,
+        {"workers": 1, "user": "ann"},
+    )
 
 
 def test_behind_those_that_came_first() -> None:

@@ -19,6 +19,7 @@ from iris_core.messages.gateway_state import Caller
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.scheduler_state import FullSnapshot, Hold, WorkerRow
 from iris_core.placement import constraints
+from iris_core.placement.window import places_beyond
 from iris_core.spec.jobs import Coscheduling, JobSpec, Level
 from iris_core.spec.resources import ResourceRequest
 from iris_core.states import WorkerState
@@ -297,6 +298,13 @@ def _request(name: str, job: dict[str, Any]) -> PlanRequest:
     return PlanRequest(spec, Caller(job["user"]), 0)
 
 
+def _may_prepare(user: str, size: int, preparing: Counter[str]) -> bool:
+    """Whether a building window has a place, or a user a share of it."""
+    count = preparing.total()
+    users = len(+preparing | Counter({user: 1}))
+    return count < size or places_beyond(size, count, preparing[user], users) > 0
+
+
 class Judge:
     """Rules every plan must keep, checked against the records it was made from."""
 
@@ -318,9 +326,14 @@ class Judge:
 
     def nothing_is_over_committed(self) -> None:
         free = dict(self.slow.free)
+        preparing = {name: Counter(users) for name, users in self.slow.preparing.items()}
         for row, _, name in self.placed:
-            assert fits(ask_of(row), free[name])
-            free[name] = plus(free[name], ask_of(row), -1)
+            ask = ask_of(row)
+            size = self.slow.workers[name].max_building
+            assert fits(ask[:-1], free[name][:-1])
+            assert _may_prepare(row.user, size, preparing[name])
+            free[name] = plus(free[name], ask, -1)
+            preparing[name][row.user] += 1
 
     def everything_matches(self) -> None:
         for row, index, name in self.placed:

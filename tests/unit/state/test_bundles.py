@@ -46,6 +46,25 @@ def test_beyond_the_room_the_one_unused_for_longest_goes_first():
     assert gone(("a", 5, 1), ("b", 5, 3), ("c", 5, 2), live="bc", keep_bytes=1) == "a"
 
 
+def test_beyond_the_room_those_of_the_user_who_has_most_go_first():
+    """Also where that one has used each since, and part of it is in use."""
+
+    def left(*stored: tuple[str, int, tuple[str, ...]], live: str = "", keep_bytes: int) -> str:
+        blobs = [
+            Blob(name, size, NOW - (9 - at) * DAY_MS, 1, owners)
+            for at, (name, size, owners) in enumerate(stored)
+        ]
+        gone = discardable(blobs, Uses(set(live), {}), 0, keep_bytes, NOW)
+        return "".join(sorted({name for name, *_ in stored} - {blob.name for blob in gone}))
+
+    ada, eve, both = ("ada",), ("eve",), ("ada", "eve")
+    assert left(("a", 5, ada), ("e", 4, eve), ("f", 4, eve), keep_bytes=9) == "af"
+    assert left(("a", 5, ada), ("e", 9, eve), ("f", 4, eve), live="e", keep_bytes=14) == "ae"
+    assert left(("a", 5, ada), ("e", 4, eve), ("f", 4, eve), keep_bytes=5) == "f"
+    assert left(("s", 6, both), ("a", 1, ada), ("e", 4, eve), keep_bytes=7) == "as"
+    assert left(("old", 10, ()), ("a", 5, ada), ("e", 9, eve), keep_bytes=14) == "ae"
+
+
 def test_what_was_used_within_the_hour_stays_whatever_else():
     fresh = Blob("a", 10**12, NOW - REST_MS + 1, 1)
     assert list(discardable([fresh], Uses(set(), {}), 1, 1, NOW)) == []

@@ -204,3 +204,66 @@ def test_what_waits_for_anothers_build_is_not_in_the_building_window(script):
     """)
     building = {hold.ref: hold.building for hold in script.world.snapshot().holds}
     assert [building[AttemptRef(1, index, 0)] for index in range(4)] == [False, True, False, True]
+
+
+def test_a_full_building_window_keeps_a_share_for_each_user(script):
+    """Two users have half of it each, three a third, whoever filled it."""
+    script.play("""
+        policy max_building=4
+        worker w0 cpu=100
+        submit /eve replicas=10 user=eve
+        submit /ada replicas=10 user=ada
+        submit /bob replicas=10 user=bob
+        schedule                -> placed 4
+        capacity w0             -> building=4
+        place /eve/4 w0         -> building_window_full
+        place /ada/0 w0         -> placed
+        place /ada/1 w0         -> placed
+        place /ada/2 w0         -> building_window_full
+        place /bob/0 w0         -> placed
+        place /bob/1 w0         -> building_window_full
+        /eve/0 run
+        /eve/1 run
+        /eve/2 run
+        place /eve/4 w0         -> building_window_full
+        /eve/3 run
+        place /bob/1 w0         -> placed
+        place /bob/2 w0         -> building_window_full
+    """)
+
+
+def test_a_gang_of_another_user_passes_a_full_building_window(script):
+    script.play("""
+        worker w0 cpu=9 rack=r1
+        worker w1 cpu=9 rack=r1
+        submit /eve replicas=16 user=eve
+        schedule                -> placed 16
+        submit /more replicas=2 gang=rack user=eve
+        submit /gang replicas=2 gang=rack user=ada
+        place /more w0 w1       -> building_window_full
+        place /gang w0 w1       -> placed
+    """)
+
+
+def test_many_users_prepare_within_three_windows_on_a_host(script):
+    script.play("""
+        policy max_building=2
+        worker w0 cpu=100
+        submit /a replicas=9 user=u1
+        submit /b replicas=9 user=u2
+        submit /c replicas=9 user=u3
+        submit /d replicas=9 user=u4
+        submit /e replicas=9 user=u5
+        submit /f replicas=9 user=u6
+        place /a/0 w0           -> placed
+        place /a/1 w0           -> placed
+        place /b/0 w0           -> placed
+        place /b/1 w0           -> building_window_full
+        place /c/0 w0           -> placed
+        place /d/0 w0           -> placed
+        place /e/0 w0           -> placed
+        place /f/0 w0           -> building_window_full
+        /a/0 run
+        place /a/2 w0           -> building_window_full
+        place /f/0 w0           -> placed
+    """)

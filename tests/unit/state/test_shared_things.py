@@ -8,8 +8,10 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
+from iris_bus.contract import Blob
 from iris_core import codec
 from iris_core.messages.gateway_state import Caller, Query
+from iris_core.messages.scheduler_state import Placement, Plan
 from iris_core.shared_limits import SHARED_THINGS
 from iris_core.spec.jobs import JobSpec
 from iris_core.spec.resources import Amount
@@ -20,6 +22,7 @@ from iris_gateway.settings import GatewaySettings
 from iris_state.policy import Policy
 from iris_state.records.indexes.usage_days import ROWS_OF_A_USER, UsageDays, count
 from iris_state.service.artifacts import StoredOutput, surplus
+from iris_state.service.bundles import REST_MS, Uses, discardable
 from iris_state.views.reads import WAITING, Reads
 from tests.support.serving import Serving, spec
 from tests.support.world import Host, World
@@ -77,6 +80,20 @@ def waiting_tasks() -> None:
     found = [submit(made, f"/e{number}", EVE, replicas=5) for number in range(5)]
     assert found == ["created"] * 2 + ["over_quota"] * 3
     assert submit(made, "/ada", ADA, replicas=5) == "created"
+
+
+def starts_on_a_host() -> None:
+    made = world(max_building=8)
+    submit(made, "/eve", EVE, replicas=16)
+    submit(made, "/ada", ADA, replicas=3)
+
+    def start(job: int, tasks: int) -> int:
+        indexes = tuple(range(tasks))
+        placed = Placement(job, indexes, (0,) * tasks)
+        return made.plan(Plan("s", made.machine.sequence, ("w0",), (placed,))).placed
+
+    assert start(1, 16) == 8
+    assert start(2, 3) == 3
 
 
 def sums_of_usage() -> None:
@@ -154,6 +171,16 @@ def artifacts() -> None:
     assert len(gone) > 5
 
 
+def bundles() -> None:
+    """By the decision; test_bundles.py of the gateway sends them."""
+    now_ms = 10 * REST_MS
+    stored = [Blob("ada", 100, 0, 1, ("ada",))]
+    stored += [Blob(f"eve-{number}", 90, REST_MS, 1, ("eve",)) for number in range(30)]
+    gone = [blob.name for blob in discardable(stored, Uses(set(), {}), 0, 1000, now_ms)]
+    assert "ada" not in gone
+    assert len(gone) == 20
+
+
 def deployments() -> None:
     made = Serving(policy=Policy(max_deployments=4, max_deployments_of_user=2))
 
@@ -203,10 +230,12 @@ FILLED: dict[str, Callable[[], None]] = {
     "finished jobs": finished_jobs,
     "audit": audit,
     "artifacts": artifacts,
+    "bundles": bundles,
     "idempotency keys of deleted jobs": idempotency_keys,
     "answers to repeated requests": answers,
     "memory of live jobs": memory_of_live_jobs,
     "waiting tasks": waiting_tasks,
+    "starts on a host": starts_on_a_host,
     "sums of usage": sums_of_usage,
     "reads that wait": reads_that_wait,
     "capacity of a better band": capacity_of_a_better_band,

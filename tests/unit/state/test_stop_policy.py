@@ -11,6 +11,8 @@ from iris_core import codec
 from iris_core.messages.gateway_state import Answer
 from iris_core.spec.jobs import JobSpec, StopPolicy
 from iris_state.effects.orders import template
+from iris_state.policy import Policy
+from tests.support.serving import Serving, spec
 
 
 def graces(script, worker: str = "w0") -> list[int]:
@@ -214,3 +216,29 @@ def submitted(script, line: str) -> list[str]:
     script.play(line)
     answer = codec.unpack(list(script.world._replies.values())[-1], Answer)
     return list(msgspec.json.decode(answer.body)["warnings"])
+
+
+def test_a_job_shows_the_grace_period_that_it_has(script):
+    script.play("""
+        policy max_grace_s=90 stop_grace_s=7
+        worker w0
+        submit /long grace=3600
+        submit /short grace=30
+        submit /says_nothing
+    """)
+    found = [
+        script.world.query("job", job=f"/{name}") for name in ("long", "short", "says_nothing")
+    ]
+    assert [job["grace_s"] for job in found] == [90, 30, 7]
+
+
+def test_the_cluster_bounds_the_grace_period_of_a_deployment():
+    made = Serving(policy=Policy(max_grace_s=90))
+    created = msgspec.json.decode(made.deploy("create", spec=spec(1, grace_s=3600)).body)
+    words = "chat asks for a grace period of 1h, and has 90s: the cluster gives no more ([state] max_grace_s)"
+    assert created["warnings"] == [words]
+    changed = made.deploy("update", patch=codec.to_json({"grace_s": 60}))
+    assert msgspec.json.decode(changed.body)["warnings"] == []
+    made.wait(5)
+    route = made.query("job", job="/chat/r1-1")
+    assert route["grace_s"] == 60

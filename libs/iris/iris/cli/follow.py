@@ -20,6 +20,7 @@ from iris.cli.output.times import show_span
 from iris.client.causes import cause_lines
 from iris.client.client import Client
 from iris.client.decode import from_json
+from iris.client.deployments import Deployment
 from iris.client.http.events import Event, read_lines
 from iris.client.jobs import Job
 from iris.client.problems import ClientError, NotAllowed, TryAgain, Unreachable
@@ -272,9 +273,9 @@ def without_return(error: Unreachable | TryAgain | NotAllowed) -> BaseException:
     return error.__cause__ if isinstance(error.__cause__, Unreachable | TryAgain) else error
 
 
-def note_warnings(job: Job) -> None:
-    """Print what the answer to its submission warns of."""
-    for warning in job.view.warnings:
+def note_warnings(made: Job | Deployment) -> None:
+    """Print what the answer to a submission, or to a command about a deployment, warns of."""
+    for warning in made.view.warnings:
         warn(warning)
 
 

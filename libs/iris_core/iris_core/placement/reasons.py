@@ -85,8 +85,8 @@ EXPLANATIONS: Mapping[ReasonCode, Explanation] = {
     ),
     **{ReasonCode(f"not_enough_{resource.word}"): _short_of(resource) for resource in RESOURCES},
     ReasonCode.BUILDING_WINDOW_FULL: Explanation(
-        "Workers with free resources are preparing as many tasks as they may at once, or have max_attempts open "
-        "attempts.",
+        "Workers with free resources are preparing as many tasks as they may at once, and of this user an equal share, "
+        "or have max_attempts open attempts. The reason names the user with most of the tasks that prepare.",
         "Wait: preparing takes seconds. When it lasts, look at what the tasks prepare, and at max_attempts.",
     ),
     ReasonCode.GANG_NEEDS_GROUP: Explanation(
@@ -254,12 +254,16 @@ def _with_stuck(reason: Reason, stuck: Sequence[str]) -> Reason:
     return Reason(reason.code, message, reason.facts | {"stuck": list(stuck[:SHOWN])})
 
 
-def building_window_full(workers: int) -> Reason:
+def building_window_full(workers: int, user: str = "") -> Reason:
     """Hosts with free resources have reached their limit of tasks that prepare, or of open
-    attempts.
+    attempts; ``user``: whose most of those are that prepare.
     """
     message = f"{counted(workers, 'worker')} with room for it prepare or run as many tasks as they may at once"
-    return Reason(ReasonCode.BUILDING_WINDOW_FULL, message, {"workers": workers})
+    facts: dict[str, Any] = {"workers": workers}
+    if user:
+        message += f"; most of those that prepare are {user}'s"
+        facts["user"] = user
+    return Reason(ReasonCode.BUILDING_WINDOW_FULL, message, facts)
 
 
 def gang_needs_group(

@@ -85,7 +85,8 @@ class DeploymentView(View, kw_only=True):
     ``ready``: healthy routes that get requests. ``version``: compared with ``If-Match``.
     ``revision`` is the target revision, ``stable_revision`` the last complete one. A listing leaves
     out ``routes``. ``requests_per_s``: to it, refused ones included, over the last ten seconds.
-        ``changed_by``: who gave the last command that changed something.
+        ``changed_by``: who gave the last command that changed something. ``warnings`` are only in
+        the answer to a command.
     """
 
     id: str
@@ -109,3 +110,4 @@ class DeploymentView(View, kw_only=True):
     scaling: ScalingView | None = None
     requests_per_s: float = 0.0
     changed_by: ActorView | None = None
+    warnings: list[str] = msgspec.field(default_factory=list)

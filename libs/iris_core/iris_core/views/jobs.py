@@ -181,7 +181,8 @@ class JobView(View, kw_only=True):
     for If-Match of a change. ``open``: it takes further calls; ``note``: that it does, or why it
     does no more, when its client has not closed it. ``limits``: what it asks for that the hosts of
     its tasks do not hold them to by control groups; not in listings. ``name_shared``: other users
-    have jobs of this name, so that it leads here for its owner only.
+    have jobs of this name, so that it leads here for its owner only. ``grace_s``: between the
+    signal that stops its tasks and KILL, as this cluster gives it; not in listings.
     """
 
     id: str
@@ -217,6 +218,7 @@ class JobView(View, kw_only=True):
     note: str | None = None
     limits: list[str] = []
     name_shared: bool = False
+    grace_s: float | None = None
 
 
 class ArtifactView(View, kw_only=True):

@@ -15,9 +15,9 @@ from iris_core.spec.resources import REQUESTED, ResourceRequest
 from iris_core.units import counted, show_cores
 
 
-def facts_of(spec: JobSpec) -> Iterator[tuple[str, str]]:
+def facts_of(spec: JobSpec, grace_s: float | None = None) -> Iterator[tuple[str, str]]:
     """Name and value of each fact; not the command, the owner, the band, the labels or what the job
-    waits for.
+    waits for. ``grace_s``: its grace period in this cluster, if that is known.
     """
     yield from resource_facts(spec.resources)
     for constraint in spec.constraints:
@@ -32,7 +32,7 @@ def facts_of(spec: JobSpec) -> Iterator[tuple[str, str]]:
         yield "values", f"the lines of {spec.each_line}"
     if spec.max_parallel:
         yield "at a time", counted(spec.max_parallel, "task")
-    yield from _ends(spec)
+    yield from _ends(spec, grace_s)
     yield from _processes(spec)
     if spec.ports:
         yield "ports", ", ".join(spec.ports)
@@ -74,7 +74,7 @@ def _coscheduled(gang: Coscheduling) -> str:
     )
 
 
-def _ends(spec: JobSpec) -> Iterator[tuple[str, str]]:
+def _ends(spec: JobSpec, grace_s: float | None) -> Iterator[tuple[str, str]]:
     """What follows when a task ends, and what ends it."""
     yield (
         "retries",
@@ -96,10 +96,7 @@ def _ends(spec: JobSpec) -> Iterator[tuple[str, str]]:
     elif spec.max_backoff_s != DEFAULT_MAX_BACKOFF_S:
         yield "longest backoff", show_duration(spec.max_backoff_s)
     if spec.stop is not None:
-        later = (
-            "" if spec.stop.grace_s is None else f", KILL {show_duration(spec.stop.grace_s)} later"
-        )
-        yield "stopped by", f"{spec.stop.signal}{later}"
+        yield "stopped by", f"{spec.stop.signal}{_killed(spec.stop.grace_s, grace_s)}"
     if spec.notice is not None:
         yield (
             "notice",
@@ -113,3 +110,15 @@ def _ends(spec: JobSpec) -> Iterator[tuple[str, str]]:
         yield "protected", f"from preemption for its first {show_duration(spec.protect_s)}"
     if spec.scheduling_timeout_s is not None:
         yield "scheduling timeout", show_duration(spec.scheduling_timeout_s)
+
+
+def _killed(asked_s: float | None, given_s: float | None) -> str:
+    """When KILL follows the signal, by what a job asks for and by what the cluster gives it."""
+    if asked_s is None:
+        return ""
+    if given_s is None or given_s == asked_s:
+        return f", KILL {show_duration(asked_s)} later"
+    return (
+        f", KILL {show_duration(given_s)} later: it asks for {show_duration(asked_s)}, and the cluster "
+        "gives no more ([state] max_grace_s)"
+    )

@@ -200,7 +200,7 @@ async def job(look: PageData) -> Facts:
         "job": shown,
         "form_key": look.gateway.new_id(),
         "bands": BANDS,
-        "facts": facts_of(spec),
+        "facts": facts_of(spec, shown.get("grace_s")),
         "value_of": spec.array_index,
         "valued": bool(spec.array) and _has_values(spec),
         "snippets": (("Command line", snippets.cli_of(spec)), ("Python", snippets.sdk_of(spec))),

@@ -142,7 +142,7 @@ PROBLEM_TYPES: Mapping[str, ProblemType] = {
     "over_quota": ProblemType(
         429,
         "Over quota",
-        "The job would take the user over a limit, or there are as many deployments as there may be.",
+        "The job or bundle would take the user over a limit, or there are as many deployments as there may be.",
         "Wait until earlier jobs have ended, or ask an operator; iris quota show prints limits and use.",
         retry_after_s=30,
         for_readers="Wait until earlier jobs have ended, or ask an operator for more. The page Users shows limits and "

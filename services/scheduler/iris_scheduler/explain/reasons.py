@@ -8,6 +8,7 @@ docs/design/semantics.md#constraints-and-resources.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Set
 from dataclasses import dataclass
 
@@ -31,7 +32,7 @@ from iris_scheduler.place.assignments import Assignments
 from iris_scheduler.preempt.bands import Preemption
 
 _NAMED = 64
-"""At most so many workers of a group are named."""
+"""At most so many workers are named, or examined for what is named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,8 +217,21 @@ def _short(outcome: CycleOutcome, kind: JobClass, slots: Slots) -> Reason:
     for dimension, amount in kind.need.held:
         fits &= outcome.assignments.room.matrix[dimension].take(slots) >= amount
     if fits.any():
-        return reasons.building_window_full(int(fits.sum()))
+        return reasons.building_window_full(int(fits.sum()), _preparing_most(outcome, slots[fits]))
     return _scarcest(outcome, kind, slots)
+
+
+def _preparing_most(outcome: CycleOutcome, slots: Slots) -> str:
+    """The user of most tasks that prepare on the first of these workers; empty without any."""
+    mirror = outcome.cycle.mirror
+    by_user = Counter[str]()
+    for slot in slots[:_NAMED].tolist():
+        host = mirror.hosts.host(outcome.cycle.columns.names[slot])
+        for job, count in host.preparing.items():
+            by_user[mirror.jobs[job].user] += count
+        for job in outcome.assignments.placed_on(slot):
+            by_user[mirror.jobs[job].user] += 1
+    return min(by_user, key=lambda user: (-by_user[user], user), default="")
 
 
 def _scarcest(outcome: CycleOutcome, kind: JobClass, slots: Slots) -> Reason:

@@ -95,6 +95,10 @@ class Reservations:
         """The job of the gang or task for which each reserved slot is kept."""
         return [(slot, job) for slot, (job, _) in sorted(self._kept.items())]
 
+    def kept_for(self, job: int) -> list[int]:
+        """The workers that are reserved for a job."""
+        return [slot for slot, (of, _) in sorted(self._kept.items()) if of == job]
+
     def open_for(self, kind: JobClass) -> list[int]:
         """Reserved workers on which a task of a class is certain to end before the gang or
         task could start.

@@ -6,6 +6,8 @@ Source: docs/performance.md; docs/design/semantics.md#order for the order inside
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from sortedcontainers import SortedList
@@ -73,6 +75,19 @@ def class_key(row: JobRow, size: int) -> ClassKey:
     )
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class UserLine:
+    """The jobs of one user that wait in a class; ``waiting``: their places, see `place_of`."""
+
+    kind: JobClass
+    user: str
+    waiting: SortedList
+
+    @property
+    def first(self) -> int:
+        return int(self.waiting[0])
+
+
 class JobClass:
     """One class and the jobs of it that wait.
 
@@ -88,6 +103,8 @@ class JobClass:
     """
 
     __slots__ = (
+        "_by_user",
+        "_user",
         "band",
         "first",
         "groupings",
@@ -123,16 +140,40 @@ class JobClass:
         self.shape: Shape = (self.required, self.preferred, self.tolerated)
         self.waiting = SortedList()
         self.first = 0
+        self._user = ""
+        self._by_user: dict[str, SortedList] = {}
 
-    def line_up(self, place: int) -> None:
-        """A job waits."""
+    def line_up(self, place: int, user: str) -> None:
+        """A job of a user waits."""
+        if not self.waiting:
+            self._user = user
+            self._by_user.clear()
+        elif user != self._user and not self._by_user:
+            self._by_user[self._user] = SortedList(self.waiting)
         self.waiting.add(place)
         self.first = self.waiting[0]
+        if self._by_user:
+            if user not in self._by_user:
+                self._by_user[user] = SortedList()
+            self._by_user[user].add(place)
 
-    def leave_line(self, place: int) -> None:
-        """A job waits no more, if it did."""
+    def leave_line(self, place: int, user: str) -> None:
+        """A job of a user waits no more, if it did."""
         self.waiting.discard(place)
         self.first = self.waiting[0] if self.waiting else 0
+        own = self._by_user.get(user)
+        if own is not None:
+            own.discard(place)
+            if not own:
+                del self._by_user[user]
+
+    def lines(self) -> Iterator[UserLine]:
+        """Its waiting jobs by user; lists of single users are kept only once there are several."""
+        if self._by_user:
+            for user, waiting in self._by_user.items():
+                yield UserLine(self, user, waiting)
+        elif self.waiting:
+            yield UserLine(self, self._user, self.waiting)
 
 
 class SameAmounts:

@@ -28,6 +28,7 @@ class HostRow:
         used: amounts held, all dimensions. stopping: the part of it held by attempts that were
             ordered to stop.
         alone: how many attempts here may have nothing beside them.
+        preparing: how many attempts of each job count in the building window.
         chains: the attempts of each chain of several, in the order in which they run. Only one of
             them is counted.
         version: grows with each change.
@@ -41,6 +42,7 @@ class HostRow:
         "chains",
         "holds",
         "oldest_stop_ms",
+        "preparing",
         "row",
         "stopping",
         "used",
@@ -55,6 +57,7 @@ class HostRow:
         self.stopping = [0] * DEPTH
         self.oldest_stop_ms = NEVER_MS
         self.alone = 0
+        self.preparing: dict[int, int] = {}
         self.chains: dict[AttemptRef, dict[AttemptRef, None]] = {}
         self._counted: dict[AttemptRef, AttemptRef] = {}
 
@@ -131,11 +134,20 @@ class HostRow:
                 amounts[dimension] += sign * amount
             if hold.building:
                 amounts[WINDOW] += sign
+        if hold.building:
+            self._count_preparing(hold.ref.job, sign)
         self.alone += sign * hold.alone
         if hold.stopping:
             self.oldest_stop_ms = (
                 min(self.oldest_stop_ms, hold.stopping_ms) if any(self.stopping) else NEVER_MS
             )
+
+    def _count_preparing(self, job: int, sign: int) -> None:
+        count = self.preparing.get(job, 0) + sign
+        if count:
+            self.preparing[job] = count
+        else:
+            del self.preparing[job]
 
     def coming(self, since_ms: int) -> tuple[list[int], int]:
         """What the attempts ordered to stop since then will free, all dimensions, and when the

@@ -77,7 +77,7 @@ class Mirror:
         kinds: the scheduling class of every job. needs: of all classes. hosts: workers and the resources held on them.
             held: open attempts by band. routes: of each deployment whose routes are spread, the
                 worker of each attempt that goes on.
-        families: the waiting jobs below each job.
+        families: the waiting jobs below each job. users: how many jobs of each user there are.
         chains: of each job whose tasks may wait behind one another; what is known of their lengths
             is lost with a full snapshot, and learned again.
     """
@@ -100,6 +100,7 @@ class Mirror:
         self.kinds: dict[int, JobClass] = {}
         self.hosts = Hosts()
         self.usage = Usage()
+        self.users = Counter[str]()
         self.changes = MirrorChanges()
         self.held = dict.fromkeys(PriorityBand, 0)
         self.routes: dict[str, dict[AttemptRef, str]] = {}
@@ -240,6 +241,7 @@ class Mirror:
         kind = self._class_for(class_key(row, row.replicas))
         self.kinds[row.job] = kind
         self._members[kind] += 1
+        self.users[row.user] += 1
         if self.queue.pending(row.job):
             self._line_up(kind, row)
 
@@ -267,7 +269,11 @@ class Mirror:
 
     def _gone_from_class(self, job: int) -> None:
         kind = self.kinds.pop(job)
+        user = self.jobs[job].user
         self._leave_line(kind, self.jobs[job])
+        self.users[user] -= 1
+        if not self.users[user]:
+            del self.users[user]
         self._members[kind] -= 1
         if not self._members[kind]:
             del self._members[kind], self._classes[kind.key]
@@ -424,7 +430,7 @@ class Mirror:
         """A job of a class waits."""
         place = place_of(row)
         self.families.put(row)
-        kind.line_up(place)
+        kind.line_up(place, row.user)
         if not kind.is_gang:
             line = self.lines.setdefault(kind.line, {})
             line.setdefault(kind.need.amounts, SameAmounts()).add(place)
@@ -433,7 +439,7 @@ class Mirror:
         """A job of a class waits no more, if it did."""
         place = place_of(row)
         self.families.drop(row)
-        kind.leave_line(place)
+        kind.leave_line(place, row.user)
         line = self.lines.get(kind.line, {})
         amounts = kind.need.amounts
         if amounts in line and not kind.is_gang:

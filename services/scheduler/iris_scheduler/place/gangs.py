@@ -22,7 +22,16 @@ class GangPlacer:
             not fit either.
     """
 
-    def __init__(self, cycle: Cycle, assignments: Assignments, full: Iterable[JobClass]) -> None:
+    def __init__(
+        self,
+        cycle: Cycle,
+        assignments: Assignments,
+        full: Iterable[JobClass],
+        *,
+        reserves: bool = True,
+    ) -> None:
+        """``reserves``: workers for what has waited too long and does not fit."""
+        self._reserves = reserves
         self._cycle = cycle
         self._assignments = assignments
         self._candidates: dict[JobClass, GangCandidates] = {}
@@ -38,7 +47,7 @@ class GangPlacer:
         """
         cycle = self._cycle
         assignments = self._assignments
-        if job in assignments.heads.jobs:
+        if self._reserves and job in assignments.heads.jobs:
             assignments.reserve_host(job)
             return False
         if cycle.is_paused(job):
@@ -56,7 +65,7 @@ class GangPlacer:
             assignments.give(job, indexes, seats, ())
             for index in indexes:
                 assignments.nominations.leave((job, index))
-        elif not nominated and not cycle.may_wait(job):
+        elif self._reserves and not nominated and not cycle.may_wait(job):
             assignments.reservations.reserve(job, size)
         return False
 

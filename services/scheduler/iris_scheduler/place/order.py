@@ -7,29 +7,30 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator
 from heapq import heapify, heappop, heapreplace
+from typing import TypeVar
 
-from iris_scheduler.mirror.classes import JobClass, job_at
+from iris_scheduler.mirror.classes import JobClass, UserLine, job_at
 
 _FEW = 16
 
+Line = TypeVar("Line", JobClass, UserLine)
 
-def in_order(
-    kinds: Iterable[JobClass], full: Container[JobClass], special: Iterable[int]
-) -> Iterator[int]:
+
+def in_order(kinds: Iterable[Line], full: Container[Line], special: Iterable[int]) -> Iterator[int]:
     """Numbers of pending jobs in queue order.
 
     Args:
-        kinds: classes whose jobs are returned until the class is full; it may become full during
-            the iteration.
+        kinds: classes, or those of one user in each, whose jobs are returned until the class is
+            full; it may become full during the iteration.
         special: keys of jobs that are returned in any case, once.
     """
     skip = frozenset(special)
-    heads: list[tuple[int, int, JobClass | None]] = [(place, 0, None) for place in skip]
+    heads: list[tuple[int, int, Line | None]] = [(place, 0, None) for place in skip]
     heads += [
         (kind.first, number, kind) for number, kind in enumerate(kinds, 1) if kind not in full
     ]
     heapify(heads)
-    places: dict[JobClass, Iterator[int]] = {}
+    places: dict[Line, Iterator[int]] = {}
     popped = 0
     while heads:
         place, number, of_kind = heads[0]

@@ -30,6 +30,7 @@ class TaskPlacer:
     Attributes:
         full: classes of which no further task fits. dropped: those of them that were not examined
             alone, because what has grown was taken by others.
+        spreading: where the routes of each deployment are.
     """
 
     def __init__(
@@ -37,16 +38,22 @@ class TaskPlacer:
         cycle: Cycle,
         assignments: Assignments,
         full: Iterable[JobClass],
-        contenders: Contenders,
+        contenders: Contenders | None = None,
+        *,
+        spreading: dict[str, Spreading] | None = None,
+        reserves: bool = True,
     ) -> None:
-        """``contenders``: classes that fit only where something has grown."""
+        """``contenders``: classes that fit only where something has grown. ``spreading``: as of the
+        placer before this one. ``reserves``: workers for what has waited too long and does not fit.
+        """
         self._contenders = contenders
+        self._reserves = reserves
         self._dropped_at = 0
         self.dropped: set[JobClass] = set()
         self._cycle = cycle
         self._assignments = assignments
         self._candidates: dict[JobClass, Candidates] = {}
-        self._spreading: dict[str, Spreading] = {}
+        self.spreading: dict[str, Spreading] = {} if spreading is None else spreading
         self.full = {kind for kind in full if not kind.is_gang}
 
     def place(self, job: int, *, over_quota: bool) -> bool:
@@ -63,7 +70,12 @@ class TaskPlacer:
         """
         yields = self._place(job, over_quota=over_quota)
         assignments = self._assignments
-        if not yields and job in assignments.heads.jobs and len(assignments.waiting(job)):
+        if (
+            self._reserves
+            and not yields
+            and job in assignments.heads.jobs
+            and len(assignments.waiting(job))
+        ):
             assignments.reserve_host(job)
         return yields
 
@@ -144,10 +156,10 @@ class TaskPlacer:
 
         ``avoided``: none there.
         """
-        spreading = self._spreading.get(deployment)
+        spreading = self.spreading.get(deployment)
         if spreading is None:
             placed = self._cycle.mirror.routes.get(deployment, {}).values()
-            spreading = self._spreading[deployment] = Spreading(self._cycle.columns, placed)
+            spreading = self.spreading[deployment] = Spreading(self._cycle.columns, placed)
         room = self._assignments.room
         seats = list[int]()
         while len(seats) < count:

@@ -1,12 +1,13 @@
 """Chooses the bundles to delete. Pure; `housekeeping` lists and deletes them.
 
-A bundle is kept while a job that has not ended names it, and for a while after its last use; one
-that no such job names is deleted sooner, least recently used first, when all of them together are
-    too large. Source: ADR 21.
+A bundle is kept while a job that has not ended names it, and for a while after its last use. When
+all of them together are too large, those that no such job names are deleted sooner: of the user who
+holds most, the least recently used first. Source: ADR 21.
 """
 
 from __future__ import annotations
 
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
@@ -53,18 +54,54 @@ class Uses(msgspec.Struct):
 def discardable(
     blobs: Sequence[Blob], uses: Uses, keep_ms: int, keep_bytes: int, now_ms: int
 ) -> Iterator[Blob]:
-    """The bundles to delete now, the least recently used first.
+    """The bundles to delete now: those that have rested for too long, then those beyond the room.
 
     Args:
         keep_ms: how long after its last use a bundle is kept. keep_bytes: total size of all
             bundles. 0: no limit.
     """
-    left = sum(blob.bytes for blob in blobs)
     used = {blob.name: max(blob.used_ms, uses.ended_ms.get(blob.name, 0)) for blob in blobs}
-    for blob in sorted(blobs, key=lambda blob: (used[blob.name], blob.name)):
-        age_ms = now_ms - used[blob.name]
-        if blob.name in uses.live or age_ms < REST_MS:
-            continue
-        if (keep_ms and age_ms > keep_ms) or (keep_bytes and left > keep_bytes):
-            left -= blob.bytes
-            yield blob
+    unused = [
+        blob
+        for blob in sorted(blobs, key=lambda blob: (used[blob.name], blob.name))
+        if blob.name not in uses.live and now_ms - used[blob.name] >= REST_MS
+    ]
+    expired = [blob for blob in unused if keep_ms and now_ms - used[blob.name] > keep_ms]
+    yield from expired
+    gone = {blob.name for blob in expired}
+    if keep_bytes:
+        yield from _surplus(
+            [blob for blob in blobs if blob.name not in gone],
+            [blob for blob in unused if blob.name not in gone],
+            keep_bytes,
+        )
+
+
+def _surplus(blobs: Sequence[Blob], unused: Iterable[Blob], keep_bytes: int) -> Iterator[Blob]:
+    """Unused bundles of whoever holds most, until all together are no larger than that.
+
+    A bundle of several owners goes when the one of them who holds least holds most. ``unused``:
+    the least recently used first.
+    """
+    held = Counter[str]()
+    for blob in blobs:
+        for owner in _owners(blob):
+            held[owner] += blob.part
+    left = sum(blob.bytes for blob in blobs)
+    by_owners: dict[tuple[str, ...], deque[Blob]] = {}
+    for blob in unused:
+        by_owners.setdefault(_owners(blob), deque()).append(blob)
+    while by_owners and left > keep_bytes:
+        owners = max(by_owners, key=lambda one: (min(held[owner] for owner in one), one))
+        blob = by_owners[owners].popleft()
+        left -= blob.bytes
+        for owner in owners:
+            held[owner] -= blob.part
+        if not by_owners[owners]:
+            del by_owners[owners]
+        yield blob
+
+
+def _owners(blob: Blob) -> tuple[str, ...]:
+    """Whose it is; one that nobody may name any more is nobody's."""
+    return blob.owners or ("",)

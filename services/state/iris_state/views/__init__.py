@@ -14,6 +14,7 @@ from iris_core import codec
 from iris_core.admission.actions import ForgetWorker, SetQuota
 from iris_core.errors import Code, Mistake, Refused
 from iris_core.messages.gateway_state import AdminCommand, Caller, HoldQueue, Query
+from iris_core.states import PriorityBand
 from iris_core.views import queries as q
 from iris_core.views.jobs import JobView
 from iris_state.records.deployments.records import Deployment
@@ -48,7 +49,12 @@ def admitted(ledger: Ledger, record: Job, caller: Caller) -> bytes:
     """The answer to the submission that created a job."""
     view = jobs.job_view(ledger, record)
     view.warnings = [*capacity.warnings(ledger, record), *jobs.dropped_gates(ledger, record)]
-    view.warnings += shortened_grace(ledger.grace_limits, record)
+    view.warnings += shortened_grace(
+        ledger.grace_limits,
+        record.name,
+        record.spec.grace_ms(0),
+        may_be_preempted=record.band is not PriorityBand.PRODUCTION,
+    )
     return codec.to_json(privacy.shown(caller, view))
 
 
@@ -56,6 +62,14 @@ def whole_job(ledger: Ledger, record: Job) -> JobView:
     """A job, with what it takes longer to find out."""
     view = jobs.job_view(ledger, record)
     view.limits = capacity.not_held(ledger, record)
+    limits = ledger.grace_limits
+    found = ledger.route_for(record.number)
+    asked_ms = (
+        record.spec.grace_ms(limits.unstated_ms)
+        if found is None
+        else int(found[0].spec.grace_s * 1000)
+    )
+    view.grace_s = limits.of(asked_ms, None) / 1000
     return view
 
 
@@ -69,7 +83,10 @@ def kept(ledger: Ledger, record: Job, caller: Caller) -> bytes:
 
 def deployment(ledger: Ledger, record: Deployment, caller: Caller) -> bytes:
     """The answer to a command about a deployment."""
-    return codec.to_json(privacy.shown(caller, deployments.deployment_view(ledger, record)))
+    view = deployments.deployment_view(ledger, record)
+    asked_ms = int(record.spec.grace_s * 1000)
+    view.warnings = shortened_grace(ledger.grace_limits, record.name, asked_ms)
+    return codec.to_json(privacy.shown(caller, view))
 
 
 def admin(ledger: Ledger, command: AdminCommand) -> bytes:

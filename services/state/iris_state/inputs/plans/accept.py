@@ -7,12 +7,14 @@ Sources: docs/design/semantics.md#sessions, docs/design/semantics.md#coschedulin
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.scheduler_state import Eviction, Nomination, Placement, Plan
 from iris_core.placement.constraints import eligible
 from iris_core.placement.coscheduling import is_split
+from iris_core.placement.window import places_beyond
 from iris_core.spec.resources import Amount
 from iris_core.states import Cause, Initiator, Outcome, TaskState, WorkerState
 from iris_core.tables import task as table
@@ -23,6 +25,7 @@ from iris_state.records.changes import GANG, Nominated
 from iris_state.records.claims import Claim, Step
 from iris_state.records.entities import Attempt, AttemptKey, Job, ref_of
 from iris_state.records.handlers import SessionId
+from iris_state.records.hosts import Presence
 from iris_state.records.ledger import Ledger
 
 Refusals = list[tuple[int, int, str]]
@@ -163,11 +166,24 @@ def _no_seat(ledger: Ledger, policy: Policy, job: Job, index: int, worker: str, 
         return cause
     presence = ledger.presence[worker]
     host = ledger.workers[worker]
-    if presence.building >= policy.max_building:
+    if presence.building >= policy.max_building and not _has_share(
+        ledger, presence, policy.max_building, user=job.user
+    ):
         return "building_window_full"
     if not ask.fits(host.total - presence.committed):
         return "no_room"
     return ""
+
+
+def _has_share(ledger: Ledger, presence: Presence, window: int, user: str) -> bool:
+    """Whether a user may begin to prepare one more task on a host whose window is full."""
+    by_user = Counter(
+        ledger.jobs[number].user
+        for (number, _, _), attempt in presence.open.items()
+        if attempt.is_building
+    )
+    users = len(by_user.keys() | {user})
+    return places_beyond(window, presence.building, by_user[user], users) > 0
 
 
 def no_entry(ledger: Ledger, job: Job, index: int, worker: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from iris_core.moments import show_duration
-from iris_core.states import Cause, NoticeReason, PriorityBand
+from iris_core.states import Cause, NoticeReason
 from iris_core.units import show_bytes
 from iris_core.views.jobs import NoticeView, moment
 from iris_state.policy import GraceLimits
@@ -80,22 +80,23 @@ def _moment(at_ms: int) -> str:
     return f"{datetime.fromtimestamp(at_ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
-def shortened_grace(limits: GraceLimits, record: Job) -> list[str]:
-    """That the grace period which a job asks for is longer than this cluster gives; empty when it
-    is not.
+def shortened_grace(
+    limits: GraceLimits, name: str, asked_ms: int, *, may_be_preempted: bool = False
+) -> list[str]:
+    """That the grace period which a job or a deployment asks for is longer than this cluster gives;
+    empty when it is not.
     """
-    asked_ms = record.spec.grace_ms(0)
     given_ms = limits.of(asked_ms, None)
     preempted_ms = limits.of(asked_ms, Cause.PREEMPTED)
     found = []
     if given_ms < asked_ms:
         found.append(
-            f"{record.name} asks for a grace period of {_seconds(asked_ms)}, and has {_seconds(given_ms)}: "
+            f"{name} asks for a grace period of {_seconds(asked_ms)}, and has {_seconds(given_ms)}: "
             "the cluster gives no more ([state] max_grace_s)"
         )
-    if preempted_ms < given_ms and record.band is not PriorityBand.PRODUCTION:
+    if preempted_ms < given_ms and may_be_preempted:
         found.append(
-            f"where {record.name} makes room for work of a higher band it has {_seconds(preempted_ms)} of its "
+            f"where {name} makes room for work of a higher band it has {_seconds(preempted_ms)} of its "
             f"grace period of {_seconds(given_ms)} ([state] max_preempted_grace_s)"
         )
     return found

@@ -221,7 +221,7 @@ def job_facts(job: Row) -> Iterator[tuple[str, str]]:
     yield "rerun of", show_original(job)
     yield "run again as", job.get("next_run") or ""
     yield "command", shlex.join(spec["command"])
-    yield from facts_of(from_builtins(spec, JobSpec))
+    yield from facts_of(from_builtins(spec, JobSpec), job.get("grace_s"))
     yield "labels", ", ".join(f"{key}={value}" for key, value in spec.get("labels", {}).items())
     yield (
         "tasks",

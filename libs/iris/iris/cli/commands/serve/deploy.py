@@ -20,7 +20,7 @@ from iris.cli.commands.serve.deployment_tables import (
 )
 from iris.cli.commands.serve.route_deaths import RouteDeaths
 from iris.cli.exit_codes import ExitCode
-from iris.cli.follow import note, without_return
+from iris.cli.follow import note, note_warnings, without_return
 from iris.cli.output.lines import LinePrinter
 from iris.cli.output.pages import print_page, read_page
 from iris.cli.output.tables import Row, print_object
@@ -149,6 +149,7 @@ def create(
     command, options = read_deploy_options(client, given)
     found = client.deploy(command or (), name, idempotency_key=idempotency_key, **options)
     note(f"{found.name} created")
+    note_warnings(found)
     return finish(client, found, wait, wait_timeout, form=form)
 
 
@@ -177,6 +178,7 @@ def update(
     before = found.view.version
     found.update(command, version=version, **options)
     note_change(found, before, f"is at revision {found.view.revision}")
+    note_warnings(found)
     return finish(client, found, wait, wait_timeout, form="")
 
 
