@@ -53,6 +53,7 @@ class Ended(ServiceMessage, frozen=True):
         error: one line for a person. stderr_tail: the end of its standard error.
         dropped_bytes: bytes of its output that are not in the log stream.
         artifact: what has become of its output directory, if it had one.
+        output_bytes, result_bytes: what its messages take in the streams of output and of results.
     """
 
     cause: Cause
@@ -64,6 +65,8 @@ class Ended(ServiceMessage, frozen=True):
     dropped_bytes: int = 0
     usage: TaskUsage | None = None
     artifact: Artifact | None = None
+    output_bytes: int = 0
+    result_bytes: int = 0
 
 
 class GivenNotice(ServiceMessage, frozen=True):
@@ -197,6 +200,8 @@ class HeartbeatMessage(ServiceMessage, frozen=True):
         usage: of every running attempt that has a control group.
         warnings: what of its configuration does not agree with the host, by code.
         timeouts: ms, by job, that orders have told since the attempts were started; 0: none.
+        output_bytes: by job, what messages of its running attempts take in the stream of output,
+            without attempts that have printed little.
     """
 
     worker: str
@@ -211,6 +216,7 @@ class HeartbeatMessage(ServiceMessage, frozen=True):
     usage: tuple[LiveUsage, ...] = ()
     warnings: dict[str, str] = {}
     timeouts: dict[int, int] = {}
+    output_bytes: dict[int, int] = {}
 
 
 class TaskGrant(ServiceMessage, frozen=True):

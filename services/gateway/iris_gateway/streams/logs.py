@@ -64,12 +64,12 @@ class LogQuery:
     unfinished: bool = False
 
     @property
-    def subjects(self) -> tuple[str, str]:
-        """The subjects to read: one that is shared with neighbours, and one with all that is beyond
-        the little which stands there.
+    def subjects(self) -> tuple[str, ...]:
+        """The subjects to read: of a task one that it shares with neighbours, and one with all that
+        is beyond the little which stands there.
         """
         if self.index is None:
-            return subjects.job_logs(self.job)
+            return (subjects.job_logs(self.job),)
         return subjects.task_logs(self.job, self.index)
 
     def wants(self, ref: AttemptRef) -> bool:

@@ -112,7 +112,7 @@ class OrderBook:
                 c.Avoided,
             ),
             *(c.WorkerRegistered, c.WorkerForgotten, c.QuotaSet),
-            *(c.Answered, c.Dropped, c.Audited, c.Led),
+            *(c.Answered, c.Dropped, c.Evicted, c.Audited, c.Led),
             *c.DEPLOYMENT_KINDS,
         ),
     )

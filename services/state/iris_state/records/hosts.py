@@ -80,8 +80,8 @@ class Presence:
             reach it.
         renew_ms: when this leader next renews the tokens of its attempts.
         chains: those of its open attempts.
-        usage: what its running attempts use, and warnings: what is misconfigured there, from its
-            newest heartbeat.
+        usage: what its running attempts use, output_bytes: what those of each job have stored, and
+            warnings: what is misconfigured there, from its newest heartbeat.
     """
 
     __slots__ = (
@@ -97,6 +97,7 @@ class Presence:
         "listed_ms",
         "open",
         "orders",
+        "output_bytes",
         "renew_ms",
         "reported_ms",
         "sequence",
@@ -123,6 +124,7 @@ class Presence:
         self.committed = NOTHING
         self.detail = ""
         self.usage: dict[AttemptRef, LiveUsage] = {}
+        self.output_bytes: dict[int, int] = {}
         self.warnings: dict[str, str] = {}
 
     def begin(self) -> None:
@@ -138,6 +140,7 @@ class Presence:
         self.detail = heartbeat.detail
         self.clock_ahead_ms = heartbeat.at_ms - now_ms
         self.usage = {live.ref: live for live in heartbeat.usage}
+        self.output_bytes = heartbeat.output_bytes
         self.warnings = heartbeat.warnings
 
     def hear(self, monotonic_ms: int, at_ms: int) -> None:

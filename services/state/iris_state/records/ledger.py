@@ -50,6 +50,13 @@ from iris_state.records.indexes.gates import GateIndex
 from iris_state.records.indexes.index import WAITING, JobIndex
 from iris_state.records.indexes.job_timers import JobTimers
 from iris_state.records.indexes.running_usage import RunningUsage
+from iris_state.records.indexes.stored import (
+    NONE_STORED,
+    Leftover,
+    StoredBytes,
+    StoredKind,
+    StoredSums,
+)
 from iris_state.records.indexes.timer_queue import TimeoutQueue
 from iris_state.records.indexes.usage_days import PROJECT, UsageDays
 from iris_state.records.queue_holds import QueueHold
@@ -121,6 +128,7 @@ class Ledger:
         self.requested: dict[int, Amount] = {}
         self.written: dict[int, int] = {}
         self.live_bytes: Counter[str] = Counter()
+        self.stored = StoredSums()
         self.totals = Totals()
         self.usage = UsageDays()
         self.running_usage = RunningUsage(self.usage)
@@ -303,6 +311,7 @@ class Ledger:
         """Add a finished job to the indexes by number, name and parent only."""
         self.jobs[job.number] = job
         self.requested[job.number] = job.spec.resources.amount
+        self.stored.move(job.user, NONE_STORED, job.held)
         self.weigh(job, written(job.spec, self.index))
         self._file_name(job)
         if (parent := self.jobs.get(job.parent)) is not None:
@@ -342,6 +351,16 @@ class Ledger:
         if not self.live_bytes[job.user]:
             del self.live_bytes[job.user]
 
+    def store(self, job: Job, more: StoredBytes) -> None:
+        """An attempt of a job has ended and has stored this."""
+        before, job.stored = job.held, job.stored.plus(more)
+        self.stored.move(job.user, before, job.held)
+
+    def evict(self, job: Job, gone: StoredBytes) -> None:
+        """This of what a job has stored was deleted to make room."""
+        before, job.evicted = job.held, job.evicted.plus(gone)
+        self.stored.move(job.user, before, job.held)
+
     def count_tasks(self, job: Job, sign: int) -> None:
         """Add a job's tasks to the counts of its band, or subtract them with ``sign`` -1."""
         counts = self.tally[job.band]
@@ -366,10 +385,22 @@ class Ledger:
             if attempt.is_open:
                 self.hold(job, index, attempt)
 
+    def _leave_stored(self, job: Job) -> None:
+        """A deleted job has left what it stored; also attempts may have stored something whose ends
+        were never told.
+        """
+        self.stored.move(job.user, job.held, NONE_STORED)
+        if job.started_ms or job.stored != NONE_STORED:
+            kinds = [StoredKind.OUTPUT]
+            kinds += [StoredKind.ARTIFACTS] if job.spec.output else []
+            kinds += [StoredKind.RESULTS] if job.spec.calls else []
+            self.stored.leftovers.append(Leftover(job.number, tuple(kinds)))
+
     def forget_job(self, job: Job) -> None:
         """Remove a job from every index."""
         del self.jobs[job.number], self.requested[job.number], self.open_of_job[job.number]
         del self.written[job.number]
+        self._leave_stored(job)
         self.kernels.pop(job.number, None)
         self.newest_rows.pop(job.number, None)
         self._forget_name(job)

@@ -145,7 +145,15 @@ class Cutter:
             c.JobAmended: _job_changed,
             c.QueueHeld: _queue_held,
             **dict.fromkeys(
-                (c.Requeued, c.GraceEnded, c.StopOrdered, c.Noticed, c.JobGrown, c.JobClosed),
+                (
+                    c.Requeued,
+                    c.GraceEnded,
+                    c.StopOrdered,
+                    c.Noticed,
+                    c.JobGrown,
+                    c.JobClosed,
+                    c.Evicted,
+                ),
                 _job_changed,
             ),
             **dict.fromkeys(

@@ -91,6 +91,7 @@ class HeartbeatSchedule:
         probes: tuple[ProbeResult, ...] = (),
         usage: tuple[LiveUsage, ...] = (),
         timeouts: dict[int, int] | None = None,
+        output_bytes: dict[int, int] | None = None,
     ) -> tuple[HeartbeatMessage, float]:
         """The next heartbeat and its delay in seconds.
 
@@ -118,6 +119,7 @@ class HeartbeatSchedule:
             usage=usage,
             warnings=self.warnings,
             timeouts=timeouts or {},
+            output_bytes=output_bytes or {},
         )
         return heartbeat, lag
 

@@ -272,7 +272,10 @@ class WorkerService:
         await executions.subscribe(self.id)
         try:
             heartbeats = self.reporter.heartbeat(
-                self._trouble, self._prober.results, lambda: self._executor.usage
+                self._trouble,
+                self._prober.results,
+                lambda: self._executor.usage,
+                executor.logs.output_bytes,
             )
             trials = StartTrials(executor, self.settings.failed_starts_retry_s).run()
             for work in (*(self.reporter.report() for _ in range(HANDS)), heartbeats, trials):
