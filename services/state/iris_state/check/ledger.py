@@ -96,6 +96,11 @@ def what_runs_is_summed(ledger: Ledger) -> Wrongs:
 
 
 def live_jobs_are_weighed(ledger: Ledger) -> Wrongs:
+    recorded: Counter[str] = Counter()
+    for job in ledger.jobs.values():
+        recorded[job.user] += ledger.written[job.number]
+    if +recorded != ledger.job_bytes:
+        yield f"jobs weigh {dict(ledger.job_bytes)}, recount {dict(+recorded)}"
     recount: Counter[str] = Counter()
     for job in ledger.jobs.values():
         recount[job.user] += 0 if job.is_terminal else ledger.written[job.number]

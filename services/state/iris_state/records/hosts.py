@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import msgspec
@@ -61,6 +63,14 @@ class Ordered(NamedTuple):
     expires_ms: int
     once: bool = False
     inherited: bool = False
+
+
+def running_output(hosts: Iterable[Presence]) -> Counter[int]:
+    """What running attempts have stored of output, by job, as hosts have told last."""
+    found: Counter[int] = Counter()
+    for host in hosts:
+        found.update(host.output_bytes)
+    return found
 
 
 class Presence:

@@ -45,7 +45,7 @@ from iris_state.records.entities import (
 )
 from iris_state.records.facts import PublicFact
 from iris_state.records.gates import WHOLE, GateKind
-from iris_state.records.hosts import Presence, Worker
+from iris_state.records.hosts import Presence, Worker, running_output
 from iris_state.records.indexes.gates import GateIndex
 from iris_state.records.indexes.index import WAITING, JobIndex
 from iris_state.records.indexes.job_timers import JobTimers
@@ -128,6 +128,7 @@ class Ledger:
         self.requested: dict[int, Amount] = {}
         self.written: dict[int, int] = {}
         self.live_bytes: Counter[str] = Counter()
+        self.job_bytes: Counter[str] = Counter()
         self.stored = StoredSums()
         self.totals = Totals()
         self.usage = UsageDays()
@@ -201,6 +202,14 @@ class Ledger:
             return None
         deployment = self.deployments[found[0]]
         return deployment, deployment.routes[found[1]]
+
+    def running_output(self) -> Counter[str]:
+        """What running attempts hold of output, by user, as hosts have told last."""
+        found: Counter[str] = Counter()
+        for number, size in running_output(self.presence.values()).items():
+            if (job := self.jobs.get(number)) is not None:
+                found[job.user] += max(0, size - max(0, job.evicted.output - job.stored.output))
+        return found
 
     def ending_runs(self, job: Job) -> list[Job]:
         """Earlier runs of a job, of its name and owner, with attempts whose end is not known
@@ -342,6 +351,7 @@ class Ledger:
     def weigh(self, job: Job, size: int) -> None:
         """Set the bytes of memory of what the owner of a job wrote; see `records.weight`."""
         before, self.written[job.number] = self.written.get(job.number, 0), size
+        self.job_bytes[job.user] += size - before
         if not job.is_terminal:
             self.live_bytes[job.user] += size - before
 
@@ -399,7 +409,9 @@ class Ledger:
     def forget_job(self, job: Job) -> None:
         """Remove a job from every index."""
         del self.jobs[job.number], self.requested[job.number], self.open_of_job[job.number]
-        del self.written[job.number]
+        self.job_bytes[job.user] -= self.written.pop(job.number)
+        if not self.job_bytes[job.user]:
+            del self.job_bytes[job.user]
         self._leave_stored(job)
         self.kernels.pop(job.number, None)
         self.newest_rows.pop(job.number, None)

@@ -15,6 +15,7 @@ from itertools import count
 from iris_bus.contract import Unavailable
 from iris_core import subjects
 from iris_core.units import show_bytes
+from iris_state.records.hosts import running_output
 from iris_state.records.indexes.stored import StoredBytes, StoredKind
 from iris_state.records.inputs import RoomMade
 from iris_state.replication.replica import Replica
@@ -29,7 +30,6 @@ from iris_state.service.room import (
     Shared,
     Surplus,
     holdings,
-    running_output,
     surplus,
 )
 

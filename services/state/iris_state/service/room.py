@@ -15,7 +15,6 @@ from typing import NamedTuple
 from iris_core import subjects
 from iris_core.subjects import Stream
 from iris_state.records.entities import Job
-from iris_state.records.hosts import Presence
 from iris_state.records.indexes.stored import StoredKind
 
 FULL = 0.85
@@ -66,14 +65,6 @@ SHARED = (
     Shared(subjects.RESULTS, StoredKind.RESULTS),
 )
 OF_KIND = {shared.kind: shared for shared in SHARED}
-
-
-def running_output(hosts: Iterable[Presence]) -> Counter[int]:
-    """What running attempts have stored of output, by job, as hosts have told last."""
-    found: Counter[int] = Counter()
-    for host in hosts:
-        found.update(host.output_bytes)
-    return found
 
 
 def holdings(
