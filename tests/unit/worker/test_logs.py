@@ -405,3 +405,25 @@ def test_an_attempt_that_has_printed_little_is_not_told_of(slot: Workspace):
     os.write(slot.out, b"x" * 7000)
     logs.collect(1.0, 1000)
     assert logs.output_bytes() == {}
+
+
+def test_of_a_muted_job_only_the_end_of_its_output_is_stored(slot: Workspace):
+    logs = following(slot)
+    os.write(slot.out, b"before\n")
+    assert configured(logs.collect(1.0, 1000)) == [("stdout", 0, b"before\n", False)]
+    logs.muted = frozenset({REF.job})
+    os.write(slot.out, b"x" * 99_999 + b"\n")
+    assert logs.collect(2.0, 2000).messages == []
+    logs.finish(REF)
+    [last] = chunks(logs.collect(3.0, 3000))
+    assert (last.dropped, len(last.data), last.final) == (100_000 - CHUNK // 2, CHUNK // 2, True)
+    assert last.limit == "max_stored_today of the quota"
+
+
+def test_an_attempt_that_prints_nothing_while_it_is_muted_is_not_limited(slot: Workspace):
+    logs = following(slot)
+    logs.muted = frozenset({REF.job})
+    logs.collect(1.0, 1000)
+    logs.muted = frozenset()
+    os.write(slot.out, b"all of it\n")
+    assert configured(logs.collect(2.0, 2000)) == [("stdout", 0, b"all of it\n", False)]

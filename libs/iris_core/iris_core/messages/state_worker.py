@@ -202,6 +202,8 @@ class HeartbeatMessage(ServiceMessage, frozen=True):
         timeouts: ms, by job, that orders have told since the attempts were started; 0: none.
         output_bytes: by job, what messages of its running attempts take in the stream of output,
             without attempts that have printed little.
+        muted: of the jobs with attempts here, those of which orders say that nothing more is
+            stored.
     """
 
     worker: str
@@ -217,6 +219,7 @@ class HeartbeatMessage(ServiceMessage, frozen=True):
     warnings: dict[str, str] = {}
     timeouts: dict[int, int] = {}
     output_bytes: dict[int, int] = {}
+    muted: tuple[int, ...] = ()
 
 
 class TaskGrant(ServiceMessage, frozen=True):
@@ -336,6 +339,9 @@ class Order(ServiceMessage, frozen=True):
         timeouts: ms, of jobs whose timeout was changed while attempts of them run there; 0: none.
         chains: which of ``run`` wait for others to end.
         drained: attempts to give notice of a drain; they go on.
+        muted: the jobs whose user has stored as much today as the quota allows: of what their
+            attempts there print from now on only the end is stored, and no artifact; None: as
+            before.
     """
 
     incarnation: str
@@ -352,6 +358,7 @@ class Order(ServiceMessage, frozen=True):
     timeouts: dict[int, int] = {}
     chains: tuple[Chain, ...] = ()
     drained: tuple[AttemptRef, ...] = ()
+    muted: tuple[int, ...] | None = None
 
     @property
     def is_awaited(self) -> bool:

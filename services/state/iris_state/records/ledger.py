@@ -51,11 +51,13 @@ from iris_state.records.indexes.index import WAITING, JobIndex
 from iris_state.records.indexes.job_timers import JobTimers
 from iris_state.records.indexes.running_usage import RunningUsage
 from iris_state.records.indexes.stored import (
+    DAY_MS,
     NONE_STORED,
     Leftover,
     StoredBytes,
     StoredKind,
     StoredSums,
+    on_last_day,
 )
 from iris_state.records.indexes.timer_queue import TimeoutQueue
 from iris_state.records.indexes.usage_days import PROJECT, UsageDays
@@ -130,6 +132,7 @@ class Ledger:
         self.live_bytes: Counter[str] = Counter()
         self.job_bytes: Counter[str] = Counter()
         self.stored = StoredSums()
+        self._running_today: tuple[int, Counter[str]] = (-1, Counter())
         self.totals = Totals()
         self.usage = UsageDays()
         self.running_usage = RunningUsage(self.usage)
@@ -210,6 +213,24 @@ class Ledger:
             if (job := self.jobs.get(number)) is not None:
                 found[job.user] += max(0, size - max(0, job.evicted.output - job.stored.output))
         return found
+
+    def stored_today(self, user: str) -> int:
+        """What a user has stored on this day, what runs included."""
+        ended = self.stored.today[user] if self.now_ms // DAY_MS == self.stored.day else 0
+        return ended + self.running_today()[user]
+
+    def running_today(self) -> Counter[str]:
+        """What running attempts of each user have stored on this day, as hosts have told last;
+        summed once a second.
+        """
+        second = self.now_ms // 1000
+        if self._running_today[0] != second:
+            found: Counter[str] = Counter()
+            for number, size in running_output(self.presence.values()).items():
+                if (job := self.jobs.get(number)) is not None:
+                    found[job.user] += on_last_day(size, job.started_ms, self.now_ms)
+            self._running_today = second, found
+        return self._running_today[1]
 
     def ending_runs(self, job: Job) -> list[Job]:
         """Earlier runs of a job, of its name and owner, with attempts whose end is not known

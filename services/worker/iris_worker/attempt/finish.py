@@ -25,6 +25,7 @@ from iris_worker.clock import HostClock
 from iris_worker.launcher.client import LauncherClient
 from iris_worker.launcher.records.records import PASSED_ON, Over, Read
 
+MUTED = "not kept: its user has stored as much today as the quota allows (max_stored_today)"
 RESULT_WAITS = "its call has ended; the result cannot be stored now, and the end waits for that"
 
 
@@ -77,6 +78,9 @@ class Finisher:
         said = partial(self._on_measured, ref)
         done = partial(self._on_stored, attempt, ended)
         needed = has_large_result(attempt)
+        if ref.job in self._logs.muted and not needed:
+            done(Artifact(note=MUTED))
+            return
         self._uploader.begin(ref, slot.workdir, slot.output, said, done, needed=needed)
         if slot.ends_s:
             self._uploader.limit(ref, max(0.0, slot.ends_s - self._clock.steady_s()))

@@ -328,6 +328,7 @@ class Reporter:
                 usage=usage(),
                 timeouts=self._agent.timeouts(),
                 output_bytes=output_bytes(),
+                muted=self._agent.muted(),
             )
             self._metrics.heartbeat(lag_s)
             if self._registered:

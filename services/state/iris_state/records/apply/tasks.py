@@ -306,17 +306,19 @@ def _close(
     if not attempt.closed_ms:
         account(ledger, job, attempt, at_ms)
         if ended is not None:
-            _store(ledger, job, ended)
+            _store(ledger, job, ended, attempt.assigned_ms, at_ms=at_ms)
     attempt.since_ms = attempt.closed_ms = at_ms
     ledger.release(job, index, attempt)
 
 
-def _store(ledger: Ledger, job: Job, ended: Ended) -> None:
-    """Add what an attempt has stored to what its job holds."""
+def _store(ledger: Ledger, job: Job, ended: Ended, began_ms: int, at_ms: int) -> None:
+    """Add what an attempt has stored to what its job holds, and its user has stored today."""
     artifact = ended.artifact
     kept = artifact.bytes if artifact is not None and artifact.upload else 0
     if kept or ended.output_bytes or ended.result_bytes:
-        ledger.store(job, StoredBytes(kept, ended.output_bytes, ended.result_bytes))
+        stored = StoredBytes(kept, ended.output_bytes, ended.result_bytes)
+        ledger.store(job, stored)
+        ledger.stored.count_today(job.user, stored.total, began_ms, at_ms)
 
 
 def _show(

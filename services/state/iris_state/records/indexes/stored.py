@@ -34,6 +34,10 @@ class StoredBytes(msgspec.Struct, array_like=True, frozen=True, gc=False):
         found: int = getattr(self, kind)
         return found
 
+    @property
+    def total(self) -> int:
+        return self.artifacts + self.output + self.results
+
     def plus(self, other: StoredBytes) -> StoredBytes:
         return StoredBytes(
             self.artifacts + other.artifacts,
@@ -51,6 +55,7 @@ class StoredBytes(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 NONE_STORED = StoredBytes()
+DAY_MS = 86_400_000
 LEFTOVERS = 20_000
 """Deleted jobs of which the streams may still hold something, at most; those of earlier ones expire
 by age. The leader deletes it within seconds.
@@ -64,16 +69,38 @@ class Leftover(NamedTuple):
     kinds: tuple[StoredKind, ...]
 
 
+def on_last_day(size: int, began_ms: int, ended_ms: int) -> int:
+    """The part of something that grew from one time to another, which belongs to the day of the
+    latter.
+    """
+    lasted_ms = max(1, ended_ms - began_ms)
+    return size * min(lasted_ms, ended_ms % DAY_MS + 1) // lasted_ms
+
+
 class StoredSums:
     """Sums over all jobs on record.
 
     Attributes:
         of_user: by user, then by kind; none that is 0. leftovers: oldest first.
+        day: the day of ``today``, since 1970, UTC. today: what attempts that ended on it have
+            stored on it, by user.
     """
 
     def __init__(self) -> None:
         self.of_user: dict[str, Counter[StoredKind]] = {}
+        self.day = 0
+        self.today: Counter[str] = Counter()
         self.leftovers: deque[Leftover] = deque(maxlen=LEFTOVERS)
+
+    def count_today(self, user: str, size: int, began_ms: int, ended_ms: int) -> None:
+        """An attempt has stored so much while it ran; it counts for the part of that time which is
+        on the day of its end.
+        """
+        day = ended_ms // DAY_MS
+        if day != self.day:
+            self.day = day
+            self.today.clear()
+        self.today[user] += on_last_day(size, began_ms, ended_ms)
 
     def move(self, user: str, before: StoredBytes, after: StoredBytes) -> None:
         """A job of the user holds ``after`` in place of ``before``."""

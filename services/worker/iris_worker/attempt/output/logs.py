@@ -27,6 +27,8 @@ _STEADY_S = 0.5
 _STEADY_EVERY = 200
 _BATCH_BYTES = 4 * 1024 * 1024
 _RESULTS_BYTES = 256 * 1024
+QUOTA = "max_stored_today of the quota"
+"""By which output of a muted job is dropped."""
 
 
 @dataclass(slots=True, eq=False)
@@ -107,7 +109,11 @@ class Batch:
 
 
 class OutputLogs:
-    """The outputs of all attempts of ``worker`` that are not stored completely."""
+    """The outputs of all attempts of ``worker`` that are not stored completely.
+
+    Attributes:
+        muted: the jobs of which nothing more is stored but the end of what they print.
+    """
 
     def __init__(self, worker: str, limits: LogLimits | None = None) -> None:
         self._worker = worker
@@ -116,6 +122,7 @@ class OutputLogs:
         self._finishing: dict[AttemptRef, Tail] = {}
         self._look_s = 0.0
         self._dropped = 0
+        self.muted: frozenset[int] = frozenset()
 
     def __len__(self) -> int:
         return len(self._live) + len(self._finishing)
@@ -214,7 +221,7 @@ class OutputLogs:
         unreachable.
         """
         for tail in self._live.values():
-            self._dropped += tail.accept()
+            self._dropped += self._accept(tail)
 
     def collect(self, now_s: float, now_ms: int) -> Batch:
         """The output to send now; attempts that have ended come first."""
@@ -246,7 +253,7 @@ class OutputLogs:
     def _collect(self, tail: Tail, now_s: float, now_ms: int, batch: Batch) -> bool:
         """Add one attempt's output; whether there was any."""
         tail.budget.refill(now_s)
-        dropped = tail.accept()
+        dropped = self._accept(tail)
         self._dropped += dropped
         found = []
         for stream in tail.streams:
@@ -264,6 +271,12 @@ class OutputLogs:
         if tail.finished and all(s.closed for s in tail.streams):
             batch.ended.append(tail)
         return bool(found or dropped)
+
+    def _accept(self, tail: Tail) -> int:
+        """Count the new output of an attempt; returns how many bytes were dropped instead."""
+        if tail.ref.job in self.muted and tail.has_printed():
+            tail.budget.end(QUOTA)
+        return tail.accept()
 
     def stored(self, batch: Batch) -> list[tuple[AttemptRef, int, int]]:
         """The batch is stored. Returns the positions of the attempts that are not complete, for the
