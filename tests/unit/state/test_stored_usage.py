@@ -66,3 +66,21 @@ def test_what_users_have_stored_is_a_metric(stored: Script):
         'iris_user_stored_bytes{kind="output",user="ann"}': 70,
         'iris_user_stored_bytes{kind="results",user="ann"}': 9,
     }
+
+
+def test_a_host_tells_of_jobs_that_run_there_only(stored: Script):
+    world = stored.world
+    stages = tuple(world.hosts["w0"].believes.values())
+    heartbeat = HeartbeatMessage(
+        "w0", "1", 91, world.now_ms, stages, output_bytes={1: 900_000, 2: 7, 99: 900_000}
+    )
+    world.step(Heartbeat(subjects.heartbeat("w0"), codec.pack(heartbeat)))
+    assert world.ledger.presence["w0"].output_bytes == {2: 7}
+    assert rows(stored, "root") == [["ann", 1, 500, 70, 9], ["bob", 1, 0, 7, 0]]
+
+
+@pytest.mark.parametrize("size", [-1, 1 << 41])
+def test_a_size_that_no_attempt_can_have_is_not_understood(size: int):
+    told = codec.pack(Ended(Cause.EXITED, 0, output_bytes=size))
+    with pytest.raises(codec.Undecodable):
+        codec.unpack(told, Ended)

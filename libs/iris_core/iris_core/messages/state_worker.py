@@ -4,12 +4,20 @@ both.
 
 from __future__ import annotations
 
+from typing import Annotated
+
+import msgspec
+
 from iris_core.limits import ATTEMPTS
 from iris_core.messages.message import AttemptRef, ServiceMessage
 from iris_core.spec.calls import Calls
 from iris_core.spec.jobs import Attribute, Environment, NoticePolicy, Probe
 from iris_core.spec.resources import Amount, ResourceRequest
 from iris_core.states import Cause, KernelStatus, NoticeReason
+
+MOST_STORED = 1 << 40
+"""Bytes that one attempt can have stored, at most: no worker can say so much that a sum overflows."""
+StoredSize = Annotated[int, msgspec.Meta(ge=0, le=MOST_STORED)]
 
 
 class TaskUsage(ServiceMessage, frozen=True):
@@ -65,8 +73,8 @@ class Ended(ServiceMessage, frozen=True):
     dropped_bytes: int = 0
     usage: TaskUsage | None = None
     artifact: Artifact | None = None
-    output_bytes: int = 0
-    result_bytes: int = 0
+    output_bytes: StoredSize = 0
+    result_bytes: StoredSize = 0
 
 
 class GivenNotice(ServiceMessage, frozen=True):
@@ -218,7 +226,7 @@ class HeartbeatMessage(ServiceMessage, frozen=True):
     usage: tuple[LiveUsage, ...] = ()
     warnings: dict[str, str] = {}
     timeouts: dict[int, int] = {}
-    output_bytes: dict[int, int] = {}
+    output_bytes: dict[int, StoredSize] = {}
     muted: tuple[int, ...] = ()
 
 

@@ -150,7 +150,10 @@ class Presence:
         self.detail = heartbeat.detail
         self.clock_ahead_ms = heartbeat.at_ms - now_ms
         self.usage = {live.ref: live for live in heartbeat.usage}
-        self.output_bytes = heartbeat.output_bytes
+        if self.output_bytes or heartbeat.output_bytes:
+            here = {job for job, _, _ in self.open}
+            told = heartbeat.output_bytes.items()
+            self.output_bytes = {job: size for job, size in told if job in here}
         self.warnings = heartbeat.warnings
 
     def hear(self, monotonic_ms: int, at_ms: int) -> None:

@@ -110,7 +110,8 @@ class LogRequest:
     def check_found(self, reading: Reading) -> None:
         """Raises ProblemResponse gone when nothing is there of what was stored."""
         ended = not self.follow or self.state in ENDED
-        if self.stored_bytes and ended and not self.after and not reading.found:
+        is_read = not self.after and self.tail != 0  # else what is there may be before it
+        if self.stored_bytes and ended and is_read and not reading.found:
             size = show_bytes(self.stored_bytes)
             words = f"the output of {self.task or self.job}, {size}, is not here: "
             raise ProblemResponse("gone", words + self.query.why_gone)

@@ -9,7 +9,7 @@ from typing import Any
 
 from iris_core.access.actor import Actor
 from iris_core.messages.scheduler_state import OCCUPIED
-from iris_core.messages.state_worker import Ended
+from iris_core.messages.state_worker import MOST_STORED, Ended
 from iris_core.states import (
     ACTIVE,
     TERMINAL,
@@ -314,7 +314,7 @@ def _close(
 def _store(ledger: Ledger, job: Job, ended: Ended, began_ms: int, at_ms: int) -> None:
     """Add what an attempt has stored to what its job holds, and its user has stored today."""
     artifact = ended.artifact
-    kept = artifact.bytes if artifact is not None and artifact.upload else 0
+    kept = min(max(0, artifact.bytes), MOST_STORED) if artifact and artifact.upload else 0
     if kept or ended.output_bytes or ended.result_bytes:
         stored = StoredBytes(kept, ended.output_bytes, ended.result_bytes)
         ledger.store(job, stored)
