@@ -122,7 +122,7 @@ def configuration_document() -> str:
 def limit_tables() -> list[str]:
     """Every limit of a user, those of quotas and those of the gateway."""
     quota = [
-        (f"`{limit.name}`", f"`--{limit.name.replace('_', '-')}`", limit.about)
+        (f"`{limit.name}`", ", ".join(f"`{option}`" for option in limit.options), limit.about)
         for limit in QUOTA_LIMITS
     ]
     alike = [(f"`{limit.name}`", limit.words, limit.about) for limit in GATEWAY_LIMITS]

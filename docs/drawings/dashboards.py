@@ -453,6 +453,12 @@ PEOPLE: Mapping[str, Sequence[Panel]] = {
             "bytes",
             empty="nothing asks for memory",
         ),
+        Panel(
+            "Output stored by user",
+            per("user", leader('iris_user_stored_bytes{kind="output"}')),
+            "bytes",
+            empty="nothing is stored",
+        ),
     ),
     "Failures by host": (
         Panel(

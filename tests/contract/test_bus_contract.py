@@ -289,14 +289,14 @@ async def finished(bus, after, *wanted):
 
 
 async def test_output_is_kept_without_the_token_of_the_worker_that_sent_it(bus):
-    """Else each worker would add a subject to each group of jobs, and the server keeps memory for
+    """Else each worker would add a subject to each group of tasks, and the server keeps memory for
     every one.
     """
     for worker in ("w1", "w.2"):
         await bus.streams.publish(subjects.output(worker, 64, 16), b"line")
         newest = await bus.streams.last("IRIS_LOGS")
         assert newest is not None
-        assert newest.subject == subjects.log(64, 16) == "iris.log.1.1"
+        assert newest.subject == subjects.log(64, 16) == "iris.log.j64.s1"
 
 
 async def test_messages_of_one_subject_are_read_singly_and_deleted_together(bus):
@@ -311,6 +311,16 @@ async def test_messages_of_one_subject_are_read_singly_and_deleted_together(bus)
         for n in (0, 1)
     ]
     assert [found and found.data for found in left] == [b"0", None]
+
+
+async def test_of_deleted_subjects_the_newest_messages_stay_where_that_is_asked(bus):
+    for n in range(6):
+        await bus.streams.publish(f"iris.artifact.w.{n % 2}.x{n}", b"%d" % n)
+    await bus.streams.drop("IRIS_ARTIFACTS", "iris.artifact.*.1.*", keep=2)
+    reader = bus.streams.read("IRIS_ARTIFACTS", 0, "iris.artifact.>")
+    left = [message.data for message in await reader.batch(wait=9)]
+    await reader.close()
+    assert left == [b"0", b"2", b"3", b"4", b"5"]
 
 
 async def test_many_messages_arrive_whole_and_in_order(bus):

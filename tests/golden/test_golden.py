@@ -42,6 +42,7 @@ def summary(machine: Machine) -> dict[str, Any]:
         "answered": len(machine.ledger.answers),
         **chains(machine),
         **notices(machine),
+        **stored(machine),
         **deployments(machine),
         "usage": usage(machine),
     }
@@ -82,6 +83,18 @@ def notices(machine: Machine) -> dict[str, Any]:
     )
     given = Counter(notice.reason.value for attempt in attempts for notice in attempt.notices)
     return {"notices": dict(sorted(given.items()))} if given else {}
+
+
+def stored(machine: Machine) -> dict[str, Any]:
+    """What the jobs of each user hold, and what they have stored on the last day, where there is
+    any.
+    """
+    sums = machine.ledger.stored
+    held = {
+        user: {kind.value: size for kind, size in sorted(kinds.items())}
+        for user, kinds in sorted(sums.of_user.items())
+    }
+    return {"stored": held, "stored_today": dict(sorted(sums.today.items()))} if held else {}
 
 
 def deployments(machine: Machine) -> dict[str, Any]:

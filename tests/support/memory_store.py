@@ -219,10 +219,11 @@ class MemoryStreams:
         reach(self._server)
         return next(iter(self._server.streams[stream].behind(after, 1, subject)), None)
 
-    async def drop(self, stream: str, subject: str) -> None:
+    async def drop(self, stream: str, subject: str, *, keep: int = 0) -> None:
         reach(self._server)
         stored = self._server.streams[stream]
-        for message in stored.behind(0, len(stored.messages), subject):
+        found = list(stored.behind(0, len(stored.messages), subject))
+        for message in found[: max(0, len(found) - keep)]:
             stored.discard(message.sequence)
 
     async def end(self, stream: str) -> int:

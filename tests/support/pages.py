@@ -9,7 +9,7 @@ import msgspec
 from iris_core.codec import to_json
 from iris_core.messages.gateway_state import Answer
 from iris_core.placement.reasons import Reason, ReasonCode
-from iris_core.views.usage import UsageView, UsedView
+from iris_core.views.usage import StoredUsageView, UsageView, UsedView
 from tests.support.fake_state import FakeState, attempt_of
 from tests.support.gateway import House
 
@@ -179,6 +179,11 @@ USAGE = msgspec.to_builtins(
 )
 
 
+STORED = msgspec.to_builtins(
+    StoredUsageView(user="ada", jobs=1, job_bytes=700, output_bytes=3 << 20, result_bytes=2048)
+)
+
+
 def listing(*items: Any) -> dict[str, Any]:
     return {"items": list(items), "next_cursor": "7"}
 
@@ -197,6 +202,7 @@ def pages_of(state: FakeState) -> dict[str, dict[str, Any]]:
         "sessions": listing(SESSION),
         "users": listing(QUOTA),
         "usage": {"items": [USAGE], "next_cursor": None},
+        "stored_usage": {"items": [STORED], "next_cursor": None},
         "audit": listing(AUDITED),
         "why": {"ahead": 4},
         "deployments": listing(DEPLOYMENT),

@@ -191,8 +191,10 @@ class Streams(Protocol):
         """
         ...
 
-    async def drop(self, stream: str, subject: str) -> None:
-        """Delete every message on a subject, which may hold wildcards. Raises Unavailable."""
+    async def drop(self, stream: str, subject: str, *, keep: int = 0) -> None:
+        """Delete every message on a subject, which may hold wildcards, but for the newest ``keep``.
+        Raises Unavailable.
+        """
         ...
 
     async def end(self, stream: str) -> int:

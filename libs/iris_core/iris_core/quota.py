@@ -26,6 +26,7 @@ class UserLimit:
         words: the limited quantity, as shown to users. about: the limit as a sentence, and what
             happens beyond it.
         resource: the resource whose sum over the user's open attempts is limited.
+        alias: another option of `iris quota set` for it, beside that of its name.
     """
 
     name: str
@@ -33,6 +34,13 @@ class UserLimit:
     about: str
     unit: Unit = COUNT
     resource: Resource | None = None
+    alias: str = ""
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """Its options of `iris quota set`, the one to show first."""
+        named = f"--{self.name.replace('_', '-')}"
+        return (self.alias, named) if self.alias else (named,)
 
     @property
     def used(self) -> str:
@@ -70,6 +78,14 @@ QUOTA_LIMITS = (
         "live bytes",
         "memory of what jobs that have not ended say; a job that would pass it is refused",
         BYTES,
+    ),
+    UserLimit(
+        "max_stored_today",
+        "stored today",
+        "what artifacts, output and results of a day of UTC take in their stores; beyond it jobs are "
+        "refused, and of running ones output is dropped but for its end, and artifacts",
+        BYTES,
+        alias="--stored",
     ),
 )
 """The limits that an operator sets for one user with `iris quota set`, besides the best band the
@@ -109,6 +125,7 @@ class Quota(msgspec.Struct, frozen=True, array_like=True, gc=False):
     max_pending_tasks: int = 0
     max_band: int = 1
     max_live_bytes: int = 0
+    max_stored_today: int = 0
 
 
 def _guard() -> None:

@@ -111,17 +111,26 @@ SHARED_THINGS = (
     SharedThing(
         name="artifacts",
         filled_by="any user, with what tasks leave in their output directories",
-        limits="16 GiB of the stream, 7 days",
+        limits="`[nats] artifacts_bytes`, `artifacts_days`",
         kept="their artifacts: from 85% on those of the user who has most are deleted, of ended jobs, "
         "the oldest first",
         is_fair=True,
     ),
     SharedThing(
-        name="output and results of calls",
-        filled_by="any user, with what tasks print and return",
-        limits="8 GiB of each stream, 7 days",
-        kept="nothing: the oldest is deleted",
-        is_fair=False,
+        name="output of tasks",
+        filled_by="any user, with what tasks print",
+        limits="`[nats] logs_bytes`, `logs_days`",
+        kept="their output: from 85% on that of the user who has most is deleted, of ended jobs first, "
+        "the oldest first; of a job with much of it the newest stays at first",
+        is_fair=True,
+    ),
+    SharedThing(
+        name="results of calls",
+        filled_by="any user, with what calls return",
+        limits="`[nats] results_bytes`, `results_days`",
+        kept="their results: from 85% on those of the user who has most are deleted, of ended jobs "
+        "first, the oldest first",
+        is_fair=True,
     ),
     SharedThing(
         name="deployments",

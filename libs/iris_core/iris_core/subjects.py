@@ -109,9 +109,8 @@ LAST_BACKUP = "iris-last-backup-ms"
 `iris admin backup`, or of the backup that was restored.
 """
 
-JOBS_TOGETHER = 64
 TASKS_TOGETHER = 16
-"""How many jobs, and tasks of each, share one subject of output; see `log`."""
+"""How many tasks of a job share one subject of output; see `log`."""
 SHARED_OUTPUT_BYTES = 64 << 10
 """Of each attempt, on that subject; what it prints beyond is on one of its task. See ADR 18."""
 
@@ -123,6 +122,8 @@ KEYS_BUCKET = "iris-keys"
 """The key-value bucket of the keys that sign tokens of attempts; only the state service and
 gateways read it.
 """
+STORED_MESSAGE_BYTES = 64
+"""What a stream adds to each message: its subject, a checksum, lengths."""
 STORES = (
     *(stream.name for stream in STREAMS),
     f"OBJ_{SNAPSHOTS_BUCKET}",
@@ -345,13 +346,12 @@ def restored_output(subject: str) -> str:
 
 
 def log(job: int, index: int) -> str:
-    """The subject under which the output of a task is stored, shared by 64 jobs with 16 tasks each.
+    """The subject under which the output of a task is stored, shared by 16 tasks of its job.
 
-    The server needs memory for each subject of a stream, and reads the messages of one subject
-    without scanning others. Tasks with near numbers print at about the same time, so their messages
-    are stored close together. The message names its task. Source: ADR 18.
+    The server needs memory for each subject of a stream, and reads and deletes the messages of one
+    subject without scanning others. The message names its task. Source: ADR 18.
     """
-    return f"iris.log.{job // JOBS_TOGETHER}.{index // TASKS_TOGETHER}"
+    return f"iris.log.j{job}.s{index // TASKS_TOGETHER}"
 
 
 def own_log(job: int, index: int) -> str:
@@ -366,9 +366,9 @@ def task_logs(job: int, index: int) -> tuple[str, str]:
     return log(job, index), own_log(job, index)
 
 
-def job_logs(job: int) -> tuple[str, str]:
-    """The subjects that hold the output of a job's tasks; the first hold output of others too."""
-    return f"iris.log.{job // JOBS_TOGETHER}.*", f"iris.log.j{job}.*"
+def job_logs(job: int) -> str:
+    """The subjects that hold the output of a job's tasks, and nothing else."""
+    return f"iris.log.j{job}.*"
 
 
 @cache

@@ -31,11 +31,11 @@ class NatsSettings(msgspec.Struct, frozen=True):
         events_days: age after which an event is deleted.
         events_bytes: size beyond which the oldest events are deleted.
         logs_days: age after which output of tasks is deleted.
-        logs_bytes: size beyond which the oldest output is deleted.
+        logs_bytes: size of all output; from 85% of it on that of the user who has most is deleted.
         artifacts_days: age after which an artifact is deleted.
-        artifacts_bytes: size beyond which the oldest artifacts are deleted.
+        artifacts_bytes: likewise, of all artifacts.
         results_days: age after which results of maps are deleted.
-        results_bytes: size beyond which the oldest results are deleted.
+        results_bytes: likewise, of all results.
         server: the `nats-server` program of the embedded server.
     """
 

@@ -91,6 +91,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         max_pending_tasks: pending tasks of a user without a quota; 0: unlimited.
         max_live_bytes: likewise, memory of what jobs that have not ended say: their commands,
             environments, constraints and calls.
+        max_stored_today: likewise, bytes that artifacts, output and results of a day take; 0:
+            unlimited.
         max_running_cpu_millis: likewise, processors that running tasks hold; beyond it other users
             of the band go first.
         max_running_memory_bytes: likewise, memory.
@@ -195,6 +197,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     plan_wait_s: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.005
     max_pending_tasks: NonNegativeInt = 1_000_000
     max_live_bytes: NonNegativeInt = 256 << 20
+    max_stored_today: NonNegativeInt = 0
     max_running_cpu_millis: NonNegativeInt = 0
     max_running_memory_bytes: NonNegativeInt = 0
     max_running_accelerators: NonNegativeInt = 0
@@ -252,6 +255,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             max_pending_tasks=self.max_pending_tasks,
             max_band=PriorityBand[self.max_band.upper()].value,
             max_live_bytes=self.max_live_bytes,
+            max_stored_today=self.max_stored_today,
         )
 
     def expected_grace_ms(self, band: PriorityBand) -> int:

@@ -4,7 +4,7 @@ import pytest
 
 from iris.cli.exit_codes import ExitCode
 from tests.support.answers import Said, answering, in_turn
-from tests.support.pages import USAGE
+from tests.support.pages import STORED, USAGE
 
 JOB = {**USAGE, "job": "/train", "job_id": "j7", "project": "vision", "cost": 12.5}
 
@@ -56,3 +56,21 @@ def test_a_project_says_whose_jobs_had_its_label(iris):
     with answering(in_turn(Said(200, {"items": [row], "next_cursor": None}))) as server:
         _, out, _ = iris("usage", "--by", "label", "--url", server.url)
     assert "ada, bob, cy, di, eve and 2 more" in out
+
+
+def test_what_is_stored_is_shown_by_user(iris):
+    with answering(in_turn(Said(200, {"items": [STORED], "next_cursor": None}))) as server:
+        code, out, err = iris("usage", "--stored", "--user", "ada", "--url", server.url)
+    assert (code, err) == (ExitCode.SUCCEEDED, "")
+    assert [line.split() for line in out.splitlines()] == [
+        ["USER", "JOBS", "RECORDS", "ARTIFACTS", "OUTPUT", "RESULTS"],
+        ["ada", "1", "700B", "0B", "3MiB", "2KiB"],
+    ]
+    assert server.requests[0].path.startswith("/v1/usage/stored?user=ada")
+
+
+@pytest.mark.parametrize("words", ["--by day", "--since 7d", "-o csv"])
+def test_what_is_stored_now_takes_no_days(iris, words):
+    with answering(in_turn(Said(200, {"items": [], "next_cursor": None}))) as server:
+        code, _, err = iris("usage", "--stored", *words.split(), "--url", server.url)
+    assert (code, "what is kept now" in err) == (ExitCode.USAGE, True)

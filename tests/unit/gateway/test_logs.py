@@ -117,12 +117,13 @@ async def test_what_was_dropped_is_said(iris: House):
     assert (json.loads(line)["dropped"], json.loads(line)["notice"]) == (12345, notice)
 
 
-async def test_a_job_is_not_shown_the_output_of_another_on_the_same_subject(iris: House):
-    assert subjects.log(2, 0) == subjects.log(1, 0)
+async def test_a_task_is_not_shown_the_output_of_another_on_the_same_subject(iris: House):
+    assert subjects.log(1, 1) == subjects.log(1, 0)
     await iris.submit("/a")
-    await iris.state.print(2, 0, "theirs\n")
+    await iris.state.print(1, 1, "theirs\n")
     await iris.state.print(1, 0, "ours\n")
-    assert await text(iris, "/v1/jobs/j1/logs") == "0| ours\n"
+    await iris.state.print(2, 0, "of another job\n")
+    assert await text(iris, "/v1/jobs/j1/logs") == "1| theirs\n0| ours\n"
     assert await text(iris, "/v1/tasks/j1%2F0/logs?attempt=all") == "ours\n"
 
 
@@ -235,7 +236,8 @@ async def test_a_follower_reads_on_while_lines_arrive_after_the_end(
                     1, 0, f"{count}\n", offset=len("".join(seen)) - 3 * count, final=False
                 )
                 seen.append(await anext(pieces))
-            await iris.state.print(1, 0, "last\n", offset=1_000_000, final=True)
+            offset = len("".join(seen)) - 3 * (count + 1)
+            await iris.state.print(1, 0, "last\n", offset=offset, final=True)
             seen += [piece async for piece in pieces]
     assert "".join(seen) == "".join(f"0| {number}\n" for number in [*range(count + 1), "last"])
 

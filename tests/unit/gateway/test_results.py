@@ -13,6 +13,7 @@ from iris_core import subjects
 from iris_core.codec import pack
 from iris_core.messages.gateway_worker import CallResult, CallResults
 from iris_core.states import Cause
+from iris_core.views.jobs import StoredView
 from iris_gateway.api.work import results as result_endpoint
 from iris_gateway.auth.bearer import parse_tokens
 from iris_gateway.streams import results as result_streams
@@ -30,10 +31,11 @@ TOKENS = "\n".join(f"{user} user {sha256(user.encode()).hexdigest()}" for user i
 ANN, BOB = ({"Authorization": f"Bearer {user}"} for user in ("ann", "bob"))
 
 
-async def mapped(http: httpx.AsyncClient, name: str = "/m") -> str:
+async def mapped(http: httpx.AsyncClient, name: str = "/m", calls: int = 1) -> str:
     """Submit a map as ann; the address of its results."""
     await http.put(f"/v1/bundles/{DIGEST}", content=DATA, headers=ANN)
-    made = await http.post("/v1/jobs", json={**MAP, "name": name}, headers=ANN)
+    job = {**MAP, "name": name, "calls": {**CALLS, "count": calls}}
+    made = await http.post("/v1/jobs", json=job, headers=ANN)
     return f"{made.headers['location']}/results"
 
 
@@ -93,6 +95,47 @@ async def test_results_that_are_not_kept_any_more_are_gone():
         assert "are not kept any more" in gone.json()["detail"]
 
 
+async def test_results_deleted_to_make_room_are_gone_with_that_reason():
+    async with house(parse_tokens(TOKENS)) as iris:
+        results = await ended_map(iris, calls=1, evicted=100)
+        gone = await iris.http.get(results, headers=ANN)
+        assert gone.status_code == 410
+        assert "to make room, ann held most; iris rerun j1" in gone.json()["detail"]
+
+
+async def test_of_results_that_are_partly_deleted_the_missing_ones_are_named():
+    async with house(parse_tokens(TOKENS)) as iris:
+        results = await ended_map(iris, calls=5, evicted=100)
+        await store(iris.state.streams, 1, index=2)
+        await store(iris.state.streams, 1, index=4)
+        end = (await iris.http.get(results, headers=ANN)).text.rpartition("data: ")[2]
+        assert json.loads(end) == {
+            "state": "succeeded",
+            "missing": "0,1,3",
+            "why": "they were deleted to make room, ann held most",
+        }
+
+
+async def test_where_all_results_are_there_none_is_missing():
+    async with house(parse_tokens(TOKENS)) as iris:
+        results = await ended_map(iris, calls=1)
+        await store(iris.state.streams, 1)
+        end = (await iris.http.get(results, headers=ANN)).text.rpartition("data: ")[2]
+        assert json.loads(end) == {"state": "succeeded", "missing": "", "why": ""}
+
+
+async def ended_map(iris: House, calls: int, evicted: int = 0) -> str:
+    """A map that has ended a while ago; the address of its results."""
+    results = await mapped(iris.http, calls=calls)
+    await iris.state.tell_job("/m", "succeeded")
+    job = iris.state.jobs["/m"]
+    job.task_counts = {"succeeded": calls}
+    job.evicted = StoredView(result_bytes=evicted)
+    now_s = iris.gateway.clock()
+    iris.gateway.clock = lambda: now_s + 60.0
+    return results
+
+
 async def test_a_job_that_is_no_map_has_no_results_that_could_be_gone():
     async with house(parse_tokens(TOKENS)) as iris, listening(iris) as http:
         job = {"name": "/m", "command": ["true"]}
@@ -103,9 +146,11 @@ async def test_a_job_that_is_no_map_has_no_results_that_could_be_gone():
         assert "event: end" in results.text
 
 
-async def store(streams: Streams, job: int, data: bytes = b"", worker: str = "w0") -> int:
+async def store(
+    streams: Streams, job: int, data: bytes = b"", worker: str = "w0", index: int = 0
+) -> int:
     """Store a result of a map, as a worker does; its sequence."""
-    result = CallResult(0, 0, "value", data, Cause.EXITED, 0)
+    result = CallResult(index, 0, "value", data, Cause.EXITED, 0)
     return await streams.publish(subjects.results(worker, job), pack(CallResults(job, (result,))))
 
 

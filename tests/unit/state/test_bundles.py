@@ -4,12 +4,12 @@ import msgspec
 import pytest
 
 from iris_bus.contract import Blob
-from iris_core import subjects
 from iris_core.states import Cause, JobState
 from iris_state.clock import Clock
 from iris_state.policy import Policy
 from iris_state.records.apply import apply
-from iris_state.records.changes import JobAdmitted, JobMoved, JobPruned
+from iris_state.records.changes import JobAdmitted, JobMoved
+from iris_state.records.inputs import RoomMade
 from iris_state.replication.replica import Replica
 from iris_state.service.bundles import REST_MS, Uses, discardable
 from iris_state.service.housekeeping import Housekeeper
@@ -93,7 +93,7 @@ async def test_a_leader_deletes_old_bundles_but_none_that_a_live_job_names(repli
     for name in "abc":
         await blobs.put(name, b"code", at_ms=1)
     await blobs.put("d", b"code", at_ms=replica.clock.now_ms())
-    await Housekeeper(replica, lambda: True).look()
+    await Housekeeper(replica, lambda: True, ignored).look()
     assert sorted(await blobs.names()) == ["a", "d"]
 
 
@@ -101,7 +101,7 @@ async def test_a_bundle_that_is_asked_for_while_it_is_deleted_stays(replica: Rep
     """The gateway has said that it is there, so nobody sends it again."""
     blobs = replica.connection.blobs("iris-bundles")
     await blobs.put("a", b"code", at_ms=1)
-    keeper = Housekeeper(replica, lambda: True)
+    keeper = Housekeeper(replica, lambda: True, ignored)
     uses = keeper.uses
 
     async def meanwhile() -> Uses:
@@ -113,29 +113,8 @@ async def test_a_bundle_that_is_asked_for_while_it_is_deleted_stays(replica: Rep
     assert await blobs.names() == ["a"]
 
 
-async def test_the_artifacts_of_a_job_go_with_it(replica: Replica):
-    ledger, streams = replica.machine.ledger, replica.connection.streams
-    keeper = Housekeeper(replica, lambda: True)
-    ended = JobMoved(1, JobState.SUCCEEDED, Cause.EXITED)
-    for change in (HOST, with_output(1, "/goes"), with_output(2, "/stays"), *done(1, 0), ended):
-        apply(ledger, change, 1)
-    for number in (1, 2):
-        await streams.publish(subjects.artifact("w0", number, "x"), b"part")
-    await keeper.look()
-    apply(ledger, JobPruned(1), 2)
-    await keeper.look()
-    kept = [
-        await streams.next("IRIS_ARTIFACTS", 0, subject=subjects.job_artifacts(number))
-        for number in (1, 2)
-    ]
-    assert [found is not None for found in kept] == [False, True]
-
-
-def with_output(number: int, name: str) -> JobAdmitted:
-    admitted = job(number, name, 1)
-    return msgspec.structs.replace(
-        admitted, spec=msgspec.structs.replace(admitted.spec, output="out")
-    )
+def ignored(made: RoomMade) -> None:
+    """Nothing is deleted to make room."""
 
 
 def with_bundle(number: int, name: str, digest: str) -> JobAdmitted:

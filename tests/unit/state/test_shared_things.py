@@ -21,8 +21,8 @@ from iris_gateway.http.protocol import Connections
 from iris_gateway.settings import GatewaySettings
 from iris_state.policy import Policy
 from iris_state.records.indexes.usage_days import ROWS_OF_A_USER, UsageDays, count
-from iris_state.service.artifacts import StoredOutput, surplus
 from iris_state.service.bundles import REST_MS, Uses, discardable
+from iris_state.service.room import Holding, surplus
 from iris_state.views.reads import WAITING, Reads
 from tests.support.serving import Serving, spec
 from tests.support.world import Host, World
@@ -161,12 +161,14 @@ def idempotency_keys() -> None:
     assert "eve\0key-0" not in made.ledger.idempotency
 
 
-def artifacts() -> None:
-    """By the decision; test_artifact_room.py does it with a stream."""
-    stored = {1: StoredOutput("ada", 100, 5)}
-    stored |= {number: StoredOutput("eve", 100 + number, 5) for number in range(2, 40)}
+def stored_by_two() -> None:
+    """By the decision; test_stored_room.py does it with a stream of each kind, and a job that
+    runs.
+    """
+    stored = {1: Holding("ada", 100, 5)}
+    stored |= {number: Holding("eve", 100 + number, 5) for number in range(2, 40)}
     held = sum(one.bytes for one in stored.values())
-    gone = surplus(stored, held, limit_bytes=held)
+    gone = [one.job for one in surplus(stored, held, limit_bytes=held)]
     assert gone == list(range(2, 2 + len(gone)))
     assert len(gone) > 5
 
@@ -229,8 +231,10 @@ FILLED: dict[str, Callable[[], None]] = {
     "links that sign in a browser": login_links,
     "finished jobs": finished_jobs,
     "audit": audit,
-    "artifacts": artifacts,
     "bundles": bundles,
+    "artifacts": stored_by_two,
+    "output of tasks": stored_by_two,
+    "results of calls": stored_by_two,
     "idempotency keys of deleted jobs": idempotency_keys,
     "answers to repeated requests": answers,
     "memory of live jobs": memory_of_live_jobs,

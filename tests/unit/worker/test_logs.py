@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from iris_core import codec
+from iris_core import codec, subjects
 from iris_core.messages.gateway_worker import CallResult, CallResults, LogChunk, TaskOutput
 from iris_core.messages.message import AttemptRef
 from iris_core.states import Cause
@@ -58,7 +58,7 @@ def test_both_outputs_are_told_with_their_offsets(slot: Workspace):
         ("stdout", 4, b"two\n", False),
         ("stderr", 0, b"oh\n", False),
     ]
-    assert first.messages[0][0] == "iris.log.w0.0.0"
+    assert first.messages[0][0] == f"iris.log.w0.j{REF.job}.s0"
     assert codec.unpack(first.messages[0][1], TaskOutput).ref == REF
 
 
@@ -71,7 +71,7 @@ def test_much_output_is_stored_beside_that_of_neighbours(slot: Workspace):
         batch = logs.collect(1.0 + len(sent), 1000)
         logs.stored(batch)
         sent += [subject for subject, _ in batch.messages]
-    assert sent == ["iris.log.w0.0.0", *2 * [f"iris.log.w0.j{REF.job}.{REF.index}"]]
+    assert sent == [f"iris.log.w0.j{REF.job}.s0", *2 * [f"iris.log.w0.j{REF.job}.{REF.index}"]]
 
 
 def test_a_silent_attempt_has_nothing_to_wait_for(slot: Workspace):
@@ -327,7 +327,7 @@ def test_output_that_is_given_up_counts_as_dropped(slot: Workspace):
     os.write(slot.out, b"not stored\n")
     logs.finish(REF)
     batch = logs.collect(1.0, 0)
-    assert logs.forget(REF) == len("not stored\n")
+    assert logs.forget(REF).dropped == len("not stored\n")
     assert logs.stored(batch) == []
 
 
@@ -384,3 +384,46 @@ def test_the_end_of_standard_error_is_kept_for_the_record(slot: Workspace):
 def test_one_endless_line_is_cut(slot: Workspace):
     os.write(slot.err, b"x" * 10_000)
     assert last_lines(slot.err) == "x" * 4096
+
+
+def test_an_end_and_a_heartbeat_tell_what_an_attempt_takes_in_the_streams(slot: Workspace):
+    logs = following(slot)
+    os.write(slot.out, b"x" * 70_000)
+    batch = logs.collect(1.0, 1000)
+    taken = sum(len(data) + subjects.STORED_MESSAGE_BYTES for _, data in batch.messages)
+    assert logs.output_bytes() == {REF.job: taken}
+    result = CallResult(REF.index, REF.attempt, "value", b"v" * 100, Cause.EXITED, 0)
+    logs.finish(REF, result)
+    assert logs.output_bytes() == {}, "the end tells it"
+    [tail] = logs.collect(2.0, 2000).ended
+    assert tail.output_bytes >= taken
+    assert tail.result_bytes == 100 + subjects.STORED_MESSAGE_BYTES
+
+
+def test_an_attempt_that_has_printed_little_is_not_told_of(slot: Workspace):
+    logs = following(slot)
+    os.write(slot.out, b"x" * 7000)
+    logs.collect(1.0, 1000)
+    assert logs.output_bytes() == {}
+
+
+def test_of_a_muted_job_only_the_end_of_its_output_is_stored(slot: Workspace):
+    logs = following(slot)
+    os.write(slot.out, b"before\n")
+    assert configured(logs.collect(1.0, 1000)) == [("stdout", 0, b"before\n", False)]
+    logs.muted = frozenset({REF.job})
+    os.write(slot.out, b"x" * 99_999 + b"\n")
+    assert logs.collect(2.0, 2000).messages == []
+    logs.finish(REF)
+    [last] = chunks(logs.collect(3.0, 3000))
+    assert (last.dropped, len(last.data), last.final) == (100_000 - CHUNK // 2, CHUNK // 2, True)
+    assert last.limit == "max_stored_today of the quota"
+
+
+def test_an_attempt_that_prints_nothing_while_it_is_muted_is_not_limited(slot: Workspace):
+    logs = following(slot)
+    logs.muted = frozenset({REF.job})
+    logs.collect(1.0, 1000)
+    logs.muted = frozenset()
+    os.write(slot.out, b"all of it\n")
+    assert configured(logs.collect(2.0, 2000)) == [("stdout", 0, b"all of it\n", False)]

@@ -30,7 +30,7 @@ from iris_core.views.jobs import (
     TaskView,
     TreeView,
 )
-from iris_core.views.usage import UsageView
+from iris_core.views.usage import StoredUsageView, UsageView
 
 
 class AsyncClient(AsyncCalls):
@@ -146,6 +146,10 @@ class AsyncClient(AsyncCalls):
     ) -> AsyncIterator[UsageView]:
         """As `Client.usage`."""
         return self.iterate(self.sync.usage(by=by, user=user, label=label, since=since))
+
+    def stored(self, *, user: str | None = None) -> AsyncIterator[StoredUsageView]:
+        """As `Client.stored`."""
+        return self.iterate(self.sync.stored(user=user))
 
     async def rerun(
         self,

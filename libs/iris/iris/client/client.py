@@ -63,7 +63,7 @@ from iris_core.views.jobs import (
     PlanView,
     TreeView,
 )
-from iris_core.views.usage import UsageView
+from iris_core.views.usage import StoredUsageView, UsageView
 
 if TYPE_CHECKING:
     from iris.client.files.bundle import Bundle
@@ -574,6 +574,15 @@ class Client(GatewayApi):
         return self.pages(
             "/v1/usage", UsageView, {"by": by, "user": user, "label": label, "since": since}
         )
+
+    def stored(self, *, user: str | None = None) -> Iterator[StoredUsageView]:
+        """What is stored of each user's jobs: records, artifacts, output and results of calls; of
+        all users for admins, for others of their own.
+
+        Args:
+            user: only of this one.
+        """
+        return self.pages("/v1/usage/stored", StoredUsageView, {"user": user})
 
     @takes(ResourceOptions)
     def rerun(

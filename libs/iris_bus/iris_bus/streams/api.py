@@ -290,8 +290,8 @@ class Api:
         await self.change(f"STREAM.UPDATE.{stream}", config)
 
     async def purge(self, stream: str, **what: object) -> None:
-        """Drop messages: all, below ``seq``, or of a subject ``filter``. Raises ApiError,
-        Unavailable.
+        """Drop messages: all, below ``seq``, or of a subject ``filter``, there but for the newest
+        ``keep``. Raises ApiError, Unavailable.
         """
         got = await self.call(f"STREAM.PURGE.{stream}", what, Plain)
         if got.error is not None:

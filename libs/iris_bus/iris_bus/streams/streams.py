@@ -163,8 +163,9 @@ class JetStreams:
         found = await with_retries(partial(self._api.copy, stream, **wanted), _RETRY_FOR_S)
         return found or await self._retrying.message(stream, **wanted)
 
-    async def drop(self, stream: str, subject: str) -> None:
-        await self._retrying.purge(stream, filter=subject)
+    async def drop(self, stream: str, subject: str, *, keep: int = 0) -> None:
+        rest = {"keep": keep} if keep else {}
+        await self._retrying.purge(stream, filter=subject, **rest)
 
     async def end(self, stream: str) -> int:
         return (await self._retrying.info(stream)).state.last_seq

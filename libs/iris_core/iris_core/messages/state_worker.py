@@ -4,12 +4,20 @@ both.
 
 from __future__ import annotations
 
+from typing import Annotated
+
+import msgspec
+
 from iris_core.limits import ATTEMPTS
 from iris_core.messages.message import AttemptRef, ServiceMessage
 from iris_core.spec.calls import Calls
 from iris_core.spec.jobs import Attribute, Environment, NoticePolicy, Probe
 from iris_core.spec.resources import Amount, ResourceRequest
 from iris_core.states import Cause, KernelStatus, NoticeReason
+
+MOST_STORED = 1 << 40
+"""Bytes that one attempt can have stored, at most: no worker can say so much that a sum overflows."""
+StoredSize = Annotated[int, msgspec.Meta(ge=0, le=MOST_STORED)]
 
 
 class TaskUsage(ServiceMessage, frozen=True):
@@ -53,6 +61,7 @@ class Ended(ServiceMessage, frozen=True):
         error: one line for a person. stderr_tail: the end of its standard error.
         dropped_bytes: bytes of its output that are not in the log stream.
         artifact: what has become of its output directory, if it had one.
+        output_bytes, result_bytes: what its messages take in the streams of output and of results.
     """
 
     cause: Cause
@@ -64,6 +73,8 @@ class Ended(ServiceMessage, frozen=True):
     dropped_bytes: int = 0
     usage: TaskUsage | None = None
     artifact: Artifact | None = None
+    output_bytes: StoredSize = 0
+    result_bytes: StoredSize = 0
 
 
 class GivenNotice(ServiceMessage, frozen=True):
@@ -197,6 +208,10 @@ class HeartbeatMessage(ServiceMessage, frozen=True):
         usage: of every running attempt that has a control group.
         warnings: what of its configuration does not agree with the host, by code.
         timeouts: ms, by job, that orders have told since the attempts were started; 0: none.
+        output_bytes: by job, what messages of its running attempts take in the stream of output,
+            without attempts that have printed little.
+        muted: of the jobs with attempts here, those of which orders say that nothing more is
+            stored.
     """
 
     worker: str
@@ -211,6 +226,8 @@ class HeartbeatMessage(ServiceMessage, frozen=True):
     usage: tuple[LiveUsage, ...] = ()
     warnings: dict[str, str] = {}
     timeouts: dict[int, int] = {}
+    output_bytes: dict[int, StoredSize] = {}
+    muted: tuple[int, ...] = ()
 
 
 class TaskGrant(ServiceMessage, frozen=True):
@@ -330,6 +347,9 @@ class Order(ServiceMessage, frozen=True):
         timeouts: ms, of jobs whose timeout was changed while attempts of them run there; 0: none.
         chains: which of ``run`` wait for others to end.
         drained: attempts to give notice of a drain; they go on.
+        muted: the jobs whose user has stored as much today as the quota allows: of what their
+            attempts there print from now on only the end is stored, and no artifact; None: as
+            before.
     """
 
     incarnation: str
@@ -346,6 +366,7 @@ class Order(ServiceMessage, frozen=True):
     timeouts: dict[int, int] = {}
     chains: tuple[Chain, ...] = ()
     drained: tuple[AttemptRef, ...] = ()
+    muted: tuple[int, ...] | None = None
 
     @property
     def is_awaited(self) -> bool:

@@ -168,6 +168,16 @@ class ClosedGate(View, kw_only=True):
     reason: Reason | None = None
 
 
+class StoredView(View, kw_only=True):
+    """Bytes in the stores of output directories, of output, and of results of calls, each with what
+    the store adds.
+    """
+
+    artifact_bytes: int = 0
+    output_bytes: int = 0
+    result_bytes: int = 0
+
+
 class JobView(View, kw_only=True):
     """A job. ``interrupted`` is the latest interruption while a task that has been placed before is
     pending again.
@@ -182,7 +192,9 @@ class JobView(View, kw_only=True):
     does no more, when its client has not closed it. ``limits``: what it asks for that the hosts of
     its tasks do not hold them to by control groups; not in listings. ``name_shared``: other users
     have jobs of this name, so that it leads here for its owner only. ``grace_s``: between the
-    signal that stops its tasks and KILL, as this cluster gives it; not in listings.
+    signal that stops its tasks and KILL, as this cluster gives it; not in listings. ``stored``: by
+    its attempts that have ended; ``evicted``: of it and of what runs, what was deleted to make room
+    because its owner held most; each null where there is none.
     """
 
     id: str
@@ -219,6 +231,8 @@ class JobView(View, kw_only=True):
     limits: list[str] = []
     name_shared: bool = False
     grace_s: float | None = None
+    stored: StoredView | None = None
+    evicted: StoredView | None = None
 
 
 class ArtifactView(View, kw_only=True):
@@ -253,7 +267,8 @@ class AttemptView(View, kw_only=True):
     after.
 
     Attributes:
-        output_dropped_bytes: bytes of its output that are not in the log.
+        output_dropped_bytes: bytes of its output that are not in the log. output_bytes: what the
+            others took there when it ended.
         rss_bytes: what its processes hold now, while it runs; ``peak_rss_bytes``: the most they
         held. cpu_ms, read_bytes, written_bytes: what they have used; of a running one as of the
             last heartbeat.
@@ -284,6 +299,7 @@ class AttemptView(View, kw_only=True):
     preemption_count: tuple[int, int]
     open: bool
     output_dropped_bytes: int = 0
+    output_bytes: int = 0
     rss_bytes: int | None = None
     cpu_ms: int | None = None
     read_bytes: int | None = None
@@ -315,7 +331,8 @@ class TaskView(View, kw_only=True):
     budget was not used up. ``note``: what an active task waits for, or what is odd about its
     process, as why it is not cloned. ``rerun_of``: the task that it repeats, as ``j3/5``, while
     that is kept. ``by``: whose command ended it. ``levels``: of a gang by levels of the topology,
-        what its worker has of each, innermost first.
+        what its worker has of each, innermost first. ``output_evicted_bytes``: of its job's output,
+            what was deleted to make room.
     """
 
     task: str
@@ -341,6 +358,7 @@ class TaskView(View, kw_only=True):
     requeue_count: int = 0
     levels: dict[str, str] = {}
     signal: int | None = None
+    output_evicted_bytes: int = 0
 
 
 class TaskStatesView(View, kw_only=True):

@@ -359,6 +359,12 @@ class AuditQuery(PageQuery, frozen=True):
     since_ms: Annotated[int, about("Only since this time, or not longer ago than this: `7d`.")] = 0
 
 
+class StoredUsageQuery(PageQuery, frozen=True):
+    """What is stored of each user's jobs, by name."""
+
+    user: OwnerName = ""
+
+
 class JobUsageQuery(ViewQuery, frozen=True):
     """What a job has held and used."""
 

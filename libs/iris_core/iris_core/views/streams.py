@@ -112,6 +112,12 @@ class ResultsView(View):
 
 
 class ResultsEnd(View):
-    """The last event of a stream of results: the state of the job."""
+    """The last event of a stream of results: the state of the job.
+
+    ``missing``: of a job that had ended before, the indexes of tasks of which no result is here, as
+    ``0-3,7``; empty where each that succeeded has one. ``why``: some are not there.
+    """
 
     state: str
+    missing: str = ""
+    why: str = ""

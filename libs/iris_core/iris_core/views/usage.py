@@ -48,6 +48,23 @@ class UsedView(View, kw_only=True):
     memory_peak_gib_seconds: float = 0.0
 
 
+class StoredUsageView(View, kw_only=True):
+    """What is kept of the jobs of one user that are on record.
+
+    Attributes:
+        jobs: how many there are. job_bytes: memory of what they say.
+        artifact_bytes, output_bytes, result_bytes: in the stores of output directories, output (that
+            of running attempts as of the last heartbeat) and results of calls.
+    """
+
+    user: str
+    jobs: int = 0
+    job_bytes: int = 0
+    artifact_bytes: int = 0
+    output_bytes: int = 0
+    result_bytes: int = 0
+
+
 class UsageView(View, kw_only=True):
     """What attempts have held and used, of one user, project, day or job, by what came of them.
 

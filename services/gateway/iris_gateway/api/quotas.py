@@ -16,8 +16,14 @@ from iris_core.admission.actions import SetQuota
 from iris_core.spec.jobs import BANDS, BandName
 from iris_core.states import PriorityBand
 from iris_core.views.jobs import QuotaView
-from iris_core.views.queries import JobUsageQuery, QuotaQuery, QuotasQuery, UsageQuery
-from iris_core.views.usage import CSV_COLUMNS, Prices, UsageView, csv_row
+from iris_core.views.queries import (
+    JobUsageQuery,
+    QuotaQuery,
+    QuotasQuery,
+    StoredUsageQuery,
+    UsageQuery,
+)
+from iris_core.views.usage import CSV_COLUMNS, Prices, StoredUsageView, UsageView, csv_row
 from iris_gateway.api.cluster import administer
 from iris_gateway.api.handling import json_body, listing, page_of, view
 from iris_gateway.dispatch.endpoint import JSON, Answers, Call, Endpoint, passed_on
@@ -122,6 +128,12 @@ ENDPOINTS = (
             )
         },
         parameters=UsageQuery,
+    ),
+    listing(
+        "/v1/usage/stored",
+        StoredUsageQuery,
+        "Show what is stored of each user's jobs",
+        page_of(StoredUsageView),
     ),
     Endpoint(
         "GET",

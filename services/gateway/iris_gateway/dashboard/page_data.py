@@ -408,6 +408,7 @@ async def users(look: PageData) -> Facts:
         "usage": usage["items"],
         "usage_continues": usage["next_cursor"] is not None,
         "usage_days": USAGE_DAYS,
+        "stored": await look.at(q.StoredUsageQuery(limit=q.MAX_LIMIT)),
     }
 
 

@@ -110,6 +110,7 @@ PROBLEM_TYPES: Mapping[str, ProblemType] = {
         410,
         "No longer kept",
         "What the request needs of events, results, output or code was deleted, because it is kept for a time only, or "
+        "to make room where its owner held most, or "
         "its position (Last-Event-ID, after) is beyond the end of the stream.",
         "Read the stream again without a position; run the job again from its directory.",
         for_readers="It was kept for a time only, and is deleted. Nothing brings it back.",

@@ -21,6 +21,8 @@ HELD_BYTES = 8 << 20
 TAIL_BYTES = 32 << 20
 """Of the last lines of an output that are kept until they are sent."""
 
+EXPIRED = "kept no longer"
+
 Source = tuple[int, int, str]
 """Task index, attempt, stream."""
 
@@ -200,8 +202,15 @@ class _Tail:
 
 @dataclass(slots=True)
 class Splitter:
-    """The lines of several sources with interleaved chunks; duplicate output is dropped."""
+    """The lines of several sources with interleaved chunks; duplicate output is dropped.
 
+    Attributes:
+        is_from_start: the first chunk of a source should be the first of its output.
+        why_gone: why a chunk that should be there is not.
+    """
+
+    is_from_start: bool = True
+    why_gone: str = EXPIRED
     _tails: dict[Source, _Tail] = field(default_factory=dict)
     _ends: dict[Source, int] = field(default_factory=dict)
     _open: set[Source] = field(default_factory=set)
@@ -211,16 +220,17 @@ class Splitter:
 
     def feed(self, source: Source, chunk: LogChunk, sequence: int = 0) -> Iterator[Block]:
         """The lines that ``chunk`` completes."""
-        known = self._ends.get(source, 0)
+        known = self._ends.get(source, 0 if self.is_from_start else chunk.offset - chunk.dropped)
         if chunk.offset < known:
             chunk = behind(known, chunk)
         self._ends[source] = chunk.offset + len(chunk.data)
-        if chunk.dropped:
+        missing = max(0, chunk.offset - chunk.dropped - known)
+        if chunk.dropped or missing:
             yield from self._cut(source)
         tail = self._pop(source) or _Tail(b"", chunk.offset, chunk.at_ms, sequence)
         data = tail.data + chunk.data
         offset = tail.offset
-        lost = (chunk.dropped, notice_of(chunk))
+        lost = (missing + chunk.dropped, notice_of(chunk, missing, self.why_gone))
         end = data.rfind(b"\n") + 1
         if end:
             yield Block(source, chunk.at_ms, offset, data[:end], *lost)
@@ -302,10 +312,16 @@ class Splitter:
         return Block(source, at_ms, offset, text, *lost, continued=continued)
 
 
-def notice_of(chunk: LogChunk) -> str:
-    """The message about bytes dropped before a chunk; empty when there are none."""
-    if not chunk.dropped:
-        return ""
+def notice_of(chunk: LogChunk, missing: int = 0, why: str = EXPIRED) -> str:
+    """The message about bytes before a chunk that are not stored any more, ``missing``, and that
+    were dropped by the worker; empty when there are none.
+    """
+    gone = f"[iris: {counted(missing, 'byte')} of output not here: {why}]" if missing else ""
+    dropped = _dropped_notice(chunk) if chunk.dropped else ""
+    return " ".join(notice for notice in (gone, dropped) if notice)
+
+
+def _dropped_notice(chunk: LogChunk) -> str:
     lines = f" ({counted(chunk.dropped_lines, 'line')})" if chunk.dropped_lines >= 0 else ""
     limit = f": limit {chunk.limit}" if chunk.limit else ""
     return f"[iris: {counted(chunk.dropped, 'byte')}{lines} of output dropped here{limit}]"

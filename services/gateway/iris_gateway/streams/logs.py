@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from iris_bus.contract import Message, Reader, Streams, Unavailable
 from iris_core import subjects
@@ -20,7 +20,7 @@ from iris_core.messages.message import AttemptRef, ServiceMessage
 from iris_gateway.http.problem import ProblemResponse
 from iris_gateway.streams import readers
 from iris_gateway.streams.completion import Completion
-from iris_gateway.streams.log_lines import Block, LastLines, Source, Splitter
+from iris_gateway.streams.log_lines import EXPIRED, Block, LastLines, Source, Splitter
 from iris_gateway.streams.readers import ONE, Turns
 
 _QUIET_S = 5.0
@@ -53,6 +53,8 @@ class LogQuery:
         attempt: one attempt only. from_attempt: this attempt and later ones.
         streams: stdout, stderr. since_ms: no earlier output.
         unfinished: whether a follower gets what there is of lines that have not ended.
+        evicted: what is said first of the output of a whole job that is not all there; empty:
+            nothing. why_gone: why what is missing is not there.
     """
 
     job: int
@@ -62,24 +64,25 @@ class LogQuery:
     streams: frozenset[str] = frozenset({"stdout", "stderr"})
     since_ms: int = 0
     unfinished: bool = False
+    evicted: str = ""
+    why_gone: str = EXPIRED
 
     @property
-    def subjects(self) -> tuple[str, str]:
-        """The subjects to read: one that is shared with neighbours, and one with all that is beyond
-        the little which stands there.
+    def subjects(self) -> tuple[str, ...]:
+        """The subjects to read: of a task one that it shares with neighbours, and one with all that
+        is beyond the little which stands there.
         """
         if self.index is None:
-            return subjects.job_logs(self.job)
+            return (subjects.job_logs(self.job),)
         return subjects.task_logs(self.job, self.index)
 
     def wants(self, ref: AttemptRef) -> bool:
         if ref.job != self.job or self.index not in (None, ref.index):
             return False
-        return (
-            ref.attempt >= self.from_attempt
-            if self.attempt is None
-            else ref.attempt == self.attempt
-        )
+        return self.wants_attempt(ref.attempt)
+
+    def wants_attempt(self, number: int) -> bool:
+        return number >= self.from_attempt if self.attempt is None else number == self.attempt
 
 
 @dataclass(slots=True)
@@ -92,6 +95,7 @@ class Reading:
         unfinished: sources whose end has not been read.
         whole: whether it began with the oldest output; else the first line read of a source may be
             the end of one.
+        found: whether there was something of what is asked for, shown or not.
     """
 
     query: LogQuery
@@ -99,8 +103,16 @@ class Reading:
     splitter: Splitter = field(default_factory=Splitter)
     unfinished: set[Source] = field(default_factory=set)
     whole: bool = True
+    found: bool = False
     _begun: dict[Source, bool] = field(default_factory=dict)
     """Whether the first whole line of a source has come."""
+    _told: bool = False
+    """Whether it was said that not all is there."""
+
+    def __post_init__(self) -> None:
+        self.splitter.why_gone = self.query.why_gone
+        self.splitter.is_from_start = self.whole and not self.position
+        self._told = not (self.query.evicted and self.splitter.is_from_start)
 
     @property
     def safe(self) -> int:
@@ -134,6 +146,7 @@ class Reading:
             output = unpack(message.data, TaskOutput)
         except Undecodable:
             return
+        self.found = True
         for chunk in output.chunks:
             source = (output.ref.index, output.ref.attempt, chunk.stream)
             if chunk.stream not in self.query.streams:
@@ -151,7 +164,13 @@ class Reading:
             self._begun[block.source] = whole or b"\n" in block.data
             shown = block if whole else block.behind(1)
             if shown is not None and shown.at_ms >= self.query.since_ms:
-                yield shown
+                yield shown if self._told else self._tell(shown)
+
+    def _tell(self, block: Block) -> Block:
+        """The first block, with what is said before it."""
+        self._told = True
+        notices = (self.query.evicted, block.notice)
+        return replace(block, notice=" ".join(notice for notice in notices if notice))
 
 
 class LogReader:

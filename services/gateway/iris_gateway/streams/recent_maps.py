@@ -7,9 +7,13 @@ Out of scope: what happened to them since; the events and results after the posi
 
 from __future__ import annotations
 
+from collections.abc import Set
 from typing import NamedTuple
 
 import msgspec
+
+from iris_core.spec.index_set import IndexSet, indexes_of
+from iris_core.views.jobs import StoredView
 
 _KEPT = 256
 _KEPT_S = 10.0
@@ -20,10 +24,12 @@ or says so.
 
 class _Calls(msgspec.Struct, frozen=True):
     count: int = 0
+    chunksize: int = 1
 
 
 class _MapSpec(msgspec.Struct, frozen=True):
     calls: _Calls | None = None
+    indexes: str = ""
 
 
 class MapJob(msgspec.Struct):
@@ -34,12 +40,31 @@ class MapJob(msgspec.Struct):
     user: str
     state: str
     spec: _MapSpec = _MapSpec()
+    task_counts: dict[str, int] = {}
+    evicted: StoredView | None = None
 
     @property
     def has_returned(self) -> bool:
         """Whether it is a map of which each call has stored a result: it succeeded."""
         calls = self.spec.calls
         return self.state == "succeeded" and calls is not None and calls.count > 0
+
+    @property
+    def why_gone(self) -> str:
+        """Why results are not there any more."""
+        if self.evicted is None or not self.evicted.result_bytes:
+            return "they were deleted by age or size"
+        return f"they were deleted to make room, {self.user} held most"
+
+    def without(self, found: Set[int]) -> str:
+        """The indexes of its tasks, besides those of which a result was found; empty where those
+        are as many as have succeeded.
+        """
+        calls = self.spec.calls
+        if calls is None or len(found) >= self.task_counts.get("succeeded", 0):
+            return ""
+        tasks = indexes_of(self.spec.indexes, -(-calls.count // calls.chunksize))
+        return str(IndexSet.of(index for index in tasks if index not in found))
 
 
 class Since(NamedTuple):

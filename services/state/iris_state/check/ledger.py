@@ -25,6 +25,7 @@ from iris_state.records.indexes.chains import chain_of
 from iris_state.records.indexes.gates import GateIndex
 from iris_state.records.indexes.index import JobIndex
 from iris_state.records.indexes.running_usage import RunningUsage
+from iris_state.records.indexes.stored import NONE_STORED, StoredSums
 from iris_state.records.indexes.usage_days import PROJECT, UsageDays
 from iris_state.records.ledger import Ledger
 
@@ -95,11 +96,24 @@ def what_runs_is_summed(ledger: Ledger) -> Wrongs:
 
 
 def live_jobs_are_weighed(ledger: Ledger) -> Wrongs:
+    recorded: Counter[str] = Counter()
+    for job in ledger.jobs.values():
+        recorded[job.user] += ledger.written[job.number]
+    if +recorded != ledger.job_bytes:
+        yield f"jobs weigh {dict(ledger.job_bytes)}, recount {dict(+recorded)}"
     recount: Counter[str] = Counter()
     for job in ledger.jobs.values():
         recount[job.user] += 0 if job.is_terminal else ledger.written[job.number]
     if +recount != ledger.live_bytes:
         yield f"live jobs weigh {dict(ledger.live_bytes)}, recount {dict(+recount)}"
+
+
+def stored_bytes_are_summed(ledger: Ledger) -> Wrongs:
+    recount = StoredSums()
+    for job in ledger.jobs.values():
+        recount.move(job.user, NONE_STORED, job.held)
+    if recount.of_user != ledger.stored.of_user:
+        yield f"stored bytes are {ledger.stored.of_user}, recount {recount.of_user}"
 
 
 def gates_are_indexed(ledger: Ledger) -> Wrongs:
@@ -307,6 +321,7 @@ OF_LEDGER: tuple[Callable[[Ledger], Wrongs], ...] = (
     open_attempts_are_held,
     what_runs_is_summed,
     live_jobs_are_weighed,
+    stored_bytes_are_summed,
     gates_are_indexed,
     lost_hosts_hold_nothing,
     the_lost_are_in_line,

@@ -16,7 +16,9 @@ from iris_core.quota import QUOTA_LIMITS
 from iris_core.spec.jobs import JobSpec
 from iris_core.spec.resources import Amount
 from iris_core.states import PriorityBand, TaskState
+from iris_core.units import show_bytes
 from iris_state.records.entities import Job
+from iris_state.records.indexes.stored import DAY_MS
 from iris_state.records.ledger import Ledger
 from iris_state.records.weight import written
 
@@ -54,6 +56,11 @@ COUNTED = {
         adds=lambda added: added.written,
         frees=lambda ledger, job: ledger.written[job.number],
     ),
+    "max_stored_today": Counted(
+        has=lambda ledger, user: ledger.stored_today(user),
+        adds=lambda added: 1 if added.tasks else 0,
+        frees=lambda ledger, job: 0,
+    ),
 }
 """By the name of the limit. Limits on resources are not in it, because they refuse nothing."""
 
@@ -68,7 +75,7 @@ def check(
     replaces. ``caller``: see `check_band`.
     """
     added = Added(spec.task_count, written(spec, ledger.index))
-    _check_limits(ledger, user, added, replaced)
+    _check_limits(ledger, user, added, replaced, is_asked=caller is not None)
     check_band(ledger, spec, user, caller)
 
 
@@ -101,7 +108,24 @@ def check_amended(ledger: Ledger, job: Job, spec: JobSpec) -> None:
         _check_limits(ledger, job.user, Added(0, more), None)
 
 
-def _check_limits(ledger: Ledger, user: str, added: Added, replaced: Job | None) -> None:
+def over_stored(ledger: Ledger) -> frozenset[str]:
+    """The users who have stored as much today as they may."""
+    limits = {user: quota.max_stored_today for user, quota in ledger.quotas.items()}
+    default = ledger.default_quota.max_stored_today
+    if not default and not any(limits.values()):
+        return frozenset()
+    users = ledger.stored.today.keys() | ledger.running_today().keys()
+    return frozenset(
+        user for user in users if 0 < limits.get(user, default) <= ledger.stored_today(user)
+    )
+
+
+def _check_limits(
+    ledger: Ledger, user: str, added: Added, replaced: Job | None, *, is_asked: bool = True
+) -> None:
+    """``is_asked``: somebody asks for it now; else it replaces what has ended, and adds nothing to
+    what is stored.
+    """
     quota = ledger.quota_of(user)
     for limit in QUOTA_LIMITS:
         counted = COUNTED.get(limit.name)
@@ -112,10 +136,22 @@ def _check_limits(ledger: Ledger, user: str, added: Added, replaced: Job | None)
         adds = counted.adds(added)
         if replaced is not None and replaced.user == user:
             has -= counted.frees(ledger, replaced)
+        if limit.name == "max_stored_today" and adds and has >= most:
+            if is_asked:
+                raise Refused(Code.OVER_QUOTA, _stored_words(ledger, user, has, most))
+            continue
         if adds and has + adds > most:
             may, present, asks = map(limit.unit.show, (most, has, adds))
             words = f"{user} may have {may} {limit.words}, has {present} and asks for {asks} more"
             raise Refused(Code.OVER_QUOTA, words)
+
+
+def _stored_words(ledger: Ledger, user: str, has: int, most: int) -> str:
+    hours, minutes = divmod(-(-(DAY_MS - ledger.now_ms % DAY_MS) // 60_000), 60)
+    return (
+        f"{user} may store {show_bytes(most)} of artifacts, output and results a day and has stored "
+        f"{show_bytes(has)} today; the next day, of UTC, begins in {hours} h {minutes} min"
+    )
 
 
 def used(ledger: Ledger, user: str, running: Amount) -> dict[str, int]:

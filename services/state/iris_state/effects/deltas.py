@@ -224,7 +224,7 @@ class DeltaBuilder:
                 c.SessionMoved,
                 c.Judged,
             ),
-            *(c.Answered, c.Dropped, c.Audited, c.Led),
+            *(c.Answered, c.Dropped, c.Evicted, c.Audited, c.Led),
             *c.DEPLOYMENT_KINDS,
         ),
     )

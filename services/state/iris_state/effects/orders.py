@@ -6,7 +6,7 @@ docs/ARCHITECTURE.md#storage; docs/design/semantics.md#sessions.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -20,6 +20,7 @@ from iris_core.messages.state_worker import Chain, Gang, Order, Stop, TaskGrant,
 from iris_core.placement.constraints import DEVICE_VARIANT
 from iris_core.spec.jobs import Environment
 from iris_core.states import Cause, KernelStatus, NoticeReason, SessionStatus, WorkerState
+from iris_state.decide.quota import over_stored
 from iris_state.records import changes as c
 from iris_state.records.entities import Attempt, AttemptKey, Job, ref_of
 from iris_state.records.hosts import Ordered
@@ -39,6 +40,7 @@ class _Draft:
     incarnation: str = ""
     renew: bool = False
     timeouts: dict[int, int] = field(default_factory=dict)
+    muted: tuple[int, ...] | None = None
 
 
 class OrderBook:
@@ -55,6 +57,8 @@ class OrderBook:
         self._token_life_ms = token_life_ms
         self._drafts: dict[str, _Draft] = {}
         self._new: set[AttemptKey] = set()
+        self._over: frozenset[str] = frozenset()
+        self._over_ms = 0
 
     def _assigned(self, change: c.Assigned) -> None:
         self._new.add((change.job, change.index, change.attempt))
@@ -112,7 +116,7 @@ class OrderBook:
                 c.Avoided,
             ),
             *(c.WorkerRegistered, c.WorkerForgotten, c.QuotaSet),
-            *(c.Answered, c.Dropped, c.Audited, c.Led),
+            *(c.Answered, c.Dropped, c.Evicted, c.Audited, c.Led),
             *c.DEPLOYMENT_KINDS,
         ),
     )
@@ -213,6 +217,19 @@ class OrderBook:
                 if known.get(number) != (self._ledger.jobs[number].spec.timeout_ms or 0):
                     self._tell_timeout(worker, self._ledger.jobs[number])
 
+    def mute(self, worker: str, known: Collection[int], now_ms: int) -> None:
+        """Tell a host of which jobs nothing more is stored, where it does not know; ``known``: those
+        of which it does.
+        """
+        if now_ms - self._over_ms >= OVER_MS:
+            self._over, self._over_ms = over_stored(self._ledger), now_ms
+        if self._over or known:
+            jobs = self._ledger.jobs
+            there = {number for number, _, _ in self._ledger.presence[worker].open}
+            wanted = {number for number in there if jobs[number].user in self._over}
+            if wanted != set(known):
+                self._draft(worker).muted = tuple(sorted(wanted))
+
     def _tell_timeout(self, worker: str, job: Job) -> None:
         self._draft(worker).timeouts[job.number] = job.spec.timeout_ms or 0
 
@@ -291,6 +308,7 @@ class OrderBook:
             timeouts=draft.timeouts,
             chains=self._chains(worker, draft),
             drained=tuple(draft.drained),
+            muted=draft.muted,
         )
 
     def _chains(self, worker: str, draft: _Draft) -> tuple[Chain, ...]:
@@ -427,7 +445,7 @@ def parts(order: Order) -> Iterator[Order]:
     """The order split into orders of at most `CHUNK_BYTES`, or of one attempt where that is larger.
 
     Each part is idempotent, so the parts may be executed in any sequence and repeated separately.
-    Renewals and timeouts go with the first.
+    Renewals, timeouts and what is muted go with the first.
     """
     refs = [(name, ref) for name in _LISTS for ref in getattr(order, name)]
     if len(refs) < 2 or len(codec.pack(order)) <= CHUNK_BYTES:
@@ -435,6 +453,7 @@ def parts(order: Order) -> Iterator[Order]:
         return
     renewals = order.renewals
     timeouts = order.timeouts
+    muted = order.muted
     for half in (refs[: len(refs) // 2], refs[len(refs) // 2 :]):
         lists = {name: tuple(ref for kind, ref in half if kind == name) for name in _LISTS}
         jobs = {ref.job for name in _LISTS[:3] for ref in lists[name]}
@@ -446,7 +465,7 @@ def parts(order: Order) -> Iterator[Order]:
             if (within := tuple(ref for ref in chain.members if ref in lists["run"]))
             for before in [chain.members[: chain.members.index(within[0])]]
         )
-        first = {"renewals": renewals, "timeouts": timeouts}
+        first = {"renewals": renewals, "timeouts": timeouts, "muted": muted}
         yield from parts(
             msgspec.structs.replace(
                 order, templates=templates, gangs=gangs, chains=chains, **first, **lists
@@ -454,8 +473,11 @@ def parts(order: Order) -> Iterator[Order]:
         )
         renewals = ()
         timeouts = {}
+        muted = None
 
 
+OVER_MS = 1000
+"""For so long it is not asked again who has stored as much today as the quota allows."""
 RENEWALS = 4
 """How often tokens are renewed while one lives."""
 _LISTS = ("run", "prepare", "start", "stop", "drained")

@@ -58,12 +58,13 @@ from iris_state.records.changes import (
     Change,
     Commit,
     DeploymentForgotten,
+    Evicted,
     Led,
     RoutesDiscovered,
 )
 from iris_state.records.deployments.records import discovery_of
 from iris_state.records.facts import PublicFact
-from iris_state.records.inputs import Heartbeat, Input, Load, Request, Timer
+from iris_state.records.inputs import Heartbeat, Input, Load, Request, RoomMade, Timer
 from iris_state.records.ledger import Ledger
 from iris_state.records.reactions import KINDS
 from iris_state.snapshots import snapshot
@@ -372,6 +373,9 @@ class Machine:
             self._on_heartbeat(one)
         elif isinstance(one, Load):
             self._on_load(one.data)
+        elif isinstance(one, RoomMade):
+            if one.job in self.ledger.jobs:
+                self.round.apply(Evicted(one.job, one.bytes))
         else:
             self.round.on_delivered(one)
 

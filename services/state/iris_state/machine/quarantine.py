@@ -10,7 +10,15 @@ from __future__ import annotations
 
 from iris_core import codec, subjects
 from iris_core.messages.state_worker import HeartbeatMessage, WorkerReport
-from iris_state.records.inputs import DeliveryResult, Heartbeat, Input, Load, Request, Timer
+from iris_state.records.inputs import (
+    DeliveryResult,
+    Heartbeat,
+    Input,
+    Load,
+    Request,
+    RoomMade,
+    Timer,
+)
 
 _REQUESTS = {
     subjects.STATE_PLAN: "plan",
@@ -18,7 +26,13 @@ _REQUESTS = {
     subjects.SNAPSHOT_FULL: "snapshot",
 }
 
-_KINDS = {Heartbeat: "heartbeat", Load: "load", DeliveryResult: "delivery", Timer: "timer"}
+_KINDS = {
+    Heartbeat: "heartbeat",
+    Load: "load",
+    DeliveryResult: "delivery",
+    RoomMade: "room",
+    Timer: "timer",
+}
 
 
 def kind_of(one: Input | Timer) -> str:

@@ -42,6 +42,7 @@ from iris_state.records.deployment_changes import RouteMoved as RouteMoved
 from iris_state.records.deployment_changes import RouteProbed as RouteProbed
 from iris_state.records.deployment_changes import RoutesDiscovered as RoutesDiscovered
 from iris_state.records.gates import Gate
+from iris_state.records.indexes.stored import StoredBytes
 from iris_state.records.stops import Noticed as Noticed
 from iris_state.records.stops import StopOrdered as StopOrdered
 
@@ -298,6 +299,15 @@ class GraceEnded(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=45)
     attempt: int
 
 
+class Evicted(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=51):
+    """So many bytes of what a job has stored were deleted, because its user held most when there was
+    no room.
+    """
+
+    job: int
+    bytes: StoredBytes
+
+
 class JobGrown(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=40):
     """An open job has so many calls more, in so many tasks behind those it had; none: its client is
     there.
@@ -418,6 +428,7 @@ Change = (
     | JobAmended
     | Requeued
     | GraceEnded
+    | Evicted
     | JobGrown
     | JobClosed
     | QueueHeld

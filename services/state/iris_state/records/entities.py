@@ -35,6 +35,7 @@ from iris_core.states import (
 from iris_core.tables.task import BUDGET_OF_STATE, is_finished
 from iris_state.policy import GRACE_MS
 from iris_state.records.gates import Gate
+from iris_state.records.indexes.stored import NONE_STORED, StoredBytes
 from iris_state.records.indexes.usage_days import Outcomes
 from iris_state.records.stops import UNCONFIRMED_MS, Ending
 
@@ -55,7 +56,7 @@ class Attempt(msgspec.Struct, array_like=True, gc=False):
     requeued while it was being stopped. ``chain``: as of `changes.Assigned`. ``ending``: it is
         being stopped, its task stays in its state until the end is known. ``notices``: that it was
             given. ``at_once``: it is stopped without a grace period. ``waits``: for what another
-                attempt builds on its host.
+                attempt builds on its host. ``output_bytes``: as of `Ended`.
     """
 
     number: int
@@ -92,6 +93,7 @@ class Attempt(msgspec.Struct, array_like=True, gc=False):
     doing: str = ""
     at_once: bool = False
     waits: bool = False
+    output_bytes: int = 0
 
     @property
     def is_open(self) -> bool:
@@ -235,6 +237,8 @@ class Job(msgspec.Struct, array_like=True):
     last request of the client of such a job; ``note``: why it was closed, when its client has not
     done so. ``usage``: of its attempts that have ended. ``lineage``: of a job that a task submitted
     beside its own: the number of the root from which all such jobs descend; 0: it is none.
+    ``stored``: what its attempts that have ended have stored; ``evicted``: what of it, and of
+    running ones, was deleted to make room.
     """
 
     number: int
@@ -270,6 +274,13 @@ class Job(msgspec.Struct, array_like=True):
     note: str = ""
     usage: Outcomes = {}
     lineage: int = 0
+    stored: StoredBytes = NONE_STORED
+    evicted: StoredBytes = NONE_STORED
+
+    @property
+    def held(self) -> StoredBytes:
+        """What is kept of what its ended attempts have stored, but for what has expired."""
+        return self.stored.less(self.evicted)
 
     def task(self, index: int) -> Task:
         """The task of an index that the job has. A rerun of a part has some of 0 to N-1 only."""

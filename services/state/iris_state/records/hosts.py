@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import msgspec
@@ -63,6 +65,14 @@ class Ordered(NamedTuple):
     inherited: bool = False
 
 
+def running_output(hosts: Iterable[Presence]) -> Counter[int]:
+    """What running attempts have stored of output, by job, as hosts have told last."""
+    found: Counter[int] = Counter()
+    for host in hosts:
+        found.update(host.output_bytes)
+    return found
+
+
 class Presence:
     """The unrecorded state of a host: open attempts, what they hold, and the time of its last
     message.
@@ -80,8 +90,8 @@ class Presence:
             reach it.
         renew_ms: when this leader next renews the tokens of its attempts.
         chains: those of its open attempts.
-        usage: what its running attempts use, and warnings: what is misconfigured there, from its
-            newest heartbeat.
+        usage: what its running attempts use, output_bytes: what those of each job have stored, and
+            warnings: what is misconfigured there, from its newest heartbeat.
     """
 
     __slots__ = (
@@ -97,6 +107,7 @@ class Presence:
         "listed_ms",
         "open",
         "orders",
+        "output_bytes",
         "renew_ms",
         "reported_ms",
         "sequence",
@@ -123,6 +134,7 @@ class Presence:
         self.committed = NOTHING
         self.detail = ""
         self.usage: dict[AttemptRef, LiveUsage] = {}
+        self.output_bytes: dict[int, int] = {}
         self.warnings: dict[str, str] = {}
 
     def begin(self) -> None:
@@ -138,6 +150,10 @@ class Presence:
         self.detail = heartbeat.detail
         self.clock_ahead_ms = heartbeat.at_ms - now_ms
         self.usage = {live.ref: live for live in heartbeat.usage}
+        if self.output_bytes or heartbeat.output_bytes:
+            here = {job for job, _, _ in self.open}
+            told = heartbeat.output_bytes.items()
+            self.output_bytes = {job: size for job, size in told if job in here}
         self.warnings = heartbeat.warnings
 
     def hear(self, monotonic_ms: int, at_ms: int) -> None:

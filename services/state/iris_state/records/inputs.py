@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 from iris_core.messages.state_worker import Order
+from iris_state.records.indexes.stored import StoredBytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,14 @@ class Load:
     """A report of the load of deployments; it is not answered."""
 
     data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class RoomMade:
+    """So much of what a job has stored was deleted to make room."""
+
+    job: int
+    bytes: StoredBytes
 
 
 class Fate(Enum):
@@ -59,7 +68,7 @@ class DeliveryResult:
     monotonic_ms: int = 0
 
 
-Input = Request | Heartbeat | Load | DeliveryResult
+Input = Request | Heartbeat | Load | DeliveryResult | RoomMade
 
 TimerKey = tuple[str, Hashable]
 """The kind of a timer, and the key of its record."""

@@ -45,11 +45,20 @@ from iris_state.records.entities import (
 )
 from iris_state.records.facts import PublicFact
 from iris_state.records.gates import WHOLE, GateKind
-from iris_state.records.hosts import Presence, Worker
+from iris_state.records.hosts import Presence, Worker, running_output
 from iris_state.records.indexes.gates import GateIndex
 from iris_state.records.indexes.index import WAITING, JobIndex
 from iris_state.records.indexes.job_timers import JobTimers
 from iris_state.records.indexes.running_usage import RunningUsage
+from iris_state.records.indexes.stored import (
+    DAY_MS,
+    NONE_STORED,
+    Leftover,
+    StoredBytes,
+    StoredKind,
+    StoredSums,
+    on_last_day,
+)
 from iris_state.records.indexes.timer_queue import TimeoutQueue
 from iris_state.records.indexes.usage_days import PROJECT, UsageDays
 from iris_state.records.queue_holds import QueueHold
@@ -121,6 +130,9 @@ class Ledger:
         self.requested: dict[int, Amount] = {}
         self.written: dict[int, int] = {}
         self.live_bytes: Counter[str] = Counter()
+        self.job_bytes: Counter[str] = Counter()
+        self.stored = StoredSums()
+        self._running_today: tuple[int, Counter[str]] = (-1, Counter())
         self.totals = Totals()
         self.usage = UsageDays()
         self.running_usage = RunningUsage(self.usage)
@@ -193,6 +205,32 @@ class Ledger:
             return None
         deployment = self.deployments[found[0]]
         return deployment, deployment.routes[found[1]]
+
+    def running_output(self) -> Counter[str]:
+        """What running attempts hold of output, by user, as hosts have told last."""
+        found: Counter[str] = Counter()
+        for number, size in running_output(self.presence.values()).items():
+            if (job := self.jobs.get(number)) is not None:
+                found[job.user] += max(0, size - max(0, job.evicted.output - job.stored.output))
+        return found
+
+    def stored_today(self, user: str) -> int:
+        """What a user has stored on this day, what runs included."""
+        ended = self.stored.today[user] if self.now_ms // DAY_MS == self.stored.day else 0
+        return ended + self.running_today()[user]
+
+    def running_today(self) -> Counter[str]:
+        """What running attempts of each user have stored on this day, as hosts have told last;
+        summed once a second.
+        """
+        second = self.now_ms // 1000
+        if self._running_today[0] != second:
+            found: Counter[str] = Counter()
+            for number, size in running_output(self.presence.values()).items():
+                if (job := self.jobs.get(number)) is not None:
+                    found[job.user] += on_last_day(size, job.started_ms, self.now_ms)
+            self._running_today = second, found
+        return self._running_today[1]
 
     def ending_runs(self, job: Job) -> list[Job]:
         """Earlier runs of a job, of its name and owner, with attempts whose end is not known
@@ -303,6 +341,7 @@ class Ledger:
         """Add a finished job to the indexes by number, name and parent only."""
         self.jobs[job.number] = job
         self.requested[job.number] = job.spec.resources.amount
+        self.stored.move(job.user, NONE_STORED, job.held)
         self.weigh(job, written(job.spec, self.index))
         self._file_name(job)
         if (parent := self.jobs.get(job.parent)) is not None:
@@ -333,6 +372,7 @@ class Ledger:
     def weigh(self, job: Job, size: int) -> None:
         """Set the bytes of memory of what the owner of a job wrote; see `records.weight`."""
         before, self.written[job.number] = self.written.get(job.number, 0), size
+        self.job_bytes[job.user] += size - before
         if not job.is_terminal:
             self.live_bytes[job.user] += size - before
 
@@ -341,6 +381,16 @@ class Ledger:
         self.live_bytes[job.user] -= self.written[job.number]
         if not self.live_bytes[job.user]:
             del self.live_bytes[job.user]
+
+    def store(self, job: Job, more: StoredBytes) -> None:
+        """An attempt of a job has ended and has stored this."""
+        before, job.stored = job.held, job.stored.plus(more)
+        self.stored.move(job.user, before, job.held)
+
+    def evict(self, job: Job, gone: StoredBytes) -> None:
+        """This of what a job has stored was deleted to make room."""
+        before, job.evicted = job.held, job.evicted.plus(gone)
+        self.stored.move(job.user, before, job.held)
 
     def count_tasks(self, job: Job, sign: int) -> None:
         """Add a job's tasks to the counts of its band, or subtract them with ``sign`` -1."""
@@ -366,10 +416,24 @@ class Ledger:
             if attempt.is_open:
                 self.hold(job, index, attempt)
 
+    def _leave_stored(self, job: Job) -> None:
+        """A deleted job has left what it stored; also attempts may have stored something whose ends
+        were never told.
+        """
+        self.stored.move(job.user, job.held, NONE_STORED)
+        if job.started_ms or job.stored != NONE_STORED:
+            kinds = [StoredKind.OUTPUT]
+            kinds += [StoredKind.ARTIFACTS] if job.spec.output else []
+            kinds += [StoredKind.RESULTS] if job.spec.calls else []
+            self.stored.leftovers.append(Leftover(job.number, tuple(kinds)))
+
     def forget_job(self, job: Job) -> None:
         """Remove a job from every index."""
         del self.jobs[job.number], self.requested[job.number], self.open_of_job[job.number]
-        del self.written[job.number]
+        self.job_bytes[job.user] -= self.written.pop(job.number)
+        if not self.job_bytes[job.user]:
+            del self.job_bytes[job.user]
+        self._leave_stored(job)
         self.kernels.pop(job.number, None)
         self.newest_rows.pop(job.number, None)
         self._forget_name(job)

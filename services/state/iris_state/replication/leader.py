@@ -48,7 +48,7 @@ from iris_state.effects.kinds import (
 )
 from iris_state.effects.orders import parts
 from iris_state.records.changes import Audited, Change
-from iris_state.records.inputs import DeliveryResult, Heartbeat, Input, Load, Request
+from iris_state.records.inputs import DeliveryResult, Heartbeat, Input, Load, Request, RoomMade
 from iris_state.replication import spans
 from iris_state.replication.discovery import DiscoveryWriter
 from iris_state.replication.follower import known_reasons
@@ -317,6 +317,10 @@ class Leader:
             subjects.STATE_PING: self._on_ping,
         }
 
+    def record(self, made: RoomMade) -> None:
+        """Have the next round record what was deleted."""
+        self._arrive(made)
+
     def _on_command(self, message: Message) -> None:
         if not subjects.is_plain(message.reply):
             return
@@ -510,7 +514,7 @@ def _at_once(inputs: list[One]) -> tuple[list[One], list[One]]:
     """The inputs of one round, and the rest: bounded by number and bytes, at least one."""
     size = count = 0
     for one in inputs[:BATCH]:
-        size += 0 if isinstance(one, DeliveryResult) else len(one.data)
+        size += 0 if isinstance(one, DeliveryResult | RoomMade) else len(one.data)
         if count and size > ROUND_BYTES:
             break
         count += 1

@@ -163,7 +163,7 @@ class StateMetrics:
                 c.Avoided,
             ),
             *(c.WorkerRegistered, c.WorkerMoved, c.WorkerForgotten, c.QuotaSet),
-            *(c.Answered, c.Dropped, c.Audited, c.Led),
+            *(c.Answered, c.Dropped, c.Evicted, c.Audited, c.Led),
             *c.DEPLOYMENT_KINDS,
         ),
     )

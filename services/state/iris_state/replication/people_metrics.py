@@ -23,6 +23,7 @@ from iris_service.telemetry import gauges
 from iris_state.machine.machine import Machine
 from iris_state.records.changes import Moved
 from iris_state.records.indexes.index import WAITING
+from iris_state.records.indexes.stored import StoredKind
 from iris_state.records.indexes.usage_days import PROJECT, UsageGroup
 from iris_state.records.ledger import Ledger
 
@@ -96,6 +97,7 @@ class PeopleCollector(Collector):
         ledger = machine.ledger
         yield from _waiting(ledger, machine.last_ms)
         yield from _running(ledger)
+        yield _stored(ledger)
         yield from _hosts(ledger)
         words = "Attempts that failed in the last hour, by host and cause, preempted ones left out."
         failed = named(self._failures.counted(ledger.now_ms))
@@ -161,6 +163,23 @@ def _by_resource(amounts: Mapping[str, Amount]) -> dict[tuple[str, str], float]:
         }
         found |= named(rows)
     return found
+
+
+def _stored(ledger: Ledger) -> Metric:
+    """Each kind has largest users of its own."""
+    running = ledger.running_output()
+    found: dict[tuple[str, str], float] = {}
+    for kind in StoredKind:
+        rows = {(user, kind.value): held[kind] for user, held in ledger.stored.of_user.items()}
+        if kind is StoredKind.OUTPUT:
+            for user, size in running.items():
+                rows[user, kind.value] = rows.get((user, kind.value), 0) + size
+        found |= named(rows)
+    words = (
+        "Bytes of artifacts, output and results that the jobs of a user hold: of the most by name, "
+        "of the rest as other."
+    )
+    return gauges("iris_user_stored_bytes", words, ["user", "kind"], found)
 
 
 def _user_of(group: UsageGroup) -> str | None:

@@ -23,13 +23,10 @@ REST_MS = 3_600_000
 class Uses(msgspec.Struct):
     """The uses of bundles: digests of jobs that have not ended, and when the last job of each
     digest ended.
-
-    ``outputs``: the jobs with artifacts or results, by number.
     """
 
     live: set[str]
     ended_ms: dict[str, int]
-    outputs: set[int] = set()
 
     def keep(self, deployments: Iterable[Deployment]) -> None:
         """Count every revision of a deployment as a use, because a route may be created from any of
@@ -42,8 +39,6 @@ class Uses(msgspec.Struct):
 
     def note(self, jobs: Iterable[Job]) -> None:
         for job in jobs:
-            if job.spec.output or job.spec.calls:
-                self.outputs.add(job.number)
             if not job.is_terminal:
                 self.live.update(job.spec.code)
                 continue

@@ -1,7 +1,7 @@
 """Maintains the stores beside the leader's rounds: deletes old bundles, parts of aborted uploads
-and the artifacts of deleted jobs, and those of the user who has most before their stream is full.
+and what deleted jobs have stored, and of the user who has most before a stream is full.
 
-Out of scope: which bundles and artifacts go (`bundles`, `artifacts`); what the stores hold
+Out of scope: which bundles and whose things go (`bundles`, `room`); what the stores hold
 (`store_watch`); snapshots and the journal behind them (`replication.snapshotter`).
 """
 
@@ -14,17 +14,30 @@ from itertools import count
 
 from iris_bus.contract import Unavailable
 from iris_core import subjects
+from iris_core.units import show_bytes
+from iris_state.records.hosts import running_output
+from iris_state.records.indexes.stored import StoredBytes, StoredKind
+from iris_state.records.inputs import RoomMade
 from iris_state.replication.replica import Replica
-from iris_state.service.artifacts import FULL, NOTHING_STORED, StoredOutput, stored_output, surplus
 from iris_state.service.bundles import Uses, discardable
+from iris_state.service.room import (
+    FULL,
+    OF_KIND,
+    SHARED,
+    TAIL_BYTES,
+    TAIL_MESSAGES,
+    Holding,
+    Shared,
+    Surplus,
+    holdings,
+    surplus,
+)
 
 log = logging.getLogger(__name__)
 
 INTERVAL_S = 300.0
 ROOM_INTERVAL_S = 15.0
-"""Between two looks at the room for artifacts."""
-_DECODED = 50
-"""Ended jobs whose tasks are decoded between two yields."""
+"""Between two looks at the room in streams."""
 _SLICE = 2000
 """Jobs examined between two yields to the event loop."""
 
@@ -33,15 +46,17 @@ class Housekeeper:
     """Maintains the stores at intervals while this replica leads.
 
     Args:
-        leads: whether it leads.
+        leads: whether it leads. record: has the leader record that something was deleted.
     """
 
-    def __init__(self, replica: Replica, leads: Callable[[], bool]) -> None:
+    def __init__(
+        self, replica: Replica, leads: Callable[[], bool], record: Callable[[RoomMade], None]
+    ) -> None:
         self._replica = replica
         self._leads = leads
-        self._outputs: set[int] = set()
-        self._stored: dict[int, StoredOutput] = {}
+        self._record = record
         connection = replica.connection
+        self._streams = connection.streams
         self._bundles = connection.blobs(subjects.BUNDLES_BUCKET)
         self._snapshots = connection.blobs(subjects.SNAPSHOTS_BUCKET)
 
@@ -52,12 +67,15 @@ class Housekeeper:
             if self._leads():
                 is_due = not next(looks) % round(INTERVAL_S / ROOM_INTERVAL_S)
                 try:
-                    await (self.look() if is_due else self.make_room())
+                    await self.forget()
+                    await self.make_room()
+                    if is_due:
+                        await self.look()
                 except Unavailable as error:
                     log.warning("housekeeping of the stores failed: %s", error)
 
     async def look(self) -> None:
-        """Maintain the stores once. Raises Unavailable."""
+        """Maintain the buckets once. Raises Unavailable."""
         policy = self._replica.policy
         now_ms = self._replica.clock.now_ms()
         stored = await self._bundles.listed()
@@ -67,52 +85,56 @@ class Housekeeper:
         ):
             if await self._bundles.discard(blob):
                 log.info("deleted expired bundle %s", blob.name, extra={"bytes": blob.bytes})
-        await self._forget(uses)
-        await self.make_room()
         for blobs in (self._bundles, self._snapshots):
             await blobs.tidy()
 
-    async def _forget(self, uses: Uses) -> None:
-        """Delete artifacts and results of jobs that were deleted since the last call; those of
-        others expire by age.
-        """
-        streams = self._replica.connection.streams
-        for number in self._outputs - uses.outputs:
-            await streams.drop(subjects.ARTIFACTS.name, subjects.job_artifacts(number))
-            await streams.drop(subjects.RESULTS.name, subjects.job_results(number))
-        self._outputs = uses.outputs
+    async def forget(self) -> None:
+        """Delete what deleted jobs have stored. Raises Unavailable."""
+        leftovers = self._replica.machine.ledger.stored.leftovers
+        while leftovers:
+            job, kinds = leftovers[0]
+            for kind in kinds:
+                shared = OF_KIND[kind]
+                await self._streams.drop(shared.stream.name, shared.subject(job))
+            leftovers.popleft()
 
     async def make_room(self) -> None:
-        """Delete artifacts of the user who has most before their stream is full. Raises
+        """Delete what the user who holds most has stored, before a stream is full. Raises
         Unavailable.
         """
-        streams = self._replica.connection.streams
-        stream = subjects.ARTIFACTS
-        standing = await streams.standing(stream.name)
-        limit = standing.limit_bytes or stream.max_bytes
-        if standing.bytes <= FULL * limit:
-            return
-        await self._count_stored()
-        for number in surplus(self._stored, standing.bytes, limit):
-            await streams.drop(stream.name, subjects.job_artifacts(number))
-            stored, self._stored[number] = self._stored[number], NOTHING_STORED
-            about = {"bytes": stored.bytes, "user": stored.user}
-            log.warning(
-                "artifacts are nearly full: deleted those of j%d, of the user who has most, %s",
-                number,
-                stored.user,
-                extra=about,
-            )
+        for shared in SHARED:
+            standing = await self._streams.standing(shared.stream.name)
+            limit = standing.limit_bytes or shared.stream.max_bytes
+            if standing.bytes > FULL * limit:
+                stored = await self._holdings(shared.kind)
+                tail = TAIL_BYTES if shared.kind is StoredKind.OUTPUT else 0
+                for one in surplus(stored, standing.bytes, limit, tail):
+                    await self._evict(shared, one, stored[one.job].user)
 
-    async def _count_stored(self) -> None:
-        """Look at the ended jobs with artifacts that were not looked at before."""
-        jobs = self._replica.machine.ledger.jobs
-        self._stored = {number: one for number, one in self._stored.items() if number in jobs}
-        for looked_at, job in enumerate(list(jobs.values())):
-            if job.is_terminal and job.spec.output and job.number not in self._stored:
-                self._stored[job.number] = stored_output(job)
-            if not looked_at % _DECODED:
-                await asyncio.sleep(0)
+    async def _evict(self, shared: Shared, gone: Surplus, user: str) -> None:
+        """Delete something of a job, and have that recorded."""
+        keep = TAIL_MESSAGES if gone.keeps_tail else 0
+        await self._streams.drop(shared.stream.name, shared.subject(gone.job), keep=keep)
+        self._record(RoomMade(gone.job, StoredBytes(**{shared.kind.value: gone.bytes})))
+        log.warning(
+            "%s are nearly full: deleted %s of j%d, of the user who has most, %s",
+            shared.stream.name,
+            show_bytes(gone.bytes),
+            gone.job,
+            user,
+            extra={"bytes": gone.bytes, "user": user},
+        )
+
+    async def _holdings(self, kind: StoredKind) -> dict[int, Holding]:
+        """What each job holds of a kind."""
+        ledger = self._replica.machine.ledger
+        running = running_output(ledger.presence.values())
+        jobs = list(ledger.jobs.values())
+        found: dict[int, Holding] = {}
+        for start in range(0, len(jobs), _SLICE):
+            found.update(holdings(jobs[start : start + _SLICE], kind, running))
+            await asyncio.sleep(0)
+        return found
 
     async def uses(self) -> Uses:
         """The present uses of bundles. A bundle that a new job names meanwhile was touched for

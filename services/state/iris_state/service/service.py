@@ -30,6 +30,7 @@ from iris_service.settings import BadSetting
 from iris_service.tracing import Tracer
 from iris_state.clock import Clock
 from iris_state.policy import Policy
+from iris_state.records.inputs import RoomMade
 from iris_state.replication.leader import Leader
 from iris_state.replication.metrics import Standing, StateMetrics
 from iris_state.replication.replica import Replica
@@ -66,6 +67,11 @@ class StateService:
             if self._leader is not None
             else self._standby is not None and self._standby.ready
         )
+
+    def record(self, made: RoomMade) -> None:
+        """Have the leader record what was deleted; nothing where this replica leads no more."""
+        if self._leader is not None:
+            self._leader.record(made)
 
     async def info(self) -> ReplicaInfo:
         """What this replica does; the leader adds what each store holds. Raises Unavailable."""
@@ -192,7 +198,7 @@ async def main(service: Service[Policy]) -> None:
         Replica(name, service.settings, connection, clock), service.stop, service.tracer
     )
     service.replica_info = state.info
-    service.spawn(Housekeeper(state.replica, lambda: state.leads).run())
+    service.spawn(Housekeeper(state.replica, lambda: state.leads, state.record).run())
     metrics = state.metrics
     watch = StoreWatch(
         connection.streams, metrics.stores, lambda: state.leads, metrics.registry.guard

@@ -83,6 +83,8 @@ class Rest(msgspec.Struct, array_like=True):
     usage_series: list[StoredSeries] = []
     boots: dict[str, int] = {}
     answered: list[str] = []
+    stored_day: int = 0
+    stored_today: dict[str, int] = {}
 
 
 def _compacted_form() -> Any:
@@ -145,7 +147,15 @@ class Cutter:
             c.JobAmended: _job_changed,
             c.QueueHeld: _queue_held,
             **dict.fromkeys(
-                (c.Requeued, c.GraceEnded, c.StopOrdered, c.Noticed, c.JobGrown, c.JobClosed),
+                (
+                    c.Requeued,
+                    c.GraceEnded,
+                    c.StopOrdered,
+                    c.Noticed,
+                    c.JobGrown,
+                    c.JobClosed,
+                    c.Evicted,
+                ),
                 _job_changed,
             ),
             **dict.fromkeys(
@@ -265,6 +275,8 @@ def _rest(ledger: Ledger, sequence: int, at_ms: int, last_published: str) -> Res
         next_deployment=ledger.next_deployment,
         discovery_version=ledger.discovery_version,
         destroyed=list(ledger.destroyed),
+        stored_day=ledger.stored.day,
+        stored_today=dict(ledger.stored.today),
         audit=ledger.audit.stored(),
         next_audit=ledger.audit.next_number,
         queue_holds=list(ledger.queue_holds.values()),
@@ -326,6 +338,8 @@ def restore(ledger: Ledger, image: Image) -> None:
     ledger.next_number = rest.next_number
     ledger.totals = rest.totals
     ledger.boots = rest.boots
+    ledger.stored.day = rest.stored_day
+    ledger.stored.today.update(rest.stored_today)
     ledger.idempotency = rest.idempotency
     users = chain(rest.answered, repeat(""))  # an earlier release stored none
     for (request, status, body), user in zip(rest.answers, users, strict=False):

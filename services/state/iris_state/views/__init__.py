@@ -28,7 +28,7 @@ from iris_state.records.targets import (
     resolved_query,
 )
 from iris_state.views import deployments, privacy, task_scope
-from iris_state.views.cluster import audit, capacity, demand, hosts, usage, users
+from iris_state.views.cluster import audit, capacity, demand, hosts, stored, usage, users
 from iris_state.views.cluster.users import quota_view
 from iris_state.views.work import jobs, queue, sessions, tasks, why
 from iris_state.views.work.history import latest
@@ -133,6 +133,7 @@ READS_OF_A_CALLER: dict[type[q.ViewQuery], Callable[[Ledger, Any, Caller], Any]]
     q.AuditQuery: audit.audit,
     q.UsageQuery: usage.usage,
     q.JobUsageQuery: usage.job_usage,
+    q.StoredUsageQuery: stored.stored_usage,
 }
 """Those of which every caller has another one."""
 READS: dict[type[q.ViewQuery], Callable[[Ledger, Any], Any]] = {

@@ -72,6 +72,7 @@ class Agent:
         self._ready: deque[LocalAttempt] = deque()
         self._starting: set[AttemptRef] = set()
         self._timeouts: dict[int, int] = {}
+        self._muted: frozenset[int] = frozenset()
         self._chains = WaitingChains(self._is_done)
         self.room = HostRoom(self._held, self._chains.next)
 
@@ -146,6 +147,16 @@ class Agent:
             job: timeout_ms for job, timeout_ms in self._timeouts.items() if job in here
         }
         return self._timeouts
+
+    def mute(self, jobs: Iterable[int]) -> None:
+        """An order says of which jobs nothing more is stored."""
+        self._muted = frozenset(jobs)
+
+    def muted(self) -> frozenset[int]:
+        """The jobs with attempts here of which orders say that nothing more is stored."""
+        if self._muted:
+            self._muted &= {ref.job for ref in self._held}
+        return self._muted
 
     def _take(self, held: LocalAttempt, now_ms: int, todo: list[Instruction]) -> None:
         """Begin an attempt, unless it or a later one of its task was here before."""

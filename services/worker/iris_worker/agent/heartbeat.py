@@ -11,6 +11,7 @@ docs/design/semantics.md#constraints-and-resources; docs/ARCHITECTURE.md#storage
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from iris_core.messages.state_worker import HeartbeatMessage, LiveUsage, ProbeResult, Stage
@@ -91,6 +92,8 @@ class HeartbeatSchedule:
         probes: tuple[ProbeResult, ...] = (),
         usage: tuple[LiveUsage, ...] = (),
         timeouts: dict[int, int] | None = None,
+        output_bytes: dict[int, int] | None = None,
+        muted: Collection[int] = (),
     ) -> tuple[HeartbeatMessage, float]:
         """The next heartbeat and its delay in seconds.
 
@@ -118,6 +121,8 @@ class HeartbeatSchedule:
             usage=usage,
             warnings=self.warnings,
             timeouts=timeouts or {},
+            output_bytes=output_bytes or {},
+            muted=tuple(sorted(muted)),
         )
         return heartbeat, lag
 

@@ -18,13 +18,14 @@ from iris_worker.attempt.artifacts.uploader import Uploader
 from iris_worker.attempt.calls.result import is_stored, read_result, result_of
 from iris_worker.attempt.ends import without_result
 from iris_worker.attempt.health.host_checks import HostChecks
-from iris_worker.attempt.output.logs import Batch, OutputLogs
+from iris_worker.attempt.output.logs import Batch, OutputLogs, Tail
 from iris_worker.attempt.running import RunningAttempt, RunningAttempts
 from iris_worker.attempt.slots.workspaces import Workspaces
 from iris_worker.clock import HostClock
 from iris_worker.launcher.client import LauncherClient
 from iris_worker.launcher.records.records import PASSED_ON, Over, Read
 
+MUTED = "not kept: its user has stored as much today as the quota allows (max_stored_today)"
 RESULT_WAITS = "its call has ended; the result cannot be stored now, and the end waits for that"
 
 
@@ -77,6 +78,9 @@ class Finisher:
         said = partial(self._on_measured, ref)
         done = partial(self._on_stored, attempt, ended)
         needed = has_large_result(attempt)
+        if ref.job in self._logs.muted and not needed:
+            done(Artifact(note=MUTED))
+            return
         self._uploader.begin(ref, slot.workdir, slot.output, said, done, needed=needed)
         if slot.ends_s:
             self._uploader.limit(ref, max(0.0, slot.ends_s - self._clock.steady_s()))
@@ -193,7 +197,7 @@ class Finisher:
         """A batch of output is stored: report the ends that waited for it."""
         self._launcher.record(*(Read(*position) for position in self._logs.stored(batch)))
         for tail in batch.ended:
-            self._reported(tail.ref, tail.dropped, silent=not tail.has_printed())
+            self._reported(tail, silent=not tail.has_printed())
         self._flush()
 
     def give_up_logs(self, before_s: float) -> int:
@@ -211,16 +215,22 @@ class Finisher:
                 self._agent.on_detail(attempt.ref, RESULT_WAITS, self._clock.wall_ms())
         given_up = [attempt for attempt in late if attempt not in waiting]
         for attempt in given_up:
-            self._reported(attempt.ref, self._logs.forget(attempt.ref))
+            self._reported(self._logs.forget(attempt.ref))
         self._flush()
         return len(given_up)
 
-    def _reported(self, ref: AttemptRef, dropped_bytes: int, *, silent: bool = False) -> None:
-        attempt = self._attempts.by_ref.get(ref)
+    def _reported(self, tail: Tail, *, silent: bool = False) -> None:
+        attempt = self._attempts.by_ref.get(tail.ref)
         if attempt is not None and attempt.ended is not None:
-            if (uncleared := self._uncleared.pop(ref, None)) is not None:
+            if (uncleared := self._uncleared.pop(tail.ref, None)) is not None:
                 self._clear(*uncleared, silent=silent)
-            self._report(attempt, structs.replace(attempt.ended, dropped_bytes=dropped_bytes))
+            ended = structs.replace(
+                attempt.ended,
+                dropped_bytes=tail.dropped,
+                output_bytes=tail.output_bytes,
+                result_bytes=tail.result_bytes,
+            )
+            self._report(attempt, ended)
 
     def _report(self, attempt: RunningAttempt, ended: Ended) -> None:
         """Nothing of it is left here but what is reported."""

@@ -302,13 +302,14 @@ class Reporter:
         trouble: Callable[[], str],
         probes: Callable[[], tuple[ProbeResult, ...]],
         usage: Callable[[], tuple[LiveUsage, ...]],
+        output_bytes: Callable[[], dict[int, int]],
     ) -> None:
         """Sends heartbeats until cancelled, once registered.
 
         Args:
             trouble: returns the fault of this host, empty when healthy. probes: the newest result
                 of each.
-            usage: what running attempts use.
+            usage: what running attempts use. output_bytes: what they have stored, by job.
         """
         while True:
             while wait_s := self._heart.wait_s(self._clock.steady_s()):
@@ -326,6 +327,8 @@ class Reporter:
                 probes=probes(),
                 usage=usage(),
                 timeouts=self._agent.timeouts(),
+                output_bytes=output_bytes(),
+                muted=self._agent.muted(),
             )
             self._metrics.heartbeat(lag_s)
             if self._registered:

@@ -25,7 +25,7 @@ from iris_core.batching import Batcher
 from iris_core.messages.state_worker import Order, Register, ReportTaken, Stage
 from iris_core.placement.constraints import DEVICE_TYPE, DEVICE_VARIANT
 from iris_core.spec.jobs import NEEDS_RUNTIME, Attribute
-from iris_core.states import NoticeReason
+from iris_core.states import KernelStatus, NoticeReason
 from iris_service.boot import boot_id
 from iris_service.directories import make_directory
 from iris_service.lock import lock
@@ -80,6 +80,11 @@ _LAST_WORDS_S = 2.0
 _REPORTS_AT_ONCE = 4
 _NOTICE_MARGIN_S = 5.0
 """Of the time that a notice leaves, for the ends and the last output of attempts to be reported."""
+
+
+MUTED_OUTPUT = (
+    "of its output only the end is stored: its user has stored as much today as the quota allows"
+)
 
 
 class WorkerService:
@@ -273,7 +278,10 @@ class WorkerService:
         await executions.subscribe(self.id)
         try:
             heartbeats = self.reporter.heartbeat(
-                self._trouble, self._prober.results, lambda: self._executor.usage
+                self._trouble,
+                self._prober.results,
+                lambda: self._executor.usage,
+                executor.logs.output_bytes,
             )
             trials = StartTrials(executor, self.settings.failed_starts_retry_s).run()
             for work in (*(self.reporter.report() for _ in range(HANDS)), heartbeats, trials):
@@ -341,7 +349,21 @@ class WorkerService:
                 self._spans.ordered(order, self._clock.wall_ms())
         if order.register:
             self.reporter.introduce()
+        if taken.taken and order.muted is not None:
+            self._mute(order.muted)
         self._do(todo)
+
+    def _mute(self, muted: Iterable[int]) -> None:
+        """Store nothing more of these jobs but the end of their output, and say so."""
+        self.agent.mute(muted)
+        jobs = self.agent.muted()
+        logs = self._executor.logs
+        for stage in self.agent.attempts():
+            job = stage.ref.job
+            if job in jobs - logs.muted and stage.status is KernelStatus.RUNNING:
+                self.agent.on_detail(stage.ref, MUTED_OUTPUT, self._clock.wall_ms())
+        logs.muted = jobs
+        self._changed()
 
     def _do(self, todo: Iterable[Instruction]) -> None:
         """Execute the agent's instructions, and continue with its next launches."""

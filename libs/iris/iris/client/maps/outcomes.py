@@ -188,8 +188,8 @@ def ending_of(
     last = task.attempts[-1] if task.attempts else None
     if task.state == "succeeded":
         return RemoteError(
-            f"{name} succeeded, and its result is not kept any more: results are deleted by age or "
-            "size; iris rerun runs it again"
+            f"{name} succeeded, and its result is not kept any more: results are deleted by age, and "
+            "to make room from the user who holds most; iris rerun runs it again"
         )
     words = [task.error or (last and last.cause) or (task.cause or "").replace("_", " ")]
     if last is not None and (line := end_of(last.stderr_tail)) and line not in str(words[0]):

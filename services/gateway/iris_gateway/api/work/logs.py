@@ -12,7 +12,10 @@ from typing import Annotated
 import msgspec
 from starlette.responses import Response
 
+from iris_core.states import TERMINAL, display_name
 from iris_core.subjects import LOGS
+from iris_core.units import show_bytes
+from iris_core.views.jobs import StoredView
 from iris_core.views.queries import JobQuery, about
 from iris_core.views.streams import LogEnd, LogLineView
 from iris_gateway.api.work.jobs import job_of
@@ -23,7 +26,7 @@ from iris_gateway.dispatch.sse import counted, frame, resume_in, stream
 from iris_gateway.http.problem import ProblemResponse
 from iris_gateway.streams.completion import Completion
 from iris_gateway.streams.log_formats import PlainText, Shown, Write
-from iris_gateway.streams.log_lines import LastLines
+from iris_gateway.streams.log_lines import EXPIRED, LastLines
 from iris_gateway.streams.logs import LogQuery, Reading
 
 FORMATS = {"text": TEXT, "jsonl": JSON_LINES, "sse": EVENT_STREAM}
@@ -76,6 +79,8 @@ class _Job(msgspec.Struct):
     name: str
     user: str
     state: str
+    stored: StoredView | None = None
+    evicted: StoredView | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +92,7 @@ class LogRequest:
         state: at the time of the request. ask: reads it again.
         tail: so many of the present last lines; None: all.
         after: the sequence after which to continue, 0 for the beginning.
+        stored_bytes: of what is asked for, so much was stored by attempts that have ended.
     """
 
     query: LogQuery
@@ -99,6 +105,19 @@ class LogRequest:
     follow: bool
     tail: int | None
     after: int
+    stored_bytes: int
+
+    def check_found(self, reading: Reading) -> None:
+        """Raises ProblemResponse gone when nothing is there of what was stored."""
+        ended = not self.follow or self.state in ENDED
+        is_read = not self.after and self.tail != 0  # else what is there may be before it
+        if self.stored_bytes and ended and is_read and not reading.found:
+            size = show_bytes(self.stored_bytes)
+            words = f"the output of {self.task or self.job}, {size}, is not here: "
+            raise ProblemResponse("gone", words + self.query.why_gone)
+
+
+ENDED = frozenset(display_name(state) for state in TERMINAL)
 
 
 async def of_task(call: Call) -> Response:
@@ -128,12 +147,15 @@ async def of_task(call: Call) -> Response:
         frozenset(asked.stream or STREAMS),
         asked.since_ms,
         asked.unfinished,
+        why_gone=_why_gone(task.user, task.output_evicted_bytes),
     )
+    wanted = (one for one in task.attempts if query.wants_attempt(one.number))
     return await _respond(
         call,
         asked,
         query,
         (task.job, task.task, task.state),
+        stored_bytes=sum(one.output_bytes for one in wanted),
         ask=ask,
         plain=PlainText(prefixed=False).write,
     )
@@ -152,6 +174,8 @@ async def of_job(call: Call) -> Response:
         return (await look(job.id)).state
 
     only = int(asked.attempt) if asked.attempt.isdigit() else None
+    evicted = job.evicted.output_bytes if job.evicted is not None else 0
+    why = _why_gone(job.user, evicted)
     query = LogQuery(
         int(job.id[1:]),
         None,
@@ -160,10 +184,24 @@ async def of_job(call: Call) -> Response:
         streams=frozenset(asked.stream or STREAMS),
         since_ms=asked.since_ms,
         unfinished=asked.unfinished,
+        evicted=f"[iris: {show_bytes(evicted)} of this output not here: {why}]" if evicted else "",
+        why_gone=why,
     )
+    stored_bytes = job.stored.output_bytes if job.stored is not None and only is None else 0
     return await _respond(
-        call, asked, query, (job.name, "", job.state), ask=ask, plain=PlainText(prefixed=True).write
+        call,
+        asked,
+        query,
+        (job.name, "", job.state),
+        stored_bytes=stored_bytes,
+        ask=ask,
+        plain=PlainText(prefixed=True).write,
     )
+
+
+def _why_gone(user: str, evicted_bytes: int) -> str:
+    """Why output of a job is not there any more, of which so much was deleted to make room."""
+    return f"deleted to make room, {user} held most" if evicted_bytes else EXPIRED
 
 
 async def _respond(
@@ -171,6 +209,7 @@ async def _respond(
     asked: TaskLogsParameters,
     query: LogQuery,
     known: tuple[str, str, str],
+    stored_bytes: int,
     ask: Callable[[], Awaitable[str]],
     plain: Write,
 ) -> Response:
@@ -193,8 +232,11 @@ async def _respond(
         follow=follow,
         tail=None if after else asked.tail,
         after=after,
+        stored_bytes=stored_bytes,
     )
     until = await call.gateway.logs.last(query)
+    if not until:
+        request.check_found(Reading(query))
     body = _written(call, request, until)
     if until > after:
         body = _continued(request, await anext(body), body)
@@ -242,6 +284,7 @@ async def _written(call: Call, request: LogRequest, until: int) -> AsyncIterator
         reading = await scan
         async for piece in _pieces(call, request.write(kept.blocks(), reading.safe)):
             yield piece
+    request.check_found(reading)
     if request.follow:
         feed = call.gateway.feed if request.task else call.gateway.ends
         async with Completion(

@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from iris_core.messages.gateway_worker import CallResult
 from iris_core.names import to_token
-from iris_core.states import display_name
+from iris_core.states import TERMINAL, display_name
 from iris_core.subjects import RESULTS
 from iris_core.views.queries import JobQuery
 from iris_core.views.streams import CallResultView, ResultsEnd, ResultsView
@@ -34,6 +34,7 @@ _STILL_HERE = b":\n\n"
 FRAME_RESULTS = 500
 FRAME_BYTES = 256 << 10
 """Of results that are one event, unless a single one is larger."""
+ENDED = frozenset(display_name(state) for state in TERMINAL)
 _LOOKS = 20
 _LOOK_AGAIN_S = 0.25
 """A follower may not know yet of an attempt that has ended."""
@@ -96,9 +97,7 @@ async def _check_kept(call: Call, job: MapJob) -> None:
     """Raises ProblemResponse gone when no result of a map that has returned is there, unavailable."""
     if not await call.gateway.results.last(int(job.id[1:])):
         words = f"the results of {job.name} ({job.id}) are not kept any more"
-        raise ProblemResponse(
-            "gone", f"{words}: they were deleted by age or size; iris rerun {job.id} runs it again"
-        )
+        raise ProblemResponse("gone", f"{words}: {job.why_gone}; iris rerun {job.id} runs it again")
 
 
 def _known(call: Call, job: str) -> tuple[MapJob, Since] | None:
@@ -131,6 +130,8 @@ async def _written(call: Call, job: MapJob, since: Since, after: int) -> AsyncIt
     found = (job.state, since.events)
     reader = call.gateway.results
     hosts = ResultHosts(call, job)
+    shown: set[int] = set()
+    is_whole = not after and job.state in ENDED
     async with Completion(
         call.gateway.ends, number, job.name, "", ask=ask, found=found, calls=True
     ) as ending:
@@ -138,6 +139,8 @@ async def _written(call: Call, job: MapJob, since: Since, after: int) -> AsyncIt
             async for batches in reader.follow(number, after, ending, since.results):
                 for part in batches:
                     if await hosts.may_send(part):
+                        if is_whole:
+                            shown.update(result.index for result in part.results)
                         for piece in _frames(part):
                             yield piece
                             await reader.turns.give()
@@ -149,7 +152,10 @@ async def _written(call: Call, job: MapJob, since: Since, after: int) -> AsyncIt
                 if is_silent:
                     yield _STILL_HERE
             if not ending.cut_off:
-                yield frame("end", ResultsEnd(ending.state))
+                missing = job.without(shown) if is_whole else ""
+                yield frame(
+                    "end", ResultsEnd(ending.state, missing, job.why_gone if missing else "")
+                )
 
 
 def _frames(batch: ResultBatch) -> Iterator[bytes]:

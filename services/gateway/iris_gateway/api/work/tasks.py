@@ -22,6 +22,7 @@ class AttemptRecord(msgspec.Struct):
     worker: str
     open: bool
     artifact: ArtifactView | None = None
+    output_bytes: int = 0
 
 
 class _AttemptsPage(msgspec.Struct):
@@ -40,6 +41,7 @@ class TaskRecord(msgspec.Struct):
     state: str
     worker: str | None
     attempts: list[AttemptRecord]
+    output_evicted_bytes: int = 0
 
     @property
     def numbers(self) -> tuple[int, int]:

@@ -68,6 +68,7 @@ def on_heartbeat(
         orders.probe(heartbeat.worker)
     orders.renew_tokens(heartbeat.worker, now_ms)
     orders.repeat_timeouts(heartbeat.worker, heartbeat.timeouts)
+    orders.mute(heartbeat.worker, heartbeat.muted, now_ms)
     if ledger.workers[heartbeat.worker].state is WorkerState.DRAINING:
         orders.tell_drained(heartbeat.worker)
     yield from _health(ledger, policy, heartbeat)

@@ -325,6 +325,11 @@ def pruned(ledger: Ledger, change: c.JobPruned, at_ms: int) -> None:
     ledger.forget_job(job)
 
 
+def evicted(ledger: Ledger, change: c.Evicted, at_ms: int) -> None:
+    """Keep that something was deleted of what a job has stored."""
+    ledger.evict(ledger.jobs[change.job], change.bytes)
+
+
 def _add(counts: dict[str, int], name: str, n: int) -> None:
     counts[name] = counts.get(name, 0) + n
 
@@ -335,4 +340,5 @@ WRITERS: dict[type, Callable[[Ledger, Any, int], None]] = {
     c.GatesOpened: gates_opened,
     c.JobAmended: amended,
     c.JobPruned: pruned,
+    c.Evicted: evicted,
 }

@@ -9,7 +9,7 @@ from typing import Any
 
 from iris_core.access.actor import Actor
 from iris_core.messages.scheduler_state import OCCUPIED
-from iris_core.messages.state_worker import Ended
+from iris_core.messages.state_worker import MOST_STORED, Ended
 from iris_core.states import (
     ACTIVE,
     TERMINAL,
@@ -35,6 +35,7 @@ from iris_state.records.entities import (
 )
 from iris_state.records.facts import NoticeFact
 from iris_state.records.indexes import minutes
+from iris_state.records.indexes.stored import StoredBytes
 from iris_state.records.ledger import Ledger
 from iris_state.records.stops import Ending
 
@@ -296,6 +297,7 @@ def _close(
         attempt.dropped_bytes = ended.dropped_bytes
         attempt.usage = ended.usage
         attempt.artifact = ended.artifact
+        attempt.output_bytes = ended.output_bytes
     if attempt.status is KernelStatus.TERMINATING and job.session is None:
         ledger.stop_timeout(SINGLE[attempt.status], (job.number, index))
     attempt.status = (
@@ -303,8 +305,20 @@ def _close(
     )
     if not attempt.closed_ms:
         account(ledger, job, attempt, at_ms)
+        if ended is not None:
+            _store(ledger, job, ended, attempt.assigned_ms, at_ms=at_ms)
     attempt.since_ms = attempt.closed_ms = at_ms
     ledger.release(job, index, attempt)
+
+
+def _store(ledger: Ledger, job: Job, ended: Ended, began_ms: int, at_ms: int) -> None:
+    """Add what an attempt has stored to what its job holds, and its user has stored today."""
+    artifact = ended.artifact
+    kept = min(max(0, artifact.bytes), MOST_STORED) if artifact and artifact.upload else 0
+    if kept or ended.output_bytes or ended.result_bytes:
+        stored = StoredBytes(kept, ended.output_bytes, ended.result_bytes)
+        ledger.store(job, stored)
+        ledger.stored.count_today(job.user, stored.total, began_ms, at_ms)
 
 
 def _show(

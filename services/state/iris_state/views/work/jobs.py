@@ -23,6 +23,7 @@ from iris_core.views.jobs import (
     JobView,
     OutOfMemoryView,
     Page,
+    StoredView,
     TreeView,
     moment,
 )
@@ -31,6 +32,7 @@ from iris_state.decide import gates
 from iris_state.records.entities import Attempt, HistoryEntry, Job, Task
 from iris_state.records.gates import Gate, GateKind
 from iris_state.records.indexes.index import Field, has
+from iris_state.records.indexes.stored import NONE_STORED, StoredBytes
 from iris_state.records.ledger import Ledger
 from iris_state.records.targets import known_job, known_task
 from iris_state.views.actors import actor_view
@@ -98,6 +100,17 @@ def job_view(ledger: Ledger, record: Job, *, whole: bool = True) -> JobView:
         open=record.open,
         note=note_of_job(record),
         name_shared=record.name in ledger.shared_names,
+        stored=stored_view(record.stored),
+        evicted=stored_view(record.evicted),
+    )
+
+
+def stored_view(stored: StoredBytes) -> StoredView | None:
+    """Bytes by kind; None where there are none."""
+    if stored == NONE_STORED:
+        return None
+    return StoredView(
+        artifact_bytes=stored.artifacts, output_bytes=stored.output, result_bytes=stored.results
     )
 
 

@@ -60,6 +60,7 @@ def task_view(ledger: Ledger, record: Job, index: int) -> TaskView:
         levels=_levels(ledger, record, last)
         if last is not None and task.state is not TaskState.PENDING
         else {},
+        output_evicted_bytes=record.evicted.output,
     )
 
 
@@ -138,6 +139,7 @@ def attempt_view(task: Task, attempt: Attempt, live: LiveUsage | None) -> Attemp
         preemption_count=attempt.preemptions,
         open=attempt.is_open,
         output_dropped_bytes=attempt.dropped_bytes,
+        output_bytes=attempt.output_bytes,
         artifact=_artifact(attempt),
         by=actor_view(attempt.by),
         stopping=attempt.ending.cause.value

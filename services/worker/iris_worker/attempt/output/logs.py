@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from iris_core import codec, subjects
 from iris_core.messages.gateway_worker import CallResult, CallResults, TaskOutput
 from iris_core.messages.message import AttemptRef
+from iris_core.subjects import SHARED_OUTPUT_BYTES, STORED_MESSAGE_BYTES
 from iris_worker.attempt.output.quota import LogQuota
 from iris_worker.attempt.output.tail import OutputStream
 from iris_worker.attempt.slots.workspaces import Workspace
@@ -26,11 +27,16 @@ _STEADY_S = 0.5
 _STEADY_EVERY = 200
 _BATCH_BYTES = 4 * 1024 * 1024
 _RESULTS_BYTES = 256 * 1024
+QUOTA = "max_stored_today of the quota"
+"""By which output of a muted job is dropped."""
 
 
 @dataclass(slots=True, eq=False)
 class Tail:
-    """The output files of one attempt, and when to read them again."""
+    """The output files of one attempt, and when to read them again.
+
+    ``output_bytes``: what its messages take in the stream of output.
+    """
 
     ref: AttemptRef
     streams: tuple[OutputStream, ...]
@@ -41,6 +47,7 @@ class Tail:
     finished: bool = False
     replaced: bool = False
     result: CallResult | None = None
+    output_bytes: int = 0
 
     def is_silent(self) -> bool:
         """Whether the attempt has printed and left nothing."""
@@ -58,6 +65,11 @@ class Tail:
     def dropped(self) -> int:
         """Bytes of its output that were dropped."""
         return sum(stream.dropped for stream in self.streams)
+
+    @property
+    def result_bytes(self) -> int:
+        """What its result takes in the stream of results."""
+        return 0 if self.result is None else len(self.result.data) + STORED_MESSAGE_BYTES
 
     def accept(self) -> int:
         """Count new output toward the quota; returns how many bytes were dropped instead."""
@@ -97,7 +109,11 @@ class Batch:
 
 
 class OutputLogs:
-    """The outputs of all attempts of ``worker`` that are not stored completely."""
+    """The outputs of all attempts of ``worker`` that are not stored completely.
+
+    Attributes:
+        muted: the jobs of which nothing more is stored but the end of what they print.
+    """
 
     def __init__(self, worker: str, limits: LogLimits | None = None) -> None:
         self._worker = worker
@@ -106,6 +122,7 @@ class OutputLogs:
         self._finishing: dict[AttemptRef, Tail] = {}
         self._look_s = 0.0
         self._dropped = 0
+        self.muted: frozenset[int] = frozenset()
 
     def __len__(self) -> int:
         return len(self._live) + len(self._finishing)
@@ -129,7 +146,17 @@ class OutputLogs:
             budget.ever = 0 if any(stream.dropped for stream in streams) else budget.ever
         elif not slot.kept:
             streams = (OutputStream("stdout", slot.out), OutputStream("stderr", slot.err))
-        self._live[ref] = Tail(ref, streams, budget, now_s + TICK_S)
+        self._live[ref] = Tail(ref, streams, budget, now_s + TICK_S, output_bytes=sum(positions))
+
+    def output_bytes(self) -> dict[int, int]:
+        """By job, what messages of running attempts take in their stream, where it is more than
+        neighbours share a subject for.
+        """
+        found: dict[int, int] = {}
+        for ref, tail in self._live.items():
+            if tail.output_bytes > SHARED_OUTPUT_BYTES:
+                found[ref.job] = found.get(ref.job, 0) + tail.output_bytes
+        return found
 
     def is_silent(self, ref: AttemptRef) -> bool:
         """Whether an attempt has printed nothing."""
@@ -164,14 +191,14 @@ class OutputLogs:
         self._finishing[ref] = tail
         return False
 
-    def forget(self, ref: AttemptRef) -> int:
-        """Drop an attempt whose end is reported now. Returns how many bytes of its output were not
-        stored.
+    def forget(self, ref: AttemptRef) -> Tail:
+        """Drop an attempt whose end is reported now. What was not stored of its output counts as
+        dropped.
         """
         tail = self._finishing.pop(ref)
         for stream in tail.streams:
             stream.kept, stream.cut = stream.stored, stream.end
-        return tail.dropped
+        return tail
 
     @property
     def is_urgent(self) -> bool:
@@ -194,7 +221,7 @@ class OutputLogs:
         unreachable.
         """
         for tail in self._live.values():
-            self._dropped += tail.accept()
+            self._dropped += self._accept(tail)
 
     def collect(self, now_s: float, now_ms: int) -> Batch:
         """The output to send now; attempts that have ended come first."""
@@ -226,7 +253,7 @@ class OutputLogs:
     def _collect(self, tail: Tail, now_s: float, now_ms: int, batch: Batch) -> bool:
         """Add one attempt's output; whether there was any."""
         tail.budget.refill(now_s)
-        dropped = tail.accept()
+        dropped = self._accept(tail)
         self._dropped += dropped
         found = []
         for stream in tail.streams:
@@ -236,12 +263,20 @@ class OutputLogs:
                 batch.marks.append((tail, stream, stream.position))
         if found:
             subject = subjects.output(self._worker, tail.ref.job, tail.ref.index, tail.printed)
-            batch.messages.append((subject, codec.pack(TaskOutput(tail.ref, tuple(found)))))
+            packed = codec.pack(TaskOutput(tail.ref, tuple(found)))
+            batch.messages.append((subject, packed))
+            tail.output_bytes += len(packed) + STORED_MESSAGE_BYTES
             batch.size += sum(len(chunk.data) for chunk in found)
             tail.chunks += len(found)
         if tail.finished and all(s.closed for s in tail.streams):
             batch.ended.append(tail)
         return bool(found or dropped)
+
+    def _accept(self, tail: Tail) -> int:
+        """Count the new output of an attempt; returns how many bytes were dropped instead."""
+        if tail.ref.job in self.muted and tail.has_printed():
+            tail.budget.end(QUOTA)
+        return tail.accept()
 
     def stored(self, batch: Batch) -> list[tuple[AttemptRef, int, int]]:
         """The batch is stored. Returns the positions of the attempts that are not complete, for the

@@ -15,13 +15,14 @@ CHUNK = 64 * 1024
 @dataclass(slots=True)
 class LogQuota:
     """What an attempt may still send: ``now`` bytes at once, refilled with time, and ``ever`` bytes
-    in total.
+    in total. ``limit``: what says so, for a person; empty: the settings.
     """
 
     limits: LogLimits
     now: float
     ever: int
     filled_s: float
+    limit: str = ""
 
     @classmethod
     def full(cls, limits: LogLimits, now_s: float, used_bytes: int = 0) -> LogQuota:
@@ -38,6 +39,16 @@ class LogQuota:
         kept = min(count, self.ever)
         self.ever -= kept
         return kept
+
+    @property
+    def words(self) -> str:
+        """The limit by which output is dropped."""
+        return self.limit or f"log_attempt_bytes = {self.limits.attempt_bytes:,}"
+
+    def end(self, limit: str) -> None:
+        """Keep nothing more, because of a limit."""
+        if self.ever:
+            self.ever, self.limit = 0, limit
 
     @property
     def must_wait(self) -> bool:

@@ -135,11 +135,7 @@ class OutputStream:
             if not data and not (final and self.position):
                 self.closed = final
                 return
-            lines, limit = (
-                (self.lines, f"log_attempt_bytes = {budget.limits.attempt_bytes:,}")
-                if gap
-                else (-1, "")
-            )
+            lines, limit = (self.lines, budget.words) if gap else (-1, "")
             yield LogChunk(
                 self.name,
                 now_ms,

@@ -95,7 +95,7 @@ def everybodys(limits: Row) -> list[tuple[str, str]]:
 
 def limit_option(limit: UserLimit) -> Callable[[F], F]:
     words = f"{limit.about.capitalize()}; for example {limit.unit.example}."
-    return click.option(f"--{limit.name.replace('_', '-')}", help=words, metavar=limit.unit.metavar)
+    return click.option(*limit.options, limit.name, help=words, metavar=limit.unit.metavar)
 
 
 @quota.command("set")

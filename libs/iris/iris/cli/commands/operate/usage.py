@@ -13,7 +13,7 @@ from iris.cli.parsing.flags import limit_options
 from iris.cli.parsing.options import NAME, connected, form_option
 from iris.client.client import Client
 from iris.client.http.transport import HttpRequest, in_path
-from iris_core.units import MOMENT, counted
+from iris_core.units import MOMENT, counted, show_bytes
 from iris_core.views.queries import USAGE_BY
 from iris_core.views.usage import (
     cpu_share,
@@ -66,6 +66,7 @@ def columns(by: str, priced: bool) -> tuple[Column, ...]:
     help="Only since this day of UTC: 7d, or a date.",
     metavar=MOMENT,
 )
+@click.option("--stored", is_flag=True, help="Show what is stored now of each user's jobs instead.")
 @limit_options(100)
 @form_option(forms=_FORMS)
 @connected
@@ -76,6 +77,7 @@ def usage(
     user: str | None,
     label: str | None,
     since: str,
+    stored: bool,
     limit: int,
     cursor: str | None,
     form: str,
@@ -87,9 +89,16 @@ def usage(
     for. LOST is time of attempts that did not succeed, by why they ended. --by label sums by the
     label `project` of jobs as their submitters gave it: anybody may give a job any project, and
     USERS names who did.
+
+    --stored shows the bytes that each user's jobs hold now: records of jobs in memory, artifacts,
+    output and results of calls in their stores. When one of these stores is nearly full, the oldest
+    of the user who holds most there is deleted.
     """
     if job is not None:
         _show_job(client, job, form)
+        return
+    if stored:
+        _show_stored(client, user, limit, cursor, form)
         return
     query = {"by": by, "user": user, "label": label, "since": since}
     if form == "csv":
@@ -107,12 +116,41 @@ def usage(
     )
 
 
+def _bytes(title: str, field: str, gives: int) -> Column:
+    return Column(title, lambda row: show_bytes(row[field]), right=True, gives=gives)
+
+
+STORED_COLUMNS = (
+    Column("USER", lambda row: row["user"]),
+    Column("JOBS", lambda row: f"{row['jobs']:,}", right=True, gives=1),
+    _bytes("RECORDS", "job_bytes", 2),
+    _bytes("ARTIFACTS", "artifact_bytes", 3),
+    _bytes("OUTPUT", "output_bytes", 4),
+    _bytes("RESULTS", "result_bytes", 5),
+)
+
+
+def _show_stored(
+    client: Client, user: str | None, limit: int, cursor: str | None, form: str
+) -> None:
+    if form == "csv" or any(_is_given(name) for name in ("by", "label", "since")):
+        raise click.UsageError(
+            "--stored shows what is kept now: of the other options it takes --user, --limit, "
+            "--cursor and -o table, wide, json and jsonl"
+        )
+    page = read_page(client, "/v1/usage/stored", {"user": user}, limit, cursor=cursor)
+    print_page(page, STORED_COLUMNS, form, name="user")
+
+
+def _is_given(name: str) -> bool:
+    """Whether an option stands in the command line."""
+    source = click.get_current_context().get_parameter_source(name)
+    return source is click.core.ParameterSource.COMMANDLINE
+
+
 def _show_job(client: Client, job: str, form: str) -> None:
-    if form == "csv" or any(
-        click.get_current_context().get_parameter_source(name)
-        is click.core.ParameterSource.COMMANDLINE
-        for name in ("by", "user", "label", "since", "limit", "cursor")
-    ):
+    others = ("by", "user", "label", "since", "stored", "limit", "cursor")
+    if form == "csv" or any(map(_is_given, others)):
         raise click.UsageError(
             "JOB is shown whole: it takes no other options than -o table, wide, json and jsonl"
         )

@@ -1,0 +1,42 @@
+"""View of what is stored of each user's jobs. Admins read all of it; others what is theirs."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from iris_core.access.rights import Verb, may
+from iris_core.errors import Code, Refused
+from iris_core.messages.gateway_state import Caller
+from iris_core.views.jobs import Page
+from iris_core.views.queries import StoredUsageQuery
+from iris_core.views.usage import StoredUsageView
+from iris_state.records.indexes.stored import StoredKind
+from iris_state.records.ledger import Ledger
+from iris_state.views.pages import behind_name, cursor_of, page
+
+
+def stored_usage(ledger: Ledger, query: StoredUsageQuery, caller: Caller) -> Page:
+    """By user, in the order of names. Raises Refused."""
+    user = query.user
+    if not may(caller, Verb.READ_USAGE):
+        if user not in ("", caller.user):
+            raise Refused(Code.FORBIDDEN, f"what {user} has stored is read by {user} and admins")
+        user = caller.user
+    known = set(ledger.index.values("user"))
+    names = sorted(known & {user} if user else known)
+    last = behind_name(query.cursor)
+    running = ledger.running_output()
+    rows = ((cursor_of(name), name) for name in names if name > last)
+    return page(rows, lambda name: _view(ledger, name, running.get(name, 0)), query)
+
+
+def _view(ledger: Ledger, user: str, running: int) -> StoredUsageView:
+    held = ledger.stored.of_user.get(user) or Counter[StoredKind]()
+    return StoredUsageView(
+        user=user,
+        jobs=len(ledger.index.of(("user", user))),
+        job_bytes=ledger.job_bytes[user],
+        artifact_bytes=held[StoredKind.ARTIFACTS],
+        output_bytes=held[StoredKind.OUTPUT] + running,
+        result_bytes=held[StoredKind.RESULTS],
+    )
