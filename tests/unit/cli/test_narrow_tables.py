@@ -110,6 +110,7 @@ TABLES = {
         QUOTA,
         [
             "BEST BAND",
+            "STORED TODAY",
             "LIVE BYTES",
             "PENDING TASKS",
             "RUNNING ACCELERATORS",

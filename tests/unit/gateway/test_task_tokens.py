@@ -90,6 +90,7 @@ DECISIONS = {
     ("PUT", "/v1/quotas/{user}"): REFUSED,
     ("GET", "/v1/audit"): REFUSED,
     ("GET", "/v1/usage"): REFUSED,
+    ("GET", "/v1/usage/stored"): REFUSED,
     ("POST", "/v1/deployments"): REFUSED,
     ("GET", "/v1/deployments"): REFUSED,
     ("GET", "/v1/deployments/{deployment}"): REFUSED,

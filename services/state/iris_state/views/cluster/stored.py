@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
+from msgspec.structs import replace
+
 from iris_core.access.rights import Verb, may
 from iris_core.errors import Code, Refused
 from iris_core.messages.gateway_state import Caller
@@ -14,6 +16,9 @@ from iris_state.records.indexes.stored import StoredKind
 from iris_state.records.ledger import Ledger
 from iris_state.views.pages import behind_name, cursor_of, page
 
+MOST_ROWS = 100
+"""Rows of a page, at most, whatever is asked for."""
+
 
 def stored_usage(ledger: Ledger, query: StoredUsageQuery, caller: Caller) -> Page:
     """By user, in the order of names. Raises Refused."""
@@ -22,6 +27,7 @@ def stored_usage(ledger: Ledger, query: StoredUsageQuery, caller: Caller) -> Pag
         if user not in ("", caller.user):
             raise Refused(Code.FORBIDDEN, f"what {user} has stored is read by {user} and admins")
         user = caller.user
+    query = replace(query, limit=min(query.limit, MOST_ROWS))
     known = set(ledger.index.values("user"))
     names = sorted(known & {user} if user else known)
     last = behind_name(query.cursor)
