@@ -4,10 +4,9 @@ told by `iris doctor` within a minute, and gone after what doctor says to do.
 Not in it: load and Prometheus meanwhile (`tests/integration/test_alerts.py` has what each alert fires
 on), nginx before the gateways, an upgrade from an older build and back
 (`tests/integration/test_rolling_restart.py`, `tests/containers/test_update.py`), a clock that is off and
-a full disk, for which all machines have one kernel (`tests/integration/test_doctor.py`), a NATS
-server that hangs, which may end a state service that nobody starts again on these machines, and a
-power cut of a whole machine (`tests/integration/test_three_machines.py`). The checkout must not
-change meanwhile: doctor tells processes of two commits.
+a full disk, for which all machines have one kernel (`tests/integration/test_doctor.py`), and a power
+cut of a whole machine (`tests/integration/test_three_machines.py`). The checkout must not change
+meanwhile: doctor tells processes of two commits.
 """
 
 from __future__ import annotations
@@ -82,6 +81,9 @@ FAULTS = {
     "no backup was ever made": Fault("no_backup", {}, {COMPUTER: f"NATS_CA {BACKUP}"}),
     "a NATS server has ended": Fault(
         "server_down", {"m3": end("nats-server")}, {"m3": "START_NATS"}
+    ),
+    "a NATS server hangs": Fault(
+        "server_down", {"m3": "pkill -STOP -x nats-server"}, {"m3": "pkill -CONT -x nats-server"}
     ),
     "both schedulers have ended": of_service("no_scheduler", "scheduler", "m1", "m2"),
     "both schedulers hang": Fault(
