@@ -237,8 +237,7 @@ def _play(
     sums = cluster.client.usage(by="user")
     bill, misbilled = bills.billed(ledger, sums, time.monotonic() - began_s)
     size, too_large = bills.grown(cluster)
-    orphans = killer.faults["kill -9 launcher"] + killer.faults["lose an end"]
-    endings, by_themselves = bills.ended(data.parent / f"{data.name}-up.log", orphans)
+    endings, by_themselves = bills.ended(data.parent / f"{data.name}-up.log", data / "log")
     wrong += [
         *more,
         *killer.wrong,

@@ -8,6 +8,7 @@ docs/adr/0131-usage-is-summed-when-attempts-end.md, docs/adr/0154-times-of-recor
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -26,8 +27,9 @@ _MOST_DESCRIPTORS = 512
 _MOST_BYTES = 400 << 20
 _ENDED = re.compile(r"([\w-]+) ended with (-?\d+)")
 _RESTARTED = re.compile(r"([\w-]+ is restarted: .*)")
-_ORDERLY = (0, -9, -15)
-"""Codes of processes that were told to end, also while they started, or killed."""
+_BEGUN = ("recovered", "following", "leading", "started", "connected to NATS again")
+"""What a process says that has reached NATS."""
+_ORPHANED = "LauncherGone"
 
 
 def billed(ledger: Ledger, sums: Iterable[UsageView], longest_s: float) -> tuple[str, list[str]]:
@@ -60,20 +62,40 @@ def billed(ledger: Ledger, sums: Iterable[UsageView], longest_s: float) -> tuple
     return f"{sum_s:.0f} CPU seconds of {counted} attempts", wrong
 
 
-def ended(log: Path, orphans: int) -> tuple[Counter[str], list[str]]:
-    """How often which process ended with what, and those that nobody had ended. ``orphans``: of so
-    many workers the launcher was killed, without which a worker ends.
+def ended(up: Path, logs: Path) -> tuple[Counter[str], list[str]]:
+    """How often which process ended with what, and those that ended by themselves.
+
+    Args:
+        up: the log of `iris up`. logs: the directory of the logs of services.
     """
-    text = log.read_text()
+    text = up.read_text()
     found = Counter(f"{name} {code}" for name, code in _ENDED.findall(text))
-    wrong = [
-        f"wrong: {name} has ended by itself, with {code}"
-        for name, code in _ENDED.findall(text)
-        if int(code) not in _ORDERLY
-    ]
-    wrong = wrong if len(wrong) > orphans else []
     found.update(_RESTARTED.findall(text))
+    wrong = [
+        f"wrong: {log.stem} has ended by itself: {words}"
+        for log in sorted(logs.glob("*.log"))
+        for words in last_words(log.read_text(errors="replace").splitlines())
+    ]
     return found, wrong
+
+
+def last_words(lines: Iterable[str]) -> Iterator[str]:
+    """What the processes of a service said when they ended by themselves, but those that may: a
+    worker whose launcher was killed, and one that has not reached NATS since it started.
+    """
+    begun = False
+    for line in lines:
+        try:
+            said = json.loads(line)
+        except ValueError:
+            continue
+        if said["level"] != "critical":
+            begun = begun or said["message"].startswith(_BEGUN)
+            continue
+        words = f"{said['message']} {said.get('error', '')[-200:]}".strip()
+        if begun and _ORPHANED not in words:
+            yield words
+        begun = False
 
 
 def grown(cluster: Cluster) -> tuple[str, list[str]]:

@@ -206,6 +206,13 @@ FAULTS = {
     "both schedulers have ended": of_service(
         "no_scheduler", "start a scheduler", "scheduler", *PLANE, alert="IrisNoScheduler"
     ),
+    "a NATS server hangs": Fault(
+        {"m3": "pkill -STOP -x nats-server"},
+        "server_down",
+        "start it again",
+        {"m3": "pkill -CONT -x nats-server"},
+        alert="IrisNatsServerDown",
+    ),
     "both schedulers hang": Fault(
         dict.fromkeys(PLANE, "pkill -STOP -f iris_scheduler"),
         "no_scheduler",

@@ -37,6 +37,7 @@ from iris_gateway.dispatch.middleware import Middleware
 from iris_gateway.gateway import Gateway
 from iris_gateway.http.heap import shrink_after_bursts
 from iris_gateway.http.position import Position
+from iris_gateway.http.problem import ProblemResponse
 from iris_gateway.http.protocol import Connections, HttpProtocol
 from iris_gateway.http.rate_limit import RateLimiter
 from iris_gateway.metrics import Metrics
@@ -197,6 +198,11 @@ def new_id() -> str:
     return uuid.uuid4().hex
 
 
+def is_news(record: logging.LogRecord) -> bool:
+    """False for the traceback of a response that was cut off: its one line is in the log already."""
+    return not (record.exc_info and isinstance(record.exc_info[1], ProblemResponse))
+
+
 class HttpServer(uvicorn.Server):
     """uvicorn without its signal handlers; it reports when it listens, and wakes once a second
     where that wakes ten times, to see whether it should exit.
@@ -224,6 +230,7 @@ class HttpServer(uvicorn.Server):
             most_open=room,
             anonymous_per_address=room // _ANONYMOUS,
         )
+        logging.getLogger("uvicorn.error").addFilter(is_news)
         config = uvicorn.Config(
             Middleware(gateway, (*ENDPOINTS, *PAGES), refusal),
             lifespan="off",

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 from collections.abc import AsyncIterator
 from hashlib import sha256
 
@@ -52,6 +53,26 @@ async def test_results_of_a_map_submitted_just_now_are_followed_without_a_read()
     async with house(parse_tokens(TOKENS)) as iris, listening(iris) as http:
         assert await until_end(iris, http, await mapped(http)) == "event: end"
         assert [query.what for query in iris.state.queries] == ["job"]  # at its end
+
+
+async def test_results_that_are_cut_off_are_one_line_of_the_log(caplog):
+    caplog.set_level(logging.INFO)
+    gateway = house(parse_tokens(TOKENS), query_timeout_s=0.1)
+    async with gateway as iris, listening(iris) as http:
+        results = await mapped(http)
+        job = int(results.split("/")[-2][1:])
+        async with http.stream("GET", results, headers=ANN) as response:
+            lines = response.aiter_lines()
+            await anext(lines)
+            await iris.state.stop()  # whose attempts these are cannot be asked
+            found = CallResults(job, (CallResult(0, 0, "value", b"1", Cause.EXITED),))
+            state = iris.memory.connect("w0").streams
+            await state.publish(subjects.results("w0", job), pack(found))
+            with pytest.raises(httpx.RemoteProtocolError):
+                assert [line async for line in lines]
+    assert f"GET {results} of ann" in caplog.text
+    assert "cut off: unavailable the state service cannot be reached" in caplog.text
+    assert "ASGI" not in caplog.text
 
 
 async def test_results_of_a_map_submitted_just_now_are_for_its_owner():

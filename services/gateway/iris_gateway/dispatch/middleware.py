@@ -191,17 +191,18 @@ class Middleware:
     async def _refuse(
         self, problem: ProblemResponse, scope: Scope, receive: Receive, reply: _Reply
     ) -> None:
-        if reply.status:
-            raise problem  # the response has begun: only the connection can be closed
         who = scope.get("iris.caller") or "nobody"
         log.info(
-            "%s %s of %s refused: %s %s",
+            "%s %s of %s %s: %s %s",
             scope["method"],
             scope["path"][:200],
             who,
+            "cut off" if reply.status else "refused",
             problem.code,
             problem.detail,
         )
+        if reply.status:
+            raise problem  # the response has begun: only the connection can be closed
         self._gateway.metrics.refused.labels(problem.code).inc()
         request = Request(scope)
         if scope.get("iris.page") or (

@@ -54,6 +54,11 @@ class Replica:
         self.machine = Machine(policy, name)
         self.unpublished = UnpublishedEvents()
 
+    def forget(self) -> None:
+        """Let go of all records, which are to be read anew and are not needed twice meanwhile."""
+        self.machine = Machine(self.policy, self.name)
+        self.unpublished = UnpublishedEvents()
+
     async def recover(self) -> None:
         """Apply everything up to the journal's present end.
 

@@ -112,7 +112,7 @@ class StateService:
                 await self._lead(publisher)
             except (Fenced, Full, Unavailable) as error:
                 log.warning("this replica leads no more, and follows again: %s", error)
-                await self._begin_again(publisher)
+            await self._begin_again(publisher)  # behind the error, which holds the leader's records
 
     async def _begin(self) -> None:
         """Declare the streams, and read the records anew. Raises DamagedCommit, Unavailable."""
@@ -121,12 +121,13 @@ class StateService:
         quiet_gc()
 
     async def _begin_again(self, publisher: EventPublisher) -> None:
-        """Forget what was done as a leader, and begin like a new process does. Raises
-        DamagedCommit.
+        """Forget what was done as a leader, and begin like a new process does, unless it is to
+        stop. Raises DamagedCommit.
         """
         self._leader = self._standby = None
         await publisher.close()
         while not self._stop.is_set():
+            self.replica.forget()
             await self._pause()
             try:
                 await self._begin()
