@@ -50,7 +50,7 @@ def end_steps(work: Path) -> None:
     """Tell all steps to end, and return when they have."""
     told = set[int]()
     while True:
-        for group in steps_of(work):
+        for group in living_steps(work):
             if group not in told:
                 told.add(group)
                 signal_group(group, signal.SIGTERM)
@@ -67,7 +67,7 @@ def register_step(work: Path) -> bool:
     if os.getpgrp() != pid:
         return False
     (work / STEPS).mkdir(exist_ok=True)
-    lives = set(steps_of(work))
+    lives = set(living_steps(work))
     for file in (work / STEPS).iterdir():
         if int(file.name) not in lives:
             file.unlink(missing_ok=True)
@@ -77,7 +77,7 @@ def register_step(work: Path) -> bool:
     return True
 
 
-def steps_of(work: Path) -> Iterator[int]:
+def living_steps(work: Path) -> Iterator[int]:
     """The process groups of the steps whose first process lives."""
     directory = work / STEPS
     for file in directory.iterdir() if directory.exists() else ():

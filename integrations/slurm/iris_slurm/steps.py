@@ -70,21 +70,16 @@ def run(step: SrunStep, *, beside: bool = False) -> int:
     """
     if step.chdir:
         os.chdir(step.chdir)
-    if step.signal:
-        signal.signal(step.signal, signal.SIG_DFL)
     if step.count == 1 and not beside:
         replace(step)
-    found = [start(step, local) for local in range(step.count)]
     told = list[int]()
-    for number in FORWARDED if beside else (step.signal, signal.SIGTERM):
-        if number:  # they get it too, and their ends are waited for
-            signal.signal(number, lambda number, _: told.append(number))
-    code = next(
-        (code if code > 0 else 128 - code for process in found if (code := process.wait())), 0
-    )
+    for number in {step.signal, signal.SIGTERM, *(FORWARDED if beside else ())} - {0}:
+        signal.signal(number, lambda number, _: told.append(number))  # programs get them too
+    found = [start(step, local) for local in range(step.count)]
+    codes = [process.wait() for process in found]
     while beside and signal.SIGTERM in told and has_others():
         time.sleep(LOOK_S)
-    return code
+    return next((code if code > 0 else 128 - code for code in codes if code), 0)
 
 
 def replace(step: SrunStep) -> None:
@@ -93,7 +88,8 @@ def replace(step: SrunStep) -> None:
     for target, file in enumerate(open_files(step, env), 1):
         if file is not None:
             os.dup2(file, target)
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    for number in {step.signal, signal.SIGPIPE} - {0}:
+        signal.signal(number, signal.SIG_DFL)
     os.execvpe(step.command[0], step.command, env)
 
 

@@ -9,13 +9,16 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from iris_slurm.batch import of_login_shells
 from iris_slurm.commands.sbatch import read_script
 from iris_slurm.commands.srun import read, steps_of
 from iris_slurm.directives import script_lines
-from iris_slurm.steps import variables
+from iris_slurm.hold import living_steps
+from iris_slurm.steps import SrunStep, variables
+from iris_slurm.translate import PASSED_ON
 
 SCRIPT = b"#!/bin/bash\r\n# caf\xe9\r\n#SBATCH --comment=caf\xe9\r\necho hi\r\n"
 
@@ -64,3 +67,44 @@ def test_a_step_needs_no_variables_but_the_number_of_its_job(monkeypatch):
     monkeypatch.setenv("SLURM_JOB_ID", "12")
     [step] = steps_of(read(["-n", "2", "hostname"]))
     assert (step.tasks, step.nodes, variables(step, 1)["SLURM_PROCID"]) == (2, 1, "1")
+
+
+@pytest.mark.parametrize("name", PASSED_ON)
+def test_a_step_beside_a_task_outlives_a_signal_to_its_program(tmp_path: Path, name: str):
+    program = f"trap 'echo {name}; exit 5' {name}; echo on; while :; do sleep 0.02; done"
+    number = signal.Signals[f"SIG{name}"]
+    step = SrunStep(command=("sh", "-c", program), tasks=1, nodes=2, first=1, signal=number)
+    own = {"IRIS_WORKDIR": str(tmp_path), "SLURM_JOB_NODELIST": "a,b"}
+    environ = {**os.environ, **own, "PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen(
+        [sys.executable, "-m", "iris_slurm.steps"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=environ,
+        start_new_session=True,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(msgspec.json.encode(step))
+        process.stdin.close()
+        assert process.stdout.readline() == b"on\n"
+        assert list(living_steps(tmp_path)) == [process.pid]
+        os.killpg(process.pid, number)
+        assert process.stdout.read() == f"{name}\n".encode()
+    assert process.returncode == 5
+    assert list(living_steps(tmp_path)) == []
+
+
+def test_a_failed_process_of_a_step_leaves_the_others_their_time(tmp_path: Path):
+    """As Slurm does without --kill-on-bad-exit."""
+    program = 'cd "$0"; [ $SLURM_PROCID = 0 ] && { echo > failed; exit 3; }; until [ -e failed ]; do :; done; echo > done'
+    step = SrunStep(command=("sh", "-c", program, str(tmp_path)), tasks=2, nodes=1, count=2)
+    own = {"IRIS_WORKDIR": str(tmp_path), "SLURM_JOB_NODELIST": "a"}
+    done = subprocess.run(
+        [sys.executable, "-m", "iris_slurm.steps"],
+        input=msgspec.json.encode(step),
+        env={**os.environ, **own, "PYTHONPATH": os.pathsep.join(sys.path)},
+        check=False,
+    )
+    assert done.returncode == 3
+    assert (tmp_path / "done").exists()
