@@ -41,7 +41,8 @@ The last part of a name is the unit: `_s` seconds, `_bytes` bytes, `_millis` tho
 
 LIMITS_EXPLAINED = """\
 `iris quota show USER` shows all of them and what is used; 0 is unlimited. `iris quota set` sets those of one user, and
-the best band the user may ask for (`--max-band`); `iris quota list` shows every user that has such limits."""
+the best band the user may ask for (`--max-band`), or as `@GROUP` [those of each member of a
+group](access.md#tokens-and-roles); `iris quota list` shows every user and group that has such limits."""
 RESOURCES_EXPLAINED = (
     "What hosts have and tasks take, in HTTP, metrics and listings by the same name."
 )

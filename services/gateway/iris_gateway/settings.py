@@ -27,6 +27,7 @@ class IssuerSettings(NamedTuple):
     roles_claim: str
     admin_roles: tuple[str, ...]
     user_roles: tuple[str, ...]
+    groups_claim: str = "groups"
 
 
 class GatewaySettings(msgspec.Struct, frozen=True):
@@ -83,6 +84,8 @@ class GatewaySettings(msgspec.Struct, frozen=True):
             within another.
         oidc_admin_roles: values of the claim of roles that make a caller an admin.
         oidc_user_roles: roles of users; empty: everybody the issuer knows.
+        oidc_groups_claim: the claim that holds the user's groups, a list or words, for limits by
+            `iris quota set @GROUP`; a token without it names no group.
     """
 
     http: str = "127.0.0.1:8080"
@@ -120,6 +123,7 @@ class GatewaySettings(msgspec.Struct, frozen=True):
     oidc_admin_roles: tuple[str, ...] = ()
     oidc_user_roles: tuple[str, ...] = ()
     oidc_client: str = ""
+    oidc_groups_claim: str = "groups"
 
     def check_forms(self) -> None:
         """Raises BadSetting for an address, a URL or a network that cannot be one, and for a part
@@ -177,4 +181,5 @@ class GatewaySettings(msgspec.Struct, frozen=True):
             roles_claim=self.oidc_roles_claim,
             admin_roles=self.oidc_admin_roles,
             user_roles=self.oidc_user_roles,
+            groups_claim=self.oidc_groups_claim,
         )

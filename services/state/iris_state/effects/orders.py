@@ -111,7 +111,7 @@ class OrderBook:
                 c.Nominated,
                 c.Avoided,
             ),
-            *(c.WorkerRegistered, c.WorkerForgotten, c.QuotaSet),
+            *(c.WorkerRegistered, c.WorkerForgotten, c.QuotaSet, c.GroupsNoted),
             *(c.Answered, c.Dropped, c.Audited, c.Led),
             *c.DEPLOYMENT_KINDS,
         ),

@@ -83,6 +83,7 @@ class Rest(msgspec.Struct, array_like=True):
     usage_series: list[StoredSeries] = []
     boots: dict[str, int] = {}
     answered: list[str] = []
+    groups: dict[str, tuple[str, ...]] = {}
 
 
 def _compacted_form() -> Any:
@@ -171,7 +172,7 @@ class Cutter:
                 c.WorkerMoved,
                 c.WorkerForgotten,
             ),
-            *(c.QuotaSet, c.Answered, c.Dropped, c.Audited, c.Led),
+            *(c.QuotaSet, c.GroupsNoted, c.Answered, c.Dropped, c.Audited, c.Led),
             *c.DEPLOYMENT_KINDS,
         ),
     )
@@ -249,6 +250,7 @@ def _rest(ledger: Ledger, sequence: int, at_ms: int, last_published: str) -> Res
         next_number=ledger.next_number,
         workers=list(ledger.workers.values()),
         quotas=list(ledger.quotas.values()),
+        groups=dict(ledger.groups),
         idempotency={key: ledger.idempotency[key] for key in ledger.spent_keys}
         | ledger.idempotency,
         answers=[(request, status, body) for request, (status, body) in ledger.answers.items()],
@@ -341,6 +343,7 @@ def restore(ledger: Ledger, image: Image) -> None:
             ledger.miss(worker)
     ledger.lost.sort()
     ledger.quotas = {quota.user: quota for quota in rest.quotas}
+    ledger.groups = rest.groups
     ledger.nominations = {(job, index): worker for job, index, worker in rest.nominations}
     jobs = [*map(_compacted_job, image.compacted), *image.open]
     ended = {
