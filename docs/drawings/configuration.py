@@ -35,7 +35,8 @@ A key with a dot is one of a table: `check.timeout_s` of `[worker]` is `timeout_
 `IRIS_WORKER_CHECK_TIMEOUT_S`.
 
 `iris server SERVICE --show-config` prints what a service would run with, and where each value comes from. It refuses
-forms and numbers that cannot be used. Whether files exist and ports are free, only a start finds out.
+forms and numbers that cannot be used. Whether files exist and ports are free, only a start finds out. A file that the
+user of the service may not read ends the start with its setting, its path or the directory in the way, and that user.
 
 The last part of a name is the unit: `_s` seconds, `_bytes` bytes, `_millis` thousandths."""
 

@@ -11,7 +11,7 @@ from iris_core.addresses import is_loopback
 from iris_core.limits import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 from iris_core.views.usage import Prices
 from iris_service.listening import check_url, read_address, read_networks
-from iris_service.settings import BadSetting
+from iris_service.settings import BadSetting, ReadFile
 
 UserRate = Annotated[float, msgspec.Meta(ge=0)]
 UserBurst = Annotated[float, msgspec.Meta(ge=1)]
@@ -89,7 +89,7 @@ class GatewaySettings(msgspec.Struct, frozen=True):
     """
 
     http: str = "127.0.0.1:8080"
-    token_file: str = ""
+    token_file: ReadFile = ""
     proxy_url: str = ""
     trusted: tuple[str, ...] = ()
     port_file: str = ""
@@ -112,12 +112,12 @@ class GatewaySettings(msgspec.Struct, frozen=True):
     event_ring: PositiveInt = 20_000
     keep_alive_s: PositiveFloat = 15.0
     drain_s: NonNegativeFloat = 5.0
-    tls_cert: str = ""
-    tls_key: str = ""
+    tls_cert: ReadFile = ""
+    tls_key: ReadFile = ""
     prices: tuple[str, ...] = ()
     oidc_issuer: str = ""
     oidc_audience: str = ""
-    oidc_keys: str = ""
+    oidc_keys: ReadFile = ""
     oidc_user_claim: str = "sub"
     oidc_roles_claim: str = "roles"
     oidc_admin_roles: tuple[str, ...] = ()
