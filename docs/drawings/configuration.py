@@ -35,13 +35,15 @@ A key with a dot is one of a table: `check.timeout_s` of `[worker]` is `timeout_
 `IRIS_WORKER_CHECK_TIMEOUT_S`.
 
 `iris server SERVICE --show-config` prints what a service would run with, and where each value comes from. It refuses
-forms and numbers that cannot be used. Whether files exist and ports are free, only a start finds out.
+forms and numbers that cannot be used. Whether files exist and ports are free, only a start finds out. A file that the
+user of the service may not read ends the start with its setting, its path or the directory in the way, and that user.
 
 The last part of a name is the unit: `_s` seconds, `_bytes` bytes, `_millis` thousandths."""
 
 LIMITS_EXPLAINED = """\
 `iris quota show USER` shows all of them and what is used; 0 is unlimited. `iris quota set` sets those of one user, and
-the best band the user may ask for (`--max-band`); `iris quota list` shows every user that has such limits."""
+the best band the user may ask for (`--max-band`), or as `@GROUP` [those of each member of a
+group](access.md#tokens-and-roles); `iris quota list` shows every user and group that has such limits."""
 RESOURCES_EXPLAINED = (
     "What hosts have and tasks take, in HTTP, metrics and listings by the same name."
 )

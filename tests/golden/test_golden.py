@@ -45,7 +45,16 @@ def summary(machine: Machine) -> dict[str, Any]:
         **stored(machine),
         **deployments(machine),
         "usage": usage(machine),
+        **groups(machine),
     }
+
+
+def groups(machine: Machine) -> dict[str, Any]:
+    """The groups of users and the limits of users and groups, where there are any."""
+    ledger = machine.ledger
+    limits = {user: quota.max_running_cpu for user, quota in ledger.quotas.items()}
+    known = {user: list(names) for user, names in ledger.groups.items()}
+    return ({"groups": known} if known else {}) | ({"limits": limits} if limits else {})
 
 
 def usage(machine: Machine) -> dict[str, list[int]]:

@@ -8,6 +8,8 @@ import textwrap
 
 import pytest
 
+from iris_service.version import VERSION
+
 pytestmark = pytest.mark.integration
 
 PROGRAM = """
@@ -112,8 +114,8 @@ def test_a_wrong_setting_ends_it_with_two_and_no_traceback():
     code, _, err = play("pass", IRIS_STATE_RETRY_FOR="1")
     assert code == 2
     assert (
-        err
-        == "iris state: environment IRIS_STATE_RETRY_FOR: [state] has no key 'retry_for'; did you mean 'retry_for_s'?\n"
+        err == "iris state: environment IRIS_STATE_RETRY_FOR: [state] has no key 'retry_for'; "
+        f"did you mean 'retry_for_s'? Release {VERSION} knows none of that name\n"
     )
 
 

@@ -642,6 +642,7 @@ def image(machine: Machine) -> bytes:
             ledger.next_number,
             ledger.epoch,
             sorted(ledger.quotas.items()),
+            sorted(ledger.groups.items()),
             sorted(ledger.names.items()),
             sorted((name, sorted(found.items())) for name, found in ledger.shared_names.items()),
             sorted(ledger.deployments.items()),

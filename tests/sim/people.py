@@ -353,7 +353,7 @@ def _is_settled(body: bytes) -> bool:
     return bool(told)
 
 
-USER = Caller("ann", "user")
+USER = Caller("ann", "user", token="issuer", groups=("lab", "ops"))
 NEIGHBOUR = Caller("bob", "user")
 """Has jobs of the same names now and then."""
 ADMIN = Caller("root", "admin")
@@ -396,6 +396,8 @@ def wishes(
         if rng.random() < 0.15:
             why = "z" * (SENTENCE if large else 0)
             plan.append((at + rng.random() * 10, CancelJob(spec.name, USER, f"c{number}", 1, why)))
+    limits = {"max_running_cpu": 2000}
+    plan.append((seconds / 4, AdminCommand("set_quota", "@lab", ADMIN, "lab", 1, limits)))
     if rng.random() < 0.5:
         host = rng.choice(hosts)
         at = rng.random() * seconds / 2

@@ -453,6 +453,7 @@ def picture(machine: Machine, now_ms: int) -> dict[str, Any]:
         "jobs": {n: msgspec.msgpack.decode(encoder.encode(job)) for n, job in ledger.jobs.items()},
         "workers": {w: msgspec.to_builtins(worker) for w, worker in ledger.workers.items()},
         "quotas": dict(ledger.quotas),
+        "groups": dict(ledger.groups),
         "deployments": {n: msgspec.to_builtins(one) for n, one in ledger.deployments.items()},
         "routes": dict(ledger.route_of_job),
         "discovery": (

@@ -8,6 +8,9 @@ Source: docs/design/semantics.md#order, docs/design/reliability.md#security.
 
 from __future__ import annotations
 
+import math
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -92,6 +95,8 @@ QUOTA_LIMITS = (
 user may ask for.
 """
 
+BAND = "max_band"
+LIMIT_NAMES = (*(limit.name for limit in QUOTA_LIMITS), BAND)
 RUNNING_LIMITS = tuple(
     (limit, limit.resource) for limit in QUOTA_LIMITS if limit.resource is not None
 )
@@ -113,9 +118,33 @@ GATEWAY_LIMITS = (
 """The limits that are the same for every user: keys of ``[gateway]``, also in ``GET /v1/meta``."""
 
 
+GROUP = "@"
+"""Before the name of a group, where a user's name may stand: no user's name begins with it."""
+DEFAULT = "default"
+"""The source of a limit that is set neither for a user nor for a group of the user."""
+
+
+_GROUP_NAME = re.compile(r"[A-Za-z0-9/][A-Za-z0-9._@+:/ -]{0,127}\Z")
+
+
+def is_group_name(name: str) -> bool:
+    """Whether limits may be set for a group of this name."""
+    return _GROUP_NAME.match(name) is not None
+
+
+def is_group(name: str) -> bool:
+    """Whether limits of this name are those of the members of a group."""
+    return name.startswith(GROUP)
+
+
 class Quota(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Limits of one user; 0 is unlimited. ``max_band`` is the best band the user may ask for (1
     production).
+
+    Attributes:
+        user: whose they are, or as ``@GROUP`` those of each member of a group.
+        sources: by the name of a limit, the group that it comes from, or `DEFAULT`; a limit that is
+            set for the user is not there.
     """
 
     user: str
@@ -126,11 +155,48 @@ class Quota(msgspec.Struct, frozen=True, array_like=True, gc=False):
     max_band: int = 1
     max_live_bytes: int = 0
     max_stored_today: int = 0
+    sources: dict[str, str] = {}
+
+    @property
+    def is_default(self) -> bool:
+        """Whether none are set for the user, nor for a group of the user."""
+        return DEFAULT in self.sources.values()
+
+    def source_words(self, limit: str) -> str:
+        """Where a limit comes from, as the end of a sentence; empty for one set for the user."""
+        source = self.sources.get(limit, "")
+        return f" (limit of {source})" if is_group(source) else " (the default)" if source else ""
+
+
+def by_default(user: str, default: Quota) -> Quota:
+    """The limits of a user for whom none are set."""
+    sources = dict.fromkeys(LIMIT_NAMES, DEFAULT)
+    return msgspec.structs.replace(default, user=user, sources=sources)
+
+
+def of_groups(user: str, quotas: Sequence[Quota]) -> Quota:
+    """The limits of a member of several groups: of each limit the most generous one.
+
+    Args:
+        quotas: of the groups, at least one.
+    """
+    limits: dict[str, int] = {}
+    sources: dict[str, str] = {}
+    for name in LIMIT_NAMES:
+        best = max(quotas, key=lambda quota: _generosity(name, getattr(quota, name)))
+        limits[name] = getattr(best, name)
+        sources[name] = best.user
+    return Quota(user, **limits, sources=sources)
+
+
+def _generosity(name: str, limit: int) -> float:
+    """How much a limit allows; 0 is unlimited, and of bands the lowest number is the best."""
+    return -limit if name == BAND else limit or math.inf
 
 
 def _guard() -> None:
     """Raises ValueError when a row has no field in `Quota`, or a field no row."""
-    has = {*Quota.__struct_fields__} - {"user", "max_band"}
+    has = {*Quota.__struct_fields__} - {"user", BAND, "sources"}
     wants = {limit.name for limit in QUOTA_LIMITS}
     if has != wants:
         raise ValueError(f"Quota has the limits {has}, the table wants {wants}")

@@ -10,6 +10,7 @@ import msgspec
 from iris_bus.connection.connection import Credentials
 from iris_core.subjects import ARTIFACTS, DAY_S, EVENTS, LOGS, RESULTS, STREAMS, Stream
 from iris_service.listening import check_url, read_address
+from iris_service.settings import ReadFile
 
 Days = Annotated[float, msgspec.Meta(ge=0.01)]
 StreamBytes = Annotated[int, msgspec.Meta(ge=1 << 22)]
@@ -50,10 +51,10 @@ class NatsSettings(msgspec.Struct, frozen=True):
     artifacts_bytes: StreamBytes = ARTIFACTS.max_bytes
     results_days: Days = RESULTS.max_age_s / DAY_S
     results_bytes: StreamBytes = RESULTS.max_bytes
-    nkey_seed: str = ""
-    tls_ca: str = ""
-    tls_cert: str = ""
-    tls_key: str = ""
+    nkey_seed: ReadFile = ""
+    tls_ca: ReadFile = ""
+    tls_cert: ReadFile = ""
+    tls_key: ReadFile = ""
     server: str = ""
 
     def credentials(self) -> Credentials:

@@ -316,6 +316,8 @@ def run_service(
         own = settings.section(name, kind)
         nats = settings.section("nats", NatsSettings)
         run = settings.section("run", RunSettings)
+        settings.check_files(name, kind)
+        settings.check_files("nats", NatsSettings)
     except BadSetting as error:
         sys.stderr.write(f"iris {name}: {error}\n")
         sys.exit(MISUSED)

@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import difflib
 import math
+import os
+import pwd
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar, get_args
 
 import msgspec
 
@@ -34,6 +36,10 @@ a task.
 _ENVIRONMENT = "environment "
 _SECRET = re.compile(r"password|secret|token|seed|url$")
 _IN_URL = re.compile(r"(?<=://)[^/@\s]+(?=@)")
+
+_READ = "read"
+ReadFile = Annotated[str, msgspec.Meta(extra={_READ: True})]
+"""The path of a file that the process reads; empty: none."""
 
 S = TypeVar("S", bound=msgspec.Struct)
 
@@ -63,10 +69,9 @@ class Settings:
         for key, (value, origin) in chosen.items():
             if key not in fields:
                 remedy = "unset it" if origin.startswith(_ENVIRONMENT) else "take it out"
-                meant = (
-                    _meant(key, fields) or f"; release {VERSION} knows none of that name: {remedy}"
+                raise BadSetting(
+                    f"{origin}: [{name}] has no key '{key}'{_unknown(key, fields, remedy)}"
                 )
-                raise BadSetting(f"{origin}: [{name}] has no key '{key}'{meant}")
             table, _, last = key.rpartition(".")
             (values.setdefault(table, {}) if table else values)[last] = _split(
                 value, fields[key].type
@@ -82,6 +87,18 @@ class Settings:
         if check := getattr(section, "check_forms", None):
             check()
         return section
+
+    def check_files(self, name: str, kind: type[msgspec.Struct]) -> None:
+        """Raises BadSetting for a file of the section that this process' user may not read. One
+        that is missing or damaged is named where it is used.
+        """
+        values = self.section(name, kind)
+        chosen = {**self._from_environment(name, kind), **self._chosen.get(name, {})}
+        for key in read_files(kind):
+            path = attrgetter(key)(values)
+            if path and "://" not in path and (why := _forbidden(Path(path))):
+                origin = chosen[key][1] if key in chosen else "default"
+                raise BadSetting(f"{origin}: [{name}] {key}: {why}")
 
     def text(self, name: str, key: str) -> str:
         """One key as it was given, empty when it was not; for callers that do not load the
@@ -142,7 +159,8 @@ def load(file: Path | None, environ: Mapping[str, str], given: Sequence[str] = (
     chosen: dict[str, dict[str, tuple[Any, str]]] = {}
     for name, values in (_read(file) if file is not None else {}).items():
         if name not in SECTIONS:
-            raise BadSetting(f"{file}: there is no section [{name}]{_meant(name, SECTIONS)}")
+            meant = _unknown(name, SECTIONS, "take it out")
+            raise BadSetting(f"{file}: there is no section [{name}]{meant}")
         if not isinstance(values, dict):
             raise BadSetting(f"{file}: '{name}' stands outside a section")
         given_keys = _flat(values)
@@ -179,6 +197,43 @@ def keys_of(kind: type[msgspec.Struct]) -> dict[str, msgspec.structs.FieldInfo]:
     return found
 
 
+def read_files(kind: type[msgspec.Struct]) -> list[str]:
+    """The keys of a section that are paths of files which the process reads."""
+    return [
+        key
+        for key, field in keys_of(kind).items()
+        if any(getattr(meta, "extra", None) == {_READ: True} for meta in get_args(field.type)[1:])
+    ]
+
+
+def _forbidden(file: Path) -> str:
+    """Why this process' user may not read a file, and what to do; empty when that is not so."""
+    try:
+        os.close(os.open(file, os.O_RDONLY | os.O_NONBLOCK))
+    except PermissionError as error:
+        user = _user()
+        above = [place for place in reversed(file.absolute().parents) if not _enters(place)]
+        if above:
+            return f"{user} may not enter {above[0]}, so not read {file}; let that user enter it"
+        return f"{user} may not read {file} ({error.strerror}); let that user read it"
+    except OSError:
+        pass
+    return ""
+
+
+def _enters(directory: Path) -> bool:
+    return os.access(directory, os.X_OK, effective_ids=True)
+
+
+def _user() -> str:
+    """The user of this process by name and number."""
+    number = os.geteuid()
+    try:
+        return f"user {pwd.getpwuid(number).pw_name} ({number})"
+    except KeyError:
+        return f"user {number}"
+
+
 def _flat(values: Mapping[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, value in values.items():
@@ -194,7 +249,7 @@ def _read(file: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(file.read_text())
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise BadSetting(f"{file}: {error}") from error
+        raise BadSetting(_forbidden(file) or f"{file}: {error}") from error
 
 
 def _split(value: Any, kind: Any) -> Any:
@@ -215,6 +270,10 @@ def _redacted(key: str, value: Any) -> Any:
     return value
 
 
-def _meant(word: str, known: Mapping[str, object] | Sequence[str]) -> str:
+def _unknown(word: str, known: Mapping[str, object] | Sequence[str], remedy: str) -> str:
+    """What to do with a name that this release, which may be the older one after a roll-back, does
+    not know.
+    """
     close = difflib.get_close_matches(word, list(known), n=1)
-    return f"; did you mean '{close[0]}'?" if close else ""
+    said = f"elease {VERSION} knows none of that name"
+    return f"; did you mean '{close[0]}'? R{said}" if close else f"; r{said}: {remedy}"

@@ -78,7 +78,7 @@ class Queries:
         """One view as of the caller's position ``at_least``. Raises ProblemResponse as `ask`."""
         known = at_least if at_least > self._position.newest else 0
         asker = msgspec.structs.replace(
-            caller, token="", address=""
+            caller, token="", address="", groups=None
         )  # equal reads of one user are one
         question = _Question(pack(Query(view_name(type(query)), arguments_of(query), asker)), known)
         answer = await asyncio.shield(self._shared(question))

@@ -11,7 +11,7 @@ from iris_core.addresses import is_loopback
 from iris_core.limits import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 from iris_core.views.usage import Prices
 from iris_service.listening import check_url, read_address, read_networks
-from iris_service.settings import BadSetting
+from iris_service.settings import BadSetting, ReadFile
 
 UserRate = Annotated[float, msgspec.Meta(ge=0)]
 UserBurst = Annotated[float, msgspec.Meta(ge=1)]
@@ -27,6 +27,7 @@ class IssuerSettings(NamedTuple):
     roles_claim: str
     admin_roles: tuple[str, ...]
     user_roles: tuple[str, ...]
+    groups_claim: str = "groups"
 
 
 class GatewaySettings(msgspec.Struct, frozen=True):
@@ -84,10 +85,12 @@ class GatewaySettings(msgspec.Struct, frozen=True):
             within another.
         oidc_admin_roles: values of the claim of roles that make a caller an admin.
         oidc_user_roles: roles of users; empty: everybody the issuer knows.
+        oidc_groups_claim: the claim that holds the user's groups, a list or words, for limits by
+            `iris quota set @GROUP`; a token without it names no group.
     """
 
     http: str = "127.0.0.1:8080"
-    token_file: str = ""
+    token_file: ReadFile = ""
     proxy_url: str = ""
     trusted: tuple[str, ...] = ()
     port_file: str = ""
@@ -110,17 +113,18 @@ class GatewaySettings(msgspec.Struct, frozen=True):
     event_ring: PositiveInt = 20_000
     keep_alive_s: PositiveFloat = 15.0
     drain_s: NonNegativeFloat = 5.0
-    tls_cert: str = ""
-    tls_key: str = ""
+    tls_cert: ReadFile = ""
+    tls_key: ReadFile = ""
     prices: tuple[str, ...] = ()
     oidc_issuer: str = ""
     oidc_audience: str = ""
-    oidc_keys: str = ""
+    oidc_keys: ReadFile = ""
     oidc_user_claim: str = "sub"
     oidc_roles_claim: str = "roles"
     oidc_admin_roles: tuple[str, ...] = ()
     oidc_user_roles: tuple[str, ...] = ()
     oidc_client: str = ""
+    oidc_groups_claim: str = "groups"
 
     def check_forms(self) -> None:
         """Raises BadSetting for an address, a URL or a network that cannot be one, and for a part
@@ -178,4 +182,5 @@ class GatewaySettings(msgspec.Struct, frozen=True):
             roles_claim=self.oidc_roles_claim,
             admin_roles=self.oidc_admin_roles,
             user_roles=self.oidc_user_roles,
+            groups_claim=self.oidc_groups_claim,
         )

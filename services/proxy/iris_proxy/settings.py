@@ -10,7 +10,7 @@ import msgspec
 
 from iris_core.limits import HEAD_BYTES, NonNegativeInt, PositiveFloat, PositiveInt
 from iris_service.listening import Network, read_address, read_networks
-from iris_service.settings import BadSetting
+from iris_service.settings import BadSetting, ReadFile
 
 
 class ProxySettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,7 +51,7 @@ class ProxySettings(msgspec.Struct, frozen=True, kw_only=True):
     http: str = "127.0.0.1:8090"
     port_file: str = ""
     discovery_file: str = ""
-    token_file: str = ""
+    token_file: ReadFile = ""
     oidc_issuer: str = ""
     oidc_audience: str = ""
     trusted: tuple[str, ...] = ()
@@ -62,8 +62,8 @@ class ProxySettings(msgspec.Struct, frozen=True, kw_only=True):
     queue_requests: NonNegativeInt = 100
     wake_s: PositiveFloat = 30.0
     drain_s: PositiveFloat = 20.0
-    tls_cert: str = ""
-    tls_key: str = ""
+    tls_cert: ReadFile = ""
+    tls_key: ReadFile = ""
     workers: Annotated[int, msgspec.Meta(ge=1, le=256)] = 1
     reuse_port: bool = False
 

@@ -21,7 +21,7 @@ from iris_core.limits import (
 from iris_core.spec.jobs import Attribute
 from iris_core.spec.resources import DeclaredCapacity
 from iris_service.listening import check_url
-from iris_service.settings import BadSetting
+from iris_service.settings import BadSetting, ReadFile
 from iris_worker.limits import ArtifactLimits, BundleLimits, EnvironmentLimits, LogLimits
 
 
@@ -204,7 +204,7 @@ class WorkerSettings(DeclaredCapacity, frozen=True):
     exec_longest_s: PositiveFloat = 43_200.0
     terminal_silent_s: PositiveFloat = 60.0
     tunnels_at_once: NonNegativeInt = 256
-    ca_file: str = ""
+    ca_file: ReadFile = ""
 
     def check_forms(self) -> None:
         """Raises BadSetting for an invalid URL, path or port range. Existence of paths is checked

@@ -403,6 +403,27 @@ def test_a_quota_is_shown_with_what_holds_for_everybody(iris):
     assert "open streams at most 7" in shown
 
 
+def test_a_limit_is_shown_with_where_it_comes_from():
+    sources = {"max_running_cpu": "@ml", "max_pending_tasks": "default", "max_band": "@ml"}
+    found = {"user": "ann", "max_band": "batch", "max_running_cpu": 8000, "is_default": True}
+    shown = dict(describe({**found, "sources": sources, "groups": ["ml", "ops"]}))
+    assert shown["groups"] == "ml, ops"
+    assert shown["running cpu"] == "0 of 8, @ml"
+    assert shown["pending tasks"] == "0 of unlimited, default"
+    assert shown["running memory"] == "0B of unlimited, set for the user"
+    band = "batch, @ml (of users; admins are not bounded by limits of groups)"
+    assert shown["best band"] == band
+
+
+def test_limits_of_a_group_are_shown_as_those_of_each_member():
+    shown = dict(describe({"user": "@ml", "max_band": "batch", "max_running_cpu": 8000}))
+    assert (shown["group"], shown["running cpu"], shown["running memory"]) == (
+        "@ml",
+        "8 each",
+        "unlimited",
+    )
+
+
 @pytest.mark.parametrize(("words", "name"), LOOKS)
 def test_every_look_can_be_had_as_a_name(iris, words, name):
     assert iris(*words, "-o", "name") == f"{name}\n"

@@ -404,3 +404,17 @@ def test_an_issuer_is_enough_to_listen_on_a_network():
     assert GatewaySettings(http="0.0.0.0:1", **terms("/keys.json")).address() == ("0.0.0.0", 1)
     with pytest.raises(BadSetting, match="token_file"):
         GatewaySettings(http="0.0.0.0:1").address()
+
+
+async def test_the_groups_of_a_token_go_with_commands(server: KeyServer):
+    async with house(**terms(server.url, oidc_groups_claim="realm.groups")) as iris:
+        story = await ready(Story(iris, server))
+        given = ["/ml/vision", "people of ml", "a\nb", 7, "-x", "ops", "ops"]
+        who = {"Authorization": f"Bearer {token(realm={'groups': given})}"}
+        body = {"name": "/a", "command": ["true"]}
+        assert (await story.iris.http.post("/v1/jobs", json=body, headers=who)).is_success
+        who = {"Authorization": f"Bearer {token()}"}
+        body = {"name": "/b", "command": ["true"]}
+        assert (await story.iris.http.post("/v1/jobs", json=body, headers=who)).is_success
+        groups = [command.caller.groups for command in story.iris.state.commands]
+    assert groups == [("/ml/vision", "ops", "people of ml"), ()]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec import structs
 
 from iris_core.placement.reasons import ReasonCode
+from iris_core.quota import Quota
 from iris_core.spec.jobs import Constraint, Environment, JobSpec
 from iris_core.spec.resources import Device
 from iris_core.states import ConstraintOp, WorkerState
@@ -302,3 +303,15 @@ def test_the_first_of_many_gangs_is_explained_when_all_its_hosts_drain() -> None
     story.submit("/deeper/first", **in_eu)
     story.cycle()
     assert story.reasons["/deeper/first"].code is ReasonCode.NO_WORKERS
+
+
+def test_a_limit_of_a_group_is_told_with_the_group() -> None:
+    story = Story(worker("a", cpu=2))
+    limits = Quota("ann", max_running_cpu=1000, sources={"max_running_cpu": "@ml"})
+    story.tell(quotas=(limits,))
+    story.running("/one", "a", user="ann")
+    story.submit("/bob", user="bob")
+    story.submit("/two", user="ann")
+    story.cycle()
+    expected = "ann runs 1 of at most 1 of cpu (limit of @ml); others of the band go first"
+    assert story.reasons["/two"].message == expected

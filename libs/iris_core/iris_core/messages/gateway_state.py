@@ -25,6 +25,8 @@ class Caller(ServiceMessage, frozen=True):
         attempt, worker: of a task, which attempt's token it is, and where that was made.
         token: the name of the token. address: of the client; empty in queries.
         claimed: authentication is off, and the user is what the client says.
+        groups: of the user, as the issuer of the token says, in order; None: it says nothing of
+            groups, so those that are known stay.
     """
 
     user: str = ""
@@ -34,6 +36,7 @@ class Caller(ServiceMessage, frozen=True):
     token: str = ""
     address: str = ""
     claimed: bool = False
+    groups: tuple[str, ...] | None = None
 
 
 class SubmitJob(ServiceMessage, frozen=True):

@@ -201,11 +201,14 @@ def no_match(workers: int, removed_by: Mapping[str, int]) -> Reason:
     return Reason(ReasonCode.NO_MATCH, message, {"workers": workers, "removed_by": removed_by})
 
 
-def over_quota(user: str, limit: UserLimit, running: int, most: int) -> Reason:
-    """The user has reached a limit on a resource, so other users of the band are placed first."""
+def over_quota(user: str, limit: UserLimit, running: int, most: int, source: str = "") -> Reason:
+    """The user has reached a limit on a resource, so other users of the band are placed first.
+    ``source``: where the limit comes from, as of `Quota.source_words`.
+    """
     assert limit.resource is not None
     show = limit.unit.show
-    message = f"{user} runs {show(running)} of at most {show(most)} of {limit.resource.words}; others of the band go first"
+    held = f"{user} runs {show(running)} of at most {show(most)} of {limit.resource.words}"
+    message = f"{held}{source}; others of the band go first"
     facts = {"user": user, "resource": limit.name, "running": running, "limit": most}
     return Reason(ReasonCode.OVER_QUOTA, message, facts)
 

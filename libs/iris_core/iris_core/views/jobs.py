@@ -450,12 +450,16 @@ QuotaView = msgspec.defstruct(
         ("max_band", str),
         *((limit.used, int, 0) for limit in QUOTA_LIMITS),
         ("is_default", bool, False),
+        ("sources", dict[str, str], msgspec.field(default_factory=dict)),
+        ("groups", list[str], msgspec.field(default_factory=list)),
     ],
     bases=(View,),
     namespace={
         "__doc__": "A user's limits, 0 is unlimited, and what is used of each. ``is_default``: "
         "none are set for the name, so these hold if it is a user's; ``max_band`` then does not "
-        "bound an admin."
+        "bound an admin. ``sources``: by limit, the group that it comes from, as ``@GROUP``, or "
+        "``default``; one set for the user is not there. ``groups``: of the user, as the issuer "
+        "named them with the last command."
     },
     kw_only=True,
 )

@@ -13,6 +13,7 @@ from starlette.responses import Response
 
 from iris_core import codec
 from iris_core.admission.actions import SetQuota
+from iris_core.quota import GROUP, is_group, is_group_name
 from iris_core.spec.jobs import BANDS, BandName
 from iris_core.states import PriorityBand
 from iris_core.views.jobs import QuotaView
@@ -35,17 +36,25 @@ QuotaBody = msgspec.defstruct(
     [("max_band", BandName, BANDS[0])],
     bases=(SetQuota,),
     namespace={
-        "__doc__": "The limits of one user; 0 is unlimited. ``max_band`` is the best band it may ask for."
+        "__doc__": "The limits of one user, or of each member of a ``@GROUP``; 0 is "
+        "unlimited. ``max_band`` is the best band it may ask for."
     },
     frozen=True,
 )
 
 
 async def put(call: Call) -> Response:
-    user = identifier(call.segment("user"), "user")
+    user = _whose(call.segment("user"))
     limits = msgspec.structs.asdict(await json_body(call, QuotaBody))
     limits["max_band"] = PriorityBand[limits["max_band"].upper()].value
     return passed_on(await administer(call, user, SetQuota(**limits)))
+
+
+def _whose(name: str) -> str:
+    """A user, or as ``@GROUP`` the members of a group. Raises ProblemResponse not_found."""
+    if is_group(name) and is_group_name(name.removeprefix(GROUP)):
+        return name
+    return identifier(name, "user or @group")
 
 
 CSV = "text/csv"
@@ -109,7 +118,7 @@ ENDPOINTS = (
         "PUT",
         "/v1/quotas/{user}",
         put,
-        "Set a user's quota",
+        "Set the quota of a user, or of each member of a `@GROUP`",
         answers={200: Answers("The quota.", QuotaView)},
         body=QuotaBody,
         admin=True,

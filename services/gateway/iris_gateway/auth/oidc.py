@@ -21,6 +21,7 @@ import msgspec
 
 from iris_core.access.token_file import is_user_name
 from iris_core.messages.gateway_state import Caller
+from iris_core.quota import is_group_name
 from iris_gateway.auth.bearer import unauthenticated
 from iris_gateway.http.problem import ProblemResponse
 from iris_gateway.settings import IssuerSettings
@@ -41,6 +42,8 @@ AGAIN_S = 10.0
 """The keys are not read sooner than that after the last time."""
 _READ_S = 10.0
 _MOST_BYTES = 256 << 10
+GROUPS = 256
+"""Groups of one user that are taken from a token."""
 _NEEDED = ("exp", "iat", "iss", "aud", "sub")
 
 
@@ -119,7 +122,8 @@ class Issuer:
         except (jwt.PyJWTError, RecursionError):
             raise unauthenticated("invalid token: not signed by the configured issuer") from None
         claims = self._claims(token, self._key(header.get("kid")))
-        return Caller(self._user(claims), self._role(claims), token="issuer")
+        groups = groups_in(values_of(claims, self._settings.groups_claim))
+        return Caller(self._user(claims), self._role(claims), token="issuer", groups=groups)
 
     def ends_ms(self, token: str) -> int:
         """When a token that was identified is no longer accepted, in ms since the epoch."""
@@ -182,6 +186,13 @@ class Issuer:
                 "forbidden", f"none of the roles in this token's claim {settings.roles_claim!r} may"
             )
         return "user"
+
+
+def groups_in(names: Iterable[str]) -> tuple[str, ...]:
+    """The groups that a token names, in order, at most `GROUPS`; what is no name of a group is left
+    out.
+    """
+    return tuple(sorted({name for name in names if is_group_name(name)})[:GROUPS])
 
 
 def read_key_set(data: bytes) -> dict[str, jwt.PyJWK]:

@@ -25,6 +25,7 @@ class Allowances:
         }
         self._limits = {user: most if any(most) else None for user, most in limits.items()}
         self._default = self._limits.get("")
+        self._quotas = quotas
         self._usage = usage
         self._spent: dict[str, Held] = {}
 
@@ -51,14 +52,15 @@ class Allowances:
         """What the user's open attempts hold, including this cycle's placements."""
         return self._spent.get(user) or self._usage.of(user)
 
-    def limit_reached(self, user: str, need: Need) -> tuple[UserLimit, int, int] | None:
-        """The first limit that one more such task would exceed, the amount in use, and the limit.
-        None when it would not.
+    def limit_reached(self, user: str, need: Need) -> tuple[UserLimit, int, int, str] | None:
+        """The first limit that one more such task would exceed, the amount in use, the limit, and
+        in words where that comes from. None when it would not.
         """
         mosts = self._of(user) or NOTHING
         for (limit, _), most, running, share in zip(
             RUNNING_LIMITS, mosts, self.running(user), share_of(need), strict=True
         ):
             if most and share and running + share > most:
-                return limit, running, most
+                quota = self._quotas.get(user) or self._quotas[""]
+                return limit, running, most, quota.source_words(limit.name)
         return None

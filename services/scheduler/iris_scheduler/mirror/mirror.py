@@ -474,7 +474,10 @@ def _put_rows(mirror: Mirror, rows: Delta | FullSnapshot) -> None:
     for worker in rows.workers:
         mirror.hosts.put(worker)
     for quota in rows.quotas:
-        mirror.quotas[quota.user] = quota
+        if quota.user and quota.is_default:
+            mirror.quotas.pop(quota.user, None)
+        else:
+            mirror.quotas[quota.user] = quota
 
 
 def _put_holds(mirror: Mirror, chunk: FullSnapshot) -> None:

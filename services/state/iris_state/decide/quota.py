@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from iris_core.access.rights import Verb, may
 from iris_core.errors import Code, Refused
 from iris_core.messages.gateway_state import Caller
-from iris_core.quota import QUOTA_LIMITS
+from iris_core.quota import BAND, QUOTA_LIMITS
 from iris_core.spec.jobs import JobSpec
 from iris_core.spec.resources import Amount
 from iris_core.states import PriorityBand, TaskState
@@ -82,17 +82,15 @@ def check(
 def check_band(ledger: Ledger, spec: JobSpec, user: str, caller: Caller | None) -> None:
     """Raises Refused when the user may not ask for the band of the job.
 
-    The default of users without a quota is for callers who are no admins; None: nobody asks now, as
+    The default and limits of groups are for callers who are no admins; None: nobody asks now, as
     for the next route of a deployment.
     """
-    quota = ledger.quotas.get(user)
-    if quota is None:
-        if caller is None or may(caller, Verb.EXCEED_BAND):
-            return
-        quota = ledger.default_quota
+    if user not in ledger.quotas and (caller is None or may(caller, Verb.EXCEED_BAND)):
+        return
+    quota = ledger.quota_of(user)
     if spec.priority_band < quota.max_band:
         best = PriorityBand(quota.max_band).name.lower()
-        words = f"{user} may ask for band {best} at best, not {spec.band}"
+        words = f"{user} may ask for band {best} at best{quota.source_words(BAND)}, not {spec.band}"
         raise Refused(Code.FORBIDDEN, f"{words}; an admin allows it with iris quota set")
 
 
@@ -106,18 +104,6 @@ def check_amended(ledger: Ledger, job: Job, spec: JobSpec) -> None:
     more = written(spec, ledger.index) - ledger.written[job.number]
     if not job.is_terminal and more > 0:
         _check_limits(ledger, job.user, Added(0, more), None)
-
-
-def over_stored(ledger: Ledger) -> frozenset[str]:
-    """The users who have stored as much today as they may."""
-    limits = {user: quota.max_stored_today for user, quota in ledger.quotas.items()}
-    default = ledger.default_quota.max_stored_today
-    if not default and not any(limits.values()):
-        return frozenset()
-    users = ledger.stored.today.keys() | ledger.running_today().keys()
-    return frozenset(
-        user for user in users if 0 < limits.get(user, default) <= ledger.stored_today(user)
-    )
 
 
 def _check_limits(
@@ -142,7 +128,8 @@ def _check_limits(
             continue
         if adds and has + adds > most:
             may, present, asks = map(limit.unit.show, (most, has, adds))
-            words = f"{user} may have {may} {limit.words}, has {present} and asks for {asks} more"
+            source = quota.source_words(limit.name)
+            words = f"{user} may have {may} {limit.words}{source}, has {present} and asks for {asks} more"
             raise Refused(Code.OVER_QUOTA, words)
 
 

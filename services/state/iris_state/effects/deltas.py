@@ -27,6 +27,7 @@ from iris_core.messages.scheduler_state import (
 )
 from iris_core.placement.chains import is_chainable
 from iris_core.placement.queue import as_ranges
+from iris_core.quota import by_default, is_group
 from iris_core.states import KernelStatus
 from iris_state.policy import Policy
 from iris_state.records import changes as c
@@ -37,6 +38,13 @@ from iris_state.records.reactions import complete
 
 NOTHING = -2
 """A version that no mirror has, so that a delta after it never applies."""
+
+
+def _limited(ledger: Ledger) -> list[str]:
+    """The users whose limits are set, by their name or by a group."""
+    own = [name for name in ledger.quotas if not is_group(name)]
+    others = (user for user in ledger.groups if user not in ledger.quotas)
+    return own + [user for user in others if ledger.group_quotas(user)]
 
 
 class DeltaBuilder:
@@ -191,7 +199,12 @@ class DeltaBuilder:
         self._forgotten[change.worker] = None
 
     def _quota_set(self, change: c.QuotaSet) -> None:
-        self._quotas[change.quota.user] = None
+        name = change.quota.user
+        for user in self._ledger.members(name) if is_group(name) else [name]:
+            self._quotas[user] = None
+
+    def _groups_noted(self, change: c.GroupsNoted) -> None:
+        self._quotas[change.user] = None
 
     REACTIONS = complete(
         {
@@ -213,6 +226,7 @@ class DeltaBuilder:
             c.WorkerMoved: _worker_moved,
             c.WorkerForgotten: _worker_forgotten,
             c.QuotaSet: _quota_set,
+            c.GroupsNoted: _groups_noted,
         },
         nothing=(
             *(
@@ -244,7 +258,7 @@ class DeltaBuilder:
             workers=tuple(
                 worker_row(ledger.workers[w], self._policy.max_building) for w in self._workers
             ),
-            quotas=tuple(ledger.quotas[user] for user in self._quotas),
+            quotas=tuple(ledger.quota_of(user) for user in self._quotas),
             closed=tuple(self._closed),
             unqueued=tuple(_grouped(self._unqueued, ledger)),
             opened=tuple([hold(ledger, self._policy, ref) for ref in self._opened]),
@@ -361,7 +375,10 @@ def full(ledger: Ledger, version: int, at_ms: int, policy: Policy) -> FullSnapsh
         workers=tuple(
             worker_row(worker, policy.max_building) for worker in ledger.workers.values()
         ),
-        quotas=(ledger.default_quota, *ledger.quotas.values()),
+        quotas=(
+            by_default("", ledger.default_quota),
+            *map(ledger.quota_of, _limited(ledger)),
+        ),
         holds=tuple(holds),
         queued=tuple(
             Queued(number, ledger.queue.ranges(number), _since(ledger.jobs[number], ledger))

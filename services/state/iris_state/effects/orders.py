@@ -20,7 +20,6 @@ from iris_core.messages.state_worker import Chain, Gang, Order, Stop, TaskGrant,
 from iris_core.placement.constraints import DEVICE_VARIANT
 from iris_core.spec.jobs import Environment
 from iris_core.states import Cause, KernelStatus, NoticeReason, SessionStatus, WorkerState
-from iris_state.decide.quota import over_stored
 from iris_state.records import changes as c
 from iris_state.records.entities import Attempt, AttemptKey, Job, ref_of
 from iris_state.records.hosts import Ordered
@@ -115,7 +114,7 @@ class OrderBook:
                 c.Nominated,
                 c.Avoided,
             ),
-            *(c.WorkerRegistered, c.WorkerForgotten, c.QuotaSet),
+            *(c.WorkerRegistered, c.WorkerForgotten, c.QuotaSet, c.GroupsNoted),
             *(c.Answered, c.Dropped, c.Evicted, c.Audited, c.Led),
             *c.DEPLOYMENT_KINDS,
         ),
@@ -222,7 +221,8 @@ class OrderBook:
         of which it does.
         """
         if now_ms - self._over_ms >= OVER_MS:
-            self._over, self._over_ms = over_stored(self._ledger), now_ms
+            self._over = self._ledger.over_stored()
+            self._over_ms = now_ms
         if self._over or known:
             jobs = self._ledger.jobs
             there = {number for number, _, _ in self._ledger.presence[worker].open}

@@ -20,7 +20,7 @@ from iris_state.commands.table import COMMANDS
 from iris_state.effects.kinds import AnswerTo
 from iris_state.machine.round import Round
 from iris_state.records import targets
-from iris_state.records.changes import Answered, Audited
+from iris_state.records.changes import Answered, Audited, GroupsNoted
 from iris_state.records.inputs import Request
 from iris_state.views import task_scope
 
@@ -102,6 +102,7 @@ class CommandExecutor:
         """Execute a command as its caller, and put it into the audit if it has changed
         something.
         """
+        self._note_groups(user_command.caller)
         begun = self._round.begun
         done = self._audited(user_command)
         with self._round.acting(actor_of(user_command.caller)):
@@ -110,6 +111,14 @@ class CommandExecutor:
         if done is not None and self._round.begun != begun:
             self._round.apply(done)
         return answer
+
+    def _note_groups(self, caller: Caller) -> None:
+        """Keep the groups that the caller's token names: what is decided later, when nobody asks,
+        is judged by them too.
+        """
+        known = self._ledger.groups.get(caller.user, ())
+        if caller.groups is not None and caller.groups != known:
+            self._round.apply(GroupsNoted(caller.user, caller.groups))
 
     def _audited(self, user_command: UserCommand) -> Audited | None:
         """The audit of a command if it changes something; None for one that is not audited, or

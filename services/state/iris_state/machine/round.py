@@ -207,7 +207,7 @@ class Round:
                 c.WorkerRegistered,
                 c.WorkerForgotten,
             ),
-            *(c.QuotaSet, c.Answered, c.Dropped, c.Evicted, c.Audited, c.Led),
+            *(c.QuotaSet, c.GroupsNoted, c.Answered, c.Dropped, c.Evicted, c.Audited, c.Led),
             *c.DEPLOYMENT_KINDS,
         ),
     )

@@ -245,6 +245,13 @@ class QuotaSet(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=13):
     by: Actor | None = None
 
 
+class GroupsNoted(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=46):
+    """The issuer of a user's token has named these groups of the user, other ones than before."""
+
+    user: str
+    groups: tuple[str, ...]
+
+
 class Answered(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=14):
     """A command's request id and its answer, so that a repeated request gets the same answer.
 
@@ -423,6 +430,7 @@ Change = (
     | Nominated
     | Avoided
     | QuotaSet
+    | GroupsNoted
     | Answered
     | GatesOpened
     | JobAmended

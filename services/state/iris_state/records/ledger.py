@@ -14,13 +14,12 @@ import re
 from bisect import bisect_left
 from collections import Counter
 
-import msgspec
 from sortedcontainers import SortedDict
 
 from iris_core.messages.scheduler_state import OCCUPIED
 from iris_core.placement.queue import TaskQueue, as_ranges
 from iris_core.placement.reasons import Reason, ReasonCode
-from iris_core.quota import Quota
+from iris_core.quota import GROUP, Quota, by_default, of_groups
 from iris_core.spec.resources import Amount
 from iris_core.states import KernelStatus, PriorityBand, SessionStatus, TaskState
 from iris_core.tables.session import SINGLE, StatusTimeout
@@ -111,6 +110,7 @@ class Ledger:
         self.lost: TimeoutQueue[str] = TimeoutQueue()
         self.quotas: dict[str, Quota] = {}
         self.default_quota = Quota("")
+        self.groups: dict[str, tuple[str, ...]] = {}
         self.grace_limits = GraceLimits()
         self.nominations: dict[Key, str] = {}
         self.avoided: dict[Key, dict[str, int]] = {}
@@ -219,6 +219,17 @@ class Ledger:
         ended = self.stored.today[user] if self.now_ms // DAY_MS == self.stored.day else 0
         return ended + self.running_today()[user]
 
+    def over_stored(self) -> frozenset[str]:
+        """The users who have stored as much today as they may."""
+        if not any(one.max_stored_today for one in (self.default_quota, *self.quotas.values())):
+            return frozenset()
+        users = self.stored.today.keys() | self.running_today().keys()
+        return frozenset(
+            user
+            for user in users
+            if 0 < self.quota_of(user).max_stored_today <= self.stored_today(user)
+        )
+
     def running_today(self) -> Counter[str]:
         """What running attempts of each user have stored on this day, as hosts have told last;
         summed once a second.
@@ -243,8 +254,30 @@ class Ledger:
         return [run for run in earlier if run.user == job.user]
 
     def quota_of(self, user: str) -> Quota:
-        """A user's limits: those set for the user, else the default."""
-        return self.quotas.get(user) or msgspec.structs.replace(self.default_quota, user=user)
+        """A user's limits: those set for the user, else those of the user's groups, else the
+        default.
+        """
+        own = self.quotas.get(user)
+        if own is not None:
+            return own
+        found = self.group_quotas(user)
+        return of_groups(user, found) if found else by_default(user, self.default_quota)
+
+    def group_quotas(self, user: str) -> list[Quota]:
+        """The limits of those groups of a user that have some."""
+        names = (f"{GROUP}{group}" for group in self.groups.get(user, ()))
+        return [self.quotas[name] for name in names if name in self.quotas]
+
+    def members(self, group: str) -> list[str]:
+        """The users that are known to be in a group ``@name``, without those whose own limits are
+        set.
+        """
+        name = group.removeprefix(GROUP)
+        return [
+            user
+            for user, groups in self.groups.items()
+            if name in groups and user not in self.quotas
+        ]
 
     def find_task(self, text: str) -> tuple[Job, int] | None:
         """The job and index of ``/train/0``, ``j7/0``, or with its owner ``/train/0@ann``."""

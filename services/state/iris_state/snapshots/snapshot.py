@@ -85,6 +85,7 @@ class Rest(msgspec.Struct, array_like=True):
     answered: list[str] = []
     stored_day: int = 0
     stored_today: dict[str, int] = {}
+    groups: dict[str, tuple[str, ...]] = {}
 
 
 def _compacted_form() -> Any:
@@ -181,7 +182,7 @@ class Cutter:
                 c.WorkerMoved,
                 c.WorkerForgotten,
             ),
-            *(c.QuotaSet, c.Answered, c.Dropped, c.Audited, c.Led),
+            *(c.QuotaSet, c.GroupsNoted, c.Answered, c.Dropped, c.Audited, c.Led),
             *c.DEPLOYMENT_KINDS,
         ),
     )
@@ -259,6 +260,7 @@ def _rest(ledger: Ledger, sequence: int, at_ms: int, last_published: str) -> Res
         next_number=ledger.next_number,
         workers=list(ledger.workers.values()),
         quotas=list(ledger.quotas.values()),
+        groups=dict(ledger.groups),
         idempotency={key: ledger.idempotency[key] for key in ledger.spent_keys}
         | ledger.idempotency,
         answers=[(request, status, body) for request, (status, body) in ledger.answers.items()],
@@ -355,6 +357,7 @@ def restore(ledger: Ledger, image: Image) -> None:
             ledger.miss(worker)
     ledger.lost.sort()
     ledger.quotas = {quota.user: quota for quota in rest.quotas}
+    ledger.groups = rest.groups
     ledger.nominations = {(job, index): worker for job, index, worker in rest.nominations}
     jobs = [*map(_compacted_job, image.compacted), *image.open]
     ended = {

@@ -111,6 +111,13 @@ def quota_set(ledger: Ledger, change: c.QuotaSet, at_ms: int) -> None:
     ledger.quotas[change.quota.user] = change.quota
 
 
+def groups_noted(ledger: Ledger, change: c.GroupsNoted, at_ms: int) -> None:
+    if change.groups:
+        ledger.groups[change.user] = change.groups
+    else:
+        ledger.groups.pop(change.user, None)
+
+
 def answered(ledger: Ledger, change: c.Answered, at_ms: int) -> None:
     """Keep the latest answers, so that a repeated request gets the same answer."""
     ledger.answers.keep(change.request_id, change.status, change.body, change.user)
@@ -154,6 +161,7 @@ WRITERS: dict[type, Callable[[Ledger, Any, int], None]] = {
     c.Nominated: nominated,
     c.Avoided: avoided,
     c.QuotaSet: quota_set,
+    c.GroupsNoted: groups_noted,
     c.Answered: answered,
     c.Led: led,
     c.Dropped: dropped,

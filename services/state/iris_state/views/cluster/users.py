@@ -55,5 +55,6 @@ def _view(ledger: Ledger, user: str, running: dict[str, Amount]) -> Struct:
     quota = ledger.quota_of(user)
     best = {"max_band": display_name(PriorityBand(max(quota.max_band, 1)))}
     is_default = {"is_default": user not in ledger.quotas}
+    groups = {"groups": list(ledger.groups.get(user, ()))}
     held = used(ledger, user, running.get(user, NOTHING))
-    return QuotaView(**asdict(quota) | best | held | is_default)
+    return QuotaView(**asdict(quota) | best | held | is_default | groups)
