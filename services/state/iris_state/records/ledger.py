@@ -47,6 +47,7 @@ from iris_state.records.facts import PublicFact
 from iris_state.records.gates import WHOLE, GateKind
 from iris_state.records.hosts import Presence, Worker
 from iris_state.records.indexes.gates import GateIndex
+from iris_state.records.indexes.host_sums import HostSums
 from iris_state.records.indexes.index import WAITING, JobIndex
 from iris_state.records.indexes.job_timers import JobTimers
 from iris_state.records.indexes.running_usage import RunningUsage
@@ -98,6 +99,7 @@ class Ledger:
         self.audit = AuditLog()
         self.workers: dict[str, Worker] = {}
         self.presence: dict[str, Presence] = {}
+        self.host_sums = HostSums()
         self.heard: TimeoutQueue[str] = TimeoutQueue()
         self.lost: TimeoutQueue[str] = TimeoutQueue()
         self.quotas: dict[str, Quota] = {}
@@ -504,8 +506,12 @@ class Ledger:
         key = (job.number, index, attempt.number)
         is_alone = attempt.chain is None and not presence.chains.members
         if is_alone or presence.chains.join(key, attempt.chain, presence.open):
-            presence.committed = presence.committed + self.requested[job.number]
+            amount = self.requested[job.number]
+            presence.committed = presence.committed + amount
+            self.host_sums.hold(attempt.worker, amount)
         presence.open[key] = attempt
+        if len(presence.open) == 1:
+            self.host_sums.use(attempt.worker, 1)
         self.use(job, index, attempt)
         self.open_of_job[job.number] += 1
         self.open_attempts += 1
@@ -525,7 +531,11 @@ class Ledger:
             if not chains.members or chains.leave(
                 (job.number, index, attempt.number), attempt.chain
             ):
-                presence.committed = presence.committed - self.requested[job.number]
+                amount = self.requested[job.number]
+                presence.committed = presence.committed - amount
+                self.host_sums.release(attempt.worker, amount)
+            if not presence.open:
+                self.host_sums.use(attempt.worker, -1)
             self.running_usage.leave(job, self.requested[job.number], index, attempt)
             self.open_of_job[job.number] -= 1
             if not self.open_of_job[job.number]:

@@ -336,7 +336,8 @@ def restore(ledger: Ledger, image: Image) -> None:
     ledger.usage.restore(rest.usage, rest.usage_series)
     for worker in rest.workers:
         ledger.workers[worker.id] = worker
-        ledger.presence[worker.id] = Presence(rest.at_ms)
+        presence = ledger.presence[worker.id] = Presence(rest.at_ms)
+        ledger.host_sums.enter(worker, presence)
         if worker.state is WorkerState.LOST:
             ledger.miss(worker)
     ledger.lost.sort()
