@@ -271,9 +271,9 @@ class Ledger:
 
     # ── indexes: jobs ─────────────────────────────────────────────────────────────────────────────
 
-    def index_job(self, job: Job) -> None:
-        """Add a job to every index: a new one, or one from a snapshot."""
-        self.file_job(job)
+    def index_job(self, job: Job, size: int | None = None) -> None:
+        """Add a job to every index: a new one, or one from a snapshot; ``size``: see `file_job`."""
+        self.file_job(job, size)
         if not job.is_terminal and self.ending_runs(job):
             self.held_back.add(job.number)
         pending = job.counts[TaskState.PENDING]
@@ -301,11 +301,14 @@ class Ledger:
         self.timers.start_scheduling(job)
         self.timers.start_idle(job)
 
-    def file_job(self, job: Job) -> None:
-        """Add a finished job to the indexes by number, name and parent only."""
+    def file_job(self, job: Job, size: int | None = None) -> None:
+        """Add a finished job to the indexes by number, name and parent only.
+
+        ``size``: bytes of what its owner wrote, when that was measured before.
+        """
         self.jobs[job.number] = job
         self.requested[job.number] = job.spec.resources.amount
-        self.weigh(job, written(job.spec, self.index))
+        self.weigh(job, written(job.spec, self.index) if size is None else size)
         self._file_name(job)
         if (parent := self.jobs.get(job.parent)) is not None:
             parent.children.append(job.number)
