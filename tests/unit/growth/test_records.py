@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from msgspec.structs import astuple
 
 from iris_core.messages.scheduler_state import OCCUPIED
 from iris_core.messages.state_worker import Ended
+from iris_core.spec.jobs import JobSpec
 from iris_core.spec.resources import Amount
 from iris_core.states import Cause, Initiator, JobState, TaskState
 from iris_state.inputs.plans.accept import no_entry
@@ -20,8 +22,10 @@ from iris_state.records.changes import (
     Moved,
     WorkerRegistered,
 )
+from iris_state.records.weight import memory_of
+from iris_state.snapshots import snapshot
 from tests.support.work import exponent, work_of
-from tests.unit.state.test_snapshot import HOST, Story, done, job
+from tests.unit.state.test_snapshot import HOST, Story, done, job, restored
 
 FLAT, LINEAR = 0.1, 1.1
 Play = Callable[[int], Callable[[], object]]
@@ -111,6 +115,53 @@ def growth_of(play: Play) -> float:
 @pytest.mark.parametrize("play", FLAT_ROWS, ids=lambda play: play.__name__)
 def test_it_costs_the_same_however_much_is_kept(play: Play) -> None:
     assert growth_of(play) < FLAT
+
+
+def a_restore(size: int) -> Callable[[], object]:
+    data = snapshot.cut(kept_beside_each_other(size).ledger, 1, 1_000)
+    return lambda: restored(data)
+
+
+def a_snapshot(size: int) -> Callable[[], object]:
+    story = kept_beside_each_other(size)
+    return lambda: snapshot.cut(story.ledger, 1, 1_000)
+
+
+def the_deletion_of_all_that_is_too_much(size: int) -> Callable[[], object]:
+    story = kept_beside_each_other(size)
+
+    def delete() -> None:
+        for change in story.retention.forgettable(size // 2, 0, story.at_ms):
+            story.tell(change)
+        assert len(story.ledger.jobs) == size + 1 - size // 2
+
+    return delete
+
+
+def kept_beside_each_other(size: int) -> Story:
+    """Finished jobs of one name and of others, below one job and none."""
+    story = with_host()
+    story.tell(job(1, "/parent"))
+    for number in range(2, size + 2):
+        names = ("/nightly", 0), (f"/job-{number}", 0), (f"/parent/child-{number}", 1)
+        finish(story, number, *names[number % 3])
+    return story
+
+
+LINEAR_ROWS: tuple[Play, ...] = (a_restore, a_snapshot, the_deletion_of_all_that_is_too_much)
+
+
+@pytest.mark.parametrize("play", LINEAR_ROWS, ids=lambda play: play.__name__)
+def test_it_costs_what_there_is(play: Play) -> None:
+    assert growth_of(play) < LINEAR
+
+
+def test_what_was_left_empty_of_a_specification_is_not_measured_part_by_part() -> None:
+    spec = JobSpec(name="/a", command=("true",), env={"a": "bc"})
+    given = [value for value in astuple(spec) if value]
+    assert len(given) < len(spec.__struct_fields__) / 2
+    memory_of(spec)  # the first time, each type is looked at
+    assert work_of(lambda: memory_of(spec)) < 20 * len(given)
 
 
 def test_a_planted_search_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

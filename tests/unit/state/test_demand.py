@@ -19,6 +19,7 @@ from iris_scheduler.settings import SchedulerSettings
 from iris_state.replication.metrics import StateMetrics
 from iris_state.views import demand as module
 from iris_state.views.cluster.demand import HostShape, demand, in_whole_gib, times
+from iris_state.views.pages import at_once
 
 
 def plan_once(script) -> None:
@@ -29,7 +30,7 @@ def plan_once(script) -> None:
 
 def missing(script) -> DemandView:
     plan_once(script)
-    return demand(script.world.ledger)
+    return at_once(demand(script.world.ledger))
 
 
 def slices(script) -> list[tuple[str, int, int, int]]:
@@ -208,7 +209,7 @@ def test_what_was_not_looked_at_yet_does_not_count(script):
         worker w0 cpu=1
         submit /a replicas=9
     """)
-    found = demand(script.world.ledger)
+    found = at_once(demand(script.world.ledger))
     assert (found.hosts, found.not_counted) == ([], {"not_yet_looked_at": 9})
 
 

@@ -12,6 +12,7 @@ from iris_core.spec.jobs import JobSpec
 from iris_core.spec.resources import Amount
 from iris_core.states import Cause, KernelStatus
 from iris_state.policy import Policy
+from iris_state.views.pages import at_once
 from iris_state.views.work import history
 from tests.support.world import Host, World
 
@@ -209,7 +210,7 @@ def test_the_rows_of_a_task_are_one_chain_in_one_millisecond():
             world.say("w0", Stage(AttemptRef(1, 0, number), status, world.now_ms, ended))
     job = world.machine.ledger.jobs[1]
     assert {entry.first_ms for entry in history.entries(job, (0, 0))} == {world.now_ms}
-    for rows in (history.entries(job, (0, 0)), history.latest(job, 50).items):
+    for rows in (history.entries(job, (0, 0)), at_once(history.latest(job, 50)).items):
         steps = [(row.from_status, row.to_status) for row in rows]
         assert len(steps) > 15
         assert [after for after, _ in steps[1:]] == [before for _, before in steps[:-1]]

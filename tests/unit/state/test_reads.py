@@ -10,6 +10,7 @@ from iris_core import codec
 from iris_core.messages.gateway_state import Answer, Caller, Query
 from iris_state.records.ledger import Ledger
 from iris_state.views.reads import SLICE_S, WAITING, WRITING_S, Reads
+from tests.unit.state.test_snapshot import Story, job
 
 POSITION = 7
 
@@ -96,6 +97,70 @@ def test_reads_have_their_share_of_the_time_beside_commits(is_writing, in_the_wa
             reads.note_commit()
         found.append(answered_in(reads, clock, WRITING_S / 2))
     assert least < sum(found) / len(found) <= most
+
+
+def jobs(count: int) -> Ledger:
+    story = Story()
+    story.tell(*(job(number, f"/job-{number}", 1) for number in range(1, count + 1)))
+    return story.ledger
+
+
+def listing(user: str, **arguments: object) -> bytes:
+    return codec.pack(Query("jobs", arguments, Caller(user)))
+
+
+def test_a_short_read_does_not_wait_for_the_rest_of_a_long_one():
+    ledger = jobs(450)
+    reads = Reads(2.0, lambda: 0.0)
+    reads.ask(listing("ann", limit=500), "long")
+    for number in range(2):
+        reads.ask(listing("bob", limit=1), f"short {number}")
+    answers = dict(reads.answers(ledger, POSITION))
+    assert list(answers) == ["short 0", "short 1", "long"]
+    page = codec.from_json(codec.unpack(answers["long"], Answer).body, dict)
+    assert [one["id"] for one in page["items"]] == [f"j{n}" for n in range(450, 0, -1)]
+    assert page["next_cursor"] is None
+
+
+def test_a_long_read_goes_on_in_the_next_slice():
+    ledger = jobs(450)
+    reads = Reads(60.0, Clock(SLICE_S / 4))
+    reads.ask(listing("ann", limit=500), "long")
+    slices = []
+    while reads:
+        slices.append([reply for reply, _ in reads.answers(ledger, POSITION)])
+    assert len(slices) > 1
+    assert slices == [[]] * (len(slices) - 1) + [["long"]]
+
+
+@pytest.mark.parametrize("order", ["-submitted", "name", "-duration"])
+def test_what_is_deleted_while_a_read_is_made_is_missing_in_it_alone(order):
+    ledger = jobs(450)
+    reads = Reads(60.0, Clock(SLICE_S / 4))
+    reads.ask(listing("ann", limit=500, order=order), "long")
+    gone = list(range(1, 451, 3))
+    found = dict(reads.answers(ledger, POSITION))
+    assert found == {}
+    for number in gone:
+        ledger.forget_job(ledger.jobs[number])
+    while reads:
+        found |= dict(reads.answers(ledger, POSITION + 1))
+    answer = codec.unpack(found["long"], Answer)
+    shown = {one["id"] for one in codec.from_json(answer.body, dict)["items"]}
+    assert (answer.status, answer.position) == ("ok", POSITION + 1)
+    assert shown >= {f"j{number}" for number in ledger.jobs}
+    assert len(shown) < 450
+
+
+def test_a_read_begins_again_from_another_ledger():
+    reads = Reads(60.0, Clock(SLICE_S / 4))
+    reads.ask(listing("ann", limit=500), "long")
+    assert dict(reads.answers(jobs(450), POSITION)) == {}
+    found = {}
+    while reads:
+        found |= dict(reads.answers(jobs(3), POSITION + 1))
+    body = codec.unpack(found["long"], Answer).body
+    assert len(codec.from_json(body, dict)["items"]) == 3
 
 
 def test_only_a_caller_with_too_many_questions_is_refused():

@@ -34,6 +34,7 @@ from iris_state.machine.machine import Machine
 from iris_state.machine.quarantine import Quarantine
 from iris_state.policy import Policy
 from iris_state.records.inputs import Heartbeat, Input, Request, Timer, TimerKey
+from iris_state.views.pages import at_once
 from tests.support.house import ANN, House
 from tests.support.memory import Memory
 from tests.support.raising import Planted, raising
@@ -105,7 +106,7 @@ async def test_a_command_that_raises_is_answered_and_changes_nothing(
     assert [answer.status for answer in told] == statuses
     assert b"nothing was changed" in told[2].body
     assert (raised(house), machine.ledger.epoch) == ({"command": 1}, 1)
-    letters = codec.from_json(views.read(machine.ledger, Query("dead_letters")), dict)
+    letters = codec.from_json(at_once(views.read(machine.ledger, Query("dead_letters"))), dict)
     assert (letters["total"], [letter["number"] for letter in letters["items"]]) == (1, [1])
     assert "nothing was changed" in letters["items"][0]["detail"]
     other = await recovered(house)

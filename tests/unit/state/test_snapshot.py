@@ -150,6 +150,22 @@ def test_what_is_cut_is_what_is_restored(story):
     assert records(again) == records(story.ledger)
 
 
+def test_what_owners_wrote_is_measured_once_and_restored(story, monkeypatch):
+    data = snapshot.cut(story.ledger, 7, story.at_ms)
+    monkeypatch.setattr("iris_state.records.ledger.written", lambda spec, index: 1 << 30)
+    again = restored(data)
+    assert again.written == story.ledger.written
+    assert again.live_bytes == story.ledger.live_bytes
+
+
+def test_what_owners_wrote_is_measured_where_an_earlier_release_has_not(story):
+    image = snapshot.read(snapshot.cut(story.ledger, 7, story.at_ms))
+    image.rest.written = {}
+    ledger = Ledger()
+    snapshot.restore(ledger, image)
+    assert ledger.written == story.ledger.written
+
+
 def test_a_host_avoided_by_one_task_leaves_nothing_when_forgotten(story):
     lost = (
         WorkerRegistered("w1", "i1", {"zone": "a"}, Amount(4000)),

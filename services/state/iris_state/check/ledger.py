@@ -23,6 +23,7 @@ from iris_state.records.entities import AttemptKey, Job, Key, Task
 from iris_state.records.gates import WHOLE, GateKind
 from iris_state.records.indexes.chains import chain_of
 from iris_state.records.indexes.gates import GateIndex
+from iris_state.records.indexes.host_sums import HostSums
 from iris_state.records.indexes.index import JobIndex
 from iris_state.records.indexes.running_usage import RunningUsage
 from iris_state.records.indexes.stored import NONE_STORED, StoredSums
@@ -80,6 +81,15 @@ def open_attempts_are_held(ledger: Ledger) -> Wrongs:
             yield f"{name} commits {presence.committed} building {presence.building}, recount {held}, {building}"
         if not held.fits(ledger.workers[name].total):
             yield f"{name} has {ledger.workers[name].total} and holds {held}"
+
+
+def hosts_are_summed(ledger: Ledger) -> Wrongs:
+    recount = HostSums()
+    for id_, worker in ledger.workers.items():
+        recount.enter(worker, ledger.presence[id_])
+    kept, wanted = ledger.host_sums.counts(), recount.counts()
+    if kept != wanted:
+        yield f"hosts are summed as {kept}, recount {wanted}"
 
 
 def what_runs_is_summed(ledger: Ledger) -> Wrongs:
@@ -299,6 +309,8 @@ def listings_are_indexed(ledger: Ledger) -> Wrongs:
         recount.add(job)
     if (list(ledger.index.all), ledger.index.fields()) != (list(recount.all), recount.fields()):
         yield f"listings know {ledger.index.fields()}, recount {recount.fields()}"
+    if ledger.index.users != recount.users:
+        yield f"users with jobs are {list(ledger.index.users)}, recount {list(recount.users)}"
     for band, counts in ledger.tally.items():
         jobs = [job.counts for job in ledger.jobs.values() if job.band is band]
         if counts != [sum(column) for column in zip([0] * len(counts), *jobs, strict=True)]:
@@ -319,6 +331,7 @@ def audit_is_counted(ledger: Ledger) -> Wrongs:
 OF_LEDGER: tuple[Callable[[Ledger], Wrongs], ...] = (
     queue_is_sorted,
     open_attempts_are_held,
+    hosts_are_summed,
     what_runs_is_summed,
     live_jobs_are_weighed,
     stored_bytes_are_summed,

@@ -46,6 +46,7 @@ from iris_state.records.facts import PublicFact
 from iris_state.records.gates import WHOLE, GateKind
 from iris_state.records.hosts import Presence, Worker, running_output
 from iris_state.records.indexes.gates import GateIndex
+from iris_state.records.indexes.host_sums import HostSums
 from iris_state.records.indexes.index import WAITING, JobIndex
 from iris_state.records.indexes.job_timers import JobTimers
 from iris_state.records.indexes.running_usage import RunningUsage
@@ -106,6 +107,7 @@ class Ledger:
         self.audit = AuditLog()
         self.workers: dict[str, Worker] = {}
         self.presence: dict[str, Presence] = {}
+        self.host_sums = HostSums()
         self.heard: TimeoutQueue[str] = TimeoutQueue()
         self.lost: TimeoutQueue[str] = TimeoutQueue()
         self.quotas: dict[str, Quota] = {}
@@ -340,9 +342,9 @@ class Ledger:
 
     # ── indexes: jobs ─────────────────────────────────────────────────────────────────────────────
 
-    def index_job(self, job: Job) -> None:
-        """Add a job to every index: a new one, or one from a snapshot."""
-        self.file_job(job)
+    def index_job(self, job: Job, size: int | None = None) -> None:
+        """Add a job to every index: a new one, or one from a snapshot; ``size``: see `file_job`."""
+        self.file_job(job, size)
         if not job.is_terminal and self.ending_runs(job):
             self.held_back.add(job.number)
         pending = job.counts[TaskState.PENDING]
@@ -370,12 +372,15 @@ class Ledger:
         self.timers.start_scheduling(job)
         self.timers.start_idle(job)
 
-    def file_job(self, job: Job) -> None:
-        """Add a finished job to the indexes by number, name and parent only."""
+    def file_job(self, job: Job, size: int | None = None) -> None:
+        """Add a finished job to the indexes by number, name and parent only.
+
+        ``size``: bytes of what its owner wrote, when that was measured before.
+        """
         self.jobs[job.number] = job
         self.requested[job.number] = job.spec.resources.amount
         self.stored.move(job.user, NONE_STORED, job.held)
-        self.weigh(job, written(job.spec, self.index))
+        self.weigh(job, written(job.spec, self.index) if size is None else size)
         self._file_name(job)
         if (parent := self.jobs.get(job.parent)) is not None:
             parent.children.append(job.number)
@@ -601,8 +606,12 @@ class Ledger:
         key = (job.number, index, attempt.number)
         is_alone = attempt.chain is None and not presence.chains.members
         if is_alone or presence.chains.join(key, attempt.chain, presence.open):
-            presence.committed = presence.committed + self.requested[job.number]
+            amount = self.requested[job.number]
+            presence.committed = presence.committed + amount
+            self.host_sums.hold(attempt.worker, amount)
         presence.open[key] = attempt
+        if len(presence.open) == 1:
+            self.host_sums.use(attempt.worker, 1)
         self.use(job, index, attempt)
         self.open_of_job[job.number] += 1
         self.open_attempts += 1
@@ -622,7 +631,11 @@ class Ledger:
             if not chains.members or chains.leave(
                 (job.number, index, attempt.number), attempt.chain
             ):
-                presence.committed = presence.committed - self.requested[job.number]
+                amount = self.requested[job.number]
+                presence.committed = presence.committed - amount
+                self.host_sums.release(attempt.worker, amount)
+            if not presence.open:
+                self.host_sums.use(attempt.worker, -1)
             self.running_usage.leave(job, self.requested[job.number], index, attempt)
             self.open_of_job[job.number] -= 1
             if not self.open_of_job[job.number]:

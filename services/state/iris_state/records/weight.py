@@ -6,9 +6,11 @@ their encoding. Out of scope: what follows from the weight (`decide.retention`, 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from enum import Enum
+from itertools import chain
 from sys import getsizeof
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -28,26 +30,58 @@ def memory_of(value: Any) -> int:
     value that holds it includes.
     """
     size = 0
-    rest = [value]
-    while rest:
-        one = rest.pop()
-        if not one or isinstance(one, bool | Enum):
-            continue
-        if isinstance(one, str) and len(one) == 1:  # there is one of each
-            continue
-        if isinstance(one, str | bytes | int | float):
+    rest: list[Iterable[Any]] = [(value,)]
+    for some in rest:  # and what is added meanwhile
+        for one in filter(None, some):  # most fields of a specification are empty
+            kind = type(one)
+            if kind is str:
+                size += getsizeof(one) if len(one) > 1 else 0  # there is one of each letter
+                continue
+            parts = _PARTS.get(kind)
+            if parts is None:
+                parts = _PARTS[kind] = _parts_of(kind)
+            if parts is _no_parts:
+                continue
             size += getsizeof(one)
-        elif isinstance(one, msgspec.Struct):
-            size += getsizeof(one)
-            rest += msgspec.structs.astuple(one)
-        elif isinstance(one, dict):
-            size += getsizeof(one)
-            rest += one.keys()
-            rest += one.values()
-        elif isinstance(one, list | tuple | set | frozenset):
-            size += getsizeof(one)
-            rest += one
+            if parts is not _one_part:
+                rest.append(parts(one))
     return size
+
+
+def _no_parts(value: Any) -> Iterable[Any]:
+    """Of what is not measured."""
+    return ()
+
+
+def _one_part(value: Any) -> Iterable[Any]:
+    """Of what is measured as a whole."""
+    return ()
+
+
+def _of_mapping(value: Any) -> Iterable[Any]:
+    return chain(value, value.values())
+
+
+def _of_sequence(value: Any) -> Iterable[Any]:
+    return cast(Iterable[Any], value)
+
+
+_PARTS: dict[type, Callable[[Any], Iterable[Any]]] = {}
+"""What gives the parts of a value of each type that was met."""
+
+
+def _parts_of(kind: type) -> Callable[[Any], Iterable[Any]]:
+    if issubclass(kind, bool | Enum):
+        return _no_parts
+    if issubclass(kind, str | bytes | int | float):
+        return _one_part
+    if issubclass(kind, msgspec.Struct):
+        return msgspec.structs.astuple
+    if issubclass(kind, dict):
+        return _of_mapping
+    if issubclass(kind, list | tuple | set | frozenset):
+        return _of_sequence
+    return _no_parts
 
 
 def written(spec: JobSpec, index: JobIndex) -> int:

@@ -24,7 +24,7 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from iris_core.placement.reasons import NOT_YET_LOOKED_AT, ReasonCode
-from iris_core.spec.resources import RESOURCES, Amount
+from iris_core.spec.resources import RESOURCES
 from iris_core.states import JobState, RouteStatus, TaskState, WorkerState, display_name
 from iris_core.tables import deployment as table
 from iris_service.telemetry import SECONDS, gauges, new_registry
@@ -38,7 +38,7 @@ from iris_state.records.reactions import complete
 from iris_state.replication.people_metrics import HostFailures, PeopleCollector
 from iris_state.replication.store_metrics import StoreCollector
 from iris_state.views.cluster.demand import demand, known_shapes
-from iris_state.views.cluster.hosts import slice_states
+from iris_state.views.pages import at_once
 
 ROUNDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 """Buckets for rounds, in seconds."""
@@ -347,12 +347,12 @@ class LedgerCollector(Collector):
             "iris_sessions", "Sessions in a status that has a timeout.", ["status"], sessions
         )
         words = "TPU slices: free as a whole, used by a task, or broken (a host is missing or takes no work)."
-        yield gauges("iris_slices", words, ["variant", "state"], slice_states(ledger))
+        yield gauges("iris_slices", words, ["variant", "state"], +ledger.host_sums.slice_states)
 
     def _demand(self) -> Iterator[Metric]:
         ledger = self._machine.ledger
-        missing = demand(ledger)
-        variants = Tally(dict.fromkeys((variant for variant, _ in slice_states(ledger)), 0))
+        missing = at_once(demand(ledger))
+        variants = Tally({variant: 0 for variant, _ in +ledger.host_sums.slice_states})
         variants.update({one.variant: 0 for one in missing.slices})
         for one in missing.slices:
             variants[one.variant] += one.slices
@@ -360,7 +360,9 @@ class LedgerCollector(Collector):
             "iris_demand_slices", "TPU slices that waiting work lacks.", ["variant"], variants
         )
         shapes = Tally(
-            dict.fromkeys((shape_label(asdict(shape.total)) for shape in known_shapes(ledger)), 0)
+            dict.fromkeys(
+                (shape_label(asdict(shape.total)) for shape in at_once(known_shapes(ledger))), 0
+            )
         )
         for host in missing.hosts:
             shapes[shape_label(host.shape)] += host.hosts
@@ -402,15 +404,9 @@ class LedgerCollector(Collector):
 
     def _hosts(self) -> Iterator[Metric]:
         ledger = self._machine.ledger
-        states = Tally({state.value: 0 for state in WorkerState})
-        total = Amount()
-        held = Amount()
-        for worker in ledger.workers.values():
-            states[worker.state.value] += 1
-            if worker.state is WorkerState.HEALTHY:
-                held = held + ledger.presence[worker.id].committed
-                total = total + worker.total
+        sums = ledger.host_sums
+        states = {state.value: sums.states[state] for state in WorkerState}
         yield gauges("iris_workers", "Hosts by state.", ["state"], states)
         words = "Resources of healthy hosts: {}.".format
-        for name, amount in (("capacity", total), ("committed", held)):
+        for name, amount in (("capacity", sums.capacity), ("committed", sums.committed)):
             yield gauges(f"iris_resource_{name}", words(name), ["resource"], asdict(amount))

@@ -56,6 +56,7 @@ class Rest(msgspec.Struct, array_like=True):
         last_published: the id of the last event of that or an earlier commit.
         idempotency: keys of forgotten jobs first, each forgotten at its time in spent_ms.
         answered: the users whose the answers are.
+        written: bytes of what the owner of each job wrote, which takes long to measure.
     """
 
     sequence: int
@@ -86,6 +87,7 @@ class Rest(msgspec.Struct, array_like=True):
     stored_day: int = 0
     stored_today: dict[str, int] = {}
     groups: dict[str, tuple[str, ...]] = {}
+    written: dict[int, int] = {}
 
 
 def _compacted_form() -> Any:
@@ -286,6 +288,7 @@ def _rest(ledger: Ledger, sequence: int, at_ms: int, last_published: str) -> Res
         usage=ledger.usage.stored(),
         usage_series=ledger.usage.stored_series(),
         boots=ledger.boots,
+        written=ledger.written,
     )
 
 
@@ -352,7 +355,8 @@ def restore(ledger: Ledger, image: Image) -> None:
     ledger.usage.restore(rest.usage, rest.usage_series)
     for worker in rest.workers:
         ledger.workers[worker.id] = worker
-        ledger.presence[worker.id] = Presence(rest.at_ms)
+        presence = ledger.presence[worker.id] = Presence(rest.at_ms)
+        ledger.host_sums.enter(worker, presence)
         if worker.state is WorkerState.LOST:
             ledger.miss(worker)
     ledger.lost.sort()
@@ -371,9 +375,9 @@ def restore(ledger: Ledger, image: Image) -> None:
     for record in jobs:
         record.children = []  # filled by the children, which name their parent
         if is_compacted(record):
-            ledger.file_job(record)
+            ledger.file_job(record, rest.written.get(record.number))
         else:
-            ledger.index_job(record)
+            ledger.index_job(record, rest.written.get(record.number))
         ledger.count_tasks(record, 1)
     ledger.names = SortedDict(ledger.names)
     ledger.index.restore(jobs)

@@ -16,7 +16,7 @@ from iris_core.errors import Code, Mistake, Refused
 from iris_core.messages.gateway_state import AdminCommand, Caller, HoldQueue, Query
 from iris_core.states import PriorityBand
 from iris_core.views import queries as q
-from iris_core.views.jobs import JobView
+from iris_core.views.jobs import JobView, Page
 from iris_state.records.deployments.records import Deployment
 from iris_state.records.entities import Job
 from iris_state.records.ledger import Ledger
@@ -30,6 +30,7 @@ from iris_state.records.targets import (
 from iris_state.views import deployments, privacy, task_scope
 from iris_state.views.cluster import audit, capacity, demand, hosts, stored, usage, users
 from iris_state.views.cluster.users import quota_view
+from iris_state.views.pages import Pieces, finished, whole
 from iris_state.views.work import jobs, queue, sessions, tasks, why
 from iris_state.views.work.history import latest
 from iris_state.views.work.notices import shortened_grace
@@ -106,8 +107,8 @@ def queue_hold(ledger: Ledger, command: HoldQueue) -> bytes:
     return codec.to_json(queue.hold_view(ledger, ledger.next_hold - 1))
 
 
-def read(ledger: Ledger, query: Query) -> bytes:
-    """Answer one query. Raises Refused."""
+def read(ledger: Ledger, query: Query) -> Pieces[bytes]:
+    """Answer one query, in pieces. Raises Refused."""
     kind = KINDS.get(query.what)
     if kind is None:
         raise Refused(Code.NOT_FOUND, f"there is no view {query.what}")
@@ -119,8 +120,20 @@ def read(ledger: Ledger, query: Query) -> bytes:
     asked = resolved_query(ledger, asked, query.caller)
     task_scope.allowed_query(ledger, asked, query.caller)
     own = READS_OF_A_CALLER.get(kind)
-    view = READS[kind](ledger, asked) if own is None else own(ledger, asked, query.caller)
-    return codec.to_json(privacy.shown(query.caller, view))
+
+    def view(asked: Any) -> Any:
+        return READS[kind](ledger, asked) if own is None else own(ledger, asked, query.caller)
+
+    def shown(found: Any) -> Any:
+        """What the caller may see; the items of a page are encoded at once, for it may be long."""
+        seen = privacy.shown(query.caller, found)
+        if isinstance(seen, Page):
+            seen.items = [msgspec.Raw(codec.to_json(item)) for item in seen.items]
+        return seen
+
+    if not isinstance(asked, q.PageQuery):
+        return codec.to_json(shown((yield from finished(view(asked)))))
+    return codec.to_json((yield from whole(view, asked, shown)))
 
 
 def note_of(ledger: Ledger, query: Query) -> str:

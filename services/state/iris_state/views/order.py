@@ -1,14 +1,15 @@
 """Listings of jobs that are ordered by one of their columns, page by page. Pure.
 
-There is no index for them: each page looks at all jobs, `JOBS_ORDERED` at most, and takes those it
-shows, in a few milliseconds. So an order costs nothing where jobs change. Out of scope: filters
-    (`jobs`).
+There is no index for them: each page looks at all jobs, `JOBS_ORDERED` at most, piece by piece, and
+takes those it shows. So an order costs nothing where jobs change. Out of scope: filters (`jobs`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from heapq import nlargest, nsmallest
+from itertools import chain
+from operator import itemgetter
 from typing import NamedTuple
 
 from iris_core import codec
@@ -17,7 +18,7 @@ from iris_core.errors import Code, Refused
 from iris_core.views.jobs import JOB_COLUMNS
 from iris_core.views.queries import JobsQuery
 from iris_state.records.entities import Job
-from iris_state.views.pages import behind_name, cursor_of
+from iris_state.views.pages import Pieces, behind_name, cursor_of
 
 SortValue = str | int
 NAME = 400
@@ -54,8 +55,13 @@ KEYS: dict[str, Callable[[Job, int], SortValue]] = {
 assert KEYS.keys() == set(JOB_COLUMNS), "every column has its key"
 
 
-def in_order(jobs: Iterable[Job], query: JobsQuery, now_ms: int) -> list[tuple[str, Job]]:
+def in_order(
+    parts: Iterable[Iterable[Job]], query: JobsQuery, now_ms: int
+) -> Pieces[list[tuple[str, Job]]]:
     """The jobs of the next page and one more, each with its cursor, as `pages.page` takes them.
+
+    Args:
+        parts: the jobs; after each part there is a pause.
 
     Equal ones are in the order of their submission. Durations are those at the time of the first
     page, so that later pages neither repeat nor omit a job that only goes on running.
@@ -70,14 +76,18 @@ def in_order(jobs: Iterable[Job], query: JobsQuery, now_ms: int) -> list[tuple[s
         raise Refused(Code.INVALID, f"order is one of {', '.join(KEYS)}; prefix with - to reverse")
     after = _place(query.cursor)
     at_ms = now_ms if after is None else after.at_ms
-    keyed = ((key(job, at_ms), job.number, job) for job in jobs)
-    try:
-        if after is not None:
-            last = after[1:]
-            keyed = (one for one in keyed if (one[:2] < last if descending else one[:2] > last))
-        first = (nlargest if descending else nsmallest)(query.limit + 1, keyed)
-    except TypeError:  # a name compared with a number
-        raise Refused(Code.INVALID, "not a cursor of this listing") from None
+    first: list[tuple[SortValue, int, Job]] = []
+    for jobs in parts:
+        keyed = ((key(job, at_ms), job.number, job) for job in jobs)
+        try:
+            if after is not None:
+                last = after[1:]
+                keyed = (one for one in keyed if (one[:2] < last if descending else one[:2] > last))
+            pick = nlargest if descending else nsmallest
+            first = pick(query.limit + 1, chain(first, keyed), key=itemgetter(0, 1))
+        except TypeError:  # a name compared with a number
+            raise Refused(Code.INVALID, "not a cursor of this listing") from None
+        yield
     return [(_cursor(_Place(at_ms, key, number)), job) for key, number, job in first]
 
 

@@ -1,9 +1,15 @@
-"""Pagination of listings: bounded pages with opaque keyset cursors, for any kind of record."""
+"""Pagination of listings: bounded pages with opaque keyset cursors, for any kind of record.
+
+A page is made in pieces: between two of them other work is done, and a listing goes on behind the
+cursor of the piece before. Source: docs/adr/0161-reads-are-made-in-pieces.md.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
+
+from msgspec.structs import replace
 
 from iris_core import codec
 from iris_core.errors import Code, Refused
@@ -19,6 +25,24 @@ MAX_TEXT = 4096
 """Characters of an error, or of the last output, in a view."""
 PAGE_BYTES = 1 << 20
 """Bytes of one page, unless a single item is larger."""
+PIECE_ITEMS = 100
+PIECE_BYTES = 1 << 17
+"""Items and bytes of one piece of a page, unless a single item is larger: about 3 ms."""
+Pieces = Generator[None, None, T]
+"""Makes something bit by bit. Between two bits the ledger may change."""
+
+
+class Piece(Page, kw_only=True):
+    """A part of a page.
+
+    Attributes:
+        size: bytes of its items. is_last: the page ends with it, because so many records were read.
+        rest: what makes the next pieces; None: what has made this one.
+    """
+
+    size: int = 0
+    is_last: bool = False
+    rest: Callable[[Any], Piece] | None = None
 
 
 def behind(cursor: str) -> int | None:
@@ -60,28 +84,80 @@ def page(
     view: Callable[[T], Any],
     query: PageQuery,
     wanted: Callable[[T], bool] = always,
-) -> Page:
-    """The matching ones of (position, record) rows; the cursor is the last position read.
+) -> Piece:
+    """The first piece of the matching ones of (position, record) rows; the cursor is the last
+    position read.
 
-    Ends at the caller's limit, after `SCANNED` rows, or before `PAGE_BYTES` are exceeded, whichever
-    comes first. So a page may be empty and not the last one: a listing ends where there is no
-        cursor.
+    Ends at the caller's limit, at `PIECE_ITEMS`, after `SCANNED` rows, or before `PIECE_BYTES` are
+    exceeded, whichever comes first. So a page may be empty and not the last one: a listing ends
+    where there is no cursor.
     """
     items: list[Any] = []
-    limit = query.limit
+    limit = min(query.limit, PIECE_ITEMS)
+    room = min(PIECE_BYTES, PAGE_BYTES)
     size = 0
     last: int | str = ""
     for looked_at, (position, record) in enumerate(rows):
         if len(items) == limit or looked_at == SCANNED:
-            return Page(items=items, next_cursor=str(last))
+            is_last = looked_at == SCANNED
+            return Piece(items=items, next_cursor=str(last), size=size, is_last=is_last)
         if wanted(record):
             item = view(record)
-            size += len(codec.to_json(item))
-            if items and size > PAGE_BYTES:
-                return Page(items=items, next_cursor=str(last))
+            more = len(codec.to_json(item))
+            if items and size + more > room:
+                return Piece(items=items, next_cursor=str(last), size=size)
+            size += more
             items.append(item)
         last = position
-    return Page(items=items)
+    return Piece(items=items, size=size)
+
+
+def whole(
+    listing: Callable[[Any], Any], query: PageQuery, shown: Callable[[Any], Any] = lambda view: view
+) -> Pieces[Any]:
+    """A page in its pieces, each as it is ``shown``: each is asked for behind the cursor of the one
+    before, until there are as many items as the caller's limit, or `PAGE_BYTES`. What is no page is
+    returned as it is shown.
+    """
+    items: list[Any] = []
+    size = 0
+    asked = query
+    while True:
+        piece = yield from finished(listing(asked))
+        if not isinstance(piece, Piece):
+            return shown(piece)
+        if items and size + piece.size > PAGE_BYTES:
+            return Page(items=items, next_cursor=asked.cursor)
+        items += shown(Page(items=piece.items)).items
+        size += piece.size
+        if piece.next_cursor is None or piece.is_last or len(items) == query.limit:
+            return Page(items=items, next_cursor=piece.next_cursor)
+        asked = replace(query, limit=query.limit - len(items), cursor=piece.next_cursor)
+        listing = piece.rest or listing
+        yield
+
+
+def finished(found: Any) -> Pieces[Any]:
+    """What a view is, whether or not it is made in pieces."""
+    if isinstance(found, Generator):
+        found = yield from found
+    return found
+
+
+def at_once(found: Any) -> Any:
+    """What a view is, without a pause between its pieces."""
+    steps = finished(found)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value
+
+
+def parts(records: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    """Records, so many at a time."""
+    for first in range(0, len(records), size):
+        yield records[first : first + size]
 
 
 def shortened(text: str, most: int) -> str:

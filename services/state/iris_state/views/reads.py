@@ -1,15 +1,16 @@
 """Answers queued reads, callers in turn, in slices of time. Pure; the clock is an argument.
 
 Used by the leader and by followers. While commits compete with reads, reads have a share of the
-time: after each slice of answers commits have theirs. Out of scope: the content of views.
-Source: docs/adr/0017-reads-beside-the-writer.md.
+time: after each slice of answers commits have theirs. An answer of many records is made in pieces,
+in several slices when there is no time for all of them. Out of scope: the content of views.
+Sources: docs/adr/0017-reads-beside-the-writer.md, docs/adr/0161-reads-are-made-in-pieces.md.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from iris_core import codec
 from iris_core.codec import Undecodable
@@ -18,9 +19,10 @@ from iris_core.limits import MESSAGE_BYTES
 from iris_core.messages.gateway_state import Answer, Query
 from iris_state import views
 from iris_state.records.ledger import Ledger
+from iris_state.views.pages import Pieces
 
 SLICE_S = 0.005
-"""How long reads are answered in one slice, in seconds; the last one may take longer."""
+"""How long reads are answered in one slice, in seconds; the last piece may take longer."""
 WRITING_S = 0.1
 """Seconds after a commit during which another one is expected."""
 WAITING = 1000
@@ -28,12 +30,18 @@ WAITING = 1000
 TOO_LARGE = "the answer is too large for one message; request fewer items"
 
 
-class Question(NamedTuple):
-    """A query, its reply subject, and its arrival by the clock of `Reads`."""
+@dataclass(slots=True)
+class Question:
+    """A query, its reply subject, and its arrival by the clock of `Reads`.
+
+    Attributes:
+        begun: what is left of its answer, and the ledger from which that is made.
+    """
 
     query: Query
     reply: str
     at_s: float
+    begun: tuple[Ledger, Pieces[bytes]] | None = None
 
 
 def always() -> bool:
@@ -106,20 +114,27 @@ class Reads:
         while self._lines and self._clock() < began_s + SLICE_S:
             caller, line = self._lines.popitem(last=False)
             question = line.popleft()
-            if line:
-                self._lines[caller] = line  # after all other callers
             if self._clock() - question.at_s > self._timeout_s:
                 words = f"not answered within {self._timeout_s:g} s"
-                yield question.reply, refusal(Code.UNAVAILABLE, words)
+                data: bytes | None = refusal(Code.UNAVAILABLE, words)
             else:
-                yield question.reply, self._answer(ledger, question.query, position)
+                data = self._go_on(ledger, question, position)
+            if data is None:
+                line.appendleft(question)
+            if line:
+                self._lines[caller] = line  # after all other callers
+            if data is not None:
+                yield question.reply, data
         now_s = self._clock()
         if now_s < self._writing_until_s and self._in_the_way():
             self._again_s = now_s + (now_s - began_s) * (1 / self._share - 1)
 
-    def _answer(self, ledger: Ledger, query: Query, position: int) -> bytes:
+    def _go_on(self, ledger: Ledger, question: Question, position: int) -> bytes | None:
+        """Make one piece of an answer; returns the answer when that was the last one."""
+        if question.begun is None or question.begun[0] is not ledger:
+            question.begun = ledger, views.read(ledger, question.query)
         try:
-            return answer(ledger, query, position)
+            return _next(ledger, question.query, question.begun[1], position)
         except InvariantBroken:
             raise
         except Exception as error:  # noqa: BLE001 - an error is the answer to this read only
@@ -142,14 +157,24 @@ class Reads:
 
 
 def answer(ledger: Ledger, query: Query, position: int) -> bytes:
-    """The `Answer` to one query."""
+    """The `Answer` to one query, made without a pause."""
+    steps = views.read(ledger, query)
+    while (data := _next(ledger, query, steps, position)) is None:
+        pass
+    return data
+
+
+def _next(ledger: Ledger, query: Query, steps: Pieces[bytes], position: int) -> bytes | None:
+    """Make one more piece; returns the `Answer` when there are no more."""
     try:
-        body = views.read(ledger, query)
-        data = codec.pack(Answer("ok", body, position, views.note_of(ledger, query)))
+        next(steps)
+    except StopIteration as end:
+        data = codec.pack(Answer("ok", end.value, position, views.note_of(ledger, query)))
+        return data if len(data) <= MESSAGE_BYTES else refusal(Code.UNAVAILABLE, TOO_LARGE)
     except Refused as error:
         mistakes = error.mistakes if isinstance(error, Invalid) else ()
         return codec.pack(Answer(error.code.value, views.refusal(error.detail, mistakes), position))
-    return data if len(data) <= MESSAGE_BYTES else refusal(Code.UNAVAILABLE, TOO_LARGE)
+    return None
 
 
 def refusal(code: Code, detail: str) -> bytes:

@@ -31,11 +31,16 @@ def worker_registered(ledger: Ledger, change: c.WorkerRegistered, at_ms: int) ->
         and known.incarnation == change.incarnation
         and known.state is not WorkerState.LOST
     ):
+        presence = ledger.presence[change.worker]
+        ledger.host_sums.leave(known, presence)
         known.attributes = change.attributes
         known.monotonic_ms = change.monotonic_ms
+        ledger.host_sums.enter(known, presence)
         return
+    if known is not None:
+        ledger.host_sums.leave(known, ledger.presence[change.worker])
     drained = known is not None and known.drained
-    ledger.workers[change.worker] = Worker(
+    worker = ledger.workers[change.worker] = Worker(
         change.worker,
         change.incarnation,
         change.attributes,
@@ -54,14 +59,19 @@ def worker_registered(ledger: Ledger, change: c.WorkerRegistered, at_ms: int) ->
         by=known.by if known is not None and drained else None,
     )
     ledger.lost.leave(change.worker)
-    ledger.presence.setdefault(change.worker, Presence(at_ms)).begin()
+    presence = ledger.presence.setdefault(change.worker, Presence(at_ms))
+    presence.begin()
+    ledger.host_sums.enter(worker, presence)
     ledger.hear(change.worker, at_ms)
 
 
 def worker_moved(ledger: Ledger, change: c.WorkerMoved, at_ms: int) -> None:
     """A host has another state; why it was drained, and by whom, is kept while it is lost."""
     worker = ledger.workers[change.worker]
+    presence = ledger.presence[change.worker]
+    ledger.host_sums.leave(worker, presence)
     worker.state = change.state
+    ledger.host_sums.enter(worker, presence)
     if change.state is WorkerState.LOST:
         ledger.heard.leave(change.worker)
         if change.drained is not None:
@@ -81,6 +91,7 @@ def worker_moved(ledger: Ledger, change: c.WorkerMoved, at_ms: int) -> None:
 
 def worker_forgotten(ledger: Ledger, change: c.WorkerForgotten, at_ms: int) -> None:
     """A host is deleted; attempts keep its name."""
+    ledger.host_sums.leave(ledger.workers[change.worker], ledger.presence[change.worker])
     del ledger.workers[change.worker], ledger.presence[change.worker]
     ledger.lost.leave(change.worker)
     for key, workers in list(ledger.avoided.items()):

@@ -8,9 +8,8 @@ costs one sorted list per value. Out of scope: names, which the ledger keeps sor
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
 
-from sortedcontainers import SortedList
+from sortedcontainers import SortedList, SortedSet
 
 from iris_core.states import JOB_TERMINAL, JobState
 from iris_state.records.entities import Job
@@ -50,10 +49,15 @@ def has(job: Job, field: Field) -> bool:
 
 
 class JobIndex:
-    """Sorted numbers of jobs: of all, and of those with some value of a field."""
+    """Sorted numbers of jobs: of all, and of those with some value of a field.
+
+    Attributes:
+        users: who has a job, by name.
+    """
 
     def __init__(self) -> None:
         self.all = SortedList()
+        self.users: SortedSet[str] = SortedSet()
         self._by: dict[Field, SortedList] = {}
 
     def restore(self, jobs: Iterable[Job]) -> None:
@@ -66,6 +70,7 @@ class JobIndex:
                 numbers.setdefault(field, []).append(job.number)
         self.all = SortedList(every)
         self._by = {field: SortedList(found) for field, found in numbers.items()}
+        self.users = SortedSet(value for name, value in numbers if name == "user")
 
     def add(self, job: Job) -> None:
         """Index a new job."""
@@ -98,10 +103,6 @@ class JobIndex:
         """The numbers of the jobs with this value of a field: read-only."""
         return self._by.get(field, _NONE)
 
-    def values(self, name: str) -> list[Any]:
-        """Every value of a field that occurs."""
-        return [value for field, value in self._by if field == name]
-
     def fields(self) -> dict[Field, list[int]]:
         """The whole index, for comparison with a recount."""
         return {field: list(numbers) for field, numbers in self._by.items()}
@@ -111,6 +112,8 @@ class JobIndex:
         numbers = self._by.get(field)
         if numbers is None:
             numbers = self._by[field] = SortedList()
+            if field[0] == "user":
+                self.users.add(field[1])
         numbers.add(number)
 
     def leave(self, field: Field, number: int) -> None:
@@ -119,3 +122,5 @@ class JobIndex:
         numbers.remove(number)
         if not numbers:
             del self._by[field]
+            if field[0] == "user":
+                self.users.remove(field[1])

@@ -7,8 +7,8 @@ replica that applies the same commits has the same minutes, and a snapshot holds
 
 from __future__ import annotations
 
-from iris_core.spec.resources import NOTHING, Amount
-from iris_core.states import TERMINAL, TaskState, WorkerState
+from iris_core.spec.resources import NOTHING
+from iris_core.states import TERMINAL, TaskState
 from iris_state.records.entities import HeldAmount, Minute
 from iris_state.records.hosts import Worker
 from iris_state.records.ledger import Ledger
@@ -53,7 +53,7 @@ def sample(ledger: Ledger, at_ms: int) -> None:
     totals.minute_ends_ms = (begun + 1) * _MS
     if ended < 0:
         return
-    _keep(totals.held, HeldAmount(ended, *held_by_all(ledger)), begun - KEPT)
+    _keep(totals.held, _held_by_all(ledger, ended), begun - KEPT)
     for worker in ledger.workers.values():
         _keep(
             worker.held,
@@ -73,23 +73,18 @@ def _keep(held: list[HeldAmount], newest: HeldAmount, oldest: int) -> None:
         del held[0]
 
 
-def held_by_all(ledger: Ledger) -> tuple[Amount, Amount]:
-    """What attempts on healthy hosts hold now, and the capacity of these hosts."""
-    committed = NOTHING
-    capacity = NOTHING
-    for worker in ledger.workers.values():
-        if worker.state is WorkerState.HEALTHY:
-            committed = committed + ledger.presence[worker.id].committed
-            capacity = capacity + worker.total
-    return committed, capacity
-
-
 def held_in_last_hour(ledger: Ledger, worker: Worker | None) -> list[HeldAmount]:
     """The samples of one host or of all, and as the last one what is held now."""
+    minute = ledger.totals.minute_ends_ms // _MS - 1
     if worker is None:
-        held = ledger.totals.held
-        now = held_by_all(ledger)
-    else:
-        held = worker.held
-        now = (ledger.presence[worker.id].committed, worker.total)
-    return [*held, HeldAmount(ledger.totals.minute_ends_ms // _MS - 1, *now)]
+        return [*ledger.totals.held, _held_by_all(ledger, minute)]
+    return [
+        *worker.held,
+        HeldAmount(minute, ledger.presence[worker.id].committed, worker.total),
+    ]
+
+
+def _held_by_all(ledger: Ledger, minute: int) -> HeldAmount:
+    """What attempts on healthy hosts hold now, and the capacity of these hosts."""
+    sums = ledger.host_sums
+    return HeldAmount(minute, sums.committed, sums.capacity)

@@ -25,13 +25,14 @@ from iris_state.records.indexes.usage_days import (
 
 class HeldSum:
     """Of the attempts that began on one day: how many, and what they hold; ``_began``: times since
-    when, ms. ``chips``: by host, the number and that product.
+    when, ms. ``devices``: how many chips. ``chips``: by host, the number and that product.
     """
 
-    __slots__ = ("attempts", "chips", "cpu", "cpu_began", "memory", "memory_began")
+    __slots__ = ("attempts", "chips", "cpu", "cpu_began", "devices", "memory", "memory_began")
 
     def __init__(self) -> None:
         self.attempts = self.cpu = self.cpu_began = self.memory = self.memory_began = 0
+        self.devices = 0
         self.chips: dict[str, list[int]] = {}
 
     def add(self, amount: Amount, worker: str, began_ms: int, sign: int) -> None:
@@ -42,6 +43,7 @@ class HeldSum:
         self.memory += sign * amount.memory_bytes
         self.memory_began += sign * amount.memory_bytes * began_ms
         if amount.chips:
+            self.devices += sign * amount.chips
             chips = self.chips.setdefault(worker, [0, 0])
             chips[0] += sign * amount.chips
             chips[1] += sign * amount.chips * began_ms
@@ -55,6 +57,7 @@ class HeldSum:
         self.cpu_began += sign * other.cpu_began
         self.memory += sign * other.memory
         self.memory_began += sign * other.memory_began
+        self.devices += sign * other.devices
         for worker, (number, began) in other.chips.items():
             chips = self.chips.setdefault(worker, [0, 0])
             chips[0] += sign * number
@@ -169,7 +172,7 @@ class RunningUsage:
         amount = Amount(
             cpu_millis=sum(held.cpu for held in days),
             memory_bytes=sum(held.memory for held in days),
-            chips=sum(number for held in days for number, _ in held.chips.values()),
+            chips=sum(held.devices for held in days),
         )
         return sum(held.attempts for held in days), amount
 

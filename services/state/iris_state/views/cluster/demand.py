@@ -37,11 +37,14 @@ from iris_core.views.cluster import DemandView, HostDemand, SliceDemand, Unsatis
 from iris_core.views.jobs import moment
 from iris_state.records.entities import Job
 from iris_state.records.ledger import Ledger
+from iris_state.views.pages import Pieces, parts
 
 JOBS = 2000
 """Waiting jobs looked at, in the order of the queue."""
 CLASSES = 200
 """Classes of them that are told apart; jobs of others are left out."""
+LOOKED_AT_ONCE = 500
+"""Jobs or hosts that are looked at in one piece of a read."""
 SHAPES = 50
 """Shapes that are told apart; of more, the largest are left out."""
 _OPEN = 16
@@ -155,16 +158,17 @@ def times(room: Amount, amount: Amount) -> int:
     )
 
 
-def demand(ledger: Ledger) -> DemandView:
+def demand(ledger: Ledger) -> Pieces[DemandView]:
     """What is missing now. O(waiting jobs looked at + hosts + classes x shapes)."""
-    classes, not_counted, truncated = _classes(ledger)
-    shapes = known_shapes(ledger, classes)
+    classes, not_counted, truncated = yield from _classes(ledger)
+    shapes = yield from known_shapes(ledger, classes)
     slices: dict[tuple[str, tuple[str, ...]], tuple[int, WaitingWork]] = {}
     unsatisfiable: dict[tuple[str, ...], WaitingWork] = {}
     selected: dict[object, list[HostShape]] = {}
     for kind, waiting in classes.items():
         possible = selected.get(kind.selector)
         if possible is None:
+            yield
             possible = selected[kind.selector] = [
                 shape for shape in shapes if _eligible(kind, shape)
             ]
@@ -196,29 +200,34 @@ def demand(ledger: Ledger) -> DemandView:
     )
 
 
-def _classes(ledger: Ledger) -> tuple[dict[DemandClass, WaitingWork], Counter[str], bool]:
+def _classes(
+    ledger: Ledger,
+) -> Pieces[tuple[dict[DemandClass, WaitingWork], Counter[str], bool]]:
     """Waiting work by class; tasks that wait for something else, by reason; whether anything was
     left out.
     """
     classes: dict[DemandClass, WaitingWork] = {}
     not_counted: Counter[str] = Counter()
-    left_out = False
-    numbers = ledger.queue.jobs()
-    for number in islice(numbers, JOBS):
-        tasks = len(ledger.queue.pending(number))
-        reason = ledger.reasons.get(number, NOT_YET_LOOKED_AT)
-        if reason.code in NO_DEMAND:
-            not_counted[reason.code.value] += tasks
-            continue
-        job = ledger.jobs[number]
-        if (limit := job.spec.max_parallel) is not None:
-            tasks = min(tasks, max(0, limit - ledger.open_of_job[number]))
-        kind = _class_of(job)
-        if kind not in classes and len(classes) == CLASSES:
-            left_out = True
-            continue
-        classes.setdefault(kind, WaitingWork(job.name)).add(tasks, 1, job.submitted_ms)
-    return classes, not_counted, left_out or next(numbers, None) is not None
+    numbers = list(islice(ledger.queue.jobs(), JOBS + 1))
+    left_out = len(numbers) > JOBS
+    for part in parts(numbers[:JOBS], LOOKED_AT_ONCE):
+        yield
+        for job in filter(None, map(ledger.jobs.get, part)):
+            tasks = len(ledger.queue.pending(job.number))
+            if not tasks:
+                continue
+            reason = ledger.reasons.get(job.number, NOT_YET_LOOKED_AT)
+            if reason.code in NO_DEMAND:
+                not_counted[reason.code.value] += tasks
+                continue
+            if (limit := job.spec.max_parallel) is not None:
+                tasks = min(tasks, max(0, limit - ledger.open_of_job[job.number]))
+            kind = _class_of(job)
+            if kind not in classes and len(classes) == CLASSES:
+                left_out = True
+                continue
+            classes.setdefault(kind, WaitingWork(job.name)).add(tasks, 1, job.submitted_ms)
+    return classes, not_counted, left_out
 
 
 def _class_of(job: Job) -> DemandClass:
@@ -230,29 +239,31 @@ def _class_of(job: Job) -> DemandClass:
     return DemandClass(spec.resources, spec.placement, group, len(job.tasks), slices=gang.slices)
 
 
-def known_shapes(ledger: Ledger, classes: Iterable[DemandClass] = ()) -> list[HostShape]:
+def known_shapes(ledger: Ledger, classes: Iterable[DemandClass] = ()) -> Pieces[list[HostShape]]:
     """Kinds of hosts, those without devices first, then by size. They differ by what they have, in
     whole GiB, and by what classes ask about.
     """
     keys = {DEVICE_TYPE, DEVICE_VARIANT, *(one.key for kind in classes for one in kind.constraints)}
     keys |= {kind.group_by for kind in classes} - {TPU_NAME, ""}
     found = {}
-    for size, shown in _kinds_of_hosts(ledger, keys):
+    for size, shown in (yield from _kinds_of_hosts(ledger, keys)):
         words = tuple(sorted((key, str(value)) for key, value in shown))
         total = in_whole_gib(size)
         found[total.chips, total, words] = dict(shown)
     return [HostShape(key[1], found[key]) for key in sorted(found)[:SHAPES]]
 
 
-def _kinds_of_hosts(ledger: Ledger, keys: Set[str]) -> Iterable[KindOfHost]:
+def _kinds_of_hosts(ledger: Ledger, keys: Set[str]) -> Pieces[Iterable[KindOfHost]]:
     """What hosts have and which values of these attributes and taints, each kind once."""
     kinds: dict[KindOfHost, None] = {}
-    known = {key for worker in ledger.workers.values() for key in worker.attributes}
-    wanted = {key for key in known if key in keys or key.startswith("taint:")}
-    for worker in ledger.workers.values():
-        has = worker.attributes
-        shown = tuple([(key, has[key]) for key in has if key in wanted])
-        kinds[worker.total, shown] = None
+    for part in parts(list(ledger.workers.values()), LOOKED_AT_ONCE):
+        yield
+        known = {key for worker in part for key in worker.attributes}
+        wanted = {key for key in known if key in keys or key.startswith("taint:")}
+        for worker in part:
+            has = worker.attributes
+            shown = tuple([(key, has[key]) for key in has if key in wanted])
+            kinds[worker.total, shown] = None
     return kinds
 
 

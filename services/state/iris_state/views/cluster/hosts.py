@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from heapq import nsmallest
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any
 
@@ -13,8 +12,7 @@ from msgspec.structs import asdict
 from iris_core import codec
 from iris_core.addresses import LOOPBACK, LOOPBACK_BESIDE_NATS, is_loopback
 from iris_core.errors import Code, Refused
-from iris_core.placement.constraints import TPU_NAME, TPU_TOPOLOGY
-from iris_core.placement.topology import topology_of
+from iris_core.placement.constraints import TPU_NAME
 from iris_core.states import JobState, TaskState, WorkerState, display_name
 from iris_core.views.cluster import WorkerView
 from iris_core.views.jobs import Page, moment
@@ -27,10 +25,21 @@ from iris_core.views.queries import (
 )
 from iris_state.records.deployments.health import SILENT_INTERVALS
 from iris_state.records.hosts import Worker
-from iris_state.records.indexes.minutes import held_by_all, held_in_last_hour
+from iris_state.records.indexes.host_sums import Slice
+from iris_state.records.indexes.minutes import held_in_last_hour
 from iris_state.records.ledger import Ledger
 from iris_state.views.actors import actor_view
-from iris_state.views.pages import MAX_TEXT, behind, behind_name, cursor_of, page, shortened
+from iris_state.views.pages import (
+    MAX_TEXT,
+    Piece,
+    Pieces,
+    behind,
+    behind_name,
+    cursor_of,
+    page,
+    shortened,
+    whole,
+)
 
 WARNINGS = 8
 """Warnings shown of a host."""
@@ -124,72 +133,41 @@ def _found_worker(ledger: Ledger, id_: str) -> Worker:
     return worker
 
 
-def slices(ledger: Ledger, query: SlicesQuery) -> Page:
+def slices(ledger: Ledger, query: SlicesQuery) -> Piece:
     """Workers that share a ``tpu-name``, by ``tpu-worker-id``; the cursor is the place of the last
     slice by name.
 
     ``job``: only slices on whose hosts it has an open attempt.
     """
-    groups = _by_slice(ledger)
+    found = ledger.host_sums.slices
+    names: Sequence[str] = found.keys()
     if job := ledger.find_job(query.job):
         held = {
             attempt.worker for task in job.tasks for attempt in task.attempts if attempt.is_open
         }
-        groups = {
-            name: hosts for name, hosts in groups.items() if any(host.id in held for host in hosts)
-        }
+        names = [name for name, one in found.items() if not held.isdisjoint(one.hosts)]
     after = behind(query.cursor)
     start = 0 if after is None else after + 1
-    rows = enumerate(sorted(groups)[start:], start)
-    return page(rows, lambda name: _slice(ledger, name, groups[name]), query)
-
-
-def slice_states(ledger: Ledger) -> Counter[tuple[str, str]]:
-    """Slices by variant and state: free as a whole, used, or broken (a host is missing or takes no
-    work).
-    """
-    found: Counter[tuple[str, str]] = Counter()
-    for hosts in _by_slice(ledger).values():
-        topology = topology_of(str(hosts[0].attributes.get(TPU_TOPOLOGY)))
-        whole = topology is None or len(hosts) >= topology.vm_count
-        if any(ledger.presence[host.id].open for host in hosts):
-            state = "used"
-        else:
-            state = "free" if whole and all(_is_free(ledger, host) for host in hosts) else "broken"
-        found[topology.variant if topology is not None else "other", state] += 1
-    return found
+    rows = enumerate(names[start:], start)
+    return page(rows, lambda name: _slice(ledger, name, found[name]), query)
 
 
 def _slices_by_state(ledger: Ledger) -> dict[str, int]:
     counts: Counter[str] = Counter()
-    for (_, state), count in slice_states(ledger).items():
+    for (_, state), count in (+ledger.host_sums.slice_states).items():
         counts[state] += count
     return dict(counts)
 
 
-def _by_slice(ledger: Ledger) -> dict[str, list[Worker]]:
-    """The hosts of each slice, by its name."""
-    groups: dict[str, list[Worker]] = {}
-    for worker in ledger.workers.values():
-        name = worker.attributes.get(TPU_NAME)
-        if name is not None:
-            groups.setdefault(str(name), []).append(worker)
-    return groups
-
-
-def _slice(ledger: Ledger, name: str, hosts: list[Worker]) -> dict[str, Any]:
+def _slice(ledger: Ledger, name: str, found: Slice) -> dict[str, Any]:
+    hosts = sorted(found.hosts.values(), key=_slice_order)
     return {
         "name": name,
-        "topology": hosts[0].attributes.get(TPU_TOPOLOGY),
-        "workers": [worker_view(ledger, host) for host in sorted(hosts, key=_slice_order)],
-        "free_workers": sum(_is_free(ledger, host) for host in hosts),
-        "whole_free": all(_is_free(ledger, host) for host in hosts),
+        "topology": found.topology,
+        "workers": [worker_view(ledger, host) for host in hosts],
+        "free_workers": found.free,
+        "whole_free": found.free == len(hosts),
     }
-
-
-def _is_free(ledger: Ledger, worker: Worker) -> bool:
-    """Whether a host has no open attempt and accepts work."""
-    return worker.state is WorkerState.HEALTHY and not ledger.presence[worker.id].open
 
 
 def _slice_order(worker: Worker) -> tuple[float, str]:
@@ -211,19 +189,16 @@ def overview(ledger: Ledger) -> dict[str, Any]:
         for state in JobState
         if (n := len(ledger.index.of(("state", state))))
     }
-    workers: dict[str, int] = {}
-    committed, capacity = held_by_all(ledger)
-    for worker in ledger.workers.values():
-        workers[worker.state.value] = workers.get(worker.state.value, 0) + 1
+    sums = ledger.host_sums
     return {
         "tasks": tasks,
         "jobs": jobs,
-        "workers": workers,
+        "workers": {state.value: n for state, n in sums.states.items() if n},
         "pending": len(ledger.queue),
-        "capacity": asdict(capacity),
-        "committed": asdict(committed),
+        "capacity": asdict(sums.capacity),
+        "committed": asdict(sums.committed),
         "slices": _slices_by_state(ledger),
-        "users": nsmallest(USERS, ledger.index.values("user")),
+        "users": list(ledger.index.users[:USERS]),
     }
 
 
@@ -248,23 +223,24 @@ def last_hour(ledger: Ledger, query: LastHourQuery) -> dict[str, Any]:
     }
 
 
-def dead_letters(ledger: Ledger, query: DeadLettersQuery) -> dict[str, Any]:
+def dead_letters(ledger: Ledger, query: DeadLettersQuery) -> Pieces[dict[str, Any]]:
     """Commands that failed with an internal error: how many ever, and those whose answers are
     kept.
     """
     total = ledger.totals.dead_letters
-    after = behind(query.cursor) or 0
     kept = [
         (request, body)
         for request, (status, body) in ledger.answers.items()
         if status == Code.INTERNAL.value
     ]
-    numbered = enumerate(kept, total - len(kept) + 1)
-    found = page(
-        ((number, (number, *one)) for number, one in numbered if number > after),
-        _dead_letter,
-        query,
-    )
+
+    def piece(asked: DeadLettersQuery) -> Piece:
+        after = behind(asked.cursor) or 0
+        numbered = enumerate(kept, total - len(kept) + 1)
+        rows = ((number, (number, *one)) for number, one in numbered if number > after)
+        return page(rows, _dead_letter, asked)
+
+    found = yield from whole(piece, query)
     return {"total": total, "items": found.items, "next_cursor": found.next_cursor}
 
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 import heapq
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
+from itertools import chain, islice
 from itertools import count as counting
-from itertools import islice
 from operator import attrgetter, itemgetter
 
 from iris_core.access.actor import Actor
@@ -33,10 +33,13 @@ from iris_state.records.entities import (
     was_cancelled,
 )
 from iris_state.views.actors import actor_view
+from iris_state.views.pages import Pieces
 
 TASKS = 100
 ATTEMPTS = 500
 """At most so many tasks, and attempts of them, are sorted by time together: see `parts`."""
+LOOKED_AT_ONCE = 1000
+"""Tasks that are looked at in one piece of a read."""
 
 Part = tuple[int, int]
 """The first task of a part of a history, and the number of the first attempt of each of its
@@ -98,22 +101,38 @@ def newest(job: Job, index: int, count: int) -> list[HistoryRow]:
     ]
 
 
-def latest(job: Job, count: int) -> LatestHistoryView:
+def latest(job: Job, count: int) -> Pieces[LatestHistoryView]:
     """The newest judgements of a whole job, found from the tasks that have changed last.
 
     They are counted where the attempts are few; each attempt is one at least.
     """
-    numbered = [] if job.is_gang else list(job.numbered())
-    attempts = sum(len(task.attempts) for _, task in numbered)
-    changed = heapq.nlargest(count, numbered, key=lambda one: _changed_ms(job, one[1]))
+    attempts = 0
+    changed: list[tuple[int, int, Task]] = []
+    for tasks in _some_at_a_time(job):
+        attempts += sum(len(task.attempts) for _, task in tasks)
+        timed = ((_changed_ms(job, task), index, task) for index, task in tasks)
+        changed = heapq.nlargest(count, chain(changed, timed), key=_AT)
+        yield
+    total = attempts
+    if attempts <= ATTEMPTS:
+        total = 0
+        for tasks in _some_at_a_time(job):
+            total += sum(1 for one in tasks for _ in _newest_first(job, *one))
+            yield
     stored = sorted(_stored(job), key=_AT, reverse=True)
-    merged = heapq.merge(
-        stored, *(_newest_first(job, *one) for one in changed), key=_AT, reverse=True
-    )
+    newest_of_each = (_newest_first(job, index, task) for _, index, task in changed)
+    merged = heapq.merge(stored, *newest_of_each, key=_AT, reverse=True)
     found = [row_of(job, entry) for _, entry in islice(merged, count)]
-    is_least = attempts > ATTEMPTS
-    total = attempts if is_least else sum(1 for one in numbered for _ in _newest_first(job, *one))
-    return LatestHistoryView(items=found[::-1], total=len(stored) + total, is_least=is_least)
+    return LatestHistoryView(
+        items=found[::-1], total=len(stored) + total, is_least=attempts > ATTEMPTS
+    )
+
+
+def _some_at_a_time(job: Job) -> Iterator[list[tuple[int, Task]]]:
+    """The tasks of a plain job with their indexes, `LOOKED_AT_ONCE` at a time."""
+    for first in range(0, 0 if job.is_gang else len(job.tasks), LOOKED_AT_ONCE):
+        indexes = job.indexes.since(job.indexes[first])
+        yield list(zip(indexes, job.tasks[first : first + LOOKED_AT_ONCE], strict=False))
 
 
 def _changed_ms(job: Job, task: Task) -> int:

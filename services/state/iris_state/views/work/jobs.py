@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import IntEnum
 from itertools import islice, takewhile
 from typing import Any
 
+from msgspec.structs import replace
 from sortedcontainers import SortedList
 
 from iris_core.placement.reasons import NOT_YET_LOOKED_AT, Reason, run_before_ending, still_ending
@@ -37,7 +38,16 @@ from iris_state.records.ledger import Ledger
 from iris_state.records.targets import known_job, known_task
 from iris_state.views.actors import actor_view
 from iris_state.views.order import in_order
-from iris_state.views.pages import MAX_TEXT, SCANNED, behind, numbers_behind, page, shortened
+from iris_state.views.pages import (
+    MAX_TEXT,
+    SCANNED,
+    Piece,
+    Pieces,
+    behind,
+    numbers_behind,
+    page,
+    shortened,
+)
 from iris_state.views.redaction import redacted
 from iris_state.views.work import interruptions
 from iris_state.views.work.abridged import abridged
@@ -50,6 +60,10 @@ WAITERS = 20
 """Jobs that wait for a job, shown with it."""
 AHEAD_JOBS = 4000
 """Jobs of the queue that are looked at to say whose tasks precede one, at most: a few ms."""
+ORDERED_AT_ONCE = 1000
+"""Jobs that are put in order in one piece of a read."""
+LOOKED_AT_ONCE = 2000
+"""Tasks of a job that are looked at in one piece of a read."""
 AHEAD_USERS = 3
 """Users that are named there, those with most tasks."""
 WHY_ROWS = 20
@@ -167,9 +181,10 @@ def _link(job: Job) -> JobLink:
 def _next_run(ledger: Ledger, record: Job) -> str | None:
     """The id of the next job of the same name and owner."""
     runs = ledger.namesakes.get(record.name, [])  # ascending
-    for number in islice(runs, bisect_right(runs, record.number), None):
-        if ledger.jobs[number].user == record.user:
-            return ledger.jobs[number].id
+    for at in range(bisect_right(runs, record.number), len(runs)):
+        later = ledger.jobs[runs[at]]
+        if later.user == record.user:
+            return later.id
     return None
 
 
@@ -217,7 +232,7 @@ def _open_on(tasks: Iterable[Task]) -> list[str]:
     )
 
 
-def jobs(ledger: Ledger, query: JobsQuery) -> Page:
+def jobs(ledger: Ledger, query: JobsQuery) -> Piece | Pieces[Piece]:
     """Newest first, or by ``order``; with ``since_ms`` those that were submitted since."""
     fields = _fields(ledger, query)
     prefix = query.name_prefix
@@ -233,16 +248,49 @@ def jobs(ledger: Ledger, query: JobsQuery) -> Page:
     def view(record: Job) -> JobView:
         return job_view(ledger, record, whole=False)
 
-    newest_first = query.order == NEWEST_FIRST
-    last = behind(query.cursor) if newest_first else None
+    if query.order != NEWEST_FIRST:
+        parts = (filter(wanted, part) for part in _parts(ledger, numbers, query.since_ms))
+        return _ordered(ledger, query, parts, view)
+    last = behind(query.cursor)
     below: Iterator[int] = numbers.irange(maximum=last, inclusive=(True, False), reverse=True)
     rows: Iterator[tuple[int, Job]] = ((number, ledger.jobs[number]) for number in below)
     if query.since_ms:
         rows = takewhile(lambda row: row[1].submitted_ms >= query.since_ms, rows)
-    if not newest_first:
-        found = (job for _, job in islice(rows, JOBS_ORDERED) if wanted(job))
-        return page(in_order(found, query, ledger.now_ms), view, query)
     return page(rows, view, query, wanted)
+
+
+def _parts(ledger: Ledger, numbers: SortedList, since_ms: int) -> Iterator[list[Job]]:
+    """The newest of these jobs, `JOBS_ORDERED` at most, newest first, so many at a time that jobs
+    may change in between.
+    """
+    last = None
+    for _ in range(0, JOBS_ORDERED, ORDERED_AT_ONCE):
+        below = numbers.irange(maximum=last, inclusive=(True, False), reverse=True)
+        part = list(islice(below, ORDERED_AT_ONCE))
+        known = (ledger.jobs.get(number) for number in part)
+        yield [job for job in known if job is not None and job.submitted_ms >= since_ms]
+        if len(part) < ORDERED_AT_ONCE:
+            return
+        last = part[-1]
+
+
+def _ordered(
+    ledger: Ledger,
+    query: JobsQuery,
+    parts: Iterable[Iterable[Job]],
+    view: Callable[[Job], JobView],
+) -> Pieces[Piece]:
+    """A page of jobs in another order. They are put in order once for all of its pieces."""
+    found = yield from in_order(parts, query, ledger.now_ms)
+    cursors = [cursor for cursor, _ in found]
+
+    def is_kept(job: Job) -> bool:
+        return job.number in ledger.jobs
+
+    def rest(asked: JobsQuery) -> Piece:
+        return page(found[cursors.index(asked.cursor) + 1 :], view, asked, is_kept)
+
+    return replace(page(found, view, query, is_kept), rest=rest)
 
 
 def is_route(record: Job) -> bool:
@@ -317,12 +365,14 @@ def tree(ledger: Ledger, query: TreeQuery) -> TreeView:
     return root
 
 
-def why(ledger: Ledger, query: WhyQuery) -> dict[str, Any]:
+def why(ledger: Ledger, query: WhyQuery) -> Pieces[dict[str, Any]]:
     """Why the pending tasks of a job, or one task, are pending, and what precedes them in the
     queue.
     """
     if query.task:
         record, index = known_task(ledger, query.task)
+        place = record.indexes.position(index)
+        out_of_memory = _out_of_memory(record, place, record.task(index))
         by = record.task(index).by
         attempt = record.task(index).current
         error = interruptions.end_of_task(record, index)
@@ -331,6 +381,7 @@ def why(ledger: Ledger, query: WhyQuery) -> dict[str, Any]:
         interrupted = interruptions.of_tasks(record, [index])
     else:
         record = known_job(ledger, query.job)
+        out_of_memory = yield from _first_out_of_memory(record)
         started_ms = record.started_ms
         by = record.ended_by
         error = record.error
@@ -357,7 +408,7 @@ def why(ledger: Ledger, query: WhyQuery) -> dict[str, Any]:
         "replicas": len(record.tasks),
         "task_counts": {display_name(state): n for state, n in record.counted().items()},
         "interrupted": interrupted,
-        "out_of_memory": _out_of_memory(record, [index] if query.task else record.indexes),
+        "out_of_memory": out_of_memory,
         "history": newest(record, index, WHY_ROWS),
     }
 
@@ -449,25 +500,28 @@ def _shared(ledger: Ledger, record: Job, current: Attempt) -> str:
     )
 
 
-def _out_of_memory(record: Job, indices: Iterable[int]) -> OutOfMemoryView | None:
-    """The first of these tasks whose last attempt reached its memory limit and failed."""
-    for index in indices:
-        last = next(reversed(record.task(index).attempts), None)
-        if (
-            last is not None
-            and last.usage is not None
-            and last.usage.memory_limit_bytes
-            and last.exit_code != 0
-        ):
-            limit = last.usage.memory_limit_bytes
-            name = f"{record.name}/{index}"
-            return OutOfMemoryView(
-                task=name,
-                limit_bytes=limit,
-                peak_bytes=last.peak_rss_bytes,
-                suggested_bytes=2 * limit,
-            )
+def _first_out_of_memory(record: Job) -> Pieces[OutOfMemoryView | None]:
+    """Of the first task whose last attempt reached its memory limit and failed."""
+    for first in range(0, len(record.tasks), LOOKED_AT_ONCE):
+        for place, task in enumerate(record.tasks[first : first + LOOKED_AT_ONCE], first):
+            if (found := _out_of_memory(record, place, task)) is not None:
+                return found
+        yield
     return None
+
+
+def _out_of_memory(record: Job, place: int, task: Task) -> OutOfMemoryView | None:
+    """Of a task, if its last attempt reached its memory limit and failed."""
+    last = task.attempts[-1] if task.attempts else None
+    usage = last.usage if last is not None else None
+    if last is None or usage is None or not usage.memory_limit_bytes or last.exit_code == 0:
+        return None
+    return OutOfMemoryView(
+        task=f"{record.name}/{record.indexes[place]}",
+        limit_bytes=usage.memory_limit_bytes,
+        peak_bytes=last.peak_rss_bytes,
+        suggested_bytes=2 * usage.memory_limit_bytes,
+    )
 
 
 def _first_that_waits(ledger: Ledger, record: Job) -> int:

@@ -4,6 +4,8 @@ docs/design/semantics.md#order.
 
 from __future__ import annotations
 
+from bisect import bisect_right
+
 from iris_core import codec
 from iris_core.codec import Undecodable
 from iris_core.errors import Code, Refused
@@ -18,8 +20,11 @@ from iris_state.records.entities import Job, Task
 from iris_state.records.ledger import Ledger
 from iris_state.records.queue_holds import QueueHold
 from iris_state.views.actors import actor_view
-from iris_state.views.pages import behind, page
+from iris_state.views.pages import Piece, Pieces, behind, page, parts
 from iris_state.views.work.jobs import reason_of, reason_outside_the_queue
+
+LOOKED_AT_ONCE = 2000
+"""Jobs that are looked at in one piece of a read."""
 
 
 def queue(ledger: Ledger, query: QueueQuery) -> Page:
@@ -68,23 +73,24 @@ def _queue_row(ledger: Ledger, number: int) -> QueueRow:
     )
 
 
-def gated(ledger: Ledger, query: GatedJobsQuery) -> Page:
+def gated(ledger: Ledger, query: GatedJobsQuery) -> Pieces[Piece]:
     """The jobs with tasks that a gate, the pause before a retry, or an earlier attempt or run that
     has not ended keeps out of the queue, oldest first.
     """
     after = behind(query.cursor) or 0
-    paused = {
-        number
-        for (kind, number, _), _ in ledger.timers.items()
-        if kind == "gate" and number in ledger.jobs
-    }
-    found = paused.union(ledger.gates.gated, ledger.held_back, ledger.open_of_job)
-    numbers = (
-        (number, number)
-        for number in sorted(found)
-        if number > after and _outside(ledger, number) > 0
-    )
-    return page(numbers, lambda number: _gated_row(ledger, number), query)
+    found = {*ledger.gates.gated, *ledger.held_back, *ledger.open_of_job}
+    for timers in parts(list(ledger.timers.items()), LOOKED_AT_ONCE):
+        yield
+        found.update(number for (kind, number, _), _ in timers if kind == "gate")
+    numbers = sorted(found)
+    outside: list[tuple[int, int]] = []
+    for part in parts(numbers[bisect_right(numbers, after) :], LOOKED_AT_ONCE):
+        yield
+        outside += [(one, one) for one in part if one in ledger.jobs and _outside(ledger, one) > 0]
+        if len(outside) > query.limit:
+            break
+    present = ((one, one) for one, _ in outside if one in ledger.jobs)
+    return page(present, lambda number: _gated_row(ledger, number), query)
 
 
 def _outside(ledger: Ledger, number: int) -> int:

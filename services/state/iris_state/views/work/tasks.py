@@ -22,7 +22,7 @@ from iris_state.records.entities import Attempt, Job, Task, ended_waiting
 from iris_state.records.ledger import Ledger
 from iris_state.records.targets import known_job, known_task
 from iris_state.views.actors import actor_view
-from iris_state.views.pages import MAX_TEXT, behind, page, shortened
+from iris_state.views.pages import MAX_TEXT, Piece, Pieces, behind, page, shortened, whole
 from iris_state.views.work.interruptions import error_of
 from iris_state.views.work.jobs import note_of_task, reason_of_task
 from iris_state.views.work.notices import notice_views
@@ -193,16 +193,20 @@ def task_states(ledger: Ledger, query: TaskStatesQuery) -> TaskStatesView:
     )
 
 
-def attempts(ledger: Ledger, query: AttemptsQuery) -> AttemptPage:
+def attempts(ledger: Ledger, query: AttemptsQuery) -> Pieces[AttemptPage]:
     """All attempts of one task by number."""
+
+    def piece(asked: AttemptsQuery) -> Piece:
+        after = behind(asked.cursor)
+        start = 0 if after is None else after + 1
+        rows = enumerate(task.attempts[start:], start)
+        return page(
+            rows, lambda made: attempt_view(task, made, _live(ledger, record, index, made)), asked
+        )
+
     record, index = known_task(ledger, query.task)
-    after = behind(query.cursor)
-    start = 0 if after is None else after + 1
     task = record.task(index)
-    rows = enumerate(task.attempts[start:], start)
-    found = page(
-        rows, lambda made: attempt_view(task, made, _live(ledger, record, index, made)), query
-    )
+    found = yield from whole(piece, query)
     return AttemptPage(
         items=found.items,
         next_cursor=found.next_cursor,

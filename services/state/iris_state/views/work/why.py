@@ -12,23 +12,31 @@ from iris_core.views.queries import WhyQuery
 from iris_state.records.entities import Job
 from iris_state.records.ledger import Ledger
 from iris_state.records.targets import known_job, known_task
+from iris_state.views.pages import Pieces, parts
 from iris_state.views.work import jobs
 from iris_state.views.work.tasks import task_view
 
+AT_ONCE = 50
+"""Failed tasks that are looked at in one piece of a read."""
 
-def why(ledger: Ledger, query: WhyQuery) -> dict[str, Any]:
+
+def why(ledger: Ledger, query: WhyQuery) -> Pieces[dict[str, Any]]:
     """The reasons of `jobs.why`, and the causes of failures, of which the last lines are the output
     of ``user``.
     """
     record = known_task(ledger, query.task)[0] if query.task else known_job(ledger, query.job)
-    found = jobs.why(ledger, query)
-    return {**found, "user": record.user, "causes": causes_of(ledger, record)}
+    causes = yield from causes_of(ledger, record)
+    found = yield from jobs.why(ledger, query)
+    return {**found, "user": record.user, "causes": causes}
 
 
-def causes_of(ledger: Ledger, record: Job) -> list[FailureGroup]:
+def causes_of(ledger: Ledger, record: Job) -> Pieces[list[FailureGroup]]:
     """The failed tasks of a job in groups, the largest first; of the first `LOOKED_AT` tasks."""
     if not record.counts[TaskState.FAILED]:
         return []
     failed = (index for index, task in record.numbered() if task.state is TaskState.FAILED)
-    views = (task_view(ledger, record, index) for index in islice(failed, LOOKED_AT))
-    return failure_groups(map(to_builtins, views))
+    views: list[dict[str, Any]] = []
+    for some in parts(list(islice(failed, LOOKED_AT)), AT_ONCE):
+        views += (to_builtins(task_view(ledger, record, index)) for index in some)
+        yield
+    return failure_groups(views)
