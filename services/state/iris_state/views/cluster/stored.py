@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
+from collections.abc import Sequence
 
 from msgspec.structs import replace
 
 from iris_core.access.rights import Verb, may
 from iris_core.errors import Code, Refused
 from iris_core.messages.gateway_state import Caller
-from iris_core.views.jobs import Page
 from iris_core.views.queries import StoredUsageQuery
 from iris_core.views.usage import StoredUsageView
 from iris_state.records.indexes.stored import StoredKind
 from iris_state.records.ledger import Ledger
-from iris_state.views.pages import behind_name, cursor_of, page
+from iris_state.views.pages import Piece, behind_name, cursor_of, page
 
 MOST_ROWS = 100
 """Rows of a page, at most, whatever is asked for."""
 
 
-def stored_usage(ledger: Ledger, query: StoredUsageQuery, caller: Caller) -> Page:
+def stored_usage(ledger: Ledger, query: StoredUsageQuery, caller: Caller) -> Piece:
     """By user, in the order of names. Raises Refused."""
     user = query.user
     if not may(caller, Verb.READ_USAGE):
@@ -28,11 +29,12 @@ def stored_usage(ledger: Ledger, query: StoredUsageQuery, caller: Caller) -> Pag
             raise Refused(Code.FORBIDDEN, f"what {user} has stored is read by {user} and admins")
         user = caller.user
     query = replace(query, limit=min(query.limit, MOST_ROWS))
-    known = set(ledger.index.values("user"))
-    names = sorted(known & {user} if user else known)
-    last = behind_name(query.cursor)
+    known: Sequence[str] = ledger.index.users
+    if user:
+        known = [user] if user in ledger.index.users else []
+    first = bisect_right(known, behind_name(query.cursor))
     running = ledger.running_output()
-    rows = ((cursor_of(name), name) for name in names if name > last)
+    rows = ((cursor_of(known[at]), known[at]) for at in range(first, len(known)))
     return page(rows, lambda name: _view(ledger, name, running.get(name, 0)), query)
 
 
