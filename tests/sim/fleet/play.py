@@ -41,7 +41,7 @@ def world_of(seed: int) -> FleetWorld:
     )
     specs = [
         cpu_pool("cpu", min=rng.choice((0, 1)), buffer=rng.choice((0, 1)), priority=1),
-        cpu_pool("cpu-spot", max=4, price=1.0),
+        cpu_pool("cpu-spot", max=4, price=1.0, delete_rate=1),
         tpu_pool("v5e", chips=rng.choice((0, 48)), max=3),
         tpu_pool("v5e-two", chips=0, max=2, priority=200),
     ]
@@ -64,12 +64,23 @@ def play(seed: int, seconds: int = SECONDS) -> FleetOutcome:
         for second in range(seconds):
             if rng.random() < 0.01:
                 _submit(world, rng, second)
+            if rng.random() < 0.002:
+                _drain_one(world, rng)
+            if rng.random() < 0.0005:
+                world.split(seconds=rng.choice((20, 90)))
             world.step()
         world.rest()
     except Violation as violation:
         wrong = str(violation)
     done = sum(1 for one in world.work if one.done)
     return FleetOutcome(seed, wrong, sum(world.cloud.created.values()), done)
+
+
+def _drain_one(world: FleetWorld, rng: random.Random) -> None:
+    ready = [one for one in world.fleet.slices.values() if one.is_live]
+    if ready:
+        deadline_ms = world.now_ms + 30_000 if rng.random() < 0.3 else 0
+        world.drain(rng.choice(ready), deadline_ms)
 
 
 def _submit(world: FleetWorld, rng: random.Random, second: int) -> None:

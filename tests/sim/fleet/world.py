@@ -14,6 +14,7 @@ from typing import NamedTuple
 import msgspec
 
 from iris_core.placement.constraints import TPU_NAME
+from iris_core.placement.pools import is_for_devices_only
 from iris_core.spec.pools import HostResources, PoolSpec, Reservation
 from iris_core.spec.resources import Amount, Device, ResourceRequest
 from iris_core.states import SliceCause, SliceStatus, WorkerState
@@ -23,7 +24,7 @@ from iris_state.fleet.sightings import Order, Sightings, Source
 from iris_state.fleet.slices import Scene
 from iris_state.records.apply.fleet import apply_change
 from iris_state.records.fleet.records import Fleet, Pool, Slice
-from iris_state.records.fleet_changes import FleetChange, PoolSet
+from iris_state.records.fleet_changes import FleetChange, PoolSet, SliceMoved, SliceRequested
 from tests.sim.fleet.cloud import Cloud, CloudFaults
 from tests.sim.violation import Violation
 
@@ -120,6 +121,10 @@ class FleetWorld:
         self.restores = restores
         self.backups: list[tuple[int, bytes]] = []
         self.idle_ms: dict[str, int] = {}
+        self.unheard_until_ms = 0
+        self.restored = False
+        self.lists_lie = False
+        self.refusals: dict[str, list[int]] = {}
         self.changes: list[tuple[int, FleetChange]] = []
         self.next_round_ms = 0
         self.next_list_ms = 0
@@ -183,7 +188,20 @@ class FleetWorld:
 
     def apply(self, change: FleetChange) -> None:
         self.changes.append((self.now_ms, change))
+        if isinstance(change, SliceMoved):
+            self._judge_move(change)
+        elif isinstance(change, SliceRequested) and change.cause is C.NEED:
+            self._judge_need(change.pool)
         apply_change(self.fleet, change, self.now_ms)
+
+    def drain(self, one: Slice, deadline_ms: int = 0) -> None:
+        """An operator wants a slice gone."""
+        for change in pools.give_back(one, C.OPERATOR, deadline_ms=deadline_ms):
+            self.apply(change)
+
+    def split(self, seconds: int) -> None:
+        """No host is heard for so long; all of them run."""
+        self.unheard_until_ms = self.now_ms + seconds * 1000
 
     def _round(self) -> None:
         for change in pools.steps(self.scene, self.pending()):
@@ -219,13 +237,14 @@ class FleetWorld:
         if self.rng.random() < self.leaders:
             self._lead()
         elif self.backups and self.rng.random() < self.restores:
+            self.restored = True
             self._restore(self.rng.choice(self.backups)[1])
             self._lead()
 
     def _lead(self) -> None:
         """Another leader: it has the records and nothing else."""
         self.epoch += 1
-        self.sightings = Sightings()
+        self.sightings = Sightings(began_ms=self.now_ms)
 
     def _restore(self, encoded: bytes) -> None:
         known_pools, known_slices = msgspec.msgpack.decode(
@@ -289,6 +308,8 @@ class FleetWorld:
             spec = self.fleet.slices[order.number].spec if order.number else None
             hosts = spec.hosts if spec is not None else 1
             answer = self.cloud.create(order.name, order.label, pool, hosts, self.now_ms)
+            if answer[0] == "exhausted":
+                self._judge_refusal(pool)
         else:
             self._judge_delete(order)
             answer = self.cloud.delete(order.name, order.label, self.now_ms)
@@ -320,6 +341,8 @@ class FleetWorld:
             for index in range(one.hosts):
                 name = f"{one.name}-{index}"
                 if index in one.dead or self.now_ms < one.boots_ms + BOOT_OF_WORKER_MS:
+                    continue
+                if self.now_ms < self.unheard_until_ms:
                     continue
                 alive.add(name)
                 if name not in self.hosts or name in self.lost_ms:
@@ -458,17 +481,94 @@ class FleetWorld:
             if work.runs and alive:
                 raise Violation(f"{order.name} is deleted while {work.name} runs: {self.words()}")
 
+    def _judge_move(self, change: SliceMoved) -> None:
+        """Nothing that runs is gone, and a part of a pool at most is given up for lost hosts."""
+        one = self.fleet.slices[change.number]
+        if change.status is S.DRAINING and change.cause is C.IDLE:
+            self._judge_rate(one)
+        if change.status is S.DELETING and change.cause is C.GONE and not self.lists_lie:
+            known = self.cloud.instances.get(one.name)
+            if known is not None and known.label == one.label and known.is_running(self.now_ms):
+                raise Violation(f"{one.name} is given up as gone and runs: {self.words()}")
+        is_lost = change.cause is C.HOST_LOST and one.status is S.READY
+        if change.status is S.DELETING and is_lost and not self.restored:
+            recent = [
+                at_ms
+                for at_ms, other in self.changes
+                if isinstance(other, SliceMoved)
+                and other.cause is C.HOST_LOST
+                and other.status is S.DELETING
+                and other.handler == "CheckSlice"
+                and self._pool_of(other.number) == one.pool
+                and at_ms > self.now_ms - 600_000
+            ]
+            most = max(1, int(self._most_allowed(one.pool) * self.policy.delete_fraction))
+            if len(recent) > most:
+                raise Violation(f"{len(recent)} slices of {one.pool} given up: {self.words()}")
+
+    def _judge_rate(self, one: Slice) -> None:
+        recent = sum(
+            1
+            for at_ms, other in self.changes
+            if isinstance(other, SliceMoved)
+            and other.cause is C.IDLE
+            and other.status is S.DRAINING
+            and self._pool_of(other.number) == one.pool
+            and at_ms > self.now_ms - 60_000
+        )
+        if recent > one.spec.delete_rate and not self.restored:
+            raise Violation(f"{recent} slices of {one.pool} go in a minute: {self.words()}")
+
+    def _pool_of(self, number: int) -> str:
+        found = self.fleet.slices.get(number)
+        return found.pool if found is not None else ""
+
+    def _judge_need(self, pool: str) -> None:
+        """Each slice that is asked for holds something that waits: one creation for one need."""
+        has_devices = self._has_devices(pool)
+        waiting = sum(
+            1 for one in self.work if one.is_waiting and bool(one.resources.device) == has_devices
+        )
+        alike = [name for name in self.fleet.pools if self._has_devices(name) == has_devices]
+        coming = sum(1 for one in self.fleet.slices.values() if one.is_coming and one.pool in alike)
+        specs = [self.fleet.pools[name].spec for name in alike]
+        kept = sum(spec.min + spec.buffer for spec in specs)
+        if coming >= waiting + kept:
+            raise Violation(f"{coming} slices come for {waiting} tasks: {self.words()}")
+
+    def _has_devices(self, pool: str) -> bool:
+        return is_for_devices_only(self.fleet.pools[pool].spec)
+
+    def _judge_refusal(self, pool: str) -> None:
+        """A pool without capacity is not asked again and again."""
+        times = [at for at in self.refusals.get(pool, []) if at > self.now_ms - 600_000]
+        self.refusals[pool] = [*times, self.now_ms]
+        if len(times) > self._most_allowed(pool) + 200:
+            raise Violation(f"{pool} was refused {len(times)} times in ten minutes")
+
     def rest(self) -> None:
         """Nothing goes wrong any more: what the provider has is what the ledger has."""
         self.cloud.faults = CloudFaults()
         self.leaders = self.restores = 0.0
-        self.run_until(self._is_at_rest, seconds=6_000)
+        self.run_until(self._comes_to_rest, seconds=9_000)
+
+    def _comes_to_rest(self) -> bool:
+        self._resume_stopped()
+        return self._is_at_rest()
+
+    def _resume_stopped(self) -> None:
+        """An admin looks after an alert: what does not come back is given up."""
+        for pool in list(self.fleet.pools.values()):
+            if pool.growth.stopped and self.rng.random() < 0.002:
+                self.set_pool(pool.spec)
 
     def _is_at_rest(self) -> bool:
         ledger = {one.name: one.label for one in self.fleet.slices.values() if one.is_open}
         is_waiting = any(not one.done for one in self.work)
         settled = all(one.status is S.READY for one in self.fleet.slices.values() if one.is_open)
-        return not is_waiting and settled and ledger == self.cloud.present
+        kept = sum(pool.spec.min + pool.spec.buffer for pool in self.fleet.pools.values())
+        is_small = len(self.cloud.present) <= kept
+        return not is_waiting and settled and is_small and ledger == self.cloud.present
 
     def words(self) -> str:
         """The state of everything, for a finding."""

@@ -6,7 +6,6 @@ Source: docs/design/fleet.md#decisions.
 
 from __future__ import annotations
 
-
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -223,6 +222,20 @@ def _notices(scene: Scene) -> Iterator[SliceMoved]:
             yield from slices.judged(
                 one, table.GIVE_BACK, Outcome.SUCCESS, C.SPOT_NOTICE, deadline_ms=min(notices)
             )
+
+
+def give_back(
+    one: Slice, cause: SliceCause, *, deadline_ms: int = 0, detail: str = ""
+) -> Iterator[SliceMoved]:
+    """What somebody's wish to end a slice causes: it drains, or, without hosts yet, is withdrawn.
+
+    ``deadline_ms``: it is deleted then, whatever runs; 0: it waits for what runs.
+    """
+    rule = table.WITHDRAW if one.is_coming else table.GIVE_BACK
+    if one.status in rule.sources:
+        yield from slices.judged(
+            one, rule, Outcome.SUCCESS, cause, detail=detail, deadline_ms=deadline_ms
+        )
 
 
 # ── strangers ─────────────────────────────────────────────────────────────────────────────────────

@@ -81,11 +81,15 @@ class Seen:
 
 @dataclass(slots=True)
 class Sightings:
-    """Attributes:
-    seen: by source and name, as of the newest list. absent: lists in a row without a slice that
-        ought to have it, by its number. asked: orders, by call, name and label.
+    """What this leader has been told.
+
+    Attributes:
+        began_ms: when it began to lead; what it has not been told by then counts from there.
+        seen: by source and name, as of the newest list. absent: lists in a row without a slice
+            that ought to have it, by its number. asked: orders, by call, name and label.
     """
 
+    began_ms: int = 0
     seen: dict[Source, dict[str, Seen]] = field(default_factory=dict)
     absent: dict[int, int] = field(default_factory=dict)
     asked: dict[tuple[Call, str, int], Asked] = field(default_factory=dict)

@@ -35,6 +35,12 @@ class Scene:
     policy: FleetPolicy
     now_ms: int
 
+    def in_status_ms(self, one: Slice) -> int:
+        """How long a slice has been in its status before the eyes of this leader: what it was not
+        told before it led, after a restore for example, is no silence of others.
+        """
+        return self.now_ms - max(one.since_ms, self.sightings.began_ms)
+
     def hosts_of(self, one: Slice) -> list[HostFacts | None]:
         """The hosts of a slice; None for one that has not registered, or before it was asked
         for.
@@ -118,12 +124,19 @@ def loss(scene: Scene, one: Slice) -> Loss | None:
         seems_alive = any(host is not None and not host.is_lost for host in hosts)
         return Loss(C.GONE, "the provider does not list it", is_judged=seems_alive)
     for name, host in zip(one.hosts, hosts, strict=True):
-        if host is None or host.is_lost:
+        if host is None:
+            if scene.in_status_ms(one) > scene.policy.answer_timeout_ms:
+                return Loss(C.HOST_LOST, f"host {name} has not registered", is_judged=True)
+        elif host.is_lost:
             return Loss(C.HOST_LOST, f"host {name} is lost", is_judged=True)
-        degraded_ms = scene.now_ms - host.since_ms
-        if host.state is WorkerState.DEGRADED and degraded_ms > scene.policy.bad_host_ms:
+        elif _is_bad(scene, host):
             return Loss(C.HOST_DEGRADED, f"host {name} is degraded", is_judged=True)
     return None
+
+
+def _is_bad(scene: Scene, host: HostFacts) -> bool:
+    degraded_ms = scene.now_ms - host.since_ms
+    return host.state is WorkerState.DEGRADED and degraded_ms > scene.policy.bad_host_ms
 
 
 # ── the handlers, by the status they answer for ───────────────────────────────────────────────────
@@ -148,7 +161,7 @@ def _requested(scene: Scene, one: Slice) -> Iterator[SliceMoved]:
         Outcome.SKIPPED,
         C.CREATE_FAILED if failure is not None else C.NO_ANSWER,
         detail=failure or "the provider did not answer",
-        in_status_ms=scene.now_ms - one.since_ms,
+        in_status_ms=scene.in_status_ms(one),
         timeout_ms=scene.policy.answer_timeout_ms,
     )
 
@@ -173,7 +186,7 @@ def _creating(scene: Scene, one: Slice) -> Iterator[SliceMoved]:
             Outcome.SKIPPED,
             C.BOOT_TIMEOUT,
             detail=_missing(one, hosts),
-            in_status_ms=scene.now_ms - one.since_ms,
+            in_status_ms=scene.in_status_ms(one),
             timeout_ms=round(one.spec.boot_timeout_s * 1000),
         )
 

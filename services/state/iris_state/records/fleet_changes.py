@@ -70,3 +70,6 @@ class SliceCleared(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=7
 
 
 FleetChange = PoolSet | PoolRemoved | PoolGrowth | SliceRequested | SliceMoved | SliceCleared
+
+FLEET_KINDS = (PoolSet, PoolRemoved, PoolGrowth, SliceRequested, SliceMoved, SliceCleared)
+"""The kinds of changes of pools and slices."""

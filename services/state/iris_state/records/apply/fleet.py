@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from msgspec.structs import replace
 
 from iris_core.states import SliceStatus
@@ -17,6 +20,7 @@ from iris_state.records.fleet.records import (
     SliceStep,
 )
 from iris_state.records.fleet_changes import (
+    FLEET_KINDS,
     FleetChange,
     PoolGrowth,
     PoolRemoved,
@@ -25,6 +29,7 @@ from iris_state.records.fleet_changes import (
     SliceMoved,
     SliceRequested,
 )
+from iris_state.records.ledger import Ledger
 
 S = SliceStatus
 
@@ -147,3 +152,11 @@ def apply_change(fleet: Fleet, change: FleetChange, now_ms: int) -> None:
             slice_moved(fleet, change, now_ms)
         case SliceCleared():
             slice_cleared(fleet, change)
+
+
+def _write(ledger: Ledger, change: FleetChange, at_ms: int) -> None:
+    apply_change(ledger.fleet, change, at_ms)
+
+
+WRITERS: dict[type, Callable[[Ledger, Any, int], None]] = dict.fromkeys(FLEET_KINDS, _write)
+"""By kind of change: (ledger, change, time in ms)."""
