@@ -10,7 +10,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from iris_state.fleet.sightings import Answer, ListedSlice, ListedStatus
+from iris_state.fleet.sightings import ListedSlice, ListedStatus, ProviderAnswer
 
 KEPT_MS = 180_000
 """So old may a list be."""
@@ -85,7 +85,7 @@ class Cloud:
 
     def create(
         self, name: str, label: int, pool: str, hosts: int, now_ms: int
-    ) -> tuple[Answer, str]:
+    ) -> tuple[ProviderAnswer, str]:
         known = self.instances.get(name)
         if known is not None and not known.gone_ms:
             return "accepted", "it is there already"
@@ -116,7 +116,7 @@ class Cloud:
         self.created[pool] = self.created.get(pool, 0) + 1
         return "accepted", ""
 
-    def delete(self, name: str, label: int, now_ms: int) -> tuple[Answer, str]:
+    def delete(self, name: str, label: int, now_ms: int) -> tuple[ProviderAnswer, str]:
         known = self.instances.get(name)
         if known is not None and known.label == label and not known.gone_ms:
             known.gone_ms = now_ms

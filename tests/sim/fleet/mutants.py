@@ -6,14 +6,15 @@ wrong.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from iris_state.fleet import growth, need, pools, sightings
 from iris_state.fleet.need import PoolRoom
-from iris_state.fleet.sightings import Order, Sightings
+from iris_state.fleet.sightings import ProviderOrder, Sightings
 from iris_state.fleet.slices import Scene
-from iris_state.records.fleet.records import Pool
+from iris_state.records.fleet.records import HostPool
+from tests.sim.fleet.play import FleetOutcome, play
 
 Put = Callable[[Any, str, Any], None]
 Mutant = Callable[[Put], None]
@@ -35,9 +36,9 @@ def draining_does_not_wait_for_what_runs(put: Put) -> None:
 
 
 def a_slot_is_free_before_the_provider_has_let_go(put: Put) -> None:
-    """Slices that failed without an answer, and strangers, do not occupy their slot."""
+    """Slices that failed without an answer, and orphans, do not occupy their slot."""
 
-    def occupied(scene: Scene, pool: Pool) -> Iterator[int]:
+    def occupied(scene: Scene, pool: HostPool) -> Iterator[int]:
         return (one.slot for one in scene.fleet.of_pool(pool.name) if one.is_open)
 
     put(pools, "_occupied", occupied)
@@ -46,11 +47,11 @@ def a_slot_is_free_before_the_provider_has_let_go(put: Put) -> None:
 def a_pool_has_more_slots_than_its_max(put: Put) -> None:
     """Two slices more than allowed are made."""
 
-    def free(scene: Scene, pool: Pool) -> Iterator[int]:
+    def free(scene: Scene, pool: HostPool) -> Iterator[int]:
         taken = set(pools._occupied(scene, pool))
         return (slot for slot in range(pool.spec.max + 2) if slot not in taken)
 
-    def wanted(pool: Pool, has: Any, new: int) -> int:
+    def wanted(pool: HostPool, has: Any, new: int) -> int:
         return max(pool.spec.min, has.busy + new + pool.spec.buffer)
 
     put(pools, "free_slots", free)
@@ -80,7 +81,7 @@ def nobody_adopts_strangers(put: Put) -> None:
 def orders_are_sent_once(put: Put) -> None:
     """What was lost on the way is never done."""
 
-    def due(self: Sightings, orders: Any, now_ms: int) -> Iterator[Order]:
+    def due(self: Sightings, orders: Any, now_ms: int) -> Iterator[ProviderOrder]:
         for order in orders:
             asked = self.asked.setdefault((order.call, order.name, order.label), sightings.Asked())
             asked.times += 1
@@ -121,7 +122,7 @@ def a_gang_is_given_a_part_of_its_slices(put: Put) -> None:
 def what_ended_is_not_told_from_what_lives(put: Put) -> None:
     """Something is deleted because another one of its name has ended."""
 
-    def strangers(self: Sightings, fleet: Any) -> Iterator[Any]:
+    def orphans(self: Sightings, fleet: Any) -> Iterator[Any]:
         own = {one.name for one in fleet.slices.values() if one.is_open and one.ready_ms}
         for source, seen in self.seen.items():
             for name, one in seen.items():
@@ -131,7 +132,7 @@ def what_ended_is_not_told_from_what_lives(put: Put) -> None:
     def recorded(scene: Scene, listed: Any) -> bool:
         return any(one.name == listed.name for one in scene.fleet.slices.values() if one.is_over)
 
-    put(Sightings, "strangers", strangers)
+    put(Sightings, "orphans", orphans)
     put(pools, "_was_recorded", recorded)
 
 
@@ -157,3 +158,20 @@ MUTANTS: tuple[Mutant, ...] = (
     what_ended_is_not_told_from_what_lives,
     deletions_know_no_rate,
 )
+
+
+def found_by(mutant: Mutant, seeds: Iterable[int] = range(40)) -> FleetOutcome | None:
+    """The first world in which a mutant is found; None: in none of them."""
+    undo: list[tuple[Any, str, Any]] = []
+
+    def put(owner: Any, name: str, value: Any) -> None:
+        undo.append((owner, name, vars(owner)[name]))
+        setattr(owner, name, value)
+
+    try:
+        mutant(put)
+        outcomes = (play(seed) for seed in seeds)
+        return next((outcome for outcome in outcomes if outcome.wrong), None)
+    finally:
+        for owner, name, value in reversed(undo):
+            setattr(owner, name, value)

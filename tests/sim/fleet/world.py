@@ -15,15 +15,15 @@ import msgspec
 
 from iris_core.placement.constraints import TPU_NAME
 from iris_core.placement.pools import is_for_devices_only
-from iris_core.spec.pools import HostResources, PoolSpec, Reservation
-from iris_core.spec.resources import Amount, Device, ResourceRequest
+from iris_core.spec.pools import PoolSpec, Reservation
+from iris_core.spec.resources import Amount, Device, HostResources, ResourceRequest
 from iris_core.states import SliceCause, SliceStatus, WorkerState
 from iris_state.fleet import pools
 from iris_state.fleet.facts import FleetPolicy, HostFacts, PendingWork
-from iris_state.fleet.sightings import Order, Sightings, Source
+from iris_state.fleet.sightings import ListSource, ProviderOrder, Sightings
 from iris_state.fleet.slices import Scene
 from iris_state.records.apply.fleet import apply_change
-from iris_state.records.fleet.records import Fleet, Pool, Slice
+from iris_state.records.fleet.records import Fleet, HostPool, Slice
 from iris_state.records.fleet_changes import FleetChange, PoolSet, SliceMoved, SliceRequested
 from tests.sim.fleet.cloud import Cloud, CloudFaults
 from tests.sim.violation import Violation
@@ -81,7 +81,7 @@ class Message(NamedTuple):
 
     at_ms: int
     epoch: int
-    order: Order
+    order: ProviderOrder
     answer: tuple[str, str] | None = None
 
 
@@ -248,7 +248,7 @@ class FleetWorld:
 
     def _restore(self, encoded: bytes) -> None:
         known_pools, known_slices = msgspec.msgpack.decode(
-            encoded, type=tuple[list[Pool], list[Slice]]
+            encoded, type=tuple[list[HostPool], list[Slice]]
         )
         highest = self.fleet.next_number
         self.fleet = Fleet()
@@ -293,9 +293,9 @@ class FleetWorld:
                         policy=self.policy,
                     )
 
-    def _source_of(self, name: str) -> Source:
+    def _source_of(self, name: str) -> ListSource:
         pool = self.fleet.pools.get(name.rpartition("-")[0])
-        return Source.of(pool.spec) if pool is not None else Source("process")
+        return ListSource.of(pool.spec) if pool is not None else ListSource("process")
 
     def _call(self, message: Message) -> None:
         """A provisioner calls the cloud; the answer may be lost after it took effect."""
@@ -463,11 +463,11 @@ class FleetWorld:
             if isinstance(change, PoolSet) and change.spec.name == pool
         )
 
-    def _judge_create(self, order: Order) -> None:
+    def _judge_create(self, order: ProviderOrder) -> None:
         if order.number not in self.fleet.slices:
             raise Violation(f"{order.name} is created without a record")
 
-    def _judge_delete(self, order: Order) -> None:
+    def _judge_delete(self, order: ProviderOrder) -> None:
         """Nobody deletes what works, but at a deadline or after a loss."""
         one = self.cloud.instances.get(order.name)
         if one is None or one.label != order.label or not one.is_running(self.now_ms):

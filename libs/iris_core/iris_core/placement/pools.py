@@ -17,8 +17,9 @@ from iris_core.placement.constraints import (
 )
 from iris_core.spec.jobs import Attribute, Constraint
 from iris_core.spec.pools import PoolSpec
-from iris_core.spec.resources import Amount, ResourceRequest
+from iris_core.spec.resources import RESOURCE, Amount, ResourceRequest
 from iris_core.states import ConstraintOp
+from iris_core.units import BYTES
 
 POOL_CAPACITY = "capacity"
 """The attribute that says how a host was bought: spot, on_demand or reserved."""
@@ -97,8 +98,8 @@ def differences(
     for name in wanted.__struct_fields__:
         promised = getattr(wanted, name)
         has = getattr(total, name)
-        is_exact = name in ("cpu_millis", "chips")
-        least = promised if is_exact else promised - int(promised * _LIKE)
+        is_approximate = RESOURCE[name].unit is BYTES
+        least = promised - int(promised * _LIKE) if is_approximate else promised
         if has < least:
             found.append(f"{name} {has}, not {promised}")
     for key, value in host_attributes(pool, slot, index).items():

@@ -12,7 +12,7 @@ import msgspec
 
 from iris_core.spec.field_rules import at_least_0, at_most, between, seconds, text
 from iris_core.spec.jobs import Attribute, AttributeKey
-from iris_core.spec.resources import RESOURCE, Amount, up_to_largest
+from iris_core.spec.resources import HostResources
 
 MAX_SLICES = 10_000
 MAX_HOSTS = 4096
@@ -40,38 +40,20 @@ SliceCount = Annotated[int, between(0, MAX_SLICES)]
 RatePerMinute = Annotated[int, between(1, MAX_SLICES)]
 
 
-class _Part(
+class _PoolPart(
     msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True
 ):
     """A part of a pool's specification; unknown fields are refused."""
 
 
-class HostResources(_Part, frozen=True, kw_only=True):
-    """The capacity of each host, as its worker will report it. Units are in the names."""
-
-    cpu_millis: Annotated[int, up_to_largest("cpu_millis")]
-    memory_bytes: Annotated[int, up_to_largest("memory_bytes")] = 0
-    disk_bytes: Annotated[int, up_to_largest("disk_bytes")] = 0
-    chips: Annotated[int, between(0, RESOURCE["chips"].largest)] = 0
-
-    @property
-    def amount(self) -> Amount:
-        return Amount(
-            cpu_millis=self.cpu_millis,
-            memory_bytes=self.memory_bytes,
-            disk_bytes=self.disk_bytes,
-            chips=self.chips,
-        )
-
-
-class Reservation(_Part, frozen=True, kw_only=True):
+class Reservation(_PoolPart, frozen=True, kw_only=True):
     """Capacity that was bought in advance; all pools that name it share its ``chips``."""
 
     name: PoolName
     chips: Annotated[int, between(1, 1 << 30)]
 
 
-class PoolSpec(_Part, frozen=True, kw_only=True):
+class PoolSpec(_PoolPart, frozen=True, kw_only=True):
     """What an admin asks of a pool.
 
     Attributes:

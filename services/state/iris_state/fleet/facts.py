@@ -1,6 +1,6 @@
 """What decisions about slices read beside their records: hosts, waiting work, settings. Types only.
 
-Source: docs/design/fleet.md#decisions.
+ListSource: docs/design/fleet.md#decisions.
 """
 
 from __future__ import annotations
@@ -76,5 +76,5 @@ class FleetPolicy(NamedTuple):
     max_price_per_hour: float = 0.0
 
 
-Hosts = Mapping[str, HostFacts]
+HostTable = Mapping[str, HostFacts]
 """Registered hosts by the id of their worker."""

@@ -1,6 +1,6 @@
 """What hinders and speeds up the growth of one pool: refusals, failed boots, rates, losses. Pure.
 
-Source: docs/design/fleet.md#growing-and-shrinking.
+ListSource: docs/design/fleet.md#growing-and-shrinking.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Packs waiting work onto slices that are coming, and onto the fewest new ones. Pure.
 
 Work goes to the room there is first, then to pools by priority, price and name. Tasks are packed
-first fit; a gang takes whole slices of one pool or none. Source: docs/design/fleet.md#need.
+first fit; a gang takes whole slices of one pool or none. ListSource: docs/design/fleet.md#need.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import NamedTuple
 from iris_core.placement.constraints import TPU_NAME
 from iris_core.placement.pools import could_hold
 from iris_core.spec.pools import PoolSpec
-from iris_core.spec.resources import Amount
+from iris_core.spec.resources import RESOURCES, Amount
 from iris_state.fleet.facts import PendingWork
 
 _MANY = 1 << 40
 
-Hosts = tuple[Amount, ...]
+FreeHosts = tuple[Amount, ...]
 """What is free on each host of a slice."""
 
 
@@ -41,7 +41,7 @@ class Unmet:
 
 
 @dataclass(slots=True)
-class Need:
+class FleetNeed:
     """What waiting work needs.
 
     Attributes:
@@ -64,7 +64,7 @@ class SliceGroup:
     """
 
     spec: PoolSpec
-    hosts: Hosts
+    hosts: FreeHosts
     count: int
     names: list[str] = field(default_factory=list)
 
@@ -120,7 +120,7 @@ class Packing:
     """
 
     def __init__(self, coming: Iterable[SliceGroup], rooms: Sequence[PoolRoom]) -> None:
-        self.need = Need()
+        self.need = FleetNeed()
         self._groups = list(coming)
         self._rooms = rooms
 
@@ -284,7 +284,7 @@ def times(room: Amount, amount: Amount) -> int:
     )
 
 
-def _first_fit(hosts: Hosts, amount: Amount, tasks: int) -> list[int]:
+def _first_fit(hosts: FreeHosts, amount: Amount, tasks: int) -> list[int]:
     """So many of ``tasks`` on each host, the first ones full."""
     held = []
     for free in hosts:
@@ -305,7 +305,7 @@ def _at_most(fitting: Sequence[int], tasks: int) -> list[int]:
 
 def pack(
     coming: Iterable[SliceGroup], rooms: Sequence[PoolRoom], work: Iterable[PendingWork]
-) -> Need:
+) -> FleetNeed:
     """What the waiting work needs, in the order given; gangs first is the caller's matter.
 
     O(kinds of work x (groups of coming slices + pools)).
@@ -317,19 +317,16 @@ def pack(
 
 
 def by_size(work: Iterable[PendingWork]) -> list[PendingWork]:
-    """First fit decreasing: gangs by size, then tasks by their scarcest amounts, the largest
+    """First fit decreasing: gangs by size, then tasks by what they ask for, the scarcest resource
     first.
     """
-    return sorted(
-        work,
-        key=lambda one: (
-            -one.size,
-            -one.resources.amount.chips,
-            -one.resources.amount.cpu_millis,
-            -one.resources.amount.memory_bytes,
-            one.example,
-        ),
-    )
+    scarcest_first = sorted(RESOURCES, key=lambda resource: resource.scarcity)
+
+    def size(one: PendingWork) -> tuple[int, ...]:
+        amount = one.resources.amount
+        return (one.size, *(getattr(amount, resource.name) for resource in scarcest_first))
+
+    return sorted(work, key=size, reverse=True)
 
 
 def in_order(pools: Mapping[str, PoolSpec]) -> list[PoolSpec]:

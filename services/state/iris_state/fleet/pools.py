@@ -1,7 +1,7 @@
 """The decisions about pools: how many slices each has, which are given up, what is adopted.
 
 `steps` is one round over everything; each change is applied before the next one is asked for.
-Source: docs/design/fleet.md#decisions.
+ListSource: docs/design/fleet.md#decisions.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from iris_core.tables import slice as table
 from iris_state.fleet import growth as g
 from iris_state.fleet import slices
 from iris_state.fleet.facts import PendingWork
-from iris_state.fleet.need import Limit, Need, PoolRoom, SliceGroup, by_size, in_order, pack
-from iris_state.fleet.sightings import Answer, ListedSlice, Order, Seen, Source
+from iris_state.fleet.need import FleetNeed, Limit, PoolRoom, SliceGroup, by_size, in_order, pack
+from iris_state.fleet.sightings import ListedSlice, ListSource, ProviderAnswer, ProviderOrder, Seen
 from iris_state.fleet.slices import Loss, Scene
-from iris_state.records.fleet.records import Pool, Slice
+from iris_state.records.fleet.records import HostPool, Slice
 from iris_state.records.fleet_changes import (
     FleetChange,
     PoolGrowth,
@@ -58,7 +58,7 @@ class PoolCount(NamedTuple):
 
 
 def steps(scene: Scene, work: Sequence[PendingWork]) -> Iterator[FleetChange]:
-    """One round: slices by their handlers, then losses, strangers, and the size of each pool."""
+    """One round: slices by their handlers, then losses, orphans, and the size of each pool."""
     yield from _returns(scene, work)
     for one in list(scene.fleet.slices.values()):
         for change in slices.steps(scene, one):
@@ -120,7 +120,11 @@ BOOT_FAILURES = frozenset({C.BOOT_FAILED, C.BOOT_TIMEOUT, C.GONE, C.PREEMPTED})
 
 
 def on_answer(
-    scene: Scene, order: Order, answer: Answer, detail: str = "", retry_after_ms: int = 0
+    scene: Scene,
+    order: ProviderOrder,
+    answer: ProviderAnswer,
+    detail: str = "",
+    retry_after_ms: int = 0,
 ) -> Iterator[FleetChange]:
     """The changes that the answer of a provider to an order causes."""
     scene.sightings.on_answer(order, answer, detail, scene.now_ms)
@@ -202,7 +206,7 @@ def _losses(scene: Scene) -> Iterator[FleetChange]:
     yield from _notices(scene)
 
 
-def _give_up(scene: Scene, pool: Pool, one: Slice, loss: Loss) -> Iterator[FleetChange]:
+def _give_up(scene: Scene, pool: HostPool, one: Slice, loss: Loss) -> Iterator[FleetChange]:
     """Give up a ready slice. One that dies soon after its boot counts as a failed boot."""
     yield from slices.judged(one, table.CHECK, Outcome.FAILURE, loss.cause, detail=loss.detail)
     if scene.now_ms - one.ready_ms <= round(one.spec.boot_timeout_s * 1000):
@@ -238,12 +242,12 @@ def give_back(
         )
 
 
-# ── strangers ─────────────────────────────────────────────────────────────────────────────────────
+# ── orphans ─────────────────────────────────────────────────────────────────────────────────────
 
 
 def _adoptions(scene: Scene) -> Iterator[SliceRequested]:
     """Take over listed slices that have no record and whose hosts have registered."""
-    for _, seen in list(scene.sightings.strangers(scene.fleet)):
+    for _, seen in list(scene.sightings.orphans(scene.fleet)):
         found = _slot_of(scene, seen.listed)
         if found is None or seen.listed.status not in ("creating", "running"):
             continue
@@ -264,7 +268,7 @@ def _adoptions(scene: Scene) -> Iterator[SliceRequested]:
             )
 
 
-def _slot_of(scene: Scene, listed: ListedSlice) -> tuple[Pool, int] | None:
+def _slot_of(scene: Scene, listed: ListedSlice) -> tuple[HostPool, int] | None:
     """The pool and the slot that a listed name belongs to."""
     name, _, slot = listed.name.rpartition("-")
     pool = scene.fleet.pools.get(name)
@@ -285,17 +289,17 @@ def _is_orphan(scene: Scene, seen: Seen) -> bool:
     """Whether a stranger is to be deleted now."""
     if _was_recorded(scene, seen.listed):
         return True
-    patience_ms = scene.policy.orphan_ms
+    timeout_ms = scene.policy.orphan_ms
     found = _slot_of(scene, seen.listed)
     if found is not None:
-        patience_ms = max(patience_ms, round(found[0].spec.boot_timeout_s * 1000))
-    return scene.now_ms - seen.first_ms > patience_ms
+        timeout_ms = max(timeout_ms, round(found[0].spec.boot_timeout_s * 1000))
+    return scene.now_ms - seen.first_ms > timeout_ms
 
 
 # ── size ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-def free_slots(scene: Scene, pool: Pool) -> Iterator[int]:
+def free_slots(scene: Scene, pool: HostPool) -> Iterator[int]:
     """The slots in which a slice can be made, lowest first: nothing is there and nothing may be."""
     taken = set(_occupied(scene, pool))
     for slot in range(pool.spec.max):
@@ -303,11 +307,11 @@ def free_slots(scene: Scene, pool: Pool) -> Iterator[int]:
             yield slot
 
 
-def _occupied(scene: Scene, pool: Pool) -> Iterator[int]:
+def _occupied(scene: Scene, pool: HostPool) -> Iterator[int]:
     for one in scene.fleet.of_pool(pool.name):
         if one.is_open or not one.cleared or _has_hosts(scene, one):
             yield one.slot
-    for _, seen in scene.sightings.strangers(scene.fleet):
+    for _, seen in scene.sightings.orphans(scene.fleet):
         found = _slot_of(scene, seen.listed)
         if found is not None and found[0] is pool:
             yield found[1]
@@ -317,7 +321,7 @@ def _has_hosts(scene: Scene, one: Slice) -> bool:
     return any(host is not None and not host.is_lost for host in scene.hosts_of(one))
 
 
-def count(scene: Scene, pool: Pool, used: frozenset[str] | set[str] = frozenset()) -> PoolCount:
+def count(scene: Scene, pool: HostPool, used: frozenset[str] | set[str] = frozenset()) -> PoolCount:
     """The slices of a pool. ``used``: coming ones that waiting work will use: they are busy."""
     busy = 0
     spare = 0
@@ -331,7 +335,7 @@ def count(scene: Scene, pool: Pool, used: frozenset[str] | set[str] = frozenset(
     return PoolCount(occupied=len(set(_occupied(scene, pool))), busy=busy, spare=spare)
 
 
-def needed(scene: Scene, work: Iterable[PendingWork]) -> Need:
+def needed(scene: Scene, work: Iterable[PendingWork]) -> FleetNeed:
     """What waiting work needs beyond what is coming, within the limits of each pool."""
     return pack(_coming(scene), list(_rooms(scene).values()), by_size(work))
 
@@ -386,7 +390,7 @@ def _rooms(scene: Scene) -> dict[str, PoolRoom]:
     return rooms
 
 
-def _wanted(pool: Pool, has: PoolCount, new: int) -> int:
+def _wanted(pool: HostPool, has: PoolCount, new: int) -> int:
     """How many live slices a pool wants."""
     if pool.removing:
         return 0
@@ -394,7 +398,7 @@ def _wanted(pool: Pool, has: PoolCount, new: int) -> int:
     return min(spec.max, max(spec.min, has.busy + new + spec.buffer))
 
 
-def _outstanding(scene: Scene, pool: Pool) -> int:
+def _outstanding(scene: Scene, pool: HostPool) -> int:
     """Slices that were asked for and about which the outcome is open: not answered yet, or, after
     failed boots, not ready yet.
     """
@@ -406,7 +410,7 @@ def _outstanding(scene: Scene, pool: Pool) -> int:
     )
 
 
-def hindrance(pool: Pool, now_ms: int) -> str:
+def hindrance(pool: HostPool, now_ms: int) -> str:
     """Why a pool makes nothing at all, as a code of `why`; empty: it may."""
     if pool.spec.paused or pool.removing or pool.growth.refused:
         return "paused"
@@ -432,7 +436,7 @@ def _price_left(scene: Scene) -> float:
     return max(0.0, scene.policy.max_price_per_hour - spent)
 
 
-def _resize(scene: Scene, room: PoolRoom, need: Need) -> Iterator[FleetChange]:
+def _resize(scene: Scene, room: PoolRoom, need: FleetNeed) -> Iterator[FleetChange]:
     """Make or give back slices until the pool has as many as it wants."""
     spec = room.spec
     pool = scene.fleet.pools[spec.name]
@@ -449,7 +453,7 @@ def _resize(scene: Scene, room: PoolRoom, need: Need) -> Iterator[FleetChange]:
 
 
 def _grow(
-    scene: Scene, pool: Pool, room: PoolRoom, new: int, missing: int
+    scene: Scene, pool: HostPool, room: PoolRoom, new: int, missing: int
 ) -> Iterator[SliceRequested]:
     outstanding = _outstanding(scene, pool)
     allowed = g.may_create(pool.spec, pool.growth, outstanding=outstanding, now_ms=scene.now_ms)
@@ -464,7 +468,7 @@ def _grow(
         )
 
 
-def _shrink(scene: Scene, pool: Pool, need: Need, surplus: int) -> Iterator[FleetChange]:
+def _shrink(scene: Scene, pool: HostPool, need: FleetNeed, surplus: int) -> Iterator[FleetChange]:
     """Give back idle slices, longest idle first. Slices beyond ``max`` go at once, others after
     ``idle_s``.
     """
@@ -509,23 +513,23 @@ def _removals(scene: Scene) -> Iterator[FleetChange]:
 # ── orders ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def orders(scene: Scene, *, terminating_timeout_ms: int) -> Iterator[Order]:
+def orders(scene: Scene, *, terminating_timeout_ms: int) -> Iterator[ProviderOrder]:
     """Everything that providers ought to do now, whether they were asked already or not."""
     for one in scene.fleet.slices.values():
-        source = Source.of(one.spec)
+        source = ListSource.of(one.spec)
         if one.status is S.REQUESTED:
-            yield Order("create", source, one.name, one.label, one.number)
+            yield ProviderOrder("create", source, one.name, one.label, one.number)
         elif one.status is S.DELETING:
             waited_ms = scene.now_ms - one.since_ms
             if not scene.runs(one) or waited_ms > terminating_timeout_ms:
-                yield Order("delete", source, one.name, one.label, one.number)
-    for source, seen in scene.sightings.strangers(scene.fleet):
+                yield ProviderOrder("delete", source, one.name, one.label, one.number)
+    for source, seen in scene.sightings.orphans(scene.fleet):
         if _is_orphan(scene, seen):
-            yield Order("delete", source, seen.listed.name, seen.listed.label)
+            yield ProviderOrder("delete", source, seen.listed.name, seen.listed.label)
 
 
-def sources(pools: Mapping[str, Pool], live: Iterable[Slice]) -> list[Source]:
+def sources(pools: Mapping[str, HostPool], live: Iterable[Slice]) -> list[ListSource]:
     """What provisioners are to list."""
     specs: list[PoolSpec] = [pool.spec for pool in pools.values()]
     specs += [one.spec for one in live if not one.cleared]
-    return list(dict.fromkeys(Source.of(spec) for spec in specs))
+    return list(dict.fromkeys(ListSource.of(spec) for spec in specs))

@@ -1,7 +1,7 @@
 """What providers have answered and listed, as far as this leader knows; nothing of it is recorded.
 
 A leader that has just begun knows nothing: it asks again, and counts lists from its first one. Time
-is an argument. Source: docs/design/fleet.md#orders-and-lists.
+is an argument. ListSource: docs/design/fleet.md#orders-and-lists.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from iris_core.states import SliceStatus
 from iris_state.fleet.facts import FleetPolicy
 from iris_state.records.fleet.records import Fleet, Slice
 
-Call = Literal["create", "delete"]
-Answer = Literal["accepted", "exhausted", "refused", "failed"]
+ProviderCall = Literal["create", "delete"]
+ProviderAnswer = Literal["accepted", "exhausted", "refused", "failed"]
 ListedStatus = Literal["creating", "running", "failed", "preempted", "deleting"]
 
 FIRST_REPEAT_MS = 1_000
@@ -27,14 +27,14 @@ ENOUGH_LISTS = 2
 S = SliceStatus
 
 
-class Source(NamedTuple):
+class ListSource(NamedTuple):
     """What is listed together: a provider with its options."""
 
     provider: str
     options: tuple[tuple[str, str | int | float | bool], ...] = ()
 
     @classmethod
-    def of(cls, spec: PoolSpec) -> Source:
+    def of(cls, spec: PoolSpec) -> ListSource:
         return cls(spec.provider, tuple(sorted(spec.options.items())))
 
 
@@ -47,14 +47,14 @@ class ListedSlice(NamedTuple):
     detail: str = ""
 
 
-class Order(NamedTuple):
+class ProviderOrder(NamedTuple):
     """What a provisioner is asked to do; it may be sent again with the same effect.
 
     ``number``: of the record; 0 for what has none.
     """
 
-    call: Call
-    source: Source
+    call: ProviderCall
+    source: ListSource
     name: str
     label: int
     number: int = 0
@@ -90,15 +90,15 @@ class Sightings:
     """
 
     began_ms: int = 0
-    seen: dict[Source, dict[str, Seen]] = field(default_factory=dict)
+    seen: dict[ListSource, dict[str, Seen]] = field(default_factory=dict)
     absent: dict[int, int] = field(default_factory=dict)
-    asked: dict[tuple[Call, str, int], Asked] = field(default_factory=dict)
+    asked: dict[tuple[ProviderCall, str, int], Asked] = field(default_factory=dict)
 
     # ── lists ─────────────────────────────────────────────────────────────────────────────────────
 
     def on_list(
         self,
-        source: Source,
+        source: ListSource,
         entries: Iterable[ListedSlice],
         *,
         began_ms: int,
@@ -116,7 +116,7 @@ class Sightings:
             now[entry.name] = Seen(entry, known.first_ms if is_same and known else began_ms)
         self.seen[source] = now
         for one in fleet.slices.values():
-            if one.cleared or Source.of(one.spec) != source:
+            if one.cleared or ListSource.of(one.spec) != source:
                 continue
             if self.listed(one) is not None:
                 self.absent.pop(one.number, None)
@@ -135,7 +135,7 @@ class Sightings:
 
     def listed(self, one: Slice) -> ListedSlice | None:
         """A slice in the newest list; None where it is not, or another one has its name."""
-        seen = self.seen.get(Source.of(one.spec), {}).get(one.name)
+        seen = self.seen.get(ListSource.of(one.spec), {}).get(one.name)
         return seen.listed if seen is not None and seen.listed.label == one.label else None
 
     def is_gone(self, one: Slice) -> bool:
@@ -143,9 +143,9 @@ class Sightings:
         enough = 1 if one.status is S.DELETING else ENOUGH_LISTS
         return self.absent.get(one.number, 0) >= enough
 
-    def strangers(self, fleet: Fleet) -> Iterator[tuple[Source, Seen]]:
+    def orphans(self, fleet: Fleet) -> Iterator[tuple[ListSource, Seen]]:
         """What is listed and belongs to no open slice."""
-        own = {(Source.of(one.spec), one.name, one.label) for one in _open(fleet)}
+        own = {(ListSource.of(one.spec), one.name, one.label) for one in _open(fleet)}
         for source, seen in self.seen.items():
             for name, one in seen.items():
                 if (source, name, one.listed.label) not in own:
@@ -153,7 +153,9 @@ class Sightings:
 
     # ── answers ───────────────────────────────────────────────────────────────────────────────────
 
-    def on_answer(self, order: Order, answer: Answer, detail: str, now_ms: int) -> None:
+    def on_answer(
+        self, order: ProviderOrder, answer: ProviderAnswer, detail: str, now_ms: int
+    ) -> None:
         """Take the answer to an order."""
         asked = self.asked.setdefault((order.call, order.name, order.label), Asked())
         asked.detail = detail
@@ -167,7 +169,7 @@ class Sightings:
         asked = self.asked.get(("create", one.name, one.label))
         return asked.detail or "failed" if asked is not None and asked.failures else None
 
-    def due(self, orders: Iterable[Order], now_ms: int) -> Iterator[Order]:
+    def due(self, orders: Iterable[ProviderOrder], now_ms: int) -> Iterator[ProviderOrder]:
         """The orders that are to be sent now: for the first time, or again without an answer."""
         for order in orders:
             asked = self.asked.setdefault((order.call, order.name, order.label), Asked())
@@ -185,7 +187,7 @@ class Sightings:
         numbers = {one.number for one in fleet.slices.values() if not one.cleared}
         self.absent = {number: count for number, count in self.absent.items() if number in numbers}
         known = {(one.name, one.label) for one in _open(fleet)}
-        known |= {(seen.listed.name, seen.listed.label) for _, seen in self.strangers(fleet)}
+        known |= {(seen.listed.name, seen.listed.label) for _, seen in self.orphans(fleet)}
         self.asked = {key: asked for key, asked in self.asked.items() if key[1:] in known}
 
 

@@ -1,6 +1,6 @@
 """The handlers of slices: the claims about one slice and the changes that follow.
 
-Reads records, facts and sightings only. Source: docs/design/fleet.md#statuses-of-a-slice.
+Reads records, facts and sightings only. ListSource: docs/design/fleet.md#statuses-of-a-slice.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from iris_core.lifecycle import decide
 from iris_core.states import Outcome, SliceCause, SliceStatus, WorkerState
 from iris_core.tables import slice as table
 from iris_core.tables.slice import SliceRule
-from iris_state.fleet.facts import FleetPolicy, HostFacts, Hosts
+from iris_state.fleet.facts import FleetPolicy, HostFacts, HostTable
 from iris_state.fleet.sightings import Sightings
 from iris_state.records.fleet.records import Fleet, Slice
 from iris_state.records.fleet_changes import SliceCleared, SliceMoved
@@ -30,7 +30,7 @@ class Scene:
     """What the decisions of one round read."""
 
     fleet: Fleet
-    hosts: Hosts
+    hosts: HostTable
     sightings: Sightings
     policy: FleetPolicy
     now_ms: int

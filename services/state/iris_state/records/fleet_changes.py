@@ -13,7 +13,7 @@ from iris_state.records.fleet.records import Growth
 class PoolSet(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=70):
     """A pool exists with this specification; what hindered its growth is forgotten.
 
-    ``removing``: as of `Pool`.
+    ``removing``: as of `HostPool`.
     """
 
     spec: PoolSpec

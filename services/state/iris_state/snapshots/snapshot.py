@@ -25,7 +25,7 @@ from iris_state.records.apply.usage import account
 from iris_state.records.compacted import CompactedTasks, encoder, is_compacted
 from iris_state.records.deployments.records import Deployment
 from iris_state.records.entities import Job, Totals
-from iris_state.records.fleet.records import Pool, Slice
+from iris_state.records.fleet.records import HostPool, Slice
 from iris_state.records.hosts import Presence, Worker
 from iris_state.records.indexes.usage_days import StoredSeries
 from iris_state.records.ledger import Ledger
@@ -84,7 +84,7 @@ class Rest(msgspec.Struct, array_like=True):
     usage_series: list[StoredSeries] = []
     boots: dict[str, int] = {}
     answered: list[str] = []
-    pools: list[Pool] = []
+    pools: list[HostPool] = []
     slices: list[Slice] = []
     next_slice: int = 1
 

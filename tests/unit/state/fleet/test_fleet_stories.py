@@ -1,6 +1,6 @@
 """What a fleet does, told as the reports of other systems in which it went wrong.
 
-Source: docs/design/fleet.md#what-others-got-wrong.
+ListSource: docs/design/fleet.md#what-others-got-wrong.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import pytest
 from iris_core.spec.resources import Device
 from iris_core.states import SliceCause, SliceStatus
 from iris_state.fleet import pools
-from iris_state.fleet.sightings import ListedSlice, Source
+from iris_state.fleet.sightings import ListedSlice, ListSource
 from iris_state.records.fleet_changes import SliceMoved, SliceRequested
 from tests.sim.fleet.cloud import CloudFaults
 from tests.sim.fleet.world import FleetWorld, cpu_pool, tpu_pool
@@ -251,7 +251,7 @@ def test_a_list_that_lacks_what_runs_ends_a_part_of_it_at_most():
     for index in range(10):
         it.submit(f"/t{index}", cpu_millis=4000, runs_ms=3_000_000)
     it.run_until(lambda: all(one.runs for one in it.work), 100)
-    source = Source.of(it.fleet.pools["cpu"].spec)
+    source = ListSource.of(it.fleet.pools["cpu"].spec)
     it.next_list_ms = it.now_ms + 10_000_000
     it.lists_lie = True
     it.run(200)
@@ -348,8 +348,8 @@ def test_a_stranger_is_adopted_where_its_hosts_register():
 def test_a_stranger_whose_hosts_never_register_is_deleted(name):
     it = world(cpu_pool(boot_timeout_s=1_200.0), faults=CloudFaults(boot_ms=(9_000_000, 9_000_001)))
     it.cloud.create(name, 77, name[:-2], 1, it.now_ms)
-    patience = 1_200 if name == "cpu-0" else 900
-    it.run(patience - 30)
+    timeout_s = 1_200 if name == "cpu-0" else 900
+    it.run(timeout_s - 30)
     assert name in it.cloud.present
     it.run_until(lambda: not it.cloud.present, 100)
 
@@ -367,7 +367,7 @@ def test_a_slot_that_a_stranger_has_is_not_used():
 
 def test_two_slices_with_one_name_are_told_apart_by_their_number():
     it = world(cpu_pool())
-    source = Source.of(it.fleet.pools["cpu"].spec)
+    source = ListSource.of(it.fleet.pools["cpu"].spec)
     it.submit("/t", runs_ms=500_000)
     it.run_until(lambda: it.work[0].runs, 100)
     it.sightings.on_list(

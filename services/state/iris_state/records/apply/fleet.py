@@ -15,7 +15,7 @@ from iris_state.records.fleet.records import (
     STEPS,
     Fleet,
     Growth,
-    Pool,
+    HostPool,
     Slice,
     SliceStep,
 )
@@ -37,7 +37,7 @@ S = SliceStatus
 def pool_set(fleet: Fleet, change: PoolSet, now_ms: int) -> None:
     known = fleet.pools.get(change.spec.name)
     if known is None:
-        fleet.pools[change.spec.name] = Pool(
+        fleet.pools[change.spec.name] = HostPool(
             spec=change.spec, set_ms=now_ms, by=change.by, removing=change.removing
         )
         return

@@ -1,6 +1,6 @@
 """The records of the fleet: pools and their slices.
 
-Fields only, and properties that follow from them; `apply.fleet` alone writes. Source:
+Fields only, and properties that follow from them; `apply.fleet` alone writes. ListSource:
 docs/design/fleet.md#records.
 """
 
@@ -63,7 +63,7 @@ class Growth(msgspec.Struct, frozen=True, array_like=True):
 UNHINDERED = Growth()
 
 
-class Pool(msgspec.Struct, array_like=True):
+class HostPool(msgspec.Struct, array_like=True):
     """One pool.
 
     ``version`` grows with every change by a person, for compare-and-set. ``removing``: nothing
@@ -171,7 +171,7 @@ class Fleet:
     __slots__ = ("_by_pool", "next_number", "pools", "slices")
 
     def __init__(self) -> None:
-        self.pools: dict[str, Pool] = {}
+        self.pools: dict[str, HostPool] = {}
         self.slices: dict[int, Slice] = {}
         self.next_number = 1
         self._by_pool: dict[str, dict[int, Slice]] = {}
