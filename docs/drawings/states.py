@@ -17,7 +17,7 @@ from iris_core import states
 from iris_core.lifecycle import Condition, Derivation, Rule, To
 from iris_core.states import MatchType, SchedulingResult, TaskState
 
-ORDER = ("task", "job", "session", "deployment", "route")
+ORDER = ("task", "job", "session", "deployment", "route", "slice")
 STATUSES: dict[str, type[Enum]] = {
     "Task": states.TaskState,
     "Job": states.JobState,
@@ -25,6 +25,7 @@ STATUSES: dict[str, type[Enum]] = {
     "Attempt": states.KernelStatus,
     "Deployment": states.DeploymentLifecycle,
     "Route": states.RouteStatus,
+    "Slice": states.SliceStatus,
     "Worker": states.WorkerState,
 }
 RESULTS = (

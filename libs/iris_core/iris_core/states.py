@@ -95,6 +95,53 @@ class RouteStatus(StrEnum):
     FAILED_TO_START = "failed_to_start"
 
 
+class SliceStatus(StrEnum):
+    """Status of a slice, the hosts that a provider makes and deletes at once.
+
+    Source: docs/design/fleet.md#statuses-of-a-slice.
+    """
+
+    REQUESTED = "requested"
+    CREATING = "creating"
+    READY = "ready"
+    DRAINING = "draining"
+    DELETING = "deleting"
+    DELETED = "deleted"
+    FAILED = "failed"
+
+
+class SliceCause(StrEnum):
+    """Why a slice entered a status. Source: docs/design/fleet.md#causes."""
+
+    NEED = "need"
+    MIN = "min"
+    BUFFER = "buffer"
+    IDLE = "idle"
+    OPERATOR = "operator"
+    OVER_MAX = "over_max"
+    REMOVED = "removed"
+    ACCEPTED = "accepted"
+    EXHAUSTED = "exhausted"
+    REFUSED = "refused"
+    CREATE_FAILED = "create_failed"
+    NO_ANSWER = "no_answer"
+    REGISTERED = "registered"
+    BOOT_FAILED = "boot_failed"
+    BOOT_TIMEOUT = "boot_timeout"
+    HOST_LOST = "host_lost"
+    HOST_DEGRADED = "host_degraded"
+    PREEMPTED = "preempted"
+    SPOT_NOTICE = "spot_notice"
+    GONE = "gone"
+    DRAINED = "drained"
+    DEADLINE = "deadline"
+    DEMAND_BACK = "demand_back"
+    NOT_LISTED = "not_listed"
+    DELETE_OVERDUE = "delete_overdue"
+    ADOPTED = "adopted"
+    ORPHAN = "orphan"
+
+
 class WorkerState(StrEnum):
     """Liveness of a host, and whether it may get new work."""
 

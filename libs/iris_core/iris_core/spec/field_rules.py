@@ -86,6 +86,15 @@ def more_than_0(
     return _limit(rule, exclusiveMinimum=0, **({"maximum": high} if limit else {}))
 
 
+def at_least_0(high: float) -> Meta:
+    """A number, for example a price."""
+    rule = FieldRule(
+        lambda n: math.isfinite(n) and 0 <= n <= high,
+        lambda n: f"{_plain(n)} is not between 0 and {_plain(high)}",
+    )
+    return _limit(rule, minimum=0, maximum=high)
+
+
 def duration(high: float = MAX_SECONDS, hint: str = "leave it out for never") -> Meta:
     """Seconds, more than 0."""
     return more_than_0(high, "a time of ", show_duration, hint)

@@ -180,6 +180,21 @@ class DeclaredCapacity(msgspec.Struct, frozen=True):
     chips: Declared = None
 
 
+class HostResources(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True
+):
+    """The capacity of each host of a pool, as its worker will report it."""
+
+    cpu_millis: Annotated[int, up_to_largest("cpu_millis")]
+    memory_bytes: Annotated[int, up_to_largest("memory_bytes")] = 0
+    disk_bytes: Annotated[int, up_to_largest("disk_bytes")] = 0
+    chips: Annotated[int, up_to_largest("chips")] = 0
+
+    @property
+    def amount(self) -> Amount:
+        return Amount(*[getattr(self, resource.name) for resource in RESOURCES])
+
+
 class ResourceOptions(TypedDict, total=False):
     """Amounts of resources as options of the SDK, by name: a number, or a text like ``4GiB``."""
 

@@ -160,6 +160,7 @@ class Reconciler:
             ),
             *(c.QueueHeld, c.QueueReleased),
             *(c.JobAdmitted, c.SessionMoved, c.Judged, c.Nominated, c.Avoided, c.RoutesDiscovered),
+            *c.FLEET_KINDS,
             *(c.WorkerRegistered, c.WorkerMoved, c.WorkerForgotten, c.QuotaSet, c.GroupsNoted),
             *(c.Answered, c.Dropped, c.Evicted, c.Audited, c.Led),
         ),

@@ -240,6 +240,7 @@ class DeltaBuilder:
             ),
             *(c.Answered, c.Dropped, c.Evicted, c.Audited, c.Led),
             *c.DEPLOYMENT_KINDS,
+            *c.FLEET_KINDS,
         ),
     )
 

@@ -117,6 +117,7 @@ class OrderBook:
             *(c.WorkerRegistered, c.WorkerForgotten, c.QuotaSet, c.GroupsNoted),
             *(c.Answered, c.Dropped, c.Evicted, c.Audited, c.Led),
             *c.DEPLOYMENT_KINDS,
+            *c.FLEET_KINDS,
         ),
     )
 

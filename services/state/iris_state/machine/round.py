@@ -209,6 +209,7 @@ class Round:
             ),
             *(c.QuotaSet, c.GroupsNoted, c.Answered, c.Dropped, c.Evicted, c.Audited, c.Led),
             *c.DEPLOYMENT_KINDS,
+            *c.FLEET_KINDS,
         ),
     )
 

@@ -41,6 +41,13 @@ from iris_state.records.deployment_changes import RouteCreated as RouteCreated
 from iris_state.records.deployment_changes import RouteMoved as RouteMoved
 from iris_state.records.deployment_changes import RouteProbed as RouteProbed
 from iris_state.records.deployment_changes import RoutesDiscovered as RoutesDiscovered
+from iris_state.records.fleet_changes import FLEET_KINDS as FLEET_KINDS
+from iris_state.records.fleet_changes import PoolGrowth as PoolGrowth
+from iris_state.records.fleet_changes import PoolRemoved as PoolRemoved
+from iris_state.records.fleet_changes import PoolSet as PoolSet
+from iris_state.records.fleet_changes import SliceCleared as SliceCleared
+from iris_state.records.fleet_changes import SliceMoved as SliceMoved
+from iris_state.records.fleet_changes import SliceRequested as SliceRequested
 from iris_state.records.gates import Gate
 from iris_state.records.indexes.stored import StoredBytes
 from iris_state.records.stops import Noticed as Noticed
@@ -458,6 +465,12 @@ Change = (
     | RouteProbed
     | RoutesDiscovered
     | DeploymentScaled
+    | PoolSet
+    | PoolRemoved
+    | PoolGrowth
+    | SliceRequested
+    | SliceMoved
+    | SliceCleared
 )
 
 SIGNED: frozenset[type] = frozenset(

@@ -43,6 +43,7 @@ from iris_state.records.entities import (
     was_cancelled,
 )
 from iris_state.records.facts import PublicFact
+from iris_state.records.fleet.records import Fleet
 from iris_state.records.gates import WHOLE, GateKind
 from iris_state.records.hosts import Presence, Worker, running_output
 from iris_state.records.indexes.gates import GateIndex
@@ -148,6 +149,7 @@ class Ledger:
         self.probes = Probes()
         self.loads = Loads()
         self.next_deployment = 1
+        self.fleet = Fleet()
         self.now_ms = 0
         self.discovery_version = 0
         self.queue = TaskQueue()

@@ -165,6 +165,7 @@ class StateMetrics:
             *(c.WorkerRegistered, c.WorkerMoved, c.WorkerForgotten, c.QuotaSet, c.GroupsNoted),
             *(c.Answered, c.Dropped, c.Evicted, c.Audited, c.Led),
             *c.DEPLOYMENT_KINDS,
+            *c.FLEET_KINDS,
         ),
     )
 

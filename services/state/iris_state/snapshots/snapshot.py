@@ -25,6 +25,7 @@ from iris_state.records.apply.usage import account
 from iris_state.records.compacted import CompactedTasks, encoder, is_compacted
 from iris_state.records.deployments.records import Deployment
 from iris_state.records.entities import Job, Totals
+from iris_state.records.fleet.records import HostPool, Slice
 from iris_state.records.hosts import Presence, Worker
 from iris_state.records.indexes.usage_days import StoredSeries
 from iris_state.records.ledger import Ledger
@@ -88,6 +89,9 @@ class Rest(msgspec.Struct, array_like=True):
     stored_today: dict[str, int] = {}
     groups: dict[str, tuple[str, ...]] = {}
     written: dict[int, int] = {}
+    pools: list[HostPool] = []
+    slices: list[Slice] = []
+    next_slice: int = 1
 
 
 def _compacted_form() -> Any:
@@ -186,6 +190,7 @@ class Cutter:
             ),
             *(c.QuotaSet, c.GroupsNoted, c.Answered, c.Dropped, c.Audited, c.Led),
             *c.DEPLOYMENT_KINDS,
+            *c.FLEET_KINDS,
         ),
     )
 
@@ -285,6 +290,9 @@ def _rest(ledger: Ledger, sequence: int, at_ms: int, last_published: str) -> Res
         next_audit=ledger.audit.next_number,
         queue_holds=list(ledger.queue_holds.values()),
         next_hold=ledger.next_hold,
+        pools=list(ledger.fleet.pools.values()),
+        slices=list(ledger.fleet.slices.values()),
+        next_slice=ledger.fleet.next_number,
         usage=ledger.usage.stored(),
         usage_series=ledger.usage.stored_series(),
         boots=ledger.boots,
@@ -352,6 +360,11 @@ def restore(ledger: Ledger, image: Image) -> None:
     ledger.audit.restore(rest.audit, rest.next_audit)
     ledger.queue_holds = {hold.number: hold for hold in rest.queue_holds}
     ledger.next_hold = rest.next_hold
+    for pool in rest.pools:
+        ledger.fleet.pools[pool.name] = pool
+    for one in rest.slices:
+        ledger.fleet.add(one)
+    ledger.fleet.next_number = rest.next_slice
     ledger.usage.restore(rest.usage, rest.usage_series)
     for worker in rest.workers:
         ledger.workers[worker.id] = worker

@@ -2,8 +2,8 @@
 them.
 
 Applying decides nothing and cannot fail: a change was validated before it was made. One module per
-family: `tasks`, `jobs`, `growth`, `queue_holds`, `sessions`, `cluster`, `deployments`. The ledger
-    updates its indexes itself.
+family: `tasks`, `jobs`, `growth`, `queue_holds`, `sessions`, `cluster`, `deployments`, `fleet`.
+The ledger updates its indexes itself.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 from iris_state.records.apply import (
     cluster,
     deployments,
+    fleet,
     growth,
     jobs,
     queue_holds,
@@ -34,6 +35,7 @@ WRITERS: dict[type, Callable[[Ledger, Any, int], None]] = complete(
         **sessions.WRITERS,
         **cluster.WRITERS,
         **deployments.WRITERS,
+        **fleet.WRITERS,
     }
 )
 """By kind of change: (ledger, change, time in ms)."""

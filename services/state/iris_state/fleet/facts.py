@@ -1,0 +1,80 @@
+"""What decisions about slices read beside their records: hosts, waiting work, settings. Types only.
+
+ListSource: docs/design/fleet.md#decisions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from iris_core.spec.jobs import Constraint
+from iris_core.spec.resources import Amount, ResourceRequest
+from iris_core.states import WorkerState
+
+
+class HostFacts(NamedTuple):
+    """One registered host.
+
+    Attributes:
+        since_ms: when it entered its state. open: attempts that hold something there.
+        nominated: pending work was promised room there. last_end_ms: of an attempt there.
+        differs: how it falls short of its pool, in words.
+        notice_ms: when its provider will take it away, as far as it was told; 0: not told.
+    """
+
+    state: WorkerState
+    since_ms: int = 0
+    open: int = 0
+    nominated: bool = False
+    last_end_ms: int = 0
+    differs: tuple[str, ...] = ()
+    notice_ms: int = 0
+    free: Amount | None = None
+
+    @property
+    def is_lost(self) -> bool:
+        return self.state is WorkerState.LOST
+
+    @property
+    def has_work(self) -> bool:
+        return self.open > 0 or self.nominated
+
+
+class PendingWork(NamedTuple):
+    """Waiting jobs that are alike, none of which fits on the hosts there are.
+
+    Attributes:
+        example: the job that is next in the queue.
+        tasks: of all of the jobs together.
+        size: of each job, as a gang: tasks that need a host each at once; 0: they are no gang.
+        parts: groups of hosts of a gang that share ``group_by``.
+    """
+
+    example: str
+    resources: ResourceRequest
+    constraints: tuple[Constraint, ...] = ()
+    tasks: int = 1
+    jobs: int = 1
+    size: int = 0
+    parts: int = 1
+    group_by: str = ""
+
+
+class FleetPolicy(NamedTuple):
+    """Limits and times of the fleet; each is a key of `[fleet]`, in milliseconds here."""
+
+    interval_ms: int = 5_000
+    list_lag_ms: int = 120_000
+    answer_timeout_ms: int = 60_000
+    delete_timeout_ms: int = 600_000
+    bad_host_ms: int = 300_000
+    orphan_ms: int = 900_000
+    exhausted_first_ms: int = 30_000
+    exhausted_longest_ms: int = 900_000
+    delete_fraction: float = 0.2
+    max_price_per_hour: float = 0.0
+
+
+HostTable = Mapping[str, HostFacts]
+"""Registered hosts by the id of their worker."""

@@ -1,0 +1,162 @@
+"""Writes the changes of pools and slices. No decisions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from msgspec.structs import replace
+
+from iris_core.states import SliceStatus
+from iris_state.records.fleet.records import (
+    BOOTS,
+    ENDED,
+    MINUTE_MS,
+    STEPS,
+    Fleet,
+    Growth,
+    HostPool,
+    Slice,
+    SliceStep,
+)
+from iris_state.records.fleet_changes import (
+    FLEET_KINDS,
+    FleetChange,
+    PoolGrowth,
+    PoolRemoved,
+    PoolSet,
+    SliceCleared,
+    SliceMoved,
+    SliceRequested,
+)
+from iris_state.records.ledger import Ledger
+
+S = SliceStatus
+
+
+def pool_set(fleet: Fleet, change: PoolSet, now_ms: int) -> None:
+    known = fleet.pools.get(change.spec.name)
+    if known is None:
+        fleet.pools[change.spec.name] = HostPool(
+            spec=change.spec, set_ms=now_ms, by=change.by, removing=change.removing
+        )
+        return
+    known.spec = change.spec
+    known.version += 1
+    known.set_ms = now_ms
+    known.by = change.by
+    known.removing = change.removing
+    # What a person has changed is tried again; rates and boot times go on.
+    known.growth = Growth(
+        created=known.growth.created,
+        deleted=known.growth.deleted,
+        lost=known.growth.lost,
+        boots=known.growth.boots,
+    )
+
+
+def pool_removed(fleet: Fleet, change: PoolRemoved) -> None:
+    del fleet.pools[change.pool]
+    for one in fleet.of_pool(change.pool):
+        fleet.remove(one)
+
+
+def pool_growth(fleet: Fleet, change: PoolGrowth) -> None:
+    fleet.pools[change.pool].growth = change.growth
+
+
+def slice_requested(fleet: Fleet, change: SliceRequested, now_ms: int) -> None:
+    pool = fleet.pools[change.pool]
+    is_there = change.label > 0
+    new = Slice(
+        number=change.number,
+        pool=change.pool,
+        slot=change.slot,
+        spec=pool.spec,
+        label=change.label or change.number,
+        status=S.CREATING if is_there else S.REQUESTED,
+        since_ms=now_ms,
+        cause=change.cause,
+        requested_ms=now_ms,
+        asked_ms=now_ms if is_there else 0,
+    )
+    new.steps = [SliceStep(at_ms=now_ms, was=None, status=new.status, cause=change.cause)]
+    fleet.add(new)
+    if not is_there:
+        growth = pool.growth
+        pool.growth = replace(growth, created=(*_within(growth.created, now_ms, MINUTE_MS), now_ms))
+
+
+def slice_moved(fleet: Fleet, change: SliceMoved, now_ms: int) -> None:
+    one = fleet.slices[change.number]
+    was = one.status
+    one.detail = change.detail or one.detail
+    one.asked_ms = change.asked_ms or one.asked_ms
+    one.overdue = change.overdue
+    if change.status is was:
+        return
+    one.status = change.status
+    one.since_ms = now_ms
+    one.cause = change.cause
+    one.deadline_ms = change.deadline_ms
+    step = SliceStep(at_ms=now_ms, was=was, status=one.status, cause=change.cause, by=change.by)
+    one.steps = [*one.steps[:1], *one.steps[1:][-(STEPS - 2) :], step]
+    if one.status is S.READY:
+        one.ready_ms = now_ms
+    if one.is_over:
+        one.ended_ms = now_ms
+        _forget_oldest(fleet, one.pool)
+    pool = fleet.pools.get(one.pool)
+    if pool is not None:
+        pool.growth = _grown(pool.growth, one, was, now_ms)
+
+
+def slice_cleared(fleet: Fleet, change: SliceCleared) -> None:
+    fleet.slices[change.number].cleared = True
+
+
+def _grown(growth: Growth, one: Slice, was: SliceStatus, now_ms: int) -> Growth:
+    """The counters of a pool after a slice of it has changed its status."""
+    if one.status is S.READY and was is S.CREATING:
+        boots = (*growth.boots, now_ms - one.requested_ms)[-BOOTS:]
+        return replace(growth, boots=boots)
+    if one.status in (S.DRAINING, S.DELETING) and was in (S.READY, S.CREATING):
+        deleted = _within(growth.deleted, now_ms, MINUTE_MS)
+        return replace(growth, deleted=(*deleted, now_ms))
+    return growth
+
+
+def _within(times: tuple[int, ...], now_ms: int, window_ms: int) -> tuple[int, ...]:
+    return tuple(at for at in times if at > now_ms - window_ms)
+
+
+def _forget_oldest(fleet: Fleet, pool: str) -> None:
+    """Keep the newest `ENDED` slices that have ended; what may still be there is kept."""
+    over = [one for one in fleet.of_pool(pool) if one.is_over and one.cleared]
+    for one in over[: max(0, len(over) - ENDED)]:
+        fleet.remove(one)
+
+
+def apply_change(fleet: Fleet, change: FleetChange, now_ms: int) -> None:
+    """Write one change."""
+    match change:
+        case PoolSet():
+            pool_set(fleet, change, now_ms)
+        case PoolRemoved():
+            pool_removed(fleet, change)
+        case PoolGrowth():
+            pool_growth(fleet, change)
+        case SliceRequested():
+            slice_requested(fleet, change, now_ms)
+        case SliceMoved():
+            slice_moved(fleet, change, now_ms)
+        case SliceCleared():
+            slice_cleared(fleet, change)
+
+
+def _write(ledger: Ledger, change: FleetChange, at_ms: int) -> None:
+    apply_change(ledger.fleet, change, at_ms)
+
+
+WRITERS: dict[type, Callable[[Ledger, Any, int], None]] = dict.fromkeys(FLEET_KINDS, _write)
+"""By kind of change: (ledger, change, time in ms)."""

@@ -1,0 +1,1 @@
+"""Pools and slices as records. Pure."""

@@ -1,0 +1,1 @@
+"""A simulated cloud, its provisioner and the work on its hosts, beside the decisions about pools."""

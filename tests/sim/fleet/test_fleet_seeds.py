@@ -1,0 +1,27 @@
+"""Pools and slices beside a cloud that fails: every invariant holds for every seed, and each mutant
+of the decisions is found.
+
+`make test` plays one in `TURNS` of the seeds and of the mutants, others at each commit; `make soak`
+all.
+"""
+
+import pytest
+
+from tests.sim.fleet.mutants import MUTANTS, found_by
+from tests.sim.fleet.play import play
+from tests.support.turns import in_turns
+
+SEEDS = 200
+AT_ONCE = 2
+TURNS = 50
+
+
+@pytest.mark.parametrize("first", in_turns(range(0, SEEDS, AT_ONCE), TURNS))
+def test_every_promise_of_a_fleet_survives_its_cloud(first):
+    outcomes = [play(seed) for seed in range(first, first + AT_ONCE)]
+    assert [f"seed {one.seed}: {one.wrong}" for one in outcomes if one.wrong] == []
+
+
+@pytest.mark.parametrize("mutant", in_turns(MUTANTS, len(MUTANTS) // 2))
+def test_the_simulated_cloud_finds_a_mutant(mutant):
+    assert found_by(mutant) is not None
