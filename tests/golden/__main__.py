@@ -21,9 +21,11 @@ from iris_core.spec.jobs import JobSpec
 from iris_core.states import Cause
 from iris_state.machine.machine import Machine
 from iris_state.policy import Policy
+from iris_state.records.changes import Change, Commit
 from iris_state.snapshots import snapshot
 from tests.golden import KINDS
 from tests.golden.test_golden import summary
+from tests.sim.fleet.play import world_of
 from tests.sim.world import World
 
 SEED = 98
@@ -57,6 +59,7 @@ def main(release: str) -> None:
     where = Path(__file__).parent / release
     where.mkdir()
     journal = keep_messages(where)
+    journal += fleet_commits(codec.unpack(journal[-1], Commit))
     (where / "journal").write_bytes(codec.pack(journal))
     machine = Machine(Policy(), "golden")
     for sequence, data in enumerate(journal, 1):
@@ -65,6 +68,22 @@ def main(release: str) -> None:
             cut = snapshot.cut(machine.ledger, machine.sequence, machine.last_ms, f"{sequence}.0")
             (where / "snapshot").write_bytes(cut)
     (where / "summary.json").write_text(json.dumps(summary(machine), indent=1) + "\n")
+
+
+def fleet_commits(last: Commit) -> list[bytes]:
+    """What a simulated fleet changes, as commits behind the last one of a journal."""
+    world = world_of(SEED)
+    for number in range(6):
+        world.submit(f"/golden/{number}", cpu_millis=4000)
+    world.run(400)
+    by_time: dict[int, list[Change]] = {}
+    for at_ms, change in world.changes:
+        by_time.setdefault(at_ms, []).append(change)
+    begun_ms = min(by_time)
+    return [
+        codec.pack(Commit(last.epoch, last.serial + behind, last.at_ms + at_ms - begun_ms, changes))
+        for behind, (at_ms, changes) in enumerate(by_time.items(), 1)
+    ]
 
 
 def keep_messages(where: Path) -> list[bytes]:

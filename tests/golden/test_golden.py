@@ -46,7 +46,19 @@ def summary(machine: Machine) -> dict[str, Any]:
         **deployments(machine),
         "usage": usage(machine),
         **groups(machine),
+        **fleet(machine),
     }
+
+
+def fleet(machine: Machine) -> dict[str, Any]:
+    """The pools, and the status and the last cause of each slice, where there are any."""
+    known = machine.ledger.fleet
+    pools = {name: [pool.version, pool.spec.max] for name, pool in known.pools.items()}
+    slices = {
+        f"{one.name} {one.number}": [one.status.value, one.cause.value, len(one.steps)]
+        for one in known.slices.values()
+    }
+    return ({"pools": pools} if pools else {}) | ({"slices": slices} if slices else {})
 
 
 def groups(machine: Machine) -> dict[str, Any]:
