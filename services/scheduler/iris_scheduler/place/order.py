@@ -13,10 +13,12 @@ from iris_scheduler.mirror.classes import JobClass, UserLine, job_at
 
 _FEW = 16
 
-Line = TypeVar("Line", JobClass, UserLine)
+WaitingLine = TypeVar("WaitingLine", JobClass, UserLine)
 
 
-def in_order(kinds: Iterable[Line], full: Container[Line], special: Iterable[int]) -> Iterator[int]:
+def in_order(
+    kinds: Iterable[WaitingLine], full: Container[WaitingLine], special: Iterable[int]
+) -> Iterator[int]:
     """Numbers of pending jobs in queue order.
 
     Args:
@@ -25,12 +27,12 @@ def in_order(kinds: Iterable[Line], full: Container[Line], special: Iterable[int
         special: keys of jobs that are returned in any case, once.
     """
     skip = frozenset(special)
-    heads: list[tuple[int, int, Line | None]] = [(place, 0, None) for place in skip]
+    heads: list[tuple[int, int, WaitingLine | None]] = [(place, 0, None) for place in skip]
     heads += [
         (kind.first, number, kind) for number, kind in enumerate(kinds, 1) if kind not in full
     ]
     heapify(heads)
-    places: dict[Line, Iterator[int]] = {}
+    places: dict[WaitingLine, Iterator[int]] = {}
     popped = 0
     while heads:
         place, number, of_kind = heads[0]

@@ -15,7 +15,7 @@ from iris_scheduler.cycle.cycle import Cycle
 from iris_scheduler.mirror.capacity import SHUT, WINDOW, Matrix, Slots
 from iris_scheduler.place.assignments import Assignments
 
-Counts = NDArray[np.int64]
+PlaceCounts = NDArray[np.int64]
 
 
 class FullWindows:
@@ -35,10 +35,10 @@ class FullWindows:
         left = self._row.copy()
         left[kept] += SHUT
         self.slots: Slots = np.flatnonzero((left <= 0) & (left > -SHUT // 2))
-        self._left: Counts = left[self.slots]
+        self._left: PlaceCounts = left[self.slots]
         self._counts: PreparingUsers | None = None
         self._user: str | None = None
-        self._more: Counts = np.zeros(0, np.int64)
+        self._more: PlaceCounts = np.zeros(0, np.int64)
         self._opened_at = 0
 
     def __bool__(self) -> bool:
@@ -117,11 +117,13 @@ class PreparingUsers:
             self._windows.append(window)
             self._users.append(len(by_user))
         pairs = list(zip(self._windows, self._users, strict=True))
-        self._room: Counts = np.array(room, np.int64)
-        self._share: Counts = np.array([share_of(w, max(1, n)) for w, n in pairs], np.int64)
-        self._share_of_one_more: Counts = np.array([share_of(w, n + 1) for w, n in pairs], np.int64)
+        self._room: PlaceCounts = np.array(room, np.int64)
+        self._share: PlaceCounts = np.array([share_of(w, max(1, n)) for w, n in pairs], np.int64)
+        self._share_of_one_more: PlaceCounts = np.array(
+            [share_of(w, n + 1) for w, n in pairs], np.int64
+        )
 
-    def places(self, user: str) -> Counts:
+    def places(self, user: str) -> PlaceCounts:
         """How many more tasks of a user may begin to prepare on each, as of `places_beyond`; none
         where it is not above 0.
         """
