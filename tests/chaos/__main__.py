@@ -18,7 +18,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -196,7 +196,9 @@ def _play(
     cluster = start(data, *settings(data, config), *shape, fresh=True)  # each runs `sitecustomize`
     nats_url = servers.url if servers else cluster.nats_url
     login = replace(cluster.credentials(), tls_ca=os.environ.get("CHAOS_NATS_CA", ""))
-    moments = Moments(nats_url, login)
+    moments = Moments(nats_url, login) if servers else None
+    if moments is None:
+        print("nothing is killed at the moment of an end: one server lets nobody hear workers")
     load = Load(cluster.client, shared / "runs", rng, longest_s=seconds / 6)
     maps = Maps(cluster.client, shared / "runs", random.Random(rng.random()))
     probes = iter(range(1_000_000))
@@ -218,7 +220,7 @@ def _play(
         login,
         clones=_clones(cluster),
     )
-    with _thread(watch), _thread(asking), _thread(scrapes), _thread(moments):
+    with _thread(watch), _thread(asking), _thread(scrapes), _listening(moments):
         with _thread(load), _thread(maps), _thread(owner), _thread(killer):
             time.sleep(seconds)
             killer.opened.wait()
@@ -312,6 +314,10 @@ def _thread(
     finally:
         what.enough.set()
         running.result(60)
+
+
+def _listening(moments: Moments | None) -> AbstractContextManager[None]:
+    return contextlib.nullcontext() if moments is None else _thread(moments)
 
 
 def _metrics(cluster: Cluster, places: Sequence[Place]) -> Mapping[str, Sequence[str]]:

@@ -94,7 +94,7 @@ class Killer:
         any_lost: whether a worker has become LOST.
         ill: the directory of the files that make copies fail their probes.
         servers: three of them, None for the embedded one.
-        moments: of the ends of attempts. credentials: for the three servers.
+        moments: of the ends of attempts; None: nobody may hear them here. credentials: for the three servers.
         clones: whether these hosts clone calls from templates.
         looks: how often the opening looks for something to strike. On a busy machine looks take
             longer, and so does what is to be there.
@@ -114,7 +114,7 @@ class Killer:
     probe: Callable[[], None]
     any_lost: Callable[[], bool]
     ill: Path
-    moments: Moments
+    moments: Moments | None
     servers: NatsCluster | None = None
     credentials: Credentials | None = None
     clones: bool = True
@@ -155,8 +155,10 @@ class Killer:
             )
         left = [self._kill_busy_worker, self._stop_worker, self._outlast_orders]
         left += self._order_strikes()
-        left += [*self._template_strikes(), self._kill_launcher, self._lose_an_end]
-        left += [partial(self._kill_at_an_end, what) for what in _AT_AN_END]
+        left += [*self._template_strikes(), self._kill_launcher]
+        if self.moments is not None:
+            left += [self._lose_an_end]
+            left += [partial(self._kill_at_an_end, what) for what in _AT_AN_END]
         left += [partial(self._set_clock, service) for service in _CLOCKS]
         left += [
             self._kill_copy,
@@ -235,8 +237,10 @@ class Killer:
             self._cut_proxy,
         ]
         rare += self._template_strikes() * 3 + [self._kill_launcher]
-        rare += self._order_strikes() * 2 + [self._lose_an_end]
-        rare += [partial(self._kill_at_an_end, self.rng.choice(_AT_AN_END))] * 5
+        rare += self._order_strikes() * 2
+        if self.moments is not None:
+            rare += [self._lose_an_end]
+            rare += [partial(self._kill_at_an_end, self.rng.choice(_AT_AN_END))] * 5
         rare += [partial(self._set_clock, self.rng.choice(_CLOCKS))] * 3
         rare += [self._suspend_server] * (2 if self.servers else 0)
         rare += [self._change_leader] * (6 if self.servers else 0)
@@ -318,9 +322,10 @@ class Killer:
         if what == "nats":
             return self._strike_process("kill", "nats")._replace(kind=name)
         if what == "state":
-            if self.moments.leader not in self.cluster.pids("state"):
+            leader = self.moments.leader if self.moments is not None else 0
+            if leader not in self.cluster.pids("state"):
                 raise LookupError("nobody leads")
-            os.kill(self.moments.leader, signal.SIGKILL)
+            os.kill(leader, signal.SIGKILL)
             return Strike(name, "state", 0.0)
         self._kill_worker_of(place)
         return Strike(name, "worker", 0.0)
@@ -340,6 +345,7 @@ class Killer:
 
     def _wait_for_end(self, kind: str) -> Place:
         """The host, without other trouble, on which an attempt ends now. Raises LookupError."""
+        assert self.moments is not None
         until_s = time.monotonic() + _MOMENT_S
         while time.monotonic() < until_s and not self.enough.is_set():
             free = {place.name: place for place in self._free_hosts()}

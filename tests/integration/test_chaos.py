@@ -61,12 +61,8 @@ def test_kills_and_partitions_lose_nothing_and_double_nothing(network):
         "(cut|deaf|mute|slow) proxy long",
     ):
         assert re.search(rf"^{fault} ", said, re.MULTILINE)
-    for fault in (
-        "lose an end",
-        *(f"kill -9 {what} at (result|artifact|end)" for what in ("worker", "state", "nats")),
-        *(f"set clock of {what}" for what in ("state", "worker", "scheduler", "gateway", "proxy")),
-    ):
-        assert re.search(rf"^{fault} ", said, re.MULTILINE)
+    for what in ("state", "worker", "scheduler", "gateway", "proxy"):
+        assert re.search(rf"^set clock of {what} ", said, re.MULTILINE)
     assert re.search(r"^maps: .* large( with reuse)? \d", said, re.MULTILINE)
     assert float(re.search(r"billed: (\d+) CPU seconds", said)[1]) > 0
     assert int(re.search(r"requests: .* (\d+) answered by a route", said)[1]) > 0

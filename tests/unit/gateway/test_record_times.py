@@ -35,7 +35,7 @@ async def test_a_token_is_taken_whatever_the_clock_of_the_gateway_says(iris: Hou
     assert (await iris.http.get("/v1/jobs/j7", headers=expired)).status_code == 401
 
 
-async def test_times_pass_steadily_from_the_last_answer_and_by_the_wall_clock_before():
+async def test_times_pass_steadily_from_the_last_answer():
     memory, steady_ns = Memory(), 5_000_000_000
     bus = memory.connect("state").bus
     times = RecordTimes(memory.connect("gateway").bus, lambda: 7, lambda: steady_ns)

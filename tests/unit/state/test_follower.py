@@ -58,7 +58,7 @@ async def test_an_absent_follower_leaves_the_question_to_the_leader(pair: House)
     assert (leading.status, leading.position) == ("ok", written.position)
 
 
-async def test_a_task_whose_attempt_the_follower_has_not_heard_of_is_left_to_the_leader(
+async def test_a_task_that_a_follower_does_not_know_is_left_to_the_leader(
     pair: House,
 ):
     await pair.submit(job("/a"))
