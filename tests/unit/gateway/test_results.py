@@ -324,7 +324,7 @@ async def test_followers_are_cut_off_where_reading_ends():
             await inbox.batch(wait=5.0)
 
 
-async def test_results_of_a_large_message_come_in_pieces_of_which_the_last_has_the_position():
+async def test_results_of_a_large_message_come_in_pieces():
     async with house(parse_tokens(TOKENS)) as iris, listening(iris) as http:
         results = await mapped(http)
         iris.state.pages["attempts"] = {"items": [attempt_of(0)]}

@@ -13,7 +13,7 @@ MOST_BYTES = 64 << 20
 """Of three readers that are full, or thirty that hold little."""
 
 
-class Holder(Protocol):
+class HoldingReader(Protocol):
     """A reader that holds messages."""
 
     def keep_first(self) -> None:
@@ -29,10 +29,10 @@ class Holdings:
 
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
         self._most_bytes = most_bytes
-        self._held: dict[Holder, int] = {}
+        self._held: dict[HoldingReader, int] = {}
         self._total = 0
 
-    def add(self, holder: Holder, size: int) -> None:
+    def add(self, holder: HoldingReader, size: int) -> None:
         """A message of ``size`` bytes has arrived for a reader."""
         self._held[holder] = self._held.get(holder, 0) + size
         self._total += size
@@ -41,7 +41,7 @@ class Holdings:
             self._total -= self._held.pop(idle)
             idle.keep_first()
 
-    def take(self, holder: Holder, left: int) -> None:
+    def take(self, holder: HoldingReader, left: int) -> None:
         """A reader's user was there; ``left`` bytes are still held for it."""
         self._total += left - self._held.pop(holder, 0)
         if left:

@@ -46,7 +46,7 @@ READER_LIMITS = (
     ),
     ReaderLimit(
         name="last lines of output",
-        paths="`iris logs --tail`",
+        paths="`iris logs --tail N JOB`",
         held=f"as output, and {BYTES.show(TAIL_BYTES)} of lines; where they are longer the first line says so",
         is_stored=True,
     ),
