@@ -265,6 +265,7 @@ ${{1:-nxf_main}}
 """The script of a task as the executor `slurm` of Nextflow 24 writes it, without its stages."""
 
 
+@takes_turns(0)
 def test_nextflow_submits_asks_and_cancels(slurm: Commands, tmp_path: Path):
     """By the calls of its executor, whose answers are read as it reads them."""
 
@@ -376,6 +377,7 @@ while True:
 """
 
 
+@takes_turns(1)
 @pytest.mark.parametrize("wrapper", ["", "sh -c '\"$@\"; true' sh "], ids=["alone", "in a shell"])
 def test_steps_on_other_hosts_have_the_grace_of_their_job(
     slurm: Commands, tmp_path: Path, wrapper: str
@@ -396,6 +398,7 @@ def test_steps_on_other_hosts_have_the_grace_of_their_job(
     assert state(slurm, number) == "CANCELLED"
 
 
+@takes_turns(2)
 def test_a_step_that_is_told_to_end_ends_on_all_hosts(slurm: Commands, tmp_path: Path):
     """As by `timeout`; the script goes on, and its job succeeds."""
     (tmp_path / "saves.py").write_text(SAVES)
