@@ -19,7 +19,7 @@ from iris_core.states import WorkerState
 from iris_state.records.hosts import Presence, Worker
 
 
-class Slice:
+class SliceHosts:
     """The hosts that share a ``tpu-name``.
 
     Attributes:
@@ -84,10 +84,10 @@ class HostSums:
         self.states: Counter[WorkerState] = Counter()
         self.committed = NOTHING
         self.capacity = NOTHING
-        self.slices: SortedDict[str, Slice] = SortedDict()
+        self.slices: SortedDict[str, SliceHosts] = SortedDict()
         self.slice_states: Counter[tuple[str, str]] = Counter()
         self._healthy: set[str] = set()
-        self._of_slice: dict[str, Slice] = {}
+        self._of_slice: dict[str, SliceHosts] = {}
 
     def enter(self, worker: Worker, presence: Presence) -> None:
         """Count a host as it is now; see `leave`."""
@@ -98,7 +98,7 @@ class HostSums:
             self.capacity = self.capacity + worker.total
         name = worker.attributes.get(TPU_NAME)
         if name is not None:
-            found = self.slices.setdefault(str(name), Slice())
+            found = self.slices.setdefault(str(name), SliceHosts())
             self._of_slice[worker.id] = found
             found.change(worker, 1, is_used=bool(presence.open))
             self._count(found)
@@ -117,7 +117,7 @@ class HostSums:
             if not found.hosts:
                 del self.slices[str(worker.attributes[TPU_NAME])]
 
-    def _count(self, found: Slice) -> None:
+    def _count(self, found: SliceHosts) -> None:
         if found.counted[0]:
             self.slice_states[found.counted] -= 1
         found.counted = found.state() if found.hosts else ("", "")

@@ -25,7 +25,7 @@ from iris_core.views.queries import (
 )
 from iris_state.records.deployments.health import SILENT_INTERVALS
 from iris_state.records.hosts import Worker
-from iris_state.records.indexes.host_sums import Slice
+from iris_state.records.indexes.host_sums import SliceHosts
 from iris_state.records.indexes.minutes import held_in_last_hour
 from iris_state.records.ledger import Ledger
 from iris_state.views.actors import actor_view
@@ -159,7 +159,7 @@ def _slices_by_state(ledger: Ledger) -> dict[str, int]:
     return dict(counts)
 
 
-def _slice(ledger: Ledger, name: str, found: Slice) -> dict[str, Any]:
+def _slice(ledger: Ledger, name: str, found: SliceHosts) -> dict[str, Any]:
     hosts = sorted(found.hosts.values(), key=_slice_order)
     return {
         "name": name,
