@@ -16,7 +16,11 @@ from iris.cluster.local import LocalCluster
 from tests.support.cluster import cluster_on, iris, settings
 from tests.support.hosts import open_directory
 
-pytestmark = [pytest.mark.integration, pytest.mark.bare, pytest.mark.needs("root")]
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.bare,
+    pytest.mark.needs("root", "control groups"),
+]
 LOOKS = """
 while IFS= read -r path; do
   case $path in */attempts/*) continue ;; esac
