@@ -106,13 +106,13 @@ class Reading:
     found: bool = False
     _begun: dict[Source, bool] = field(default_factory=dict)
     """Whether the first whole line of a source has come."""
-    _told: bool = False
+    _is_evicted_said: bool = False
     """Whether it was said that not all is there."""
 
     def __post_init__(self) -> None:
         self.splitter.why_gone = self.query.why_gone
         self.splitter.is_from_start = self.whole and not self.position
-        self._told = not (self.query.evicted and self.splitter.is_from_start)
+        self._is_evicted_said = not (self.query.evicted and self.splitter.is_from_start)
 
     @property
     def safe(self) -> int:
@@ -164,11 +164,11 @@ class Reading:
             self._begun[block.source] = whole or b"\n" in block.data
             shown = block if whole else block.behind(1)
             if shown is not None and shown.at_ms >= self.query.since_ms:
-                yield shown if self._told else self._tell(shown)
+                yield shown if self._is_evicted_said else self._with_notice(shown)
 
-    def _tell(self, block: Block) -> Block:
+    def _with_notice(self, block: Block) -> Block:
         """The first block, with what is said before it."""
-        self._told = True
+        self._is_evicted_said = True
         notices = (self.query.evicted, block.notice)
         return replace(block, notice=" ".join(notice for notice in notices if notice))
 

@@ -152,8 +152,8 @@ class Presence:
         self.usage = {live.ref: live for live in heartbeat.usage}
         if self.output_bytes or heartbeat.output_bytes:
             here = {job for job, _, _ in self.open}
-            told = heartbeat.output_bytes.items()
-            self.output_bytes = {job: size for job, size in told if job in here}
+            reported = heartbeat.output_bytes.items()
+            self.output_bytes = {job: size for job, size in reported if job in here}
         self.warnings = heartbeat.warnings
 
     def hear(self, monotonic_ms: int, at_ms: int) -> None:
