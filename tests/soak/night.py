@@ -44,7 +44,7 @@ AS_ADMIN = "IRIS_NATS_NKEY_SEED=cluster/keys/admin.seed"
 PORTS = {"state": 9101, "scheduler": 9102, "worker": 9103, "proxy": 9104}
 LIMITED = ("events", "logs", "results", "artifacts")
 """Streams that reserve less than the small disks of the servers have."""
-READY_S = 120
+READY_S = 300
 YEARS = timedelta(days=825)
 
 _FUNCTIONS = """
@@ -77,6 +77,14 @@ if ahead:
     time.time_ns = lambda: true_ns() + ahead * 1_000_000_000
 """
 """At the start of Python: the clock of one process, for all machines have one kernel."""
+_SMALL_DISKS = """
+mkdir -p /var/lib/iris/nats /var/lib/iris/worker
+mount -t tmpfs -o size=512m tmpfs /var/lib/iris/nats
+truncate -s 768M {image}
+mkfs.ext4 -q -m 0 {image}
+mount -o loop,errors=remount-ro {image} /var/lib/iris/worker
+"""
+"""Those of servers and workers, which faults fill and turn read-only."""
 _CHECKED = """
 [proxy]
 http = "0.0.0.0:8090"
@@ -123,7 +131,7 @@ class Night:
             own = "IRIS_NATS_NKEY_SEED=/etc/iris/state.seed IRIS_TOKEN=$(cat /etc/iris/my-token)"
             own += f" IRIS_URL=http://{ADDRESSES[asked]}:8080"
             asking = f"{own} iris doctor --config /etc/iris/iris.toml --json"
-        said = self.run(asked, f"{asking} || true")
+        said = self.run(asked, f"{asking} || true", READY_S)
         found = json.loads(said[said.index("{") :])["problems"]
         return {problem["code"]: problem["do"] for problem in found}
 
@@ -144,6 +152,11 @@ class Night:
     def healthy(self) -> int:
         """How many workers are."""
         return self.run(COMPUTER, "iris --retry-for 60s worker list", 90).count(" healthy ")
+
+    def is_ready(self, name: str, port: int) -> bool:
+        """Whether the process of a machine at that port says so."""
+        asked = f"curl -s -o /dev/null -w '%{{http_code}}' http://{ADDRESSES[name]}:{port}/readyz"
+        return self.run(name, f"{asked} || true").strip().endswith("200")
 
     def processes(self) -> dict[tuple[str, str], list[str]]:
         """The processes of Iris and of NATS on each machine, by machine and program."""
@@ -264,11 +277,15 @@ def with_tls(make: Block) -> str:
 
 @contextmanager
 def night(directory: Path, older: str = "") -> Iterator[Night]:
-    """A cluster of the checkout, or of the build of an older commit beside it."""
+    """A cluster of the checkout, with a deployment, or of the build of an older commit beside it."""
     directory.mkdir()
     with page_machines(directory, ADDRESSES) as machines:
         made = with_builds(machines, older)
         _start(made)
+        if not older:
+            serve = "iris deploy create chat --port http --cpu 0.1 --probe-tcp"
+            command = "sh -c 'exec python3 -m http.server $IRIS_PORT_HTTP'"
+            made.run(COMPUTER, f"{serve} -- {command}")
         yield made
 
 
@@ -297,10 +314,7 @@ def _start(made: Night) -> None:
     machines = made.machines
     install, make, copy, agents, services, contexts, hello, *_ = steps()
     for name in MACHINES:
-        # Small disks of their own, which faults fill and turn read-only.
-        for place, size in {"worker": "768m", "nats": "512m"}.items():
-            where = f"/var/lib/iris/{place}"
-            made.run(name, f"mkdir -p {where}; mount -t tmpfs -o size={size} tmpfs {where}")
+        made.run(name, _SMALL_DISKS.format(image=f"{machines.directory}/{name}.ext4"))
         made.run(name, f"mkdir -p {TLS}; install -m 644 {made.authority.cert} {TLS}/ca.pem")
         for file in ("cert", "proxy"):
             made.install_certificate(name, file, YEARS)
@@ -321,12 +335,14 @@ def _start(made: Night) -> None:
         made.run(name, "start_nats\nstart_worker")
     for name in PLANE:
         made.run(name, "for each in state scheduler gateway proxy; do start $each; done")
+    for name in PLANE:
+        until(
+            lambda name=name: made.is_ready(name, 8080), f"the gateway of {name} is ready", READY_S
+        )
     machines.run(contexts)
     made.run(COMPUTER, "iris context use m1")
     until(lambda: made.healthy() == 3, "three workers have registered", READY_S)
     assert machines.run(hello)[COMPUTER].count("hello from m") == 3
-    serve = "iris deploy create chat --port http --cpu 0.1 --probe-tcp"
-    made.run(COMPUTER, f"{serve} -- sh -c 'exec python3 -m http.server $IRIS_PORT_HTTP'")
     start_nginx(made)
     start_prometheus(made)
     start_load(made)

@@ -24,7 +24,6 @@ from tests.soak.night import (
     with_builds,
 )
 from tests.soak.night_load import ACKNOWLEDGED
-from tests.soak.test_night_shift import OLDER
 from tests.support import systemd as init
 from tests.support.builds import has_commit
 from tests.support.cluster import until
@@ -37,6 +36,8 @@ pytestmark = [
     pytest.mark.needs("git", "ip", "network namespaces", "nginx", "systemd in namespaces"),
 ]
 
+OLDER = "31d76526"
+"""The commit of the older build: that of a release, once there is one before this."""
 ENOUGH = 20
 """Requests that are answered between two steps."""
 
@@ -87,7 +88,7 @@ def failures(cluster: Night) -> list[object]:
     return [answer for answer in answers if answer["status"] not in ACKNOWLEDGED]
 
 
-def test_no_request_fails_while_units_are_restarted_upgraded_and_rolled_back(cluster: Night):
+def test_no_request_fails_while_units_are_restarted_and_upgraded(cluster: Night):
     cluster.answers()
     for service in ("state", "scheduler", "gateway"):
         restart(cluster, service)
