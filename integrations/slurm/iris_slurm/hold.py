@@ -48,13 +48,13 @@ def hold_host(notice: int = 0) -> NoReturn:
 
 def end_steps(work: Path) -> None:
     """Tell all steps to end, and return when they have."""
-    told = set[int]()
+    signalled = set[int]()
     while True:
         for group in living_steps(work):
-            if group not in told:
-                told.add(group)
+            if group not in signalled:
+                signalled.add(group)
                 signal_group(group, signal.SIGTERM)
-        if not any(has_members(group) for group in told):
+        if not any(has_members(group) for group in signalled):
             return
         time.sleep(LOOK_S)
 

@@ -72,12 +72,12 @@ def run(step: SrunStep, *, beside: bool = False) -> int:
         os.chdir(step.chdir)
     if step.count == 1 and not beside:
         replace(step)
-    told = list[int]()
+    received = list[int]()
     for number in {step.signal, signal.SIGTERM, *(FORWARDED if beside else ())} - {0}:
-        signal.signal(number, lambda number, _: told.append(number))  # programs get them too
+        signal.signal(number, lambda number, _: received.append(number))  # programs get them too
     found = [start(step, local) for local in range(step.count)]
     codes = [process.wait() for process in found]
-    while beside and signal.SIGTERM in told and has_others():
+    while beside and signal.SIGTERM in received and has_others():
         time.sleep(LOOK_S)
     return next((code if code > 0 else 128 - code for code in codes if code), 0)
 
