@@ -156,7 +156,7 @@ def test_it_costs_what_there_is(play: Play) -> None:
     assert growth_of(play) < LINEAR
 
 
-def test_what_was_left_empty_of_a_specification_is_not_measured_part_by_part() -> None:
+def test_empty_fields_of_a_specification_are_not_measured_one_by_one() -> None:
     spec = JobSpec(name="/a", command=("true",), env={"a": "bc"})
     given = [value for value in astuple(spec) if value]
     assert len(given) < len(spec.__struct_fields__) / 2
