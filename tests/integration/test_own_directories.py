@@ -75,7 +75,7 @@ def test_tasks_of_users_of_their_own_run_in_a_directory_that_iris_has_made(place
         assert seen == ""
 
 
-def test_a_directory_that_somebody_else_has_closed_is_named_and_left_as_it_is(place: Path):
+def test_a_directory_that_somebody_else_has_closed_is_named_and_kept_so(place: Path):
     closed = [place / "closed", place / "closed" / "data"]
     for path in closed:
         path.mkdir(mode=0o700)
