@@ -27,6 +27,7 @@ from iris_scheduler.service import Scheduler
 from iris_scheduler.settings import SchedulerSettings
 from iris_state.clock import Clock
 from iris_state.policy import Policy
+from iris_state.records.indexes import stored
 from iris_state.replication import unpublished
 from iris_state.replication.replica import Replica
 from iris_state.service.service import StateService
@@ -147,6 +148,7 @@ async def test_what_is_over_leaves_nothing_behind(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(unpublished, "KEPT", KEPT)
     monkeypatch.setattr(window, "KEPT", KEPT)
     monkeypatch.setattr(columns, "_MANY", KEPT)
+    monkeypatch.setattr(stored, "LEFTOVERS", KEPT)
     monkeypatch.setattr(rate_limit, "MAX_USERS", KEPT)
     async with asyncio.timeout(200), services(tmp_path) as (made, http):
         await run(made, http, range(JOBS))

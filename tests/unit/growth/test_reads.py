@@ -110,6 +110,7 @@ FLAT_READS: tuple[q.ViewQuery, ...] = (
     q.QuotaQuery(user="user-00001"),
     q.QuotasQuery(limit=SHOWN),
     q.UsersQuery(limit=SHOWN),
+    q.StoredUsageQuery(limit=SHOWN),
     q.OverviewQuery(),
     q.LastHourQuery(),
     q.DemandQuery(),

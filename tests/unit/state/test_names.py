@@ -223,7 +223,7 @@ def test_a_user_without_a_quota_has_only_so_many_tasks_waiting(script):
     script.world.ledger.default_quota = Quota("", max_pending_tasks=3)
     script.play("""
         submit /a replicas=2 user=ann   -> created
-        submit /b replicas=2 user=ann   -> over_quota ~ann may have 3 pending tasks, has 2 and asks for 2 more
+        submit /b replicas=2 user=ann   -> over_quota ~ann may have 3 pending tasks (the default), has 2 and asks for 2 more
         submit /b replicas=2 user=bob   -> created
     """)
     assert script.world.query("quota", user="ann")["max_pending_tasks"] == 3
@@ -240,7 +240,7 @@ def test_a_user_has_only_so_much_memory_of_jobs_that_live(script):
     assert [submit("/a", "ann")[0], submit("/b", "ann")[0]] == ["created", "created"]
     status, words = submit("/c", "ann")
     assert status == "over_quota"
-    assert "ann may have 97.66KiB live bytes, has 8" in words
+    assert "ann may have 97.66KiB live bytes (the default), has 8" in words
     assert submit("/c", "bob")[0] == "created"
     assert submit("/b", "ann", if_exists="replace")[0] == "created"
     script.play("cancel /a user=ann")

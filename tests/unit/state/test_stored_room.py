@@ -173,6 +173,7 @@ async def test_what_a_running_job_prints_is_deleted_before_what_others_have():
     spec = msgspec.structs.replace(running.spec, user="bob")
     room.apply(msgspec.structs.replace(running, spec=spec, user="bob"))
     room.ledger.presence["w0"].output_bytes = {2: 9 * PART}
+    room.ledger.output_hosts.add("w0")
     await room.streams.publish(PUBLISHED[StoredKind.OUTPUT](1), b"x" * PART)
     for _ in range(9):
         await room.streams.publish(PUBLISHED[StoredKind.OUTPUT](2), b"x" * PART)

@@ -13,10 +13,12 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections import Counter
+from collections.abc import Iterator
 
 from sortedcontainers import SortedDict
 
 from iris_core.messages.scheduler_state import OCCUPIED
+from iris_core.messages.state_worker import HeartbeatMessage
 from iris_core.placement.queue import TaskQueue, as_ranges
 from iris_core.placement.reasons import Reason, ReasonCode
 from iris_core.quota import GROUP, Quota, by_default, of_groups
@@ -108,6 +110,7 @@ class Ledger:
         self.audit = AuditLog()
         self.workers: dict[str, Worker] = {}
         self.presence: dict[str, Presence] = {}
+        self.output_hosts: set[str] = set()
         self.host_sums = HostSums()
         self.heard: TimeoutQueue[str] = TimeoutQueue()
         self.lost: TimeoutQueue[str] = TimeoutQueue()
@@ -213,10 +216,23 @@ class Ledger:
     def running_output(self) -> Counter[str]:
         """What running attempts hold of output, by user, as hosts have told last."""
         found: Counter[str] = Counter()
-        for number, size in running_output(self.presence.values()).items():
+        for number, size in running_output(self.with_output()).items():
             if (job := self.jobs.get(number)) is not None:
                 found[job.user] += max(0, size - max(0, job.evicted.output - job.stored.output))
         return found
+
+    def with_output(self) -> Iterator[Presence]:
+        """The hosts whose running attempts have stored output, as they have told last."""
+        return (self.presence[worker] for worker in self.output_hosts)
+
+    def note(self, heartbeat: HeartbeatMessage, now_ms: int) -> None:
+        """Keep what a heartbeat tells of its host; in memory only."""
+        presence = self.presence[heartbeat.worker]
+        presence.note(heartbeat, now_ms)
+        if presence.output_bytes:
+            self.output_hosts.add(heartbeat.worker)
+        else:
+            self.output_hosts.discard(heartbeat.worker)
 
     def stored_today(self, user: str) -> int:
         """What a user has stored on this day, what runs included."""
@@ -241,7 +257,7 @@ class Ledger:
         second = self.now_ms // 1000
         if self._running_today[0] != second:
             found: Counter[str] = Counter()
-            for number, size in running_output(self.presence.values()).items():
+            for number, size in running_output(self.with_output()).items():
                 if (job := self.jobs.get(number)) is not None:
                     found[job.user] += on_last_day(size, job.started_ms, self.now_ms)
             self._running_today = second, found

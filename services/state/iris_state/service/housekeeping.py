@@ -128,7 +128,7 @@ class Housekeeper:
     async def _holdings(self, kind: StoredKind) -> dict[int, Holding]:
         """What each job holds of a kind."""
         ledger = self._replica.machine.ledger
-        running = running_output(ledger.presence.values())
+        running = running_output(ledger.with_output())
         jobs = list(ledger.jobs.values())
         found: dict[int, Holding] = {}
         for start in range(0, len(jobs), _SLICE):

@@ -215,7 +215,9 @@ def test_an_update_to_a_band_that_its_user_may_not_ask_for_is_refused(world: Ser
     better = b'{"template": {"band": "production"}}'
     answer = world.deploy("update", patch=better, caller=ANN)
     assert answer.status == "forbidden"
-    assert "ann may ask for band interactive at best, not production" in answered(answer)
+    assert "ann may ask for band interactive at best (the default), not production" in answered(
+        answer
+    )
     world.admin("set_quota", "ann", max_band=3)
     assert world.deploy("update", patch=better, caller=ADMIN).status == "forbidden"
     world.admin("set_quota", "ann", max_band=1)

@@ -62,7 +62,7 @@ def on_heartbeat(
     if heartbeat.sequence <= presence.sequence:
         return  # a heartbeat older than one already handled adds nothing
     presence.sequence = heartbeat.sequence
-    presence.note(heartbeat, now_ms)
+    ledger.note(heartbeat, now_ms)
     presence.hear(heartbeat.monotonic_ms, now_ms)
     if presence.undelivered or not presence.answered:
         orders.probe(heartbeat.worker)

@@ -93,6 +93,7 @@ def worker_forgotten(ledger: Ledger, change: c.WorkerForgotten, at_ms: int) -> N
     """A host is deleted; attempts keep its name."""
     ledger.host_sums.leave(ledger.workers[change.worker], ledger.presence[change.worker])
     del ledger.workers[change.worker], ledger.presence[change.worker]
+    ledger.output_hosts.discard(change.worker)
     ledger.lost.leave(change.worker)
     for key, workers in list(ledger.avoided.items()):
         workers.pop(change.worker, None)
