@@ -133,7 +133,7 @@ OTHER_READS = {
             q.DeploymentRequestsQuery,
             q.DeploymentWhyQuery,
         ),
-        "is about one deployment: tests/unit/growth/test_deployments.py",
+        "is about one deployment, and linear in its routes",
     ),
 }
 
