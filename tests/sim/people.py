@@ -396,7 +396,7 @@ def wishes(
         if rng.random() < 0.15:
             why = "z" * (SENTENCE if large else 0)
             plan.append((at + rng.random() * 10, CancelJob(spec.name, USER, f"c{number}", 1, why)))
-    limits = {"max_running_cpu": 2000}
+    limits = {"max_pending_tasks": 10_000}  # a limit of what runs keeps large tasks waiting
     plan.append((seconds / 4, AdminCommand("set_quota", "@lab", ADMIN, "lab", 1, limits)))
     if rng.random() < 0.5:
         host = rng.choice(hosts)
