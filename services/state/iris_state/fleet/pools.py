@@ -245,7 +245,7 @@ def give_back(
 # ── orphans ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def _adoptions(scene: Scene) -> Iterator[SliceRequested]:
+def _adoptions(scene: Scene) -> Iterator[SliceRequested | SliceMoved]:
     """Take over listed slices that have no record and whose hosts have registered."""
     for _, seen in list(scene.sightings.orphans(scene.fleet)):
         found = _slot_of(scene, seen.listed)
@@ -254,7 +254,10 @@ def _adoptions(scene: Scene) -> Iterator[SliceRequested]:
         pool, slot = found
         if _was_recorded(scene, seen.listed) or slot >= pool.spec.max or pool.removing:
             continue
-        if any(one.slot == slot and one.is_open for one in scene.fleet.of_pool(pool.name)):
+        holders = [one for one in scene.fleet.of_pool(pool.name) if one.slot == slot]
+        holder = next((one for one in holders if one.is_open), None)
+        if holder is not None:
+            yield from _relabelled(scene, holder, seen.listed)
             continue
         names = (host_name(pool.name, slot, index) for index in range(pool.spec.hosts))
         hosts = [scene.hosts.get(name) for name in names]
@@ -266,6 +269,22 @@ def _adoptions(scene: Scene) -> Iterator[SliceRequested]:
                 cause=C.ADOPTED,
                 label=seen.listed.label,
             )
+
+
+def _relabelled(scene: Scene, one: Slice, listed: ListedSlice) -> Iterator[SliceMoved]:
+    """A request for a slice that was there already, made before a restore, was accepted: it is
+    known to its provider by the number of that time.
+    """
+    was_accepted = one.status in (S.CREATING, S.READY, S.DRAINING)
+    if was_accepted and scene.sightings.listed(one) is None:
+        yield SliceMoved(
+            number=one.number,
+            status=one.status,
+            handler=table.BOOT.name,
+            cause=C.ADOPTED,
+            detail=f"its provider has it with number {listed.label}",
+            label=listed.label,
+        )
 
 
 def _slot_of(scene: Scene, listed: ListedSlice) -> tuple[HostPool, int] | None:
@@ -520,8 +539,8 @@ def orders(scene: Scene, *, terminating_timeout_ms: int) -> Iterator[ProviderOrd
         if one.status is S.REQUESTED:
             yield ProviderOrder("create", source, one.name, one.label, one.number)
         elif one.status is S.DELETING:
-            waited_ms = scene.now_ms - one.since_ms
-            if not scene.runs(one) or waited_ms > terminating_timeout_ms:
+            is_overdue = scene.in_status_ms(one) > terminating_timeout_ms
+            if is_overdue or not scene.runs(one):
                 yield ProviderOrder("delete", source, one.name, one.label, one.number)
     for source, seen in scene.sightings.orphans(scene.fleet):
         if _is_orphan(scene, seen):

@@ -228,7 +228,7 @@ def _draining(scene: Scene, one: Slice) -> Iterator[SliceMoved]:
 def _deleting(scene: Scene, one: Slice) -> Iterator[SliceMoved]:
     if scene.sightings.is_gone(one):
         yield from judged(one, table.DELETE, Outcome.SUCCESS, C.NOT_LISTED)
-    elif not one.overdue and scene.now_ms - one.since_ms > scene.policy.delete_timeout_ms:
+    elif not one.overdue and scene.in_status_ms(one) > scene.policy.delete_timeout_ms:
         yield SliceMoved(
             number=one.number,
             status=one.status,

@@ -49,7 +49,10 @@ class SliceRequested(msgspec.Struct, frozen=True, array_like=True, gc=False, tag
 
 
 class SliceMoved(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=74):
-    """A judgement about a slice, and its target status or the unchanged one."""
+    """A judgement about a slice, and its target status or the unchanged one.
+
+    ``label``: the number that its provider keeps with it, where that is another one; 0: as before.
+    """
 
     number: int
     status: SliceStatus
@@ -61,6 +64,7 @@ class SliceMoved(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=74)
     asked_ms: int = 0
     overdue: bool = False
     by: Actor | None = None
+    label: int = 0
 
 
 class SliceCleared(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=75):

@@ -436,3 +436,19 @@ def test_what_was_requested_before_a_restore_is_looked_for_before_it_fails():
     it.run(100)
     assert it.work[0].runs
     assert statuses(it, "cpu") == ["ready"]
+
+
+def test_what_a_restored_cluster_asks_for_and_has_is_known_by_its_old_number():
+    it = world(cpu_pool(max=1))
+    backup = msgspec.msgpack.encode([list(it.fleet.pools.values()), []])
+    it.submit("/t", runs_ms=3_000_000)
+    it.run_until(lambda: it.work[0].runs, 100)
+    it._restore(backup)
+    it._lead()
+    it.sightings.seen.clear()
+    it.submit("/more", cpu_millis=4000, runs_ms=1_000)
+    it.run(1_200)
+    assert it.work[0].runs
+    [one] = [one for one in it.fleet.slices.values() if one.is_open]
+    assert one.label == 1
+    assert it.cloud.created == {"cpu": 1}

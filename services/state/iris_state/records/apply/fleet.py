@@ -93,6 +93,7 @@ def slice_moved(fleet: Fleet, change: SliceMoved, now_ms: int) -> None:
     one.detail = change.detail or one.detail
     one.asked_ms = change.asked_ms or one.asked_ms
     one.overdue = change.overdue
+    one.label = change.label or one.label
     if change.status is was:
         return
     one.status = change.status
