@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from iris_state.fleet import growth, need, pools, sightings
-from iris_state.fleet.need import PoolRoom
+from iris_state.fleet import growth, pools, sightings
 from iris_state.fleet.sightings import ProviderOrder, Sightings
 from iris_state.fleet.slices import Scene
 from iris_state.records.fleet.records import HostPool
@@ -33,15 +32,6 @@ def a_list_counts_whatever_was_accepted_after_it_began(put: Put) -> None:
 def draining_does_not_wait_for_what_runs(put: Put) -> None:
     """A slice that an operator drains is deleted at once."""
     put(Scene, "runs", lambda self, one: False)
-
-
-def a_slot_is_free_before_the_provider_has_let_go(put: Put) -> None:
-    """Slices that failed without an answer, and orphans, do not occupy their slot."""
-
-    def occupied(scene: Scene, pool: HostPool) -> Iterator[int]:
-        return (one.slot for one in scene.fleet.of_pool(pool.name) if one.is_open)
-
-    put(pools, "_occupied", occupied)
 
 
 def a_pool_has_more_slots_than_its_max(put: Put) -> None:
@@ -101,24 +91,6 @@ def nothing_is_ever_idle(put: Put) -> None:
     put(Scene, "idle_since_ms", lambda self, one: 0)
 
 
-def an_old_request_fails_before_it_is_repeated(put: Put) -> None:
-    """After a restore a request that is old expires, and what it had made is deleted with its
-    work.
-    """
-    put(Scene, "in_status_ms", lambda self, one: self.now_ms - one.since_ms)
-
-
-def a_gang_is_given_a_part_of_its_slices(put: Put) -> None:
-    """A pool makes as many slices of a gang as it may, and the gang never starts."""
-    left = PoolRoom.left.fget
-    assert left is not None
-
-    def any_left(self: PoolRoom) -> int:
-        return max(1, left(self))
-
-    put(need.PoolRoom, "left", property(any_left))
-
-
 def what_ended_is_not_told_from_what_lives(put: Put) -> None:
     """Something is deleted because another one of its name has ended."""
 
@@ -144,7 +116,6 @@ def deletions_know_no_rate(put: Put) -> None:
 MUTANTS: tuple[Mutant, ...] = (
     a_list_counts_whatever_was_accepted_after_it_began,
     draining_does_not_wait_for_what_runs,
-    a_slot_is_free_before_the_provider_has_let_go,
     a_pool_has_more_slots_than_its_max,
     refusals_put_nothing_off,
     any_number_of_slices_is_given_up_for_failure,
@@ -153,8 +124,6 @@ MUTANTS: tuple[Mutant, ...] = (
     orders_are_sent_once,
     what_is_coming_counts_for_nothing,
     nothing_is_ever_idle,
-    an_old_request_fails_before_it_is_repeated,
-    a_gang_is_given_a_part_of_its_slices,
     what_ended_is_not_told_from_what_lives,
     deletions_know_no_rate,
 )
