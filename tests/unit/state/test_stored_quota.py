@@ -83,6 +83,16 @@ def test_below_the_limit_all_goes_on(script: Script):
     script.play("submit /d user=ann -> created")
 
 
+def test_what_has_ended_counts_once(script: Script):
+    """The last heartbeat before its end has told its output too."""
+    heartbeat(script, output_bytes={1: 2 * MIB})
+    script.play("wait 1")  # what runs is summed once a second
+    assert script.world.query("quota", user="ann")["stored_today"] == 2 * MIB
+    end(script, 1, Ended(Cause.EXITED, 0, output_bytes=2 * MIB + 1))
+    assert script.world.query("quota", user="ann")["stored_today"] == 2 * MIB + 1
+    script.play("submit /d user=ann -> created")
+
+
 def test_what_runs_counts_and_its_hosts_are_told(script: Script):
     heartbeat(script, output_bytes={1: 3 * MIB, 3: 9 * MIB})
     script.world.now_ms += 1000

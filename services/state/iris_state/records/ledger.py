@@ -234,6 +234,19 @@ class Ledger:
         else:
             self.output_hosts.discard(heartbeat.worker)
 
+    def end_output(self, worker: str, job: int, size: int) -> None:
+        """The end of an attempt has told its output, which the host's last heartbeat counted among
+        what runs.
+        """
+        if worker not in self.output_hosts:
+            return
+        told = self.presence[worker].output_bytes
+        if job in told:
+            told[job] -= size
+            if told[job] <= 0:
+                del told[job]
+            self._running_today = (-1, Counter())
+
     def stored_today(self, user: str) -> int:
         """What a user has stored on this day, what runs included."""
         ended = self.stored.today[user] if self.now_ms // DAY_MS == self.stored.day else 0

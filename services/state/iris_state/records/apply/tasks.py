@@ -307,6 +307,8 @@ def _close(
         account(ledger, job, attempt, at_ms)
         if ended is not None:
             _store(ledger, job, ended, attempt.assigned_ms, at_ms=at_ms)
+            if ended.output_bytes:
+                ledger.end_output(attempt.worker, job.number, ended.output_bytes)
     attempt.since_ms = attempt.closed_ms = at_ms
     ledger.release(job, index, attempt)
 
