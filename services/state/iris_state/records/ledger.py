@@ -240,11 +240,11 @@ class Ledger:
         """
         if worker not in self.output_hosts:
             return
-        told = self.presence[worker].output_bytes
-        if job in told:
-            told[job] -= size
-            if told[job] <= 0:
-                del told[job]
+        reported = self.presence[worker].output_bytes
+        if job in reported:
+            reported[job] -= size
+            if reported[job] <= 0:
+                del reported[job]
             self._running_today = (-1, Counter())
 
     def stored_today(self, user: str) -> int:

@@ -438,7 +438,7 @@ def test_what_was_requested_before_a_restore_is_looked_for_before_it_fails():
     assert statuses(it, "cpu") == ["ready"]
 
 
-def test_what_a_restored_cluster_asks_for_and_has_is_known_by_its_old_number():
+def test_what_a_restored_cluster_has_is_known_by_its_old_number():
     it = world(cpu_pool(max=1))
     backup = msgspec.msgpack.encode([list(it.fleet.pools.values()), []])
     it.submit("/t", runs_ms=3_000_000)
