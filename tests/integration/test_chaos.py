@@ -10,14 +10,8 @@ import pytest
 from iris_service.child import end_with_parent
 from tests.chaos.__main__ import NO_TEMPLATES
 from tests.house.repository import ROOT
-from tests.support.turns import marks
 
 pytestmark = pytest.mark.integration
-
-TURNS = 3
-"""Kills at random times are for `make soak`; `make test` has them often enough to say who broke
-what.
-"""
 
 
 def chaos(*options: str) -> str:
@@ -32,12 +26,10 @@ def chaos(*options: str) -> str:
     return done.stdout
 
 
+@pytest.mark.soak
 @pytest.mark.needs("bwrap", "ip")
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize(
-    "network",
-    [pytest.param("auto", marks=marks(0, TURNS)), pytest.param("proxies", marks=pytest.mark.soak)],
-)
+@pytest.mark.parametrize("network", ["auto", "proxies"])
 def test_kills_and_partitions_lose_nothing_and_double_nothing(network):
     said = chaos("--seconds", "7", "--slices", "1", "--seed", "11", "--network", network)
     assert "partitions by " in said

@@ -18,7 +18,6 @@ from iris import Job
 from tests.house.repository import ROOT
 from tests.support.cluster import Cluster, until
 from tests.support.frameworks import FRAMEWORKS
-from tests.support.turns import takes_turns
 
 pytestmark = pytest.mark.integration
 
@@ -126,7 +125,6 @@ def preempted(cluster: Cluster, began: Path, command: list[str], name: str, **op
     return training
 
 
-@takes_turns(0)
 @pytest.mark.needs("submitit")
 def test_submitit_keeps_a_checkpoint_when_it_is_preempted(
     cluster: Cluster, tmp_path: Path, scontrol: dict[str, str]
@@ -158,7 +156,6 @@ def test_submitit_keeps_a_checkpoint_when_it_is_preempted(
     assert (kind, result.startswith("went on from ")) == ("success", True)
 
 
-@takes_turns(2)
 @pytest.mark.needs("lightning")
 @pytest.mark.needs("torch")
 def test_lightning_goes_on_from_its_checkpoint(

@@ -11,7 +11,6 @@ import pytest
 
 from tests.support.cluster import Cluster, cluster_on
 from tests.support.frameworks import FRAMEWORKS
-from tests.support.turns import takes_turns
 
 pytestmark = pytest.mark.integration
 
@@ -67,7 +66,6 @@ def pods(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         yield running
 
 
-@takes_turns(0)
 @pytest.mark.parametrize(
     ("package", "program"),
     [
@@ -103,7 +101,6 @@ def test_four_processes_add_up_their_ranks(pods: Cluster, package: str, program:
     ] * MEMBERS
 
 
-@takes_turns(1)
 @pytest.mark.needs("jax")
 def test_processes_add_up_inside_their_slice_and_over_both_slices(pods: Cluster):
     python, env = PYTHON_WITH["jax"]

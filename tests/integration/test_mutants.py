@@ -1,15 +1,10 @@
-"""The simulation finds every mutant within a bounded number of seeds.
-
-`make test` looks for one in `TURNS`, others for each commit; `make soak` for all.
-"""
+"""The simulation finds every mutant within a bounded number of seeds; `make soak` looks for them."""
 
 import pytest
 
 from tests.sim import chain_mutants, crowd_mutants
 from tests.sim.mutants import PLANTS, Plant, planted
 from tests.sim.world import play
-from tests.support import turns
-from tests.support.turns import in_turns
 
 assert chain_mutants  # its mutants are among `PLANTS`
 assert crowd_mutants
@@ -20,21 +15,15 @@ SEEDS = 120
 none of these does.
 """
 SHY_SEEDS = 1500
-TURNS = 20
-
-
-@pytest.mark.parametrize(
-    "name", in_turns((name for name, plant in PLANTS.items() if not plant.is_shy), TURNS)
-)
-def test_a_storm_finds(name):
-    assert finder(name, PLANTS[name], SEEDS) is not None, PLANTS[name].says
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("name", [name for name, plant in PLANTS.items() if plant.is_shy])
-def test_many_storms_find(name):
-    assert finder(name, PLANTS[name], SHY_SEEDS) is not None, PLANTS[name].says
+@pytest.mark.parametrize("name", PLANTS)
+def test_storms_find(name):
+    plant = PLANTS[name]
+    seeds = SHY_SEEDS if plant.is_shy else SEEDS
+    assert finder(name, plant, seeds) is not None, plant.says
 
 
 def finder(name: str, plant: Plant, seeds: int) -> int | None:
@@ -54,17 +43,6 @@ def _breaks(seed: int, plant: Plant) -> bool:
     assert "TypeError" not in wrong
     assert "inputs raised" not in wrong
     return bool(wrong)
-
-
-def test_each_mutant_has_its_turn(monkeypatch: pytest.MonkeyPatch):
-    names = [name for name, plant in PLANTS.items() if not plant.is_shy]
-    taken = []
-    for now in range(TURNS):
-        monkeypatch.setattr(turns, "commits", lambda now=now: now)
-        taken += [
-            case.values[0] for case in in_turns(names, TURNS) if pytest.mark.soak not in case.marks
-        ]
-    assert sorted(taken) == sorted(names)
 
 
 def test_there_are_enough_of_them():

@@ -46,8 +46,8 @@ from tests.support.hosts import (
     worker_of,
 )
 from tests.support.nats import OpenServer
+from tests.support.samples import one_in
 from tests.support.state import GRANT, FakeState, template
-from tests.support.turns import in_turns
 from tests.support.worker import WorkerProcess, environ, opened_way
 
 pytestmark = [
@@ -61,7 +61,7 @@ PYTHON = next(
 )
 CLONES = (MODES[0], MODES[1], MODES[3])
 """Kinds of host on which tasks are cloned from templates."""
-TURNS = 3
+ONE_IN = 3
 SIGNALS_ALL = """import os, sys
 print("ready", flush=True)
 while True:
@@ -182,12 +182,12 @@ async def test_a_bare_template_serves_its_owner_only(
     [
         *on_hosts((mode, False, (), "") for mode in MODES),
         *on_hosts((MODES[1], False, (), elsewhere) for elsewhere in NEIGHBOURS),
-        *in_turns(
+        *one_in(
+            ONE_IN,
             [
                 *on_hosts((mode, True, (), "") for mode in MODES[:2]),
                 *on_hosts((mode, mode in MODES[:2], ("json",), "") for mode in CLONES),
             ],
-            TURNS,
         ),
     ],
 )
@@ -477,7 +477,7 @@ async def execute(connection: Connection, name: str, ref: AttemptRef) -> None:
 
 
 @pytest.mark.parametrize("mode", on_hosts(MODES[:3]))
-@pytest.mark.parametrize("number", in_turns([signal.SIGSTOP, signal.SIGKILL], 2))
+@pytest.mark.parametrize("number", one_in(2, [signal.SIGSTOP, signal.SIGKILL]))
 async def test_a_task_that_signals_all_that_it_can_holds_up_nobody_else(
     number: signal.Signals, mode: str, state: FakeState, nats_url: str, place: Path
 ):

@@ -19,7 +19,6 @@ import pytest
 from tests.house.repository import ROOT
 from tests.support.cluster import Cluster, until
 from tests.support.frameworks import FRAMEWORKS
-from tests.support.turns import takes_turns
 
 pytestmark = pytest.mark.integration
 
@@ -265,7 +264,6 @@ ${{1:-nxf_main}}
 """The script of a task as the executor `slurm` of Nextflow 24 writes it, without its stages."""
 
 
-@takes_turns(0)
 def test_nextflow_submits_asks_and_cancels(slurm: Commands, tmp_path: Path):
     """By the calls of its executor, whose answers are read as it reads them."""
 
@@ -377,7 +375,6 @@ while True:
 """
 
 
-@takes_turns(1)
 @pytest.mark.parametrize("wrapper", ["", "sh -c '\"$@\"; true' sh "], ids=["alone", "in a shell"])
 def test_steps_on_other_hosts_have_the_grace_of_their_job(
     slurm: Commands, tmp_path: Path, wrapper: str
@@ -398,7 +395,6 @@ def test_steps_on_other_hosts_have_the_grace_of_their_job(
     assert state(slurm, number) == "CANCELLED"
 
 
-@takes_turns(2)
 def test_a_step_that_is_told_to_end_ends_on_all_hosts(slurm: Commands, tmp_path: Path):
     """As by `timeout`; the script goes on, and its job succeeds."""
     (tmp_path / "saves.py").write_text(SAVES)
@@ -413,7 +409,6 @@ def test_a_step_that_is_told_to_end_ends_on_all_hosts(slurm: Commands, tmp_path:
     assert {file.name for file in tmp_path.glob("saved-*")} == {"saved-0", "saved-1"}
 
 
-@takes_turns(2)
 def test_a_script_is_requeued_before_its_time_limit(slurm: Commands, tmp_path: Path):
     """The time limit is a minute, and the signal comes after twenty seconds."""
     lines = (
@@ -479,7 +474,6 @@ until(lambda: state(endless) == "CANCELLED")
 """
 
 
-@takes_turns(0)
 @pytest.mark.needs("submitit")
 def test_submitit_submits_maps_requeues_and_cancels(slurm: Commands):
     assert slurm(sys.executable, "-c", SUBMITIT).splitlines() == [
@@ -557,7 +551,6 @@ with SLURMCluster(**options) as cluster, Client(cluster) as client:
 """
 
 
-@takes_turns(1)
 @pytest.mark.soak
 @pytest.mark.needs("dask_jobqueue")
 def test_dask_jobqueue_has_a_static_and_an_adaptive_cluster(slurm: Commands):
@@ -592,7 +585,6 @@ if __name__ == "__main__":
 """
 
 
-@takes_turns(2)
 @pytest.mark.soak
 @pytest.mark.needs("parsl")
 def test_parsl_runs_apps_on_a_block_of_slurm(slurm: Commands, tmp_path: Path):
@@ -615,7 +607,6 @@ rule one:
 """
 
 
-@takes_turns(0)
 @pytest.mark.soak
 @pytest.mark.needs("snakemake")
 def test_snakemake_runs_rules_by_its_plugin_for_slurm(slurm: Commands, tmp_path: Path):

@@ -1,25 +1,25 @@
 """Fault schedules on a simulated cluster: every invariant holds for every seed, deterministically.
 
-`make test` plays one in `TURNS` of the seeds, others at each commit; `make soak` all.
+`make test` plays one in `ONE_IN` of the seeds; `make soak` all.
 """
 
 import pytest
 
 from tests.sim.world import play
-from tests.support.turns import in_turns
+from tests.support.samples import one_in
 
 SEEDS = 240
 AT_ONCE = 10
-TURNS = 24
+ONE_IN = 24
 
 
-@pytest.mark.parametrize("first", in_turns(range(0, SEEDS, AT_ONCE), TURNS))
+@pytest.mark.parametrize("first", one_in(ONE_IN, range(0, SEEDS, AT_ONCE)))
 def test_every_promise_survives_the_storm(first):
     outcomes = [play(seed) for seed in range(first, first + AT_ONCE)]
     assert [f"make sim SEED={o.seed}: {o.wrong}" for o in outcomes if o.wrong] == []
 
 
-@pytest.mark.parametrize("seed", in_turns([3, 17, 42], 3))
+@pytest.mark.parametrize("seed", one_in(3, [3, 17, 42]))
 def test_one_seed_is_one_run_byte_for_byte(seed):
     first, second = play(seed), play(seed)
     assert first.digest

@@ -9,9 +9,9 @@ from iris_state.check.records import check
 from iris_state.policy import Policy
 from tests.support.exploration import Cell, Path, endless, explore, gang
 from tests.support.growth import check_timeouts
-from tests.support.turns import in_turns
+from tests.support.samples import one_in
 
-TURNS = 6
+ONE_IN = 6
 STRICT = Policy(
     prepare_tries=0, start_tries=0, schedule_tries=0, max_reschedules=0, forget_workers_after_s=0
 )
@@ -61,7 +61,7 @@ def what_must_hold(cell: Cell, path: Path) -> None:
         raise
 
 
-@pytest.mark.parametrize("name", in_turns(SPACES, TURNS))
+@pytest.mark.parametrize("name", one_in(ONE_IN, SPACES))
 def test_every_way_a_session_can_go(name):
     spec, policy, limit, root = SPACES[name]
     space = explore(spec, policy, what_must_hold, limit, root)

@@ -2,7 +2,7 @@
 
 Each story is one way through the task, job and session tables, told by what a user sees. A cell
 that can be set to something else without any story noticing is named. `make test` changes one row
-in `TURNS`, others at each commit, and `make soak` all. The tables of deployments and routes, and
+in `ONE_IN`, and `make soak` all. The tables of deployments and routes, and
 the row by which a route's task is retired, have stories of their own, in `deployments`. Source:
     docs/design/semantics.md#rules-and-judgement, docs/design/semantics.md#tasks-and-attempts,
     docs/design/semantics.md#jobs, docs/design/semantics.md#sessions,
@@ -28,11 +28,11 @@ from tests.support.mutation import (
     quickly,
     unnoticed,
 )
+from tests.support.samples import one_in
 from tests.support.script import Script
-from tests.support.turns import in_turns
 from tests.support.world import World
 
-TURNS = 3
+ONE_IN = 3
 
 # ── stories ───────────────────────────────────────────────────────────────────────────────────────
 
@@ -741,7 +741,7 @@ def test_every_story_holds_with_the_tables_as_they_are(quick):
     assert [story for stories in STORIES.values() for story in stories if not quick(story)] == []
 
 
-@pytest.mark.parametrize("row", in_turns(MUTANTS, TURNS))
+@pytest.mark.parametrize("row", one_in(ONE_IN, MUTANTS))
 def test_some_story_notices_each_cell_that_is_changed(quick, row):
     found = unnoticed(MUTANTS[row], stories_of(row), refused, quick)
     assert found == [name for name in SAME if name.startswith(f"{row}.")]
