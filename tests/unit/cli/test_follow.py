@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 import pytest
 
 from iris.cli.follow import print_event_line
+from iris.cli.output.lines import LinePrinter
 from iris.client.decode import from_builtins
 from iris_core.views.events import TaskEvent
 from tests.support.answers import Said, answering, events, in_turn, job_view, problem
@@ -170,6 +171,32 @@ def test_a_token_that_expires_while_a_job_is_followed_leaves_the_job(iris):
         True,
         True,
     )
+
+
+def test_a_line_is_not_printed_after_its_output_is_closed(iris, monkeypatch, capfd):
+    """A line that was printed late appeared in the output of the next command."""
+    read, closed = threading.Event(), threading.Event()
+
+    class Late(LinePrinter):
+        def print(self, line, whose=""):
+            read.set()
+            closed.wait(0.2)  # never set: the time that a loaded machine takes
+            super().print(line, whose)
+
+    monkeypatch.setattr("iris.cli.follow.LinePrinter", Late)
+    gateway = Ending(lambda _: Said(headers=SSE, body=events(line(1))))
+    gateway._views = [job_view(state="running")] * 9
+
+    def refuse(_):
+        read.wait(30)
+        return problem(401, "unauthenticated", "this token has expired")
+
+    gateway.follow = refuse
+    with answering(gateway) as server:
+        _, out, _ = iris("run", "--url", server.url, "--", "true")
+    printed_by_then = out
+    closed.wait(0.5)
+    assert (printed_by_then, capfd.readouterr().out) == ("line 1\n", "")
 
 
 def test_ctrl_c_after_the_end_says_how_to_print_the_lines_left(iris):

@@ -149,8 +149,10 @@ class FollowOutput:
         return "not all of its output has arrived" if end and end.unfinished else ""
 
     def close(self) -> None:
-        """End the stream."""
+        """End the stream; wait for the line that is being printed, for a limited time."""
+        self._stopped = True
         self._stream.close()
+        self._done.wait(_LOOK_S)
 
     def _print(self) -> None:
         try:
