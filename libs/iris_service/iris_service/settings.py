@@ -275,5 +275,6 @@ def _unknown(word: str, known: Mapping[str, object] | Sequence[str], remedy: str
     not know.
     """
     close = difflib.get_close_matches(word, list(known), n=1)
-    said = f"elease {VERSION} knows none of that name"
-    return f"; did you mean '{close[0]}'? R{said}" if close else f"; r{said}: {remedy}"
+    if close:
+        return f"; did you mean '{close[0]}'? Release {VERSION} knows none of that name"
+    return f"; release {VERSION} knows none of that name: {remedy}"

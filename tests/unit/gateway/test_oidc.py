@@ -406,7 +406,9 @@ def test_an_issuer_is_enough_to_listen_on_a_network():
         GatewaySettings(http="0.0.0.0:1").address()
 
 
-async def test_the_groups_of_a_token_go_with_commands(server: KeyServer):
+async def test_the_groups_of_a_token_go_with_commands(
+    server: KeyServer, caplog: pytest.LogCaptureFixture
+):
     async with house(**terms(server.url, oidc_groups_claim="realm.groups")) as iris:
         story = await ready(Story(iris, server))
         given = ["/ml/vision", "people of ml", "a\nb", 7, "-x", "ops", "ops"]
@@ -418,3 +420,5 @@ async def test_the_groups_of_a_token_go_with_commands(server: KeyServer):
         assert (await story.iris.http.post("/v1/jobs", json=body, headers=who)).is_success
         groups = [command.caller.groups for command in story.iris.state.commands]
     assert groups == [("/ml/vision", "ops", "people of ml"), ()]
+    [line] = [one.getMessage() for one in caplog.records if "not used" in one.getMessage()]
+    assert line.startswith("2 of the 5 groups of ann are not used")

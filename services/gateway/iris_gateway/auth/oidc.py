@@ -44,6 +44,8 @@ _READ_S = 10.0
 _MOST_BYTES = 256 << 10
 GROUPS = 256
 """Groups of one user that are taken from a token."""
+_NOTED = 1000
+"""Users whose unused groups are logged, at most."""
 _NEEDED = ("exp", "iat", "iss", "aud", "sub")
 
 
@@ -90,6 +92,7 @@ class Issuer:
         self._keys: Mapping[str, jwt.PyJWK] | None = None
         self._read_s = float("-inf")
         self._wanted = asyncio.Event()
+        self._noted: set[str] = set()
 
     async def follow(self) -> None:
         """Keep the keys fresh until cancelled."""
@@ -122,8 +125,25 @@ class Issuer:
         except (jwt.PyJWTError, RecursionError):
             raise unauthenticated("invalid token: not signed by the configured issuer") from None
         claims = self._claims(token, self._key(header.get("kid")))
-        groups = groups_in(values_of(claims, self._settings.groups_claim))
-        return Caller(self._user(claims), self._role(claims), token="issuer", groups=groups)
+        user = self._user(claims)
+        named = set(values_of(claims, self._settings.groups_claim))
+        groups = groups_in(named)
+        self._note_unused(user, len(named), used=len(groups))
+        return Caller(user, self._role(claims), token="issuer", groups=groups)
+
+    def _note_unused(self, user: str, named: int, used: int) -> None:
+        """Log, once for each user, that some of the user's groups are not used."""
+        if used == named or user in self._noted or len(self._noted) == _NOTED:
+            return
+        self._noted.add(user)
+        log.warning(
+            "%d of the %d groups of %s are not used for limits: at most %d are, and only names of up "
+            "to 128 letters, digits and ._@+:/ -",
+            named - used,
+            named,
+            user,
+            GROUPS,
+        )
 
     def ends_ms(self, token: str) -> int:
         """When a token that was identified is no longer accepted, in ms since the epoch."""
