@@ -41,7 +41,8 @@ limit; from the statuses under "free from" it costs nothing of that, counts agai
 where the last column says when that is spent. A result that nobody can claim of a row, and no clock, has no cell: the
 import of a table that has one fails. Some test fails for every other cell that is changed
 (`tests/unit/state/test_mutated_tables.py`,
-`tests/unit/state/deployments/test_mutated_deployment_tables.py`)."""
+`tests/unit/state/deployments/test_mutated_deployment_tables.py`,
+`tests/unit/state/fleet/test_mutated_slice_table.py`)."""
 
 AnyRule = Rule[Any, Any]
 AnyDerivation = Derivation[Any, Any]

@@ -51,6 +51,7 @@ class CloudFaults:
     answer_lost: float = 0.0
     answer_twice: float = 0.0
     create_fails: float = 0.0
+    delete_fails: float = 0.0
     lag_ms: int = 0
     down: tuple[tuple[int, int], ...] = ()
 
@@ -117,6 +118,8 @@ class Cloud:
         return "accepted", ""
 
     def delete(self, name: str, label: int, now_ms: int) -> tuple[ProviderAnswer, str]:
+        if self._rng.random() < self.faults.delete_fails:
+            return "failed", "internal error"
         known = self.instances.get(name)
         if known is not None and known.label == label and not known.gone_ms:
             known.gone_ms = now_ms

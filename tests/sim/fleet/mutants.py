@@ -37,14 +37,15 @@ def draining_does_not_wait_for_what_runs(put: Put) -> None:
 def a_pool_has_more_slots_than_its_max(put: Put) -> None:
     """Two slices more than allowed are made."""
 
-    def free(scene: Scene, pool: HostPool) -> Iterator[int]:
-        taken = set(pools._occupied(scene, pool))
-        return (slot for slot in range(pool.spec.max + 2) if slot not in taken)
+    free = pools.free_slots
+
+    def more(scene: Scene, pool: HostPool, orphans: set[int]) -> list[int]:
+        return [*free(scene, pool, orphans), pool.spec.max, pool.spec.max + 1]
 
     def wanted(pool: HostPool, has: Any, new: int) -> int:
         return max(pool.spec.min, has.busy + new + pool.spec.buffer)
 
-    put(pools, "free_slots", free)
+    put(pools, "free_slots", more)
     put(pools, "_wanted", wanted)
 
 
@@ -60,7 +61,7 @@ def any_number_of_slices_is_given_up_for_failure(put: Put) -> None:
 
 def nobody_deletes_strangers(put: Put) -> None:
     """What has no record stays for ever."""
-    put(pools, "_is_orphan", lambda scene, seen: False)
+    put(pools, "_has_waited", lambda scene, seen: False)
 
 
 def nobody_adopts_strangers(put: Put) -> None:

@@ -37,6 +37,7 @@ def world_of(seed: int) -> FleetWorld:
         answer_twice=rng.choice((0.0, 0.3)),
         create_fails=rng.choice((0.0, 0.2)),
         lag_ms=rng.choice((0, 60_000)),
+        delete_fails=rng.choice((0.0, 0.3)),
         down=rng.choice(((), ((_DOWN_AT_MS, _DOWN_AT_MS + 600_000),))),
     )
     specs = [

@@ -120,7 +120,6 @@ class FleetWorld:
         self.leaders = leaders
         self.restores = restores
         self.backups: list[tuple[int, bytes]] = []
-        self.idle_ms: dict[str, int] = {}
         self.unheard_until_ms = 0
         self.restored = False
         self.lists_lie = False
@@ -451,9 +450,6 @@ class FleetWorld:
             present = sum(1 for one in self.cloud.present if one.rpartition("-")[0] == name)
             if present > max(pool.spec.max, self._most_allowed(name)):
                 raise Violation(f"{name} has {present} slices of {pool.spec.max}: {self.words()}")
-        for one in self.fleet.slices.values():
-            if one.status is S.READY and not self.scene.has_work(one):
-                self.idle_ms[one.name] = self.idle_ms.get(one.name, 0) + STEP_MS
 
     def _most_allowed(self, pool: str) -> int:
         """The largest ``max`` that the pool has had: a smaller one ends nothing that works."""

@@ -22,9 +22,11 @@ from iris_core.states import (
     RouteStatus,
     SchedulingResult,
     SessionStatus,
+    SliceStatus,
     TaskState,
 )
 from iris_core.tables import deployment, job, route, session, task
+from iris_core.tables import slice as slice_table
 
 S, K, T = SessionStatus, KernelStatus, TaskState
 MAINTAIN = "(maintain)"
@@ -453,6 +455,7 @@ TABLES = {
     ),
     "deployment": (DeploymentLifecycle, deployment.TERMINAL, deployment.TABLE, deployment.WAYS_OUT),
     "route": (RouteStatus, route.TERMINAL, route.TABLE, route.WAYS_OUT),
+    "slice": (SliceStatus, slice_table.TERMINAL, slice_table.TABLE, slice_table.WAYS_OUT),
 }
 
 

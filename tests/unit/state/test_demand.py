@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import generate_latest
 
-from iris_core.spec.resources import Amount
+from iris_core.spec.resources import Amount, times
 from iris_core.views.cluster import DemandView
 from iris_scheduler.cycle.cache import Cache
 from iris_scheduler.mirror.mirror import Mirror
@@ -18,7 +18,7 @@ from iris_scheduler.plan import plan
 from iris_scheduler.settings import SchedulerSettings
 from iris_state.replication.metrics import StateMetrics
 from iris_state.views import demand as module
-from iris_state.views.cluster.demand import HostShape, demand, in_whole_gib, times
+from iris_state.views.cluster.demand import HostShape, demand, in_whole_gib
 from iris_state.views.pages import at_once
 
 

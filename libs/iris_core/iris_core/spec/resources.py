@@ -165,6 +165,15 @@ class Amount(msgspec.Struct, frozen=True, array_like=True, gc=False, order=True)
 
 
 NOTHING = Amount()
+_ANY_NUMBER = 1 << 40
+
+
+def times(room: Amount, amount: Amount) -> int:
+    """How often ``amount`` fits into ``room``."""
+    return min(
+        (has // asks for has, asks in zip(room.values, amount.values, strict=True) if asks),
+        default=_ANY_NUMBER,
+    )
 
 
 class DeclaredCapacity(msgspec.Struct, frozen=True):

@@ -56,9 +56,8 @@ DELETE = SliceRule(
     name="DeleteSlice",
     sources=frozenset({S.DELETING}),
     success=To(S.DELETED),
-    give_up=To(),
-    expired=To(),
 )
+"""A failed call, and a deletion that takes too long, keep the status and are recorded."""
 HANDLERS: tuple[SliceRule, ...] = (REQUEST, BOOT, CHECK, DRAIN, DELETE)
 """The rows of the design, in its order."""
 

@@ -1,6 +1,6 @@
 """What decisions about slices read beside their records: hosts, waiting work, settings. Types only.
 
-ListSource: docs/design/fleet.md#decisions.
+Source: docs/design/fleet.md#decisions.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from iris_core.spec.jobs import Constraint
-from iris_core.spec.resources import Amount, ResourceRequest
+from iris_core.spec.resources import ResourceRequest
 from iris_core.states import WorkerState
 
 
@@ -30,7 +30,6 @@ class HostFacts(NamedTuple):
     last_end_ms: int = 0
     differs: tuple[str, ...] = ()
     notice_ms: int = 0
-    free: Amount | None = None
 
     @property
     def is_lost(self) -> bool:
@@ -64,7 +63,6 @@ class PendingWork(NamedTuple):
 class FleetPolicy(NamedTuple):
     """Limits and times of the fleet; each is a key of `[fleet]`, in milliseconds here."""
 
-    interval_ms: int = 5_000
     list_lag_ms: int = 120_000
     answer_timeout_ms: int = 60_000
     delete_timeout_ms: int = 600_000

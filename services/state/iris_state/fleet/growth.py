@@ -1,6 +1,6 @@
 """What hinders and speeds up the growth of one pool: refusals, failed boots, rates, losses. Pure.
 
-ListSource: docs/design/fleet.md#growing-and-shrinking.
+Source: docs/design/fleet.md#growing-and-shrinking.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def put_off(
     now_ms: int,
     retry_after_ms: int = 0,
 ) -> Growth:
-    """After a refusal for capacity or quota: twice the delay of the last one."""
+    """After a refusal for capacity or quota, or what counts like one: twice the last delay."""
     if growth.put_off_ms > now_ms:
         # Slices that were asked for together are refused together: that is one refusal.
         return growth
@@ -55,24 +55,34 @@ def after_failed_boot(
     growth: Growth, cause: SliceCause, detail: str, policy: FleetPolicy, now_ms: int
 ) -> Growth:
     growth = replace(growth, failed_boots=growth.failed_boots + 1)
-    if growth.failed_boots < FAILED_BOOTS and not growth.wait_ms:
-        return growth
-    return put_off(growth, cause, detail, policy=policy, now_ms=now_ms)
+    return _put_off_when(
+        growth.failed_boots >= FAILED_BOOTS, growth, cause, detail, policy=policy, now_ms=now_ms
+    )
 
 
 def after_no_answer(
     growth: Growth, cause: SliceCause, detail: str, policy: FleetPolicy, now_ms: int
 ) -> Growth:
     growth = replace(growth, unanswered=growth.unanswered + 1)
-    if growth.unanswered < UNANSWERED and not growth.wait_ms:
-        return growth
-    return put_off(growth, cause, detail, policy=policy, now_ms=now_ms)
+    return _put_off_when(
+        growth.unanswered >= UNANSWERED, growth, cause, detail, policy=policy, now_ms=now_ms
+    )
 
 
-def after_early_loss(
-    growth: Growth, cause: SliceCause, detail: str, policy: FleetPolicy, now_ms: int
+def _put_off_when(
+    too_many: bool,
+    growth: Growth,
+    cause: SliceCause,
+    detail: str,
+    *,
+    policy: FleetPolicy,
+    now_ms: int,
 ) -> Growth:
-    """After a slice died soon after it was ready."""
+    """Put the pool off when too many have failed in a row, or when the one failed that was tried
+    after a delay.
+    """
+    if not too_many and not growth.wait_ms:
+        return growth
     return put_off(growth, cause, detail, policy=policy, now_ms=now_ms)
 
 

@@ -1,7 +1,7 @@
 """Packs waiting work onto slices that are coming, and onto the fewest new ones. Pure.
 
 Work goes to the room there is first, then to pools by priority, price and name. Tasks are packed
-first fit; a gang takes whole slices of one pool or none. ListSource: docs/design/fleet.md#need.
+first fit; a gang takes whole slices of one pool or none. Source: docs/design/fleet.md#need.
 """
 
 from __future__ import annotations
@@ -13,10 +13,8 @@ from typing import NamedTuple
 from iris_core.placement.constraints import TPU_NAME
 from iris_core.placement.pools import could_hold
 from iris_core.spec.pools import PoolSpec
-from iris_core.spec.resources import RESOURCES, Amount
+from iris_core.spec.resources import RESOURCES, Amount, times
 from iris_state.fleet.facts import PendingWork
-
-_MANY = 1 << 40
 
 FreeHosts = tuple[Amount, ...]
 """What is free on each host of a slice."""
@@ -90,10 +88,11 @@ class Limit:
 @dataclass(slots=True)
 class PoolRoom:
     """What a pool can still make: within each limit, of which a slice takes so much. Pools may
-    share limits.
+    share limits. ``slots``: in which nothing is, lowest first.
     """
 
     spec: PoolSpec
+    slots: list[int]
     limits: list[tuple[Limit, float]]
 
     @property
@@ -274,14 +273,6 @@ class Packing:
 
     def _drop_empty(self) -> None:
         self._groups = [group for group in self._groups if group.count]
-
-
-def times(room: Amount, amount: Amount) -> int:
-    """How often ``amount`` fits into ``room``."""
-    return min(
-        (has // asks for has, asks in zip(room.values, amount.values, strict=True) if asks),
-        default=_MANY,
-    )
 
 
 def _first_fit(hosts: FreeHosts, amount: Amount, tasks: int) -> list[int]:

@@ -1,17 +1,18 @@
 """The decisions about pools: how many slices each has, which are given up, what is adopted.
 
 `steps` is one round over everything; each change is applied before the next one is asked for.
-ListSource: docs/design/fleet.md#decisions.
+Source: docs/design/fleet.md#decisions.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from iris_core.moments import show_duration
 from iris_core.placement.pools import host_name
 from iris_core.spec.pools import PoolSpec
 from iris_core.states import Outcome, SliceCause, SliceStatus, WorkerState
@@ -44,11 +45,9 @@ class PoolCount(NamedTuple):
     """The slices of a pool.
 
     Attributes:
-        occupied: slots that something has or may have. busy: ready, with work.
-        spare: coming, or ready and idle.
+        busy: ready, with work. spare: coming, or ready and idle.
     """
 
-    occupied: int
     busy: int
     spare: int
 
@@ -83,14 +82,9 @@ def _returns(scene: Scene, work: Sequence[PendingWork]) -> Iterator[SliceMoved]:
     ]
     if not draining:
         return
-    need = needed(scene, work)
-    missing: dict[str, int] = {}
-    for name, pool in scene.fleet.pools.items():
-        has = count(scene, pool, need.used)
-        missing[name] = _wanted(pool, has, need.new.get(name, 0)) - has.live
+    used = pack([*_coming(scene), *_groups(draining)], [], by_size(work)).used
     for one in draining:
-        if missing.get(one.pool, 0) > 0 and slices.loss(scene, one) is None:
-            missing[one.pool] -= 1
+        if one.name in used and slices.loss(scene, one) is None:
             yield from slices.judged(one, table.DRAIN, Outcome.FAILURE, C.DEMAND_BACK)
 
 
@@ -129,7 +123,11 @@ def on_answer(
     """The changes that the answer of a provider to an order causes."""
     scene.sightings.on_answer(order, answer, detail, scene.now_ms)
     one = scene.fleet.slices.get(order.number)
-    if order.call != "create" or one is None or one.label != order.label:
+    if one is None or one.label != order.label:
+        return
+    if order.call == "delete":
+        if answer != "accepted":
+            yield from slices.judged(one, table.DELETE, Outcome.FAILURE, one.cause, detail=detail)
         return
     if answer == "accepted":
         yield from _moved(scene, one, Outcome.SUCCESS, C.ACCEPTED, detail)
@@ -210,8 +208,8 @@ def _give_up(scene: Scene, pool: HostPool, one: Slice, loss: Loss) -> Iterator[F
     """Give up a ready slice. One that dies soon after its boot counts as a failed boot."""
     yield from slices.judged(one, table.CHECK, Outcome.FAILURE, loss.cause, detail=loss.detail)
     if scene.now_ms - one.ready_ms <= round(one.spec.boot_timeout_s * 1000):
-        growth = g.after_early_loss(
-            pool.growth, loss.cause, loss.detail, scene.policy, scene.now_ms
+        growth = g.put_off(
+            pool.growth, loss.cause, loss.detail, policy=scene.policy, now_ms=scene.now_ms
         )
         yield PoolGrowth(pool=pool.name, growth=growth)
 
@@ -304,8 +302,8 @@ def _was_recorded(scene: Scene, listed: ListedSlice) -> bool:
     )
 
 
-def _is_orphan(scene: Scene, seen: Seen) -> bool:
-    """Whether a stranger is to be deleted now."""
+def _has_waited(scene: Scene, seen: Seen) -> bool:
+    """Whether an orphan has been there for so long without being adopted that it is deleted."""
     if _was_recorded(scene, seen.listed):
         return True
     timeout_ms = scene.policy.orphan_ms
@@ -318,22 +316,27 @@ def _is_orphan(scene: Scene, seen: Seen) -> bool:
 # ── size ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-def free_slots(scene: Scene, pool: HostPool) -> Iterator[int]:
-    """The slots in which a slice can be made, lowest first: nothing is there and nothing may be."""
-    taken = set(_occupied(scene, pool))
-    for slot in range(pool.spec.max):
-        if slot not in taken:
-            yield slot
+def free_slots(scene: Scene, pool: HostPool, orphans: Set[int]) -> list[int]:
+    """The slots in which a slice can be made, lowest first: nothing is there and nothing may be.
+
+    ``orphans``: slots of the pool in which something without a record is.
+    """
+    taken = {
+        one.slot
+        for one in scene.fleet.of_pool(pool.name)
+        if one.is_open or not one.cleared or _has_hosts(scene, one)
+    }
+    return [slot for slot in range(pool.spec.max) if slot not in taken and slot not in orphans]
 
 
-def _occupied(scene: Scene, pool: HostPool) -> Iterator[int]:
-    for one in scene.fleet.of_pool(pool.name):
-        if one.is_open or not one.cleared or _has_hosts(scene, one):
-            yield one.slot
+def _orphan_slots(scene: Scene) -> dict[str, set[int]]:
+    """By pool, the slots in which something without a record is."""
+    slots: dict[str, set[int]] = {}
     for _, seen in scene.sightings.orphans(scene.fleet):
         found = _slot_of(scene, seen.listed)
-        if found is not None and found[0] is pool:
-            yield found[1]
+        if found is not None:
+            slots.setdefault(found[0].name, set()).add(found[1])
+    return slots
 
 
 def _has_hosts(scene: Scene, one: Slice) -> bool:
@@ -351,7 +354,7 @@ def count(scene: Scene, pool: HostPool, used: frozenset[str] | set[str] = frozen
             busy += 1
         else:
             spare += 1
-    return PoolCount(occupied=len(set(_occupied(scene, pool))), busy=busy, spare=spare)
+    return PoolCount(busy=busy, spare=spare)
 
 
 def needed(scene: Scene, work: Iterable[PendingWork]) -> FleetNeed:
@@ -363,15 +366,20 @@ def _coming(scene: Scene) -> list[SliceGroup]:
     """Room that waiting work will have: on slices that are expected, and on new ones without
     work.
     """
+    return _groups(
+        one for one in scene.fleet.slices.values() if one.is_coming or _is_fresh(scene, one)
+    )
+
+
+def _is_fresh(scene: Scene, one: Slice) -> bool:
+    is_new = one.status is S.READY and scene.now_ms - one.ready_ms <= FRESH_MS
+    return is_new and not scene.has_work(one)
+
+
+def _groups(found: Iterable[Slice]) -> list[SliceGroup]:
+    """Slices without work, those of one specification together."""
     groups: dict[tuple[str, int], SliceGroup] = {}
-    for one in scene.fleet.slices.values():
-        is_fresh = (
-            one.status is S.READY
-            and scene.now_ms - one.ready_ms <= FRESH_MS
-            and not scene.has_work(one)
-        )
-        if not one.is_coming and not is_fresh:
-            continue
+    for one in found:
         key = (one.pool, id(one.spec))
         group = groups.get(key)
         if group is None:
@@ -387,11 +395,12 @@ def _rooms(scene: Scene) -> dict[str, PoolRoom]:
     chips = _reserved_chips(scene)
     reserved: dict[str, Limit] = {}
     money = Limit(_price_left(scene), "over_price")
+    orphans = _orphan_slots(scene)
     rooms = {}
     for spec in in_order({name: pool.spec for name, pool in scene.fleet.pools.items()}):
         pool = scene.fleet.pools[spec.name]
-        slots = len(list(free_slots(scene, pool)))
-        limits = [(Limit(slots, "at_max"), 1.0)]
+        slots = free_slots(scene, pool, orphans.get(pool.name, set()))
+        limits = [(Limit(len(slots), "at_max"), 1.0)]
         if spec.reservation is not None and spec.chips_per_slice:
             name = spec.reservation.name
             left = spec.reservation.chips - chips[name]
@@ -405,7 +414,7 @@ def _rooms(scene: Scene) -> dict[str, PoolRoom]:
         elif pool.growth.wait_ms:
             probes = g.probes(pool.growth, _outstanding(scene, pool), scene.now_ms)
             limits.append((Limit(probes, "exhausted"), 1.0))
-        rooms[spec.name] = PoolRoom(spec=spec, limits=limits)
+        rooms[spec.name] = PoolRoom(spec=spec, slots=slots, limits=limits)
     return rooms
 
 
@@ -479,12 +488,9 @@ def _grow(
     making = min(missing, allowed, room.left)
     room.take(making)
     below_min = pool.spec.min - count(scene, pool).live
-    slots = list(free_slots(scene, pool))
-    for number in range(making):
+    for number, slot in enumerate(room.slots[:making]):
         cause = C.NEED if number < new else C.MIN if number < below_min else C.BUFFER
-        yield SliceRequested(
-            number=scene.fleet.next_number, pool=pool.name, slot=slots[number], cause=cause
-        )
+        yield SliceRequested(number=scene.fleet.next_number, pool=pool.name, slot=slot, cause=cause)
 
 
 def _shrink(scene: Scene, pool: HostPool, need: FleetNeed, surplus: int) -> Iterator[FleetChange]:
@@ -512,6 +518,7 @@ def _shrink(scene: Scene, pool: HostPool, need: FleetNeed, surplus: int) -> Iter
             table.CHECK,
             Outcome.SKIPPED,
             C.IDLE,
+            detail=f"nothing has run there for {show_duration(idle_ms / 1000)}",
             in_status_ms=idle_ms,
             timeout_ms=round(pool.spec.idle_s * 1000),
         )
@@ -543,7 +550,7 @@ def orders(scene: Scene, *, terminating_timeout_ms: int) -> Iterator[ProviderOrd
             if is_overdue or not scene.runs(one):
                 yield ProviderOrder("delete", source, one.name, one.label, one.number)
     for source, seen in scene.sightings.orphans(scene.fleet):
-        if _is_orphan(scene, seen):
+        if _has_waited(scene, seen):
             yield ProviderOrder("delete", source, seen.listed.name, seen.listed.label)
 
 

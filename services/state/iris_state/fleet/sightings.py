@@ -1,7 +1,7 @@
 """What providers have answered and listed, as far as this leader knows; nothing of it is recorded.
 
 A leader that has just begun knows nothing: it asks again, and counts lists from its first one. Time
-is an argument. ListSource: docs/design/fleet.md#orders-and-lists.
+is an argument. Source: docs/design/fleet.md#orders-and-lists.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ class Sightings:
         asked.detail = detail
         if answer == "failed":
             asked.failures += 1
-        else:
+        elif answer == "accepted" or order.call == "create":
             asked.answered_ms = now_ms
 
     def failure(self, one: Slice) -> str | None:

@@ -1,6 +1,6 @@
 """The handlers of slices: the claims about one slice and the changes that follow.
 
-Reads records, facts and sightings only. ListSource: docs/design/fleet.md#statuses-of-a-slice.
+Reads records, facts and sightings only. Source: docs/design/fleet.md#statuses-of-a-slice.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from iris_core.lifecycle import decide
-from iris_core.states import Outcome, SliceCause, SliceStatus, WorkerState
+from iris_core.states import Outcome, SchedulingResult, SliceCause, SliceStatus, WorkerState
 from iris_core.tables import slice as table
 from iris_core.tables.slice import SliceRule
+from iris_state.decide.judging import judgement
 from iris_state.fleet.facts import FleetPolicy, HostFacts, HostTable
 from iris_state.fleet.sightings import Sightings
 from iris_state.records.fleet.records import Fleet, Slice
@@ -96,18 +96,25 @@ def judged(
     deadline_ms: int = 0,
     asked_ms: int = 0,
 ) -> Iterator[SliceMoved]:
-    """The change that a claim causes; none if the row has no cell for it."""
-    result, to = decide(rule, one.status, outcome, in_status_ms=in_status_ms, timeout_ms=timeout_ms)
-    if to is not None and to.status is not None:
+    """The change that a claim causes; none when it changes neither the status nor what is known."""
+    found = judgement(
+        rule, one.status, outcome, detail, in_status_ms=in_status_ms, timeout_ms=timeout_ms
+    )
+    if found is None:
+        return
+    moves = found.target is not None
+    overdue = not moves and (one.overdue or found.result is SchedulingResult.EXPIRED)
+    if moves or found.reason != one.detail or overdue != one.overdue:
         yield SliceMoved(
             number=one.number,
-            status=to.status,
+            status=found.target or one.status,
             handler=rule.name,
             cause=cause,
-            result=result,
-            detail=detail,
+            result=found.result,
+            detail=found.reason,
             deadline_ms=deadline_ms,
             asked_ms=asked_ms,
+            overdue=overdue,
         )
 
 
@@ -228,13 +235,14 @@ def _draining(scene: Scene, one: Slice) -> Iterator[SliceMoved]:
 def _deleting(scene: Scene, one: Slice) -> Iterator[SliceMoved]:
     if scene.sightings.is_gone(one):
         yield from judged(one, table.DELETE, Outcome.SUCCESS, C.NOT_LISTED)
-    elif not one.overdue and scene.in_status_ms(one) > scene.policy.delete_timeout_ms:
-        yield SliceMoved(
-            number=one.number,
-            status=one.status,
-            handler=table.DELETE.name,
-            cause=C.DELETE_OVERDUE,
-            overdue=True,
+    elif not one.overdue:
+        yield from judged(
+            one,
+            table.DELETE,
+            Outcome.SKIPPED,
+            C.DELETE_OVERDUE,
+            in_status_ms=scene.in_status_ms(one),
+            timeout_ms=scene.policy.delete_timeout_ms,
         )
 
 

@@ -1,6 +1,6 @@
 """What a fleet does, told as the reports of other systems in which it went wrong.
 
-ListSource: docs/design/fleet.md#what-others-got-wrong.
+Source: docs/design/fleet.md#what-others-got-wrong.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import pytest
 from iris_core.spec.resources import Device
 from iris_core.states import SliceCause, SliceStatus
 from iris_state.fleet import pools
+from iris_state.fleet.need import CoverFrom
 from iris_state.fleet.sightings import ListedSlice, ListSource
 from iris_state.records.fleet_changes import SliceMoved, SliceRequested
 from tests.sim.fleet.cloud import CloudFaults
@@ -413,6 +414,32 @@ def test_growth_is_bounded_by_its_rate_which_rises_while_it_succeeds():
     assert it.cloud.created == {"cpu": 2}
     it.run(300)
     assert 30 <= it.cloud.created["cpu"] <= 2 * (1 + 2 + 4 + 8 + 8 + 8)
+
+
+def test_a_slice_costs_from_its_acceptance_to_its_end():
+    it = world(cpu_pool(price=3600.0))
+    it.submit("/t", runs_ms=1_000)
+    it.run_until(lambda: finished(it), 200)
+    one = it.fleet.slices[1]
+    assert one.cost(one.asked_ms) == 0
+    assert one.cost(one.asked_ms + 7_000) == 7.0
+    it.run_until(lambda: one.is_over, 200)
+    assert one.cost(it.now_ms + 1 << 40) == (one.ended_ms - one.asked_ms) / 1000
+
+
+def test_each_kind_of_waiting_work_knows_what_will_hold_it():
+    it = world(cpu_pool(max=2))
+    it.submit("/first", cpu_millis=4000)
+    it.run(10)
+    it.submit("/small", cpu_millis=1000)
+    it.submit("/large", cpu_millis=3000)
+    need = pools.needed(it.scene, it.pending())
+    assert need.covered == {
+        "/first": CoverFrom("cpu", "cpu-0"),
+        "/large": CoverFrom("cpu"),
+        "/small": CoverFrom("cpu"),
+    }
+    assert (need.new, need.unmet) == ({"cpu": 1}, [])
 
 
 def test_records_of_a_fleet_survive_their_encoding():

@@ -31,7 +31,7 @@ from iris_core.placement.coscheduling import groupings
 from iris_core.placement.reasons import NOT_YET_LOOKED_AT, ReasonCode
 from iris_core.placement.topology import Topology, topology_of
 from iris_core.spec.jobs import Attribute, Constraint
-from iris_core.spec.resources import RESOURCES, Amount, Device, ResourceRequest
+from iris_core.spec.resources import RESOURCES, Amount, Device, ResourceRequest, times
 from iris_core.units import BYTES
 from iris_core.views.cluster import DemandView, HostDemand, SliceDemand, UnsatisfiableDemand
 from iris_core.views.jobs import moment
@@ -49,7 +49,6 @@ SHAPES = 50
 """Shapes that are told apart; of more, the largest are left out."""
 _OPEN = 16
 """Groups of equal hosts of one shape that later classes may still fill up."""
-_ANY_NUMBER = 1 << 40
 GIB = 1 << 30
 
 NO_DEMAND = frozenset(
@@ -148,14 +147,6 @@ class HostShape:
         groups = ((whole, each), (1 if rest else 0, rest), (count - whole - (1 if rest else 0), 0))
         self.bins += [(number, free - amount * held) for number, held in groups if number]
         return whole * each + rest
-
-
-def times(room: Amount, amount: Amount) -> int:
-    """How often ``amount`` fits into ``room``."""
-    return min(
-        (has // asks for has, asks in zip(room.values, amount.values, strict=True) if asks),
-        default=_ANY_NUMBER,
-    )
 
 
 def demand(ledger: Ledger) -> Pieces[DemandView]:
