@@ -11,7 +11,8 @@ from iris_core.messages.state_worker import Artifact, Ended, HeartbeatMessage, S
 from iris_core.states import Cause, KernelStatus
 from iris_state.machine.machine import Machine
 from iris_state.policy import Policy
-from iris_state.records.indexes.stored import DAY_MS, on_last_day
+from iris_state.records.indexes.stored import on_last_day
+from iris_state.records.indexes.usage_days import DAY_MS
 from iris_state.records.inputs import Heartbeat
 from iris_state.snapshots import snapshot
 from tests.support.script import Script

@@ -18,7 +18,7 @@ from iris_core.spec.resources import Amount
 from iris_core.states import PriorityBand, TaskState
 from iris_core.units import show_bytes
 from iris_state.records.entities import Job
-from iris_state.records.indexes.stored import DAY_MS
+from iris_state.records.indexes.usage_days import DAY_MS
 from iris_state.records.ledger import Ledger
 from iris_state.records.weight import written
 
@@ -38,11 +38,25 @@ class Counted:
     Attributes:
         has: the present count of the user. adds: what is added to it. frees: what a job's end
             subtracts.
+        words: what a refusal says, of the user, the count and the limit, where it is not about what
+            is added.
+        bounds_new_work: it bounds what somebody asks for now; what replaces something that has ended,
+            as the next route of a deployment, adds nothing.
     """
 
     has: Callable[[Ledger, str], int]
     adds: Callable[[Added], int]
     frees: Callable[[Ledger, Job], int]
+    words: Callable[[Ledger, str, int, int], str] | None = None
+    bounds_new_work: bool = False
+
+
+def _stored_words(ledger: Ledger, user: str, has: int, most: int) -> str:
+    hours, minutes = divmod(-(-(DAY_MS - ledger.now_ms % DAY_MS) // 60_000), 60)
+    return (
+        f"{user} may store {show_bytes(most)} of artifacts, output and results a day and has stored "
+        f"{show_bytes(has)} today; the next day, of UTC, begins in {hours} h {minutes} min"
+    )
 
 
 COUNTED = {
@@ -60,6 +74,8 @@ COUNTED = {
         has=lambda ledger, user: ledger.stored_today(user),
         adds=lambda added: 1 if added.tasks else 0,
         frees=lambda ledger, job: 0,
+        words=_stored_words,
+        bounds_new_work=True,
     ),
 }
 """By the name of the limit. Limits on resources are not in it, because they refuse nothing."""
@@ -109,36 +125,27 @@ def check_amended(ledger: Ledger, job: Job, spec: JobSpec) -> None:
 def _check_limits(
     ledger: Ledger, user: str, added: Added, replaced: Job | None, *, is_asked: bool = True
 ) -> None:
-    """``is_asked``: somebody asks for it now; else it replaces what has ended, and adds nothing to
-    what is stored.
-    """
+    """``is_asked``: whether somebody asks for it now."""
     quota = ledger.quota_of(user)
     for limit in QUOTA_LIMITS:
         counted = COUNTED.get(limit.name)
         most = getattr(quota, limit.name)
-        if counted is None or not most:
+        if counted is None or not most or (counted.bounds_new_work and not is_asked):
             continue
         has = counted.has(ledger, user)
         adds = counted.adds(added)
         if replaced is not None and replaced.user == user:
             has -= counted.frees(ledger, replaced)
-        if limit.name == "max_stored_today" and adds and has >= most:
-            if is_asked:
-                raise Refused(Code.OVER_QUOTA, _stored_words(ledger, user, has, most))
+        if not adds or has + adds <= most:
             continue
-        if adds and has + adds > most:
-            may, present, asks = map(limit.unit.show, (most, has, adds))
-            source = quota.source_words(limit.name)
-            words = f"{user} may have {may} {limit.words}{source}, has {present} and asks for {asks} more"
-            raise Refused(Code.OVER_QUOTA, words)
-
-
-def _stored_words(ledger: Ledger, user: str, has: int, most: int) -> str:
-    hours, minutes = divmod(-(-(DAY_MS - ledger.now_ms % DAY_MS) // 60_000), 60)
-    return (
-        f"{user} may store {show_bytes(most)} of artifacts, output and results a day and has stored "
-        f"{show_bytes(has)} today; the next day, of UTC, begins in {hours} h {minutes} min"
-    )
+        if counted.words is not None:
+            raise Refused(Code.OVER_QUOTA, counted.words(ledger, user, has, most))
+        may, present, asks = map(limit.unit.show, (most, has, adds))
+        source = quota.source_words(limit.name)
+        words = (
+            f"{user} may have {may} {limit.words}{source}, has {present} and asks for {asks} more"
+        )
+        raise Refused(Code.OVER_QUOTA, words)
 
 
 def used(ledger: Ledger, user: str, running: Amount) -> dict[str, int]:

@@ -54,7 +54,6 @@ from iris_state.records.indexes.index import WAITING, JobIndex
 from iris_state.records.indexes.job_timers import JobTimers
 from iris_state.records.indexes.running_usage import RunningUsage
 from iris_state.records.indexes.stored import (
-    DAY_MS,
     NONE_STORED,
     Leftover,
     StoredBytes,
@@ -63,7 +62,7 @@ from iris_state.records.indexes.stored import (
     on_last_day,
 )
 from iris_state.records.indexes.timer_queue import TimeoutQueue
-from iris_state.records.indexes.usage_days import PROJECT, UsageDays
+from iris_state.records.indexes.usage_days import DAY_MS, PROJECT, UsageDays
 from iris_state.records.queue_holds import QueueHold
 from iris_state.records.weight import written
 

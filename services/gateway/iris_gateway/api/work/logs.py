@@ -12,7 +12,6 @@ from typing import Annotated
 import msgspec
 from starlette.responses import Response
 
-from iris_core.states import TERMINAL, display_name
 from iris_core.subjects import LOGS
 from iris_core.units import show_bytes
 from iris_core.views.jobs import StoredView
@@ -24,7 +23,7 @@ from iris_gateway.auth.bearer import require_reader
 from iris_gateway.dispatch.endpoint import EVENT_STREAM, JSON_LINES, TEXT, Answers, Call, Endpoint
 from iris_gateway.dispatch.sse import counted, frame, resume_in, stream
 from iris_gateway.http.problem import ProblemResponse
-from iris_gateway.streams.completion import Completion
+from iris_gateway.streams.completion import ENDED, Completion
 from iris_gateway.streams.log_formats import PlainText, Shown, Write
 from iris_gateway.streams.log_lines import EXPIRED, LastLines
 from iris_gateway.streams.logs import LogQuery, Reading
@@ -115,9 +114,6 @@ class LogRequest:
             size = show_bytes(self.stored_bytes)
             words = f"the output of {self.task or self.job}, {size}, is not here: "
             raise ProblemResponse("gone", words + self.query.why_gone)
-
-
-ENDED = frozenset(display_name(state) for state in TERMINAL)
 
 
 async def of_task(call: Call) -> Response:

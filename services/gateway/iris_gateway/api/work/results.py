@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from iris_core.messages.gateway_worker import CallResult
 from iris_core.names import to_token
-from iris_core.states import TERMINAL, display_name
+from iris_core.states import display_name
 from iris_core.subjects import RESULTS
 from iris_core.views.queries import JobQuery
 from iris_core.views.streams import CallResultView, ResultsEnd, ResultsView
@@ -23,7 +23,7 @@ from iris_gateway.auth.bearer import require_named, require_reader
 from iris_gateway.dispatch.endpoint import EVENT_STREAM, Answers, Call, Endpoint
 from iris_gateway.dispatch.sse import GREETING, frame, resume_in, stream
 from iris_gateway.http.problem import ProblemResponse
-from iris_gateway.streams.completion import Completion, position_of
+from iris_gateway.streams.completion import ENDED, Completion, position_of
 from iris_gateway.streams.feed import Lagging
 from iris_gateway.streams.recent_maps import MapJob, Since
 from iris_gateway.streams.results import ResultBatch
@@ -34,7 +34,6 @@ _STILL_HERE = b":\n\n"
 FRAME_RESULTS = 500
 FRAME_BYTES = 256 << 10
 """Of results that are one event, unless a single one is larger."""
-ENDED = frozenset(display_name(state) for state in TERMINAL)
 _LOOKS = 20
 _LOOK_AGAIN_S = 0.25
 """A follower may not know yet of an attempt that has ended."""

@@ -14,6 +14,8 @@ from typing import NamedTuple
 
 import msgspec
 
+from iris_state.records.indexes.usage_days import DAY_MS
+
 
 class StoredKind(StrEnum):
     """Where it is kept: a stream each. The values are fields of `StoredBytes`."""
@@ -55,7 +57,6 @@ class StoredBytes(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 NONE_STORED = StoredBytes()
-DAY_MS = 86_400_000
 LEFTOVERS = 20_000
 """Deleted jobs of which the streams may still hold something, at most; those of earlier ones expire
 by age. The leader deletes it within seconds.
