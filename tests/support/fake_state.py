@@ -21,6 +21,7 @@ from iris_core.messages.gateway_state import (
     Answer,
     CancelJob,
     DeployCommand,
+    FleetCommand,
     GrowJob,
     HoldQueue,
     Query,
@@ -45,6 +46,7 @@ COMMANDS = {
     subjects.CMD_GROW: GrowJob,
     subjects.CMD_QUEUE: HoldQueue,
     subjects.CMD_DEPLOY: DeployCommand,
+    subjects.CMD_FLEET: FleetCommand,
 }
 
 

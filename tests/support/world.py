@@ -24,6 +24,7 @@ from iris_core.messages.gateway_state import (
     Answer,
     Caller,
     CancelJob,
+    FleetCommand,
     GrowJob,
     HoldQueue,
     Query,
@@ -327,6 +328,12 @@ class World:
         return self.command(
             subjects.CMD_QUEUE, HoldQueue(caller, self._fresh(), self.now_ms, **fields)
         )
+
+    def change_fleet(
+        self, action: str, target: str, caller: Caller = ADMIN, **fields: Any
+    ) -> Answer:
+        message = FleetCommand(action, target, caller, self._fresh(), self.now_ms, **fields)
+        return self.command(subjects.CMD_FLEET, message)
 
     def query(self, what: str, **arguments: Any) -> Any:
         """The JSON of a view; None when there is no such thing."""

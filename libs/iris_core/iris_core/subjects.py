@@ -156,6 +156,7 @@ CMD_REQUEUE = f"{_COMMAND}requeue"
 CMD_GROW = f"{_COMMAND}grow"
 CMD_QUEUE = f"{_COMMAND}queue"
 CMD_DEPLOY = f"{_COMMAND}deploy"
+CMD_FLEET = f"{_COMMAND}fleet"
 STATE_COMMAND = f"{_COMMAND}*"
 STATE_PING = "iris.state.ping"
 STATE_PLAN = "iris.state.plan"
@@ -191,6 +192,7 @@ SUBJECTS = (
     Subject(
         CMD_DEPLOY, MessagePattern.REQUEST, "gateway", "state (leader)", message="DeployCommand"
     ),
+    Subject(CMD_FLEET, MessagePattern.REQUEST, "gateway", "state (leader)", message="FleetCommand"),
     Subject(
         JOURNAL_SUBJECT,
         MessagePattern.STREAM,

@@ -44,6 +44,22 @@ class GraceLimits(NamedTuple):
         return min(asked_ms, self.longest_ms)
 
 
+class FleetPolicy(NamedTuple):
+    """Limits and times of the fleet; each is a key of `[fleet]`, in milliseconds here."""
+
+    list_lag_ms: int = 120_000
+    answer_timeout_ms: int = 60_000
+    delete_timeout_ms: int = 600_000
+    bad_host_ms: int = 300_000
+    orphan_ms: int = 900_000
+    exhausted_first_ms: int = 30_000
+    exhausted_longest_ms: int = 900_000
+    delete_fraction: float = 0.2
+    max_price_per_hour: float = 0.0
+    interval_ms: int = 5_000
+    dry_run: bool = False
+
+
 class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Limits and timeouts of the state service. Times in seconds.
 

@@ -10,7 +10,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from iris_state.fleet.sightings import ListedSlice, ListedStatus, ProviderAnswer
+from iris_state.records.fleet.sightings import ListedSlice, ListedStatus, ProviderAnswer
 
 KEPT_MS = 180_000
 """So old may a list be."""

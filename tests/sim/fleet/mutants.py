@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from iris_state.fleet import growth, pools, sightings
-from iris_state.fleet.sightings import ProviderOrder, Sightings
+from iris_state.fleet import growth, pools
 from iris_state.fleet.slices import Scene
+from iris_state.records.fleet import sightings
 from iris_state.records.fleet.records import HostPool
+from iris_state.records.fleet.sightings import ProviderOrder, Sightings
 from tests.sim.fleet.play import FleetOutcome, play
 
 Put = Callable[[Any, str, Any], None]

@@ -125,6 +125,14 @@ FLAT_READS: tuple[q.ViewQuery, ...] = (
 OTHER_READS = {
     q.TaskStatesQuery: "says the state of every task, 0.25 us each",
     q.ClosedGateQuery: "is about a specification",
+    q.PoolPlanQuery: "packs the kinds of waiting work on pools",
+    **dict.fromkeys(
+        (q.FleetQuery, q.PoolsQuery, q.PoolQuery, q.PoolHistoryQuery),
+        "is about pools, and linear in their slices and in the kinds of waiting work",
+    ),
+    **dict.fromkeys(
+        (q.FleetSlicesQuery, q.FleetSliceQuery), "looks up hosts, linear in those of slices"
+    ),
     **dict.fromkeys(
         (
             q.DeploymentQuery,

@@ -37,7 +37,7 @@ class Verb(Enum):
     HOLD = "hold the pending jobs of a user"
     RELEASE = "release a hold on the queue"
     EXCEED_BAND = "ask for a band above the default of users without a quota"
-    ADMINISTER = "drain hosts, set quotas, and whatever else concerns the whole cluster"
+    ADMINISTER = "drain hosts, set quotas and pools, and whatever else concerns the whole cluster"
 
 
 class Right(NamedTuple):

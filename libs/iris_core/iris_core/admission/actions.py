@@ -1,5 +1,5 @@
-"""What is done to workers, users and deployments: one struct for each action of `AdminCommand` and
-`DeployCommand`.
+"""What is done to workers, users, deployments and the fleet: one struct for each action of
+`AdminCommand`, `DeployCommand` and `FleetCommand`.
 
 An action's name is its word on the wire; its fields are its arguments, with their limits. The
 gateway reads a body into it and documents it; the state service reads the command into it, and has
@@ -18,7 +18,8 @@ from iris_core.admission.decoder_words import in_words, place_of, with_choices
 from iris_core.errors import Code, Refused
 from iris_core.limits import SENTENCE
 from iris_core.quota import QUOTA_LIMITS, UserLimit
-from iris_core.spec.field_rules import between
+from iris_core.spec.field_rules import between, seconds
+from iris_core.spec.pools import PoolSpec
 from iris_core.spec.serving import DeploymentSpec
 from iris_core.states import PriorityBand
 from iris_core.units import counted
@@ -148,11 +149,57 @@ class DeleteDeployment(DeploymentAction, frozen=True, kw_only=True):
     when_ended = True
 
 
+class FleetAction(Action, frozen=True, kw_only=True):
+    """The base of what an admin does with a pool or a slice.
+
+    Attributes:
+        version: the expected version of the pool; another one is refused. 0: any.
+        reason: why; shown in the audit.
+    """
+
+    version: int = 0
+    reason: ReasonText = ""
+
+
+class SetPool(FleetAction, frozen=True, kw_only=True):
+    """Replace the specification of a pool, or make the pool."""
+
+    action = "set"
+    spec: PoolSpec | None = None
+
+
+class RemovePool(FleetAction, frozen=True, kw_only=True):
+    """``drain``: also while it has slices; its idle ones go, and running work ends first."""
+
+    action = "remove"
+    drain: bool = False
+
+
+class PausePool(FleetAction, frozen=True, kw_only=True):
+    action = "pause"
+
+
+class ResumePool(FleetAction, frozen=True, kw_only=True):
+    """Forgets what hindered its growth too: refusals, delays, and that it was stopped."""
+
+    action = "resume"
+
+
+class DrainSlice(FleetAction, frozen=True, kw_only=True):
+    """``deadline_s``: it is deleted so long from now, whatever runs; None: it waits."""
+
+    action = "drain"
+    deadline_s: Annotated[float, seconds(0)] | None = None
+
+
 ADMIN_ACTIONS: dict[str, type[Action]] = {
     kind.action: kind for kind in (*WorkerAction.__subclasses__(), SetQuota)
 }
 DEPLOYMENT_ACTIONS: dict[str, type[DeploymentAction]] = {
     kind.action: kind for kind in DeploymentAction.__subclasses__()
+}
+FLEET_ACTIONS: dict[str, type[FleetAction]] = {
+    kind.action: kind for kind in FleetAction.__subclasses__()
 }
 """By the word on the wire."""
 

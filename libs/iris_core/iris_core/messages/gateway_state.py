@@ -8,12 +8,15 @@ from typing import Any, ClassVar, TypeAlias, get_args
 from iris_core.admission.actions import (
     ADMIN_ACTIONS,
     DEPLOYMENT_ACTIONS,
+    FLEET_ACTIONS,
     Action,
     DeploymentAction,
+    FleetAction,
     read_action,
 )
 from iris_core.messages.message import AttemptRef, ServiceMessage
 from iris_core.spec.jobs import Dependency, JobSpec
+from iris_core.spec.pools import PoolSpec
 from iris_core.spec.serving import DeploymentSpec
 from iris_core.subjects import SUBJECTS
 
@@ -224,6 +227,32 @@ class DeployCommand(ServiceMessage, frozen=True):
         )
 
 
+class FleetCommand(ServiceMessage, frozen=True):
+    """A command on a pool, or on a slice by its name or id: one of `actions.FLEET_ACTIONS`, with
+    its fields.
+    """
+
+    does: ClassVar[str] = "change the fleet"
+    action: str
+    target: str
+    caller: Caller
+    request_id: str
+    requested_ms: int
+    spec: PoolSpec | None = None
+    version: int = 0
+    drain: bool = False
+    deadline_s: float | None = None
+    reason: str = ""
+
+    @property
+    def asked(self) -> FleetAction:
+        """The action. Raises Refused."""
+        kind = FLEET_ACTIONS.get(self.action, FleetAction)
+        return read_action(
+            FLEET_ACTIONS, self.action, {f: getattr(self, f) for f in kind.__struct_fields__}
+        )
+
+
 UserCommand: TypeAlias = (
     SubmitJob
     | CancelJob
@@ -234,6 +263,7 @@ UserCommand: TypeAlias = (
     | GrowJob
     | HoldQueue
     | DeployCommand
+    | FleetCommand
 )
 """A command of a person. ``does``: what, in the words of a refusal."""
 SUBJECT_OF: Mapping[type[UserCommand], str] = {

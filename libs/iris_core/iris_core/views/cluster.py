@@ -71,7 +71,7 @@ class WorkerView(View, kw_only=True):
     ``last_heartbeat_at``: of a host that is LOST, when it was declared so. ``clock_ahead_ms``: its
     clock less the state service's when its last heartbeat arrived.
     ``by``: who has drained it, or marked it lost. ``warnings``: what of its configuration does not
-    agree with the host.
+    agree with the host. ``pool``, ``slice``: of a host of the fleet, by their names; empty: of none.
     """
 
     id: str
@@ -90,6 +90,8 @@ class WorkerView(View, kw_only=True):
     task_ids: list[str] = []  # noqa: RUF012 - msgspec copies a default that is empty
     by: ActorView | None = None
     warnings: dict[str, str] = {}  # noqa: RUF012 - as above
+    pool: str = ""
+    slice: str = ""
 
 
 class ProcessView(View, kw_only=True):

@@ -121,3 +121,28 @@ class RouteEvent(RecordEvent, kw_only=True):
     worker: str | None
     reason: str | None
     job_id: str = ""
+
+
+class SliceEvent(CausedEvent, kw_only=True):
+    """Body of ``fleet.slice.<status>``: a slice entered a status.
+
+    ``slice``: its name, ``id`` (``s17``) names it for good. ``detail``: what its provider said
+    last. ``hosts``: the names of its hosts.
+    """
+
+    slice: str
+    id: str
+    pool: str
+    cause: str
+    detail: str
+    hosts: list[str]
+
+
+class PoolEvent(CausedEvent, kw_only=True):
+    """Body of ``fleet.pool.<state>``: a pool was set, removed, paused or resumed, found exhausted,
+    has recovered, or was stopped.
+    """
+
+    pool: str
+    cause: str | None
+    detail: str

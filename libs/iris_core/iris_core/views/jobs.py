@@ -56,7 +56,8 @@ class AuditView(View, kw_only=True):
     """A command that somebody has given and that changed something.
 
     Attributes:
-        kind: of what it was done to: job, worker, user or deployment. id, name: which one.
+        kind: of what it was done to: job, worker, user, deployment, queue, pool or slice.
+            id, name: which one.
         owner: of that record; None of a worker.
         detail: the reason that was given, or what was asked for.
         times: how often the same command was given, last ``at``, and first ``first_at``.

@@ -24,6 +24,7 @@ from iris_core.states import (
     DeploymentLifecycle,
     JobState,
     SessionStatus,
+    SliceStatus,
     TaskState,
     WorkerState,
     display_name,
@@ -37,6 +38,7 @@ TASK_STATES = tuple(display_name(state) for state in TaskState if state)
 SESSION_STATES = tuple(status.value.lower() for status in SessionStatus)
 WORKER_STATES = tuple(state.value for state in WorkerState)
 DEPLOYMENT_STATES = tuple(status.value for status in DeploymentLifecycle)
+SLICE_STATES = tuple(status.value for status in SliceStatus)
 USAGE_BY = ("user", "day", "label", "job")
 _LENGTH = MAX_LEVELS * (MAX_COMPONENT + 1)
 """Of the longest name of a job; other names are shorter."""
@@ -342,6 +344,45 @@ class DeploymentWhyQuery(ViewQuery, frozen=True):
     """Why a deployment has its status."""
 
     deployment: str = ""
+
+
+class PoolsQuery(PageQuery, frozen=True):
+    """Pools, by name."""
+
+
+class PoolQuery(ViewQuery, frozen=True):
+    """One pool."""
+
+    pool: str = ""
+
+
+class PoolHistoryQuery(PageQuery, frozen=True):
+    """The changes of the slices of a pool, newest first."""
+
+    pool: str = ""
+
+
+class PoolPlanQuery(ViewQuery, frozen=True):
+    """What a pool of ``spec``, a `PoolSpec` as JSON, would do now."""
+
+    spec: str = ""
+
+
+class FleetQuery(ViewQuery, frozen=True):
+    """All pools together."""
+
+
+class FleetSlicesQuery(PageQuery, frozen=True):
+    """Slices, newest first; without a ``status`` those that have not ended."""
+
+    pool: Annotated[str, about("Only slices of this pool.", min_length=1, max_length=40)] = ""
+    status: Annotated[str, about("Only slices in this status.", one_of=SLICE_STATES)] = ""
+
+
+class FleetSliceQuery(ViewQuery, frozen=True):
+    """One slice, by its name or its id; by name the newest one."""
+
+    slice: str = ""
 
 
 class AuditQuery(PageQuery, frozen=True):

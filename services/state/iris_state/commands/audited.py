@@ -8,8 +8,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from iris_core import codec
 from iris_core.access.actor import actor_of
-from iris_core.admission.actions import CreateDeployment, WorkerAction
+from iris_core.admission.actions import (
+    CreateDeployment,
+    DrainSlice,
+    RemovePool,
+    SetPool,
+    WorkerAction,
+)
 from iris_core.admission.amendments import changes_in_words, patched_job
 from iris_core.limits import clipped
 from iris_core.messages.gateway_state import (
@@ -17,6 +24,7 @@ from iris_core.messages.gateway_state import (
     AmendJob,
     CancelJob,
     DeployCommand,
+    FleetCommand,
     GrowJob,
     HoldQueue,
     RequeueTasks,
@@ -25,6 +33,7 @@ from iris_core.messages.gateway_state import (
     UserCommand,
 )
 from iris_core.quota import QUOTA_LIMITS
+from iris_core.spec.pools import PoolSpec
 from iris_core.spec.resources import RESOURCE
 from iris_core.states import PriorityBand, display_name
 from iris_core.units import counted
@@ -183,3 +192,44 @@ def of_queue_hold(ledger: Ledger, command: HoldQueue) -> Audited | None:
     return Audited(
         by, action, "queue", hold.id, name=clipped(hold.words), owner=hold.user, detail=detail
     )
+
+
+def of_fleet(ledger: Ledger, command: FleetCommand) -> Audited | None:
+    by = actor_of(command.caller)
+    asked = command.asked
+    details = [asked.reason]
+    if isinstance(asked, DrainSlice):
+        one = ledger.fleet.find(command.target)
+        if one is None:
+            return None
+        if asked.deadline_s is not None:
+            details.insert(0, f"within {asked.deadline_s:g} s")
+        detail = clipped(": ".join(filter(None, details)))
+        return Audited(by, "drain", "slice", one.id, name=one.name, owner="", detail=detail)
+    pool = ledger.fleet.pools.get(command.target)
+    if isinstance(asked, SetPool) and asked.spec is not None:
+        details.insert(
+            0, pool_changes_in_words(pool.spec if pool is not None else None, asked.spec)
+        )
+    elif pool is None:
+        return None
+    elif isinstance(asked, RemovePool) and asked.drain:
+        details.insert(0, "with its last slice")
+    name = clipped(command.target)
+    detail = clipped("; ".join(filter(None, details)))
+    return Audited(by, asked.action, "pool", name, name=name, owner="", detail=detail)
+
+
+def pool_changes_in_words(before: PoolSpec | None, after: PoolSpec) -> str:
+    """What another specification of a pool changes: ``max 8, was 4``."""
+    if before is None:
+        return f"new, of {after.provider}, max {after.max}"
+    return ", ".join(
+        f"{name} {_in_words(getattr(after, name))}, was {_in_words(getattr(before, name))}"
+        for name in after.__struct_fields__
+        if getattr(after, name) != getattr(before, name)
+    )
+
+
+def _in_words(value: Any) -> str:
+    return value if isinstance(value, str) and value else codec.to_json(value).decode()

@@ -16,6 +16,7 @@ from iris_core.messages.gateway_state import (
     AmendJob,
     CancelJob,
     DeployCommand,
+    FleetCommand,
     GrowJob,
     HoldQueue,
     RequeueTasks,
@@ -26,6 +27,7 @@ from iris_core.messages.gateway_state import (
 from iris_state import views
 from iris_state.commands import amend, audited, execute, growth
 from iris_state.commands.deployments import on_deploy
+from iris_state.commands.fleet import on_fleet
 from iris_state.commands.queue_holds import on_hold_queue
 from iris_state.policy import Policy
 from iris_state.records import targets
@@ -135,6 +137,15 @@ def _deploy(round_: RoundOfCommand, command: DeployCommand) -> StatusAndBody:
     return "created" if command.action == "create" else "accepted", deployment.id.encode()
 
 
+def _change_fleet(round_: RoundOfCommand, command: FleetCommand) -> StatusAndBody:
+    ledger = round_.ledger
+    is_new = command.action == "set" and command.target not in ledger.fleet.pools
+    round_.take(on_fleet(ledger, command, round_.now_ms))
+    round_.settle()
+    done = "created" if is_new else "accepted" if command.drain else "ok"
+    return done, views.fleet_change(ledger, command)
+
+
 COMMANDS: Mapping[type[UserCommand], CommandKind] = {
     SubmitJob: CommandKind(
         execute=_submit,
@@ -172,6 +183,7 @@ COMMANDS: Mapping[type[UserCommand], CommandKind] = {
     ),
     HoldQueue: CommandKind(execute=_hold_queue, audit=audited.of_queue_hold),
     DeployCommand: CommandKind(execute=_deploy, audit=audited.of_deployment),
+    FleetCommand: CommandKind(execute=_change_fleet, audit=audited.of_fleet),
     AdminCommand: CommandKind(execute=_administer, audit=audited.of_admin),
 }
 """The row of each kind of command."""

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from iris_core.spec.pools import MAX_SLICES, PoolSpec
 from iris_core.states import SliceCause
-from iris_state.fleet.facts import FleetPolicy
+from iris_state.policy import FleetPolicy
 from iris_state.records.fleet.records import LOSS_WINDOW_MS, MINUTE_MS, Growth
 
 FAILED_BOOTS = 3

@@ -21,9 +21,15 @@ from iris_state.fleet import growth as g
 from iris_state.fleet import slices
 from iris_state.fleet.facts import PendingWork
 from iris_state.fleet.need import FleetNeed, Limit, PoolRoom, SliceGroup, by_size, in_order, pack
-from iris_state.fleet.sightings import ListedSlice, ListSource, ProviderAnswer, ProviderOrder, Seen
 from iris_state.fleet.slices import Loss, Scene
 from iris_state.records.fleet.records import HostPool, Slice
+from iris_state.records.fleet.sightings import (
+    ListedSlice,
+    ListSource,
+    ProviderAnswer,
+    ProviderOrder,
+    Seen,
+)
 from iris_state.records.fleet_changes import (
     FleetChange,
     PoolGrowth,
@@ -362,6 +368,26 @@ def needed(scene: Scene, work: Iterable[PendingWork]) -> FleetNeed:
     return pack(_coming(scene), list(_rooms(scene).values()), by_size(work))
 
 
+def planned(scene: Scene, work: Sequence[PendingWork], name: str) -> tuple[int, int]:
+    """How many slices a pool would make and give up now, whatever its rates."""
+    need = needed(scene, work)
+    pool = scene.fleet.pools[name]
+    has = count(scene, pool, need.used)
+    wanted = _wanted(pool, has, need.new.get(name, 0))
+    if wanted > has.live:
+        room = _rooms(scene)[name]
+        makes = 0 if hindrance(pool, scene.now_ms) else min(wanted - has.live, room.left)
+        return makes, 0
+    over = has.live - pool.spec.max
+    idle_ms = [
+        scene.now_ms - since_ms
+        for one in scene.fleet.of_pool(name)
+        if one.name not in need.used and (since_ms := scene.idle_since_ms(one))
+    ]
+    ripe = sum(1 for lasted in idle_ms if lasted >= round(pool.spec.idle_s * 1000))
+    return 0, min(has.live - wanted, max(ripe, min(over, len(idle_ms))))
+
+
 def _coming(scene: Scene) -> list[SliceGroup]:
     """Room that waiting work will have: on slices that are expected, and on new ones without
     work.
@@ -408,7 +434,11 @@ def _rooms(scene: Scene) -> dict[str, PoolRoom]:
             limits.append((limit, float(spec.chips_per_slice)))
         if spec.price:
             limits.append((money, spec.price))
-        reason = hindrance(pool, scene.now_ms)
+        reason = hindrance(pool, scene.now_ms) or scene.sightings.obstacle
+        keyed = scene.sightings.keyed.get(spec.name)
+        if keyed is not None and keyed < spec.max:
+            slots = [slot for slot in slots if slot < keyed]
+            limits.append((Limit(len(slots), "no_keys"), 1.0))
         if reason:
             limits.append((Limit(0, reason), 1.0))
         elif pool.growth.wait_ms:

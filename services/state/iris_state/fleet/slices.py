@@ -13,9 +13,10 @@ from iris_core.states import Outcome, SchedulingResult, SliceCause, SliceStatus,
 from iris_core.tables import slice as table
 from iris_core.tables.slice import SliceRule
 from iris_state.decide.judging import judgement
-from iris_state.fleet.facts import FleetPolicy, HostFacts, HostTable
-from iris_state.fleet.sightings import Sightings
+from iris_state.fleet.facts import HostFacts, HostTable
+from iris_state.policy import FleetPolicy
 from iris_state.records.fleet.records import Fleet, Slice
+from iris_state.records.fleet.sightings import Sightings
 from iris_state.records.fleet_changes import SliceCleared, SliceMoved
 
 S = SliceStatus

@@ -13,12 +13,13 @@ from iris_state.records.fleet.records import Growth
 class PoolSet(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=70):
     """A pool exists with this specification; what hindered its growth is forgotten.
 
-    ``removing``: as of `HostPool`.
+    ``removing``, ``reason``: as of `HostPool`.
     """
 
     spec: PoolSpec
     removing: bool = False
     by: Actor | None = None
+    reason: str = ""
 
 
 class PoolRemoved(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=71):

@@ -25,7 +25,7 @@ from iris_core.quota import GROUP, Quota, by_default, of_groups
 from iris_core.spec.resources import Amount
 from iris_core.states import KernelStatus, PriorityBand, SessionStatus, TaskState
 from iris_core.tables.session import SINGLE, StatusTimeout
-from iris_state.policy import GraceLimits
+from iris_state.policy import FleetPolicy, GraceLimits
 from iris_state.records import changes as c
 from iris_state.records.answers import KeptAnswers, SpentKeys
 from iris_state.records.audit import AuditLog
@@ -46,6 +46,7 @@ from iris_state.records.entities import (
 )
 from iris_state.records.facts import PublicFact
 from iris_state.records.fleet.records import Fleet
+from iris_state.records.fleet.sightings import Sightings
 from iris_state.records.gates import WHOLE, GateKind
 from iris_state.records.hosts import Presence, Worker, running_output
 from iris_state.records.indexes.gates import GateIndex
@@ -152,6 +153,8 @@ class Ledger:
         self.loads = Loads()
         self.next_deployment = 1
         self.fleet = Fleet()
+        self.fleet_policy = FleetPolicy()
+        self.sightings = Sightings()
         self.now_ms = 0
         self.discovery_version = 0
         self.queue = TaskQueue()

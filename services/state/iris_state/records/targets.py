@@ -1,4 +1,4 @@
-"""Finds the job, task or deployment that a command or a query names, or says what there is instead.
+"""Finds the job, task, deployment, pool or slice that a command or a query names, or says what there is instead.
 Reads only.
 """
 
@@ -18,6 +18,7 @@ from iris_core.spec.index_set import IndexSet
 from iris_core.views.queries import ViewQuery
 from iris_state.records.deployments.records import Deployment
 from iris_state.records.entities import Job
+from iris_state.records.fleet.records import HostPool, Slice
 from iris_state.records.ledger import Ledger, parts_of_task, whole_number
 
 Resolved = TypeVar("Resolved", bound=UserCommand)
@@ -118,6 +119,22 @@ def known_deployment(ledger: Ledger, name: str) -> Deployment:
     if deployment is None:
         raise Refused(Code.NOT_FOUND, f"there is no deployment {name[:80]}")
     return deployment
+
+
+def known_pool(ledger: Ledger, name: str) -> HostPool:
+    """Raises Refused not_found."""
+    pool = ledger.fleet.pools.get(name)
+    if pool is None:
+        raise Refused(Code.NOT_FOUND, f"there is no pool {name[:80]}")
+    return pool
+
+
+def known_slice(ledger: Ledger, text: str) -> Slice:
+    """A slice by its name, of which it is the newest, or its id. Raises Refused not_found."""
+    found = ledger.fleet.find(text)
+    if found is None:
+        raise Refused(Code.NOT_FOUND, f"there is no slice {text[:80]}")
+    return found
 
 
 def known_task(ledger: Ledger, text: str) -> tuple[Job, int]:

@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 
 from iris_core import codec
-from iris_core.admission.actions import ForgetWorker, SetQuota
+from iris_core.admission.actions import DrainSlice, ForgetWorker, SetQuota
 from iris_core.errors import Code, Mistake, Refused
-from iris_core.messages.gateway_state import AdminCommand, Caller, HoldQueue, Query
+from iris_core.messages.gateway_state import AdminCommand, Caller, FleetCommand, HoldQueue, Query
 from iris_core.states import PriorityBand
 from iris_core.views import queries as q
 from iris_core.views.jobs import JobView, Page
@@ -23,12 +23,14 @@ from iris_state.records.ledger import Ledger
 from iris_state.records.targets import (
     known_deployment,
     known_job,
+    known_pool,
+    known_slice,
     known_task,
     note_of_owner,
     resolved_query,
 )
 from iris_state.views import deployments, privacy, task_scope
-from iris_state.views.cluster import audit, capacity, demand, hosts, stored, usage, users
+from iris_state.views.cluster import audit, capacity, demand, hosts, pools, stored, usage, users
 from iris_state.views.cluster.users import quota_view
 from iris_state.views.pages import Pieces, finished, whole
 from iris_state.views.work import jobs, queue, sessions, tasks, why
@@ -107,6 +109,16 @@ def queue_hold(ledger: Ledger, command: HoldQueue) -> bytes:
     return codec.to_json(queue.hold_view(ledger, ledger.next_hold - 1))
 
 
+def fleet_change(ledger: Ledger, command: FleetCommand) -> bytes:
+    """The answer to a command about the fleet: its pool or slice as it is now."""
+    if isinstance(command.asked, DrainSlice):
+        return codec.to_json(pools.slice_view(ledger, known_slice(ledger, command.target)))
+    pool = ledger.fleet.pools.get(command.target)
+    if pool is None:
+        return codec.to_json({"name": command.target, "state": "removed"})
+    return codec.to_json(pools.pool_view(ledger, pool))
+
+
 def read(ledger: Ledger, query: Query) -> Pieces[bytes]:
     """Answer one query, in pieces. Raises Refused."""
     kind = KINDS.get(query.what)
@@ -176,6 +188,15 @@ READS: dict[type[q.ViewQuery], Callable[[Ledger, Any], Any]] = {
     q.OverviewQuery: lambda ledger, _: hosts.overview(ledger),
     q.LastHourQuery: hosts.last_hour,
     q.DemandQuery: lambda ledger, _: demand.demand(ledger),
+    q.PoolsQuery: pools.pools,
+    q.PoolQuery: lambda ledger, query: pools.pool_view(ledger, known_pool(ledger, query.pool)),
+    q.PoolHistoryQuery: pools.history,
+    q.PoolPlanQuery: pools.plan,
+    q.FleetQuery: lambda ledger, _: pools.fleet(ledger),
+    q.FleetSlicesQuery: pools.slices,
+    q.FleetSliceQuery: lambda ledger, query: pools.slice_view(
+        ledger, known_slice(ledger, query.slice)
+    ),
     q.DeadLettersQuery: hosts.dead_letters,
     q.DeploymentsQuery: deployments.deployments,
     q.DeploymentQuery: lambda ledger, query: deployments.deployment_view(

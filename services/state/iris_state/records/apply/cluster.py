@@ -57,6 +57,8 @@ def worker_registered(ledger: Ledger, change: c.WorkerRegistered, at_ms: int) ->
         chains=change.chains,
         held=known.held if known is not None else [],
         by=known.by if known is not None and drained else None,
+        since_ms=at_ms,
+        idle_ms=known.idle_ms if known is not None else 0,
     )
     ledger.lost.leave(change.worker)
     presence = ledger.presence.setdefault(change.worker, Presence(at_ms))
@@ -70,6 +72,8 @@ def worker_moved(ledger: Ledger, change: c.WorkerMoved, at_ms: int) -> None:
     worker = ledger.workers[change.worker]
     presence = ledger.presence[change.worker]
     ledger.host_sums.leave(worker, presence)
+    if change.state is not worker.state:
+        worker.since_ms = at_ms
     worker.state = change.state
     ledger.host_sums.enter(worker, presence)
     if change.state is WorkerState.LOST:

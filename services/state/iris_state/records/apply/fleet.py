@@ -38,7 +38,11 @@ def pool_set(fleet: Fleet, change: PoolSet, now_ms: int) -> None:
     known = fleet.pools.get(change.spec.name)
     if known is None:
         fleet.pools[change.spec.name] = HostPool(
-            spec=change.spec, set_ms=now_ms, by=change.by, removing=change.removing
+            spec=change.spec,
+            set_ms=now_ms,
+            by=change.by,
+            removing=change.removing,
+            reason=change.reason,
         )
         return
     known.spec = change.spec
@@ -46,6 +50,7 @@ def pool_set(fleet: Fleet, change: PoolSet, now_ms: int) -> None:
     known.set_ms = now_ms
     known.by = change.by
     known.removing = change.removing
+    known.reason = change.reason
     # What a person has changed is tried again; rates and boot times go on.
     known.growth = Growth(
         created=known.growth.created,

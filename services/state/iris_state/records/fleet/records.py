@@ -67,7 +67,8 @@ class HostPool(msgspec.Struct, array_like=True):
     """One pool.
 
     ``version`` grows with every change by a person, for compare-and-set. ``removing``: nothing
-    grows, what is idle goes, and the record goes with the last slice.
+    grows, what is idle goes, and the record goes with the last slice. ``reason``: of its last change,
+    as that person gave it.
     """
 
     spec: PoolSpec
@@ -76,6 +77,7 @@ class HostPool(msgspec.Struct, array_like=True):
     by: Actor | None = None
     removing: bool = False
     growth: Growth = UNHINDERED
+    reason: str = ""
 
     @property
     def name(self) -> str:
@@ -127,6 +129,10 @@ class Slice(msgspec.Struct, array_like=True):
     @property
     def name(self) -> str:
         return slice_name(self.pool, self.slot)
+
+    @property
+    def id(self) -> str:
+        return f"s{self.number}"
 
     @property
     def hosts(self) -> Iterator[str]:
@@ -187,6 +193,15 @@ class Fleet:
         del of_pool[one.number]
         if not of_pool:
             del self._by_pool[one.pool]
+
+    def find(self, text: str) -> Slice | None:
+        """The slice of an id ``s<number>``, or the newest one of a name."""
+        if text.startswith("s") and text[1:].isascii() and text[1:].isdigit():
+            found = self.slices.get(int(text[1:][:18]))
+            if found is not None:
+                return found
+        pool = text.rpartition("-")[0]
+        return next((one for one in reversed(self.of_pool(pool)) if one.name == text), None)
 
     def of_pool(self, pool: str) -> list[Slice]:
         """The slices of a pool, in the order of their requests; ended ones too."""

@@ -151,7 +151,7 @@ class HostShape:
 
 def demand(ledger: Ledger) -> Pieces[DemandView]:
     """What is missing now. O(waiting jobs looked at + hosts + classes x shapes)."""
-    classes, not_counted, truncated = yield from _classes(ledger)
+    classes, not_counted, truncated = yield from waiting_classes(ledger)
     shapes = yield from known_shapes(ledger, classes)
     slices: dict[tuple[str, tuple[str, ...]], tuple[int, WaitingWork]] = {}
     unsatisfiable: dict[tuple[str, ...], WaitingWork] = {}
@@ -191,7 +191,7 @@ def demand(ledger: Ledger) -> Pieces[DemandView]:
     )
 
 
-def _classes(
+def waiting_classes(
     ledger: Ledger,
 ) -> Pieces[tuple[dict[DemandClass, WaitingWork], Counter[str], bool]]:
     """Waiting work by class; tasks that wait for something else, by reason; whether anything was

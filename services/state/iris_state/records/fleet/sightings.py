@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 
 from iris_core.spec.pools import PoolSpec
 from iris_core.states import SliceStatus
-from iris_state.fleet.facts import FleetPolicy
+from iris_state.policy import FleetPolicy
 from iris_state.records.fleet.records import Fleet, Slice
 
 ProviderCall = Literal["create", "delete"]
@@ -87,12 +87,20 @@ class Sightings:
         began_ms: when it began to lead; what it has not been told by then counts from there.
         seen: by source and name, as of the newest list. absent: lists in a row without a slice
             that ought to have it, by its number. asked: orders, by call, name and label.
+        heard_ms: when a provisioner was heard last. programs: those that it has; None: unknown.
+            keyed: how many slots of a pool have keys, from the first; a pool that is not there
+            needs none.
+        obstacle: why nothing can be made at all, as a code of `why`; empty: it can.
     """
 
     began_ms: int = 0
     seen: dict[ListSource, dict[str, Seen]] = field(default_factory=dict)
     absent: dict[int, int] = field(default_factory=dict)
     asked: dict[tuple[ProviderCall, str, int], Asked] = field(default_factory=dict)
+    heard_ms: int = 0
+    programs: frozenset[str] | None = None
+    keyed: dict[str, int] = field(default_factory=dict)
+    obstacle: str = ""
 
     # ── lists ─────────────────────────────────────────────────────────────────────────────────────
 

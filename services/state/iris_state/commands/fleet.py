@@ -1,0 +1,141 @@
+"""Executes commands on pools and slices: set, remove, pause, resume, drain. Raises `Refused`.
+
+Source: docs/design/fleet.md#pools.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from msgspec.structs import replace
+
+from iris_core.access.rights import Verb, may
+from iris_core.admission import actions
+from iris_core.admission.pools import validate_pool
+from iris_core.errors import Code, Invalid, Refused
+from iris_core.messages.gateway_state import FleetCommand
+from iris_core.spec.pools import PoolSpec
+from iris_core.states import SliceCause
+from iris_core.units import counted
+from iris_state.commands.execute import check_length
+from iris_state.fleet.pools import give_back
+from iris_state.records.claims import Step
+from iris_state.records.fleet.records import HostPool
+from iris_state.records.fleet_changes import PoolRemoved, PoolSet
+from iris_state.records.ledger import Ledger
+from iris_state.records.targets import known_pool, known_slice
+
+MAX_POOLS = 200
+
+
+def on_fleet(ledger: Ledger, command: FleetCommand, now_ms: int) -> Iterator[Step]:
+    """Execute a command, or raise Refused (Invalid lists every mistake)."""
+    if not may(command.caller, Verb.ADMINISTER):
+        raise Refused(Code.FORBIDDEN, "only an admin may change the fleet")
+    check_length("reason", command.reason)
+    asked = command.asked
+    if isinstance(asked, actions.SetPool):
+        yield from _set(ledger, command.target, asked)
+    elif isinstance(asked, actions.DrainSlice):
+        yield from _drain(ledger, command.target, asked, now_ms)
+    else:
+        pool = known_pool(ledger, command.target)
+        _check_version(pool, asked.version)
+        yield from _POOL_ACTIONS[type(asked)](ledger, pool, asked)
+
+
+def _check_version(pool: HostPool, version: int) -> None:
+    if version not in (0, pool.version):
+        words = f"{pool.name} has been changed since: it is at version {pool.version}"
+        raise Refused(Code.CHANGED, f"{words}, not {version}")
+
+
+def _set(ledger: Ledger, name: str, asked: actions.SetPool) -> Iterator[Step]:
+    spec = checked(ledger, asked.spec)
+    if spec.name != name:
+        raise Refused(
+            Code.INVALID, f"the specification is of {spec.name[:80]!r}, not of {name[:80]!r}"
+        )
+    known = ledger.fleet.pools.get(name)
+    if known is None:
+        if asked.version:
+            raise Refused(Code.CHANGED, f"there is no pool {name}")
+        if len(ledger.fleet.pools) >= MAX_POOLS:
+            raise Refused(Code.OVER_QUOTA, f"there are {MAX_POOLS} pools, which is the limit")
+    else:
+        _check_version(known, asked.version)
+        if spec == known.spec and not known.removing:
+            return
+        _check_provider(ledger, known, spec)
+    yield PoolSet(spec, reason=asked.reason)
+
+
+def checked(ledger: Ledger, spec: PoolSpec | None) -> PoolSpec:
+    """The specification, beside those of the other pools. Raises Refused."""
+    if spec is None:
+        raise Refused(Code.INVALID, "set needs a specification")
+    mistakes = validate_pool(spec, [pool.spec for pool in ledger.fleet.pools.values()])
+    if mistakes:
+        raise Invalid(mistakes)
+    return spec
+
+
+def _check_provider(ledger: Ledger, pool: HostPool, spec: PoolSpec) -> None:
+    """Raises Refused for another provider of a pool with slices: who made them has to delete
+    them.
+    """
+    if (spec.provider, spec.options) == (pool.spec.provider, pool.spec.options):
+        return
+    left = _left(ledger, pool)
+    if left:
+        words = f"{pool.name} has {counted(left, 'slice')} of provider {pool.spec.provider}"
+        raise Refused(
+            Code.CONFLICT, f"{words}: its provider and options are changed when it has none"
+        )
+
+
+def _left(ledger: Ledger, pool: HostPool) -> int:
+    return sum(1 for one in ledger.fleet.of_pool(pool.name) if not one.is_over)
+
+
+def _remove(ledger: Ledger, pool: HostPool, asked: actions.RemovePool) -> Iterator[Step]:
+    left = _left(ledger, pool)
+    if not left:
+        yield PoolRemoved(pool.name)
+    elif not asked.drain:
+        words = f"{pool.name} has {counted(left, 'slice')}"
+        raise Refused(Code.CONFLICT, f"{words}: remove it with drain, and it goes with the last")
+    elif not pool.removing:
+        yield PoolSet(pool.spec, removing=True, reason=asked.reason)
+
+
+def _pause(ledger: Ledger, pool: HostPool, asked: actions.PausePool) -> Iterator[Step]:
+    if not pool.spec.paused:
+        spec = replace(pool.spec, paused=True)
+        yield PoolSet(spec, removing=pool.removing, reason=asked.reason)
+
+
+def _resume(ledger: Ledger, pool: HostPool, asked: actions.ResumePool) -> Iterator[Step]:
+    growth = pool.growth
+    if pool.spec.paused or growth.refused or growth.stopped or growth.wait_ms:
+        spec = replace(pool.spec, paused=False)
+        yield PoolSet(spec, removing=pool.removing, reason=asked.reason)
+
+
+def _drain(ledger: Ledger, name: str, asked: actions.DrainSlice, now_ms: int) -> Iterator[Step]:
+    one = known_slice(ledger, name)
+    deadline_ms = 0 if asked.deadline_s is None else now_ms + round(asked.deadline_s * 1000) or 1
+    steps = list(give_back(one, SliceCause.OPERATOR, deadline_ms=deadline_ms, detail=asked.reason))
+    if not steps:
+        raise Refused(Code.CONFLICT, f"{one.name} is {one.status.value} already")
+    yield from steps
+
+
+_POOL_ACTIONS: dict[
+    type[actions.FleetAction], Callable[[Ledger, HostPool, Any], Iterator[Step]]
+] = {
+    actions.RemovePool: _remove,
+    actions.PausePool: _pause,
+    actions.ResumePool: _resume,
+}
