@@ -76,15 +76,22 @@ def could_hold(
     """Whether an empty host of a new slice could run a task with these constraints and this
     request; the number of hosts that a gang needs is not considered.
     """
+    return resources.amount.fits(pool.resources.amount) and is_eligible(
+        pool, constraints, resources, group_by
+    )
+
+
+def is_eligible(
+    pool: PoolSpec, constraints: Sequence[Constraint], resources: ResourceRequest, group_by: str
+) -> bool:
+    """The same whatever the task takes."""
     if is_for_devices_only(pool) and not asks_for_device(constraints, resources):
         return False
     attributes = host_attributes(pool, slot=0, index=0)
     if group_by and group_by not in attributes:
         return False
     # A job that names one slice by its name waits for that slice.
-    return resources.amount.fits(pool.resources.amount) and eligible(
-        constraints, resources, attributes
-    )
+    return eligible(constraints, resources, attributes)
 
 
 def differences(

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from iris_core.placement.constraints import TPU_NAME
-from iris_core.placement.pools import could_hold
+from iris_core.placement.pools import is_eligible
 from iris_core.spec.pools import PoolSpec
 from iris_core.spec.resources import RESOURCES, Amount, times
 from iris_state.fleet.facts import PendingWork
@@ -110,6 +110,17 @@ class PoolRoom:
             limit.left -= count * each
 
 
+class Asked(NamedTuple):
+    """One kind of waiting work, with what is read of it often. ``shape``: equal for work that may
+    use the same hosts, whatever it takes.
+    """
+
+    work: PendingWork
+    amount: Amount
+    group_by: str
+    shape: int
+
+
 class Packing:
     """One pass over the waiting work.
 
@@ -122,85 +133,97 @@ class Packing:
         self.need = FleetNeed()
         self._groups = list(coming)
         self._rooms = rooms
+        self._eligible: dict[tuple[int, int], bool] = {}
+        self._shapes: dict[object, int] = {}
+        self._whole: dict[int, Amount] = {}
 
     def add(self, work: PendingWork) -> None:
         """Put one kind of work on slices."""
+        group_by = "" if work.group_by == TPU_NAME else work.group_by
+        shape = (work.constraints, work.resources.device, group_by)
+        number = self._shapes.setdefault(shape, len(self._shapes))
+        asked = Asked(work, work.resources.amount, group_by, number)
         if work.size:
-            self._add_gangs(work)
+            self._add_gangs(asked)
         else:
-            self._add_tasks(work)
+            self._add_tasks(asked)
 
     # ── tasks ─────────────────────────────────────────────────────────────────────────────────────
 
-    def _add_tasks(self, work: PendingWork) -> None:
-        left = self._fill(self._groups, work, work.tasks)
+    def _add_tasks(self, asked: Asked) -> None:
+        left = self._fill(self._groups, asked, asked.work.tasks)
         obstacles: dict[str, str] = {}
         for room in self._rooms:
             if not left:
                 break
-            if not self._could_hold(room.spec, work):
+            if not self._could_hold(room.spec, asked):
                 continue
-            left = self._make_for_tasks(room, work, left)
+            left = self._make_for_tasks(room, asked, left)
             if left:
                 obstacles[room.spec.name] = room.obstacle
         if left:
-            self.need.unmet.append(Unmet(work=work, tasks=left, pools=obstacles))
+            self.need.unmet.append(Unmet(work=asked.work, tasks=left, pools=obstacles))
 
-    def _make_for_tasks(self, room: PoolRoom, work: PendingWork, tasks: int) -> int:
+    def _make_for_tasks(self, room: PoolRoom, asked: Asked, tasks: int) -> int:
         """Make as many slices as the tasks need and the pool may; returns what is left."""
-        each = room.spec.hosts * times(room.spec.resources.amount, work.resources.amount)
+        may_make = room.left
+        if not may_make:
+            return tasks
+        each = room.spec.hosts * times(self._whole_of(room.spec), asked.amount)
         wanted = -(-tasks // each)
-        group = self._make(room, min(wanted, room.left))
-        return tasks if group is None else self._fill([group], work, tasks)
+        group = self._make(room, min(wanted, may_make))
+        return tasks if group is None else self._fill([group], asked, tasks)
 
-    def _fill(self, groups: list[SliceGroup], work: PendingWork, tasks: int) -> int:
+    def _fill(self, groups: list[SliceGroup], asked: Asked, tasks: int) -> int:
         """Put tasks on the slices of some groups, one after the other; returns what is left."""
-        amount = work.resources.amount
+        amount = asked.amount
         for group in list(groups):
             if not tasks:
                 break
-            if not self._could_hold(group.spec, work):
+            if not self._could_hold(group.spec, asked):
                 continue
             each = sum(times(free, amount) for free in group.hosts)
             if not each:
                 continue
             full = min(group.count, tasks // each)
             if full:
-                self._use(group.split(full), work, [times(free, amount) for free in group.hosts])
+                self._use(group.split(full), asked, [times(free, amount) for free in group.hosts])
                 tasks -= full * each
             if tasks and group.count:
-                self._use(group.split(1), work, _first_fit(group.hosts, amount, tasks))
+                self._use(group.split(1), asked, _first_fit(group.hosts, amount, tasks))
                 tasks -= min(tasks, each)
         self._drop_empty()
         return tasks
 
     # ── gangs ─────────────────────────────────────────────────────────────────────────────────────
 
-    def _add_gangs(self, work: PendingWork) -> None:
+    def _add_gangs(self, asked: Asked) -> None:
+        work = asked.work
         for gang in range(work.jobs):
-            obstacles = self._add_gang(work)
+            obstacles = self._add_gang(asked)
             if obstacles is not None:
                 tasks = work.size * (work.jobs - gang)
                 self.need.unmet.append(Unmet(work=work, tasks=tasks, pools=obstacles))
                 return
 
-    def _add_gang(self, work: PendingWork) -> dict[str, str] | None:
+    def _add_gang(self, asked: Asked) -> dict[str, str] | None:
         """Put one gang on slices of one pool; None, or what stands in the way of each pool."""
         specs = {group.spec.name: group.spec for group in self._groups}
         for spec in specs.values():
-            if self._could_hold(spec, work) and self._seat(spec, work, room=None):
+            if self._could_hold(spec, asked) and self._seat(spec, asked, room=None):
                 return None
         obstacles: dict[str, str] = {}
         for room in self._rooms:
-            if self._could_hold(room.spec, work):
-                if self._seat(room.spec, work, room):
+            if self._could_hold(room.spec, asked):
+                if self._seat(room.spec, asked, room):
                     return None
                 obstacles[room.spec.name] = room.obstacle
         return obstacles
 
-    def _seat(self, spec: PoolSpec, work: PendingWork, room: PoolRoom | None) -> bool:
+    def _seat(self, spec: PoolSpec, asked: Asked, room: PoolRoom | None) -> bool:
         """Seat a whole gang on slices of a pool, coming ones first, or nobody."""
-        amount = work.resources.amount
+        amount = asked.amount
+        work = asked.work
         on_one_slice = work.group_by == TPU_NAME
         per_part = work.size // work.parts if on_one_slice else 1
         seats = work.parts if on_one_slice else work.size
@@ -217,38 +240,50 @@ class Packing:
         new = 0
         if seats:
             each = 1 if on_one_slice else spec.hosts
-            fits = spec.hosts >= per_part and amount.fits(spec.resources.amount)
+            fits = spec.hosts >= per_part and amount.fits(self._whole_of(spec))
             new = -(-seats // each) if fits else 0
             if room is None or not new or new > room.left:
                 return False
         for group, slices, held in chosen:
-            self._seat_on(group.split(slices), work, held * per_part)
+            self._seat_on(group.split(slices), asked, held * per_part)
         if room is not None and new:
             made = self._make(room, new)
             assert made is not None
-            self._seat_on(made.split(new), work, seats * per_part)
+            self._seat_on(made.split(new), asked, seats * per_part)
         self._drop_empty()
         return True
 
-    def _seat_on(self, group: SliceGroup, work: PendingWork, tasks: int) -> None:
+    def _seat_on(self, group: SliceGroup, asked: Asked, tasks: int) -> None:
         """Put ``tasks`` on the hosts of whole slices, one on each host."""
-        amount = work.resources.amount
+        amount = asked.amount
         fitting = [int(amount.fits(free)) for free in group.hosts]
         each = sum(fitting)
         full = min(group.count, tasks // each)
         if full:
-            self._use(group.split(full), work, fitting)
+            self._use(group.split(full), asked, fitting)
         rest = tasks - full * each
         if rest and group.count:
-            self._use(group.split(1), work, _at_most(fitting, rest))
+            self._use(group.split(1), asked, _at_most(fitting, rest))
         if group.count:
             self._groups.append(group)
 
     # ── both ──────────────────────────────────────────────────────────────────────────────────────
 
-    def _could_hold(self, spec: PoolSpec, work: PendingWork) -> bool:
-        group_by = "" if work.group_by == TPU_NAME else work.group_by
-        return could_hold(spec, work.constraints, work.resources, group_by)
+    def _could_hold(self, spec: PoolSpec, asked: Asked) -> bool:
+        """Whether an empty host of a slice could run a task of this work."""
+        key = (id(spec), asked.shape)
+        if key not in self._eligible:
+            work = asked.work
+            self._eligible[key] = is_eligible(
+                spec, work.constraints, work.resources, asked.group_by
+            )
+        return self._eligible[key] and asked.amount.fits(self._whole_of(spec))
+
+    def _whole_of(self, spec: PoolSpec) -> Amount:
+        """What an empty host of a slice has."""
+        if id(spec) not in self._whole:
+            self._whole[id(spec)] = spec.resources.amount
+        return self._whole[id(spec)]
 
     def _make(self, room: PoolRoom, count: int) -> SliceGroup | None:
         if count <= 0:
@@ -256,17 +291,17 @@ class Packing:
         room.take(count)
         new = self.need.new
         new[room.spec.name] = new.get(room.spec.name, 0) + count
-        hosts = (room.spec.resources.amount,) * room.spec.hosts
+        hosts = (self._whole_of(room.spec),) * room.spec.hosts
         group = SliceGroup(spec=room.spec, hosts=hosts, count=count)
         self._groups.append(group)
         return group
 
-    def _use(self, group: SliceGroup, work: PendingWork, tasks: Sequence[int]) -> None:
+    def _use(self, group: SliceGroup, asked: Asked, tasks: Sequence[int]) -> None:
         """Take room on each slice of a group: so many tasks on each of its hosts."""
-        amount = work.resources.amount
+        amount = asked.amount
         self.need.used.update(group.names)
         name = group.names[0] if group.names else ""
-        self.need.covered.setdefault(work.example, CoverFrom(group.spec.name, name))
+        self.need.covered.setdefault(asked.work.example, CoverFrom(group.spec.name, name))
         hosts = zip(group.hosts, tasks, strict=True)
         group.hosts = tuple(free - amount * held for free, held in hosts)
         self._groups.append(group)
