@@ -110,7 +110,7 @@ class PoolRoom:
             limit.left -= count * each
 
 
-class Asked(NamedTuple):
+class AskedWork(NamedTuple):
     """One kind of waiting work, with what is read of it often. ``shape``: equal for work that may
     use the same hosts, whatever it takes.
     """
@@ -142,7 +142,7 @@ class Packing:
         group_by = "" if work.group_by == TPU_NAME else work.group_by
         shape = (work.constraints, work.resources.device, group_by)
         number = self._shapes.setdefault(shape, len(self._shapes))
-        asked = Asked(work, work.resources.amount, group_by, number)
+        asked = AskedWork(work, work.resources.amount, group_by, number)
         if work.size:
             self._add_gangs(asked)
         else:
@@ -150,7 +150,7 @@ class Packing:
 
     # ── tasks ─────────────────────────────────────────────────────────────────────────────────────
 
-    def _add_tasks(self, asked: Asked) -> None:
+    def _add_tasks(self, asked: AskedWork) -> None:
         left = self._fill(self._groups, asked, asked.work.tasks)
         obstacles: dict[str, str] = {}
         for room in self._rooms:
@@ -164,7 +164,7 @@ class Packing:
         if left:
             self.need.unmet.append(Unmet(work=asked.work, tasks=left, pools=obstacles))
 
-    def _make_for_tasks(self, room: PoolRoom, asked: Asked, tasks: int) -> int:
+    def _make_for_tasks(self, room: PoolRoom, asked: AskedWork, tasks: int) -> int:
         """Make as many slices as the tasks need and the pool may; returns what is left."""
         may_make = room.left
         if not may_make:
@@ -174,7 +174,7 @@ class Packing:
         group = self._make(room, min(wanted, may_make))
         return tasks if group is None else self._fill([group], asked, tasks)
 
-    def _fill(self, groups: list[SliceGroup], asked: Asked, tasks: int) -> int:
+    def _fill(self, groups: list[SliceGroup], asked: AskedWork, tasks: int) -> int:
         """Put tasks on the slices of some groups, one after the other; returns what is left."""
         amount = asked.amount
         for group in list(groups):
@@ -197,7 +197,7 @@ class Packing:
 
     # ── gangs ─────────────────────────────────────────────────────────────────────────────────────
 
-    def _add_gangs(self, asked: Asked) -> None:
+    def _add_gangs(self, asked: AskedWork) -> None:
         work = asked.work
         for gang in range(work.jobs):
             obstacles = self._add_gang(asked)
@@ -206,7 +206,7 @@ class Packing:
                 self.need.unmet.append(Unmet(work=work, tasks=tasks, pools=obstacles))
                 return
 
-    def _add_gang(self, asked: Asked) -> dict[str, str] | None:
+    def _add_gang(self, asked: AskedWork) -> dict[str, str] | None:
         """Put one gang on slices of one pool; None, or what stands in the way of each pool."""
         specs = {group.spec.name: group.spec for group in self._groups}
         for spec in specs.values():
@@ -220,7 +220,7 @@ class Packing:
                 obstacles[room.spec.name] = room.obstacle
         return obstacles
 
-    def _seat(self, spec: PoolSpec, asked: Asked, room: PoolRoom | None) -> bool:
+    def _seat(self, spec: PoolSpec, asked: AskedWork, room: PoolRoom | None) -> bool:
         """Seat a whole gang on slices of a pool, coming ones first, or nobody."""
         amount = asked.amount
         work = asked.work
@@ -253,7 +253,7 @@ class Packing:
         self._drop_empty()
         return True
 
-    def _seat_on(self, group: SliceGroup, asked: Asked, tasks: int) -> None:
+    def _seat_on(self, group: SliceGroup, asked: AskedWork, tasks: int) -> None:
         """Put ``tasks`` on the hosts of whole slices, one on each host."""
         amount = asked.amount
         fitting = [int(amount.fits(free)) for free in group.hosts]
@@ -269,7 +269,7 @@ class Packing:
 
     # ── both ──────────────────────────────────────────────────────────────────────────────────────
 
-    def _could_hold(self, spec: PoolSpec, asked: Asked) -> bool:
+    def _could_hold(self, spec: PoolSpec, asked: AskedWork) -> bool:
         """Whether an empty host of a slice could run a task of this work."""
         key = (id(spec), asked.shape)
         if key not in self._eligible:
@@ -296,7 +296,7 @@ class Packing:
         self._groups.append(group)
         return group
 
-    def _use(self, group: SliceGroup, asked: Asked, tasks: Sequence[int]) -> None:
+    def _use(self, group: SliceGroup, asked: AskedWork, tasks: Sequence[int]) -> None:
         """Take room on each slice of a group: so many tasks on each of its hosts."""
         amount = asked.amount
         self.need.used.update(group.names)
