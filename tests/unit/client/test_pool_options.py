@@ -121,7 +121,7 @@ def test_each_field_of_a_pool_has_an_option():
 
 def test_refusals_of_fields_name_the_options_that_give_them():
     words = field_words()
-    assert words["resources/cpu_millis"] == "cpu"
+    assert words["resources/cpu_millis"] == words["resources"] == "cpu"
     assert words["resources/chips"] == words["attributes/device-variant"] == "tpu gpu"
     assert words["reservation/chips"] == "reservation"
     assert words["options"] == "provider_options"

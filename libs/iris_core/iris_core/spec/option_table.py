@@ -377,7 +377,7 @@ class PoolOptions(TypedDict, total=False):
     hosts: Annotated[Number, Option("Hosts of one slice.", "N")]
     cpu: Annotated[
         float | str | None,
-        Option("Processors of each host, for example 8.", "N"),
+        Option("Processors of each host, for example 8.", "N", fields="resources"),
     ]
     memory: Annotated[
         int | str | None,

@@ -78,7 +78,7 @@ NAME = KnownPool()
 reason_option = click.option(
     "--reason", default="", help="Why; shown in the audit.", metavar="TEXT"
 )
-target_argument = click.argument("target", type=PoolTarget(), metavar="NAME|FILE")
+target_argument = click.argument("name", type=PoolTarget(), metavar="NAME|FILE")
 pool_options = with_options(*map(flag_option, pool_rows()))
 """Options that describe a pool."""
 
@@ -120,20 +120,20 @@ def show(client: Client, name: str, form: str) -> None:
 @target_argument
 @pool_options
 @connected
-def set_pool(client: Client, target: str, **given: Any) -> None:
+def set_pool(client: Client, name: str, **given: Any) -> None:
     """Make a pool, or change the given options of one; or replace a whole one by a FILE.
 
     A FILE ends in .toml or .json and has the fields of the API; - is JSON from stdin. A new pool
     needs --provider, --max and --cpu at least.
     """
     options = read_options(given)
-    if is_pool_file(target):
-        fields = _file_of(target, options)
+    if is_pool_file(name):
+        fields = _file_of(name, options)
         found = client.replace_pool(fields)
     else:
         if not options:
             raise click.UsageError("give at least one option, or a file: iris pool set cpu --max 8")
-        found = client.set_pool(target, **options)
+        found = client.set_pool(name, **options)
     _note_set(found)
 
 
@@ -151,16 +151,16 @@ def _note_set(found: PoolView) -> None:
 @pool_options
 @form_option(forms=("table", "json"))
 @connected
-def plan(client: Client, target: str, form: str, **given: Any) -> None:
+def plan(client: Client, name: str, form: str, **given: Any) -> None:
     """Dry run: what a pool would do now, with these options or as in a FILE; changes nothing."""
     options = read_options(given)
     fields: Mapping[str, Any]
-    if is_pool_file(target):
-        fields = _file_of(target, options)
+    if is_pool_file(name):
+        fields = _file_of(name, options)
     elif options:
-        fields, _ = client.changed_pool(target, options)
+        fields, _ = client.changed_pool(name, options)
     else:
-        fields = specified(client.get(f"/v1/pools/{in_path(target)}", dict))
+        fields = specified(client.get(f"/v1/pools/{in_path(name)}", dict))
     found = client.plan_pool(fields)
     if form == "json":
         print_json(found)

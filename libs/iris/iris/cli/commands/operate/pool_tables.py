@@ -133,7 +133,8 @@ def pool_facts(row: Row) -> Iterator[tuple[str, str]]:
     yield "hosts", show_host(row)
     yield "attributes", show_pairs(row["attributes"])
     yield "options", show_pairs(row["options"])
-    yield "for", f"work that asks for {row['only']}" if row["only"] == "device" else "any work"
+    only = row["only"] or ("device" if row["resources"].get("chips") else "any")
+    yield "for", "work that asks for a device" if only == "device" else "any work"
     yield "priority", f"{row['priority']}, price {row['price']:g} an hour for a slice"
     if row["reservation"]:
         chips = counted(row["reservation"]["chips"], "chip")
