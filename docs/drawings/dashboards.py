@@ -20,6 +20,7 @@ _WIDTH, _HEIGHT, _COLUMNS = 8, 8, 3
 _EVENTFUL = "its counter has no sample before the first such event"
 _NO_COMMIT = "nothing was committed in the last minutes"
 _NO_REQUEST = "nobody has asked in the last minutes"
+_NO_POOL = "there is no pool"
 _NO_DEPLOYMENT = "no deployment with a probe runs"
 
 
@@ -404,6 +405,20 @@ HOSTS_AND_SERVING: Mapping[str, Sequence[Panel]] = {
             ),
             "percentunit",
             _EVENTFUL,
+        ),
+    ),
+    "Fleet": (
+        Panel(
+            "Calls of providers",
+            per("provider, call, answer", rate("iris_provider_calls_total")),
+            "ops",
+            empty=_NO_POOL,
+        ),
+        Panel(
+            "Time of a call of a provider",
+            quantiles("iris_provider_call_seconds_bucket", by="call"),
+            "s",
+            empty=_NO_POOL,
         ),
     ),
 }
