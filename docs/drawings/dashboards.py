@@ -453,6 +453,20 @@ HOSTS_AND_SERVING: Mapping[str, Sequence[Panel]] = {
             _EVENTFUL,
         ),
     ),
+    "Fleet": (
+        Panel(
+            "Calls of providers",
+            per("provider, call, answer", rate("iris_provider_calls_total")),
+            "ops",
+            empty=_NO_POOL,
+        ),
+        Panel(
+            "Time of a call of a provider",
+            quantiles("iris_provider_call_seconds_bucket", by="call"),
+            "s",
+            empty=_NO_POOL,
+        ),
+    ),
 }
 
 PEOPLE: Mapping[str, Sequence[Panel]] = {
