@@ -167,6 +167,42 @@ ALERTS = (
         "Slices of {{ $labels.variant }} cannot be used as a whole.",
     ),
     Alert(
+        "IrisPoolPaused",
+        f"max by (cluster, pool) {leader('iris_fleet_pool_paused')} > 0",
+        "5m",
+        "page",
+        "Pool {{ $labels.pool }} makes nothing until somebody has looked: its provider refuses, or too much of it fails.",
+    ),
+    Alert(
+        "IrisBootsFail",
+        "sum by (cluster, pool)"
+        ' (increase(iris_fleet_refusals_total{cause=~"boot_failed|boot_timeout|create_failed|no_answer"}[30m])) > 2',
+        "0m",
+        "ticket",
+        "Slices of pool {{ $labels.pool }} are requested and never become ready.",
+    ),
+    Alert(
+        "IrisDeletionOverdue",
+        f"max by (cluster, pool) {leader('iris_fleet_slices_overdue')} > 0",
+        "10m",
+        "page",
+        "A slice of pool {{ $labels.pool }} is not deleted and may cost money.",
+    ),
+    Alert(
+        "IrisOrphanedSlices",
+        f"max by (cluster) {leader('iris_fleet_orphans')} > 0",
+        "30m",
+        "ticket",
+        "Providers of cluster {{ $labels.cluster }} list slices that no record has.",
+    ),
+    Alert(
+        "IrisNeedUnmet",
+        f"max by (cluster, pool) {leader('iris_fleet_need_slices')} > 0",
+        "1h",
+        "ticket",
+        "Work has waited for slices of pool {{ $labels.pool }} for an hour.",
+    ),
+    Alert(
         "IrisHeartbeatsLate",
         f"{p99('iris_heartbeat_lag_seconds', 'instance')} > 3",
         "10m",

@@ -20,11 +20,19 @@ SECTIONS = {
     "cluster": ("iris.cluster.settings:ClusterSettings", "`iris up`"),
     "nats": ("iris_service.process_settings:NatsSettings", "every service"),
     "run": ("iris_service.process_settings:RunSettings", "every service"),
+    "fleet": (
+        "iris_service.process_settings:FleetSettings",
+        "the state service and the provisioner",
+    ),
     "state": ("iris_state.policy:Policy", "the state service"),
     "scheduler": ("iris_scheduler.settings:SchedulerSettings", "the scheduler"),
     "worker": ("iris_worker.settings:WorkerSettings", "a worker"),
     "gateway": ("iris_gateway.settings:GatewaySettings", "the gateway"),
     "proxy": ("iris_proxy.settings:ProxySettings", "the proxy of deployments"),
+    "provisioner": (
+        "iris_provisioner.settings:ProvisionerSettings",
+        "the provisioner of the fleet",
+    ),
 }
 
 EXPLAINED = """\

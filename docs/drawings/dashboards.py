@@ -20,6 +20,7 @@ _WIDTH, _HEIGHT, _COLUMNS = 8, 8, 3
 _EVENTFUL = "its counter has no sample before the first such event"
 _NO_COMMIT = "nothing was committed in the last minutes"
 _NO_REQUEST = "nobody has asked in the last minutes"
+_NO_POOL = "no pool is set, or none has made a slice"
 _NO_DEPLOYMENT = "no deployment with a probe runs"
 
 
@@ -129,6 +130,52 @@ WORK: Mapping[str, Sequence[Panel]] = {
         ),
         Panel(
             "Results of handlers", per("handler, result", rate("iris_handler_results_total")), "ops"
+        ),
+    ),
+    "Fleet": (
+        Panel(
+            "Slices of pools by status",
+            per("pool, status", leader("iris_fleet_slices")),
+            empty=_NO_POOL,
+        ),
+        Panel("Slices needed", per("pool", leader("iris_fleet_need_slices")), empty=_NO_POOL),
+        Panel(
+            "Time of slices by use",
+            per("pool, use", leader(rate("iris_fleet_slice_seconds_total"))),
+            empty=_NO_POOL,
+        ),
+        Panel(
+            "Cost per hour",
+            per("pool", f"3600 * {leader(rate('iris_fleet_cost_total'))}"),
+            empty=_NO_POOL,
+        ),
+        Panel(
+            "Time until a slice is ready",
+            (
+                (
+                    "histogram_quantile(0.5, sum by (le, pool) ("
+                    + rate("iris_fleet_boot_seconds_bucket")
+                    + "))",
+                    "{{pool}}",
+                ),
+            ),
+            "s",
+            empty=_NO_POOL,
+        ),
+        Panel(
+            "Requests that came to nothing",
+            per("pool, cause", rate("iris_fleet_refusals_total")),
+            "ops",
+            empty=_NO_POOL,
+        ),
+        Panel(
+            "Halted pools, overdue deletions, orphans",
+            (
+                (f"sum({leader('iris_fleet_pool_paused')})", "halted pools"),
+                (f"sum({leader('iris_fleet_slices_overdue')})", "overdue deletions"),
+                (f"sum({leader('iris_fleet_orphans')})", "orphans"),
+            ),
+            empty=_NO_POOL,
         ),
     ),
     "Retries and preemption": (
@@ -404,6 +451,20 @@ HOSTS_AND_SERVING: Mapping[str, Sequence[Panel]] = {
             ),
             "percentunit",
             _EVENTFUL,
+        ),
+    ),
+    "Fleet": (
+        Panel(
+            "Calls of providers",
+            per("provider, call, answer", rate("iris_provider_calls_total")),
+            "ops",
+            empty=_NO_POOL,
+        ),
+        Panel(
+            "Time of a call of a provider",
+            quantiles("iris_provider_call_seconds_bucket", by="call"),
+            "s",
+            empty=_NO_POOL,
         ),
     ),
 }

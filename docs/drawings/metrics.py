@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from drawings.markdown import document, grid
 from iris_gateway.metrics import Metrics
+from iris_provisioner.metrics import ProvisionerMetrics
 from iris_proxy.metrics import ProxyMetrics
 from iris_scheduler.metrics import SchedulerMetrics
 from iris_service.observing import GuardedCollector, GuardedRegistry
@@ -35,6 +36,7 @@ def registries() -> dict[str, GuardedRegistry]:
         "Worker": WorkerMetrics(lambda: 0).registry,
         "Gateway": Metrics().registry,
         "Proxy": ProxyMetrics().registry,
+        "Provisioner": ProvisionerMetrics().registry,
     }
 
 

@@ -16,7 +16,7 @@ from drawings.docstrings import definition, prose
 from drawings.markdown import document, grid
 from iris.client import client
 from iris_core.spec import option_table
-from iris_core.spec.option_table import DeployOptions, JobOptions, TaskOptions, rows_of
+from iris_core.spec.option_table import DeployOptions, JobOptions, PoolOptions, TaskOptions, rows_of
 
 EXPLAINED = """\
 `from iris import ...`. `AsyncClient` has the methods of `Client` as coroutines. What a method returns with a name that
@@ -27,6 +27,7 @@ OPTIONS: tuple[tuple[Any, Any], ...] = (
     (TaskOptions, object),
     (JobOptions, TaskOptions),
     (DeployOptions, TaskOptions),
+    (PoolOptions, object),
 )
 """Each with the one whose keyword arguments it has besides its own."""
 
@@ -139,7 +140,7 @@ def options_section(kind: Any, base: Any) -> Iterator[str]:
         yield f"And those of [{base.__name__}](#{base.__name__.lower()})."
 
 
-_SHORT = ("Text", "Number", "Time", "Conditions")
+_SHORT = ("Text", "Number", "Time", "Conditions", "Values")
 """Types that the table of options names for itself."""
 
 

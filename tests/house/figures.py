@@ -29,6 +29,7 @@ PACKAGES = (
     "iris_worker",
     "iris_gateway",
     "iris_proxy",
+    "iris_provisioner",
 )
 MANY = 6
 """So many positional arguments of one call are counted."""

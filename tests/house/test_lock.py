@@ -17,7 +17,15 @@ PIN = re.compile(r"^([a-z0-9.-]+)==(\S+)((?: --hash=sha256:[0-9a-f]{64})+)$")
 
 
 OURS = {
-    *("iris", "iris_bus", "iris_core", "iris_gateway", "iris_nats", "iris_proxy"),
+    *(
+        "iris",
+        "iris_bus",
+        "iris_core",
+        "iris_gateway",
+        "iris_nats",
+        "iris_proxy",
+        "iris_provisioner",
+    ),
     *("iris_scheduler", "iris_service", "iris_slurm", "iris_state", "iris_worker"),
     *("benchmarks", "draw", "drawings", "navigation", "site_hooks", "tests"),
 }

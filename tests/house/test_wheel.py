@@ -16,6 +16,7 @@ PACKAGES = {
     "iris_gateway",
     "iris_nats",
     "iris_proxy",
+    "iris_provisioner",
     "iris_scheduler",
     "iris_service",
     "iris_state",

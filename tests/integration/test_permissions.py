@@ -25,7 +25,7 @@ from iris_nats.nats_process import OBSERVER, NatsProcess
 
 pytestmark = pytest.mark.integration
 
-SERVICES = ("state", "scheduler", "gateway", "proxy", "admin")
+SERVICES = ("state", "scheduler", "gateway", "proxy", "provisioner", "admin")
 LOGINS = (
     *map(login, SERVICES),
     login("worker", "w.1"),
@@ -43,6 +43,8 @@ WHO: Mapping[str, tuple[str, str]] = {
     "deployment.state.ready": ("state admin", OBSERVING),
     "route.state.healthy": ("state admin", OBSERVING),
     "queue.state.held": ("state admin", OBSERVING),
+    "fleet.slice.ready": ("state admin", OBSERVING),
+    "fleet.pool.paused": ("state admin", OBSERVING),
     "task.notice.drain": ("state admin", OBSERVING),
     "job.spec.amended": ("state admin", OBSERVING),
     "iris.log.w=2E1.0.0": (f"{W1} admin", ""),
@@ -73,7 +75,9 @@ WHO: Mapping[str, tuple[str, str]] = {
     "iris.snapshot.full": ("scheduler", "state"),
     "iris.scheduler.plan": ("gateway", "scheduler"),
     "iris.proxy.load": ("proxy state", "state"),
-    "iris.service.describe": ("gateway", "state scheduler gateway proxy"),
+    "iris.provisioner.order": ("state", "provisioner"),
+    "iris.provisioner.report": ("provisioner", "state"),
+    "iris.service.describe": ("gateway", "state scheduler gateway proxy provisioner"),
     "$KV.iris-discovery.a": ("state admin", ""),
     "$KV.iris-keys.task": ("state admin", ""),
     "$O.iris-bundles.C.x": ("state gateway admin", ""),

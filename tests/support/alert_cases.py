@@ -36,6 +36,11 @@ HEALTHY: dict[str, str] = {
     f"iris_snapshot_age_seconds{{{SCHEDULER}}}": f"2{STILL}",
     f"iris_user_oldest_pending_seconds{{{LEADER}, {_ANNS}}}": f"600{STILL}",
     f'iris_slices{{{LEADER}, variant="v4-16", state="free"}}': f"2{STILL}",
+    f'iris_fleet_pool_paused{{{LEADER}, pool="cpu"}}': f"0{STILL}",
+    f'iris_fleet_slices_overdue{{{LEADER}, pool="cpu"}}': f"0{STILL}",
+    f'iris_fleet_need_slices{{{LEADER}, pool="cpu"}}': f"0{STILL}",
+    f"iris_fleet_orphans{{{LEADER}}}": f"0{STILL}",
+    f'iris_fleet_refusals_total{{{LEADER}, pool="cpu", cause="boot_timeout"}}': f"1{STILL}",
     f'iris_heartbeat_lag_seconds_bucket{{{WORKER}, le="0.1"}}': f"0{STEADY}",
     f'iris_heartbeat_lag_seconds_bucket{{{WORKER}, le="10.0"}}': f"0{STEADY}",
     f'iris_heartbeat_lag_seconds_bucket{{{WORKER}, le="+Inf"}}': f"0{STEADY}",
@@ -127,6 +132,23 @@ CASES: dict[str, Case] = {
     "IrisSlicesBroken": Case(
         {f'iris_slices{{{LEADER}, variant="v4-16", state="broken"}}': f"1{STILL}"},
         {**CLUSTER, "variant": "v4-16"},
+    ),
+    "IrisPoolPaused": Case(
+        {f'iris_fleet_pool_paused{{{LEADER}, pool="cpu"}}': f"1{STILL}"},
+        {**CLUSTER, "pool": "cpu"},
+    ),
+    "IrisBootsFail": Case(
+        {f'iris_fleet_refusals_total{{{LEADER}, pool="cpu", cause="boot_timeout"}}': "0+1x180"},
+        {**CLUSTER, "pool": "cpu"},
+    ),
+    "IrisDeletionOverdue": Case(
+        {f'iris_fleet_slices_overdue{{{LEADER}, pool="cpu"}}': f"1{STILL}"},
+        {**CLUSTER, "pool": "cpu"},
+    ),
+    "IrisOrphanedSlices": Case({f"iris_fleet_orphans{{{LEADER}}}": f"1{STILL}"}, CLUSTER),
+    "IrisNeedUnmet": Case(
+        {f'iris_fleet_need_slices{{{LEADER}, pool="cpu"}}': f"3{STILL}"},
+        {**CLUSTER, "pool": "cpu"},
     ),
     "IrisHeartbeatsLate": Case(
         {f'iris_heartbeat_lag_seconds_bucket{{{WORKER}, le="0.1"}}': f"0{STILL}"},

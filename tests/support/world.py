@@ -34,6 +34,7 @@ from iris_core.messages.gateway_state import (
 )
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.scheduler_state import Delta, FullSnapshot, Plan, PlanTaken
+from iris_core.messages.state_provisioner import FleetOrders
 from iris_core.messages.state_worker import (
     Ended,
     HeartbeatMessage,
@@ -50,7 +51,7 @@ from iris_core.spec.serving import Discovery
 from iris_core.states import KernelStatus
 from iris_scheduler.mirror.mirror import Mirror
 from iris_state.check.records import check
-from iris_state.effects.kinds import MirrorDelta, OrderTo, Output, ReplyTo, Unjudged
+from iris_state.effects.kinds import FleetOrdersTo, MirrorDelta, OrderTo, Output, ReplyTo, Unjudged
 from iris_state.machine.machine import Machine
 from iris_state.policy import Policy
 from iris_state.records.compacted import encoder
@@ -106,6 +107,7 @@ class World:
         self.events: list[tuple[str, dict[str, Any]]] = []
         self.commits: list[tuple[int, bytes]] = []
         self.discovered: dict[str, Discovery] = {}
+        self.fleet_orders: list[FleetOrders] = []
         self.reader = Caller("root", "admin")
         self.growth = Growth()
         self.mirror: Mirror | None = None
@@ -177,6 +179,7 @@ class World:
                 assert self.mirror.apply(codec.unpack(delta.data, Delta)), (
                     "the mirror refused a delta"
                 )
+        self.fleet_orders += [one.orders for one in output.of(FleetOrdersTo)]
         for one in output.of(OrderTo):
             self._deliver(one.worker, one.order)
 

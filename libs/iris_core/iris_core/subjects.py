@@ -58,6 +58,8 @@ _EVENTS = {
     "deployment.state.*": "DeploymentEvent",
     "route.state.*": "RouteEvent",
     "queue.state.*": "HoldEvent",
+    "fleet.slice.*": "SliceEvent",
+    "fleet.pool.*": "PoolEvent",
     "task.notice.*": "NoticeEvent",
     "job.spec.*": "AmendmentEvent",
 }
@@ -167,6 +169,8 @@ _WORKER = "iris.worker."
 REPORTS = f"{_WORKER}*.report"
 HEARTBEATS = f"{_WORKER}*.heartbeat"
 LOADS = "iris.proxy.load"
+FLEET_ORDERS = "iris.provisioner.order"
+FLEET_REPORTS = "iris.provisioner.report"
 DESCRIBE = "iris.service.describe"
 SNAPSHOT = "iris.snapshot"
 SNAPSHOT_FULL = "iris.snapshot.full"
@@ -226,6 +230,16 @@ SUBJECTS = (
     Subject(HEARTBEATS, MessagePattern.CORE, "worker", "state", message="HeartbeatMessage"),
     Subject(LOADS, MessagePattern.CORE, "proxy, state (leader)", "state", message="LoadReport"),
     Subject(
+        FLEET_REPORTS,
+        MessagePattern.CORE,
+        "provisioner",
+        "state (leader)",
+        message="ProvisionerReport",
+    ),
+    Subject(
+        FLEET_ORDERS, MessagePattern.CORE, "state (leader)", "provisioner", message="FleetOrders"
+    ),
+    Subject(
         "iris.worker.*.order", MessagePattern.REQUEST, "state (leader)", "worker", message="Order"
     ),
     Subject(
@@ -244,7 +258,7 @@ SUBJECTS = (
         DESCRIBE,
         MessagePattern.REQUEST,
         "gateway",
-        "state, scheduler, gateway, proxy",
+        "state, scheduler, gateway, proxy, provisioner",
         message="ServiceInfo",
     ),
 )

@@ -1,4 +1,6 @@
-"""The sections ``[nats]`` and ``[run]`` of `iris.toml`, which every process has."""
+"""The sections ``[nats]`` and ``[run]`` of `iris.toml`, which every process has, and ``[fleet]``,
+which state service and provisioner share.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +10,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from iris_bus.connection.connection import Credentials
+from iris_core.limits import NonNegativeFloat, PositiveFloat
 from iris_core.subjects import ARTIFACTS, DAY_S, EVENTS, LOGS, RESULTS, STREAMS, Stream
 from iris_service.listening import check_url, read_address
 from iris_service.settings import ReadFile
@@ -107,3 +110,39 @@ class RunSettings(msgspec.Struct, frozen=True):
             read_address("run", self.metrics, "metrics")
         if self.otlp_endpoint:
             check_url("run", "otlp_endpoint", self.otlp_endpoint)
+
+
+class FleetSettings(msgspec.Struct, frozen=True):
+    """The section ``[fleet]``: how pools are kept. Times in seconds.
+
+    Attributes:
+        interval_s: how often the fleet is looked at, beside when something has changed.
+        list_interval_s: how often a provisioner lists what providers have.
+        list_lag_s: how long a list may lack a slice that was accepted.
+        answer_timeout_s: how long the answer to a request for a slice may take.
+        call_timeout_s: how long one call of a provider may take.
+        delete_timeout_s: how long a deletion may take before it is reported as overdue.
+        bad_host_s: how long a host of a slice may be DEGRADED before the slice is given up.
+        orphan_s: how long what a provider lists without a record is kept.
+        exhausted_first_s: how long a pool waits after a refusal for capacity; doubles up to
+            `exhausted_longest_s`.
+        exhausted_longest_s: the longest such time.
+        delete_fraction: part of a pool's ready slices that may be given up for failure in ten
+            minutes, at least one.
+        max_price_per_hour: of all slices together; 0: no limit.
+        dry_run: decide, show it, and do nothing.
+    """
+
+    interval_s: PositiveFloat = 5.0
+    list_interval_s: PositiveFloat = 20.0
+    list_lag_s: NonNegativeFloat = 120.0
+    answer_timeout_s: PositiveFloat = 60.0
+    call_timeout_s: PositiveFloat = 120.0
+    delete_timeout_s: PositiveFloat = 600.0
+    bad_host_s: NonNegativeFloat = 300.0
+    orphan_s: NonNegativeFloat = 900.0
+    exhausted_first_s: PositiveFloat = 30.0
+    exhausted_longest_s: PositiveFloat = 900.0
+    delete_fraction: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.2
+    max_price_per_hour: NonNegativeFloat = 0.0
+    dry_run: bool = False

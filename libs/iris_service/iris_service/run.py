@@ -49,7 +49,7 @@ from iris_service.certificate import expiries_s
 from iris_service.child import DAMAGED, MISUSED
 from iris_service.notify import Notifier
 from iris_service.observing import CollectorGuard, GuardedRegistry
-from iris_service.process_settings import NatsSettings, RunSettings
+from iris_service.process_settings import FleetSettings, NatsSettings, RunSettings
 from iris_service.settings import BadSetting, Settings, keys_of, load
 from iris_service.telemetry import MetricsServer, ServiceCollector
 from iris_service.tracing import Tracer
@@ -84,8 +84,9 @@ class Service(Generic[S]):
     """A running process as its main function sees it.
 
     Attributes:
-        name: "state", "scheduler", "worker", "gateway" or "proxy".
-        settings: the service's own section.
+        name: "state", "scheduler", "worker", "gateway", "proxy" or "provisioner".
+        settings: the service's own section. fleet: the section ``[fleet]`` of a service that reads
+            it.
         stop: set when the process should end; every wait also waits for this.
         started: whether the main function has announced itself; until then a stop cancels it.
         configuration: all settings with their origins, as text. file: the `iris.toml` that was
@@ -103,6 +104,7 @@ class Service(Generic[S]):
         self.settings = settings
         self.nats = nats
         self.run = run
+        self.fleet = FleetSettings()
         self.stop = asyncio.Event()
         self.id = uuid.uuid4().hex[:12]
         self.started_ms = time.time_ns() // 1_000_000
@@ -295,6 +297,7 @@ def run_service(
     main: Callable[[Service[S]], Awaitable[None]],
     argv: Sequence[str] | None = None,
     flags: Mapping[str, str] = MappingProxyType({}),
+    reads_fleet: bool = False,
 ) -> None:
     """Run the service ``name`` until it ends, then exit with 0, 1 after a failure, 2 for settings
     that cannot be used, 65 for stored data that is damaged.
@@ -306,16 +309,18 @@ def run_service(
         argv: ``--config FILE``, ``--set SECTION.KEY=VALUE`` and ``--show-config``; the process's
             own when None.
         flags: keys of the section that have an option of their own, and what they mean.
+        reads_fleet: it reads the section ``[fleet]`` too.
     """
     options = _options(name, kind, argv, flags)
     try:
         settings = read_settings(options.config, options.set)
         if options.show_config:
-            sys.stdout.write(show_config(settings, name, kind) + "\n")
+            sys.stdout.write(show_config(settings, name, kind, reads_fleet) + "\n")
             sys.exit(OK)
         own = settings.section(name, kind)
         nats = settings.section("nats", NatsSettings)
         run = settings.section("run", RunSettings)
+        fleet = settings.section("fleet", FleetSettings) if reads_fleet else FleetSettings()
         settings.check_files(name, kind)
         settings.check_files("nats", NatsSettings)
     except BadSetting as error:
@@ -324,10 +329,19 @@ def run_service(
     log_lines.set_up(name, run.log_level, run.log_style)
     if run.gc == "quiet":
         quiet_gc()
-    shown = show_config(settings, name, kind)
+    shown = show_config(settings, name, kind, reads_fleet)
     sys.exit(
         asyncio.run(
-            _play(name, own, nats, run, shown=shown, file=config_path(options.config), main=main)
+            _play(
+                name,
+                own,
+                nats,
+                run,
+                fleet=fleet,
+                shown=shown,
+                file=config_path(options.config),
+                main=main,
+            )
         )
     )
 
@@ -337,11 +351,14 @@ async def _play(
     own: S,
     nats: NatsSettings,
     run: RunSettings,
+    *,
+    fleet: FleetSettings,
     shown: str,
     file: str,
     main: Callable[[Service[S]], Awaitable[None]],
 ) -> int:
     service = Service(name, own, nats, run)
+    service.fleet = fleet
     service.configuration = shown
     service.file = file
     try:
@@ -384,12 +401,15 @@ def read_settings(config: str, given: Sequence[str] = ()) -> Settings:
     return load(Path(path) if path else None, os.environ, given)
 
 
-def show_config(settings: Settings, name: str, kind: type[msgspec.Struct]) -> str:
+def show_config(
+    settings: Settings, name: str, kind: type[msgspec.Struct], reads_fleet: bool = False
+) -> str:
     """Every setting of a service with its origin, as TOML. Raises BadSetting."""
     sections: list[tuple[str, type[msgspec.Struct]]] = [
         (name, kind),
         ("nats", NatsSettings),
         ("run", RunSettings),
+        *([("fleet", FleetSettings)] if reads_fleet else []),
     ]
     return "\n\n".join(settings.show(section, struct) for section, struct in sections)
 

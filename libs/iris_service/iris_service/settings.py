@@ -25,7 +25,10 @@ import msgspec
 
 from iris_service.version import VERSION
 
-SECTIONS = ("cluster", "nats", "run", "state", "scheduler", "worker", "gateway", "proxy")
+SECTIONS = (
+    *("cluster", "nats", "run", "fleet", "state", "scheduler", "worker", "gateway", "proxy"),
+    "provisioner",
+)
 """Every section `iris.toml` may have; all services read one file."""
 
 GIVEN_TO_TASKS = frozenset({"IRIS_WORKER_ID", "IRIS_GATEWAY_URL"})

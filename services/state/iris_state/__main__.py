@@ -4,4 +4,4 @@ from iris_service.run import run_service
 from iris_state.policy import Policy
 from iris_state.service.service import main
 
-run_service("state", Policy, main)
+run_service("state", Policy, main, reads_fleet=True)

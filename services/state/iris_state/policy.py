@@ -57,7 +57,11 @@ class FleetPolicy(NamedTuple):
     delete_fraction: float = 0.2
     max_price_per_hour: float = 0.0
     interval_ms: int = 5_000
+    list_interval_ms: int = 20_000
     dry_run: bool = False
+
+
+FLEET_POLICY = FleetPolicy()
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

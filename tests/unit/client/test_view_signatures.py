@@ -18,6 +18,7 @@ LISTINGS = (
     (Client.workers, q.WorkersQuery),
     (Client.audit, q.AuditQuery),
     (Client.deployments, q.DeploymentsQuery),
+    (Client.fleet_slices, q.FleetSlicesQuery),
     (Job.tasks, q.TasksQuery),
 )
 TYPES = {"string": (str | None, str), "boolean": (bool,)}

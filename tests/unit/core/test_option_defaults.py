@@ -3,7 +3,7 @@
 import pytest
 
 from iris_core.moments import parse_duration, show_duration
-from iris_core.spec.option_table import DeployOptions, JobOptions, rows_of
+from iris_core.spec.option_table import DeployOptions, JobOptions, PoolOptions, rows_of
 
 
 @pytest.mark.parametrize(
@@ -21,6 +21,12 @@ from iris_core.spec.option_table import DeployOptions, JobOptions, rows_of
         (DeployOptions, "probe_tcp", ""),
         (DeployOptions, "target_outstanding", "1"),
         (DeployOptions, "pause_after", ""),
+        (PoolOptions, "min", "0"),
+        (PoolOptions, "max", ""),
+        (PoolOptions, "idle", "10m"),
+        (PoolOptions, "boot_timeout", "15m"),
+        (PoolOptions, "capacity", "on_demand"),
+        (PoolOptions, "only", "device where hosts have one"),
     ],
 )
 def test_an_option_states_the_default_of_its_field(options, name, default):

@@ -59,6 +59,7 @@ SECTIONS = {
         "up": ("Start a whole cluster on this machine.", "up:up"),
         "down": ("Stop the cluster on this machine; its data stays.", "down:down"),
         "worker": ("List, drain and decommission hosts.", "worker:worker"),
+        "pool": ("Set pools of hosts that the cluster makes itself.", "pool:pool"),
         "quota": ("Show and set limits of users.", "quota:quota"),
         "usage": ("Show what jobs have held and used.", "usage:usage"),
         "audit": ("Show who did what.", "audit:audit"),

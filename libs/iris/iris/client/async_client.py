@@ -15,11 +15,13 @@ from iris.client.files.bundle import Bundle
 from iris.client.options.jobs import CommandLine
 from iris.client.options.updates import UpdateOptions
 from iris_core.spec.jobs import Dependency, JobSpec
-from iris_core.spec.option_table import DeployOptions, JobOptions
+from iris_core.spec.option_table import DeployOptions, JobOptions, PoolOptions
+from iris_core.spec.pools import PoolSpec
 from iris_core.spec.resources import ResourceOptions
 from iris_core.views.causes import FailureGroup
 from iris_core.views.cluster import DemandView, WorkerView
 from iris_core.views.deployments import DeploymentView, RouteView
+from iris_core.views.fleet import FleetView, PoolChangeView, PoolPlanView, PoolView, SliceView
 from iris_core.views.jobs import (
     NEWEST_FIRST,
     AuditView,
@@ -203,6 +205,66 @@ class AsyncClient(AsyncCalls):
     async def send_lines(self, lines: str | os.PathLike[str]) -> Bundle:
         """As `Client.send_lines`."""
         return await self.call(lambda: self.sync.send_lines(lines))
+
+    def pools(self) -> AsyncIterator[PoolView]:
+        """As `Client.pools`."""
+        return self.iterate(self.sync.pools())
+
+    async def pool(self, pool: str) -> PoolView:
+        """As `Client.pool`."""
+        return await self.call(lambda: self.sync.pool(pool))
+
+    async def set_pool(self, pool: str, **options: Unpack[PoolOptions]) -> PoolView:
+        """As `Client.set_pool`."""
+        return await self.call(lambda: self.sync.set_pool(pool, **options))
+
+    async def replace_pool(
+        self, spec: PoolSpec | Mapping[str, Any], *, version: int | None = None
+    ) -> PoolView:
+        """As `Client.replace_pool`."""
+        return await self.call(lambda: self.sync.replace_pool(spec, version=version))
+
+    async def plan_pool(self, spec: PoolSpec | Mapping[str, Any]) -> PoolPlanView:
+        """As `Client.plan_pool`."""
+        return await self.call(lambda: self.sync.plan_pool(spec))
+
+    async def remove_pool(self, pool: str, *, drain: bool = False) -> bool:
+        """As `Client.remove_pool`."""
+        return await self.call(lambda: self.sync.remove_pool(pool, drain=drain))
+
+    async def pause_pool(self, pool: str, *, reason: str = "") -> PoolView:
+        """As `Client.pause_pool`."""
+        return await self.call(lambda: self.sync.pause_pool(pool, reason=reason))
+
+    async def resume_pool(self, pool: str, *, reason: str = "") -> PoolView:
+        """As `Client.resume_pool`."""
+        return await self.call(lambda: self.sync.resume_pool(pool, reason=reason))
+
+    def pool_history(self, pool: str) -> AsyncIterator[PoolChangeView]:
+        """As `Client.pool_history`."""
+        return self.iterate(self.sync.pool_history(pool))
+
+    async def fleet(self) -> FleetView:
+        """As `Client.fleet`."""
+        return await self.call(self.sync.fleet)
+
+    def fleet_slices(
+        self, *, pool: str | None = None, status: str | None = None
+    ) -> AsyncIterator[SliceView]:
+        """As `Client.fleet_slices`."""
+        return self.iterate(self.sync.fleet_slices(pool=pool, status=status))
+
+    async def fleet_slice(self, slice_: str) -> SliceView:
+        """As `Client.fleet_slice`."""
+        return await self.call(lambda: self.sync.fleet_slice(slice_))
+
+    async def drain_slice(
+        self, slice_: str, *, deadline: float | str | None = None, reason: str = ""
+    ) -> SliceView:
+        """As `Client.drain_slice`."""
+        return await self.call(
+            lambda: self.sync.drain_slice(slice_, deadline=deadline, reason=reason)
+        )
 
     async def task(self, task: str) -> TaskView:
         """As `Client.task`."""

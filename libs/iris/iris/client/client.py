@@ -24,7 +24,7 @@ from msgspec import to_builtins
 from msgspec.structs import replace
 
 from iris.client.deployments import Deployment
-from iris.client.http.api import GatewayApi
+from iris.client.fleet import FleetApi
 from iris.client.http.transport import HttpRequest, UrlQuery, in_path
 from iris.client.jobs import Job
 from iris.client.options.deployments import deployment_fields
@@ -77,7 +77,7 @@ R = TypeVar("R")
 IfExists = Literal["error", "keep", "replace"]
 
 
-class Client(GatewayApi):
+class Client(FleetApi):
     """A connection to one gateway.
 
     Args:

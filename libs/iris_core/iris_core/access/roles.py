@@ -118,6 +118,7 @@ ROLES = (
         answers="once",
     ),
     BusRole("proxy", "forwards requests to routes", stores={_DISCOVERY: "read"}, answers="once"),
+    BusRole("provisioner", "makes and deletes slices, as it is ordered to", answers="once"),
     BusRole(
         "admin",
         "verifies, repairs, backs up and restores what is stored",

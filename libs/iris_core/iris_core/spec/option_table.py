@@ -1,8 +1,8 @@
-"""The options of jobs and deployments: the one table of them.
+"""The options of jobs, deployments and pools: the one table of them.
 
-A row is a field of a typed dictionary, with its type and an `Option`: `iris run` and `iris deploy`
-have its flag, the SDK its keyword, refusals and "Copy as" name it, the reference lists it. Out of
-scope: what is made of the values (`iris.client.options.jobs`, `iris.client.options.deployments`).
+A row is a field of a typed dictionary, with its type and an `Option`: `iris run`, `iris deploy` and
+`iris pool` have its flag, the SDK its keyword, refusals and "Copy as" name it, the reference lists
+it. Out of scope: what is made of the values (`iris.client.options`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Annotated, Any, Literal, Protocol, get_args, get_type_hints
+from typing import Annotated, Any, Literal, Protocol, TypedDict, get_args, get_type_hints
 
 from iris_core.moments import show_duration
 from iris_core.spec.exit_rules import ExitRule
@@ -26,6 +26,7 @@ from iris_core.spec.jobs import (
     Spread,
     SuccessPolicy,
 )
+from iris_core.spec.pools import Audience, CapacityKind, PoolSpec, Reservation
 from iris_core.spec.resources import REQUESTED, ResourceOptions
 from iris_core.spec.serving import DeploymentSpec, ProxyPolicy, ScalingPolicy, UpdatePolicy
 from iris_core.units import MOMENT
@@ -61,6 +62,11 @@ Text = str | None
 Number = int | None
 Time = float | str | None
 Conditions = Sequence[str | Constraint]
+Values = Mapping[str, str | int | float | bool | None]
+
+
+class NoOptions(TypedDict):
+    """Options that have no row."""
 
 
 class TaskOptions(ResourceOptions, total=False):
@@ -349,6 +355,91 @@ class DeployOptions(TaskOptions, total=False):
     no_scaling: Annotated[bool, Option("Remove the rule; --replicas sets the number.")]
 
 
+class PoolOptions(TypedDict, total=False):
+    """The options of a pool, each as in ``iris pool set``; omitted ones stay as they are, in a new
+    pool as the default says.
+
+    ``provider_options``, ``attributes``: a dictionary, of which the given keys change; None takes one away.
+    ``tpu``: also sets the hosts and the chips of a slice.
+    """
+
+    provider: Annotated[Text, Option("What makes its slices: process or exec.", "WORD")]
+    provider_options: Annotated[
+        Values,
+        Option(
+            "An option of the provider; numbers, true and false are such unless quoted. Without a value it is taken "
+            "away.",
+            "KEY=VALUE",
+            "--option",
+            "options",
+        ),
+    ]
+    hosts: Annotated[Number, Option("Hosts of one slice.", "N")]
+    cpu: Annotated[
+        float | str | None,
+        Option("Processors of each host, for example 8.", "N", fields="resources"),
+    ]
+    memory: Annotated[
+        int | str | None,
+        Option("Memory of each host, for example 16GiB.", "SIZE"),
+    ]
+    disk: Annotated[
+        int | str | None,
+        Option("Disk of each host, for example 100GiB.", "SIZE"),
+    ]
+    tpu: Annotated[
+        Text,
+        Option(
+            "A slice is this TPU slice, for example v5litepod-16.",
+            "TPU",
+            fields="resources/chips attributes/device-variant attributes/device-type",
+        ),
+    ]
+    gpu: Annotated[
+        Text,
+        Option(
+            "GPUs of each host, for example H100x8.",
+            "GPU",
+            fields="resources/chips attributes/device-variant attributes/device-type",
+        ),
+    ]
+    attributes: Annotated[
+        Values,
+        Option(
+            "An attribute that each host will have. Without a value it is taken away.",
+            "KEY=VALUE",
+            "--attribute",
+        ),
+    ]
+    capacity: Annotated[CapacityKind | None, Option("How the provider sells it.")]
+    min: Annotated[Number, Option("Slices that are always kept.", "N")]
+    max: Annotated[Number, Option("Slices that there are at most; a new pool needs it.", "N")]
+    buffer: Annotated[Number, Option("Idle or coming slices beyond what is needed.", "N")]
+    priority: Annotated[
+        Number, Option("The pool with the lowest is asked first; of equal ones the cheapest.", "N")
+    ]
+    price: Annotated[float | None, Option("Price of a slice for an hour.", "F")]
+    idle: Annotated[Time, Option("A slice without work for longer is given back.")]
+    boot_timeout: Annotated[Time, Option("A slice that takes longer to come is given up.")]
+    create_rate: Annotated[Number, Option("Slices that are asked for in a minute.", "N")]
+    delete_rate: Annotated[Number, Option("Slices that are given back in a minute.", "N")]
+    reservation: Annotated[
+        str | Reservation | None,
+        Option(
+            "Capacity bought in advance, and its chips, which all pools that name it share; none: without one.",
+            "NAME=CHIPS",
+            fields="reservation/name reservation/chips",
+        ),
+    ]
+    only: Annotated[
+        Audience | None,
+        Option(
+            "Work that its slices are made for: such that asks for a device, or any.",
+            default="device where hosts have one",
+        ),
+    ]
+
+
 @dataclass(frozen=True, slots=True)
 class OptionRow:
     """One row: the keyword of the SDK, the type of its value, what its flag says, and what holds
@@ -408,10 +499,11 @@ def _default(options: Any, row: OptionRow) -> str:
     """
     if row.option.default or row.kind is bool:
         return row.option.default
-    part, field = (
-        deployment_field(row) if options is DeployOptions else ("", field_of(JobSpec, row.name))
-    )
-    kind: Any = _PARTS.get(part, JobSpec) if options is DeployOptions else JobSpec
+    kind: Any = PoolSpec if options is PoolOptions else JobSpec
+    part, field = "", field_of(kind, row.name)
+    if options is DeployOptions:
+        part, field = deployment_field(row)
+        kind = _PARTS.get(part, JobSpec)
     defaults = zip(
         reversed(kind.__struct_fields__), reversed(kind.__struct_defaults__), strict=False
     )
@@ -440,11 +532,16 @@ def rows_of(options: Any, but: Any = ResourceOptions) -> tuple[OptionRow, ...]:
     return tuple(replace(row, default=_default(options, row)) for row in rows)
 
 
+def pool_rows() -> tuple[OptionRow, ...]:
+    """The rows of pools, whose amounts are those of a host."""
+    return rows_of(PoolOptions, NoOptions)
+
+
 @cache
 def field_words() -> dict[str, str]:
-    """The option that gives a field of a specification, of those that are called otherwise."""
-    rows = (*rows_of(JobOptions), *rows_of(DeployOptions))
-    return {
-        **{f"resources/{resource.name}": resource.word for resource in REQUESTED},
-        **{field: row.name for row in rows for field in row.option.fields.split()},
-    }
+    """The options that may give a field of a specification, of those that are called otherwise."""
+    words = {f"resources/{resource.name}": resource.word for resource in REQUESTED}
+    for row in (*rows_of(JobOptions), *rows_of(DeployOptions), *pool_rows()):
+        for field in row.option.fields.split():
+            words[field] = " ".join(dict.fromkeys([*words.get(field, "").split(), row.name]))
+    return words

@@ -68,10 +68,10 @@ REQUESTED = tuple(resource for resource in RESOURCES if resource.requested)
 """The resources that a task requests by name."""
 
 
-def up_to_largest(resource: str) -> msgspec.Meta:
-    """The limit of an amount that one task may request."""
+def up_to_largest(resource: str, least: int = 0) -> msgspec.Meta:
+    """The limit of an amount that one task may request, or a host may have."""
     row = RESOURCE[resource]
-    return between(0, row.largest, row.unit)
+    return between(least, row.largest, row.unit)
 
 
 VARIANT = "[A-Za-z0-9][A-Za-z0-9._-]{0,62}"
@@ -194,7 +194,7 @@ class HostResources(
 ):
     """The capacity of each host of a pool, as its worker will report it."""
 
-    cpu_millis: Annotated[int, up_to_largest("cpu_millis")]
+    cpu_millis: Annotated[int, up_to_largest("cpu_millis", least=1)]
     memory_bytes: Annotated[int, up_to_largest("memory_bytes")] = 0
     disk_bytes: Annotated[int, up_to_largest("disk_bytes")] = 0
     chips: Annotated[int, up_to_largest("chips")] = 0

@@ -13,6 +13,7 @@ from iris_gateway.api import (
     health,
     login_links,
     meta,
+    pools,
     queue_holds,
     quotas,
 )
@@ -46,6 +47,7 @@ _MODULES = (
     audit,
     deployments,
     discovery,
+    pools,
     login_links,
     meta,
     health,

@@ -20,6 +20,7 @@ from iris_core.states import (
     NoticeReason,
     RouteStatus,
     SessionStatus,
+    SliceStatus,
     TaskState,
     display_name,
 )
@@ -31,6 +32,8 @@ WORDS: Mapping[str, Sequence[str]] = {
     "deployment.state": [status.value for status in DeploymentLifecycle],
     "route.state": [status.value for status in RouteStatus],
     "queue.state": ["held", "released"],
+    "fleet.slice": [status.value for status in SliceStatus],
+    "fleet.pool": ["set", "removed", "paused", "resumed", "exhausted", "recovered", "stopped"],
     "task.notice": [reason.value for reason in NoticeReason],
     "job.spec": ["amended"],
 }

@@ -28,10 +28,18 @@ from iris_core.messages.scheduler_state import (
 from iris_core.placement.chains import is_chainable
 from iris_core.placement.queue import as_ranges
 from iris_core.quota import by_default, is_group
-from iris_core.states import KernelStatus
+from iris_core.states import KernelStatus, WorkerState
 from iris_state.policy import Policy
 from iris_state.records import changes as c
 from iris_state.records.entities import Job, Key
+from iris_state.records.fleet_changes import (
+    PoolGrowth,
+    PoolRemoved,
+    PoolSet,
+    SliceCleared,
+    SliceMoved,
+    SliceRequested,
+)
 from iris_state.records.hosts import Worker
 from iris_state.records.ledger import Ledger
 from iris_state.records.reactions import complete
@@ -198,6 +206,19 @@ class DeltaBuilder:
         self._workers.pop(change.worker, None)
         self._forgotten[change.worker] = None
 
+    def _slice_moved(self, change: SliceMoved | SliceRequested) -> None:
+        """Its hosts may be given work, or no longer."""
+        one = self._ledger.fleet.slices.get(change.number)
+        if one is not None:
+            known = (host for host in one.hosts if host in self._ledger.workers)
+            self._workers.update(dict.fromkeys(known))
+
+    def _pools_changed(self, change: PoolSet | PoolRemoved) -> None:
+        """Hosts whose names lie in a pool may be given work only as hosts of its slices."""
+        name = change.pool if isinstance(change, PoolRemoved) else change.spec.name
+        known = (host for host in self._ledger.workers if host.startswith(f"{name}-"))
+        self._workers.update(dict.fromkeys(known))
+
     def _quota_set(self, change: c.QuotaSet) -> None:
         name = change.quota.user
         for user in self._ledger.members(name) if is_group(name) else [name]:
@@ -227,6 +248,10 @@ class DeltaBuilder:
             c.WorkerForgotten: _worker_forgotten,
             c.QuotaSet: _quota_set,
             c.GroupsNoted: _groups_noted,
+            SliceMoved: _slice_moved,
+            SliceRequested: _slice_moved,
+            PoolSet: _pools_changed,
+            PoolRemoved: _pools_changed,
         },
         nothing=(
             *(
@@ -240,7 +265,8 @@ class DeltaBuilder:
             ),
             *(c.Answered, c.Dropped, c.Evicted, c.Audited, c.Led),
             *c.DEPLOYMENT_KINDS,
-            *c.FLEET_KINDS,
+            PoolGrowth,
+            SliceCleared,
         ),
     )
 
@@ -257,7 +283,8 @@ class DeltaBuilder:
             at_ms=at_ms,
             jobs=tuple(job_row(job) for job in known),
             workers=tuple(
-                worker_row(ledger.workers[w], self._policy.max_building) for w in self._workers
+                worker_row(ledger, ledger.workers[w], self._policy.max_building)
+                for w in self._workers
             ),
             quotas=tuple(ledger.quota_of(user) for user in self._quotas),
             closed=tuple(self._closed),
@@ -342,16 +369,18 @@ def job_row(job: Job) -> JobRow:
     )
 
 
-def worker_row(worker: Worker, max_building: int) -> WorkerRow:
+def worker_row(ledger: Ledger, worker: Worker, max_building: int) -> WorkerRow:
+    """A host as schedulers see it: one of a slice that is not ready drains."""
+    cordon = ledger.fleet.cordon(worker.id) if worker.state is WorkerState.HEALTHY else ""
     return WorkerRow(
         worker.id,
-        worker.state,
+        WorkerState.DRAINING if cordon else worker.state,
         worker.attributes,
         worker.total,
         max_building=max_building,
         max_attempts=worker.max_attempts,
         chains=worker.chains,
-        reason=worker.reason,
+        reason=cordon or worker.reason,
     )
 
 
@@ -374,7 +403,7 @@ def full(ledger: Ledger, version: int, at_ms: int, policy: Policy) -> FullSnapsh
         at_ms=at_ms,
         jobs=tuple(job_row(ledger.jobs[number]) for number in numbers),
         workers=tuple(
-            worker_row(worker, policy.max_building) for worker in ledger.workers.values()
+            worker_row(ledger, worker, policy.max_building) for worker in ledger.workers.values()
         ),
         quotas=(
             by_default("", ledger.default_quota),

@@ -16,6 +16,7 @@ from typing import Any, TypeAlias, TypeVar
 from iris_bus.contract import Publication
 from iris_core.messages.gateway_state import Answer
 from iris_core.messages.scheduler_state import JobReason
+from iris_core.messages.state_provisioner import FleetOrders
 from iris_core.messages.state_worker import Order
 from iris_core.spec.serving import Discovery
 from iris_state.records.changes import Change
@@ -54,6 +55,13 @@ class OrderTo:
 
     worker: str
     order: Order
+
+
+@dataclass(frozen=True, slots=True)
+class FleetOrdersTo:
+    """Orders to the provisioner."""
+
+    orders: FleetOrders
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +109,7 @@ Effect: TypeAlias = (
     | SnapshotTo
     | ReplyTo
     | OrderTo
+    | FleetOrdersTo
     | MirrorDelta
     | Publication
     | Discovery

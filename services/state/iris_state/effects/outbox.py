@@ -22,13 +22,22 @@ from iris_core.views.events import (
     HoldEvent,
     JobEvent,
     NoticeEvent,
+    PoolEvent,
     RouteEvent,
     SessionEvent,
+    SliceEvent,
     TaskEvent,
 )
 from iris_state.records.deployments.records import DeploymentFact
 from iris_state.records.entities import Fact, Job
-from iris_state.records.facts import AmendmentFact, HoldFact, NoticeFact, PublicFact
+from iris_state.records.facts import (
+    AmendmentFact,
+    HoldFact,
+    NoticeFact,
+    PoolFact,
+    PublicFact,
+    SliceFact,
+)
 
 
 def events(facts: Sequence[PublicFact], sequence: int) -> list[Publication]:
@@ -217,11 +226,46 @@ def _notice_event(fact: NoticeFact, sequence: int, place: int) -> Publication:
     return Publication(subject, codec.to_json(body), f"{sequence}.{place}", headers)
 
 
+def _slice_event(fact: SliceFact, sequence: int, place: int) -> Publication:
+    body = SliceEvent(
+        slice=fact.name,
+        id=fact.id,
+        pool=fact.pool,
+        state=fact.state,
+        previous=fact.previous,
+        cause=fact.cause,
+        detail=fact.detail,
+        hosts=list(fact.hosts),
+        at_ms=fact.at_ms,
+        seq=sequence,
+        by=_name(fact.by),
+    )
+    subject = subjects.event("fleet", fact.state, "slice")
+    return Publication(subject, codec.to_json(body), f"{sequence}.{place}", {})
+
+
+def _pool_event(fact: PoolFact, sequence: int, place: int) -> Publication:
+    body = PoolEvent(
+        pool=fact.pool,
+        state=fact.state,
+        previous=None,
+        cause=fact.cause,
+        detail=fact.detail,
+        at_ms=fact.at_ms,
+        seq=sequence,
+        by=_name(fact.by),
+    )
+    subject = subjects.event("fleet", fact.state, "pool")
+    return Publication(subject, codec.to_json(body), f"{sequence}.{place}", {})
+
+
 _OTHERS: dict[type, Callable[[Any, int, int], Publication]] = {
     DeploymentFact: _deployment_event,
     AmendmentFact: _amendment_event,
     HoldFact: _hold_event,
     NoticeFact: _notice_event,
+    SliceFact: _slice_event,
+    PoolFact: _pool_event,
 }
 
 

@@ -51,7 +51,7 @@ from iris_state.machine.executor import CommandExecutor
 from iris_state.machine.quarantine import Quarantine, kind_of
 from iris_state.machine.round import Round
 from iris_state.machine.timers import Timers
-from iris_state.policy import Policy
+from iris_state.policy import FLEET_POLICY, FleetPolicy, Policy
 from iris_state.records.changes import (
     Answered,
     Assigned,
@@ -64,7 +64,15 @@ from iris_state.records.changes import (
 )
 from iris_state.records.deployments.records import discovery_of
 from iris_state.records.facts import PublicFact
-from iris_state.records.inputs import Heartbeat, Input, Load, Request, RoomMade, Timer
+from iris_state.records.inputs import (
+    FleetReport,
+    Heartbeat,
+    Input,
+    Load,
+    Request,
+    RoomMade,
+    Timer,
+)
 from iris_state.records.ledger import Ledger
 from iris_state.records.reactions import KINDS
 from iris_state.snapshots import snapshot
@@ -78,7 +86,7 @@ class Machine:
     """Judges inputs, applies changes and makes messages; the shell appends commits and sends.
 
     Args:
-        leader: a name for this replica, unique per start.
+        leader: a name for this replica, unique per start. fleet: limits and times of the fleet.
 
     Attributes:
         floor_ms: when this machine began to lead, or its service last stood still. silent_from_ms:
@@ -90,12 +98,13 @@ class Machine:
             reloaded.
     """
 
-    def __init__(self, policy: Policy, leader: str) -> None:
+    def __init__(self, policy: Policy, leader: str, fleet: FleetPolicy = FLEET_POLICY) -> None:
         self.policy = policy
         self.leader = leader
         self.ledger = Ledger()
         self.ledger.default_quota = policy.default_quota
         self.ledger.grace_limits = policy.grace_limits
+        self.ledger.fleet_policy = fleet
         self.ledger.probes.heartbeat_ms = policy.heartbeat_interval_ms
         self.sequence = self.previous = 0
         self.serial = -1
@@ -186,6 +195,7 @@ class Machine:
                 self.ledger.timers.start_idle(job, now_ms)
         self.round.orders.again()
         self.round.deployments.begin(self.round.now_ms)
+        self.round.fleet.begin(self.round.now_ms)
         output = self.finish()
         output.add(
             discovery_of(one) for one in self.ledger.deployments.values() if one.discovered.version
@@ -373,6 +383,8 @@ class Machine:
             self._on_heartbeat(one)
         elif isinstance(one, Load):
             self._on_load(one.data)
+        elif isinstance(one, FleetReport):
+            self.round.take(self.round.fleet.on_report(one.data))
         elif isinstance(one, RoomMade):
             if one.job in self.ledger.jobs:
                 self.round.apply(Evicted(one.job, one.bytes))
@@ -424,6 +436,8 @@ class Machine:
 
     def _explain(self, plan: Plan) -> None:
         """Store the reasons of pending jobs, and send them to followers."""
+        if plan.reasons:
+            self.round.fleet.look_soon()
         for update in plan.reasons:
             job = self.ledger.jobs.get(update.job)
             if job is not None and not job.is_terminal and job.is_waiting:

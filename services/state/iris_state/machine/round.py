@@ -16,9 +16,18 @@ import msgspec
 from iris_core.access.actor import Actor
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.scheduler_state import OCCUPIED
-from iris_core.states import Cause, KernelStatus, TaskState, WorkerState
+from iris_core.states import (
+    Cause,
+    Initiator,
+    KernelStatus,
+    SliceCause,
+    SliceStatus,
+    TaskState,
+    WorkerState,
+)
+from iris_core.tables import task as table
 from iris_core.tables.session import OWNER, SessionRule
-from iris_state.decide import cascade, coordinator
+from iris_state.decide import cascade, coordinator, endings
 from iris_state.decide.conclude import conclude
 from iris_state.decide.retention import Retention
 from iris_state.deployments.reconciler import Reconciler
@@ -27,11 +36,20 @@ from iris_state.effects.deltas import DeltaBuilder
 from iris_state.effects.kinds import Effect
 from iris_state.effects.orders import OrderBook
 from iris_state.inputs.reports import liveness
+from iris_state.machine.fleet import FleetRounds
 from iris_state.policy import Policy
 from iris_state.records import changes as c
 from iris_state.records.apply import apply
 from iris_state.records.changes import GANG, Avoided, Change, Commit, Moved, Nominated
 from iris_state.records.claims import Claim, Step
+from iris_state.records.fleet_changes import (
+    PoolGrowth,
+    PoolRemoved,
+    PoolSet,
+    SliceCleared,
+    SliceMoved,
+    SliceRequested,
+)
 from iris_state.records.handlers import AWAITING, DELIVERING, REPORTS, SessionFacts, SessionId
 from iris_state.records.indexes.timer_queue import TimerQueue
 from iris_state.records.inputs import DeliveryResult
@@ -75,6 +93,7 @@ class Round:
         self.deltas = DeltaBuilder(ledger, policy)
         self.deliveries = Deliveries(ledger)
         self.deployments = Reconciler(ledger, policy)
+        self.fleet = FleetRounds(ledger, int(policy.terminating_timeout_s * 1000))
         self.actor: Actor | None = None
         self.stop_again: TimerQueue[tuple[str, AttemptRef]] = TimerQueue()
         self._claims: deque[Step] = deque()
@@ -175,6 +194,41 @@ class Round:
     def _worker_moved(self, change: c.WorkerMoved) -> None:
         if change.state in (WorkerState.LOST, WorkerState.DRAINING):
             self._release(change.worker)
+        self.fleet.look_soon()
+
+    def _worker_registered(self, change: c.WorkerRegistered) -> None:
+        self.fleet.look_soon()
+
+    def _pool_set(self, change: PoolSet) -> None:
+        self.fleet.look_soon()
+
+    def _slice_moved(self, change: SliceMoved) -> None:
+        """The hosts of a slice that is not ready are promised to nothing, and what runs on one that
+        is given up is told to stop: it was preempted.
+        """
+        one = self.ledger.fleet.slices.get(change.number)
+        if one is None or one.status is SliceStatus.READY:
+            return
+        for host in one.hosts:
+            if self.ledger.nominations:
+                self._release(host)
+            if _is_given_up(change) and host in self.ledger.presence:
+                self._claims.extend(self._stops(host, f"slice {one.name} is given up"))
+
+    def _stops(self, host: str, note: str) -> Iterator[Step]:
+        for (number, index, _), attempt in list(self.ledger.presence[host].open.items()):
+            if not attempt.is_stopping:
+                rule = table.HAND_BACK if attempt.waits_in_chain else table.PREEMPT
+                claim = Claim(
+                    rule,
+                    number,
+                    index,
+                    attempt.number,
+                    Cause.PREEMPTED,
+                    Initiator.SYSTEM,
+                    note=note,
+                )
+                yield endings.order(self.ledger.jobs[number], index, claim)
 
     REACTIONS = complete(
         {
@@ -186,6 +240,9 @@ class Round:
             c.JobClosed: _job_closed,
             c.SessionMoved: _session_moved,
             c.WorkerMoved: _worker_moved,
+            c.WorkerRegistered: _worker_registered,
+            PoolSet: _pool_set,
+            SliceMoved: _slice_moved,
         },
         nothing=(
             *(
@@ -204,12 +261,11 @@ class Round:
                 c.Judged,
                 c.Nominated,
                 c.Avoided,
-                c.WorkerRegistered,
                 c.WorkerForgotten,
             ),
             *(c.QuotaSet, c.GroupsNoted, c.Answered, c.Dropped, c.Evicted, c.Audited, c.Led),
             *c.DEPLOYMENT_KINDS,
-            *c.FLEET_KINDS,
+            *(PoolRemoved, PoolGrowth, SliceRequested, SliceCleared),
         ),
     )
 
@@ -241,6 +297,13 @@ class Round:
                 self.deployments.look(number)
                 raise
         raise RuntimeError(f"deployment d{number} does not come to rest")
+
+    def decide_fleet(self) -> None:
+        """Have follow what follows from pools, slices and waiting work, and give the orders."""
+        with self.acting(None):
+            self.take(self.fleet.decisions())
+            self.settle()
+        self.effects += self.fleet.orders()
 
     def _derive(self, number: int, has_moved: bool) -> None:
         """Derive the state of one job from its tasks: its session first, then, when one of them has
@@ -351,3 +414,8 @@ class Round:
             undelivered=error,
             version=version,
         )
+
+
+def _is_given_up(change: SliceMoved) -> bool:
+    """Whether what runs on a slice is not waited for any more."""
+    return change.status is SliceStatus.DELETING or change.cause is SliceCause.SPOT_NOTICE

@@ -81,6 +81,9 @@ class Timers:
         yield from self._timers("silent", silent, self._lose)
         yield from self._queue(DEPLOYMENT, round_.deployments.due, round_.reconcile)
         yield from self._gates()
+        due_ms = round_.fleet.next_due()
+        if due_ms is not None and due_ms <= now_ms:
+            yield from self._timers("fleet", [""], lambda _: round_.decide_fleet())
         for pruned in retention.forgettable(
             policy.keep_jobs, policy.keep_ms, now_ms, policy.keep_jobs_bytes
         ):
@@ -116,7 +119,11 @@ class Timers:
             round_.deliveries.again.next_due(),
             round_.stop_again.next_due(),
         ]
-        dues += [round_.deployments.due.next_due(), poison.next_survivor(ledger, policy)]
+        dues += [
+            round_.fleet.next_due(),
+            round_.deployments.due.next_due(),
+            poison.next_survivor(ledger, policy),
+        ]
         for status, line in ledger.timeouts.items():
             if line and (timeout_ms := policy.timeout_of(status)) is not None:
                 dues.append(line.next_due(timeout_ms))

@@ -54,4 +54,36 @@ class NoticeFact(msgspec.Struct, frozen=True, gc=False):
     tasks: int = 1
 
 
-PublicFact: TypeAlias = Fact | DeploymentFact | AmendmentFact | HoldFact | NoticeFact
+class SliceFact(msgspec.Struct, frozen=True, gc=False):
+    """A slice entered a status."""
+
+    name: str
+    id: str
+    pool: str
+    state: str
+    previous: str | None
+    cause: str
+    detail: str
+    hosts: tuple[str, ...]
+    at_ms: int
+    by: Actor | None = None
+    entity: str = "fleet"
+    tasks: int = 1
+
+
+class PoolFact(msgspec.Struct, frozen=True, gc=False):
+    """Something happened to a pool: ``state`` says what."""
+
+    pool: str
+    state: str
+    cause: str | None
+    detail: str
+    at_ms: int
+    by: Actor | None = None
+    entity: str = "fleet"
+    tasks: int = 1
+
+
+PublicFact: TypeAlias = (
+    Fact | DeploymentFact | AmendmentFact | HoldFact | NoticeFact | SliceFact | PoolFact
+)

@@ -35,6 +35,13 @@ class Load:
 
 
 @dataclass(frozen=True, slots=True)
+class FleetReport:
+    """What a provisioner tells; it is not answered."""
+
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class RoomMade:
     """So much of what a job has stored was deleted to make room."""
 
@@ -68,7 +75,7 @@ class DeliveryResult:
     monotonic_ms: int = 0
 
 
-Input = Request | Heartbeat | Load | DeliveryResult | RoomMade
+Input = Request | Heartbeat | Load | FleetReport | DeliveryResult | RoomMade
 
 TimerKey = tuple[str, Hashable]
 """The kind of a timer, and the key of its record."""

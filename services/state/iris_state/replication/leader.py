@@ -38,6 +38,7 @@ from iris_core.tables.deployment import LIVE
 from iris_service.tracing import Tracer
 from iris_state.clock import step_to_say
 from iris_state.effects.kinds import (
+    FleetOrdersTo,
     MirrorDelta,
     OrderTo,
     Output,
@@ -48,7 +49,15 @@ from iris_state.effects.kinds import (
 )
 from iris_state.effects.orders import parts
 from iris_state.records.changes import Audited, Change
-from iris_state.records.inputs import DeliveryResult, Heartbeat, Input, Load, Request, RoomMade
+from iris_state.records.inputs import (
+    DeliveryResult,
+    FleetReport,
+    Heartbeat,
+    Input,
+    Load,
+    Request,
+    RoomMade,
+)
 from iris_state.replication import spans
 from iris_state.replication.discovery import DiscoveryWriter
 from iris_state.replication.follower import known_reasons
@@ -76,7 +85,7 @@ LONGEST_WAIT_S = 0.5
 DRAIN_S = 10.0
 _CONFIRM_S = 15.0
 _CONFIRM_EVERY_S = 2.0
-_CONFIRMED: tuple[type, ...] = (ReplyTo, OrderTo)
+_CONFIRMED: tuple[type, ...] = (ReplyTo, OrderTo, FleetOrdersTo)
 _PAUSE_S = 0.05
 _KEYS_S = 1.0
 
@@ -314,6 +323,7 @@ class Leader:
             subjects.SNAPSHOT_FULL: self._on_request,
             subjects.HEARTBEATS: self._on_heartbeat,
             subjects.LOADS: self._on_load,
+            subjects.FLEET_REPORTS: self._on_fleet_report,
             subjects.STATE_PING: self._on_ping,
         }
 
@@ -363,6 +373,9 @@ class Leader:
 
     def _on_load(self, message: Message) -> None:
         self._arrive(Load(message.data))
+
+    def _on_fleet_report(self, message: Message) -> None:
+        self._arrive(FleetReport(message.data))
 
     def _on_ping(self, message: Message) -> None:
         self._notifications.flush()
@@ -476,6 +489,8 @@ class Leader:
         for one in orders:
             for part in parts(one.order):
                 self._orders.deliver(one.worker, part)
+        for fleet in output.of(FleetOrdersTo):
+            self._bus.publish(subjects.FLEET_ORDERS, codec.pack(fleet.orders))
         await self._answer(output.of(ReplyTo))
         if reasons := output.of(JobReason):
             self._bus.publish(subjects.STATE_REASONS, codec.pack(Reasons(tuple(reasons))))

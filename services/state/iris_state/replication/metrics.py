@@ -2,7 +2,7 @@
 as commits pass.
 
 No ids in labels. The table is docs/metrics.md. Out of scope: figures of people, projects and hosts
-(`people_metrics`).
+(`people_metrics`), and of pools (`fleet_metrics`).
 """
 
 from __future__ import annotations
@@ -32,9 +32,11 @@ from iris_state.effects.kinds import Output, PlacementRefused
 from iris_state.machine.machine import Machine
 from iris_state.records import changes as c
 from iris_state.records.entities import Fact
+from iris_state.records.fleet_changes import SliceMoved
 from iris_state.records.gates import GateKind
 from iris_state.records.indexes.index import WAITING
 from iris_state.records.reactions import complete
+from iris_state.replication.fleet_metrics import FleetMetrics
 from iris_state.replication.people_metrics import HostFailures, PeopleCollector
 from iris_state.replication.store_metrics import StoreCollector
 from iris_state.views.cluster.demand import demand, known_shapes
@@ -74,6 +76,8 @@ class StateMetrics:
         self._host_failures = HostFailures()
         self.registry.register(LedgerCollector(machine))
         self.registry.register(PeopleCollector(machine, self._host_failures))
+        self._fleet = FleetMetrics(machine)
+        self.registry.register(self._fleet)
         self.registry.register(ReplicaCollector(machine, standing))
         self._transitions = Counts(
             "iris_task_transitions", "Task state changes.", ["from_state", "to_state"]
@@ -138,8 +142,16 @@ class StateMetrics:
     def _judged(self, change: c.Judged | c.SessionMoved) -> None:
         self._handled.note(change.handler, change.result.value)
 
+    def _slice_moved(self, change: SliceMoved) -> None:
+        self._fleet.moved(change)
+
     REACTIONS = complete(
-        {c.Moved: _moved, c.SessionMoved: _judged, c.Judged: _judged},
+        {
+            c.Moved: _moved,
+            c.SessionMoved: _judged,
+            c.Judged: _judged,
+            SliceMoved: _slice_moved,
+        },
         nothing=(
             *(
                 c.GatesOpened,
@@ -165,7 +177,7 @@ class StateMetrics:
             *(c.WorkerRegistered, c.WorkerMoved, c.WorkerForgotten, c.QuotaSet, c.GroupsNoted),
             *(c.Answered, c.Dropped, c.Evicted, c.Audited, c.Led),
             *c.DEPLOYMENT_KINDS,
-            *c.FLEET_KINDS,
+            *(kind for kind in c.FLEET_KINDS if kind is not SliceMoved),
         ),
     )
 

@@ -19,7 +19,7 @@ from iris_core import subjects
 from iris_state.clock import Clock
 from iris_state.effects.outbox import event_place
 from iris_state.machine.machine import Machine
-from iris_state.policy import Policy
+from iris_state.policy import FLEET_POLICY, FleetPolicy, Policy
 from iris_state.replication.snapshotter import newest, newest_commit
 from iris_state.replication.unpublished import UnpublishedEvents
 
@@ -38,25 +38,33 @@ class Replica:
     """One replica.
 
     Args:
-        name: unique per start.
+        name: unique per start. fleet: limits and times of the fleet.
 
     Attributes:
         machine: the records; replaced by `recover`.
         unpublished: facts of the newest commits, for the next leader.
     """
 
-    def __init__(self, name: str, policy: Policy, connection: Connection, clock: Clock) -> None:
+    def __init__(
+        self,
+        name: str,
+        policy: Policy,
+        connection: Connection,
+        clock: Clock,
+        fleet: FleetPolicy = FLEET_POLICY,
+    ) -> None:
         self.name = name
+        self.fleet = fleet
         self.policy = policy
         self.connection = connection
         self.clock = clock
         self.journal = connection.journal(policy.journal_part_bytes)
-        self.machine = Machine(policy, name)
+        self.machine = Machine(policy, name, fleet)
         self.unpublished = UnpublishedEvents()
 
     def forget(self) -> None:
         """Let go of all records, which are to be read anew and are not needed twice meanwhile."""
-        self.machine = Machine(self.policy, self.name)
+        self.machine = Machine(self.policy, self.name, self.fleet)
         self.unpublished = UnpublishedEvents()
 
     async def recover(self) -> None:
@@ -99,7 +107,7 @@ class Replica:
             # nothing was ever published, or power loss has lost it: the whole journal is published
             # again
             image = None
-        machine = Machine(self.policy, self.name)
+        machine = Machine(self.policy, self.name, self.fleet)
         if image is not None:
             machine.restore(image)
             last_published = last_published or image.rest.last_published

@@ -25,11 +25,12 @@ from iris_bus.contract import (
 from iris_core.messages.processes import ReplicaInfo
 from iris_core.subjects import JOURNAL, RECORDS_LOST, STORES
 from iris_service.boot import boot_id
+from iris_service.process_settings import FleetSettings
 from iris_service.run import Service, quiet_gc, return_freed_blocks
 from iris_service.settings import BadSetting
 from iris_service.tracing import Tracer
 from iris_state.clock import Clock
-from iris_state.policy import Policy
+from iris_state.policy import FleetPolicy, Policy
 from iris_state.records.inputs import RoomMade
 from iris_state.replication.leader import Leader
 from iris_state.replication.metrics import Standing, StateMetrics
@@ -196,7 +197,9 @@ async def main(service: Service[Policy]) -> None:
     name = f"{os.getpid()}-{uuid.uuid4().hex[:8]}"
     clock = Clock(boot=boot_id(), ignores_others=service.settings.take_clock)
     state = StateService(
-        Replica(name, service.settings, connection, clock), service.stop, service.tracer
+        Replica(name, service.settings, connection, clock, fleet_policy(service.fleet)),
+        service.stop,
+        service.tracer,
     )
     service.replica_info = state.info
     service.spawn(Housekeeper(state.replica, lambda: state.leads, state.record).run())
@@ -210,3 +213,21 @@ async def main(service: Service[Policy]) -> None:
         await state.run()
     finally:
         await connection.close()
+
+
+def fleet_policy(settings: FleetSettings) -> FleetPolicy:
+    """The section ``[fleet]`` as decisions read it."""
+    return FleetPolicy(
+        list_lag_ms=round(settings.list_lag_s * 1000),
+        answer_timeout_ms=round(settings.answer_timeout_s * 1000),
+        delete_timeout_ms=round(settings.delete_timeout_s * 1000),
+        bad_host_ms=round(settings.bad_host_s * 1000),
+        orphan_ms=round(settings.orphan_s * 1000),
+        exhausted_first_ms=round(settings.exhausted_first_s * 1000),
+        exhausted_longest_ms=round(settings.exhausted_longest_s * 1000),
+        delete_fraction=settings.delete_fraction,
+        max_price_per_hour=settings.max_price_per_hour,
+        interval_ms=round(settings.interval_s * 1000),
+        list_interval_ms=round(settings.list_interval_s * 1000),
+        dry_run=settings.dry_run,
+    )

@@ -39,7 +39,8 @@ def wait(world: World, tasks: int) -> None:
     """Tasks of one processor wait, and a scheduler has said that nothing holds them."""
     resources = ResourceRequest(cpu_millis=1000)
     world.submit(JobSpec(name="/a", command=("true",), replicas=tasks, resources=resources))
-    world.ledger.reasons[1] = Reason(ReasonCode.NO_WORKERS, "no worker")
+    job = world.ledger.jobs[1]
+    world.ledger.keep_reason(job, Reason(ReasonCode.NO_WORKERS, "no worker"))
 
 
 def test_a_pool_is_made_changed_and_removed() -> None:

@@ -36,6 +36,15 @@ COLOURS = {
     "degraded": "yellow",
     "draining": "yellow",
     "lost": "red",
+    "ok": "green",
+    "paused": "yellow",
+    "exhausted": "yellow",
+    "stopped": "red",
+    "requested": "yellow",
+    "creating": "magenta",
+    "ready": "green",
+    "deleting": "bright_black",
+    "deleted": "bright_black",
 }
 """The terminal colours nearest to those of the dashboard."""
 

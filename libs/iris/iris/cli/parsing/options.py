@@ -22,6 +22,8 @@ from iris.client.problems import ClientError, NotFound, Rejected
 F = TypeVar("F", bound=Callable[..., Any])
 
 FORMS = ("table", "wide", "json", "jsonl", "name")
+FROM_FILE = "iris.from_file"
+"""In `click.Context.meta`: the request's fields are those of a file."""
 _NAMES_SEARCHED = 500
 _NO_JOB = re.compile(r"there is no job (?P<name>\S+)\Z")
 _ID = re.compile(r"j\d+(/\d+)?(@.*)?\Z")
@@ -106,8 +108,10 @@ def full(name: str) -> str:
 
 def with_options(ctx: click.Context, problem: Rejected) -> Rejected:
     """The same problem, whose mistakes name the options that were given instead of the fields of a
-    request.
+    request, unless a file has given them.
     """
+    if FROM_FILE in ctx.meta:
+        return problem
     given = {name for name, value in ctx.params.items() if value}
     named = (
         msgspec.structs.replace(one, pointer=option_of(one.pointer, ctx.command, given))

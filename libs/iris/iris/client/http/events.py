@@ -17,8 +17,10 @@ from iris_core.views.events import (
     HoldEvent,
     JobEvent,
     NoticeEvent,
+    PoolEvent,
     RouteEvent,
     SessionEvent,
+    SliceEvent,
     TaskEvent,
 )
 from iris_core.views.streams import LogLineView
@@ -33,6 +35,8 @@ Event = (
     | DeploymentEvent
     | RouteEvent
     | HoldEvent
+    | SliceEvent
+    | PoolEvent
 )
 
 _KINDS: dict[str, type[Event]] = {
@@ -44,6 +48,8 @@ _KINDS: dict[str, type[Event]] = {
     "queue.state": HoldEvent,
     "deployment.state": DeploymentEvent,
     "route.state": RouteEvent,
+    "fleet.slice": SliceEvent,
+    "fleet.pool": PoolEvent,
 }
 
 

@@ -17,10 +17,13 @@ from iris_core.access.rights import Verb, may
 from iris_core.admission.deployments import validate_deployment
 from iris_core.admission.jobs import validate_spec
 from iris_core.admission.patches import merged
+from iris_core.admission.pools import validate_pool
 from iris_core.codec import Undecodable, from_builtins, from_json
 from iris_core.errors import Mistake, pointer_to
 from iris_core.messages.gateway_state import Caller, SubmitJob
 from iris_core.spec.jobs import Constraint, JobSpec
+from iris_core.spec.pools import MAX_SLICES, PoolSpec
+from iris_core.spec.resources import REQUESTED
 from iris_core.spec.serving import DeploymentSpec
 from iris_gateway.api.work.validation import huge_integers, shape_mistakes
 from iris_gateway.auth.bearer import refuse_worker
@@ -29,10 +32,17 @@ from iris_gateway.http.problem import ProblemResponse, invalid
 _STAND_INS: dict[type, dict[str, Any]] = {
     JobSpec: {"name": "/x", "command": ["true"]},
     DeploymentSpec: {"name": "x", "template": {"command": ["true"]}},
+    PoolSpec: {
+        "name": "x",
+        "provider": "x",
+        "max": MAX_SLICES,
+        "resources": {resource.name: 1 for resource in REQUESTED},
+    },
 }
 """Substitutes for invalid required fields, so that the rules can be applied to the other fields."""
 T = TypeVar("T")
-_Spec = TypeVar("_Spec", JobSpec, DeploymentSpec)
+_Owned = TypeVar("_Owned", JobSpec, DeploymentSpec)
+_Spec = TypeVar("_Spec", JobSpec, DeploymentSpec, PoolSpec)
 
 
 def spec_from(body: bytes, caller: Caller) -> JobSpec:
@@ -47,6 +57,14 @@ def spec_from(body: bytes, caller: Caller) -> JobSpec:
 def deployment_from(body: bytes, caller: Caller) -> DeploymentSpec:
     """The deployment in a request's body, as `spec_from`. Raises ProblemResponse."""
     return _allowed(_specification(body, DeploymentSpec), caller)
+
+
+def pool_from(body: bytes) -> PoolSpec:
+    """The pool in a request's body, as `spec_from`. Raises ProblemResponse."""
+    spec = _specification(body, PoolSpec)
+    if mistakes := _rules(spec):
+        raise invalid(mistakes)
+    return spec
 
 
 def _specification(body: bytes, kind: type[_Spec]) -> _Spec:
@@ -68,7 +86,7 @@ def decoded(body: bytes, kind: type[T], mistakes: Callable[[Any], list[Mistake]]
         raise invalid(mistakes(value)) from None
 
 
-def _allowed(spec: _Spec, caller: Caller) -> _Spec:
+def _allowed(spec: _Owned, caller: Caller) -> _Owned:
     if mistakes := _rules(spec):
         raise invalid(mistakes)
     return with_owner(spec, caller)
@@ -81,7 +99,7 @@ def with_absolute_name(spec: JobSpec) -> JobSpec:
     )
 
 
-def with_owner(spec: _Spec, caller: Caller) -> _Spec:
+def with_owner(spec: _Owned, caller: Caller) -> _Owned:
     """The specification with its user filled in; only an admin may submit for another user. Raises
     ProblemResponse.
     """
@@ -120,7 +138,9 @@ def json_from(body: bytes) -> Any:
         raise ProblemResponse("malformed", f"the body is not JSON: {error}") from None
 
 
-def all_mistakes(value: Any, kind: type[JobSpec] | type[DeploymentSpec]) -> list[Mistake]:
+def all_mistakes(
+    value: Any, kind: type[JobSpec] | type[DeploymentSpec] | type[PoolSpec]
+) -> list[Mistake]:
     """All mistakes in a JSON value that should be a specification: of its shape, and of its valid
     fields by the rules.
     """
@@ -128,7 +148,7 @@ def all_mistakes(value: Any, kind: type[JobSpec] | type[DeploymentSpec]) -> list
     wrong = [mistake.pointer for mistake in mistakes]
     sound = merged(_STAND_INS[kind], _without(value, wrong)) if isinstance(value, dict) else None
     try:
-        spec: JobSpec | DeploymentSpec = msgspec.convert(sound, kind)
+        spec: JobSpec | DeploymentSpec | PoolSpec = msgspec.convert(sound, kind)
     except msgspec.ValidationError:
         return mistakes
     spec = with_absolute_name(spec) if isinstance(spec, JobSpec) else spec
@@ -139,12 +159,18 @@ def all_mistakes(value: Any, kind: type[JobSpec] | type[DeploymentSpec]) -> list
     ]
 
 
-def _rules(spec: JobSpec | DeploymentSpec) -> list[Mistake]:
+def _rules(spec: JobSpec | DeploymentSpec | PoolSpec) -> list[Mistake]:
     """The mistakes that the state service would find too, and operands that messages between
     services cannot hold.
     """
     if isinstance(spec, JobSpec):
         return [*validate_spec(spec), *_huge_operands(spec.constraints, "/constraints")]
+    if isinstance(spec, PoolSpec):
+        return [
+            *validate_pool(spec),
+            *huge_integers(spec.options, "/options"),
+            *huge_integers(spec.attributes, "/attributes"),
+        ]
     return [
         *validate_deployment(spec),
         *_huge_operands(spec.template.constraints, "/template/constraints"),

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from msgspec.structs import replace
 
 from iris_core.states import SliceStatus
+from iris_state.records.facts import PoolFact, SliceFact
 from iris_state.records.fleet.records import (
     BOOTS,
     ENDED,
@@ -161,7 +162,79 @@ def apply_change(fleet: Fleet, change: FleetChange, now_ms: int) -> None:
 
 
 def _write(ledger: Ledger, change: FleetChange, at_ms: int) -> None:
-    apply_change(ledger.fleet, change, at_ms)
+    fleet = ledger.fleet
+    if isinstance(change, SliceMoved | SliceRequested):
+        known = fleet.slices.get(change.number)
+        was = known.status if known is not None else None
+        apply_change(fleet, change, at_ms)
+        ledger.facts += _slice_facts(fleet, change, was, at_ms)
+    elif isinstance(change, PoolSet | PoolRemoved | PoolGrowth):
+        ledger.facts += _pool_facts(fleet, change, at_ms)
+        apply_change(fleet, change, at_ms)
+    else:
+        apply_change(fleet, change, at_ms)
+
+
+def _slice_facts(
+    fleet: Fleet, change: SliceMoved | SliceRequested, was: SliceStatus | None, at_ms: int
+) -> Iterator[SliceFact]:
+    """That a slice has entered a status, if it has."""
+    one = fleet.slices.get(change.number)
+    if one is None or one.status is was:
+        return
+    yield SliceFact(
+        name=one.name,
+        id=one.id,
+        pool=one.pool,
+        state=one.status.value,
+        previous=was.value if was is not None else None,
+        cause=one.cause.value,
+        detail=one.detail,
+        hosts=tuple(one.hosts),
+        at_ms=at_ms,
+        by=change.by if isinstance(change, SliceMoved) else None,
+    )
+
+
+def _pool_facts(
+    fleet: Fleet, change: PoolSet | PoolRemoved | PoolGrowth, at_ms: int
+) -> Iterator[PoolFact]:
+    """What the change of a pool means for whoever watches it; called before it is applied."""
+    if isinstance(change, PoolRemoved):
+        yield PoolFact(change.pool, "removed", None, "", at_ms=at_ms)
+    elif isinstance(change, PoolGrowth):
+        found = _word_of_growth(fleet.pools[change.pool].growth, change.growth)
+        if found is not None:
+            word, cause, detail = found
+            yield PoolFact(change.pool, word, cause, detail, at_ms=at_ms, by=change.by)
+    else:
+        known = fleet.pools.get(change.spec.name)
+        word = "set" if known is None else _word_of_set(known, change)
+        yield PoolFact(change.spec.name, word, None, change.reason, at_ms=at_ms, by=change.by)
+
+
+def _word_of_set(known: HostPool, change: PoolSet) -> str:
+    if change.spec == replace(known.spec, paused=change.spec.paused):
+        if change.spec.paused:
+            return "paused"
+        if change.removing == known.removing:
+            return "resumed"
+    return "set"
+
+
+def _word_of_growth(was: Growth, now: Growth) -> tuple[str, str | None, str] | None:
+    """The word for what has changed, its cause and what its provider said; None: nothing that
+    matters.
+    """
+    if now.refused and not was.refused:
+        return "paused", "refused", now.refused
+    if now.stopped and not was.stopped:
+        return "stopped", None, now.stopped
+    if now.put_off_ms > was.put_off_ms:
+        return "exhausted", now.cause.value if now.cause is not None else None, now.detail
+    if (was.stopped and not now.stopped) or (was.wait_ms and not now.wait_ms):
+        return "recovered", None, ""
+    return None
 
 
 WRITERS: dict[type, Callable[[Ledger, Any, int], None]] = dict.fromkeys(FLEET_KINDS, _write)

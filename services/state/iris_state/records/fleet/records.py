@@ -174,23 +174,27 @@ class Fleet:
         next_number: of the next slice.
     """
 
-    __slots__ = ("_by_pool", "next_number", "pools", "slices")
+    __slots__ = ("_by_name", "_by_pool", "next_number", "pools", "slices")
 
     def __init__(self) -> None:
         self.pools: dict[str, HostPool] = {}
         self.slices: dict[int, Slice] = {}
         self.next_number = 1
         self._by_pool: dict[str, dict[int, Slice]] = {}
+        self._by_name: dict[str, Slice] = {}
 
     def add(self, one: Slice) -> None:
         self.slices[one.number] = one
         self._by_pool.setdefault(one.pool, {})[one.number] = one
+        self._by_name[one.name] = one
         self.next_number = max(self.next_number, one.number + 1)
 
     def remove(self, one: Slice) -> None:
         del self.slices[one.number]
         of_pool = self._by_pool[one.pool]
         del of_pool[one.number]
+        if self._by_name.get(one.name) is one:
+            del self._by_name[one.name]
         if not of_pool:
             del self._by_pool[one.pool]
 
@@ -200,8 +204,30 @@ class Fleet:
             found = self.slices.get(int(text[1:][:18]))
             if found is not None:
                 return found
-        pool = text.rpartition("-")[0]
-        return next((one for one in reversed(self.of_pool(pool)) if one.name == text), None)
+        return self._by_name.get(text)
+
+    def of_host(self, host: str) -> tuple[str, Slice | None] | None:
+        """The pool in which the name of a host lies, and the newest slice of that name; None for a
+        host of no pool.
+        """
+        if not self.pools:
+            return None
+        name, _, index = host.rpartition("-")
+        pool, _, slot = name.rpartition("-")
+        if pool not in self.pools or not (slot.isdigit() and index.isdigit()):
+            return None
+        one = self._by_name.get(name)
+        return pool, one if one is not None and int(index) < one.spec.hosts else None
+
+    def cordon(self, host: str) -> str:
+        """Why a registered host may not be given work, whatever its state; empty: it may."""
+        place = self.of_host(host)
+        if place is None:
+            return ""
+        pool, one = place
+        if one is None or one.is_over:
+            return f"pool {pool} has no such slice"
+        return "" if one.status is SliceStatus.READY else f"its slice is {one.status.value}"
 
     def of_pool(self, pool: str) -> list[Slice]:
         """The slices of a pool, in the order of their requests; ended ones too."""

@@ -170,7 +170,7 @@ class Sightings:
         if answer == "failed":
             asked.failures += 1
         elif answer == "accepted" or order.call == "create":
-            asked.answered_ms = now_ms
+            asked.answered_ms = asked.answered_ms or now_ms
 
     def failure(self, one: Slice) -> str | None:
         """What the provider said when it failed to create a slice; None: it did not say so."""

@@ -51,6 +51,7 @@ USERS = 200
 
 def worker_view(ledger: Ledger, worker: Worker) -> WorkerView:
     presence = ledger.presence[worker.id]
+    pool, one = ledger.fleet.of_host(worker.id) or ("", None)
     heard_ms = worker.lost_ms if worker.state is WorkerState.LOST else presence.heartbeat_ms
     return WorkerView(
         id=worker.id,
@@ -74,6 +75,8 @@ def worker_view(ledger: Ledger, worker: Worker) -> WorkerView:
         ],
         by=actor_view(worker.by),
         warnings=dict(islice(_warnings(ledger, worker), WARNINGS)),
+        pool=pool,
+        slice=one.name if one is not None else "",
     )
 
 

@@ -19,7 +19,10 @@ _ITS_OWN = {
 
 
 @click.command(cls=CliCommand, context_settings=_ITS_OWN)
-@click.argument("service", type=click.Choice(["state", "scheduler", "gateway", "proxy", "worker"]))
+@click.argument(
+    "service",
+    type=click.Choice(["state", "scheduler", "gateway", "proxy", "worker", "provisioner"]),
+)
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def server(service: str, arguments: tuple[str, ...]) -> None:
     """Run SERVICE; everything after it is the service's own, for example --help, --config FILE or

@@ -46,6 +46,8 @@ reason_option = click.option(
 COLUMNS = (
     Column("ID", lambda row: row["id"]),
     Column("STATE", lambda row: state_word(row["state"])),
+    Column("POOL", lambda row: row.get("pool") or "", gives=3),
+    Column("SLICE", lambda row: row.get("slice") or "", gives=4),
     *map(used_column, RESOURCES),
     Column("TASKS", lambda row: str(len(row["tasks"])), right=True),
     Column("HEARTBEAT", lambda row: age(row["last_heartbeat_at"]), right=True, gives=2),
@@ -53,6 +55,8 @@ COLUMNS = (
     Column("DETAIL", lambda row: row["detail"], wraps=True),
     Column("ATTRIBUTES", show_attributes, wide=True, wraps=True),
 )
+OUTSIDE = tuple(column for column in COLUMNS if column.title not in ("POOL", "SLICE"))
+"""Those of hosts that no pool has made."""
 
 
 @click.group(cls=CliGroup)
@@ -70,7 +74,9 @@ def worker() -> None:
 @connected
 def list_workers(client: Client, state: str | None, form: str) -> None:
     """List hosts with what they have and what is committed."""
-    print_page(read_page(client, "/v1/workers", {"state": state}), COLUMNS, form, name="id")
+    page = read_page(client, "/v1/workers", {"state": state})
+    columns = COLUMNS if any(row.get("pool") for row in page.items) else OUTSIDE
+    print_page(page, columns, form, name="id")
 
 
 @worker.command("show")

@@ -1,0 +1,1 @@
+"""Providers: what talks to a cloud, to programs, or to this machine."""

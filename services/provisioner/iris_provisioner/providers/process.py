@@ -1,0 +1,283 @@
+"""The provider ``process``: a slice is workers on this machine, with real registrations.
+
+Each slice has a directory with its record and those of its workers. Workers run in groups of their
+own, so they outlive the provisioner; its next start finds them by their records. Source:
+docs/design/fleet.md#orders-and-lists.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from iris_core import codec
+from iris_core.messages.state_provisioner import FoundSlice, ProviderOptions, SliceOrder
+from iris_core.spec.jobs import Attribute
+from iris_provisioner.providers.provider import CallAnswer
+from iris_provisioner.providers.slot_keys import NoKey, SlotKeys
+
+RECORD = "slice.json"
+STOP_S = 15.0
+"""How long workers may take to end before they are killed."""
+_LOOK_S = 0.05
+_TICK_S = 0.5
+
+
+class HostProcess(msgspec.Struct):
+    """A host of a slice, and its worker's process. ``began``: by the kernel's clock, so that another
+    process with its number is not taken for it; pid 0: it was not started.
+    """
+
+    name: str
+    attributes: dict[str, Attribute] = {}
+    pid: int = 0
+    began: int = 0
+
+
+class SliceRecord(msgspec.Struct):
+    """One slice, as its file has it.
+
+    Attributes:
+        start_at, preempt_at: seconds since the epoch; 0: it is never preempted.
+    """
+
+    name: str
+    label: int
+    resources: dict[str, int]
+    hosts: list[HostProcess]
+    status: str = "creating"
+    detail: str = ""
+    start_at: float = 0.0
+    preempt_at: float = 0.0
+    notice_s: float = 0.0
+    options: ProviderOptions = {}
+
+
+class ProcessProvider:
+    """The slices below one directory.
+
+    Args:
+        directory: holds one directory for each slice. common: settings of each worker,
+            ``section.key``. config: an `iris.toml`; empty: none.
+    """
+
+    def __init__(
+        self, directory: Path, keys: SlotKeys, common: Mapping[str, str], config: str = ""
+    ) -> None:
+        self._directory = directory
+        self._keys = keys
+        self._common = common
+        self._config = config
+        self._started: dict[int, subprocess.Popen[bytes]] = {}
+
+    async def create(self, order: SliceOrder) -> CallAnswer:
+        known = self._read(order.slice)
+        if known is not None:
+            if known.label == order.label:
+                return CallAnswer("accepted")
+            return CallAnswer("failed", f"{order.slice} is there with number {known.label}")
+        try:
+            for host in order.hosts:
+                self._keys.path(host.name)
+        except NoKey as error:
+            return CallAnswer("failed", str(error))
+        options = order.options
+        draw = random.Random(f"{options.get('seed', 0)}/{order.slice}/{order.label}")
+        if draw.random() < _number(options, "refusal_chance"):
+            return CallAnswer("exhausted", "refused by chance")
+        now = time.time()
+        record = SliceRecord(
+            name=order.slice,
+            label=order.label,
+            resources=order.resources,
+            hosts=[HostProcess(host.name, dict(host.attributes)) for host in order.hosts],
+            start_at=now + _number(options, "boot_s"),
+            notice_s=_number(options, "preemption_notice_s"),
+            options=options,
+        )
+        fails = draw.random() < _number(options, "boot_failure_chance")
+        if draw.random() < _number(options, "preemption_chance"):
+            record.preempt_at = record.start_at + _number(options, "preemption_after_s", 60.0)
+        if fails:
+            record.status = "failed"
+            record.detail = "its boot failed by chance"
+        self._write(record)
+        self.advance()
+        return CallAnswer("accepted")
+
+    async def delete(self, order: SliceOrder) -> CallAnswer:
+        record = self._read(order.slice)
+        if record is None or record.label != order.label:
+            return CallAnswer("accepted")
+        if record.status != "deleting":
+            record.status = "deleting"
+            self._write(record)
+        self._signal(record, signal.SIGTERM)
+        if not await self._has_ended(record, STOP_S):
+            self._signal(record, signal.SIGKILL)
+            if not await self._has_ended(record, STOP_S):
+                return CallAnswer("failed", "its workers do not end")
+        await asyncio.to_thread(shutil.rmtree, self._directory / order.slice, ignore_errors=True)
+        return CallAnswer("accepted")
+
+    async def _has_ended(self, record: SliceRecord, within_s: float) -> bool:
+        """Wait until the workers of a slice have ended, at most so long."""
+        for _ in range(round(within_s / _LOOK_S)):
+            if not self._alive(record):
+                return True
+            await asyncio.sleep(_LOOK_S)
+        return not self._alive(record)
+
+    async def listed(self, options: ProviderOptions) -> tuple[FoundSlice, ...]:
+        self.advance()
+        return tuple(
+            FoundSlice(one.name, one.label, status=one.status, detail=one.detail)
+            for one in self._records()
+            if one.options == options
+        )
+
+    async def run(self) -> None:
+        """Start and preempt slices when it is their time."""
+        while True:
+            self.advance()
+            await asyncio.sleep(_TICK_S)
+
+    def advance(self) -> None:
+        """Have happened what is due by now."""
+        now = time.time()
+        for record in self._records():
+            if record.status == "creating" and now >= record.start_at:
+                self._start(record)
+            elif record.status == "running":
+                self._look(record, now)
+
+    def _look(self, record: SliceRecord, now: float) -> None:
+        if record.preempt_at and now >= record.preempt_at:
+            gone = now >= record.preempt_at + record.notice_s
+            self._signal(record, signal.SIGKILL if gone else signal.SIGTERM)
+            if gone or not self._alive(record):
+                record.status = "preempted"
+                record.detail = "taken away by chance"
+                self._write(record)
+            return
+        ended = [host.name for host in record.hosts if not _runs(host)]
+        if ended:
+            self._reap()
+            record.status = "failed"
+            record.detail = f"the worker of {ended[0]} has ended"
+            self._write(record)
+
+    # ── processes ─────────────────────────────────────────────────────────────────────────────────
+
+    def _start(self, record: SliceRecord) -> None:
+        place = self._directory / record.name
+        for host in record.hosts:
+            if _runs(host):
+                continue
+            argv = self._argv(record, host, place)
+            with (place / f"{host.name}.log").open("ab") as log:
+                process = subprocess.Popen(
+                    argv,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,
+                )
+            self._started[process.pid] = process
+            host.pid = process.pid
+            host.began = _began(process.pid)
+            self._write(record)
+        record.status = "running"
+        self._write(record)
+
+    def _argv(self, record: SliceRecord, host: HostProcess, place: Path) -> Sequence[str]:
+        amounts = {
+            f"worker.{name}": str(amount) for name, amount in record.resources.items() if amount
+        }
+        attributes = ",".join(f"{key}={value}" for key, value in host.attributes.items())
+        key = self._keys.path(host.name)
+        given = {
+            **self._common,
+            **amounts,
+            "worker.id": host.name,
+            "worker.data": str(place / host.name),
+            "worker.accelerators": "none",
+            "worker.attributes": attributes,
+            **({"nats.nkey_seed": str(key)} if key is not None else {}),
+        }
+        argv = [sys.executable, "-P", "-m", "iris_worker"]
+        argv += ["--config", self._config] if self._config else []
+        return argv + [word for pair in given.items() for word in ("--set", "=".join(pair))]
+
+    def _alive(self, record: SliceRecord) -> bool:
+        self._reap()
+        return any(_runs(host) for host in record.hosts)
+
+    def _signal(self, record: SliceRecord, number: signal.Signals) -> None:
+        """Send a signal to the workers of a slice, with their groups when they are killed."""
+        for host in record.hosts:
+            if not _runs(host):
+                continue
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                if number is signal.SIGKILL:
+                    os.killpg(host.pid, number)
+                else:
+                    os.kill(host.pid, number)
+
+    def _reap(self) -> None:
+        """Take note of workers that have ended and that this process has started."""
+        for pid, process in list(self._started.items()):
+            if process.poll() is not None:
+                del self._started[pid]
+
+    # ── records ───────────────────────────────────────────────────────────────────────────────────
+
+    def _records(self) -> list[SliceRecord]:
+        with contextlib.suppress(FileNotFoundError):
+            found = [self._read(place.name) for place in sorted(self._directory.iterdir())]
+            return [one for one in found if one is not None]
+        return []
+
+    def _read(self, name: str) -> SliceRecord | None:
+        try:
+            return codec.from_json((self._directory / name / RECORD).read_bytes(), SliceRecord)
+        except (OSError, codec.Undecodable):
+            return None
+
+    def _write(self, record: SliceRecord) -> None:
+        """Replace the record of a slice as a whole."""
+        place = self._directory / record.name
+        place.mkdir(mode=0o700, parents=True, exist_ok=True)
+        new = place / f"{RECORD}.new"
+        new.write_bytes(codec.to_json(record))
+        new.replace(place / RECORD)
+
+
+def _number(options: ProviderOptions, name: str, default: float = 0.0) -> float:
+    value = options.get(name, default)
+    return float(value) if isinstance(value, int | float) else default
+
+
+def _runs(host: HostProcess) -> bool:
+    """Whether the process of a host runs, and is still the one that was started."""
+    return host.pid > 0 and _began(host.pid) == host.began != 0
+
+
+def _began(pid: int) -> int:
+    """When a process began, in ticks since the boot; 0: it has ended."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0
+    return 0 if fields[0] == "Z" else int(fields[19])

@@ -1,0 +1,50 @@
+"""The keys of slots: which there are, and the seed of a host.
+
+A seed is given to the provider with the slice, and is nowhere else: in no log and in no answer.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from iris_bus.connection.keys import Keys
+from iris_core.access.roles import login
+from iris_core.placement.pools import host_name
+
+
+class NoKey(Exception):
+    """A host has no key; the text names it."""
+
+
+class SlotKeys:
+    """The keys in a directory; empty: hosts need none."""
+
+    def __init__(self, directory: str) -> None:
+        self._keys = Keys(Path(directory)) if directory else None
+
+    def path(self, host: str) -> Path | None:
+        """The file with the seed of a host; None: it needs none. Raises NoKey."""
+        if self._keys is None:
+            return None
+        path = self._keys.path(login("worker", host).label)
+        if not path.exists():
+            raise NoKey(f"host {host} has no key")
+        return path
+
+    def seed(self, host: str) -> str:
+        """The seed of a host; empty: it needs none. Raises NoKey, OSError."""
+        path = self.path(host)
+        return path.read_text().strip() if path is not None else ""
+
+    def keyed(self, pool: str, slots: int, hosts: int) -> int | None:
+        """How many slots of a pool have the keys of all their hosts, from the first; None: they
+        need none.
+        """
+        if self._keys is None:
+            return None
+        for slot in range(slots):
+            names = (host_name(pool, slot, index) for index in range(hosts))
+            labels = (login("worker", name).label for name in names)
+            if not all(self._keys.path(label).exists() for label in labels):
+                return slot
+        return slots

@@ -1,0 +1,251 @@
+"""The provisioner's shell: carries out orders of the state service, and tells what came of them.
+
+It decides nothing and keeps nothing: an order that is lost is given again, and what a provider has
+is answered by its lists. Source: docs/design/fleet.md#orders-and-lists.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Coroutine, Hashable, Mapping
+from typing import Any
+
+from iris_bus.contract import Bus, Message
+from iris_core import codec, subjects
+from iris_core.limits import MESSAGE_BYTES, clipped
+from iris_core.messages.state_provisioner import (
+    FleetOrders,
+    FoundSlice,
+    ListAnswer,
+    ListOrder,
+    OrderAnswer,
+    ProviderOptions,
+    ProvisionerReport,
+    SliceOrder,
+)
+from iris_provisioner.metrics import ProvisionerMetrics
+from iris_provisioner.providers.exec import ExecProvider
+from iris_provisioner.providers.process import ProcessProvider
+from iris_provisioner.providers.provider import CallAnswer, ListFailed, SliceProvider
+from iris_provisioner.providers.slot_keys import SlotKeys
+from iris_provisioner.settings import ProvisionerSettings
+from iris_service.run import Service
+
+log = logging.getLogger(__name__)
+
+REPORT_S = 2.0
+"""How often it tells that it is there."""
+
+
+class Provisioner:
+    """One provisioner on one bus.
+
+    Args:
+        name: its id, by which orders name it. timeout_s: how long one call may take.
+    """
+
+    def __init__(
+        self,
+        bus: Bus,
+        name: str,
+        providers: Mapping[str, SliceProvider],
+        keys: SlotKeys,
+        *,
+        programs: tuple[str, ...] = (),
+        timeout_s: float = 120.0,
+    ) -> None:
+        self._bus = bus
+        self._name = name
+        self._providers = providers
+        self._keys = keys
+        self._programs = programs
+        self._timeout_s = timeout_s
+        self._epoch = 0
+        self._keyed: dict[str, int] = {}
+        self._underway: dict[Hashable, asyncio.Task[None]] = {}
+        self._turns: dict[str, asyncio.Lock] = {}
+        self.metrics = ProvisionerMetrics()
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Carry out orders until stopped; calls under way are then left to the next provisioner."""
+        subscription = await self._bus.subscribe(subjects.FLEET_ORDERS, self._on_orders)
+        try:
+            while not stop.is_set():
+                self._report()
+                try:
+                    async with asyncio.timeout(REPORT_S):
+                        await stop.wait()
+                except TimeoutError:
+                    continue
+        finally:
+            await subscription.close()
+            for task in list(self._underway.values()):
+                task.cancel()
+            await asyncio.gather(*self._underway.values(), return_exceptions=True)
+
+    def _on_orders(self, message: Message) -> None:
+        try:
+            orders = codec.unpack(message.data, FleetOrders)
+        except codec.Undecodable as error:
+            log.warning("orders that cannot be read: %s", error)
+            return
+        if orders.provisioner != self._name or orders.epoch < self._epoch:
+            return
+        self._epoch = orders.epoch
+        for provider in self._providers.values():
+            if isinstance(provider, ExecProvider):
+                provider.epoch = orders.epoch
+        self._count_keys(orders.slots)
+        for order in orders.orders:
+            self._begin((order.call, order.slice, order.label), self._carry_out(order))
+        for asked in orders.lists:
+            key = (asked.provider, tuple(sorted(asked.options.items())))
+            self._begin(("list", *key), self._list(asked))
+
+    def _begin(self, key: Hashable, work: Coroutine[Any, Any, None]) -> None:
+        """Do something unless it is being done."""
+        if key in self._underway:
+            work.close()
+            return
+        task = asyncio.get_running_loop().create_task(work)
+        self._underway[key] = task
+        task.add_done_callback(lambda _: self._underway.pop(key, None))
+
+    def _count_keys(self, slots: Mapping[str, tuple[int, int]]) -> None:
+        counted = {name: self._keys.keyed(name, *size) for name, size in slots.items()}
+        found = {name: count for name, count in counted.items() if count is not None}
+        if found != self._keyed:
+            self._keyed = found
+            self._report()
+
+    # ── calls ─────────────────────────────────────────────────────────────────────────────────────
+
+    async def _carry_out(self, order: SliceOrder) -> None:
+        """One order; those about one slice one after the other."""
+        turn = self._turns.setdefault(order.slice, asyncio.Lock())
+        async with turn:
+            answer = await self._call(order)
+        if not turn.locked():
+            self._turns.pop(order.slice, None)
+        if answer.answer != "accepted":
+            log.warning("%s of %s: %s: %s", order.call, order.slice, answer.answer, answer.detail)
+        else:
+            log.info("%s of %s: accepted", order.call, order.slice)
+        answered = OrderAnswer(
+            order.call,
+            order.slice,
+            order.label,
+            order.number,
+            answer=answer.answer,
+            detail=answer.detail,
+            retry_after_s=answer.retry_after_s,
+        )
+        self._report(answers=(answered,))
+
+    async def _call(self, order: SliceOrder) -> CallAnswer:
+        began = time.monotonic()
+        provider = self._providers.get(order.provider)
+        if provider is None:
+            answer = CallAnswer("failed", f"this provisioner has no provider {order.provider}")
+        else:
+            call = provider.create if order.call == "create" else provider.delete
+            try:
+                async with asyncio.timeout(2 * self._timeout_s):
+                    answer = await call(order)
+            except Exception as error:
+                log.exception("%s of %s raised", order.call, order.slice)
+                answer = CallAnswer("failed", clipped(repr(error)))
+        seconds = time.monotonic() - began
+        self.metrics.called(order.provider, order.call, answer.answer, seconds)
+        return answer
+
+    async def _list(self, asked: ListOrder) -> None:
+        began = time.monotonic()
+        found: tuple[FoundSlice, ...] = ()
+        error = ""
+        try:
+            found = await self._found(asked.provider, asked.options)
+        except ListFailed as failed:
+            error = clipped(str(failed)) or "failed"
+            log.warning("the list of %s failed: %s", asked.provider, error)
+        seconds = time.monotonic() - began
+        answer = "failed" if error else "accepted"
+        self.metrics.called(asked.provider, "list", answer, seconds)
+        self._report(
+            lists=(
+                ListAnswer(
+                    asked.provider, asked.options, asked.asked_ms, slices=found, error=error
+                ),
+            )
+        )
+
+    async def _found(self, name: str, options: ProviderOptions) -> tuple[FoundSlice, ...]:
+        provider = self._providers.get(name)
+        if provider is None:
+            raise ListFailed(f"this provisioner has no provider {name}")
+        try:
+            async with asyncio.timeout(2 * self._timeout_s):
+                return await provider.listed(options)
+        except ListFailed:
+            raise
+        except Exception as error:
+            log.exception("the list of %s raised", name)
+            raise ListFailed(repr(error)) from error
+
+    def _report(
+        self, answers: tuple[OrderAnswer, ...] = (), lists: tuple[ListAnswer, ...] = ()
+    ) -> None:
+        report = ProvisionerReport(
+            provisioner=self._name,
+            epoch=self._epoch,
+            programs=self._programs,
+            keyed=self._keyed,
+            answers=answers,
+            lists=lists,
+        )
+        data = codec.pack(report)
+        if len(data) > MESSAGE_BYTES:
+            log.error("a list of %d bytes is larger than a message may be", len(data))
+            return
+        self._bus.publish(subjects.FLEET_REPORTS, data)
+
+
+async def main(service: Service[ProvisionerSettings]) -> None:
+    """Run the provisioner until it is stopped."""
+    settings = service.settings
+    connection = await service.connect()
+    keys = SlotKeys(settings.keys)
+    common = {
+        "worker.gateway_url": settings.gateway_url,
+        "nats.url": service.nats.url,
+        "run.cluster": service.run.cluster,
+        **{f"worker.{name}": value for name, _, value in map(_pair, settings.worker)},
+    }
+    processes = ProcessProvider(settings.directory, keys, common, service.file)
+    programs = ExecProvider(
+        settings.by_name,
+        keys,
+        service.run.cluster,
+        {"nats_url": service.nats.url, "gateway_url": settings.gateway_url},
+        timeout_s=service.fleet.call_timeout_s,
+    )
+    provisioner = Provisioner(
+        connection.bus,
+        service.id,
+        {"process": processes, "exec": programs},
+        keys,
+        programs=tuple(sorted(settings.by_name)),
+        timeout_s=service.fleet.call_timeout_s,
+    )
+    await service.serve_metrics(provisioner.metrics.registry)
+    service.spawn(processes.run())
+    try:
+        await provisioner.run(service.stop)
+    finally:
+        await connection.close()
+
+
+def _pair(text: str) -> tuple[str, str, str]:
+    return text.partition("=")

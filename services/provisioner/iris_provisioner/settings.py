@@ -1,0 +1,49 @@
+"""The section ``[provisioner]`` of `iris.toml`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from iris_service.settings import BadSetting
+
+
+class ProvisionerSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What a provisioner has beside its orders.
+
+    Attributes:
+        programs: ``NAME=PATH`` each: the programs that pools of the provider ``exec`` may name.
+        keys: the directory with the keys of slots, one file for each host, as `iris admin
+            nats-config` names those of workers; empty: hosts need none.
+        data: the directory of the slices of the provider ``process``.
+        gateway_url: where hosts reach the gateway.
+        worker: ``KEY=VALUE`` each: settings of ``[worker]`` for hosts of the provider ``process``.
+    """
+
+    programs: tuple[str, ...] = ()
+    keys: str = ""
+    data: str = "iris-fleet"
+    gateway_url: str = "http://127.0.0.1:8080"
+    worker: tuple[str, ...] = ()
+
+    def check_forms(self) -> None:
+        """Raises BadSetting for a program that is not ``NAME=PATH``."""
+        for text in (*self.programs, *self.worker):
+            name, equals, value = text.partition("=")
+            if not (name and equals and value):
+                raise BadSetting(f"[provisioner] programs, worker: {text!r} is not NAME=VALUE")
+        for name, path in self.by_name.items():
+            if not Path(path).is_absolute():
+                raise BadSetting(f"[provisioner] programs: {name}: {path!r} is no absolute path")
+
+    @property
+    def directory(self) -> Path:
+        """The directory of the slices of the provider ``process``."""
+        return Path(self.data).absolute()
+
+    @property
+    def by_name(self) -> dict[str, str]:
+        """The path of each program."""
+        pairs = (text.partition("=") for text in self.programs)
+        return {name: path for name, _, path in pairs}

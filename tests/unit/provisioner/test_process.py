@@ -1,0 +1,129 @@
+"""The provider `process`: processes that are made once, found again, and end with their slice."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from iris_core.messages.state_provisioner import OrderedHost, SliceOrder
+from iris_provisioner.providers.process import (
+    HostProcess,
+    ProcessProvider,
+    SliceRecord,
+    _runs,
+)
+from iris_provisioner.providers.slot_keys import SlotKeys
+
+HOSTS = (OrderedHost("cpu-0-0"), OrderedHost("cpu-0-1"))
+
+
+def order(call: str = "create", label: int = 1, **options: Any) -> SliceOrder:
+    return SliceOrder(call, "process", options, "cpu", "cpu-0", label, hosts=HOSTS)
+
+
+class Sleepers(ProcessProvider):
+    """Hosts that do nothing."""
+
+    def _argv(self, record: SliceRecord, host: HostProcess, place: Path) -> Sequence[str]:
+        return ["sleep", "600"]
+
+
+@pytest.fixture
+def sleepers(tmp_path: Path) -> Iterator[Sleepers]:
+    provider = Sleepers(tmp_path, SlotKeys(""), {})
+    yield provider
+    for record in provider._records():
+        provider._signal(record, signal.SIGKILL)
+    for process in provider._started.values():
+        process.kill()
+        process.wait(10)
+
+
+def pids(provider: ProcessProvider) -> list[int]:
+    return [host.pid for record in provider._records() for host in record.hosts]
+
+
+async def statuses(provider: ProcessProvider, **options: Any) -> list[tuple[str, int, str]]:
+    return [(one.name, one.label, one.status) for one in await provider.listed(options)]
+
+
+async def test_a_slice_is_made_once_however_often_it_is_ordered(sleepers: Sleepers) -> None:
+    assert (await sleepers.create(order())).answer == "accepted"
+    first = pids(sleepers)
+    assert (await sleepers.create(order())).answer == "accepted"
+    assert (pids(sleepers), len(first)) == (first, 2)
+    assert await statuses(sleepers) == [("cpu-0", 1, "running")]
+
+
+async def test_the_next_provisioner_finds_what_runs(sleepers: Sleepers, tmp_path: Path) -> None:
+    await sleepers.create(order())
+    other = Sleepers(tmp_path, SlotKeys(""), {})
+    assert await statuses(other) == [("cpu-0", 1, "running")]
+    assert (await other.create(order())).answer == "accepted"
+    assert pids(other) == pids(sleepers)
+
+
+async def test_a_deleted_slice_leaves_nothing(sleepers: Sleepers, tmp_path: Path) -> None:
+    await sleepers.create(order())
+    [record] = sleepers._records()
+    assert (await sleepers.delete(order("delete"))).answer == "accepted"
+    assert not any(_runs(host) for host in record.hosts)
+    assert await statuses(sleepers) == []
+    assert list(tmp_path.iterdir()) == []
+    assert (await sleepers.delete(order("delete"))).answer == "accepted"
+
+
+async def test_another_slice_of_that_name_is_not_touched(sleepers: Sleepers) -> None:
+    await sleepers.create(order())
+    before = pids(sleepers)
+    assert (await sleepers.delete(order("delete", label=2))).answer == "accepted"
+    assert (await sleepers.create(order(label=2))).answer == "failed"
+    assert (pids(sleepers), await statuses(sleepers)) == (before, [("cpu-0", 1, "running")])
+
+
+async def test_a_slice_of_which_a_worker_has_ended_has_failed(sleepers: Sleepers) -> None:
+    await sleepers.create(order())
+    os.killpg(pids(sleepers)[1], signal.SIGKILL)
+    sleepers._started[pids(sleepers)[1]].wait(10)
+    [found] = await sleepers.listed({})
+    assert (found.status, found.detail) == ("failed", "the worker of cpu-0-1 has ended")
+
+
+async def test_a_process_with_the_number_of_an_ended_worker_is_not_taken_for_it(
+    sleepers: Sleepers,
+) -> None:
+    mine = HostProcess("cpu-0-0", pid=os.getpid(), began=1)
+    assert not _runs(mine)
+    await sleepers.create(order())
+    [record] = sleepers._records()
+    stale = replace(record, hosts=[mine])
+    sleepers._signal(stale, signal.SIGKILL)  # this process goes on
+
+
+async def test_chances_are_the_same_for_the_same_slice(sleepers: Sleepers) -> None:
+    assert (await sleepers.create(order(refusal_chance=1))).answer == "exhausted"
+    assert await statuses(sleepers, refusal_chance=1) == []
+    await sleepers.create(order(boot_failure_chance=1))
+    assert await statuses(sleepers, boot_failure_chance=1) == [("cpu-0", 1, "failed")]
+    assert pids(sleepers) == [0, 0]
+
+
+async def test_a_slice_is_taken_away_by_chance(sleepers: Sleepers) -> None:
+    options = {"preemption_chance": 1, "preemption_after_s": 0}
+    await sleepers.create(order(**options))
+    [record] = sleepers._records()
+    assert await statuses(sleepers, **options) == [("cpu-0", 1, "preempted")]
+    for host in record.hosts:
+        sleepers._started[host.pid].wait(10)
+
+
+async def test_a_slice_that_boots_has_no_process_yet(sleepers: Sleepers) -> None:
+    await sleepers.create(order(boot_s=600))
+    assert await statuses(sleepers, boot_s=600) == [("cpu-0", 1, "creating")]
+    assert pids(sleepers) == [0, 0]

@@ -1,0 +1,231 @@
+"""The fleet in the state machine: orders to a provisioner, its reports, hosts of slices, and the
+work on them.
+
+Source: docs/design/fleet.md#orders-and-lists.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
+
+from iris_core.codec import pack
+from iris_core.messages.message import AttemptRef
+from iris_core.messages.state_provisioner import (
+    FoundSlice,
+    ListAnswer,
+    OrderAnswer,
+    ProvisionerReport,
+    SliceOrder,
+)
+from iris_core.messages.state_worker import Ended
+from iris_core.spec.jobs import JobSpec
+from iris_core.spec.pools import PoolSpec
+from iris_core.spec.resources import Amount, HostResources, ResourceRequest
+from iris_core.states import Cause, KernelStatus, TaskState, WorkerState
+from iris_scheduler.cycle.cache import Cache
+from iris_scheduler.mirror.mirror import Mirror
+from iris_scheduler.plan import plan
+from iris_scheduler.settings import SchedulerSettings
+from iris_state.records.inputs import FleetReport
+from tests.support.world import Host, World, stage
+
+CPU = PoolSpec(
+    name="cpu",
+    provider="process",
+    max=2,
+    resources=HostResources(cpu_millis=4000),
+    idle_s=30.0,
+)
+
+
+@dataclass
+class Provisioner:
+    """One that carries out every order at once, and tells so when it is asked to.
+
+    Attributes:
+        has: what its provider has, by name. answer: to each creation.
+    """
+
+    world: World
+    name: str = "p1"
+    epoch: int = 0
+    has: dict[str, SliceOrder] = field(default_factory=dict)
+    answer: str = "accepted"
+    read: int = 0
+    answers: list[OrderAnswer] = field(default_factory=list)
+    lists: list[ListAnswer] = field(default_factory=list)
+
+    def work(self) -> None:
+        """Carry out what it was ordered since."""
+        for orders in self.world.fleet_orders[self.read :]:
+            self.read += 1
+            if orders.provisioner != self.name:
+                continue
+            self.epoch = orders.epoch
+            for one in orders.orders:
+                said = self.answer if one.call == "create" else "accepted"
+                if one.call == "delete":
+                    self.has.pop(one.slice, None)
+                elif said == "accepted":
+                    self.has[one.slice] = one
+                self.answers.append(OrderAnswer(one.call, one.slice, one.label, one.number, said))
+            for asked in orders.lists:
+                found = tuple(FoundSlice(name, one.label) for name, one in self.has.items())
+                self.lists.append(
+                    ListAnswer(asked.provider, asked.options, asked.asked_ms, slices=found)
+                )
+
+    def report(self) -> None:
+        told = ProvisionerReport(
+            self.name, self.epoch, answers=tuple(self.answers), lists=tuple(self.lists)
+        )
+        self.answers.clear()
+        self.lists.clear()
+        self.world.step(FleetReport(pack(told)))
+
+
+def turn(world: World, *provisioners: Provisioner, seconds: float = 1.0) -> None:
+    """Some time passes, and each provisioner works and tells."""
+    world.wait(seconds)
+    for one in provisioners:
+        one.work()
+        one.report()
+
+
+def boot(world: World, name: str, **attributes: str | int) -> None:
+    """The only host of a slice registers as it was promised."""
+    given = {"tpu-name": name, "tpu-worker-id": 0, "capacity": "on_demand", **attributes}
+    world.register(Host(f"{name}-0", Amount(4000, 1 << 34, 1 << 34), given))
+
+
+def schedule(world: World) -> None:
+    mirror = Mirror.of([world.snapshot()])
+    world.plan(plan(mirror, Cache(), world.now_ms, SchedulerSettings()).plan)
+
+
+def with_work(tasks: int = 1, *, spec: PoolSpec = CPU) -> tuple[World, Provisioner]:
+    """A pool, a provisioner, and tasks that each fill a host and wait."""
+    world = World()
+    provisioner = Provisioner(world)
+    world.change_fleet("set", spec.name, spec=spec)
+    resources = ResourceRequest(cpu_millis=4000)
+    world.submit(JobSpec(name="/a", command=("true",), replicas=tasks, resources=resources))
+    schedule(world)
+    provisioner.report()
+    return world, provisioner
+
+
+def statuses(world: World) -> list[str]:
+    return [one.status.value for one in world.ledger.fleet.slices.values()]
+
+
+def test_waiting_work_makes_a_slice_which_goes_when_it_is_idle() -> None:
+    world, provisioner = with_work(1)
+    turn(world, provisioner)
+    assert statuses(world) == ["creating"]
+    [order] = provisioner.has.values()
+    assert [host.name for host in order.hosts] == ["cpu-0-0"]
+    boot(world, "cpu-0")
+    turn(world, provisioner)
+    assert statuses(world) == ["ready"]
+    schedule(world)
+    assert world.ledger.jobs[1].task(0).state is TaskState.ASSIGNED
+    ref = AttemptRef(1, 0, 0)
+    ended = Ended(Cause.EXITED, 0)
+    world.say("cpu-0-0", stage(ref, KernelStatus.RUNNING, world.now_ms))
+    world.say("cpu-0-0", stage(ref, KernelStatus.TERMINATED, world.now_ms, ended))
+    assert world.ledger.jobs[1].task(0).state is TaskState.SUCCEEDED
+    for _ in range(20):
+        turn(world, provisioner, seconds=5.0)
+    assert provisioner.has == {}
+    assert statuses(world) == ["deleted"]
+
+
+def test_a_host_is_given_no_work_before_its_slice_is_ready() -> None:
+    world, provisioner = with_work(1, spec=replace(CPU, hosts=2))
+    turn(world, provisioner)
+    boot(world, "cpu-0")
+    schedule(world)
+    assert world.ledger.jobs[1].task(0).state is TaskState.PENDING
+    row = next(one for one in world.snapshot().workers if one.worker == "cpu-0-0")
+    assert (row.state, row.reason) == (WorkerState.DRAINING, "its slice is creating")
+
+
+def test_a_host_of_a_pool_without_such_a_slice_is_given_no_work() -> None:
+    world, _ = with_work(1)
+    boot(world, "cpu-7")
+    schedule(world)
+    assert world.ledger.jobs[1].task(0).state is TaskState.PENDING
+
+
+def test_nothing_is_made_while_no_provisioner_is_there() -> None:
+    world = World()
+    world.change_fleet("set", "cpu", spec=replace(CPU, min=1))
+    world.wait(20.0)
+    assert (statuses(world), world.fleet_orders) == ([], [])
+    turn(world, Provisioner(world))
+    world.wait(1.0)
+    assert statuses(world) == ["requested"]
+
+
+def test_one_of_two_provisioners_is_ordered_and_the_other_takes_over() -> None:
+    world, first = with_work(2)
+    second = Provisioner(world, "p2")
+    turn(world, first, second)
+    turn(world, first, second)
+    assert (sorted(first.has), sorted(second.has)) == (["cpu-0", "cpu-1"], [])
+    world.change_fleet("drain", "cpu-0")
+    for _ in range(4):
+        turn(world, second, seconds=5.0)
+    assert {one.provisioner for one in world.fleet_orders[-2:]} == {"p2"}
+
+
+def test_an_answer_to_an_earlier_leader_is_no_consent() -> None:
+    world, provisioner = with_work(1)
+    world.wait(1.0)
+    provisioner.work()
+    world.take_over(1.0)
+    provisioner.report()
+    assert statuses(world) == ["requested"]
+    for _ in range(3):
+        turn(world, provisioner)
+    assert statuses(world) == ["creating"]
+
+
+def test_a_refusal_for_capacity_puts_the_pool_off_and_says_so() -> None:
+    world, provisioner = with_work(1)
+    provisioner.answer = "exhausted"
+    turn(world, provisioner)
+    assert statuses(world) == ["failed"]
+    assert world.query("pool", pool="cpu")["state"] == "exhausted"
+    said = [(subject, body["cause"]) for subject, body in world.events if "fleet" in subject]
+    assert ("fleet.slice.failed", "exhausted") in said
+    assert ("fleet.pool.exhausted", "exhausted") in said
+
+
+def test_what_runs_on_a_slice_that_is_taken_away_is_preempted() -> None:
+    world, provisioner = with_work(1)
+    turn(world, provisioner)
+    boot(world, "cpu-0")
+    turn(world, provisioner)
+    schedule(world)
+    provisioner.has.clear()
+    source = ListAnswer("process", {}, world.now_ms, (FoundSlice("cpu-0", 1, "preempted"),))
+    provisioner.lists.append(source)
+    provisioner.report()
+    turn(world)
+    task = world.ledger.jobs[1].task(0)
+    assert statuses(world)[0] == "deleting"
+    assert task.attempts[0].cause is Cause.PREEMPTED
+    assert task.state is TaskState.PENDING
+
+
+def test_a_cluster_without_pools_sets_no_timer_and_orders_nothing() -> None:
+    world = World()
+    provisioner = Provisioner(world)
+    provisioner.report()
+    assert world.machine.round.fleet.next_due() is None
+    world.wait(60.0)
+    assert world.fleet_orders == []
