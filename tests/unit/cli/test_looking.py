@@ -256,6 +256,20 @@ def test_an_attempt_that_was_requeued_is_shown_as_that(capsys):
     assert capsys.readouterr().out.split() == ["STATE", "requeued", "failed"]
 
 
+def test_why_tells_of_each_pool_what_keeps_it_from_making_a_slice():
+    pools = [
+        {"pool": "cpu", "code": "at_max", "message": "at its maximum (4)", "until": None},
+        {"pool": "v5e", "code": "device_only", "message": "it is for devices", "until": None},
+    ]
+    reason = {"code": "no_workers", "message": "no worker", "facts": {"hosts": 0, "pools": pools}}
+    found = {"task": "/a/0", "state": "pending", "pending_reason": reason}
+    assert explain_lines(found, of_task=True)[2:5] == [
+        "    hosts: 0",
+        "    pool cpu: at its maximum (4)",
+        "    pool v5e: it is for devices",
+    ]
+
+
 def test_why_suggests_a_memory_request_after_an_oom_kill():
     short = {
         "task": "/a/0",

@@ -20,6 +20,8 @@ from iris_core.units import counted, show_bytes
 
 _GIVEN_UP = frozenset({"GIVE_UP", "EXPIRED"})
 _GIVEN_UP_SHOWN = 3
+_POOLS = "pools"
+"""The fact of a reason that lists pools, each with what keeps it from making a slice."""
 ENDED = TERMINAL | {"preempted"}
 
 
@@ -89,9 +91,11 @@ def explain_lines(found: Row, of_task: bool) -> list[str]:
     reason = found.get("pending_reason")
     if reason:
         lines.append(f"  {reason['message']}  ({reason['code']})")
+        facts: Row = reason.get("facts") or {}
         lines += [
-            f"    {fact}: {show_fact(value)}" for fact, value in (reason.get("facts") or {}).items()
+            f"    {fact}: {show_fact(value)}" for fact, value in facts.items() if fact != _POOLS
         ]
+        lines += [f"    pool {one['pool']}: {one['message']}" for one in facts.get(_POOLS, ())]
         lines += (
             [f"    what to do: {EXPLANATIONS[reason['code']].remedy}"]
             if reason["code"] in EXPLANATIONS
