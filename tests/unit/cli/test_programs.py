@@ -59,6 +59,7 @@ def test_every_service_runs_once_and_every_host_is_a_worker():
         "scheduler",
         "proxy",
         "gateway",
+        "provisioner",
         "worker-0",
         "worker-1",
         *(f"slice-{number}-w{vm}" for number in range(2) for vm in range(4)),
@@ -69,13 +70,15 @@ def test_every_service_has_its_turn_to_end_as_the_cluster_stops():
     programs = blueprint(workers=1).programs("nats://x")
 
     turns = {program.service: stop_phase(program.service) for program in programs}
-    assert turns == {"proxy": 0, "worker": 1, "scheduler": 2, "gateway": 2, "state": 3}
+    last = {"worker": 1, "scheduler": 2, "gateway": 2, "state": 3}
+    assert turns == {"proxy": 0, "provisioner": 0, **last}
 
 
 def test_a_proxy_may_take_as_long_to_end_as_its_requests():
     made = dataclasses.replace(blueprint(workers=1), drain_s=60.0)
     times = {program.service: program.stop_s for program in made.programs("nats://x")}
-    assert times == {"proxy": 65.0, "worker": 12.0, "scheduler": 6.0, "gateway": 6.0, "state": 6.0}
+    services = ("scheduler", "gateway", "provisioner", "state")
+    assert times == {"proxy": 65.0, "worker": 12.0, **dict.fromkeys(services, 6.0)}
 
 
 def test_proxies_of_a_cluster_share_one_address():
@@ -218,6 +221,7 @@ def test_only_a_worker_stays_dead_unless_told_otherwise():
         "scheduler": True,
         "proxy": True,
         "gateway": True,
+        "provisioner": True,
         "worker-0": False,
     }
     assert blueprint(workers=1, restart_workers=True).programs("")[-1].kept
@@ -226,7 +230,7 @@ def test_only_a_worker_stays_dead_unless_told_otherwise():
 def test_a_service_with_replicas_runs_under_numbered_names():
     names = [program.name for program in blueprint(workers=0, replicas=("state=2",)).programs("")]
 
-    assert names == ["state-0", "state-1", "scheduler", "proxy", "gateway"]
+    assert names == ["state-0", "state-1", "scheduler", "proxy", "gateway", "provisioner"]
 
 
 def released(paths: ClusterPaths, options: StartOptions) -> ClusterPrograms:
@@ -262,7 +266,7 @@ def test_each_process_has_a_free_port_of_its_own_for_its_metrics(tmp_path: Path)
     assert [
         program.name for program in programs if said_to(program).get("run.metrics") is None
     ] == ["gateway"]
-    assert len({program.metrics for program in programs}) == 7
+    assert len({program.metrics for program in programs}) == 8
     assert all(program.metrics.startswith("http://127.0.0.1:") for program in programs)
 
 

@@ -14,6 +14,16 @@ GIB = 1 << 30
 
 EXAMPLES = [
     (reasons.array_limit(20), "its job runs at most 20 tasks at a time (max_parallel)"),
+    (
+        reasons.slice_coming({"slice": "v5e-7", "pool": "v5e", "status": "creating"}, 40),
+        "waits for slice v5e-7: creating, requested 40s ago",
+    ),
+    (
+        reasons.slice_coming(
+            {"slice": "v5e-7", "status": "requested", "p50_s": 180.0, "p90_s": 240.0}, 60
+        ),
+        "waits for slice v5e-7: requested, requested 1m ago; in this pool slices take 3m (p50), 4m (p90)",
+    ),
     (reasons.NOT_YET_LOOKED_AT, "not yet considered by the scheduler"),
     (reasons.no_workers({}), "no workers are registered"),
     (

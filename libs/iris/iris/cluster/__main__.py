@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import getpass
 import os
+import signal
 import sys
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -17,8 +18,10 @@ import msgspec
 
 from iris.client.http.address import read_cluster
 from iris.client.problems import InvalidOption
+from iris.cluster.fleet import fleet_pids, signal_fleet
 from iris.cluster.options import StartedCluster, StartOptions
 from iris.cluster.paths import ClusterPaths, make_token, note_damage, take_lock
+from iris.cluster.pools import read_pools, slot_hosts
 from iris.cluster.process import wait_for_end
 from iris.cluster.programs import ClusterPrograms
 from iris.cluster.settings import ClusterSettings, read_listen
@@ -65,6 +68,8 @@ def run(reply: int, paths: ClusterPaths, options: StartOptions, ports: ExitStack
         wait_for_predecessor(paths)
         programs = draw(paths, options, ports)
         workers = [host.worker for host in programs.hosts()]
+        pools = read_pools(programs.settings.pools)
+        end_fleet(paths)
         if programs.token_file:
             make_token(paths, owner())
         token = str(paths.token) if programs.token_file else ""
@@ -76,7 +81,7 @@ def run(reply: int, paths: ClusterPaths, options: StartOptions, ports: ExitStack
             paths,
             programs.url,
             programs.proxy_url,
-            workers,
+            [*workers, *slot_hosts(pools)],
             programs=programs.programs,
             say=tell,
             token_file=token,
@@ -91,13 +96,26 @@ def run(reply: int, paths: ClusterPaths, options: StartOptions, ports: ExitStack
     settings = programs.settings
     words = (programs.url, programs.proxy, len(workers))
     started = StartedCluster(
-        *words, settings.ready_s, settings.sandbox, settings.auth, token, programs.oversubscribed()
+        *words,
+        settings.ready_s,
+        settings.sandbox,
+        settings.auth,
+        token_file=token,
+        warnings=programs.oversubscribed(),
+        pools=pools,
     )
     answer(reply, f"started {msgspec.json.encode(started).decode()}")
     say(f"the cluster on {paths.data} is started as {programs.url}")
     supervisor.run()
     say("everything is stopped")
     return 0
+
+
+def end_fleet(paths: ClusterPaths) -> None:
+    """End workers of slices that a supervisor that was killed has left. The records of their slices
+    stay: the provisioner lists those as failed.
+    """
+    signal_fleet(fleet_pids(paths.fleet), signal.SIGKILL)
 
 
 def owner() -> str:

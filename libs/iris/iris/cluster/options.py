@@ -6,6 +6,8 @@ from typing import Any
 
 import msgspec
 
+from iris_core.spec.pools import PoolSpec
+
 
 class StartOptions(msgspec.Struct, frozen=True):
     """The data directory, the `iris.toml` to read (empty: none), and the command line's values for
@@ -25,7 +27,7 @@ class StartedCluster(msgspec.Struct, frozen=True):
 
     ``workers``: how many. ``ready_s``: how long they may take. ``sandbox``: tasks are confined.
     ``auth``: the gateway wants tokens. ``token_file``: the one with the owner's; empty when none
-    was made. ``warnings``: what the hosts declare beyond what the machine has.
+    was made. ``warnings``: what the hosts declare beyond what the machine has. ``pools``: those to set.
     """
 
     url: str
@@ -36,3 +38,4 @@ class StartedCluster(msgspec.Struct, frozen=True):
     auth: bool
     token_file: str = ""
     warnings: list[str] = []
+    pools: list[PoolSpec] = []

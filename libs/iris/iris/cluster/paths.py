@@ -81,6 +81,16 @@ class ClusterPaths:
         """Holds the data directories of the workers."""
         return self.data / "workers"
 
+    @property
+    def fleet(self) -> Path:
+        """Holds the directories of the slices that the provisioner has made."""
+        return self.data / "fleet"
+
+    @property
+    def pools(self) -> Path:
+        """The versions of the pools that `iris up` has set, by name."""
+        return self.data / "pools.json"
+
     def worker(self, worker: str) -> Path:
         """The data directory of one worker."""
         return self.workers / worker

@@ -23,6 +23,8 @@ from iris_service.child import Program
 from iris_service.run import LAST_WORDS_S
 
 _STOP_S = {"worker": 12.0}
+_SERVED_LAST = ("gateway", "provisioner")
+"""Services whose metrics are at the gateway's own address, or behind those of all workers."""
 _STOPS_SOON_S = 6.0
 
 
@@ -127,8 +129,10 @@ class ClusterPrograms:
         """The names of the processes that serve metrics on an address of their own: all but the
         gateway.
         """
-        services = [name for service, name in self._services() if service != "gateway"]
-        return services + [host.worker for host in self.hosts()]
+        of_services = self._services()
+        services = [name for service, name in of_services if service not in _SERVED_LAST]
+        last = [name for service, name in of_services if service == "provisioner"]
+        return [*services, *(host.worker for host in self.hosts()), *last]
 
     def _services(self) -> list[tuple[str, str]]:
         return [
@@ -160,7 +164,17 @@ class ClusterPrograms:
                 **self.withheld,
             },
         }
+        given["provisioner"] = self._provisioner()
         return self._program(service, name, given.get(service, {}), nats_url)
+
+    def _provisioner(self) -> dict[str, object]:
+        confined = [] if self.settings.sandbox else ["sandbox=off", "run_as=worker"]
+        return {
+            "provisioner.keys": self.paths.keys.directory,
+            "provisioner.data": self.paths.fleet,
+            "provisioner.gateway_url": self.url,
+            "provisioner.worker": ",".join(["address=127.0.0.1", *confined]),
+        }
 
     def _workers(self, nats_url: str) -> Iterator[Program]:
         for host in self.hosts():

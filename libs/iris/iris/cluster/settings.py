@@ -10,7 +10,8 @@ import msgspec
 from iris.client.problems import InvalidOption
 from iris_core.placement.topology import Topology, topology_of
 
-KEPT_SERVICES = ("state", "scheduler", "proxy", "gateway")
+KEPT_SERVICES = ("state", "scheduler", "proxy", "gateway", "provisioner")
+_REPLICATED = ("state", "scheduler", "provisioner")
 _SLICES = re.compile(r"(?P<variant>[a-z0-9]+-\d+)(?:x(?P<count>\d{1,3}))?\Z")
 
 ProcessCount = Annotated[int, msgspec.Meta(ge=0, le=1000)]
@@ -27,6 +28,9 @@ class ClusterSettings(msgspec.Struct, frozen=True):
             every host; 0 is an equal share.
         tpu: simulated slices, e.g. ``v5litepod-16x2, v4-8``.
         replicas: processes of a service other than one, e.g. ``state=2``.
+        pools: kinds of hosts that the cluster makes and deletes by itself, e.g. ``cpu:max=8``, a
+            pool of worker processes, or the path of a pool's file. Each is set at the start,
+            unless somebody has changed it since.
         restart_workers: start a worker again that died, as if its host had come back; otherwise a
             dead host stays dead.
         ready_s: how long a start may take; it says what it waits for.
@@ -44,6 +48,7 @@ class ClusterSettings(msgspec.Struct, frozen=True):
     worker_memory: Annotated[int, msgspec.Meta(ge=0)] = 0
     tpu: tuple[str, ...] = ()
     replicas: tuple[str, ...] = ()
+    pools: tuple[str, ...] = ()
     restart_workers: bool = False
     ready_s: Annotated[float, msgspec.Meta(gt=0)] = 300.0
     sandbox: bool = False
@@ -69,8 +74,9 @@ def read_replicas(texts: tuple[str, ...]) -> dict[str, int]:
     counts = dict.fromkeys(KEPT_SERVICES, 1)
     for text in texts:
         service, _, count = text.partition("=")
-        if service not in ("state", "scheduler") or not count.isdigit() or int(count) < 1:
-            raise InvalidOption(f"{text!r} is not SERVICE=COUNT; write state=2 or scheduler=2")
+        if service not in _REPLICATED or not count.isdigit() or int(count) < 1:
+            choice = ", ".join(f"{one}=2" for one in _REPLICATED)
+            raise InvalidOption(f"{text!r} is not SERVICE=COUNT; write one of {choice}")
         counts[service] = int(count)
     return counts
 

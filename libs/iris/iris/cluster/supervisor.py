@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from iris.client.http.address import ClusterFile
+from iris.cluster.fleet import fleet_pids, signal_fleet
 from iris.cluster.paths import ClusterPaths, note_damage, write_cluster
 from iris.cluster.process import ISOLATED, children
 from iris_bus.connection.keys import write_private
@@ -33,12 +34,13 @@ from iris_service.child import (
 )
 from iris_service.subreaper import adopt_orphans
 
-_STOP_PHASE = {"proxy": 0, "worker": 1, "state": 3, "nats": 4}
+_STOP_PHASE = {"proxy": 0, "provisioner": 0, "worker": 1, "state": 3, "nats": 4}
 """The order of stopping; any other service ends in phase 2. Proxies end first, so that services can
 answer the requests under way; then workers, so that they can report their tasks' ends.
 """
 _PHASES = 5
 _LAST_GRACE_S = 3.0
+_FLEET_S = 12.0
 _LOOK_S = 3.0
 _ROUND_S = 0.05
 _HOST_IS_GONE = (
@@ -145,11 +147,23 @@ class Supervisor:
     def stop(self) -> None:
         """Stop the programs phase by phase, in bounded time."""
         self._stopping = True
-        for some in self._by_phase():
+        for phase, some in enumerate(self._by_phase()):
+            if phase == _STOP_PHASE["worker"]:
+                signal_fleet(fleet_pids(self._paths.fleet), signal.SIGTERM)
             self._end(some)
+            if phase == _STOP_PHASE["worker"]:
+                self._await_fleet(time.monotonic() + _FLEET_S)
         self._kill_orphans(time.monotonic() + _LAST_GRACE_S)
         with contextlib.suppress(FileNotFoundError):
             self._paths.cluster_file.unlink()
+
+    def _await_fleet(self, until: float) -> None:
+        """Wait until the workers of slices have ended, which report the ends of their tasks; those
+        that have not by then are killed.
+        """
+        while (left := fleet_pids(self._paths.fleet)) and time.monotonic() < until:
+            self._sleep(_ROUND_S)
+        signal_fleet(left, signal.SIGKILL)
 
     def _round(self, now: float) -> None:
         """Collect ended processes and start those that are due."""
@@ -223,7 +237,8 @@ class Supervisor:
         """
         if any(child.program.kept for child in self._children if child.program.service == "worker"):
             return set()
-        return children() - {child.pid for child in self._children}
+        found = children() - {child.pid for child in self._children}
+        return found - {*fleet_pids(self._paths.fleet)} if found and not self._stopping else found
 
     def _sweep(self) -> None:
         """Kill and reap orphans; their own orphans are found in the next round."""

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from iris_core.limits import SHOWN
+from iris_core.moments import show_duration
 from iris_core.quota import UserLimit
 from iris_core.spec.resources import RESOURCES, Resource
 from iris_core.units import counted
@@ -48,6 +49,7 @@ class ReasonCode(StrEnum):
     PROTECTED = "protected"
     HOST_RESERVED = "host_reserved"
     RESERVED_FOR_TASK = "reserved_for_task"
+    SLICE_COMING = "slice_coming"
 
 
 class Explanation(NamedTuple):
@@ -153,6 +155,10 @@ EXPLANATIONS: Mapping[ReasonCode, Explanation] = {
         "task_reservation_after_s.",
         "Wait for that task to start, or ask for a --timeout so short that yours ends before it can.",
     ),
+    ReasonCode.SLICE_COMING: Explanation(
+        "A slice of a pool has been asked for, and will hold it.",
+        "Wait; iris pool show POOL shows the slice, and how long slices of that pool take.",
+    ),
 }
 """For docs/reasons.md and `iris why`."""
 
@@ -189,6 +195,18 @@ def no_workers(by_state: Mapping[str, int], why: str = "") -> Reason:
         return Reason(ReasonCode.NO_WORKERS, "no workers are registered")
     words = f"no worker that matches takes work: {_listed(by_state)}" + (f"; {why}" if why else "")
     return Reason(ReasonCode.NO_WORKERS, words, {"by_state": dict(by_state)})
+
+
+def slice_coming(facts: Mapping[str, Any], asked_s: int) -> Reason:
+    """A slice that was asked for so long ago will hold it; ``facts``: its name, pool and status,
+    and the times that slices of that pool take, if they are known.
+    """
+    asked = show_duration(asked_s)
+    words = f"waits for slice {facts['slice']}: {facts['status']}, requested {asked} ago"
+    if "p50_s" in facts:
+        half, most = (show_duration(round(facts[name])) for name in ("p50_s", "p90_s"))
+        words += f"; in this pool slices take {half} (p50), {most} (p90)"
+    return Reason(ReasonCode.SLICE_COMING, words, dict(facts))
 
 
 def no_match(workers: int, removed_by: Mapping[str, int]) -> Reason:

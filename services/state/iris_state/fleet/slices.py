@@ -233,9 +233,11 @@ def _draining(scene: Scene, one: Slice) -> Iterator[SliceMoved]:
         )
 
 
-def _deleting(scene: Scene, one: Slice) -> Iterator[SliceMoved]:
+def _deleting(scene: Scene, one: Slice) -> Iterator[SliceMoved | SliceCleared]:
+    """The list that ends it shows that its slot is free, too."""
     if scene.sightings.is_gone(one):
         yield from judged(one, table.DELETE, Outcome.SUCCESS, C.NOT_LISTED)
+        yield SliceCleared(one.number)
     elif not one.overdue:
         yield from judged(
             one,
@@ -247,7 +249,10 @@ def _deleting(scene: Scene, one: Slice) -> Iterator[SliceMoved]:
         )
 
 
-_HANDLERS: dict[SliceStatus, Callable[[Scene, Slice], Iterator[SliceMoved]]] = {
+_HANDLERS: dict[
+    SliceStatus,
+    Callable[[Scene, Slice], Iterator[SliceMoved] | Iterator[SliceMoved | SliceCleared]],
+] = {
     S.REQUESTED: _requested,
     S.CREATING: _creating,
     S.DRAINING: _draining,

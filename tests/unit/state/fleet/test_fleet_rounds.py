@@ -229,3 +229,20 @@ def test_a_cluster_without_pools_sets_no_timer_and_orders_nothing() -> None:
     assert world.machine.round.fleet.next_due() is None
     world.wait(60.0)
     assert world.fleet_orders == []
+
+
+def test_the_slot_of_a_deleted_slice_is_free_at_once() -> None:
+    world, provisioner = with_work(1, spec=replace(CPU, max=1))
+    turn(world, provisioner)
+    boot(world, "cpu-0")
+    turn(world, provisioner)
+    world.change_fleet("drain", "cpu-0")
+    for _ in range(8):
+        turn(world, provisioner, seconds=5.0)
+        world.leave("cpu-0-0", "gone") if "cpu-0" not in provisioner.has else None
+        if statuses(world)[0] == "deleted":
+            break
+    schedule(world)
+    for _ in range(2):
+        turn(world, provisioner)
+    assert statuses(world) == ["deleted", "creating"]

@@ -40,6 +40,7 @@ from iris.client.problems import ClientError, InvalidOption, NoGateway, Problem,
 from iris.cluster.options import StartedCluster, StartOptions
 from iris.cluster.paths import ClusterPaths, lock_holder
 from iris.cluster.process import ISOLATED
+from iris_bus.connection.keys import write_private
 from iris_core.limits import LOGIN_LINK_MINUTES
 from iris_core.placement.constraints import DEVICE_TYPE
 from iris_core.placement.limits import LIMIT_MEMORY
@@ -111,6 +112,8 @@ def attend(
         supervisor.terminate()
         supervisor.wait()
         return ExitCode.UNEXPECTED
+    for words in set_pools(started, paths):
+        note(f"warning: {words}")
     if not started.auth:
         note(
             f"warning: no authentication: whoever reaches {started.url} is admin and runs commands as you"
@@ -127,6 +130,39 @@ def attend(
         click.echo(started.url)
         return ExitCode.SUCCEEDED
     return stay(started, paths.data, supervisor)
+
+
+def set_pools(started: StartedCluster, paths: ClusterPaths) -> list[str]:
+    """Set the pools of the start, but for those that somebody has changed since the last one;
+    returns what was not done, each in a sentence.
+    """
+    if not started.pools:
+        return []
+    said = []
+    with connect(started) as client:
+        versions = read_versions(paths)
+        known = {pool.name: pool.version for pool in client.pools()}
+        for spec in started.pools:
+            if spec.name in known and known[spec.name] != versions.get(spec.name):
+                words = f"pool {spec.name} was changed since it was set at a start, and stays so"
+                said.append(words)
+                continue
+            try:
+                versions[spec.name] = client.replace_pool(spec).version
+            except ClientError as error:
+                said.append(f"pool {spec.name} is not set: {error}")
+        write_private(paths.pools, msgspec.json.encode(versions).decode())
+    return said
+
+
+def read_versions(paths: ClusterPaths) -> dict[str, int]:
+    """The versions of the pools that were set at the last start; of none where the file is not
+    there or damaged.
+    """
+    try:
+        return msgspec.json.decode(paths.pools.read_bytes(), type=dict[str, int])
+    except (OSError, msgspec.DecodeError):
+        return {}
 
 
 def join(paths: ClusterPaths) -> int:

@@ -213,7 +213,7 @@ def waiting_classes(
                 continue
             if (limit := job.spec.max_parallel) is not None:
                 tasks = min(tasks, max(0, limit - ledger.open_of_job[job.number]))
-            kind = _class_of(job)
+            kind = class_of(job)
             if kind not in classes and len(classes) == CLASSES:
                 left_out = True
                 continue
@@ -221,7 +221,8 @@ def waiting_classes(
     return classes, not_counted, left_out
 
 
-def _class_of(job: Job) -> DemandClass:
+def class_of(job: Job) -> DemandClass:
+    """What a job asks of hosts; jobs of one class are counted together."""
     spec = job.spec
     gang = spec.coscheduling
     if gang is None:

@@ -12,6 +12,7 @@ from iris_core.views.queries import WhyQuery
 from iris_state.records.entities import Job
 from iris_state.records.ledger import Ledger
 from iris_state.records.targets import known_job, known_task
+from iris_state.views.cluster.pool_reasons import with_pools
 from iris_state.views.pages import Pieces, parts
 from iris_state.views.work import jobs
 from iris_state.views.work.tasks import task_view
@@ -21,12 +22,14 @@ AT_ONCE = 50
 
 
 def why(ledger: Ledger, query: WhyQuery) -> Pieces[dict[str, Any]]:
-    """The reasons of `jobs.why`, and the causes of failures, of which the last lines are the output
-    of ``user``.
+    """The reasons of `jobs.why` with what pools have to do with them, and the causes of failures, of
+    which the last lines are the output of ``user``.
     """
     record = known_task(ledger, query.task)[0] if query.task else known_job(ledger, query.job)
     causes = yield from causes_of(ledger, record)
     found = yield from jobs.why(ledger, query)
+    if (reason := found["pending_reason"]) is not None:
+        found["pending_reason"] = with_pools(ledger, record, reason)
     return {**found, "user": record.user, "causes": causes}
 
 

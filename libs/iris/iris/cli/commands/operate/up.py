@@ -39,6 +39,13 @@ _HTTP = "Address that the gateway listens on; port 0 takes a free one.  [default
     metavar="SERVICE=N",
 )
 @click.option(
+    "--pool",
+    "pools",
+    multiple=True,
+    help="A kind of hosts that the cluster makes and deletes by itself, for example cpu:max=8, or a pool's file.",
+    metavar="SPEC",
+)
+@click.option(
     "--auth/--no-auth", default=None, help="Require a token for every request.  [default: auth]"
 )
 @click.option(

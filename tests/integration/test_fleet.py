@@ -1,0 +1,75 @@
+"""A pool of processes on a real cluster: it grows for what waits, shrinks when nothing does, and
+loses nothing when services are killed meanwhile.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from iris.cluster.fleet import fleet_pids
+from tests.support.cluster import Cluster, cluster_on, settings, start, stop, until
+
+pytestmark = pytest.mark.integration
+
+QUICK = "[fleet]\ninterval_s = 0.5\nlist_interval_s = 2\n"
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Iterator[Cluster]:
+    """A cluster whose only hosts are those that it makes."""
+    config = settings(tmp_path, QUICK)
+    pool = "cpu:max=8,idle=3s"
+    options = ("--workers", "0", "--pool", pool, *config)
+    with cluster_on(tmp_path / "data", *options) as running:
+        yield running
+
+
+def slices(cluster: Cluster) -> Counter[str]:
+    return Counter(one.status for one in cluster.client.fleet_slices())
+
+
+def is_empty(cluster: Cluster) -> bool:
+    return not list(cluster.client.fleet_slices()) and not fleet_pids(cluster.data / "fleet")
+
+
+def test_a_burst_makes_hosts_which_go_whatever_is_killed(fleet: Cluster) -> None:
+    job = fleet.submit("sh", "-c", "sleep 0.5", name="burst", replicas=60, cpu=1)
+    until(lambda: slices(fleet)["ready"] >= 2, "two slices are ready", 60)
+    fleet.kill("provisioner")
+    until(lambda: job.refresh().task_counts.get("succeeded", 0) >= 5, "some are done", 60)
+    fleet.kill("state")
+    assert job.wait(120).state == "succeeded"
+    assert job.refresh().task_counts == {"succeeded": 60}
+    until(lambda: is_empty(fleet), "nothing is left of the fleet", 90)
+    most = max(int(one.slice.rpartition("-")[2]) for one in fleet.client.pool_history("cpu"))
+    assert most == 7
+    again = fleet.submit("true", name="again", replicas=2, cpu=1)
+    assert again.wait(60).state == "succeeded"
+
+
+def test_a_slice_whose_host_dies_is_replaced_and_its_work_runs_again(fleet: Cluster) -> None:
+    job = fleet.submit("sh", "-c", "sleep 6", name="long", cpu=1)
+    until(lambda: job.refresh().state == "running", "it runs", 60)
+    [pid] = fleet_pids(fleet.data / "fleet")
+    os.killpg(pid, signal.SIGKILL)
+    assert job.wait(90).state == "succeeded"
+    lost = [one.cause for one in fleet.client.pool_history("cpu") if one.to == "deleting"]
+    assert "gone" in lost
+
+
+def test_the_hosts_of_a_fleet_end_with_its_cluster(tmp_path: Path) -> None:
+    config = settings(tmp_path, QUICK)
+    options = ("--workers", "0", "--pool", "cpu:max=2,min=2", *config)
+    cluster = start(tmp_path / "data", *options)
+    until(lambda: slices(cluster) == {"ready": 2}, "both slices are ready", 60)
+    assert len(fleet_pids(cluster.data / "fleet")) == 2
+    stop(cluster)
+    assert fleet_pids(tmp_path / "data" / "fleet") == []
+    with cluster_on(tmp_path / "data", *options) as again:
+        until(lambda: slices(again)["ready"] == 2, "they are made anew", 90)
