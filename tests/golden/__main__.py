@@ -14,9 +14,19 @@ from typing import Any, get_args
 
 from iris_core import codec
 from iris_core.messages.gateway_scheduler import PlanPreview, PlanRequest
-from iris_core.messages.gateway_state import AdminCommand, Caller, RerunJob
+from iris_core.messages.gateway_state import AdminCommand, Caller, FleetCommand, RerunJob
 from iris_core.messages.gateway_worker import CallResult, CallResults, LogChunk, TaskOutput
 from iris_core.messages.message import AttemptRef
+from iris_core.messages.state_provisioner import (
+    FleetOrders,
+    FoundSlice,
+    ListAnswer,
+    ListOrder,
+    OrderAnswer,
+    OrderedHost,
+    ProvisionerReport,
+    SliceOrder,
+)
 from iris_core.placement.reasons import Reason, ReasonCode
 from iris_core.spec.jobs import JobSpec
 from iris_core.states import Cause
@@ -76,6 +86,26 @@ OUTSIDE: tuple[Any, ...] = (
             CallResult(1, 2, "died", b"", Cause.EXITED, None, 9),
             CallResult(2, 0, "chunk", b"", Cause.EXITED, 1, None, True),
         ),
+    ),
+    FleetCommand("drain", "cpu-0", Caller("root", "admin"), "r", 7, deadline_s=60.0),
+    FleetOrders(
+        3,
+        "p1",
+        orders=(
+            SliceOrder(
+                "create", "exec", {"program": "p"}, "cpu", "cpu-0", 7, 7, (OrderedHost("cpu-0-0"),)
+            ),
+        ),
+        lists=(ListOrder("exec", {"program": "p"}, 9),),
+        slots={"cpu": (8, 1)},
+    ),
+    ProvisionerReport(
+        "p1",
+        3,
+        ("p",),
+        {"cpu": 8},
+        answers=(OrderAnswer("create", "cpu-0", 7, 7, "exhausted", "no spot", 60.0),),
+        lists=(ListAnswer("exec", {"program": "p"}, 9, (FoundSlice("cpu-0", 7, "failed", "x"),)),),
     ),
     PlanRequest(JobSpec(name="/a", command=("true",)), Caller("ann"), 7),
     PlanPreview(

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import os
+import signal
 import socket
 import threading
 import time
@@ -19,6 +22,7 @@ from tests.integration.test_doctor import doctor, serving, started_again
 from tests.support.certificates import make_certificate
 from tests.support.cluster import Cluster, cluster_on, settings, until
 from tests.support.fleet import fleet
+from tests.support.suspend import suspend
 
 pytestmark = pytest.mark.integration
 
@@ -132,7 +136,7 @@ def test_a_worker_that_is_misconfigured_in_many_ways(cluster: Cluster):
     with started_again(cluster.pid_of_worker("worker-1"), "", *more, ends=True):
         codes = {"loopback_address", "gateway_dead", "overdeclared", "limits_off"}
         until(lambda: codes <= look(cluster).keys(), "each is told", 120)
-        found = look(cluster)
+        found = look(cluster, IRIS_TOKEN=cluster.token)
     assert found["loopback_address"] == [
         "worker worker-0: it tells other hosts to reach it at 127.0.0.1"
     ]
@@ -152,3 +156,38 @@ def test_a_cluster_whose_workers_take_no_work(cluster: Cluster):
     finally:
         for worker in drained:
             cluster.iris("worker", "undrain", worker)
+
+
+def test_pools_that_wait_for_somebody(tmp_path: Path):
+    program = tmp_path / "cloud"
+    program.write_text(
+        "#!/bin/sh\ntest $1 = list && echo '{\"slices\": []}' && exit 0\n"
+        "echo permission denied >&2\nexit 78\n"
+    )
+    program.chmod(0o755)
+    text = f"[provisioner]\nprograms = [{json.dumps(f'cloud={program}')}]\n"
+    pool = {"provider": "exec", "max": 1, "resources": {"cpu_millis": 1000}}
+    spec = {**pool, "name": "v5e", "min": 1, "options": {"program": "cloud"}}
+    file = tmp_path / "v5e.json"
+    file.write_text(json.dumps(spec))
+    with cluster_on(
+        tmp_path / "data", *settings(tmp_path / "data", text), "--pool", str(file)
+    ) as cluster:
+        until(lambda: "pool_halted" in look(cluster, IRIS_TOKEN=cluster.token), "it is told", 60)
+        found = look(cluster, IRIS_TOKEN=cluster.token)
+        assert found["pool_halted"] == [
+            "pool v5e is paused: its provider refuses: permission denied"
+        ]
+        cluster.client.replace_pool({**pool, "name": "v6e", "options": {"program": "none"}})
+        told = look(cluster, IRIS_TOKEN=cluster.token)["pool_warning"]
+        assert "pool v6e: the provisioner has no program 'none'; it has cloud" in told
+        [pid] = cluster.pids("provisioner")
+        suspend(pid)
+        try:
+            until(
+                lambda: "no_provisioner" in look(cluster, IRIS_TOKEN=cluster.token),
+                "it is told",
+                60,
+            )
+        finally:
+            os.kill(pid, signal.SIGCONT)

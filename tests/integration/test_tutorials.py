@@ -360,3 +360,26 @@ def test_a_terminal_and_a_port_of_a_task_are_used_as_their_page_says(
     assert "Directory listing" in said[1]
     assert cluster.client.job("shell").state == "succeeded"
     assert cluster.client.job("files").wait(60).state == "killed"
+
+
+def test_a_pool_grows_and_shrinks_as_its_page_says(tmp_path: Path):
+    own = {"XDG_STATE_HOME": str(tmp_path / "state"), "XDG_CONFIG_HOME": str(tmp_path)}
+    environ = {
+        **environment(),
+        **own,
+        "HOME": str(tmp_path),
+        "IRIS_CLUSTER_HTTP": "127.0.0.1:0",
+    }
+    try:
+        said = follow("howto/fleet.md", tmp_path, environ)
+    finally:
+        subprocess.run([*IRIS, "down"], env=environ, capture_output=True, check=False)
+    up, burst, shrunk, changed, file, removed = said
+    assert re.search(r"^cpu +ok +0 +0 .* 4 ", up, re.MULTILINE)
+    assert sorted(re.findall(r"done by (\d)", burst)) == list("01234567")
+    assert re.search(r"^cpu-\d-0 .* cpu +cpu-\d ", burst, re.MULTILINE)
+    assert re.search(r"creating +ready +registered", burst)
+    assert re.search(r"ready +draining +idle", shrunk)
+    assert "cpu would make" in changed
+    assert "cpu is set: 0 to 3 slices of process" in file
+    assert re.search(r"cpu (is removed|goes with its last slice)", removed)

@@ -14,8 +14,8 @@ class ProvisionerSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         programs: ``NAME=PATH`` each: the programs that pools of the provider ``exec`` may name.
-        keys: the directory with the keys of slots, one file for each host, as `iris admin
-            nats-config` names those of workers; empty: hosts need none.
+        keys: the directory with the keys of slots, made by `iris admin nats-config` with its
+            option `--pools`; empty: hosts need none.
         data: the directory of the slices of the provider ``process``.
         gateway_url: where hosts reach the gateway.
         worker: ``KEY=VALUE`` each: settings of ``[worker]`` for hosts of the provider ``process``.

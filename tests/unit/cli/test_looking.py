@@ -474,6 +474,9 @@ def test_events_of_amendments_and_holds_say_what_and_why():
         "worker": None,
     }
     assert (whose(held), details(held)) == ("h1", "user=mia  label=a=b  reason=data")
+    slice_ = {"type": "fleet.slice.ready", "slice": "cpu-0", "pool": "cpu", "cause": "registered"}
+    assert (whose(slice_), details(slice_)) == ("cpu-0", "cause=registered")
+    assert whose({"type": "fleet.pool.set", "pool": "cpu", "cause": None}) == "cpu"
 
 
 def test_the_event_of_a_notice_says_until_when_the_attempt_runs():

@@ -9,10 +9,14 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from iris.cli.commands.operate.admin.admin import admin
 from iris.client.problems import InvalidOption
 from iris.cluster.fleet import fleet_pids
-from iris.cluster.pools import read_pools, slot_hosts
+from iris.cluster.pools import read_pools, slot_hosts, slots_in
+from iris_core.access.roles import login
+from iris_provisioner.providers.slot_keys import SlotKeys
 
 
 def test_a_pool_of_processes_in_a_few_words() -> None:
@@ -69,3 +73,25 @@ def test_only_processes_that_the_provisioner_has_started_are_its_hosts(tmp_path:
     assert fleet_pids(tmp_path) == []
     (slice_ / "slice.json").write_text("{")
     assert fleet_pids(tmp_path) == []
+
+
+def test_keys_of_slots_are_made_for_the_pools_of_a_listing(tmp_path: Path) -> None:
+    shown = [{"name": "v5e", "max": 2, "hosts": 2, "state": "ok"}, {"name": "cpu", "max": 1}]
+    file = tmp_path / "pools.json"
+    file.write_text(json.dumps(shown))
+    out = tmp_path / "out"
+    done = CliRunner().invoke(admin, ["nats-config", "--out", str(out), "--pools", str(file)])
+    assert done.exit_code == 0, done.output
+    hosts = ["v5e-0-0", "v5e-0-1", "v5e-1-0", "v5e-1-1", "cpu-0-0"]
+    keys = {login("worker", host).label for host in hosts}
+    assert keys == {path.stem for path in (out / "keys").glob("worker-*")}
+    assert all(f"{label}" in (out / "accounts.conf").read_text() for label in keys)
+    assert SlotKeys(str(out / "keys")).keyed("v5e", slots=3, hosts=2) == 2
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[1]", '[{"name": "cpu"}]', '[{"name": "a/b", "max": 1}]', '{"max": 2}']
+)
+def test_what_is_no_listing_of_pools_makes_no_keys(text: str) -> None:
+    with pytest.raises(InvalidOption, match=r"f\.json"):
+        slots_in(text.encode(), "f.json")

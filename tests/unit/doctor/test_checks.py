@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from iris.doctor.checks import CHECKS, notes, problems
-from iris.doctor.facts import ClusterFacts, GatewayFacts, ProcessFacts, WorkerFacts
+from iris.doctor.facts import ClusterFacts, GatewayFacts, PoolFacts, ProcessFacts, WorkerFacts
 from iris.doctor.judgements import covers
 from iris_bus.servers.bus_facts import (
     BusFacts,
@@ -99,6 +99,8 @@ W0 = WorkerFacts("w0", "healthy", "", "0.1.0")
 TWO_STATES = (ProcessFacts("state", "a", 1), ProcessFacts("state", "b", 2))
 STATES, SCHEDULER = BUS.processes[:2], BUS.processes[2]
 OTHER = ConnectedProcess("state", "0.1.0", "staging", "IRIS", "10.9.9.9")
+
+PAUSED = PoolFacts("old", "exec", "paused", "paused by ann", by_hand=True)
 
 PLANTED = [
     (
@@ -205,6 +207,22 @@ PLANTED = [
     (
         gateway(deployments=True, processes=TWO_STATES),
         {"no_proxy": "there are deployments, and no proxy answers"},
+    ),
+    (
+        gateway(pools=(PoolFacts("cpu", "process", "ok"),), processes=TWO_STATES),
+        {"no_provisioner": "there are pools, and no provisioner answers"},
+    ),
+    (
+        gateway(pools=(PoolFacts("v5e", "exec", "paused", "permission denied"), PAUSED)),
+        {"pool_halted": "pool v5e is paused: permission denied"},
+    ),
+    (
+        gateway(pools=(PoolFacts("cpu", "process", "stopped", "3 of 5 hosts are lost"),)),
+        {"pool_halted": "pool cpu is stopped: 3 of 5 hosts are lost"},
+    ),
+    (
+        gateway(pools=(PoolFacts("cpu", "process", "ok", warnings=("no keys for slots 4-7",)),)),
+        {"pool_warning": "pool cpu: no keys for slots 4-7"},
     ),
     (
         msgspec.structs.replace(HEALTHY, writable=("/etc/iris/tokens",)),

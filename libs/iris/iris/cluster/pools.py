@@ -8,22 +8,34 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Annotated, Any, cast
+
+import msgspec
 
 from iris.client.options.pools import is_pool_file, is_pool_name, pool_changes, pool_from
 from iris.client.options.units import parse_duration
 from iris.client.problems import InvalidOption
 from iris_core.admission.pools import validate_pool
-from iris_core.codec import Undecodable, from_builtins
+from iris_core.codec import Undecodable, from_builtins, from_json
 from iris_core.placement.pools import host_name
+from iris_core.spec.field_rules import between
+from iris_core.spec.field_rules import mistakes as field_mistakes
 from iris_core.spec.option_table import PoolOptions
-from iris_core.spec.pools import PoolSpec
+from iris_core.spec.pools import MAX_HOSTS, PoolName, PoolSpec, SliceCount
 
 _KEYS = ("max", "min", "buffer", "cpu", "memory", "hosts", "idle", "boot", "tpu")
 _NUMBERS = ("max", "min", "buffer", "hosts")
 _CPU = "1"
 """Processors of a host of a pool that says nothing of them."""
 _EXAMPLE = "write for example cpu:max=8, or the path of a pool's file, pool.toml"
+
+
+class _Slots(msgspec.Struct):
+    """What the names of a pool's hosts follow from; the rest is of no interest here."""
+
+    name: PoolName
+    max: SliceCount
+    hosts: Annotated[int, between(1, MAX_HOSTS)] = 1
 
 
 def read_pools(texts: Sequence[str]) -> list[PoolSpec]:
@@ -45,7 +57,7 @@ def read_pools(texts: Sequence[str]) -> list[PoolSpec]:
     return found
 
 
-def slot_hosts(pools: Sequence[PoolSpec]) -> list[str]:
+def slot_hosts(pools: Sequence[PoolSpec | _Slots]) -> list[str]:
     """The names of all hosts that these pools may have, which are the ids of their workers."""
     return [
         host_name(pool.name, slot, index)
@@ -53,6 +65,22 @@ def slot_hosts(pools: Sequence[PoolSpec]) -> list[str]:
         for slot in range(pool.max)
         for index in range(pool.hosts)
     ]
+
+
+def slots_in(data: bytes, name: str) -> list[str]:
+    """The names of all hosts that pools may have, of the listing of them as JSON. ``name``: of
+    where it was read. Raises InvalidOption.
+    """
+    try:
+        pools = from_json(data, list[_Slots])
+    except Undecodable as error:
+        raise InvalidOption(
+            f"{name}: no pools as `iris pool ls -o json` prints them: {error}"
+        ) from None
+    for pool in pools:
+        for mistake in field_mistakes(pool):
+            raise InvalidOption(f"{name}: {pool.name[:80]!r}{mistake.pointer}: {mistake.message}")
+    return slot_hosts(pools)
 
 
 def _from_file(text: str) -> dict[str, Any]:

@@ -292,6 +292,27 @@ CHECKS = (
         see="docs/troubleshooting.md#a-deployment-answers-503-or-502",
     ),
     Check(
+        "no_provisioner",
+        _of_gateway(judge.no_provisioner),
+        "no slice of a pool is made or deleted",
+        "start a provisioner: `iris server provisioner`",
+        see="docs/howto/fleet.md#when-a-pool-does-not-grow",
+    ),
+    Check(
+        "pool_halted",
+        _of_gateway(judge.halted_pool),
+        "it makes nothing until somebody has looked",
+        "solve what it says (credentials, a quota, a wrong option, hosts that are lost), then `iris pool resume POOL`",
+        see="docs/troubleshooting.md#irispoolpaused",
+    ),
+    Check(
+        "pool_warning",
+        _of_gateway(judge.warned_pool),
+        "the pool makes fewer slices than it may",
+        "make keys for slots without them, or name the program in [provisioner] programs of the provisioner",
+        see="docs/howto/fleet.md#when-a-pool-does-not-grow",
+    ),
+    Check(
         "worker_ended",
         judge.ended_workers,
         "its tasks ended with it, and its resources are missing",

@@ -22,10 +22,11 @@ import msgspec
 from iris.client.client import Client
 from iris.client.http.address import DAMAGE_FILE, Address, ClusterFile, read_cluster
 from iris.client.http.transport import HttpRequest, Response
-from iris.client.problems import ClientError, NotAllowed, TryAgain
-from iris.doctor.facts import ClusterFacts, GatewayFacts, ProcessFacts, WorkerFacts
+from iris.client.problems import ClientError, NotAllowed, NotFound, TryAgain
+from iris.doctor.facts import ClusterFacts, GatewayFacts, PoolFacts, ProcessFacts, WorkerFacts
 from iris_bus.servers.bus_facts import BusFacts
 from iris_core.views.cluster import ProcessView, WorkerView
+from iris_core.views.fleet import PoolView
 from iris_service.version import VERSION
 
 _SYSTEM_SEED = "system.seed"
@@ -120,6 +121,7 @@ def gateway_facts(client: Client) -> GatewayFacts:
         workers = tuple(map(_worker, rows))
         letters = client.get("/v1/dead-letters", _Letters).total
         deployments = client.get("/v1/deployments?limit=1", _Some).items
+        pools = tuple(pools_of(client))
     except NotAllowed as error:
         return msgspec.structs.replace(found, refused=str(error))
     except ClientError as error:
@@ -131,10 +133,25 @@ def gateway_facts(client: Client) -> GatewayFacts:
         workers=workers,
         dead_letters=letters,
         deployments=bool(deployments),
+        pools=pools,
         unscheduled=unscheduled,
         tokens={f"{one.host} (pid {one.pid})": one.tokens for one in answering or () if one.tokens},
         processes=tuple(map(_process, answering)) if answering is not None else None,
     )
+
+
+def pools_of(client: Client) -> Iterator[PoolFacts]:
+    """The pools; none of a gateway of an earlier release, which has no such path."""
+    with contextlib.suppress(NotFound):
+        for row in client.pages("/v1/pools", PoolView):
+            yield PoolFacts(
+                row.name,
+                row.provider,
+                row.state,
+                row.reason,
+                by_hand=row.paused,
+                warnings=tuple(row.warnings),
+            )
 
 
 def processes_that_answer(client: Client) -> list[ProcessView] | None:

@@ -45,6 +45,17 @@ class ProcessFacts(msgspec.Struct, frozen=True):
         return f"{self.service} on {self.host} (pid {self.pid})"
 
 
+class PoolFacts(msgspec.Struct, frozen=True):
+    """A pool, as ``GET /v1/pools`` shows it. ``by_hand``: a person has paused it."""
+
+    name: str
+    provider: str
+    state: str
+    reason: str = ""
+    by_hand: bool = False
+    warnings: tuple[str, ...] = ()
+
+
 class GatewayFacts(msgspec.Struct, frozen=True):
     """The gateway, and what it says about the cluster.
 
@@ -60,6 +71,7 @@ class GatewayFacts(msgspec.Struct, frozen=True):
             token_file.
         processes: those that answered, without workers; None when they could not be read.
         deployments: whether there is one. now_s: this machine's time (Unix, s); 0: unknown.
+        pools: none also of an older release.
     """
 
     url: str
@@ -78,6 +90,7 @@ class GatewayFacts(msgspec.Struct, frozen=True):
     processes: tuple[ProcessFacts, ...] | None = None
     deployments: bool = False
     now_s: float = 0.0
+    pools: tuple[PoolFacts, ...] = ()
 
 
 class ClusterFacts(msgspec.Struct, frozen=True):

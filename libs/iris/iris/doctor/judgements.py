@@ -67,6 +67,26 @@ def no_proxy(gateway: GatewayFacts) -> Iterator[str]:
         yield "there are deployments, and no proxy answers"
 
 
+def no_provisioner(gateway: GatewayFacts) -> Iterator[str]:
+    known = gateway.processes if gateway.pools else None
+    if known is not None and not any(process.service == "provisioner" for process in known):
+        yield "there are pools, and no provisioner answers"
+
+
+def halted_pool(gateway: GatewayFacts) -> Iterator[str]:
+    """Pools that no person has paused: what their provider refuses no repeat mends, or more fails
+    there than may be given up.
+    """
+    for pool in gateway.pools:
+        if pool.state in ("paused", "stopped") and not pool.by_hand:
+            yield f"pool {pool.name} is {pool.state}: {pool.reason}"
+
+
+def warned_pool(gateway: GatewayFacts) -> Iterator[str]:
+    for pool in gateway.pools:
+        yield from (f"pool {pool.name}: {warning}" for warning in pool.warnings)
+
+
 def certificate_expires(facts: ClusterFacts) -> Iterator[str]:
     """Certificates of listeners, of this cluster's clients of NATS, and of the NATS servers, that
     have expired or soon will.

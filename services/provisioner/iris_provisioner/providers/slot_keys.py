@@ -28,7 +28,7 @@ class SlotKeys:
             return None
         path = self._keys.path(login("worker", host).label)
         if not path.exists():
-            raise NoKey(f"host {host} has no key")
+            raise NoKey(f"host {host} has no key: see `iris admin nats-config --pools`")
         return path
 
     def seed(self, host: str) -> str:

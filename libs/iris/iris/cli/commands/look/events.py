@@ -88,6 +88,8 @@ def whose(event: Row) -> str:
         or event.get("job")
         or event.get("deployment")
         or event.get("hold")
+        or event.get("slice")
+        or event.get("pool")
         or ""
     )
 

@@ -11,7 +11,7 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar
 
 import click
 
@@ -19,6 +19,8 @@ from iris.cli.commands.operate.admin.token import token
 from iris.cli.installed import require_extra
 from iris.cli.parsing.command import CliGroup
 from iris.client.http.address import data_dir, read_cluster
+from iris.client.problems import InvalidOption
+from iris.cluster.pools import slots_in
 from iris.cluster.process import ISOLATED
 from iris_service.settings import BadSetting, load
 
@@ -158,6 +160,12 @@ admin.add_command(token)
     "--worker", "workers", multiple=True, metavar="NAME", help="The id of a worker; once for each."
 )
 @click.option(
+    "--pools",
+    type=click.File("rb"),
+    metavar="FILE",
+    help="A key for each host that these pools may have: what `iris pool ls -o json` prints; - is stdin.",
+)
+@click.option(
     "--observer",
     "observers",
     multiple=True,
@@ -185,6 +193,7 @@ admin.add_command(token)
 def nats_config(
     out: Path,
     workers: Sequence[str],
+    pools: IO[bytes] | None,
     observers: Sequence[str],
     servers: Sequence[str],
     store: str,
@@ -195,9 +204,9 @@ def nats_config(
     """Write accounts, permissions and keys for NATS servers of your own: one, or with --server a
     cluster.
 
-    Run it again with another --worker to add one: keys that are there stay. Then have the server
-    read accounts.conf again, twice: nats-server --signal reload. Restart the servers of a NATS
-        cluster instead, one after the other.
+    Run it again with another --worker, or with --pools after a pool was set, to add some: keys that
+    are there stay. Then have the server read accounts.conf again, twice: nats-server --signal
+    reload. Restart the servers of a NATS cluster instead, one after the other.
     """
     from iris_nats.nats_config import TlsFiles, write
 
@@ -205,8 +214,9 @@ def nats_config(
         raise click.UsageError("--tls-cert and --tls-key belong together, --tls-ca goes with them")
     try:
         tls = TlsFiles(tls_cert, tls_key, tls_ca or "") if tls_cert else None
-        made = write(out, workers, observers, store, tls, read_servers(servers))
-    except (ValueError, OSError) as error:
+        hosts = slots_in(pools.read(), pools.name) if pools is not None else []
+        made = write(out, [*workers, *hosts], observers, store, tls, read_servers(servers))
+    except (ValueError, OSError, InvalidOption) as error:
         raise click.ClickException(str(error)) from None
     for path in made:
         click.echo(path)
