@@ -23,15 +23,6 @@ from iris_core.messages.state_provisioner import (
     ListAnswer,
     ListOrder,
     OrderAnswer,
-    ProvisionerReport,
-    SliceOrder,
-)
-from iris_core.messages.state_provisioner import (
-    FleetOrders,
-    FoundSlice,
-    ListAnswer,
-    ListOrder,
-    OrderAnswer,
     OrderedHost,
     ProvisionerReport,
     SliceOrder,
@@ -115,22 +106,6 @@ OUTSIDE: tuple[Any, ...] = (
         {"cpu": 8},
         answers=(OrderAnswer("create", "cpu-0", 7, 7, "exhausted", "no spot", 60.0),),
         lists=(ListAnswer("exec", {"program": "p"}, 9, (FoundSlice("cpu-0", 7, "failed", "x"),)),),
-    ),
-    FleetCommand("pause", "cpu", Caller("root", "admin"), "r", 7, reason="an audit"),
-    FleetOrders(
-        2,
-        "p1",
-        (SliceOrder("create", "process", {"boot_s": 1.5}, "cpu", "cpu-0", 17, 17),),
-        (ListOrder("process", {"boot_s": 1.5}, 7),),
-        {"cpu": (4, 1)},
-    ),
-    ProvisionerReport(
-        "p1",
-        2,
-        ("cloud",),
-        {"cpu": 4},
-        (OrderAnswer("create", "cpu-0", 17, 17, "exhausted", "no capacity", 30.0),),
-        (ListAnswer("process", {"boot_s": 1.5}, 7, (FoundSlice("cpu-0", 17),)),),
     ),
     PlanRequest(JobSpec(name="/a", command=("true",)), Caller("ann"), 7),
     PlanPreview(
