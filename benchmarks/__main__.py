@@ -43,6 +43,7 @@ ROWS = {
     "B12": "b12_functions",
     "B13": "b13_trickle",
     "B14": "b14_pages",
+    "B15": "b15_fleet",
 }
 RESULTS = Path(__file__).resolve().parent / "results"
 

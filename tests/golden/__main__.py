@@ -1,15 +1,16 @@
-"""Stores the journal, a snapshot and messages of one simulated run with faults as this release
-writes them.
+"""Stores journals of simulated runs, snapshots and messages as this release writes them.
 
-A kept one is never rewritten.
+What a release has written is never rewritten.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from iris_core import codec
 from iris_core.messages.gateway_scheduler import PlanPreview, PlanRequest
@@ -22,14 +23,44 @@ from iris_core.states import Cause
 from iris_state.machine.machine import Machine
 from iris_state.policy import Policy
 from iris_state.records.changes import Change, Commit
+from iris_state.records.fleet_changes import PoolRemoved, PoolSet
+from iris_state.records.indexes.stored import StoredBytes
+from iris_state.records.inputs import RoomMade
 from iris_state.snapshots import snapshot
 from tests.golden import KINDS
-from tests.golden.test_golden import summary
+from tests.golden.test_golden import changes_in, summary
 from tests.sim.fleet.play import world_of
+from tests.sim.fleet.world import cpu_pool
 from tests.sim.world import World
+from tests.support.script import Script
 
-SEED = 98
+STORMS = (21, 46)
+"""Seeds whose storms together have every kind of change, but those of `STORY` and of fleets."""
+FLEET = 98
 LONGEST = 4096
+STORY = """
+    worker w0 cpu=4
+    submit /train replicas=2 grace=60 timeout=30 notice=USR2@10
+    schedule
+    /train/0 running
+    /train/1 running
+    wait 31
+    requeue /train/0
+    cancel /train
+    cancel /train now
+    wait 1
+    /train/0 left 0
+    /train/1 left 0
+    submit /next
+    schedule
+    /next/0 running
+    /next/0 exit 0
+    wait 3700
+"""
+"""What storms hardly ever have: a requeued task, a grace period that is ended, and records that are
+deleted by retention, of which the policy here keeps next to none.
+"""
+FRUGAL = Policy(keep_answers=1, keep_jobs=1)
 OUTSIDE: tuple[Any, ...] = (
     AdminCommand("drain", "w0", Caller("root", "admin"), "r", 7, {"reason": "a new disk"}),
     RerunJob("/a", Caller("ann"), "r", 7, True),
@@ -55,30 +86,69 @@ OUTSIDE: tuple[Any, ...] = (
 
 
 def main(release: str) -> None:
-    """Write ``journal``, ``snapshot`` (of two thirds of it), ``summary.json`` and ``messages``."""
+    """Write ``journals``, ``snapshots`` (each of two thirds of one), ``summary.json`` and
+    ``messages``.
+    """
     where = Path(__file__).parent / release
+    said: dict[str, bytes] = {}
+    journals = {"story": story()}
+    with listening(said):
+        journals |= {f"storm-{seed}": storm(seed) for seed in STORMS}
+    longest = max(journals.values(), key=len)
+    longest += fleet(codec.unpack(longest[-1], Commit))
+    check_changes(journals)
+    snapshots, summaries = {}, {}
+    for name, journal in journals.items():
+        machine = Machine(Policy(), "golden")
+        for sequence, data in enumerate(journal, 1):
+            machine.replay(sequence, data)
+            if sequence == len(journal) * 2 // 3:
+                snapshots[name] = snapshot.cut(
+                    machine.ledger, machine.sequence, machine.last_ms, f"{sequence}.0"
+                )
+        summaries[name] = summary(machine)
     where.mkdir()
-    journal = keep_messages(where)
-    journal += fleet_commits(codec.unpack(journal[-1], Commit))
-    (where / "journal").write_bytes(codec.pack(journal))
-    machine = Machine(Policy(), "golden")
-    for sequence, data in enumerate(journal, 1):
-        machine.replay(sequence, data)
-        if sequence == len(journal) * 2 // 3:
-            cut = snapshot.cut(machine.ledger, machine.sequence, machine.last_ms, f"{sequence}.0")
-            (where / "snapshot").write_bytes(cut)
-    (where / "summary.json").write_text(json.dumps(summary(machine), indent=1) + "\n")
+    (where / "journals").write_bytes(codec.pack(journals))
+    (where / "snapshots").write_bytes(codec.pack(snapshots))
+    (where / "messages").write_bytes(codec.pack(dict(sorted(said.items()))))
+    (where / "summary.json").write_text(json.dumps(summaries, indent=1) + "\n")
 
 
-def fleet_commits(last: Commit) -> list[bytes]:
+def check_changes(journals: dict[str, list[bytes]]) -> None:
+    """Raises AssertionError for kinds of changes that no journal has."""
+    missing = {kind.__name__ for kind in get_args(Change)} - changes_in(journals)
+    assert not missing, f"no journal has {', '.join(sorted(missing))}"
+
+
+def story() -> list[bytes]:
+    """The commits of `STORY`, whose jobs' output is deleted for want of room."""
+    script = Script(FRUGAL)
+    script.play(STORY)
+    [last] = script.world.ledger.jobs
+    script.world.step(RoomMade(last, StoredBytes(output=7)))
+    script.close()
+    return [data for _, data in script.world.commits]
+
+
+def storm(seed: int) -> list[bytes]:
+    """The commits of a simulated run with faults."""
+    world = World(seed)
+    outcome = world.run()
+    assert not outcome.wrong
+    return [entry.data for entry in world.server.journal_of_all_times]
+
+
+def fleet(last: Commit) -> list[bytes]:
     """What a simulated fleet changes, as commits behind the last one of a journal."""
-    world = world_of(SEED)
+    world = world_of(FLEET)
     for number in range(6):
         world.submit(f"/golden/{number}", cpu_millis=4000)
     world.run(400)
     by_time: dict[int, list[Change]] = {}
     for at_ms, change in world.changes:
         by_time.setdefault(at_ms, []).append(change)
+    spare = cpu_pool("spare", max=1)
+    by_time[max(by_time) + 1] = [PoolSet(spare), PoolRemoved(spare.name)]
     begun_ms = min(by_time)
     return [
         codec.pack(Commit(last.epoch, last.serial + behind, last.at_ms + at_ms - begun_ms, changes))
@@ -86,9 +156,9 @@ def fleet_commits(last: Commit) -> list[bytes]:
     ]
 
 
-def keep_messages(where: Path) -> list[bytes]:
-    """Play the storm and keep the longest message of each kind that was said in it; its journal."""
-    said: dict[str, bytes] = {}
+@contextmanager
+def listening(said: dict[str, bytes]) -> Iterator[None]:
+    """Keep the longest message of each kind that is packed meanwhile, and those of `OUTSIDE`."""
     pack = codec.pack
 
     def listen(message: Any) -> bytes:
@@ -99,15 +169,11 @@ def keep_messages(where: Path) -> list[bytes]:
 
     codec.pack = listen
     try:
-        world = World(SEED)
-        outcome = world.run()
+        yield
         for message in OUTSIDE:
             listen(message)
     finally:
         codec.pack = pack
-    assert not outcome.wrong
-    (where / "messages").write_bytes(pack(dict(sorted(said.items()))))
-    return [entry.data for entry in world.server.journal_of_all_times]
 
 
 if __name__ == "__main__":

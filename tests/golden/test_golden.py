@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, get_args
 
 import pytest
 
@@ -14,10 +14,12 @@ from iris_core.subjects import SUBJECTS
 from iris_state.check.records import check
 from iris_state.machine.machine import Machine
 from iris_state.policy import Policy
+from iris_state.records.changes import Change, Commit
 from iris_state.snapshots import snapshot
 from tests.golden import KINDS
 from tests.support.usage import usage_rows
 
+T = TypeVar("T")
 RELEASES = sorted(path.parent for path in Path(__file__).parent.glob("*/summary.json"))
 
 
@@ -119,7 +121,7 @@ def stored(machine: Machine) -> dict[str, Any]:
 
 
 def deployments(machine: Machine) -> dict[str, Any]:
-    """What there is of deployments, where there are any: an earlier release had none."""
+    """What there is of deployments, where there are any."""
     found = machine.ledger.deployments.values()
     if not found:
         return {}
@@ -137,34 +139,44 @@ def deployments(machine: Machine) -> dict[str, Any]:
     }
 
 
-def check_summary(machine: Machine, release: Path) -> None:
-    """A release before usage was summed has none in its summary, and none in its snapshot."""
+def stored_in(release: Path, file: str, kind: type[T]) -> dict[str, T]:
+    """What a file of a release has, by the name of the journal or of the message."""
+    return codec.unpack((release / file).read_bytes(), dict[str, kind])
+
+
+def changes_in(journals: dict[str, list[bytes]]) -> set[str]:
+    """The kinds of changes in journals."""
+    commits = (codec.unpack(data, Commit) for journal in journals.values() for data in journal)
+    return {type(change).__name__ for commit in commits for change in commit.changes}
+
+
+def check_summaries(release: Path, machines: dict[str, Machine]) -> None:
+    for machine in machines.values():
+        check(machine.ledger)
     wanted = json.loads((release / "summary.json").read_text())
-    found = summary(machine)
-    assert {key: found[key] for key in found if key != "usage" or key in wanted} == wanted
-
-
-def journal(release: Path) -> list[bytes]:
-    return codec.unpack((release / "journal").read_bytes(), list[bytes])
+    assert {name: summary(machine) for name, machine in machines.items()} == wanted
 
 
 @pytest.mark.parametrize("release", RELEASES, ids=lambda path: path.name)
-def test_a_journal_of_an_earlier_release_replays(release):
-    machine = Machine(Policy(), "golden")
-    for sequence, data in enumerate(journal(release), 1):
-        machine.replay(sequence, data)
-    check(machine.ledger)
-    check_summary(machine, release)
+def test_journals_of_an_earlier_release_replay(release):
+    machines = {}
+    for name, journal in stored_in(release, "journals", list[bytes]).items():
+        machines[name] = Machine(Policy(), "golden")
+        for sequence, data in enumerate(journal, 1):
+            machines[name].replay(sequence, data)
+    check_summaries(release, machines)
 
 
 @pytest.mark.parametrize("release", RELEASES, ids=lambda path: path.name)
-def test_a_snapshot_of_an_earlier_release_is_gone_on_from(release):
-    machine = Machine(Policy(), "golden")
-    machine.restore(snapshot.read((release / "snapshot").read_bytes()))
-    for sequence, data in enumerate(journal(release)[machine.sequence :], machine.sequence + 1):
-        machine.replay(sequence, data)
-    check(machine.ledger)
-    check_summary(machine, release)
+def test_snapshots_of_an_earlier_release_are_gone_on_from(release):
+    machines = {}
+    journals = stored_in(release, "journals", list[bytes])
+    for name, data in stored_in(release, "snapshots", bytes).items():
+        machine = machines[name] = Machine(Policy(), "golden")
+        machine.restore(snapshot.read(data))
+        for sequence, commit in enumerate(journals[name][machine.sequence :], machine.sequence + 1):
+            machine.replay(sequence, commit)
+    check_summaries(release, machines)
 
 
 @pytest.mark.parametrize("release", RELEASES, ids=lambda path: path.name)
@@ -180,8 +192,12 @@ NEW: frozenset[str] = frozenset({"ExecutionRequest", "ServiceInfo"})
 """Kinds of messages that no release kept has."""
 
 
+NEW_CHANGES: frozenset[str] = frozenset()
+"""Kinds of changes that no release kept has."""
+
+
 def said(release: Path) -> dict[str, bytes]:
-    return codec.unpack((release / "messages").read_bytes(), dict[str, bytes])
+    return stored_in(release, "messages", bytes)
 
 
 def begins_with(now: Any, then: Any) -> bool:
@@ -211,3 +227,13 @@ def test_there_is_a_message_of_every_kind():
     kept = {kind for release in RELEASES for kind in said(release)}
     sent = {subject.message for subject in SUBJECTS if subject.message in KINDS} - NEW
     assert sent | {"Answer", "OrderTaken", "PlanPreview", "PlanTaken", "ReportTaken"} <= kept
+
+
+def test_there_is_a_change_of_every_kind():
+    """In some release kept; one that is new since comes with the next."""
+    kept = {
+        kind
+        for release in RELEASES
+        for kind in changes_in(stored_in(release, "journals", list[bytes]))
+    }
+    assert {kind.__name__ for kind in get_args(Change)} - kept == NEW_CHANGES

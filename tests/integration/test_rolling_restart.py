@@ -28,24 +28,44 @@ from iris_state.effects import outbox
 from iris_state.machine.machine import Machine
 from iris_state.policy import Policy
 from iris_state.records.changes import Commit
-from tests.golden.test_golden import RELEASES, journal
 from tests.support.cluster import until
 from tests.support.fleet import Fleet, Member, fleet
+from tests.support.script import Script
 
 pytestmark = pytest.mark.integration
 
-OLDEST = RELEASES[0]
-COMMITS = 14
-"""So much of its journal that two jobs are under way on hosts w0, w1 and w2; one is past its
-timeout by now.
+UNFINISHED = """
+    worker w0 cpu=4
+    worker w1 cpu=4
+    worker w2 cpu=4
+    worker w3 cpu=4
+    submit /job-0 replicas=6
+    submit /job-4 replicas=2 cpu=4 timeout=8 band=batch
+    schedule                    -> placed 8
+    /job-0/0 running
+    /job-0/4 running
+    /job-4/0 running
+    /job-0/4 exit 0
+    /job-0/3 exit 0
 """
-TOLD = 10
-"""Of these commits every event was told; the rest falls to the new release."""
+"""What an earlier release left: two jobs under way on four hosts, of which the last does not come
+back. One is past its time limit by now.
+"""
+UNTOLD = 4
+"""Of the commits before so many every event was told; the rest falls to the new release."""
 ANN = Caller("ann")
 LATER = ["a field of a later release", {"and": "another"}]
 
 
 # ── what earlier releases left ────────────────────────────────────────────────────────────────────
+
+
+def left() -> list[bytes]:
+    """The commits of what an earlier release left."""
+    script = Script()
+    script.play(UNFINISHED)
+    script.close()
+    return [data for _, data in script.world.commits]
 
 
 def as_another_release_would(data: bytes) -> bytes:
@@ -78,16 +98,16 @@ def commands() -> list[tuple[str, bytes]]:
     ]
 
 
-async def preload(connection: JetStreamConnection) -> Machine:
-    """The streams as they were when the services of the oldest release were stopped; what they
+async def preload(connection: JetStreamConnection, commits: list[bytes]) -> Machine:
+    """The streams as they were when the services of an earlier release were stopped; what they
     knew.
     """
     machine = Machine(Policy(), "old")
     kept = connection.journal()
-    for number, data in enumerate(journal(OLDEST)[:COMMITS]):
+    for number, data in enumerate(commits):
         facts = machine.replay(number + 1, data)
         await kept.append(as_another_release_would(data) if number % 2 else data, expected=number)
-        for event in outbox.events(facts, number + 1) if number < TOLD else ():
+        for event in outbox.events(facts, number + 1) if number < len(commits) - UNTOLD else ():
             body = json.dumps({"of": "an earlier release", **json.loads(event.data)}).encode()
             await connection.streams.publish(
                 event.subject, body, headers={**event.headers, "Nats-Msg-Id": event.message_id}
@@ -124,7 +144,8 @@ def old_hosts(made: Fleet) -> None:
 async def test_everything_an_earlier_release_left_unfinished_is_finished(
     nats_url: str, connection: JetStreamConnection, tmp_path: Path
 ):
-    old = await preload(connection)
+    commits = left()
+    old = await preload(connection, commits)
     unfinished = {job.name for job in old.ledger.jobs.values() if not job.is_terminal}
     assert unfinished == {"/job-0", "/job-4"}
     with fleet(nats_url, tmp_path, programs(tmp_path)) as made:
@@ -148,7 +169,7 @@ async def test_everything_an_earlier_release_left_unfinished_is_finished(
     assert answers == ["created", "created", "unavailable", "created", "accepted"]
     ids = await told(connection)
     assert ids == sorted(set(ids))
-    assert [place for place in ids if place[0] <= COMMITS] == worded()
+    assert [place for place in ids if place[0] <= len(commits)] == worded(commits)
 
 
 async def told(connection: JetStreamConnection) -> list[tuple[int, ...]]:
@@ -162,10 +183,10 @@ async def told(connection: JetStreamConnection) -> list[tuple[int, ...]]:
     return [tuple(map(int, each.split("."))) for each in found]
 
 
-def worded() -> list[tuple[int, ...]]:
+def worded(commits: list[bytes]) -> list[tuple[int, ...]]:
     """Commit and place of every event the old commits make."""
     machine = Machine(Policy(), "words")
-    facts = ((n, machine.replay(n, data)) for n, data in enumerate(journal(OLDEST)[:COMMITS], 1))
+    facts = ((n, machine.replay(n, data)) for n, data in enumerate(commits, 1))
     events = (event for number, made in facts for event in outbox.events(made, number))
     return [tuple(map(int, event.message_id.split("."))) for event in events]
 

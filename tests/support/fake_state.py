@@ -224,7 +224,15 @@ class FakeState:
         previous = job.state if job else None
         if job:
             job.state = state
-        event = JobEvent(job=name, state=state, previous=previous, cause=None, at_ms=1, seq=1)
+        event = JobEvent(
+            job=name,
+            job_id=job.id if job else "",
+            state=state,
+            previous=previous,
+            cause=None,
+            at_ms=1,
+            seq=1,
+        )
         return await self.streams.publish(subjects.event("job", state), to_json(event))
 
     async def tell_task(self, name: str, state: str, attempt: int = 0) -> int:

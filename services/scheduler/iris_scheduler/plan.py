@@ -226,11 +226,11 @@ def _turn(
     """
     mirror = cycle.mirror
     of_gangs = isinstance(placer, GangPlacer)
-    kinds = cycle.by_turn.get((band, of_gangs), {})
-    alone = {job for job in cycle.special if mirror.kinds[job] in kinds} if kinds else set()
-    if not of_gangs or kinds:
+    turn = (band, of_gangs)
+    alone = {job for job in cycle.special if mirror.kinds[job].peers.turn == turn}
+    if not of_gangs or turn in cycle.by_turn:
         alone.update(heads)
-    return in_order(kinds, placer.full, [place_of(mirror.jobs[job]) for job in alone])
+    return in_order(cycle.classes(turn), placer.full, [place_of(mirror.jobs[job]) for job in alone])
 
 
 def _place(

@@ -49,7 +49,14 @@ def gateway(job):
     def answer(request):
         path, ended = (
             request.path,
-            {"job": job["name"], "state": "failed", "previous": "running", "at_ms": 1, "seq": 1},
+            {
+                "job": job["name"],
+                "job_id": job["id"],
+                "state": "failed",
+                "previous": "running",
+                "at_ms": 1,
+                "seq": 1,
+            },
         )
         if "/logs" in path:
             return Said(headers=SSE, body=events(("end", {"state": "failed"})))

@@ -38,6 +38,7 @@ def a_run(state, *, log=(), **members):
     """A gateway on which a submitted job comes to its end in ``state``."""
     ending = {
         "job": "/train",
+        "job_id": "j7",
         "state": state,
         "previous": "running",
         "cause": None,

@@ -17,6 +17,7 @@ from tests.support.answers import Said, answering, events, in_turn, job_view, pr
 SSE = {"Content-Type": "text/event-stream"}
 ENDED = {
     "job": "/train",
+    "job_id": "j7",
     "state": "failed",
     "previous": "running",
     "cause": None,

@@ -10,6 +10,7 @@ from tests.support.answers import Said, answering, events, job_view
 SSE = {"Content-Type": "text/event-stream"}
 ENDED = {
     "job": "/train",
+    "job_id": "j7",
     "state": "succeeded",
     "previous": "running",
     "cause": None,

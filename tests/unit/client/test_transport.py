@@ -17,6 +17,7 @@ from tests.support.answers import Said, answering, events, in_turn, job_view, pr
 SSE = {"Content-Type": "text/event-stream"}
 ENDED = {
     "job": "/train",
+    "job_id": "j7",
     "state": "succeeded",
     "previous": "running",
     "cause": None,
@@ -274,6 +275,7 @@ def test_what_was_written_goes_along_with_every_later_read():
 def test_what_an_event_has_told_is_known_to_later_reads():
     told = {
         "job": "/train",
+        "job_id": "j7",
         "state": "succeeded",
         "previous": "running",
         "cause": None,

@@ -7,7 +7,7 @@ import pytest
 
 from iris_core.states import Cause, JobState
 from iris_state.decide.retention import weight
-from iris_state.records.changes import Answered, Dropped, JobMoved, JobPruned
+from iris_state.records.changes import Answered, JobMoved, JobPruned
 from iris_state.snapshots import snapshot
 from tests.unit.state.test_snapshot import HOST, Story, done, job, restored
 
@@ -93,24 +93,14 @@ def test_a_key_of_a_forgotten_job_survives_a_restart_with_its_time(story):
 
 def test_answers_are_of_the_same_users_after_a_restart(story):
     story.tell(Answered("r1", "created", b"{}", "ann"), Answered("r2", "created", b"{}", "bob"))
-    story.tell(Answered("r3", "created", b"{}"), Answered("r2", "created", b"{...}", "bob"))
+    story.tell(Answered("r3", "created", b"{}", "cy"), Answered("r2", "created", b"{...}", "bob"))
     again = restored(snapshot.cut(story.ledger, 1, story.at_ms)).answers
-    assert again.users == {"r1": "ann", "r2": "bob", "r3": ""}
+    assert again.users == {"r1": "ann", "r2": "bob", "r3": "cy"}
     assert (again, again.held.bytes, again.held.bytes_of) == (
         story.ledger.answers,
         story.ledger.answers.held.bytes,
         story.ledger.answers.held.bytes_of,
     )
-
-
-def test_what_an_earlier_release_has_dropped_by_number_goes_by_age(story):
-    story.tell(*(Answered(f"r{number}", "created", b"{}") for number in range(4)))
-    for number in range(1, 4):
-        finished(story, number, f"/j{number}")
-    forget(story, keep_jobs=1)
-    story.tell(Dropped(1, 2))
-    assert list(story.ledger.answers) == ["r2", "r3"]
-    assert list(story.ledger.spent_keys) == ["ann\0k2"]
 
 
 def test_jobs_beyond_the_memory_for_them_are_forgotten(story):

@@ -187,25 +187,6 @@ def test_sums_outlive_jobs_and_a_restart(script):
     assert usage_rows(restored.ledger.usage) == usage_rows(machine.ledger.usage) != []
 
 
-def test_a_snapshot_without_sums_has_them_counted(script):
-    script.play("""
-        worker w0 cpu=4
-        submit /a user=ann
-        schedule
-        /a/0 running
-        wait 5
-        /a/0 exit 0
-    """)
-    machine = script.world.machine
-    image = snapshot.read(snapshot.cut(machine.ledger, machine.sequence, machine.last_ms))
-    image.rest.usage = []
-    for job in image.open:
-        job.usage = {}
-    restored = Machine(Policy(), "restored")
-    restored.restore(image)
-    assert usage_rows(restored.ledger.usage) == usage_rows(machine.ledger.usage)
-
-
 def add(days: UsageDays, day: int, user: str, project: str, attempts: int = 1) -> None:
     count(days.of(day, user, project, "useful"), 1000, Amount(1000), "", 7, 0, attempts)
 
@@ -223,10 +204,10 @@ def test_days_are_kept_for_a_while_and_a_user_has_so_many_sums_of_one():
     assert {day for day, *_ in usage_rows(days)} == {300, 401}
 
 
-def restored(days: UsageDays, series: bool = True) -> UsageDays:
-    """As a snapshot holds them; without its series: one of an earlier release."""
+def restored(days: UsageDays) -> UsageDays:
+    """As a snapshot holds them."""
     again = UsageDays()
-    again.restore(days.stored(), days.stored_series() if series else [])
+    again.restore(days.stored(), days.stored_series())
     return again
 
 
@@ -248,7 +229,7 @@ def test_every_group_has_the_sum_of_its_days_told_in_any_order(seed):
         add(days, day, user, project)
         wanted[day, user, project] = wanted.get((day, user, project), 0) + 1
         if chosen.random() < 0.05:
-            days = restored(days, series=chosen.random() < 0.5)
+            days = restored(days)
     for user in ("ann", "bob", "cy", None):
         for project in ("", "x", "y", None):
             for first in (newest - 399, newest - 100, newest - 31, newest - 16, newest - 1, newest):

@@ -235,16 +235,6 @@ def test_a_slot_whose_directory_cannot_be_made_leaves_no_open_file(slots: Worksp
     assert slots.take(B).number == 0
 
 
-def test_an_older_workers_attempt_had_the_directory_of_its_slot(slots: Workspaces, tmp_path: Path):
-    old = slots.open(A, 0, "")
-    os.mkdir(old.workdir)
-    Path(old.workdir, "left").touch()
-    slots.begin({0}, set())
-    slots.clean(old)
-    slots.give(old)
-    assert slots.take(B).workdir == f"{tmp_path}/attempts/0/2-0-0"
-
-
 def test_a_token_is_for_its_user_alone(slots: Workspaces):
     slot = slots.take(A)
     for token in ("first", "second"):

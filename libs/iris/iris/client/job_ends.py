@@ -147,11 +147,8 @@ class JobEnds:
 
     def _tell(self, reader: _Reader, event: JobEvent) -> None:
         with self._lock:
-            if event.job_id:
-                for news in reader.waits.get(event.job_id, ()):
-                    news.tell()
-            else:  # of an earlier release
-                self._tell_all(reader)
+            for news in reader.waits.get(event.job_id, ()):
+                news.tell()
 
     def _tell_all(self, reader: _Reader, error: BaseException | None = None) -> None:
         for waits in reader.waits.values():

@@ -135,7 +135,6 @@ class Job:
         with stream, resumable(self):
             for event in read_events(stream):
                 yield event
-                # an event of an earlier release may be of another job of this name
                 if self.is_end(event) and self.refresh().state in TERMINAL:
                     break
 
@@ -183,10 +182,7 @@ class Job:
 
     def is_end(self, event: Event) -> bool:
         """Whether the event is the end of this job."""
-        same = isinstance(event, JobEvent) and (
-            event.job_id == self.id if event.job_id else event.job == self.name
-        )
-        return same and event.state in TERMINAL
+        return isinstance(event, JobEvent) and event.job_id == self.id and event.state in TERMINAL
 
     def ending(self) -> JobEnded:
         """The exception of its state, with the causes that have been read."""

@@ -181,7 +181,7 @@ async def _key(url: str, keys: Path, credentials: Credentials, user: Login) -> K
             answer = await requests.request(USER_INFO, b"", ANSWER_S)
     except KeyRefused as error:
         return KeyFacts(user.label, refused=str(error))
-    except Forbidden:  # as by accounts of an earlier release
+    except Forbidden:
         return KeyFacts(user.label, denied=(USER_INFO,))
     except (Unavailable, BadKey, OSError) as error:
         return KeyFacts(user.label, unknown=str(error))

@@ -66,7 +66,7 @@ class EventOfJob(CausedEvent, kw_only=True):
 
     job: str
     cause: str | None
-    job_id: str = ""
+    job_id: str
     user: str = ""
 
 

@@ -67,7 +67,7 @@ _read_body = msgspec.json.Decoder(_Body).decode
 class EventRecord:
     """An event: its stream sequence, its subject, its body as published, and as text/event-stream.
 
-    ``number``: of its job; 0 when none is known, as in an event of an earlier release.
+    ``number``: of its job; 0 when it is about none.
     ``attempt``: of its task; None when there is none. ``user``: the owner of its job; empty when
     that is not known.
     """

@@ -6,9 +6,10 @@ Nothing here changes while a plan is made, except the time at which the next one
 
 from __future__ import annotations
 
-from iris_core.states import PriorityBand
+from collections.abc import Iterator
+
 from iris_scheduler.cycle.cache import Cache
-from iris_scheduler.mirror.classes import JobClass
+from iris_scheduler.mirror.classes import JobClass, Peers, Turn
 from iris_scheduler.mirror.columns import Columns
 from iris_scheduler.mirror.mirror import Mirror
 from iris_scheduler.settings import SchedulerSettings
@@ -18,9 +19,7 @@ class Cycle:
     """The input of one plan.
 
     Attributes:
-        columns: the workers. classes: classes with pending jobs, in the order in which they were
-            first seen.
-        by_turn: these by band, and whether they are of gangs.
+        columns: the workers. by_turn: the classes with pending jobs.
         avoiding: pending jobs with a task that is excluded from a worker now.
         special: pending jobs that are examined although their class is full: some task is nominated
             to a worker, excluded from one, or was rejected.
@@ -37,15 +36,20 @@ class Cycle:
         self.now_ms = now_ms
         self.settings = settings
         self.columns: Columns = mirror.hosts.columns()
-        self.classes = [kind for kind in mirror.classes() if kind.first]
-        self.by_turn: dict[tuple[PriorityBand, bool], dict[JobClass, None]] = {}
-        for kind in self.classes:
-            self.by_turn.setdefault((kind.band, kind.is_gang), {})[kind] = None
+        self.by_turn: dict[Turn, list[Peers]] = {}
+        for peers in mirror.peers():
+            if peers.waiting:
+                self.by_turn.setdefault(peers.turn, []).append(peers)
         self.avoiding = mirror.avoiding(now_ms)
         others = (*mirror.nominated_jobs, *cache.backoffs)
         self.special = self.avoiding.union(job for job in others if mirror.queue.pending(job))
         self.stuck = frozenset(mirror.hosts.stuck(now_ms - settings.stop_timeout_ms))
         self.wake_ms: int | None = None
+
+    def classes(self, turn: Turn) -> Iterator[JobClass]:
+        """The classes of a turn with pending jobs."""
+        for peers in self.by_turn.get(turn, ()):
+            yield from peers.waiting
 
     def wake_at(self, at_ms: int) -> None:
         """Request the next plan at this time at the latest, because time alone changes it then."""

@@ -23,7 +23,7 @@ from iris_scheduler.explain.reasons import (
     reason_of_first,
     reason_of_job,
 )
-from iris_scheduler.mirror.classes import JobClass, job_at
+from iris_scheduler.mirror.classes import JobClass, first_of, job_at
 
 _SMALL = 64
 """In classes of at most so many jobs every change is published."""
@@ -114,7 +114,7 @@ def _changed_classes(outcome: CycleOutcome, update: ReasonUpdate) -> Iterable[Jo
     cycle = outcome.cycle
     skipped = outcome.skipped
     known = cycle.cache.classes
-    newly_full = [kind for kind in cycle.classes if kind in outcome.full and kind not in skipped]
+    newly_full = sorted(outcome.full - skipped, key=first_of)
     stale = [
         kind for kind, published in known.items() if published.reason is BEHIND and kind in skipped
     ]

@@ -6,8 +6,9 @@ Source: docs/performance.md; docs/design/semantics.md#order for the order inside
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import NamedTuple
 
 from sortedcontainers import SortedList
@@ -75,6 +76,27 @@ def class_key(row: JobRow, size: int) -> ClassKey:
     )
 
 
+Turn = tuple[PriorityBand, bool]
+"""The classes of one band, of gangs or of single tasks; all of one are placed in turn."""
+
+
+class Peers:
+    """The classes of one turn that may use the same workers.
+
+    Attributes:
+        turn, shape: what they have in common. members: how many there are. waiting: those with a
+            job that waits, in the order in which they began to.
+    """
+
+    __slots__ = ("members", "shape", "turn", "waiting")
+
+    def __init__(self, turn: Turn, shape: Shape) -> None:
+        self.turn = turn
+        self.shape = shape
+        self.members = 0
+        self.waiting: dict[JobClass, None] = {}
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class UserLine:
     """The jobs of one user that wait in a class; ``waiting``: their places, see `place_of`."""
@@ -97,7 +119,7 @@ class JobClass:
         groupings: how workers may be grouped for a gang, best first; none for other jobs.
         line: where its jobs wait, if it is of single tasks.
         need: what one task takes. required, preferred: what its workers must and should satisfy.
-        row: of its need in the matrix of all.
+        row: of its need in the matrix of all. peers: the classes that it is one of.
         waiting: the places of its waiting jobs, see `place_of`. first: the first of them, 0 without
             any.
     """
@@ -112,6 +134,7 @@ class JobClass:
         "key",
         "line",
         "need",
+        "peers",
         "preferred",
         "required",
         "row",
@@ -138,6 +161,7 @@ class JobClass:
         self.preferred = constraints.preferred(key.constraints)
         self.tolerated = constraints.tolerated(key.constraints, key.resources)
         self.shape: Shape = (self.required, self.preferred, self.tolerated)
+        self.peers = Peers((self.band, self.is_gang), self.shape)
         self.waiting = SortedList()
         self.first = 0
         self._user = ""
@@ -151,6 +175,8 @@ class JobClass:
         elif user != self._user and not self._by_user:
             self._by_user[self._user] = SortedList(self.waiting)
         self.waiting.add(place)
+        if not self.first:
+            self.peers.waiting[self] = None
         self.first = self.waiting[0]
         if self._by_user:
             if user not in self._by_user:
@@ -161,6 +187,8 @@ class JobClass:
         """A job of a user waits no more, if it did."""
         self.waiting.discard(place)
         self.first = self.waiting[0] if self.waiting else 0
+        if not self.first:
+            self.peers.waiting.pop(self, None)
         own = self._by_user.get(user)
         if own is not None:
             own.discard(place)
@@ -196,6 +224,10 @@ class SameAmounts:
     def discard(self, place: int) -> None:
         self.places.discard(place)
         self.first = self.places[0] if self.places else 0
+
+
+first_of: Callable[[JobClass | UserLine], int] = attrgetter("first")
+"""The place of the first job that waits in a class, or in a line of one."""
 
 
 def key_of(row: JobRow) -> PriorityKey:

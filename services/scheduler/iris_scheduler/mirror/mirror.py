@@ -36,7 +36,10 @@ from iris_scheduler.mirror.classes import (
     ClassKey,
     JobClass,
     Line,
+    Peers,
     SameAmounts,
+    Shape,
+    Turn,
     class_key,
     key_of,
     place_of,
@@ -109,6 +112,7 @@ class Mirror:
         self._leaving: set[int] = set()
         self._classes: dict[ClassKey, JobClass] = {}
         self._members: dict[JobClass, int] = {}
+        self._peers: dict[tuple[Turn, Shape], Peers] = {}
         self.needs = ClassNeeds()
 
     @classmethod
@@ -169,6 +173,10 @@ class Mirror:
     def classes(self) -> Iterable[JobClass]:
         """Every class that has a job, in the order in which they were first seen."""
         return self._classes.values()
+
+    def peers(self) -> Iterable[Peers]:
+        """All classes, by turn and shape."""
+        return self._peers.values()
 
     def smallest(self, band: PriorityBand) -> list[int]:
         """Of each dimension the least that a class of a band, or of a lower one, asks for."""
@@ -262,6 +270,8 @@ class Mirror:
         if kind is None:
             kind = self._classes[key] = JobClass(key)
             kind.row = self.needs.add(kind.need)
+            kind.peers = self._peers.setdefault((kind.peers.turn, kind.shape), kind.peers)
+            kind.peers.members += 1
             self._members[kind] = 0
             for amounts, amount in zip(self._smallest[kind.band], kind.need.amounts, strict=True):
                 amounts.add(amount)
@@ -278,6 +288,9 @@ class Mirror:
         if not self._members[kind]:
             del self._members[kind], self._classes[kind.key]
             self.needs.drop(kind.row)
+            kind.peers.members -= 1
+            if not kind.peers.members:
+                del self._peers[kind.peers.turn, kind.shape]
             for amounts, amount in zip(self._smallest[kind.band], kind.need.amounts, strict=True):
                 amounts.remove(amount)
             self.hosts.forget(kind)

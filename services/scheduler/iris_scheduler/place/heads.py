@@ -9,7 +9,6 @@ Source: docs/design/semantics.md#order; docs/adr/0143-a-waiting-task-reserves-a-
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from heapq import heapify, heappop
 
 from sortedcontainers import SortedList
 
@@ -51,14 +50,13 @@ class Heads:
         """
         if len(waiting) == 1 and not any(_exceeds(amounts, least) for amounts in waiting):
             return None
-        lines = [(line.first, amounts) for amounts, line in waiting.items()]
-        heapify(lines)
         best: int | None = None
-        while lines and (best is None or lines[0][0] < best):
-            _, amounts = heappop(lines)
+        for amounts, line in sorted(waiting.items(), key=_first_of):
+            if best is not None and line.first > best:
+                break
             if not _exceeds(amounts, least):
                 continue
-            place, is_last = self._first_due(waiting[amounts].places)
+            place, is_last = self._first_due(line.places)
             if place is not None and (best is None or place < best):
                 best = place
             if is_last:
@@ -93,6 +91,10 @@ class Heads:
             fits = bool(fitting(self._cycle.mirror.hosts.totals(), kind.need, slots).any())
             self._fits[kind] = fits
         return fits
+
+
+def _first_of(line: tuple[Amounts, SameAmounts]) -> int:
+    return line[1].first
 
 
 def _exceeds(amounts: Sequence[int], least: Sequence[int]) -> bool:

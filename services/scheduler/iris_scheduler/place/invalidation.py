@@ -9,13 +9,14 @@ grown, or is reserved now and was not, or the other way round.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence, Set
+from itertools import chain
 
 import numpy as np
 
 from iris_core.states import PriorityBand
 from iris_scheduler.cycle.cycle import Cycle
 from iris_scheduler.mirror.capacity import Matrix, Room, Slots
-from iris_scheduler.mirror.classes import JobClass, Shape, job_at
+from iris_scheduler.mirror.classes import JobClass, job_at
 from iris_scheduler.place.assignments import Given
 
 
@@ -30,33 +31,35 @@ class Contenders:
     def __init__(self, cycle: Cycle) -> None:
         last = cycle.cache.last
         self._cycle = cycle
-        self._by_shape: dict[Shape, list[JobClass]] = {}
+        self._alike: list[list[JobClass]] = []
         self.grown: Slots = np.zeros(0, np.int64)
         if last.full and cycle.cache.columns is cycle.columns and last.stuck == cycle.stuck:
             self.grown = _grown(cycle, {slot for slot, _ in last.reserved})
-            for kind in cycle.classes:
-                if kind in last.full:
-                    self._by_shape.setdefault(kind.shape, []).append(kind)
+            for peers in chain.from_iterable(cycle.by_turn.values()):
+                self._add([kind for kind in peers.waiting if kind in last.full])
 
     def __bool__(self) -> bool:
         """Whether there are any."""
-        return bool(self._by_shape)
+        return bool(self._alike)
 
     def full(self, matrix: Matrix) -> set[JobClass]:
         """Those of which no further task fits; ``matrix``: what is free now, all workers."""
         full = set[JobClass]()
-        for kinds in self._by_shape.values():
+        for kinds in self._alike:
             fits = _fitting(self._cycle, kinds, matrix, self.grown)
             full.update([kind for kind, has_room in zip(kinds, fits, strict=True) if not has_room])
         return full
 
     def drop(self, full: Set[JobClass]) -> None:
         """Some are known to be full for the rest of the cycle."""
-        left = {
-            shape: [kind for kind in kinds if kind not in full]
-            for shape, kinds in self._by_shape.items()
-        }
-        self._by_shape = {shape: kinds for shape, kinds in left.items() if kinds}
+        before, self._alike = self._alike, []
+        for kinds in before:
+            self._add([kind for kind in kinds if kind not in full])
+
+    def _add(self, kinds: list[JobClass]) -> None:
+        """Add classes that may use the same workers."""
+        if kinds:
+            self._alike.append(kinds)
 
 
 def still_full(cycle: Cycle, contenders: Contenders, room: Room) -> frozenset[JobClass]:

@@ -5,13 +5,11 @@ Source: docs/design/semantics.md#order.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator
-from heapq import heapify, heappop, heapreplace
+from collections.abc import Container, Iterable, Iterator, Sequence
+from heapq import heapify, heappop, heappush, heapreplace
 from typing import TypeVar
 
-from iris_scheduler.mirror.classes import JobClass, UserLine, job_at
-
-_FEW = 16
+from iris_scheduler.mirror.classes import JobClass, UserLine, first_of, job_at
 
 WaitingLine = TypeVar("WaitingLine", JobClass, UserLine)
 
@@ -28,23 +26,18 @@ def in_order(
     """
     skip = frozenset(special)
     heads: list[tuple[int, int, WaitingLine | None]] = [(place, 0, None) for place in skip]
-    heads += [
-        (kind.first, number, kind) for number, kind in enumerate(kinds, 1) if kind not in full
-    ]
     heapify(heads)
+    lines = sorted([kind for kind in kinds if kind not in full], key=first_of)
     places: dict[WaitingLine, Iterator[int]] = {}
-    popped = 0
-    while heads:
+    begun = 0
+    while True:
+        begun = _begin(lines, begun, full, heads)
+        if not heads:
+            return
         place, number, of_kind = heads[0]
         if of_kind is not None and of_kind in full:
             heappop(heads)
-            popped += 1
-            if popped > _FEW + len(heads) // _FEW:  # many became full at once
-                heads = [head for head in heads if head[2] is None or head[2] not in full]
-                heapify(heads)
-                popped = 0
             continue
-        popped = 0
         if of_kind is None or place not in skip:
             yield job_at(place)
         following = None
@@ -57,3 +50,20 @@ def in_order(
             heappop(heads)
         else:
             heapreplace(heads, (following, number, of_kind))
+
+
+def _begin(
+    lines: Sequence[WaitingLine],
+    begun: int,
+    full: Container[WaitingLine],
+    heads: list[tuple[int, int, WaitingLine | None]],
+) -> int:
+    """Add the next line to the heads if its first job is before all of these; returns how many
+    lines have had their turn.
+    """
+    while begun < len(lines) and (not heads or lines[begun].first < heads[0][0]):
+        kind = lines[begun]
+        begun += 1
+        if kind not in full:
+            heappush(heads, (kind.first, begun, kind))
+    return begun

@@ -9,12 +9,12 @@ Source: docs/design/semantics.md#tasks-and-attempts, docs/design/semantics.md#or
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Set
 
 from iris_core.messages.scheduler_state import Eviction
 from iris_core.states import PriorityBand
 from iris_scheduler.cycle.cycle import Cycle
-from iris_scheduler.mirror.classes import JobClass
+from iris_scheduler.mirror.classes import JobClass, first_of
 from iris_scheduler.place.assignments import Assignments
 from iris_scheduler.place.order import in_order
 from iris_scheduler.preempt.evictions import Evictions, Protected
@@ -48,7 +48,7 @@ class Preemption:
         self.claiming: set[JobClass] = set()
         self.protected: dict[JobClass, Protected] = {}
 
-    def run(self, full: Collection[JobClass]) -> None:
+    def run(self, full: Set[JobClass]) -> None:
         """Evict for pending work, highest band first; ``full``: classes of which nothing fits."""
         cycle = self._cycle
         mirror = self._cycle.mirror
@@ -57,13 +57,8 @@ class Preemption:
         if not bands:
             return
         apart = {mirror.kinds[job] for job in cycle.avoiding if len(self._assignments.waiting(job))}
-        tried = [
-            kind
-            for kind in cycle.classes
-            if kind.band in bands
-            and kind not in self.unschedulable
-            and (kind in full or kind in apart)
-        ]
+        wanted = (full | apart) - self.unschedulable
+        tried = sorted([kind for kind in wanted if kind.band in bands], key=first_of)
         if not tried:
             return
         self.tried = tried

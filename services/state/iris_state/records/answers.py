@@ -57,7 +57,7 @@ class KeptAnswers(OrderedDict[str, tuple[str, bytes]]):
 
     Attributes:
         keys_answered: request ids by the idempotency key that they are made of. users: whose each
-            is, by request id; empty for one of an earlier release. held: by users.
+            is, by request id. held: by users.
     """
 
     def __init__(self) -> None:
@@ -66,7 +66,7 @@ class KeptAnswers(OrderedDict[str, tuple[str, bytes]]):
         self.users: dict[str, str] = {}
         self.held = HeldByUsers()
 
-    def keep(self, request: str, status: str, body: bytes, user: str = "") -> None:
+    def keep(self, request: str, status: str, body: bytes, user: str) -> None:
         """Keep an answer as the newest one."""
         if request in self:
             self.drop(request)
@@ -80,9 +80,6 @@ class KeptAnswers(OrderedDict[str, tuple[str, bytes]]):
         self.held.remove(self.users.pop(request), request, self._size(request))
         del self[request]
         self.keys_answered.pop(key_of(request), None)
-
-    def drop_oldest(self) -> None:
-        self.drop(next(iter(self)))
 
     def surplus(self, keep: int, keep_bytes: int, most: int) -> list[str]:
         """The answers to delete: beyond a number the oldest of the user who has most of them,
@@ -135,12 +132,6 @@ class SpentKeys(OrderedDict[str, int]):
     def drop(self, key: str) -> None:
         del self[key]
         self.held.remove(user_of_key(key), key, _spent_bytes(key))
-
-    def drop_oldest(self) -> str:
-        """Returns the key."""
-        key = next(iter(self))
-        self.drop(key)
-        return key
 
     def surplus(self, keep_bytes: int, oldest_ms: int, most: int) -> list[str]:
         """The keys to delete: those that are too old, and of what is too much the oldest of the

@@ -71,9 +71,8 @@ class AuditLog:
                 self.drop(number)
         self._keep(AuditEntry(self.next_number, at_ms, done, times, first_ms=first_ms))
 
-    def drop(self, number: int | None = None) -> None:
-        """Delete an entry, without a number the oldest one."""
-        number = next(iter(self._entries)) if number is None else number
+    def drop(self, number: int) -> None:
+        """Delete an entry, if it is there."""
         if number not in self._entries:
             return
         _, data, holder = self._entries.pop(number)

@@ -262,14 +262,13 @@ class GroupsNoted(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=46
 class Answered(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=14):
     """A command's request id and its answer, so that a repeated request gets the same answer.
 
-    ``body`` is JSON, or the id of a job (``j7``) whose view is then made again. ``user``: who asked,
-    empty in a journal of an earlier release.
+    ``body`` is JSON, or the id of a job (``j7``) whose view is then made again. ``user``: who asked.
     """
 
     request_id: str
     status: str
     body: bytes
-    user: str = ""
+    user: str
 
 
 class GatesOpened(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=23):
@@ -386,12 +385,9 @@ class Led(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=16):
 
 class Dropped(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=21):
     """Of the audit ``entries`` were deleted, by number, ``spent`` idempotency keys of deleted jobs, and
-    ``answered`` requests; in a journal of an earlier release so many of the oldest of each.
+    ``answered`` requests.
     """
 
-    keys: int = 0
-    answers: int = 0
-    audited: int = 0
     entries: tuple[int, ...] = ()
     spent: tuple[str, ...] = ()
     answered: tuple[str, ...] = ()

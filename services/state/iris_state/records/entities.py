@@ -128,7 +128,7 @@ class Session(msgspec.Struct, array_like=True):
 
     ``version`` grows with every change, for compare-and-set. ``judged_at`` is the journal sequence
     of the last refused placement, see `changes.Judged`. ``begun_ms``: when its members were told to
-    start; 0: not yet, or by an older release.
+    start; 0: not yet.
     """
 
     status: SessionStatus = SessionStatus.PENDING

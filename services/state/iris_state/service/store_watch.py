@@ -57,7 +57,7 @@ class StoreWatch:
             store: await self._standing(store, before.get(store, StoreStanding()))
             for store in STORES
         }
-        with contextlib.suppress(Unavailable):  # accounts of an earlier release do not let it ask
+        with contextlib.suppress(Unavailable):  # nobody answers: the figures of the last look stay
             self._collector.storage = await self._streams.storage()
 
     async def _standing(self, store: str, before: StoreStanding) -> StoreStanding:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Iterable, Sequence
-from itertools import chain, repeat
 from types import GenericAlias
 from typing import Any
 
@@ -21,7 +20,6 @@ from sortedcontainers import SortedDict
 from iris_core.quota import Quota
 from iris_core.states import WorkerState
 from iris_state.records import changes as c
-from iris_state.records.apply.usage import account
 from iris_state.records.compacted import CompactedTasks, encoder, is_compacted
 from iris_state.records.deployments.records import Deployment
 from iris_state.records.entities import Job, Totals
@@ -32,8 +30,7 @@ from iris_state.records.ledger import Ledger
 from iris_state.records.queue_holds import QueueHold
 from iris_state.records.reactions import complete
 
-VERSION = 2
-"""No release has written version 1, which held a position in a stream of commands."""
+VERSION = 1
 _MAGIC = b"IRISSNAP"
 _HEAD = struct.Struct("<8sHIQQQ")
 _PASSES = 3
@@ -56,7 +53,7 @@ class Rest(msgspec.Struct, array_like=True):
         sequence: the last commit in it.
         last_published: the id of the last event of that or an earlier commit.
         idempotency: keys of forgotten jobs first, each forgotten at its time in spent_ms.
-        answered: the users whose the answers are.
+        answers: the request, status, body and user of each.
         written: bytes of what the owner of each job wrote, which takes long to measure.
     """
 
@@ -68,30 +65,29 @@ class Rest(msgspec.Struct, array_like=True):
     workers: list[Worker]
     quotas: list[Quota]
     idempotency: dict[str, int]
-    answers: list[tuple[str, str, bytes]]
+    answers: list[tuple[str, str, bytes, str]]
     nominations: list[tuple[int, int, str]]
     avoided: list[tuple[int, int, str, int]]
     totals: Totals
-    spent_ms: list[int] = []
-    deployments: list[Deployment] = []
-    next_deployment: int = 1
-    discovery_version: int = 0
-    destroyed: list[int] = []
-    audit: list[bytes] = []
-    next_audit: int = 1
-    queue_holds: list[QueueHold] = []
-    next_hold: int = 1
-    usage: list[tuple[int, bytes]] = []
-    usage_series: list[StoredSeries] = []
-    boots: dict[str, int] = {}
-    answered: list[str] = []
-    stored_day: int = 0
-    stored_today: dict[str, int] = {}
-    groups: dict[str, tuple[str, ...]] = {}
-    written: dict[int, int] = {}
-    pools: list[HostPool] = []
-    slices: list[Slice] = []
-    next_slice: int = 1
+    spent_ms: list[int]
+    deployments: list[Deployment]
+    next_deployment: int
+    discovery_version: int
+    destroyed: list[int]
+    audit: list[bytes]
+    next_audit: int
+    queue_holds: list[QueueHold]
+    next_hold: int
+    usage: list[tuple[int, bytes]]
+    usage_series: list[StoredSeries]
+    boots: dict[str, int]
+    stored_day: int
+    stored_today: dict[str, int]
+    groups: dict[str, tuple[str, ...]]
+    written: dict[int, int]
+    pools: list[HostPool]
+    slices: list[Slice]
+    next_slice: int
 
 
 def _compacted_form() -> Any:
@@ -270,7 +266,10 @@ def _rest(ledger: Ledger, sequence: int, at_ms: int, last_published: str) -> Res
         groups=dict(ledger.groups),
         idempotency={key: ledger.idempotency[key] for key in ledger.spent_keys}
         | ledger.idempotency,
-        answers=[(request, status, body) for request, (status, body) in ledger.answers.items()],
+        answers=[
+            (request, status, body, ledger.answers.users[request])
+            for request, (status, body) in ledger.answers.items()
+        ],
         nominations=[(job, index, worker) for (job, index), worker in ledger.nominations.items()],
         avoided=[
             (*key, worker, until)
@@ -279,7 +278,6 @@ def _rest(ledger: Ledger, sequence: int, at_ms: int, last_published: str) -> Res
         ],
         totals=ledger.totals,
         spent_ms=list(ledger.spent_keys.values()),
-        answered=[ledger.answers.users[request] for request in ledger.answers],
         deployments=list(ledger.deployments.values()),
         next_deployment=ledger.next_deployment,
         discovery_version=ledger.discovery_version,
@@ -354,8 +352,7 @@ def restore(ledger: Ledger, image: Image) -> None:
     ledger.stored.day = rest.stored_day
     ledger.stored.today.update(rest.stored_today)
     ledger.idempotency = rest.idempotency
-    users = chain(rest.answered, repeat(""))  # an earlier release stored none
-    for (request, status, body), user in zip(rest.answers, users, strict=False):
+    for request, status, body, user in rest.answers:
         ledger.answers.keep(request, status, body, user)
     ledger.audit.restore(rest.audit, rest.next_audit)
     ledger.queue_holds = {hold.number: hold for hold in rest.queue_holds}
@@ -377,12 +374,8 @@ def restore(ledger: Ledger, image: Image) -> None:
     ledger.groups = rest.groups
     ledger.nominations = {(job, index): worker for job, index, worker in rest.nominations}
     jobs = [*map(_compacted_job, image.compacted), *image.open]
-    ended = {
-        job.number for job in jobs if job.is_terminal
-    }  # an earlier release kept the avoided workers of such jobs
     for number, index, name, until in rest.avoided:
-        if number not in ended:
-            ledger.avoided.setdefault((number, index), {})[name] = until
+        ledger.avoided.setdefault((number, index), {})[name] = until
     jobs.sort(key=lambda job: job.number)
     ledger.names = {}  # sorted once at the end
     for record in jobs:
@@ -396,27 +389,14 @@ def restore(ledger: Ledger, image: Image) -> None:
     ledger.index.restore(jobs)
     for line in ledger.timeouts.values():
         line.sort()
-    if not rest.usage:
-        _recount_usage(ledger)
     _restore_spent_keys(ledger, rest)
     _restore_deployments(ledger, rest)
 
 
-def _recount_usage(ledger: Ledger) -> None:
-    """Sum what the jobs of an earlier release have used; it stored no sums."""
-    for job in ledger.jobs.values():
-        for task in job.tasks:
-            for attempt in task.attempts:
-                if not attempt.is_open:
-                    account(ledger, job, attempt, attempt.closed_ms)
-
-
 def _restore_spent_keys(ledger: Ledger, rest: Rest) -> None:
-    """Add times to keys of an earlier release, which stored none: they count from the restore."""
-    spent = dict(zip(rest.idempotency, rest.spent_ms, strict=False))
-    for key, number in rest.idempotency.items():
-        if number not in ledger.jobs:
-            ledger.spent_keys.spend(key, spent.get(key, rest.at_ms))
+    """Of keys of forgotten jobs, which are the first ones: when each was forgotten."""
+    for key, spent_ms in zip(rest.idempotency, rest.spent_ms, strict=False):
+        ledger.spent_keys.spend(key, spent_ms)
 
 
 def _restore_deployments(ledger: Ledger, rest: Rest) -> None:

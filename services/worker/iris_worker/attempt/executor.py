@@ -48,7 +48,6 @@ from iris_worker.launcher.cgroups.files import CgroupSupport
 from iris_worker.launcher.client import LauncherClient, LauncherGone
 from iris_worker.launcher.records.process_table import StoredProcess
 from iris_worker.launcher.records.records import (
-    EMPTIES,
     CommandExited,
     Confined,
     Exit,
@@ -218,8 +217,7 @@ class Executor:
         self.requests.isolated = await self.confinement.begin(self.slots)
         self.requests.use_groups(self.cgroups)
         self.slot_templates.begin(
-            empties=self._isolation.confines and self._launcher.version >= EMPTIES,
-            outlived=self._launcher.outlived,
+            empties=self._isolation.confines, outlived=self._launcher.outlived
         )
         alive, ended = self._adoption.adopt(entries, self._runtime, self._watch_adopted)
         early = self._early or []

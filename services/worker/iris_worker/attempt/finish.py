@@ -23,7 +23,7 @@ from iris_worker.attempt.running import RunningAttempt, RunningAttempts
 from iris_worker.attempt.slots.workspaces import Workspaces
 from iris_worker.clock import HostClock
 from iris_worker.launcher.client import LauncherClient
-from iris_worker.launcher.records.records import PASSED_ON, Over, Read
+from iris_worker.launcher.records.records import Over, Read
 
 MUTED = "not kept: its user has stored as much today as the quota allows (max_stored_today)"
 RESULT_WAITS = "its call has ended; the result cannot be stored now, and the end waits for that"
@@ -179,7 +179,7 @@ class Finisher:
         whether it has printed nothing, where its output is stored.
         """
         self._clear_directories(attempt, ended, silent=silent)
-        if attempt.slot.call and self._launcher.version >= PASSED_ON:
+        if attempt.slot.call:
             self._slots.pass_on(attempt.slot)
 
     def _clear_directories(
@@ -254,7 +254,7 @@ class Finisher:
             or ended.exit_code != 0
         ):
             return False
-        can_pass = self._launcher.version >= PASSED_ON and not attempt.terminal
+        can_pass = not attempt.terminal
         if silent is None:
             silent = can_pass and self._logs.is_silent(attempt.ref)
         return can_pass and silent and self._slots.keep(attempt.slot)

@@ -23,7 +23,7 @@ from iris_worker.agent.instructions import SetTimeout
 from iris_worker.attempt.slots.workspaces import Workspace, write_given
 from iris_worker.clock import HostClock
 from iris_worker.launcher.client import LauncherClient
-from iris_worker.launcher.records.records import NOTICES, GiveNotice, NoticeRecord, Started
+from iris_worker.launcher.records.records import GiveNotice, NoticeRecord, Started
 
 NOTICE_FILE = "notice"
 """In the directory of what an attempt is given."""
@@ -113,7 +113,7 @@ class Notices:
         ``left_s``: until something further is done to it; None: it goes on.
         """
         one = self._attempts.get(ref)
-        if one is None or one.started.notice is None or self._launcher.version < NOTICES:
+        if one is None or one.started.notice is None:
             return False
         if one.since_s is None and left_s is None:  # it goes on, and is told once it runs
             return False

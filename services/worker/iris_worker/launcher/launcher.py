@@ -420,9 +420,7 @@ def _find_groups(root: Path) -> tuple[Cgroups | None, CgroupSupport]:
 
 
 def _find_abandoned(groups: Cgroups) -> list[str]:
-    """What other launchers have made, without those that live: ones of older versions hold no
-    lock.
-    """
+    """What other launchers have made, without those that live."""
     found = groups.of_others()
     living = set()
     for root in rescue.living() if found else ():

@@ -138,17 +138,11 @@ def answered(ledger: Ledger, change: c.Answered, at_ms: int) -> None:
 
 
 def dropped(ledger: Ledger, change: c.Dropped, at_ms: int) -> None:
-    for _ in range(change.keys):
-        ledger.idempotency.pop(ledger.spent_keys.drop_oldest(), None)
     for key in change.spent:
         ledger.spent_keys.drop(key)
         ledger.idempotency.pop(key, None)
-    for _ in range(change.answers):
-        ledger.answers.drop_oldest()
     for request in change.answered:
         ledger.answers.drop(request)
-    for _ in range(change.audited):
-        ledger.audit.drop()
     for number in change.entries:
         ledger.audit.drop(number)
 

@@ -462,7 +462,7 @@ class UsageDays:
     # ── snapshots ─────────────────────────────────────────────────────────────────────────────────
 
     def stored(self) -> list[tuple[int, bytes]]:
-        """Every day, which an earlier release reads too."""
+        """Every day, oldest first."""
         self._close()
         self.fold(groups=MANY)
         newest = {day: self._encoded(day, opened) for day, opened in self._open.items()}
@@ -473,30 +473,14 @@ class UsageDays:
         return [(*group, self._series[group].stored()) for group in _sorted(self._series)]
 
     def restore(self, days: list[tuple[int, bytes]], stored: list[StoredSeries]) -> None:
-        """Take the days of a snapshot. One of an earlier release has no series: they are summed."""
+        """Take the days of a snapshot."""
         self._stored = dict(days)
         self._newest = max(self._stored, default=0)
         for day in [one for one in self._stored if one > self._newest - _OPENED]:
             self._open[day] = _opened(self._rows(day))
             del self._stored[day]
         self._series = {(user, project): Series(blocks) for user, project, blocks in stored}
-        if not stored:
-            self._sum_days()
         self._name_all()
-
-    def _sum_days(self) -> None:
-        """Make the series from the days that are stored."""
-        blocks: dict[int, list[int]] = {}
-        for day in sorted(self._stored):
-            blocks.setdefault(day // BLOCK_DAYS, []).append(day)
-        for number, days in blocks.items():
-            found: dict[UsageGroup, list[_Entry]] = {}
-            for day in days:
-                opened = _opened(self._rows(day))
-                for group, sums in opened.sums.items():
-                    found.setdefault(group, []).append((day, opened.counted(group), sums))
-            for group, entries in found.items():
-                self._series.setdefault(group, Series()).append(number, entries)
 
 
 def _opened(rows: list[_Row]) -> _Day:

@@ -21,7 +21,7 @@ from iris_worker.agent.agent import DROP_GRACE_MS
 from iris_worker.attempt.executions.execution import Execution
 from iris_worker.attempt.running import RunningAttempt, RunningAttempts
 from iris_worker.launcher.client import LauncherClient
-from iris_worker.launcher.records.records import TERMINALS, Exit, OpenTerminal, StopProcess
+from iris_worker.launcher.records.records import Exit, OpenTerminal, StopProcess
 
 log = logging.getLogger(__name__)
 
@@ -60,10 +60,6 @@ class Terminals:
 
     def give(self, attempt: RunningAttempt) -> None:
         """An attempt is to be started with a terminal. Raises OSError."""
-        if self._launcher.version < TERMINALS:
-            raise OSError(
-                "its launcher is of an older version, without terminals; it ends with the tasks that run"
-            )
         attempt.terminal = True
         os.write(attempt.slot.out, _NOT_KEPT)
 

@@ -13,7 +13,7 @@ from iris_service.settings import BadSetting
 from iris_worker.attempt.slots.isolation import Isolated, Isolation, allow_task_users, summary
 from iris_worker.attempt.slots.workspaces import Workspaces
 from iris_worker.launcher.client import LauncherClient, LauncherGone
-from iris_worker.launcher.records.records import HOLDS, Confine, Confined, HoldFile
+from iris_worker.launcher.records.records import Confine, Confined, HoldFile
 
 _CONFINE_S = 30.0
 
@@ -32,7 +32,7 @@ class Confinement:
         """
         isolation = self._isolation
         wanted = structs.replace(self._isolation.wanted, tokens=slots.tokens)
-        if isolation.users_lock >= 0 and self._launcher.version >= HOLDS:
+        if isolation.users_lock >= 0:
             self._launcher.send_with(HoldFile(), [isolation.users_lock])
         confined = await self._try(wanted)
         trouble = confined.error or isolation.trouble
@@ -51,9 +51,7 @@ class Confinement:
             async with asyncio.timeout(_CONFINE_S):
                 return await self._confined
         except TimeoutError:
-            raise LauncherGone(
-                "the launcher does not confine tasks; end the tasks of its older version"
-            ) from None
+            raise LauncherGone("the launcher does not answer how it confines tasks") from None
 
     def on_confined(self, confined: Confined) -> None:
         self._confined.set_result(confined)

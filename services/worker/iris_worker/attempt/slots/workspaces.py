@@ -268,7 +268,7 @@ class Workspaces:
     def _open(
         self, ref: AttemptRef, number: int, directory: str, *, kept: bool = False
     ) -> Workspace:
-        below = f"{number}/{directory}".rstrip("/")
+        below = f"{number}/{directory}"
         files = (-1, -1) if kept else _open_both(f"{self._output}/{below}")
         directories = (f"{self.attempts}/{below}", f"{self.tokens}/{below}")
         return Workspace(ref, number, directory, *directories, *files, kept=kept)

@@ -30,10 +30,6 @@ from iris_worker.attempt.templates.slot_templates import SlotTemplates
 from iris_worker.clock import HostClock
 from iris_worker.launcher.client import LauncherClient
 from iris_worker.launcher.records.records import (
-    BARE,
-    EMPTIES,
-    REUSE,
-    SHARES,
     EndTemplate,
     TemplateState,
 )
@@ -107,14 +103,6 @@ class Preloading:
             tries += 1
             if state.ready:
                 attempt.template = key
-                if (
-                    template.calls is not None
-                    and template.calls.reuse > 1
-                    and self._launcher.version < REUSE
-                ):
-                    attempt.fresh = (
-                        "a new process: the launcher is of an older version, which reuses none"
-                    )
                 return None
             if state.text:
                 attempt.fresh = f"it is not cloned: {state.text}"
@@ -125,8 +113,6 @@ class Preloading:
     def _unfit(self, template: TaskTemplate) -> str:
         """Why the attempts of a job are never cloned on this host; empty: they may be."""
         isolated = self._requests.isolated
-        if self._launcher.version < (EMPTIES if self._requests.confines else BARE):
-            return "it is not cloned: the launcher is of an older version"
         if template.environment is not None and template.environment.image:
             return "it is not cloned: it runs in a container"
         if isolated.sandboxed and os.geteuid():
@@ -146,7 +132,6 @@ class Preloading:
             and is_cloned(template)
             and (template.replicas > 1 or has_many_calls(template))
             and "pids" in self._requests.cgroups.controllers
-            and self._launcher.version >= SHARES
             and not self._unfit(template)
         )
 

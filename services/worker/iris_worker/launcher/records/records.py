@@ -19,14 +19,8 @@ from iris_worker.launcher.cgroups.limits import Limits
 
 SOCKET = "launcher"
 """The file in the worker's directory on which its launcher listens."""
-PASSED_ON, TERMINALS, NOTICES, BARE, REUSE, EMPTIES, SHARES, HOLDS = range(3, 11)
-"""The versions since which a launcher: knows that a slot may be passed on before the output of its
-last attempt is stored; gives attempts terminals; gives them notices; makes the templates of jobs
-from bare ones; has processes make several calls; says when nothing of an earlier job is left in a
-slot; lets attempts that have control groups share one; holds files for its worker.
-"""
-VERSION = HOLDS
-"""Of this one. Version 1 had directories of attempts below those of slots, 2 had templates."""
+VERSION = 1
+"""What this launcher understands; a request that it did not know before makes it one more."""
 NEEDED = 1
 """What a worker needs its launcher to understand."""
 STOPS_OTHERS = "it stopped what was started beside it, and was ended"
@@ -116,8 +110,7 @@ class Started(_Record, frozen=True, tag="started"):
     """An attempt's first process: the interval (monotonic time of this boot) in which it was
     started, its slot, its ports by name, the indices of its devices, its control group, its output
     directory, the name of its directory below the slot's. Without a ``pid``, and then without
-    times, it is about to be started. Without a ``sandbox`` it is not confined. Without a
-    ``directory`` it is an older worker's, and has the slot's own. ``call``: it is one of a map.
+    times, it is about to be started. Without a ``sandbox`` it is not confined. ``call``: it is one of a map.
     ``early``: the output of the attempt that had its slot before is perhaps not stored. ``trace``
     of its order and the name of its ``task`` are for its spans. ``stop_signal`` stops it.
     ``terminal``: it reads and writes one, which the launcher holds. ``notice``: what it is told
@@ -157,7 +150,7 @@ class Started(_Record, frozen=True, tag="started"):
     @property
     def below(self) -> str:
         """Where its directory and output are, below those of all slots."""
-        return f"{self.slot}/{self.directory}".rstrip("/")
+        return f"{self.slot}/{self.directory}"
 
 
 class Spawned(_Record, frozen=True, tag="spawned"):
@@ -392,8 +385,8 @@ class Ready(_Record, frozen=True, tag="ready"):
     `VERSION`.
     """
 
-    cgroups: CgroupSupport = CgroupSupport(trouble="the launcher is older")
-    version: int = 0
+    cgroups: CgroupSupport
+    version: int
 
 
 class Confined(_Record, frozen=True, tag="confined"):
@@ -402,7 +395,7 @@ class Confined(_Record, frozen=True, tag="confined"):
     """
 
     error: str = ""
-    unscoped: str = "the launcher is of an older version"
+    unscoped: str = ""
 
 
 class CommandExited(_Record, frozen=True, tag="command-exited"):

@@ -58,9 +58,7 @@ class Script:
 
 class Function:
     """The call of a function, by the runner that the client has sent along. ``code``: as in
-    `Template`.
-
-    ``result``: of a call; that of older runners is in a file.
+    `Template`. ``result``: of a call.
     """
 
     function: Any = None

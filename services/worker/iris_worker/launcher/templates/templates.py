@@ -123,11 +123,6 @@ class Templates:
 
     def start(self, request: StartTemplate) -> None:
         """Start a template, unless it is there."""
-        if not request.bare:
-            self._observer.on_template(
-                TemplateState(request.key, text="the worker is of an older version")
-            )
-            return
         found = self._by_key.get(request.key)
         if found is None and self._being_made(request.key) is None:
             try:
