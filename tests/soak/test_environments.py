@@ -53,6 +53,25 @@ DEAD = " ".join(
     f"{name}=http://127.0.0.1:9"
     for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "all_proxy")
 )
+NO_SHM = """
+mkdir devices
+mount -t tmpfs -o mode=755 none devices
+for each in null zero full random urandom tty; do
+  touch devices/$each; mount --bind /dev/$each devices/$each
+done
+mkdir devices/pts
+mount --rbind /dev/pts devices/pts
+ln -s pts/ptmx devices/ptmx
+ln -s /proc/self/fd devices/fd
+mount --move devices /dev
+[ ! -e /dev/shm ]
+"""
+READ_ONLY = """
+mount --bind "$PWD" "$PWD"
+cd "$PWD"
+mount -o remount,bind,ro /
+! touch /in-root 2>/dev/null
+"""
 ENVIRONMENTS = {
     "nothing unusual": "",
     "no locale": "unset LANG LANGUAGE LC_ALL LC_CTYPE",
@@ -66,6 +85,12 @@ ENVIRONMENTS = {
     "Docker's capabilities": DOCKERS,
     "Docker's capabilities, users of their own": DOCKERS + "OPTIONS=--sandbox",
     "no control groups": "umount -R /sys/fs/cgroup; [ ! -e /sys/fs/cgroup/memory ]",
+    "no /dev/shm": NO_SHM,
+    "no /dev/shm, users of their own": NO_SHM + "OPTIONS=--sandbox",
+    "a read-only root": READ_ONLY + "export TMPDIR=$PWD",
+    "a read-only root, users of their own": READ_ONLY
+    + "mount -t tmpfs none /run\nexport TMPDIR=$PWD; OPTIONS=--sandbox",
+    "a read-only root without a directory for temporary files": READ_ONLY,
     "data on a noexec mount": 'mkdir "$IRIS_DATA"; mount -t tmpfs -o noexec,mode=711 none "$IRIS_DATA"',
 }
 

@@ -9,8 +9,8 @@ told when its condition holds (pending).
 All machines have one kernel, so a clock that is off is that of one process
 (`tests.soak.night`), and disks are small ones. Not in it: a disk that turns read-only, for the
 file system stays as it is while a task's namespace has it; an upgrade
-(`tests/soak/test_units.py`); a power cut of a whole machine (`tests/integration/test_three_machines.py`), damaged records
-(`tests/integration/test_damage.py`).
+(`tests/soak/test_night_upgrade.py`); a power cut of a whole machine
+(`tests/integration/test_three_machines.py`), damaged records (`tests/integration/test_damage.py`).
 """
 
 from __future__ import annotations

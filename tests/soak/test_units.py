@@ -16,6 +16,7 @@ from tests.soak.night import (
     COMPUTER,
     FRONT,
     MACHINES,
+    OLDER,
     PLANE,
     TLS,
     Night,
@@ -36,8 +37,6 @@ pytestmark = [
     pytest.mark.needs("git", "ip", "network namespaces", "nginx", "systemd in namespaces"),
 ]
 
-OLDER = "31d76526"
-"""The commit of the older build: that of a release, once there is one before this."""
 ENOUGH = 20
 """Requests that are answered between two steps."""
 

@@ -123,3 +123,25 @@ async def test_a_directory_that_cannot_be_made_is_refused(host: Host, tmp_path: 
     (tmp_path / "run").write_text("")
     with pytest.raises(BadSetting, match="where the workers of a host lock the users"):
         await host.take("a")
+
+
+_READ_ONLY = """
+import asyncio, sys
+from pathlib import Path
+from iris_worker.attempt.slots.task_users import UserPool, take_users
+
+pool = UserPool(range(5_000, 5_040), share=10)
+asyncio.run(take_users(pool, Path(sys.argv[1]), Path(sys.argv[2], "run", "iris")))
+"""
+
+
+@pytest.mark.needs("mounts")
+def test_a_read_only_root_is_refused_with_its_remedy(tmp_path: Path):
+    mount = f"mount -t tmpfs -o ro none '{tmp_path}/root' && exec \"$@\""
+    for place in ("root", "data"):
+        (tmp_path / place).mkdir()
+    taking = [sys.executable, "-c", _READ_ONLY, tmp_path / "data", tmp_path / "root"]
+    words = ["unshare", "--mount", "sh", "-c", mount, "sh", *taking]
+    refused = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    assert refused.returncode == 1
+    assert f"mount a tmpfs at {tmp_path}/root/run, the same for all" in refused.stderr

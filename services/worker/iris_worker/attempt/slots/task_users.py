@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import fcntl
 import os
 import stat
@@ -138,8 +139,14 @@ def _open(directory: Path) -> int:
     except OSError as error:
         raise BadSetting(
             f"[worker] run_as: {directory / _FILE}, where the workers of a host lock the users of "
-            f"their tasks: {error.strerror}"
+            f"their tasks: {error.strerror}{_remedy(error, directory)}"
         ) from error
+
+
+def _remedy(error: OSError, directory: Path) -> str:
+    if error.errno != errno.EROFS:
+        return ""
+    return f": mount a tmpfs at {directory.parent}, the same for all workers of the host"
 
 
 def _lock(descriptor: int, users: range) -> bool:
