@@ -45,7 +45,7 @@ PORTS = {"state": 9101, "scheduler": 9102, "worker": 9103, "proxy": 9104}
 LIMITED = ("events", "logs", "results", "artifacts")
 """Streams that reserve less than the small disks of the servers have."""
 READY_S = 300
-OLDER = "95f752df"
+OLDER = "c967af59"
 """The commit of the older build: that of a release, once there is one before this. Before this
 commit the sandbox of a task could start in a group that forbids forks, and workers were DEGRADED.
 """

@@ -117,7 +117,7 @@ def test_down_ends_services_that_no_file_names_and_nobody_elses_programs(
 
     assert tear_down(tmp_path) is ExitCode.SUCCEEDED
 
-    assert [is_alive(process.pid) for process in (servers[0], service)] == [False, False]
+    assert [process.wait(30) < 0 for process in (servers[0], service)] == [True, True]
     assert all(is_alive(process.pid) for process in (servers[1], *programs))
 
 
