@@ -65,6 +65,7 @@ from tests.sim.people import SETTLED_S, Promises
 from tests.sim.usage import wrong_sums
 from tests.sim.violation import Violation as Violation
 from tests.sim.violation import expect
+from tests.sim.windows import Windows
 from tests.support.growth import Growth, check_timeouts
 from tests.support.memory_store import digest as digest_of
 from tests.support.rollouts import Rollouts
@@ -142,6 +143,7 @@ class Judge:
         self._server = server
         self._check_every = check_every
         self._growth = Growth()
+        self._windows = Windows()
         self.ran: list[Running] = []
         self.commits = 0
         self._given_up: set[str] = set()
@@ -152,6 +154,8 @@ class Judge:
     def on_commit(self, machine: Machine) -> None:
         """A leader's commit is in the journal: its ledger must be whole."""
         self.commits += 1
+        for sentence in self._windows.look(machine.ledger, machine.policy.max_building):
+            raise Violation(sentence)
         if self.commits % self._check_every == 0:
             self._check_whole(machine)
         else:
@@ -191,6 +195,7 @@ class Judge:
         the next commit.
         """
         self._growth.miss()
+        self._windows.miss()
 
     def on_gone(self, host: str, epoch: int) -> None:
         """A host is gone for good; the newest leader that can have heard of it is that of

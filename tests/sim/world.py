@@ -63,6 +63,8 @@ ENDLESS = 20_000
 FOR_EVER_S = 100_000.0
 LOOK_S = 0.5
 CHECKED_EVERY = 10
+WINDOWS = (1, 2, 8, 8)
+"""Building windows of a world's hosts: most hosts are too small to fill the default one."""
 POLICY = Policy(
     max_band="production",
     worker_grace_s=12.0,
@@ -127,7 +129,10 @@ class World:
         self._all_states: list[StateService] = []
         self.gone: set[str] = set()
         self.large = self.rng.random() < LARGE
-        self.policy = _policy(self.rng, large=self.large)
+        self.policy = msgspec.structs.replace(
+            _policy(self.rng, large=self.large),
+            max_building=random.Random(f"{seed}/window").choice(WINDOWS),
+        )
         self._starts: dict[str, int] = {}
         self._mains: dict[str, Callable[[Process, Link], Any]] = {}
         self._dead: list[Process] = []
