@@ -371,7 +371,8 @@ def job_row(job: Job) -> JobRow:
 
 def worker_row(ledger: Ledger, worker: Worker, max_building: int) -> WorkerRow:
     """A host as schedulers see it: one of a slice that is not ready drains."""
-    cordon = ledger.fleet.cordon(worker.id) if worker.state is WorkerState.HEALTHY else ""
+    is_healthy = worker.state is WorkerState.HEALTHY
+    cordon = ledger.fleet.cordon(worker.id) if ledger.fleet.pools and is_healthy else ""
     return WorkerRow(
         worker.id,
         WorkerState.DRAINING if cordon else worker.state,

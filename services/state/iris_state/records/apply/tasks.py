@@ -311,9 +311,8 @@ def _close(
                 ledger.end_output(attempt.worker, job.number, ended.output_bytes)
     attempt.since_ms = attempt.closed_ms = at_ms
     ledger.release(job, index, attempt)
-    host = ledger.workers.get(attempt.worker)
-    if host is not None:
-        host.idle_ms = at_ms
+    if attempt.worker in ledger.workers:
+        ledger.workers[attempt.worker].idle_ms = at_ms
 
 
 def _store(ledger: Ledger, job: Job, ended: Ended, began_ms: int, at_ms: int) -> None:
