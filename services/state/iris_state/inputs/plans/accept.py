@@ -202,7 +202,8 @@ def no_entry(ledger: Ledger, job: Job, index: int, worker: str) -> str:
     ):
         return "array_limit"
     host = ledger.workers.get(worker)
-    if host is None or host.state is not WorkerState.HEALTHY or ledger.fleet.cordon(worker):
+    is_cordoned = ledger.fleet.pools and ledger.fleet.cordon(worker)
+    if host is None or host.state is not WorkerState.HEALTHY or is_cordoned:
         return "worker_unavailable"
     presence = ledger.presence[worker]
     if presence.open and ledger.is_apart((job.number, index)):
@@ -271,7 +272,7 @@ def _can_be_nominated(ledger: Ledger, nomination: Nomination) -> bool:
         and (nomination.job, nomination.index) in ledger.queue
         and host is not None
         and host.state is WorkerState.HEALTHY
-        and not ledger.fleet.cordon(host.id)
+        and not (ledger.fleet.pools and ledger.fleet.cordon(host.id))
     )
 
 
