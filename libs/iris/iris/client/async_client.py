@@ -14,6 +14,7 @@ from iris.client.client import IfExists
 from iris.client.files.bundle import Bundle
 from iris.client.options.jobs import CommandLine
 from iris.client.options.updates import UpdateOptions
+from iris.client.quotas import UserQuota
 from iris_core.spec.jobs import Dependency, JobSpec
 from iris_core.spec.option_table import DeployOptions, JobOptions, PoolOptions
 from iris_core.spec.pools import PoolSpec
@@ -152,6 +153,20 @@ class AsyncClient(AsyncCalls):
     def stored(self, *, user: str | None = None) -> AsyncIterator[StoredUsageView]:
         """As `Client.stored`."""
         return self.iterate(self.sync.stored(user=user))
+
+    def quotas(self) -> AsyncIterator[UserQuota]:
+        """As `Client.quotas`."""
+        return self.iterate(self.sync.quotas())
+
+    async def quota(self, user: str) -> UserQuota:
+        """As `Client.quota`."""
+        return await self.call(lambda: self.sync.quota(user))
+
+    async def set_quota(
+        self, user: str, *, max_band: str | None = None, **limits: float | str
+    ) -> UserQuota:
+        """As `Client.set_quota`."""
+        return await self.call(lambda: self.sync.set_quota(user, max_band=max_band, **limits))
 
     async def rerun(
         self,

@@ -48,6 +48,7 @@ from iris.client.options.maps import (
 )
 from iris.client.options.names import refuse_unknown, takes
 from iris.client.problems import InvalidOption, NotFound, Problem
+from iris.client.quotas import UserQuota, read_limits, read_quota, with_limits
 from iris_core.spec.index_set import IndexSet
 from iris_core.spec.jobs import MAX_REPLICAS, Dependency, JobSpec
 from iris_core.spec.option_table import DeployOptions, JobOptions, TaskOptions
@@ -583,6 +584,33 @@ class Client(FleetApi):
             user: only of this one.
         """
         return self.pages("/v1/usage/stored", StoredUsageView, {"user": user})
+
+    def quotas(self) -> Iterator[UserQuota]:
+        """The users and groups that have limits of their own, and what is used of them."""
+        return map(read_quota, self.pages("/v1/quotas", dict))
+
+    def quota(self, user: str) -> UserQuota:
+        """The limits of a user, or of each member of a ``@GROUP``, and what is used of them."""
+        return read_quota(self.get(f"/v1/quotas/{in_path(user)}", dict))
+
+    def set_quota(
+        self, user: str, *, max_band: str | None = None, **limits: float | str
+    ) -> UserQuota:
+        """Set some of the limits of a user, or of each member of a ``@GROUP``; the others stay. For
+        admins.
+
+        Args:
+            limits: as the options of `iris quota set` are named, for example
+                ``max_running_cpu=64`` (cores), ``max_live_bytes="1GiB"``; 0 is unlimited.
+
+        Raises InvalidOption, TypeError for a limit that does not exist, ValueError without any.
+        """
+        wanted = read_limits({"max_band": max_band, **limits})
+        if not wanted:
+            raise ValueError("give at least one limit")
+        path = f"/v1/quotas/{in_path(user)}"
+        body = with_limits(self.get(path, dict), wanted)
+        return read_quota(self.change("PUT", path, dict, body=body))
 
     @takes(ResourceOptions)
     def rerun(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any, TypeVar
 
 import click
@@ -17,8 +16,7 @@ from iris.client.client import Client
 from iris.client.http.api import decode
 from iris.client.http.encode import encode_json
 from iris.client.http.transport import HttpRequest, in_path
-from iris.client.options.jobs import OptionReader
-from iris.client.options.units import PARSERS
+from iris.client.quotas import read_limits, with_limits
 from iris_core.quota import BAND, GATEWAY_LIMITS, QUOTA_LIMITS, UserLimit, is_group
 from iris_core.spec.jobs import BANDS
 
@@ -143,18 +141,9 @@ def set_quota(client: Client, user: str, **given: Any) -> None:
     limits = {key: value for key, value in given.items() if value is not None}
     if not limits:
         raise click.UsageError("give at least one limit")
-    reading = OptionReader()
-    for limit in QUOTA_LIMITS:
-        if limit.name in limits:
-            limits[limit.name] = reading.read(
-                partial(PARSERS[limit.unit], limits[limit.name]), 0, limit.name
-            )
-    reading.finish()
+    limits = read_limits(limits)
     path = f"/v1/quotas/{in_path(user)}"
-    present: Row = client.get(path, dict)
-    wanted = {
-        key: limits.get(key, present[key]) for key in given if key in limits or key in present
-    }
+    wanted = with_limits(client.get(path, dict), limits)
     headers = {"Content-Type": "application/json"}
     answer = client.transport.send(
         HttpRequest("PUT", path, body=encode_json(wanted), headers=headers)
