@@ -562,8 +562,17 @@ def _removals(scene: Scene) -> Iterator[FleetChange]:
         for one in scene.fleet.of_pool(pool.name):
             if one.is_coming:
                 yield from slices.judged(one, table.WITHDRAW, Outcome.SUCCESS, C.REMOVED)
-        if not any(one.is_open or not one.cleared for one in scene.fleet.of_pool(pool.name)):
+        if not any(_holds_pool(scene, one) for one in scene.fleet.of_pool(pool.name)):
             yield PoolRemoved(pool.name)
+
+
+def _holds_pool(scene: Scene, one: Slice) -> bool:
+    """Whether the record of a pool stays for a slice: it may be there, or a host of it was heard so
+    lately that it is not LOST yet.
+    """
+    if one.is_open or not one.cleared:
+        return True
+    return scene.now_ms - one.ended_ms < scene.policy.list_lag_ms and _has_hosts(scene, one)
 
 
 # ── orders ────────────────────────────────────────────────────────────────────────────────────────

@@ -29,7 +29,9 @@ from iris_scheduler.mirror.mirror import Mirror
 from iris_scheduler.plan import plan
 from iris_scheduler.settings import SchedulerSettings
 from iris_state.records.inputs import FleetReport
+from iris_state.replication.metrics import StateMetrics
 from tests.support.world import Host, World, stage
+from tests.unit.state.test_metrics import scraped
 
 CPU = PoolSpec(
     name="cpu",
@@ -246,3 +248,47 @@ def test_the_slot_of_a_deleted_slice_is_free_at_once() -> None:
     for _ in range(2):
         turn(world, provisioner)
     assert statuses(world) == ["deleted", "creating"]
+
+
+def end_slice(world: World, provisioner: Provisioner) -> None:
+    """The slice of the only ready host is deleted, and its worker says that it ends."""
+    turn(world, provisioner)
+    boot(world, "cpu-0")
+    turn(world, provisioner)
+    world.change_fleet("drain", "cpu-0")
+    turn(world, provisioner, seconds=6.0)
+    world.leave("cpu-0-0", "gone")
+
+
+def test_the_lost_host_of_a_slice_is_no_lost_worker_while_it_is_deleted() -> None:
+    world, provisioner = with_work(1, spec=replace(CPU, max=1))
+    end_slice(world, provisioner)
+    assert statuses(world) == ["deleting"]
+    [row] = world.query("workers")["items"]
+    assert (row["state"], row["given_up"]) == ("lost", True)
+    seen = scraped(StateMetrics(lambda: world.machine))
+    assert [name for name in seen if name.startswith("iris_host_unwell")] == []
+
+
+def test_lost_hosts_are_forgotten_with_their_slice() -> None:
+    world, provisioner = with_work(1, spec=replace(CPU, max=1))
+    end_slice(world, provisioner)
+    world.change_fleet("set", "cpu", spec=replace(CPU, paused=True))
+    assert sorted(world.ledger.workers) == ["cpu-0-0"]
+    for _ in range(4):
+        turn(world, provisioner, seconds=5.0)
+    assert statuses(world) == ["deleted"]
+    assert sorted(world.ledger.workers) == []
+
+
+def test_a_removed_pool_leaves_no_host_that_is_lost_later() -> None:
+    world, provisioner = with_work(1)
+    turn(world, provisioner)
+    boot(world, "cpu-0")
+    turn(world, provisioner)
+    world.hosts["cpu-0-0"].silent = True  # its machine is deleted, and it says nothing
+    world.change_fleet("remove", "cpu", drain=True)
+    for _ in range(30):
+        turn(world, provisioner, seconds=5.0)
+    assert world.ledger.fleet.pools == {}
+    assert sorted(world.ledger.workers) == []
