@@ -25,6 +25,7 @@ from iris_core.messages.state_provisioner import (
     ProvisionerReport,
     SliceOrder,
 )
+from iris_core.spec.pools import MAX_SLICES
 from iris_provisioner.metrics import ProvisionerMetrics
 from iris_provisioner.providers.exec import ExecProvider
 from iris_provisioner.providers.process import ProcessProvider
@@ -115,7 +116,7 @@ class Provisioner:
 
     def _count_keys(self, slots: Mapping[str, tuple[int, int]]) -> None:
         counted = {name: self._keys.keyed(name, *size) for name, size in slots.items()}
-        found = {name: count for name, count in counted.items() if count is not None}
+        found = {name: MAX_SLICES if n is None else n for name, n in counted.items()}
         if found != self._keyed:
             self._keyed = found
             self._report()
@@ -148,7 +149,7 @@ class Provisioner:
         began = time.monotonic()
         provider = self._providers.get(order.provider)
         if provider is None:
-            answer = CallAnswer("failed", f"this provisioner has no provider {order.provider}")
+            answer = CallAnswer("refused", f"this provisioner has no provider {order.provider}")
         else:
             call = provider.create if order.call == "create" else provider.delete
             try:

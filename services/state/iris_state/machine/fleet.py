@@ -102,6 +102,7 @@ class FleetRounds:
             sightings.obstacle = "dry_run"
             return
         sightings.obstacle = "" if self._active else "provisioner_down"
+        sightings.uncounted = frozenset(self._ledger.fleet.pools) - sightings.keyed.keys()
         yield from forgotten(self._ledger, list(self._ledger.workers))
         for change in pools.steps(scene_of(self._ledger), waiting_work(self._ledger)):
             if isinstance(change, PoolRemoved):

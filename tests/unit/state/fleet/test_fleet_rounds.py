@@ -21,7 +21,7 @@ from iris_core.messages.state_provisioner import (
 )
 from iris_core.messages.state_worker import Ended
 from iris_core.spec.jobs import JobSpec
-from iris_core.spec.pools import PoolSpec
+from iris_core.spec.pools import MAX_SLICES, PoolSpec
 from iris_core.spec.resources import Amount, HostResources, ResourceRequest
 from iris_core.states import Cause, KernelStatus, TaskState, WorkerState
 from iris_scheduler.cycle.cache import Cache
@@ -47,7 +47,8 @@ class Provisioner:
     """One that carries out every order at once, and tells so when it is asked to.
 
     Attributes:
-        has: what its provider has, by name. answer: to each creation.
+        has: what its provider has, by name. answer, delete_answer: to each creation, deletion.
+        keyed: what it tells of the keys of slots.
     """
 
     world: World
@@ -55,6 +56,8 @@ class Provisioner:
     epoch: int = 0
     has: dict[str, SliceOrder] = field(default_factory=dict)
     answer: str = "accepted"
+    delete_answer: str = "accepted"
+    keyed: dict[str, int] = field(default_factory=lambda: {"cpu": MAX_SLICES})
     read: int = 0
     answers: list[OrderAnswer] = field(default_factory=list)
     lists: list[ListAnswer] = field(default_factory=list)
@@ -67,7 +70,7 @@ class Provisioner:
                 continue
             self.epoch = orders.epoch
             for one in orders.orders:
-                said = self.answer if one.call == "create" else "accepted"
+                said = self.answer if one.call == "create" else self.delete_answer
                 if one.call == "delete":
                     self.has.pop(one.slice, None)
                 elif said == "accepted":
@@ -81,7 +84,11 @@ class Provisioner:
 
     def report(self) -> None:
         told = ProvisionerReport(
-            self.name, self.epoch, answers=tuple(self.answers), lists=tuple(self.lists)
+            self.name,
+            self.epoch,
+            keyed=self.keyed,
+            answers=tuple(self.answers),
+            lists=tuple(self.lists),
         )
         self.answers.clear()
         self.lists.clear()
@@ -292,3 +299,47 @@ def test_a_removed_pool_leaves_no_host_that_is_lost_later() -> None:
         turn(world, provisioner, seconds=5.0)
     assert world.ledger.fleet.pools == {}
     assert sorted(world.ledger.workers) == []
+
+
+def test_nothing_is_made_before_the_keys_of_a_pool_are_counted() -> None:
+    world = World()
+    provisioner = Provisioner(world, keyed={})
+    world.change_fleet("set", "cpu", spec=replace(CPU, min=1))
+    turn(world, provisioner)
+    turn(world, provisioner, seconds=10.0)
+    assert statuses(world) == []
+    assert world.fleet_orders[-1].slots == {"cpu": (2, 1)}
+    provisioner.keyed = {"cpu": 0}  # it has counted: there are none
+    turn(world, provisioner, seconds=10.0)
+    assert statuses(world) == []
+    provisioner.keyed = {"cpu": 1}
+    turn(world, provisioner)
+    turn(world, provisioner)
+    assert statuses(world) == ["creating"]
+
+
+def test_a_pool_that_no_program_can_serve_is_halted_and_goes() -> None:
+    world, provisioner = with_work(1)
+    provisioner.answer = "refused"
+    turn(world, provisioner)
+    assert statuses(world) == ["failed"]
+    shown = world.query("pool", pool="cpu")
+    assert (shown["state"], shown["paused"]) == ("paused", False)
+    world.change_fleet("remove", "cpu", drain=True)
+    assert world.ledger.fleet.pools == {}
+
+
+def test_what_nobody_accepted_needs_no_list_to_be_deleted() -> None:
+    world, provisioner = with_work(1)
+    world.wait(1.0)
+    assert statuses(world) == ["requested"]
+    provisioner.read = len(world.fleet_orders)  # the order is lost
+    provisioner.delete_answer = "refused"
+    world.change_fleet("remove", "cpu", drain=True)
+    world.wait(6.0)
+    provisioner.work()
+    provisioner.lists.clear()  # none works
+    provisioner.report()
+    assert statuses(world) == ["deleted"]
+    world.wait(6.0)
+    assert world.ledger.fleet.pools == {}
