@@ -67,6 +67,7 @@ class Provisioner:
         self._keyed: dict[str, int] = {}
         self._underway: dict[Hashable, asyncio.Task[None]] = {}
         self._turns: dict[str, asyncio.Lock] = {}
+        self._noted: dict[tuple[str, str], tuple[int, str, str]] = {}
         self.metrics = ProvisionerMetrics()
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -130,10 +131,7 @@ class Provisioner:
             answer = await self._call(order)
         if not turn.locked():
             self._turns.pop(order.slice, None)
-        if answer.answer != "accepted":
-            log.warning("%s of %s: %s: %s", order.call, order.slice, answer.answer, answer.detail)
-        else:
-            log.info("%s of %s: accepted", order.call, order.slice)
+        self._note(order, answer)
         answered = OrderAnswer(
             order.call,
             order.slice,
@@ -144,6 +142,17 @@ class Provisioner:
             retry_after_s=answer.retry_after_s,
         )
         self._report(answers=(answered,))
+
+    def _note(self, order: SliceOrder, answer: CallAnswer) -> None:
+        """Log what came of an order, and of the same order given again only when that differs."""
+        key = (order.call, order.slice)
+        noted = (order.label, answer.answer, answer.detail)
+        if answer.answer == "accepted":
+            self._noted.pop(key, None)
+            log.info("%s of %s: accepted", *key)
+        elif self._noted.get(key) != noted:
+            self._noted[key] = noted
+            log.warning("%s of %s: %s: %s", *key, answer.answer, answer.detail)
 
     async def _call(self, order: SliceOrder) -> CallAnswer:
         began = time.monotonic()

@@ -190,6 +190,22 @@ async def test_an_order_for_an_unknown_provider_is_refused(stage: Stage) -> None
     assert (answer.answer, answer.detail) == ("refused", "this provisioner has no provider moon")
 
 
+async def test_a_failure_is_logged_when_it_changes(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    for words in ("no key", "no key", "no disk", "no disk", "no key"):
+        stage.cloud.trouble = ValueError(words)
+        stage.order("create")
+        [answer] = (await stage.told(lambda report: report.answers)).answers
+        assert (answer.answer, answer.detail) == ("failed", repr(stage.cloud.trouble))
+    said = [record.getMessage() for record in caplog.records]
+    assert [text for text in said if "failed" in text] == [
+        "create of cpu-0: failed: ValueError('no key')",
+        "create of cpu-0: failed: ValueError('no disk')",
+        "create of cpu-0: failed: ValueError('no key')",
+    ]
+
+
 async def test_slots_with_keys_are_counted_from_the_first(stage: Stage, tmp_path: Path) -> None:
     for host in ("cpu-0-0", "cpu-0-1", "cpu-1-0", "cpu-2-0", "cpu-2-1"):
         Keys(tmp_path).path(login("worker", host).label).touch()

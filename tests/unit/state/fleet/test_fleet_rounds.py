@@ -47,7 +47,8 @@ class Provisioner:
     """One that carries out every order at once, and tells so when it is asked to.
 
     Attributes:
-        has: what its provider has, by name. answer, delete_answer: to each creation, deletion.
+        has: what its provider has, by name. answer, detail: to each creation. delete_answer: to each
+            deletion.
         keyed: what it tells of the keys of slots.
     """
 
@@ -56,6 +57,7 @@ class Provisioner:
     epoch: int = 0
     has: dict[str, SliceOrder] = field(default_factory=dict)
     answer: str = "accepted"
+    detail: str = ""
     delete_answer: str = "accepted"
     keyed: dict[str, int] = field(default_factory=lambda: {"cpu": MAX_SLICES})
     read: int = 0
@@ -75,7 +77,9 @@ class Provisioner:
                     self.has.pop(one.slice, None)
                 elif said == "accepted":
                     self.has[one.slice] = one
-                self.answers.append(OrderAnswer(one.call, one.slice, one.label, one.number, said))
+                self.answers.append(
+                    OrderAnswer(one.call, one.slice, one.label, one.number, said, self.detail)
+                )
             for asked in orders.lists:
                 found = tuple(FoundSlice(name, one.label) for name, one in self.has.items())
                 self.lists.append(
@@ -343,3 +347,15 @@ def test_what_nobody_accepted_needs_no_list_to_be_deleted() -> None:
     assert statuses(world) == ["deleted"]
     world.wait(6.0)
     assert world.ledger.fleet.pools == {}
+
+
+def test_a_slice_says_why_its_creation_failed_while_it_is_tried_again() -> None:
+    world, provisioner = with_work(1)
+    provisioner.answer, provisioner.detail = "failed", "host cpu-0-0 has no key"
+    turn(world, provisioner)
+    [row] = world.query("fleet_slices")["items"]
+    assert (row["status"], row["detail"]) == ("requested", "host cpu-0-0 has no key")
+    provisioner.answer, provisioner.detail = "accepted", "made"
+    turn(world, provisioner, seconds=6.0)
+    [row] = world.query("fleet_slices")["items"]
+    assert (row["status"], row["detail"]) == ("creating", "made")

@@ -176,7 +176,7 @@ def _slice_view(ledger: Ledger, scene: Scene, one: Slice) -> SliceView:
         status=one.status.value,
         since=moment(one.since_ms),
         cause=one.cause.value,
-        detail=one.detail,
+        detail=_detail(scene, one),
         hosts=list(_hosts(scene, one)),
         requested_at=moment(one.requested_ms),
         ready_at=moment(one.ready_ms),
@@ -187,6 +187,12 @@ def _slice_view(ledger: Ledger, scene: Scene, one: Slice) -> SliceView:
         overdue=one.overdue,
         steps=[_step(step) for step in one.steps],
     )
+
+
+def _detail(scene: Scene, one: Slice) -> str:
+    """What its provider said last; of a creation that is tried again, why it failed."""
+    failure = scene.sightings.failure(one) if one.status is S.REQUESTED else None
+    return failure or one.detail
 
 
 def _spec_of_slices(pool: HostPool, one: Slice) -> PoolSpec:
