@@ -14,7 +14,6 @@ from iris_core.admission.pools import validate_pool
 from iris_core.codec import Undecodable
 from iris_core.errors import Code, Invalid, Refused
 from iris_core.moments import show_duration
-from iris_core.placement.pools import is_for_devices_only
 from iris_core.spec.pools import PoolSpec
 from iris_core.states import SliceStatus
 from iris_core.views.fleet import (
@@ -90,7 +89,6 @@ def _pool_view(look: Look, pool: HostPool) -> PoolView:
     fields = asdict(spec) | {
         "resources": asdict(spec.resources),
         "reservation": reservation and ReservationView(**asdict(reservation)),
-        "only": spec.only or ("device" if is_for_devices_only(spec) else "any"),
     }
     return PoolView(
         **fields,
