@@ -25,6 +25,7 @@ from iris_core.messages.state_provisioner import (
     ProvisionerReport,
     SliceOrder,
 )
+from iris_core.spec.pools import MAX_SLICES
 from iris_provisioner.metrics import ProvisionerMetrics
 from iris_provisioner.providers.exec import ExecProvider
 from iris_provisioner.providers.process import ProcessProvider
@@ -66,6 +67,7 @@ class Provisioner:
         self._keyed: dict[str, int] = {}
         self._underway: dict[Hashable, asyncio.Task[None]] = {}
         self._turns: dict[str, asyncio.Lock] = {}
+        self._noted: dict[tuple[str, str], tuple[int, str, str]] = {}
         self.metrics = ProvisionerMetrics()
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -115,7 +117,7 @@ class Provisioner:
 
     def _count_keys(self, slots: Mapping[str, tuple[int, int]]) -> None:
         counted = {name: self._keys.keyed(name, *size) for name, size in slots.items()}
-        found = {name: count for name, count in counted.items() if count is not None}
+        found = {name: MAX_SLICES if n is None else n for name, n in counted.items()}
         if found != self._keyed:
             self._keyed = found
             self._report()
@@ -129,10 +131,7 @@ class Provisioner:
             answer = await self._call(order)
         if not turn.locked():
             self._turns.pop(order.slice, None)
-        if answer.answer != "accepted":
-            log.warning("%s of %s: %s: %s", order.call, order.slice, answer.answer, answer.detail)
-        else:
-            log.info("%s of %s: accepted", order.call, order.slice)
+        self._note(order, answer)
         answered = OrderAnswer(
             order.call,
             order.slice,
@@ -144,11 +143,22 @@ class Provisioner:
         )
         self._report(answers=(answered,))
 
+    def _note(self, order: SliceOrder, answer: CallAnswer) -> None:
+        """Log what came of an order, and of the same order given again only when that differs."""
+        key = (order.call, order.slice)
+        noted = (order.label, answer.answer, answer.detail)
+        if answer.answer == "accepted":
+            self._noted.pop(key, None)
+            log.info("%s of %s: accepted", *key)
+        elif self._noted.get(key) != noted:
+            self._noted[key] = noted
+            log.warning("%s of %s: %s: %s", *key, answer.answer, answer.detail)
+
     async def _call(self, order: SliceOrder) -> CallAnswer:
         began = time.monotonic()
         provider = self._providers.get(order.provider)
         if provider is None:
-            answer = CallAnswer("failed", f"this provisioner has no provider {order.provider}")
+            answer = CallAnswer("refused", f"this provisioner has no provider {order.provider}")
         else:
             call = provider.create if order.call == "create" else provider.delete
             try:

@@ -55,6 +55,18 @@ def test_what_is_no_pool_is_refused_with_the_reason(text: str, words: str) -> No
         read_pools([text])
 
 
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    missing = str(tmp_path / "nofile.toml")
+    words = f"--pool {missing}: the file cannot be read: No such file or directory"
+    with pytest.raises(InvalidOption, match=f"^{re.escape(words)}$"):
+        read_pools([missing])
+
+
+def test_a_cluster_reads_no_pool_from_its_input() -> None:
+    with pytest.raises(InvalidOption, match=r"^--pool -: a cluster reads no pool from its input"):
+        read_pools(["-"])
+
+
 def test_two_pools_of_one_name_are_refused() -> None:
     with pytest.raises(InvalidOption, match="two pools cpu"):
         read_pools(["cpu:max=1", "cpu:max=2"])

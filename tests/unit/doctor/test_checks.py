@@ -229,6 +229,7 @@ PLANTED = [
         {"writable_files": "others may change /etc/iris/tokens"},
     ),
     (workers(W0, WorkerFacts("w1", "lost")), {"worker_lost": "1 of 2 hosts is LOST: w1"}),
+    (workers(W0, WorkerFacts("cpu-0-0", "lost", given_up=True)), {}),
     *(
         (
             workers(W0, WorkerFacts("w1", "healthy", warnings={code: "words"})),

@@ -132,14 +132,24 @@ async def test_a_program_that_complains_without_end_is_read_to_its_end(make: Mak
     assert (answer.answer, answer.detail) == ("refused", "done")
 
 
-@pytest.mark.parametrize("program", ["mine", "other", ""])
-async def test_a_program_that_cannot_be_run_is_a_failed_call(make: Make, program: str) -> None:
+async def test_a_program_that_cannot_be_run_is_a_failed_call(make: Make) -> None:
     provider = make("exit 0")
     os.chmod(provider._programs["mine"], 0o600)
-    order = SliceOrder("delete", "exec", {"program": program}, "cpu", "cpu-0", 7)
-    answer = await provider.delete(order)
+    answer = await provider.delete(ORDER)
     assert answer.answer == "failed"
-    assert "cannot be run" in answer.detail or "no program" in answer.detail
+    assert "cannot be run" in answer.detail
+
+
+@pytest.mark.parametrize("call", ["create", "delete"])
+@pytest.mark.parametrize("program", ["other", ""])
+async def test_an_order_for_an_unknown_program_is_refused(
+    make: Make, program: str, call: str
+) -> None:
+    provider = make("exit 0")
+    order = SliceOrder(call, "exec", {"program": program}, "cpu", "cpu-0", 7)
+    answer = await getattr(provider, call)(order)
+    assert answer.answer == "refused"
+    assert answer.detail == f"this provisioner has no program {program!r}"
 
 
 async def test_a_host_without_a_key_is_not_made(make: Make, tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from iris_core.messages.state_provisioner import (
     ProvisionerReport,
     SliceOrder,
 )
+from iris_core.spec.pools import MAX_SLICES
 from iris_provisioner.providers.provider import CallAnswer, ListFailed
 from iris_provisioner.providers.slot_keys import SlotKeys
 from iris_provisioner.service import Provisioner
@@ -168,6 +169,41 @@ async def test_an_unknown_provider_is_a_failed_call_and_list(stage: Stage) -> No
     stage.leader.publish(subjects.FLEET_ORDERS, codec.pack(orders))
     [found] = (await stage.told(lambda report: report.lists)).lists
     assert "no provider gce" in found.error
+
+
+async def test_where_no_keys_are_needed_all_slots_are_told_to_have_them() -> None:
+    stage = Stage("")
+    task = await stage.begin()
+    await stage.told(lambda _: True)  # it hears orders
+    stage.order(slots={"cpu": (3, 2)})
+    report = await stage.told(lambda report: report.keyed)
+    assert report.keyed == {"cpu": MAX_SLICES}
+    stage.stop.set()
+    await task
+
+
+async def test_an_order_for_an_unknown_provider_is_refused(stage: Stage) -> None:
+    order = SliceOrder("create", "moon", {}, "cpu", "cpu-0", 1, number=1)
+    message = FleetOrders(1, "p1", orders=(order,))
+    stage.leader.publish(subjects.FLEET_ORDERS, codec.pack(message))
+    [answer] = (await stage.told(lambda report: report.answers)).answers
+    assert (answer.answer, answer.detail) == ("refused", "this provisioner has no provider moon")
+
+
+async def test_a_failure_is_logged_when_it_changes(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    for words in ("no key", "no key", "no disk", "no disk", "no key"):
+        stage.cloud.trouble = ValueError(words)
+        stage.order("create")
+        [answer] = (await stage.told(lambda report: report.answers)).answers
+        assert (answer.answer, answer.detail) == ("failed", repr(stage.cloud.trouble))
+    said = [record.getMessage() for record in caplog.records]
+    assert [text for text in said if "failed" in text] == [
+        "create of cpu-0: failed: ValueError('no key')",
+        "create of cpu-0: failed: ValueError('no disk')",
+        "create of cpu-0: failed: ValueError('no key')",
+    ]
 
 
 async def test_slots_with_keys_are_counted_from_the_first(stage: Stage, tmp_path: Path) -> None:

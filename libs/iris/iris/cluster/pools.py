@@ -39,7 +39,7 @@ class _Slots(msgspec.Struct):
 
 
 def read_pools(texts: Sequence[str]) -> list[PoolSpec]:
-    """The pools. Raises InvalidOption, OSError for a file that cannot be read."""
+    """The pools. Raises InvalidOption, for a file that cannot be read too."""
     found: list[PoolSpec] = []
     for text in texts:
         fields = _from_file(text) if is_pool_file(text) else _from_words(text)
@@ -84,7 +84,14 @@ def slots_in(data: bytes, name: str) -> list[str]:
 
 
 def _from_file(text: str) -> dict[str, Any]:
-    return pool_from(Path(text).read_bytes(), text)
+    if text == "-":
+        raise InvalidOption(f"--pool -: a cluster reads no pool from its input; {_EXAMPLE}")
+    try:
+        data = Path(text).read_bytes()
+    except OSError as error:
+        words = f"--pool {text}: the file cannot be read: {error.strerror}"
+        raise InvalidOption(words) from None
+    return pool_from(data, text)
 
 
 def _from_words(text: str) -> dict[str, Any]:

@@ -90,6 +90,7 @@ def _worker(row: WorkerView) -> WorkerFacts:
         clock_ahead_ms=row.clock_ahead_ms,
         warnings=row.warnings,
         registered_s=registered_s,
+        given_up=row.given_up,
     )
 
 

@@ -13,7 +13,7 @@ from iris_bus.servers.bus_facts import BusFacts
 class WorkerFacts(msgspec.Struct, frozen=True):
     """One host, as ``GET /v1/workers`` shows it.
 
-    ``registered_s``: since the epoch, 0 unknown.
+    ``registered_s``: since the epoch, 0 unknown. ``given_up``: it goes with its slice.
     """
 
     id: str
@@ -23,6 +23,7 @@ class WorkerFacts(msgspec.Struct, frozen=True):
     clock_ahead_ms: int = 0
     warnings: dict[str, str] = {}
     registered_s: float = 0.0
+    given_up: bool = False
 
 
 class ProcessFacts(msgspec.Struct, frozen=True):

@@ -137,7 +137,7 @@ def ended_workers(facts: ClusterFacts) -> Iterator[str]:
 
 def lost_worker(gateway: GatewayFacts) -> Iterator[str]:
     workers = gateway.workers or ()
-    lost = [worker.id for worker in workers if worker.state == "lost"]
+    lost = [worker.id for worker in workers if worker.state == "lost" and not worker.given_up]
     if lost and any(worker.state == "healthy" for worker in workers):
         yield f"{len(lost)} of {counted(len(workers), 'host')} {'is' if len(lost) == 1 else 'are'} LOST: {listed(lost)}"
 

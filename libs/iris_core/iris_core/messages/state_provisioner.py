@@ -103,7 +103,8 @@ class ProvisionerReport(ServiceMessage, frozen=True):
 
     Attributes:
         programs: the names of its programs. keyed: by pool, how many of its slots have keys, from
-            the first; a pool that is not there was not asked about.
+            the first; `MAX_SLICES` where none are needed. A pool that is not there was not counted
+            yet, and nothing of it is made.
     """
 
     provisioner: str

@@ -72,6 +72,7 @@ class WorkerView(View, kw_only=True):
     clock less the state service's when its last heartbeat arrived.
     ``by``: who has drained it, or marked it lost. ``warnings``: what of its configuration does not
     agree with the host. ``pool``, ``slice``: of a host of the fleet, by their names; empty: of none.
+    ``given_up``: its slice is being deleted, and it goes with it.
     """
 
     id: str
@@ -92,6 +93,7 @@ class WorkerView(View, kw_only=True):
     warnings: dict[str, str] = {}  # noqa: RUF012 - as above
     pool: str = ""
     slice: str = ""
+    given_up: bool = False
 
 
 class ProcessView(View, kw_only=True):

@@ -39,6 +39,7 @@ class PoolView(View, kw_only=True):
         idle: slices without work. need: slices that it would still make for waiting work.
         boot_p50_s, boot_p90_s: from request to ready, of the newest slices; None before three.
         cost_per_hour: of its present slices.
+        only: device or any; empty: device where its hosts have one, else any.
         version: grows with every change by a person. by: who has made the last one.
         removing: it goes with its last slice.
     """

@@ -60,12 +60,14 @@ class ProgramEnd(NamedTuple):
 
     Attributes:
         code: its exit code; None: it was ended, and ``trouble`` says why.
+        is_unknown: there is no such program.
     """
 
     code: int | None
     printed: bytes = b""
     last_words: str = ""
     trouble: str = ""
+    is_unknown: bool = False
 
 
 class ExecProvider:
@@ -164,6 +166,8 @@ class ExecProvider:
         with contextlib.suppress(codec.Undecodable):
             said = codec.from_json(ended.printed, _Said)
         answer = _RESULTS.get(ended.code, "failed") if ended.code is not None else "failed"
+        if ended.is_unknown:
+            answer = "refused"  # no repeat mends it: the pool or the settings have to change
         detail = said.detail if answer == "accepted" else _reason(ended, said.reason)
         retry_after_s = min(max(0.0, said.retry_after_s), 86_400.0)
         return CallAnswer(answer, clipped(detail), retry_after_s)
@@ -173,7 +177,8 @@ class ExecProvider:
         name = str(options.get("program", ""))
         path = self._programs.get(name)
         if path is None:
-            return ProgramEnd(None, trouble=f"this provisioner has no program {name!r}")
+            words = f"this provisioner has no program {name!r}"
+            return ProgramEnd(None, trouble=words, is_unknown=True)
         async with self._room:
             try:
                 process = await asyncio.create_subprocess_exec(

@@ -19,6 +19,7 @@ from iris_core.spec.pools import PoolSpec
 from iris_core.states import SliceCause
 from iris_core.units import counted
 from iris_state.commands.execute import check_length
+from iris_state.fleet.hosts import forgotten_with_pool
 from iris_state.fleet.pools import give_back
 from iris_state.records.claims import Step
 from iris_state.records.fleet.records import HostPool
@@ -102,6 +103,7 @@ def _left(ledger: Ledger, pool: HostPool) -> int:
 def _remove(ledger: Ledger, pool: HostPool, asked: actions.RemovePool) -> Iterator[Step]:
     left = _left(ledger, pool)
     if not left:
+        yield from forgotten_with_pool(ledger, pool.name)
         yield PoolRemoved(pool.name)
     elif not asked.drain:
         words = f"{pool.name} has {counted(left, 'slice')}"

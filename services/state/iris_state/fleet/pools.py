@@ -132,7 +132,13 @@ def on_answer(
     if one is None or one.label != order.label:
         return
     if order.call == "delete":
-        if answer != "accepted":
+        if answer == "refused" and one.status is S.DELETING and not one.asked_ms:
+            # Nobody has accepted it, and nobody can list it: there is nothing to wait for.
+            yield from slices.judged(
+                one, table.DELETE, Outcome.SUCCESS, C.NOT_LISTED, detail=f"never made: {detail}"
+            )
+            yield SliceCleared(one.number)
+        elif answer != "accepted":
             yield from slices.judged(one, table.DELETE, Outcome.FAILURE, one.cause, detail=detail)
         return
     if answer == "accepted":
@@ -434,7 +440,7 @@ def _rooms(scene: Scene) -> dict[str, PoolRoom]:
             limits.append((limit, float(spec.chips_per_slice)))
         if spec.price:
             limits.append((money, spec.price))
-        reason = hindrance(pool, scene.now_ms) or scene.sightings.obstacle
+        reason = hindrance(pool, scene.now_ms) or _unreached(scene, spec.name)
         keyed = scene.sightings.keyed.get(spec.name)
         if keyed is not None and keyed < spec.max:
             slots = [slot for slot in slots if slot < keyed]
@@ -446,6 +452,12 @@ def _rooms(scene: Scene) -> dict[str, PoolRoom]:
             limits.append((Limit(probes, "exhausted"), 1.0))
         rooms[spec.name] = PoolRoom(spec=spec, slots=slots, limits=limits)
     return rooms
+
+
+def _unreached(scene: Scene, pool: str) -> str:
+    """Why no order for a pool would be carried out, as a code of `why`; empty: one would be."""
+    is_uncounted = pool in scene.sightings.uncounted
+    return scene.sightings.obstacle or ("provisioner_down" if is_uncounted else "")
 
 
 def _wanted(pool: HostPool, has: PoolCount, new: int) -> int:
@@ -562,8 +574,17 @@ def _removals(scene: Scene) -> Iterator[FleetChange]:
         for one in scene.fleet.of_pool(pool.name):
             if one.is_coming:
                 yield from slices.judged(one, table.WITHDRAW, Outcome.SUCCESS, C.REMOVED)
-        if not any(one.is_open or not one.cleared for one in scene.fleet.of_pool(pool.name)):
+        if not any(_holds_pool(scene, one) for one in scene.fleet.of_pool(pool.name)):
             yield PoolRemoved(pool.name)
+
+
+def _holds_pool(scene: Scene, one: Slice) -> bool:
+    """Whether the record of a pool stays for a slice: it may be there, or a host of it was heard so
+    lately that it is not LOST yet.
+    """
+    if one.is_open or not one.cleared:
+        return True
+    return scene.now_ms - one.ended_ms < scene.policy.list_lag_ms and _has_hosts(scene, one)
 
 
 # ── orders ────────────────────────────────────────────────────────────────────────────────────────

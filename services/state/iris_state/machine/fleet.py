@@ -26,6 +26,7 @@ from iris_core.messages.state_provisioner import (
 from iris_core.placement.pools import host_attributes
 from iris_state.effects.kinds import FleetOrdersTo
 from iris_state.fleet import pools
+from iris_state.fleet.hosts import forgotten, forgotten_with_pool
 from iris_state.fleet.scene import scene_of
 from iris_state.fleet.slices import Scene
 from iris_state.records.changes import Change
@@ -38,6 +39,7 @@ from iris_state.records.fleet.sightings import (
     ProviderOrder,
     Sightings,
 )
+from iris_state.records.fleet_changes import PoolRemoved, SliceCleared
 from iris_state.records.ledger import Ledger
 from iris_state.views.cluster.waiting import waiting_work
 
@@ -100,7 +102,15 @@ class FleetRounds:
             sightings.obstacle = "dry_run"
             return
         sightings.obstacle = "" if self._active else "provisioner_down"
-        yield from pools.steps(scene_of(self._ledger), waiting_work(self._ledger))
+        sightings.uncounted = frozenset(self._ledger.fleet.pools) - sightings.keyed.keys()
+        yield from forgotten(self._ledger, list(self._ledger.workers))
+        for change in pools.steps(scene_of(self._ledger), waiting_work(self._ledger)):
+            if isinstance(change, PoolRemoved):
+                yield from forgotten_with_pool(self._ledger, change.pool)
+            yield change
+            if isinstance(change, SliceCleared):
+                hosts = self._ledger.fleet.slices[change.number].hosts
+                yield from forgotten(self._ledger, list(hosts))
         sightings.forget(self._ledger.fleet)
 
     def orders(self) -> Iterator[FleetOrdersTo]:

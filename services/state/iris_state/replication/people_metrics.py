@@ -192,13 +192,13 @@ def _project_of(group: UsageGroup) -> str | None:
 
 
 def _hosts(ledger: Ledger) -> Iterator[Metric]:
-    """The hosts that take no work though nobody drained them, each with 1; those beyond the first
-    by name are counted as `OTHER`.
+    """The hosts that take no work though nobody drained them or gives up their slice, each with 1;
+    those beyond the first by name are counted as `OTHER`.
     """
     unwell = sorted(
         (worker.id, worker.state.value)
         for worker in ledger.workers.values()
-        if worker.state in _UNWELL
+        if worker.state in _UNWELL and not ledger.fleet.is_given_up(worker.id)
     )
     found = Tally[tuple[str, str]](dict.fromkeys(unwell[:LARGEST], 1))
     for _, state in unwell[LARGEST:]:

@@ -54,6 +54,13 @@ def test_a_pool_is_made_changed_and_removed() -> None:
     assert world.query("pools", limit=10)["items"] == []
 
 
+@pytest.mark.parametrize("only", ["", "any", "device"])
+def test_a_pool_is_shown_with_the_words_of_its_record(only: str) -> None:
+    world = World()
+    made = world.change_fleet("set", "cpu", spec=replace(CPU, only=only))
+    assert body(made)["only"] == only
+
+
 def test_a_change_based_on_an_older_version_is_refused() -> None:
     world = World()
     world.change_fleet("set", "cpu", spec=CPU)

@@ -21,7 +21,7 @@ from iris_core.messages.state_provisioner import (
 )
 from iris_core.messages.state_worker import Ended
 from iris_core.spec.jobs import JobSpec
-from iris_core.spec.pools import PoolSpec
+from iris_core.spec.pools import MAX_SLICES, PoolSpec
 from iris_core.spec.resources import Amount, HostResources, ResourceRequest
 from iris_core.states import Cause, KernelStatus, TaskState, WorkerState
 from iris_scheduler.cycle.cache import Cache
@@ -29,7 +29,9 @@ from iris_scheduler.mirror.mirror import Mirror
 from iris_scheduler.plan import plan
 from iris_scheduler.settings import SchedulerSettings
 from iris_state.records.inputs import FleetReport
+from iris_state.replication.metrics import StateMetrics
 from tests.support.world import Host, World, stage
+from tests.unit.state.test_metrics import scraped
 
 CPU = PoolSpec(
     name="cpu",
@@ -45,7 +47,9 @@ class Provisioner:
     """One that carries out every order at once, and tells so when it is asked to.
 
     Attributes:
-        has: what its provider has, by name. answer: to each creation.
+        has: what its provider has, by name. answer, detail: to each creation. delete_answer: to each
+            deletion.
+        keyed: what it tells of the keys of slots.
     """
 
     world: World
@@ -53,6 +57,9 @@ class Provisioner:
     epoch: int = 0
     has: dict[str, SliceOrder] = field(default_factory=dict)
     answer: str = "accepted"
+    detail: str = ""
+    delete_answer: str = "accepted"
+    keyed: dict[str, int] = field(default_factory=lambda: {"cpu": MAX_SLICES})
     read: int = 0
     answers: list[OrderAnswer] = field(default_factory=list)
     lists: list[ListAnswer] = field(default_factory=list)
@@ -65,12 +72,14 @@ class Provisioner:
                 continue
             self.epoch = orders.epoch
             for one in orders.orders:
-                said = self.answer if one.call == "create" else "accepted"
+                said = self.answer if one.call == "create" else self.delete_answer
                 if one.call == "delete":
                     self.has.pop(one.slice, None)
                 elif said == "accepted":
                     self.has[one.slice] = one
-                self.answers.append(OrderAnswer(one.call, one.slice, one.label, one.number, said))
+                self.answers.append(
+                    OrderAnswer(one.call, one.slice, one.label, one.number, said, self.detail)
+                )
             for asked in orders.lists:
                 found = tuple(FoundSlice(name, one.label) for name, one in self.has.items())
                 self.lists.append(
@@ -79,7 +88,11 @@ class Provisioner:
 
     def report(self) -> None:
         told = ProvisionerReport(
-            self.name, self.epoch, answers=tuple(self.answers), lists=tuple(self.lists)
+            self.name,
+            self.epoch,
+            keyed=self.keyed,
+            answers=tuple(self.answers),
+            lists=tuple(self.lists),
         )
         self.answers.clear()
         self.lists.clear()
@@ -246,3 +259,103 @@ def test_the_slot_of_a_deleted_slice_is_free_at_once() -> None:
     for _ in range(2):
         turn(world, provisioner)
     assert statuses(world) == ["deleted", "creating"]
+
+
+def end_slice(world: World, provisioner: Provisioner) -> None:
+    """The slice of the only ready host is deleted, and its worker says that it ends."""
+    turn(world, provisioner)
+    boot(world, "cpu-0")
+    turn(world, provisioner)
+    world.change_fleet("drain", "cpu-0")
+    turn(world, provisioner, seconds=6.0)
+    world.leave("cpu-0-0", "gone")
+
+
+def test_the_lost_host_of_a_slice_is_no_lost_worker_while_it_is_deleted() -> None:
+    world, provisioner = with_work(1, spec=replace(CPU, max=1))
+    end_slice(world, provisioner)
+    assert statuses(world) == ["deleting"]
+    [row] = world.query("workers")["items"]
+    assert (row["state"], row["given_up"]) == ("lost", True)
+    seen = scraped(StateMetrics(lambda: world.machine))
+    assert [name for name in seen if name.startswith("iris_host_unwell")] == []
+
+
+def test_lost_hosts_are_forgotten_with_their_slice() -> None:
+    world, provisioner = with_work(1, spec=replace(CPU, max=1))
+    end_slice(world, provisioner)
+    world.change_fleet("set", "cpu", spec=replace(CPU, paused=True))
+    assert sorted(world.ledger.workers) == ["cpu-0-0"]
+    for _ in range(4):
+        turn(world, provisioner, seconds=5.0)
+    assert statuses(world) == ["deleted"]
+    assert sorted(world.ledger.workers) == []
+
+
+def test_a_removed_pool_leaves_no_host_that_is_lost_later() -> None:
+    world, provisioner = with_work(1)
+    turn(world, provisioner)
+    boot(world, "cpu-0")
+    turn(world, provisioner)
+    world.hosts["cpu-0-0"].silent = True  # its machine is deleted, and it says nothing
+    world.change_fleet("remove", "cpu", drain=True)
+    for _ in range(30):
+        turn(world, provisioner, seconds=5.0)
+    assert world.ledger.fleet.pools == {}
+    assert sorted(world.ledger.workers) == []
+
+
+def test_nothing_is_made_before_the_keys_of_a_pool_are_counted() -> None:
+    world = World()
+    provisioner = Provisioner(world, keyed={})
+    world.change_fleet("set", "cpu", spec=replace(CPU, min=1))
+    turn(world, provisioner)
+    turn(world, provisioner, seconds=10.0)
+    assert statuses(world) == []
+    assert world.fleet_orders[-1].slots == {"cpu": (2, 1)}
+    provisioner.keyed = {"cpu": 0}  # it has counted: there are none
+    turn(world, provisioner, seconds=10.0)
+    assert statuses(world) == []
+    provisioner.keyed = {"cpu": 1}
+    turn(world, provisioner)
+    turn(world, provisioner)
+    assert statuses(world) == ["creating"]
+
+
+def test_a_pool_that_no_program_can_serve_is_halted_and_goes() -> None:
+    world, provisioner = with_work(1)
+    provisioner.answer = "refused"
+    turn(world, provisioner)
+    assert statuses(world) == ["failed"]
+    shown = world.query("pool", pool="cpu")
+    assert (shown["state"], shown["paused"]) == ("paused", False)
+    world.change_fleet("remove", "cpu", drain=True)
+    assert world.ledger.fleet.pools == {}
+
+
+def test_what_nobody_accepted_needs_no_list_to_be_deleted() -> None:
+    world, provisioner = with_work(1)
+    world.wait(1.0)
+    assert statuses(world) == ["requested"]
+    provisioner.read = len(world.fleet_orders)  # the order is lost
+    provisioner.delete_answer = "refused"
+    world.change_fleet("remove", "cpu", drain=True)
+    world.wait(6.0)
+    provisioner.work()
+    provisioner.lists.clear()  # none works
+    provisioner.report()
+    assert statuses(world) == ["deleted"]
+    world.wait(6.0)
+    assert world.ledger.fleet.pools == {}
+
+
+def test_a_slice_says_why_its_creation_failed_while_it_is_tried_again() -> None:
+    world, provisioner = with_work(1)
+    provisioner.answer, provisioner.detail = "failed", "host cpu-0-0 has no key"
+    turn(world, provisioner)
+    [row] = world.query("fleet_slices")["items"]
+    assert (row["status"], row["detail"]) == ("requested", "host cpu-0-0 has no key")
+    provisioner.answer, provisioner.detail = "accepted", "made"
+    turn(world, provisioner, seconds=6.0)
+    [row] = world.query("fleet_slices")["items"]
+    assert (row["status"], row["detail"]) == ("creating", "made")

@@ -229,6 +229,12 @@ class Fleet:
             return f"pool {pool} has no such slice"
         return "" if one.status is SliceStatus.READY else f"its slice is {one.status.value}"
 
+    def is_given_up(self, host: str) -> bool:
+        """Whether a host goes, or has gone, with its slice, and nobody waits for it."""
+        place = self.of_host(host)
+        one = place[1] if place is not None else None
+        return one is not None and (one.status is SliceStatus.DELETING or one.is_over)
+
     def of_pool(self, pool: str) -> list[Slice]:
         """The slices of a pool, in the order of their requests; ended ones too."""
         return list(self._by_pool.get(pool, {}).values())

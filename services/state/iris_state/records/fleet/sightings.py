@@ -88,8 +88,8 @@ class Sightings:
         seen: by source and name, as of the newest list. absent: lists in a row without a slice
             that ought to have it, by its number. asked: orders, by call, name and label.
         heard_ms: when a provisioner was heard last. programs: those that it has; None: unknown.
-            keyed: how many slots of a pool have keys, from the first; a pool that is not there
-            needs none.
+            keyed: how many slots of a pool have keys, from the first. uncounted: pools of which
+            that was not told yet.
         obstacle: why nothing can be made at all, as a code of `why`; empty: it can.
     """
 
@@ -100,6 +100,7 @@ class Sightings:
     heard_ms: int = 0
     programs: frozenset[str] | None = None
     keyed: dict[str, int] = field(default_factory=dict)
+    uncounted: frozenset[str] = frozenset()
     obstacle: str = ""
 
     # ── lists ─────────────────────────────────────────────────────────────────────────────────────

@@ -77,6 +77,7 @@ def worker_view(ledger: Ledger, worker: Worker) -> WorkerView:
         warnings=dict(islice(_warnings(ledger, worker), WARNINGS)),
         pool=pool,
         slice=one.name if one is not None else "",
+        given_up=ledger.fleet.is_given_up(worker.id),
     )
 
 

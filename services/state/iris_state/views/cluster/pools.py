@@ -14,7 +14,6 @@ from iris_core.admission.pools import validate_pool
 from iris_core.codec import Undecodable
 from iris_core.errors import Code, Invalid, Refused
 from iris_core.moments import show_duration
-from iris_core.placement.pools import is_for_devices_only
 from iris_core.spec.pools import PoolSpec
 from iris_core.states import SliceStatus
 from iris_core.views.fleet import (
@@ -90,7 +89,6 @@ def _pool_view(look: Look, pool: HostPool) -> PoolView:
     fields = asdict(spec) | {
         "resources": asdict(spec.resources),
         "reservation": reservation and ReservationView(**asdict(reservation)),
-        "only": spec.only or ("device" if is_for_devices_only(spec) else "any"),
     }
     return PoolView(
         **fields,
@@ -176,7 +174,7 @@ def _slice_view(ledger: Ledger, scene: Scene, one: Slice) -> SliceView:
         status=one.status.value,
         since=moment(one.since_ms),
         cause=one.cause.value,
-        detail=one.detail,
+        detail=_detail(scene, one),
         hosts=list(_hosts(scene, one)),
         requested_at=moment(one.requested_ms),
         ready_at=moment(one.ready_ms),
@@ -187,6 +185,12 @@ def _slice_view(ledger: Ledger, scene: Scene, one: Slice) -> SliceView:
         overdue=one.overdue,
         steps=[_step(step) for step in one.steps],
     )
+
+
+def _detail(scene: Scene, one: Slice) -> str:
+    """What its provider said last; of a creation that is tried again, why it failed."""
+    failure = scene.sightings.failure(one) if one.status is S.REQUESTED else None
+    return failure or one.detail
 
 
 def _spec_of_slices(pool: HostPool, one: Slice) -> PoolSpec:
