@@ -31,6 +31,8 @@ TPU_TOPOLOGY = "tpu-topology"
 TPU_VM_COUNT = "tpu-vm-count"
 TPU_WORKER_ID = "tpu-worker-id"
 TAINT = "taint:"
+DEVICE_ONLY = "taint:device-only"
+"""Of the hosts of pools that are for work with devices: it repels what asks for none."""
 
 LABEL = 400
 """Maximum length of a constraint as text, in characters: the key and one value, or the first of
@@ -113,14 +115,27 @@ def preferred(constraints: Iterable[Constraint]) -> tuple[Constraint, ...]:
     return tuple(c for c in constraints if c.mode == "preferred")
 
 
-def tolerated(constraints: Iterable[Constraint], resources: ResourceRequest) -> frozenset[str]:
-    """The taints that do not repel a job: those its constraints mention, and that of the kind of
-    device it asks for.
-    """
-    mentioned = {c.key for c in constraints if c.key.startswith(TAINT)}
-    return frozenset(
-        mentioned if resources.device is None else {*mentioned, TAINT + resources.device.kind}
+def asks_for_device(constraints: Iterable[Constraint], resources: ResourceRequest) -> bool:
+    """Whether a job wants hosts with devices: it takes one, or requires such hosts."""
+    return resources.device is not None or any(
+        one.key == DEVICE_TYPE
+        and one.mode == "required"
+        and one.op in (ConstraintOp.EQ, ConstraintOp.IN, ConstraintOp.EXISTS)
+        for one in constraints
     )
+
+
+def tolerated(constraints: Iterable[Constraint], resources: ResourceRequest) -> frozenset[str]:
+    """The taints that do not repel a job: those its constraints mention, that of the kind of
+    device it asks for, and `DEVICE_ONLY` if it asks for any.
+    """
+    constraints = tuple(constraints)
+    found = {c.key for c in constraints if c.key.startswith(TAINT)}
+    if resources.device is not None:
+        found.add(TAINT + resources.device.kind)
+    if asks_for_device(constraints, resources):
+        found.add(DEVICE_ONLY)
+    return frozenset(found)
 
 
 def repelling(

@@ -13,12 +13,12 @@ from iris_core.placement.constraints import (
     DEVICE_VARIANT,
     TPU_NAME,
     TPU_WORKER_ID,
+    asks_for_device,
     eligible,
 )
 from iris_core.spec.jobs import Attribute, Constraint
 from iris_core.spec.pools import PoolSpec
 from iris_core.spec.resources import RESOURCE, Amount, ResourceRequest
-from iris_core.states import ConstraintOp
 from iris_core.units import BYTES
 
 POOL_CAPACITY = "capacity"
@@ -39,16 +39,6 @@ def has_devices(pool: PoolSpec) -> bool:
 def is_for_devices_only(pool: PoolSpec) -> bool:
     """Whether only work that asks for a device causes slices of a pool, and is placed on them."""
     return pool.only == "device" or (not pool.only and has_devices(pool))
-
-
-def asks_for_device(constraints: Sequence[Constraint], resources: ResourceRequest) -> bool:
-    """Whether a job wants hosts with devices: it takes one, or requires such hosts."""
-    return resources.device is not None or any(
-        one.key == DEVICE_TYPE
-        and one.mode == "required"
-        and one.op in (ConstraintOp.EQ, ConstraintOp.IN, ConstraintOp.EXISTS)
-        for one in constraints
-    )
 
 
 def slice_name(pool: str, slot: int) -> str:

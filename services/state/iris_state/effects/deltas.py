@@ -376,7 +376,7 @@ def worker_row(ledger: Ledger, worker: Worker, max_building: int) -> WorkerRow:
     return WorkerRow(
         worker.id,
         WorkerState.DRAINING if cordon else worker.state,
-        worker.attributes,
+        ledger.fleet.attributes(worker.id, worker.attributes),
         worker.total,
         max_building=max_building,
         max_attempts=worker.max_attempts,

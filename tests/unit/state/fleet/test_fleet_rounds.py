@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import pytest
 from msgspec.structs import replace
 
 from iris_core.codec import pack
@@ -20,10 +21,10 @@ from iris_core.messages.state_provisioner import (
     SliceOrder,
 )
 from iris_core.messages.state_worker import Ended
-from iris_core.spec.jobs import JobSpec
+from iris_core.spec.jobs import Attribute, Constraint, JobSpec
 from iris_core.spec.pools import MAX_SLICES, PoolSpec
 from iris_core.spec.resources import Amount, HostResources, ResourceRequest
-from iris_core.states import Cause, KernelStatus, TaskState, WorkerState
+from iris_core.states import Cause, ConstraintOp, KernelStatus, TaskState, WorkerState
 from iris_scheduler.cycle.cache import Cache
 from iris_scheduler.mirror.mirror import Mirror
 from iris_scheduler.plan import plan
@@ -107,10 +108,10 @@ def turn(world: World, *provisioners: Provisioner, seconds: float = 1.0) -> None
         one.report()
 
 
-def boot(world: World, name: str, **attributes: str | int) -> None:
+def boot(world: World, name: str, chips: int = 0, **attributes: Attribute) -> None:
     """The only host of a slice registers as it was promised."""
     given = {"tpu-name": name, "tpu-worker-id": 0, "capacity": "on_demand", **attributes}
-    world.register(Host(f"{name}-0", Amount(4000, 1 << 34, 1 << 34), given))
+    world.register(Host(f"{name}-0", Amount(4000, 1 << 34, 1 << 34, chips), given))
 
 
 def schedule(world: World) -> None:
@@ -359,3 +360,35 @@ def test_a_slice_says_why_its_creation_failed_while_it_is_tried_again() -> None:
     turn(world, provisioner, seconds=6.0)
     [row] = world.query("fleet_slices")["items"]
     assert (row["status"], row["detail"]) == ("creating", "made")
+
+
+TPU = replace(
+    CPU,
+    resources=HostResources(cpu_millis=4000, chips=1),
+    attributes={"device-type": "tpu", "device-variant": "v5litepod-1"},
+    min=1,
+)
+ON_TPU = Constraint("device-type", ConstraintOp.EQ, "tpu")
+
+
+@pytest.mark.parametrize(
+    ("only", "constraints", "is_placed"),
+    [("", (), False), ("device", (), False), ("any", (), True), ("", (ON_TPU,), True)],
+)
+def test_work_without_a_device_is_placed_on_no_host_for_devices(
+    only: str, constraints: tuple[Constraint, ...], is_placed: bool
+) -> None:
+    world = World()
+    provisioner = Provisioner(world)
+    world.change_fleet("set", "cpu", spec=replace(TPU, only=only))
+    provisioner.report()
+    turn(world, provisioner)
+    turn(world, provisioner)
+    boot(world, "cpu-0", **TPU.attributes, chips=1)
+    turn(world, provisioner, seconds=6.0)
+    assert statuses(world) == ["ready"]
+    spec = JobSpec(name="/a", command=("true",), constraints=constraints)
+    world.submit(spec)
+    schedule(world)
+    task = world.ledger.jobs[1].task(0)
+    assert (task.state is TaskState.ASSIGNED) == is_placed

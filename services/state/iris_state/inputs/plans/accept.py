@@ -122,7 +122,9 @@ def _unfit_workers(ledger: Ledger, job: Job, plan: Plan, placement: Placement) -
     hosts = [ledger.workers[name] for name in named if name in ledger.workers]
     spec = job.spec
     return frozenset(
-        h.id for h in hosts if not eligible(spec.placement, spec.resources, h.attributes)
+        h.id
+        for h in hosts
+        if not eligible(spec.placement, spec.resources, ledger.fleet.attributes(h.id, h.attributes))
     )
 
 

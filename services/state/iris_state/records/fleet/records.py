@@ -11,7 +11,9 @@ from collections.abc import Iterator
 import msgspec
 
 from iris_core.access.actor import Actor
-from iris_core.placement.pools import host_name, slice_name
+from iris_core.placement.constraints import DEVICE_ONLY
+from iris_core.placement.pools import host_name, is_for_devices_only, slice_name
+from iris_core.spec.jobs import Attribute
 from iris_core.spec.pools import PoolSpec
 from iris_core.states import SliceCause, SliceStatus
 from iris_core.tables.slice import COMING, LIVE, OPEN, TERMINAL
@@ -228,6 +230,15 @@ class Fleet:
         if one is None or one.is_over:
             return f"pool {pool} has no such slice"
         return "" if one.status is SliceStatus.READY else f"its slice is {one.status.value}"
+
+    def attributes(self, host: str, reported: dict[str, Attribute]) -> dict[str, Attribute]:
+        """The attributes by which a host is given work: what it has ``reported``, and that its pool
+        is for work with devices only.
+        """
+        place = self.of_host(host)
+        if place is None or not is_for_devices_only(self.pools[place[0]].spec):
+            return reported
+        return {**reported, DEVICE_ONLY: "yes"}
 
     def is_given_up(self, host: str) -> bool:
         """Whether a host goes, or has gone, with its slice, and nobody waits for it."""

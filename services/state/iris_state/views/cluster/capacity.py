@@ -43,7 +43,8 @@ def warnings(ledger: Ledger, record: Job) -> list[str]:
         if worker.state is WorkerState.LOST:
             continue
         hosts += 1
-        if not eligible(spec.placement, spec.resources, worker.attributes):
+        attributes = ledger.fleet.attributes(worker.id, worker.attributes)
+        if not eligible(spec.placement, spec.resources, attributes):
             continue
         matching.append(worker)
         if not spec.resources.amount.fits(worker.total):
