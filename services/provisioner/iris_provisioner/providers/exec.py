@@ -30,6 +30,8 @@ LIST_BYTES = 64 << 20
 _PIECE = 1 << 16
 _ERRORS = 1 << 16
 """Bytes of standard error that are kept, its last ones."""
+_PIPES_S = 5.0
+"""How long the pipes of a program that was ended may stay open."""
 _EXHAUSTED, _REFUSED = 75, 78
 _RESULTS: dict[int, ProviderResult] = {0: "accepted", _EXHAUSTED: "exhausted", _REFUSED: "refused"}
 
@@ -225,6 +227,7 @@ async def _talk(process: asyncio.subprocess.Process, asked: bytes, most: int) ->
         return ProgramEnd(code, bytes(printed), last_words=await errors)
     finally:
         errors.cancel()
+        await asyncio.wait([errors])
 
 
 async def _last(stream: asyncio.StreamReader) -> str:
@@ -237,10 +240,23 @@ async def _last(stream: asyncio.StreamReader) -> str:
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
-    """End a program and all that it started in its group."""
+    """End a program and all that it started in its group.
+
+    A process counts as ended once its pipes are, and a pipe that is not read to its end never is.
+    What left the group may hold one open: nobody waits for that.
+    """
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
-    await process.wait()
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_PIPES_S):
+            await asyncio.gather(_drop(process.stdout), _drop(process.stderr))
+            await process.wait()
+
+
+async def _drop(stream: asyncio.StreamReader | None) -> None:
+    """Read a stream to its end."""
+    while stream is not None and await stream.read(_PIECE):
+        pass
 
 
 def _reason(ended: ProgramEnd, said: str) -> str:
