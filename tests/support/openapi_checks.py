@@ -58,6 +58,7 @@ BETWEEN_FIELDS = frozenset(
             "tpu_is_innermost",
             "number_of_levels",
         ),
+        *("not_of_path", "not_of_variant", "not_settable", "conflict"),
     )
 )
 """Codes of mistakes between fields, or between a field and what there is."""
@@ -71,12 +72,15 @@ says what fits.
 """
 COMPARED = re.compile(
     r".*/(cpu_limit_millis|scaling/\w+|probe/command)|/indexes|/notice/before_s|/calls/(segments|count)"
+    r"|/(min|buffer)"
 )
 """Fields that are compared with others, and so are empty or out of a range that depends on
 those.
 """
 RELATIVE = frozenset({"empty", "out_of_range", "too_large"})
 """Codes of mistakes in those."""
+OPTIONS = re.compile(r"/options/.*", re.DOTALL)
+"""The options of a pool's provider, which the document calls an object: each provider has its own."""
 OPAQUE = (
     *(
         "not a cursor of this listing",
@@ -111,6 +115,7 @@ def is_beyond_a_schema(problem: dict[str, Any], *, is_patch: bool) -> bool:
     return bool(mistakes) and all(
         mistake["code"] in BETWEEN_FIELDS | PARSED
         or (is_patch and MERGED.fullmatch(mistake["pointer"]) is not None)
+        or OPTIONS.fullmatch(mistake["pointer"]) is not None
         or (mistake["code"] in RELATIVE and COMPARED.fullmatch(mistake["pointer"]) is not None)
         for mistake in mistakes
     )
