@@ -13,6 +13,7 @@ AT_ONCE = 10
 ONE_IN = 24
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("first", one_in(ONE_IN, range(0, SEEDS, AT_ONCE)))
 def test_every_promise_survives_the_storm(first):
     outcomes = [play(seed) for seed in range(first, first + AT_ONCE)]
