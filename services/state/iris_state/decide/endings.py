@@ -25,6 +25,11 @@ _STOPPED = frozenset({Cause.CANCELLED, Cause.TIMEOUT})
 """What a worker calls the end of an attempt that it was told to stop, or has stopped by itself."""
 
 
+def preemption(attempt: Attempt) -> TaskRule:
+    """The row by which an attempt makes way; one that has not started is handed back, uncharged."""
+    return table.HAND_BACK if attempt.waits_in_chain else table.PREEMPT
+
+
 def order(job: Job, index: int, stop: Claim) -> Step:
     """The stop that a claim asks for: of an attempt that may still succeed, the order to stop; else
     the claim.

@@ -25,7 +25,6 @@ from iris_core.states import (
     TaskState,
     WorkerState,
 )
-from iris_core.tables import task as table
 from iris_core.tables.session import OWNER, SessionRule
 from iris_state.decide import cascade, coordinator, endings
 from iris_state.decide.conclude import conclude
@@ -218,9 +217,8 @@ class Round:
     def _stops(self, host: str, note: str) -> Iterator[Step]:
         for (number, index, _), attempt in list(self.ledger.presence[host].open.items()):
             if not attempt.is_stopping:
-                rule = table.HAND_BACK if attempt.waits_in_chain else table.PREEMPT
                 claim = Claim(
-                    rule,
+                    endings.preemption(attempt),
                     number,
                     index,
                     attempt.number,

@@ -240,7 +240,7 @@ def _evict(ledger: Ledger, eviction: Eviction, now_ms: int) -> Iterator[Step]:
         return
     note = "preempted for " + ", ".join(sorted({job.name for job in waiting}))
     for victim, attempt in going:
-        rule = table.HAND_BACK if attempt.waits_in_chain else table.PREEMPT
+        rule = endings.preemption(attempt)
         claim = Claim(rule, *_key(victim), Cause.PREEMPTED, Initiator.SCHEDULER, note=note)
         yield endings.order(ledger.jobs[victim.job], victim.index, claim)
     for nomination in eviction.nominations:
