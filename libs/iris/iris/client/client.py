@@ -48,7 +48,7 @@ from iris.client.options.maps import (
 )
 from iris.client.options.names import refuse_unknown, takes
 from iris.client.problems import InvalidOption, NotFound, Problem
-from iris.client.quotas import UserQuota, read_limits, read_quota, with_limits
+from iris.client.quotas import UserQuota, put_limits, read_limits, read_quota
 from iris_core.spec.index_set import IndexSet
 from iris_core.spec.jobs import MAX_REPLICAS, Dependency, JobSpec
 from iris_core.spec.option_table import DeployOptions, JobOptions, TaskOptions
@@ -608,9 +608,7 @@ class Client(FleetApi):
         wanted = read_limits({"max_band": max_band, **limits})
         if not wanted:
             raise ValueError("give at least one limit")
-        path = f"/v1/quotas/{in_path(user)}"
-        body = with_limits(self.get(path, dict), wanted)
-        return read_quota(self.change("PUT", path, dict, body=body))
+        return read_quota(put_limits(self, user, wanted))
 
     @takes(ResourceOptions)
     def rerun(

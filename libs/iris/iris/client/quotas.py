@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from iris.client.http.api import GatewayApi
+from iris.client.http.transport import in_path
 from iris.client.options.jobs import OptionReader
 from iris.client.options.names import refuse_unknown
 from iris.client.options.units import PARSERS
@@ -65,7 +67,15 @@ def read_limits(given: Mapping[str, object]) -> dict[str, object]:
     return limits
 
 
-def with_limits(present: Mapping[str, Any], limits: Mapping[str, object]) -> dict[str, object]:
+def put_limits(api: GatewayApi, user: str, limits: Mapping[str, object]) -> dict[str, Any]:
+    """Set these limits of a user or ``@GROUP``, and the present ones for the others; the gateway's
+    answer.
+    """
+    path = f"/v1/quotas/{in_path(user)}"
+    return api.change("PUT", path, dict, body=_with_limits(api.get(path, dict), limits))
+
+
+def _with_limits(present: Mapping[str, Any], limits: Mapping[str, object]) -> dict[str, object]:
     """All limits to set: these, and the present ones for the others."""
     return {
         name: limits.get(name, present.get(name))

@@ -13,10 +13,8 @@ from iris.cli.parsing.command import CliGroup
 from iris.cli.parsing.flags import with_options
 from iris.cli.parsing.options import connected, form_option
 from iris.client.client import Client
-from iris.client.http.api import decode
-from iris.client.http.encode import encode_json
-from iris.client.http.transport import HttpRequest, in_path
-from iris.client.quotas import read_limits, with_limits
+from iris.client.http.transport import in_path
+from iris.client.quotas import put_limits, read_limits
 from iris_core.quota import BAND, GATEWAY_LIMITS, QUOTA_LIMITS, UserLimit, is_group
 from iris_core.spec.jobs import BANDS
 
@@ -141,12 +139,5 @@ def set_quota(client: Client, user: str, **given: Any) -> None:
     limits = {key: value for key, value in given.items() if value is not None}
     if not limits:
         raise click.UsageError("give at least one limit")
-    limits = read_limits(limits)
-    path = f"/v1/quotas/{in_path(user)}"
-    wanted = with_limits(client.get(path, dict), limits)
-    headers = {"Content-Type": "application/json"}
-    answer = client.transport.send(
-        HttpRequest("PUT", path, body=encode_json(wanted), headers=headers)
-    )
-    for name, value in describe(decode(answer, dict)):
+    for name, value in describe(put_limits(client, user, read_limits(limits))):
         click.echo(f"{name}: {value}", err=True)
