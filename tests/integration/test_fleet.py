@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from iris.cluster.fleet import fleet_pids
+from iris_service.slice_processes import running_hosts
 from tests.support.cluster import Cluster, cluster_on, settings, start, stop, until
 
 pytestmark = pytest.mark.integration
@@ -35,7 +35,7 @@ def slices(cluster: Cluster) -> Counter[str]:
 
 
 def is_empty(cluster: Cluster) -> bool:
-    return not list(cluster.client.fleet_slices()) and not fleet_pids(cluster.data / "fleet")
+    return not list(cluster.client.fleet_slices()) and not running_hosts(cluster.data / "fleet")
 
 
 def test_a_burst_makes_hosts_which_go_whatever_is_killed(fleet: Cluster) -> None:
@@ -56,8 +56,8 @@ def test_a_burst_makes_hosts_which_go_whatever_is_killed(fleet: Cluster) -> None
 def test_a_slice_whose_host_dies_is_replaced_and_its_work_runs_again(fleet: Cluster) -> None:
     job = fleet.submit("sh", "-c", "sleep 6", name="long", cpu=1)
     until(lambda: job.refresh().state == "running", "it runs", 60)
-    [pid] = fleet_pids(fleet.data / "fleet")
-    os.killpg(pid, signal.SIGKILL)
+    [host] = running_hosts(fleet.data / "fleet")
+    os.killpg(host.pid, signal.SIGKILL)
     assert job.wait(90).state == "succeeded"
     lost = [one.cause for one in fleet.client.pool_history("cpu") if one.to == "deleting"]
     assert "gone" in lost
@@ -68,8 +68,8 @@ def test_the_hosts_of_a_fleet_end_with_its_cluster(tmp_path: Path) -> None:
     options = ("--workers", "0", "--pool", "cpu:max=2,min=2", *config)
     cluster = start(tmp_path / "data", *options)
     until(lambda: slices(cluster) == {"ready": 2}, "both slices are ready", 60)
-    assert len(fleet_pids(cluster.data / "fleet")) == 2
+    assert len(running_hosts(cluster.data / "fleet")) == 2
     stop(cluster)
-    assert fleet_pids(tmp_path / "data" / "fleet") == []
+    assert running_hosts(tmp_path / "data" / "fleet") == []
     with cluster_on(tmp_path / "data", *options) as again:
         until(lambda: slices(again)["ready"] == 2, "they are made anew", 90)

@@ -13,10 +13,10 @@ from click.testing import CliRunner
 
 from iris.cli.commands.operate.admin.admin import admin
 from iris.client.problems import InvalidOption
-from iris.cluster.fleet import fleet_pids
 from iris.cluster.pools import read_pools, slot_hosts, slots_in
 from iris_core.access.roles import login
 from iris_provisioner.providers.slot_keys import SlotKeys
+from iris_service.slice_processes import running_hosts
 
 
 def test_a_pool_of_processes_in_a_few_words() -> None:
@@ -80,11 +80,11 @@ def test_only_processes_that_the_provisioner_has_started_are_its_hosts(tmp_path:
         mine = {"name": "cpu-0-0", "pid": process.pid, "began": int(fields[19])}
         stale = {"name": "cpu-0-1", "pid": os.getpid(), "began": 1}
         (slice_ / "slice.json").write_text(json.dumps({"hosts": [mine, stale]}))
-        assert fleet_pids(tmp_path) == [process.pid]
+        assert [host.pid for host in running_hosts(tmp_path)] == [process.pid]
         process.kill()
-    assert fleet_pids(tmp_path) == []
+    assert running_hosts(tmp_path) == []
     (slice_ / "slice.json").write_text("{")
-    assert fleet_pids(tmp_path) == []
+    assert running_hosts(tmp_path) == []
 
 
 def test_keys_of_slots_are_made_for_the_pools_of_a_listing(tmp_path: Path) -> None:

@@ -9,16 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from iris_core.messages.state_provisioner import OrderedHost, SliceOrder
-from iris_provisioner.providers.process import (
-    HostProcess,
-    ProcessProvider,
-    SliceRecord,
-    _runs,
-)
+from iris_provisioner.providers.process import ProcessProvider, SliceRecord
 from iris_provisioner.providers.slot_keys import SlotKeys
+from iris_service.slice_processes import HostProcess, running_hosts, signal_hosts
 
 HOSTS = (OrderedHost("cpu-0-0"), OrderedHost("cpu-0-1"))
 
@@ -28,18 +23,23 @@ def order(call: str = "create", label: int = 1, **options: Any) -> SliceOrder:
 
 
 class Sleepers(ProcessProvider):
-    """Hosts that do nothing."""
+    """Hosts that do nothing.
+
+    Attributes:
+        program: runs as the hosts of slices with number 1.
+    """
+
+    program = "sleep"
 
     def _argv(self, record: SliceRecord, host: HostProcess, place: Path) -> Sequence[str]:
-        return ["sleep", "600"]
+        return [self.program if record.label == 1 else "sleep", "600"]
 
 
 @pytest.fixture
 def sleepers(tmp_path: Path) -> Iterator[Sleepers]:
     provider = Sleepers(tmp_path, SlotKeys(""), {})
     yield provider
-    for record in provider._records():
-        provider._signal(record, signal.SIGKILL)
+    signal_hosts(running_hosts(tmp_path), signal.SIGKILL)
     for process in provider._started.values():
         process.kill()
         process.wait(10)
@@ -73,7 +73,7 @@ async def test_a_deleted_slice_leaves_nothing(sleepers: Sleepers, tmp_path: Path
     await sleepers.create(order())
     [record] = sleepers._records()
     assert (await sleepers.delete(order("delete"))).answer == "accepted"
-    assert not any(_runs(host) for host in record.hosts)
+    assert not any(host.runs for host in record.hosts)
     assert await statuses(sleepers) == []
     assert list(tmp_path.iterdir()) == []
     assert (await sleepers.delete(order("delete"))).answer == "accepted"
@@ -95,15 +95,10 @@ async def test_a_slice_of_which_a_worker_has_ended_has_failed(sleepers: Sleepers
     assert (found.status, found.detail) == ("failed", "the worker of cpu-0-1 has ended")
 
 
-async def test_a_process_with_the_number_of_an_ended_worker_is_not_taken_for_it(
-    sleepers: Sleepers,
-) -> None:
+def test_a_process_with_the_number_of_an_ended_worker_is_not_taken_for_it() -> None:
     mine = HostProcess("cpu-0-0", pid=os.getpid(), began=1)
-    assert not _runs(mine)
-    await sleepers.create(order())
-    [record] = sleepers._records()
-    stale = replace(record, hosts=[mine])
-    sleepers._signal(stale, signal.SIGKILL)  # this process goes on
+    assert not mine.runs
+    signal_hosts([mine], signal.SIGKILL)  # this process goes on
 
 
 async def test_chances_are_the_same_for_the_same_slice(sleepers: Sleepers) -> None:
@@ -127,3 +122,13 @@ async def test_a_slice_that_boots_has_no_process_yet(sleepers: Sleepers) -> None
     await sleepers.create(order(boot_s=600))
     assert await statuses(sleepers, boot_s=600) == [("cpu-0", 1, "creating")]
     assert pids(sleepers) == [0, 0]
+
+
+async def test_a_slice_that_cannot_be_started_holds_up_no_other(sleepers: Sleepers) -> None:
+    sleepers.program = "/nowhere/sleep"
+    assert (await sleepers.create(order())).answer == "accepted"
+    other = SliceOrder("create", "process", {}, "cpu", "cpu-1", 2, hosts=(OrderedHost("cpu-1-0"),))
+    assert (await sleepers.create(other)).answer == "accepted"
+    assert await statuses(sleepers) == [("cpu-0", 1, "creating"), ("cpu-1", 2, "running")]
+    sleepers.program = "sleep"
+    assert await statuses(sleepers) == [("cpu-0", 1, "running"), ("cpu-1", 2, "running")]

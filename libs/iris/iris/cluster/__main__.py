@@ -18,7 +18,6 @@ import msgspec
 
 from iris.client.http.address import read_cluster
 from iris.client.problems import InvalidOption
-from iris.cluster.fleet import fleet_pids, signal_fleet
 from iris.cluster.options import StartedCluster, StartOptions
 from iris.cluster.paths import ClusterPaths, make_token, note_damage, take_lock
 from iris.cluster.pools import read_pools, slot_hosts
@@ -33,6 +32,7 @@ from iris_service.listening import reserve
 from iris_service.lock import DirectoryInUse
 from iris_service.process_settings import RunSettings
 from iris_service.settings import GIVEN_TO_TASKS, BadSetting, Settings, load
+from iris_service.slice_processes import running_hosts, signal_hosts
 
 MAX_PROXIES = 256
 _SET_HERE = {
@@ -115,7 +115,7 @@ def end_fleet(paths: ClusterPaths) -> None:
     """End workers of slices that a supervisor that was killed has left. The records of their slices
     stay: the provisioner lists those as failed.
     """
-    signal_fleet(fleet_pids(paths.fleet), signal.SIGKILL)
+    signal_hosts(running_hosts(paths.fleet), signal.SIGKILL)
 
 
 def owner() -> str:

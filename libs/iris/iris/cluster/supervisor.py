@@ -19,7 +19,6 @@ import time
 from collections.abc import Callable, Sequence
 
 from iris.client.http.address import ClusterFile
-from iris.cluster.fleet import fleet_pids, signal_fleet
 from iris.cluster.paths import ClusterPaths, note_damage, write_cluster
 from iris.cluster.process import ISOLATED, children
 from iris_bus.connection.keys import write_private
@@ -32,6 +31,7 @@ from iris_service.child import (
     StartFailed,
     end_with_parent,
 )
+from iris_service.slice_processes import running_hosts, signal_hosts
 from iris_service.subreaper import adopt_orphans
 
 _STOP_PHASE = {"proxy": 0, "provisioner": 0, "worker": 1, "state": 3, "nats": 4}
@@ -149,7 +149,7 @@ class Supervisor:
         self._stopping = True
         for phase, some in enumerate(self._by_phase()):
             if phase == _STOP_PHASE["worker"]:
-                signal_fleet(fleet_pids(self._paths.fleet), signal.SIGTERM)
+                signal_hosts(running_hosts(self._paths.fleet), signal.SIGTERM)
             self._end(some)
             if phase == _STOP_PHASE["worker"]:
                 self._await_fleet(time.monotonic() + _FLEET_S)
@@ -161,9 +161,9 @@ class Supervisor:
         """Wait until the workers of slices have ended, which report the ends of their tasks; those
         that have not by then are killed.
         """
-        while (left := fleet_pids(self._paths.fleet)) and time.monotonic() < until:
+        while (left := running_hosts(self._paths.fleet)) and time.monotonic() < until:
             self._sleep(_ROUND_S)
-        signal_fleet(left, signal.SIGKILL)
+        signal_hosts(left, signal.SIGKILL)
 
     def _round(self, now: float) -> None:
         """Collect ended processes and start those that are due."""
@@ -238,7 +238,9 @@ class Supervisor:
         if any(child.program.kept for child in self._children if child.program.service == "worker"):
             return set()
         found = children() - {child.pid for child in self._children}
-        return found - {*fleet_pids(self._paths.fleet)} if found and not self._stopping else found
+        if not found or self._stopping:
+            return found
+        return found - {host.pid for host in running_hosts(self._paths.fleet)}
 
     def _sweep(self) -> None:
         """Kill and reap orphans; their own orphans are found in the next round."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
+import logging
 import random
 import shutil
 import signal
@@ -23,26 +23,16 @@ import msgspec
 
 from iris_core import codec
 from iris_core.messages.state_provisioner import FoundSlice, ProviderOptions, SliceOrder
-from iris_core.spec.jobs import Attribute
 from iris_provisioner.providers.provider import CallAnswer
 from iris_provisioner.providers.slot_keys import NoKey, SlotKeys
+from iris_service.slice_processes import RECORD, HostProcess, began, signal_hosts
 
-RECORD = "slice.json"
+log = logging.getLogger(__name__)
+
 STOP_S = 15.0
 """How long workers may take to end before they are killed."""
 _LOOK_S = 0.05
 _TICK_S = 0.5
-
-
-class HostProcess(msgspec.Struct):
-    """A host of a slice, and its worker's process. ``began``: by the kernel's clock, so that another
-    process with its number is not taken for it; pid 0: it was not started.
-    """
-
-    name: str
-    attributes: dict[str, Attribute] = {}
-    pid: int = 0
-    began: int = 0
 
 
 class SliceRecord(msgspec.Struct):
@@ -80,8 +70,9 @@ class ProcessProvider:
         self._common = common
         self._config = config
         self._started: dict[int, subprocess.Popen[bytes]] = {}
+        self._troubles: dict[str, str] = {}
 
-    async def create(self, order: SliceOrder) -> CallAnswer:
+    async def create(self, order: SliceOrder, epoch: int = 0) -> CallAnswer:
         known = self._read(order.slice)
         if known is not None:
             if known.label == order.label:
@@ -116,16 +107,16 @@ class ProcessProvider:
         self.advance()
         return CallAnswer("accepted")
 
-    async def delete(self, order: SliceOrder) -> CallAnswer:
+    async def delete(self, order: SliceOrder, epoch: int = 0) -> CallAnswer:
         record = self._read(order.slice)
         if record is None or record.label != order.label:
             return CallAnswer("accepted")
         if record.status != "deleting":
             record.status = "deleting"
             self._write(record)
-        self._signal(record, signal.SIGTERM)
+        signal_hosts(record.hosts, signal.SIGTERM)
         if not await self._has_ended(record, STOP_S):
-            self._signal(record, signal.SIGKILL)
+            signal_hosts(record.hosts, signal.SIGKILL)
             if not await self._has_ended(record, STOP_S):
                 return CallAnswer("failed", "its workers do not end")
         await asyncio.to_thread(shutil.rmtree, self._directory / order.slice, ignore_errors=True)
@@ -154,24 +145,34 @@ class ProcessProvider:
             await asyncio.sleep(_TICK_S)
 
     def advance(self) -> None:
-        """Have happened what is due by now."""
+        """Have happened what is due by now; what the machine refuses to one slice is tried again."""
         now = time.time()
         for record in self._records():
-            if record.status == "creating" and now >= record.start_at:
-                self._start(record)
-            elif record.status == "running":
-                self._look(record, now)
+            try:
+                self._advance(record, now)
+            except (OSError, NoKey) as error:
+                if self._troubles.get(record.name) != str(error):
+                    log.warning("slice %s cannot go on: %s", record.name, error)
+                self._troubles[record.name] = str(error)
+            else:
+                self._troubles.pop(record.name, None)
+
+    def _advance(self, record: SliceRecord, now: float) -> None:
+        if record.status == "creating" and now >= record.start_at:
+            self._start(record)
+        elif record.status == "running":
+            self._look(record, now)
 
     def _look(self, record: SliceRecord, now: float) -> None:
         if record.preempt_at and now >= record.preempt_at:
             gone = now >= record.preempt_at + record.notice_s
-            self._signal(record, signal.SIGKILL if gone else signal.SIGTERM)
+            signal_hosts(record.hosts, signal.SIGKILL if gone else signal.SIGTERM)
             if gone or not self._alive(record):
                 record.status = "preempted"
                 record.detail = "taken away by chance"
                 self._write(record)
             return
-        ended = [host.name for host in record.hosts if not _runs(host)]
+        ended = [host.name for host in record.hosts if not host.runs]
         if ended:
             self._reap()
             record.status = "failed"
@@ -183,7 +184,7 @@ class ProcessProvider:
     def _start(self, record: SliceRecord) -> None:
         place = self._directory / record.name
         for host in record.hosts:
-            if _runs(host):
+            if host.runs:
                 continue
             argv = self._argv(record, host, place)
             with (place / f"{host.name}.log").open("ab") as log:
@@ -196,7 +197,7 @@ class ProcessProvider:
                 )
             self._started[process.pid] = process
             host.pid = process.pid
-            host.began = _began(process.pid)
+            host.began = began(process.pid)
             self._write(record)
         record.status = "running"
         self._write(record)
@@ -222,18 +223,7 @@ class ProcessProvider:
 
     def _alive(self, record: SliceRecord) -> bool:
         self._reap()
-        return any(_runs(host) for host in record.hosts)
-
-    def _signal(self, record: SliceRecord, number: signal.Signals) -> None:
-        """Send a signal to the workers of a slice, with their groups when they are killed."""
-        for host in record.hosts:
-            if not _runs(host):
-                continue
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                if number is signal.SIGKILL:
-                    os.killpg(host.pid, number)
-                else:
-                    os.kill(host.pid, number)
+        return any(host.runs for host in record.hosts)
 
     def _reap(self) -> None:
         """Take note of workers that have ended and that this process has started."""
@@ -267,17 +257,3 @@ class ProcessProvider:
 def _number(options: ProviderOptions, name: str, default: float = 0.0) -> float:
     value = options.get(name, default)
     return float(value) if isinstance(value, int | float) else default
-
-
-def _runs(host: HostProcess) -> bool:
-    """Whether the process of a host runs, and is still the one that was started."""
-    return host.pid > 0 and _began(host.pid) == host.began != 0
-
-
-def _began(pid: int) -> int:
-    """When a process began, in ticks since the boot; 0: it has ended."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return 0
-    return 0 if fields[0] == "Z" else int(fields[19])
