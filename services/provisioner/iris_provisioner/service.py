@@ -36,6 +36,8 @@ from iris_service.run import Service
 
 log = logging.getLogger(__name__)
 
+_LIST_BYTES = MESSAGE_BYTES // 2
+"""The rest of a message is for the other parts of a report."""
 REPORT_S = 2.0
 """How often it tells that it is there."""
 
@@ -96,9 +98,6 @@ class Provisioner:
         if orders.provisioner != self._name or orders.epoch < self._epoch:
             return
         self._epoch = orders.epoch
-        for provider in self._providers.values():
-            if isinstance(provider, ExecProvider):
-                provider.epoch = orders.epoch
         self._count_keys(orders.slots)
         for order in orders.orders:
             self._begin((order.call, order.slice, order.label), self._carry_out(order))
@@ -163,7 +162,7 @@ class Provisioner:
             call = provider.create if order.call == "create" else provider.delete
             try:
                 async with asyncio.timeout(2 * self._timeout_s):
-                    answer = await call(order)
+                    answer = await call(order, self._epoch)
             except Exception as error:
                 log.exception("%s of %s raised", order.call, order.slice)
                 answer = CallAnswer("failed", clipped(repr(error)))
@@ -177,19 +176,18 @@ class Provisioner:
         error = ""
         try:
             found = await self._found(asked.provider, asked.options)
+            _check_size(found)
         except ListFailed as failed:
+            found = ()
             error = clipped(str(failed)) or "failed"
             log.warning("the list of %s failed: %s", asked.provider, error)
         seconds = time.monotonic() - began
         answer = "failed" if error else "accepted"
         self.metrics.called(asked.provider, "list", answer, seconds)
-        self._report(
-            lists=(
-                ListAnswer(
-                    asked.provider, asked.options, asked.asked_ms, slices=found, error=error
-                ),
-            )
+        listed = ListAnswer(
+            asked.provider, asked.options, asked.asked_ms, slices=found, error=error
         )
+        self._report(lists=(listed,))
 
     async def _found(self, name: str, options: ProviderOptions) -> tuple[FoundSlice, ...]:
         provider = self._providers.get(name)
@@ -215,11 +213,18 @@ class Provisioner:
             answers=answers,
             lists=lists,
         )
-        data = codec.pack(report)
-        if len(data) > MESSAGE_BYTES:
-            log.error("a list of %d bytes is larger than a message may be", len(data))
-            return
-        self._bus.publish(subjects.FLEET_REPORTS, data)
+        self._bus.publish(subjects.FLEET_REPORTS, codec.pack(report))
+
+
+def _check_size(found: tuple[FoundSlice, ...]) -> None:
+    """Raises ListFailed for a list that no message can hold: half of one would say that the rest
+    is gone.
+    """
+    size = len(codec.pack(found))
+    if size > _LIST_BYTES:
+        raise ListFailed(
+            f"{len(found):,} slices are {size:,} bytes, and a list may have {_LIST_BYTES:,}"
+        )
 
 
 async def main(service: Service[ProvisionerSettings]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from iris_bus.connection.keys import Keys
 from iris_core.access.roles import login
 from iris_core.messages.state_provisioner import FoundSlice, OrderedHost, SliceOrder
+from iris_provisioner.providers import exec as exec_provider
 from iris_provisioner.providers.exec import ExecProvider
 from iris_provisioner.providers.provider import ListFailed
 from iris_provisioner.providers.slot_keys import SlotKeys
@@ -118,6 +120,18 @@ async def test_a_program_that_hangs_is_ended_with_what_it_has_started(
     child = int((tmp_path / "child").read_text())
     stat = Path(f"/proc/{child}/stat")
     assert not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "Z"
+
+
+async def test_nobody_waits_for_what_left_the_group_of_a_program(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exec_provider, "_PIPES_S", 0.1)
+    provider = make(f"setsid sleep 600 & echo $! > {tmp_path}/child; exit 0", timeout_s=1.0)
+    began = time.monotonic()
+    answer = await provider.create(ORDER)
+    os.kill(int((tmp_path / "child").read_text()), signal.SIGKILL)
+    assert (answer.answer, answer.detail) == ("failed", "mine did not end within 1 s")
+    assert time.monotonic() - began < 20
 
 
 async def test_a_program_that_prints_without_end_is_ended(make: Make) -> None:

@@ -32,6 +32,7 @@ class Cloud:
 
     Attributes:
         calls: the names of slices, in the order of the calls. trouble: what each call raises.
+        has: what it lists.
     """
 
     def __init__(self) -> None:
@@ -39,6 +40,7 @@ class Cloud:
         self.open = asyncio.Event()
         self.open.set()
         self.trouble: Exception | None = None
+        self.has: tuple[FoundSlice, ...] = (FoundSlice("cpu-0", 1),)
 
     async def _answer(self, call: str, order: SliceOrder) -> CallAnswer:
         self.calls.append((call, order.slice))
@@ -47,16 +49,16 @@ class Cloud:
             raise self.trouble
         return CallAnswer("accepted", "done")
 
-    async def create(self, order: SliceOrder) -> CallAnswer:
+    async def create(self, order: SliceOrder, epoch: int = 0) -> CallAnswer:
         return await self._answer("create", order)
 
-    async def delete(self, order: SliceOrder) -> CallAnswer:
+    async def delete(self, order: SliceOrder, epoch: int = 0) -> CallAnswer:
         return await self._answer("delete", order)
 
     async def listed(self, options: ProviderOptions) -> tuple[FoundSlice, ...]:
         if self.trouble is not None:
             raise self.trouble
-        return (FoundSlice("cpu-0", 1),)
+        return self.has
 
 
 class Stage:
@@ -161,6 +163,13 @@ async def test_a_list_that_failed_says_so(stage: Stage, trouble: Exception) -> N
     stage.order(lists=(ListOrder("process", {}, 77),))
     [found] = (await stage.told(lambda report: report.lists)).lists
     assert (found.slices, "403" in found.error, found.asked_ms) == ((), True, 77)
+
+
+async def test_a_list_that_no_message_holds_is_a_failed_one(stage: Stage) -> None:
+    stage.cloud.has = tuple(FoundSlice("x" * 60 + str(n), n) for n in range(100_000))
+    stage.order(lists=(ListOrder("process", {}, 77),))
+    [found] = (await stage.told(lambda report: report.lists)).lists
+    assert (found.slices, found.error.partition(" are ")[0]) == ((), "100,000 slices")
 
 
 async def test_an_unknown_provider_is_a_failed_call_and_list(stage: Stage) -> None:

@@ -95,9 +95,8 @@ class ExecProvider:
         self._addresses = addresses
         self._timeout_s = timeout_s
         self._room = asyncio.Semaphore(AT_ONCE)
-        self.epoch = 0
 
-    async def create(self, order: SliceOrder) -> CallAnswer:
+    async def create(self, order: SliceOrder, epoch: int = 0) -> CallAnswer:
         try:
             hosts = [
                 {
@@ -109,7 +108,7 @@ class ExecProvider:
             ]
         except (NoKey, OSError) as error:
             return CallAnswer("failed", str(error))
-        asked = self._about(order) | {
+        asked = self._about(order, epoch) | {
             "hosts": hosts,
             "resources": order.resources,
             "attributes": order.attributes,
@@ -125,8 +124,8 @@ class ExecProvider:
         }
         return await self._call(order, asked)
 
-    async def delete(self, order: SliceOrder) -> CallAnswer:
-        return await self._call(order, self._about(order))
+    async def delete(self, order: SliceOrder, epoch: int = 0) -> CallAnswer:
+        return await self._call(order, self._about(order, epoch))
 
     async def listed(self, options: ProviderOptions) -> tuple[FoundSlice, ...]:
         asked = {"call": "list", "cluster": self._cluster, "options": options}
@@ -151,11 +150,11 @@ class ExecProvider:
                 )
         return list(ours.values())
 
-    def _about(self, order: SliceOrder) -> dict[str, Any]:
+    def _about(self, order: SliceOrder, epoch: int) -> dict[str, Any]:
         return {
             "call": order.call,
             "cluster": self._cluster,
-            "epoch": self.epoch,
+            "epoch": epoch,
             "pool": order.pool,
             "slice": order.slice,
             "number": order.label,
@@ -251,6 +250,7 @@ async def _end(process: asyncio.subprocess.Process) -> None:
         async with asyncio.timeout(_PIPES_S):
             await asyncio.gather(_drop(process.stdout), _drop(process.stderr))
             await process.wait()
+    process._transport.close()  # type: ignore[attr-defined]  # its pipes: no public name closes them
 
 
 async def _drop(stream: asyncio.StreamReader | None) -> None:

@@ -25,12 +25,12 @@ class ListFailed(Exception):
 
 
 class SliceProvider(Protocol):
-    """One provider."""
+    """One provider. ``epoch``: of the leader that has given an order."""
 
-    async def create(self, order: SliceOrder) -> CallAnswer:
+    async def create(self, order: SliceOrder, epoch: int = 0) -> CallAnswer:
         """Make a slice; nothing when it is there."""
 
-    async def delete(self, order: SliceOrder) -> CallAnswer:
+    async def delete(self, order: SliceOrder, epoch: int = 0) -> CallAnswer:
         """Delete a slice; nothing when it is not there, or another one has its name."""
 
     async def listed(self, options: ProviderOptions) -> tuple[FoundSlice, ...]:
