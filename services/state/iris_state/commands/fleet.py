@@ -66,10 +66,15 @@ def _set(ledger: Ledger, name: str, asked: actions.SetPool) -> Iterator[Step]:
             raise Refused(Code.OVER_QUOTA, f"there are {MAX_POOLS} pools, which is the limit")
     else:
         _check_version(known, asked.version)
-        if spec == known.spec and not known.removing:
+        if spec == known.spec and not known.removing and not is_hindered(known):
             return
         _check_provider(ledger, known, spec)
     yield PoolSet(spec, reason=asked.reason)
+
+
+def is_hindered(pool: HostPool) -> bool:
+    """Whether something hinders its growth that a person's change has forgotten."""
+    return bool(pool.growth.refused or pool.growth.stopped or pool.growth.wait_ms)
 
 
 def checked(ledger: Ledger, spec: PoolSpec | None) -> PoolSpec:
@@ -119,8 +124,7 @@ def _pause(ledger: Ledger, pool: HostPool, asked: actions.PausePool) -> Iterator
 
 
 def _resume(ledger: Ledger, pool: HostPool, asked: actions.ResumePool) -> Iterator[Step]:
-    growth = pool.growth
-    if pool.spec.paused or growth.refused or growth.stopped or growth.wait_ms:
+    if pool.spec.paused or is_hindered(pool):
         spec = replace(pool.spec, paused=False)
         yield PoolSet(spec, removing=pool.removing, reason=asked.reason)
 

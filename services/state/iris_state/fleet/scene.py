@@ -35,7 +35,7 @@ class FleetHosts(Mapping[str, HostFacts]):
             since_ms=worker.since_ms,
             open=len(presence.open),
             nominated=name in self._nominated,
-            last_end_ms=worker.idle_ms,
+            last_end_ms=worker.last_end_ms,
             differs=() if place is None else differs(worker, *place),
             notice_ms=0,
         )

@@ -175,7 +175,6 @@ class FleetRounds:
         if self._active and report.provisioner != self._active:
             return
         sightings = self._ledger.sightings
-        sightings.heard_ms = now_ms
         sightings.programs = frozenset(report.programs)
         if sightings.keyed != report.keyed:
             sightings.keyed = dict(report.keyed)
@@ -210,10 +209,15 @@ class FleetRounds:
         )
 
     def _listed(self, one: ListAnswer) -> None:
-        if one.error:
-            return  # a list that failed says nothing
+        """A list that failed says nothing of what there is."""
         source = ListSource(one.provider, tuple(sorted(one.options.items())))
-        self._ledger.sightings.on_list(
+        sightings = self._ledger.sightings
+        if one.error:
+            sightings.failed_lists[source] = one.error
+            return
+        sightings.failed_lists.pop(source, None)
+        sightings.listed_ms = self._ledger.now_ms
+        sightings.on_list(
             source,
             _entries(one),
             began_ms=one.asked_ms,

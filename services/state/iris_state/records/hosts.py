@@ -28,7 +28,7 @@ class Worker(msgspec.Struct, array_like=True):
     ``monotonic_ms`` is the time of its registration by its own clock since ``boot``; ``drained``
     stays true while a drained host is lost. ``lost_ms`` is when it last became LOST. ``held``:
     samples of the last hour, oldest first, one where the amount had changed. ``by``: whose command
-        set its state. ``chains``: as of `Register`. ``since_ms``: when its state began. ``idle_ms``: when
+        set its state. ``chains``: as of `Register`. ``since_ms``: when its state began. ``last_end_ms``: when
         an attempt there ended last.
     """
 
@@ -50,7 +50,7 @@ class Worker(msgspec.Struct, array_like=True):
     by: Actor | None = None
     chains: bool = False
     since_ms: int = 0
-    idle_ms: int = 0
+    last_end_ms: int = 0
 
 
 class Ordered(NamedTuple):

@@ -1,5 +1,5 @@
-"""Finds the job, task, deployment, pool or slice that a command or a query names, or says what there is instead.
-Reads only.
+"""Finds the job, task, deployment, pool or slice that a command or a query names, or says what there
+is instead. Reads only.
 """
 
 from __future__ import annotations

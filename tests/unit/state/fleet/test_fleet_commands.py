@@ -18,7 +18,7 @@ from iris_core.spec.jobs import JobSpec
 from iris_core.spec.pools import PoolSpec, Reservation
 from iris_core.spec.resources import HostResources, ResourceRequest
 from iris_core.states import SliceCause
-from iris_state.records.fleet_changes import SliceRequested
+from iris_state.records.fleet_changes import PoolGrowth, SliceRequested
 from tests.support.world import World
 
 USER = Caller("mia", "user")
@@ -68,6 +68,18 @@ def test_a_change_based_on_an_older_version_is_refused() -> None:
     answer = world.change_fleet("set", "cpu", spec=replace(CPU, max=2), version=1)
     assert answer.status == "precondition_failed"
     assert world.query("pool", pool="cpu")["max"] == 8
+
+
+def test_a_pool_that_is_set_again_forgets_what_hinders_its_growth() -> None:
+    world = World()
+    world.change_fleet("set", "cpu", spec=CPU)
+    pool = world.ledger.fleet.pools["cpu"]
+    halted = PoolGrowth("cpu", replace(pool.growth, refused="no permission"))
+    world.machine.round.apply(halted)
+    assert world.query("pool", pool="cpu")["state"] == "paused"
+    again = body(world.change_fleet("set", "cpu", spec=CPU))
+    assert (again["state"], again["version"]) == ("ok", 2)
+    assert body(world.change_fleet("set", "cpu", spec=CPU))["version"] == 2
 
 
 def test_a_pool_that_is_paused_says_who_and_why() -> None:

@@ -50,7 +50,8 @@ class Provisioner:
     Attributes:
         has: what its provider has, by name. answer, detail: to each creation. delete_answer: to each
             deletion.
-        keyed: what it tells of the keys of slots.
+        keyed: what it tells of the keys of slots. list_error: why its lists fail; empty: they do
+            not.
     """
 
     world: World
@@ -61,6 +62,7 @@ class Provisioner:
     detail: str = ""
     delete_answer: str = "accepted"
     keyed: dict[str, int] = field(default_factory=lambda: {"cpu": MAX_SLICES})
+    list_error: str = ""
     read: int = 0
     answers: list[OrderAnswer] = field(default_factory=list)
     lists: list[ListAnswer] = field(default_factory=list)
@@ -83,8 +85,16 @@ class Provisioner:
                 )
             for asked in orders.lists:
                 found = tuple(FoundSlice(name, one.label) for name, one in self.has.items())
+                if self.list_error:
+                    found = ()
                 self.lists.append(
-                    ListAnswer(asked.provider, asked.options, asked.asked_ms, slices=found)
+                    ListAnswer(
+                        asked.provider,
+                        asked.options,
+                        asked.asked_ms,
+                        slices=found,
+                        error=self.list_error,
+                    )
                 )
 
     def report(self) -> None:
@@ -172,6 +182,20 @@ def test_a_host_of_a_pool_without_such_a_slice_is_given_no_work() -> None:
     boot(world, "cpu-7")
     schedule(world)
     assert world.ledger.jobs[1].task(0).state is TaskState.PENDING
+
+
+def test_lists_that_fail_are_told_and_no_time_of_a_list() -> None:
+    world, provisioner = with_work(1)
+    provisioner.list_error = "403"
+    turn(world, provisioner)
+    turn(world, provisioner, seconds=30.0)
+    words = "what its provider has is not known, for its lists fail: 403"
+    assert words in world.query("pool", pool="cpu")["warnings"]
+    assert world.query("fleet")["listed_at"] is None
+    provisioner.list_error = ""
+    turn(world, provisioner, seconds=30.0)
+    assert world.query("pool", pool="cpu")["warnings"] == []
+    assert world.query("fleet")["listed_at"] is not None
 
 
 def test_nothing_is_made_while_no_provisioner_is_there() -> None:

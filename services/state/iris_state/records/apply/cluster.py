@@ -58,7 +58,7 @@ def worker_registered(ledger: Ledger, change: c.WorkerRegistered, at_ms: int) ->
         held=known.held if known is not None else [],
         by=known.by if known is not None and drained else None,
         since_ms=at_ms,
-        idle_ms=known.idle_ms if known is not None else 0,
+        last_end_ms=known.last_end_ms if known is not None else 0,
     )
     ledger.lost.leave(change.worker)
     presence = ledger.presence.setdefault(change.worker, Presence(at_ms))

@@ -312,7 +312,7 @@ def _close(
     attempt.since_ms = attempt.closed_ms = at_ms
     ledger.release(job, index, attempt)
     if attempt.worker in ledger.workers:
-        ledger.workers[attempt.worker].idle_ms = at_ms
+        ledger.workers[attempt.worker].last_end_ms = at_ms
 
 
 def _store(ledger: Ledger, job: Job, ended: Ended, began_ms: int, at_ms: int) -> None:

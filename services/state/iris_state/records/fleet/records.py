@@ -235,8 +235,6 @@ class Fleet:
         """The attributes by which a host is given work: what it has ``reported``, and that its pool
         is for work with devices only.
         """
-        if not self.pools:
-            return reported
         place = self.of_host(host)
         if place is None or not is_for_devices_only(self.pools[place[0]].spec):
             return reported

@@ -87,7 +87,9 @@ class Sightings:
         began_ms: when it began to lead; what it has not been told by then counts from there.
         seen: by source and name, as of the newest list. absent: lists in a row without a slice
             that ought to have it, by its number. asked: orders, by call, name and label.
-        heard_ms: when a provisioner was heard last. programs: those that it has; None: unknown.
+        listed_ms: when a provider was listed last; 0: not yet. failed_lists: why the newest list
+            failed, of sources whose newest one did.
+        programs: those that the provisioner has; None: unknown.
             keyed: how many slots of a pool have keys, from the first. uncounted: pools of which
             that was not told yet.
         obstacle: why nothing can be made at all, as a code of `why`; empty: it can.
@@ -97,7 +99,8 @@ class Sightings:
     seen: dict[ListSource, dict[str, Seen]] = field(default_factory=dict)
     absent: dict[int, int] = field(default_factory=dict)
     asked: dict[tuple[ProviderCall, str, int], Asked] = field(default_factory=dict)
-    heard_ms: int = 0
+    listed_ms: int = 0
+    failed_lists: dict[ListSource, str] = field(default_factory=dict)
     programs: frozenset[str] | None = None
     keyed: dict[str, int] = field(default_factory=dict)
     uncounted: frozenset[str] = frozenset()

@@ -36,6 +36,7 @@ from iris_state.fleet.need import FleetNeed, Unmet
 from iris_state.fleet.scene import scene_of
 from iris_state.fleet.slices import Scene
 from iris_state.records.fleet.records import Fleet, HostPool, Slice, SliceStep
+from iris_state.records.fleet.sightings import ListSource
 from iris_state.records.ledger import Ledger
 from iris_state.records.targets import known_pool
 from iris_state.views.actors import actor_view
@@ -47,7 +48,8 @@ BOOTS = 3
 """No percentiles are told of fewer boots."""
 CHANGES = 20
 """Changes in the view of the whole fleet."""
-STATES = {"paused": "paused", "stopped": "stopped", "exhausted": "exhausted"}
+EXPLAINED = frozenset({"paused", "stopped", "exhausted"})
+"""States of a pool whose reason is added to the words of the obstacle."""
 
 
 @dataclass(slots=True)
@@ -139,6 +141,8 @@ def _warnings(look: Look, pool: HostPool) -> Iterator[str]:
     known = sightings.programs
     if pool.spec.provider == "exec" and known is not None and program not in known:
         yield f"the provisioner has no program {program!r}; it has {', '.join(sorted(known)) or 'none'}"
+    if error := sightings.failed_lists.get(ListSource.of(pool.spec)):
+        yield f"what its provider has is not known, for its lists fail: {error}"
     overdue = sum(1 for one in look.ledger.fleet.of_pool(pool.name) if one.overdue)
     if overdue:
         yield f"{overdue} deletions take longer than they may"
@@ -286,7 +290,7 @@ def fleet(ledger: Ledger) -> FleetView:
         need=sum(pool.need for pool in shown),
         cost_per_hour=sum(pool.cost_per_hour for pool in shown),
         orphans=sum(1 for _ in sightings.orphans(ledger.fleet)),
-        listed_at=moment(sightings.heard_ms),
+        listed_at=moment(sightings.listed_ms),
         dry_run=ledger.fleet_policy.dry_run,
         unmet=[_unmet_view(look, one) for one in look.need.unmet],
         changes=_changes(newest[-CHANGES:])[:CHANGES],
@@ -308,7 +312,7 @@ def obstacle_view(ledger: Ledger, name: str, code: str) -> PoolObstacleView:
     words = OBSTACLES[code]
     if code == "at_max":
         words = f"{words} ({pool.spec.max})"
-    elif code in STATES and reason:
+    elif code in EXPLAINED and reason:
         words = f"{words}: {reason}"
     if code == "exhausted" and until_ms:
         words += f"; tried again in {show_duration(max(0, until_ms - ledger.now_ms) / 1000)}"
@@ -327,7 +331,6 @@ OBSTACLES = {
     "stopped": "stopped, for too many of its slices look lost",
     "dry_run": "the cluster decides and does nothing",
     "provisioner_down": "no provisioner answers",
-    "device_only": "it is for work that asks for a device",
 }
 """What stands in the way of a pool, by its code."""
 
