@@ -26,7 +26,7 @@ from iris_core.states import SliceCause, SliceStatus, WorkerState
 from iris_state.fleet import pools
 from iris_state.fleet.facts import HostFacts, PendingWork
 from iris_state.records.fleet_changes import SliceMoved, SliceRequested
-from tests.sim.fleet.cloud import CloudFaults
+from tests.sim.fleet.cloud import CloudFaults, Instance
 from tests.sim.fleet.world import FleetWorld, Work, cpu_pool
 
 GOAL = 1.25
@@ -165,10 +165,10 @@ class DayWorld(FleetWorld):
         self.work = [one for one in self.work if not one.done]
 
     @staticmethod
-    def _paid_ms(one: object) -> int:
+    def _paid_ms(one: Instance) -> int:
         """Of an instance: from its creation until it was deleted, or taken away."""
-        ends = [at for at in (one.gone_ms, one.preempted_ms) if at]  # type: ignore[attr-defined]
-        return min(ends) - one.created_ms  # type: ignore[attr-defined]
+        ends = [at for at in (one.gone_ms, one.preempted_ms) if at]
+        return min(ends) - one.created_ms
 
 
 class PlainWorld(DayWorld):

@@ -8,7 +8,7 @@ import pytest
 
 from iris_core import codec
 from iris_core.admission.pools import validate_pool
-from iris_core.placement.pools import could_hold, differences, host_attributes
+from iris_core.placement.pools import differences, host_attributes, is_eligible
 from iris_core.spec.jobs import Constraint
 from iris_core.spec.pools import PoolSpec
 from iris_core.spec.resources import Amount, Device, ResourceRequest
@@ -124,6 +124,14 @@ def test_a_host_that_falls_short_of_its_pool_is_told_in_words() -> None:
         f"memory_bytes {8 << 30}, not {16 << 30}",
         "capacity spot, not on_demand",
     )
+
+
+def could_hold(
+    spec: PoolSpec, constraints: tuple[Constraint, ...], request: ResourceRequest, group_by: str
+) -> bool:
+    """As the packing of waiting work asks."""
+    fits = request.amount.fits(spec.resources.amount)
+    return fits and is_eligible(spec, constraints, request, group_by)
 
 
 @pytest.mark.parametrize(

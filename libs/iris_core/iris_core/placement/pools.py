@@ -60,21 +60,12 @@ def host_attributes(pool: PoolSpec, slot: int, index: int) -> dict[str, Attribut
     }
 
 
-def could_hold(
-    pool: PoolSpec, constraints: Sequence[Constraint], resources: ResourceRequest, group_by: str
-) -> bool:
-    """Whether an empty host of a new slice could run a task with these constraints and this
-    request; the number of hosts that a gang needs is not considered.
-    """
-    return resources.amount.fits(pool.resources.amount) and is_eligible(
-        pool, constraints, resources, group_by
-    )
-
-
 def is_eligible(
     pool: PoolSpec, constraints: Sequence[Constraint], resources: ResourceRequest, group_by: str
 ) -> bool:
-    """The same whatever the task takes."""
+    """Whether an empty host of a new slice could run a task with these constraints, if it has as
+    much as the task takes; the number of hosts that a gang needs is not considered.
+    """
     if is_for_devices_only(pool) and not asks_for_device(constraints, resources):
         return False
     attributes = host_attributes(pool, slot=0, index=0)

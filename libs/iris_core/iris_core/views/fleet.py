@@ -174,7 +174,7 @@ class FleetView(View, kw_only=True):
 
     Attributes:
         need: slices that would still be made. orphans: what providers list without a record.
-        listed_at: when a provisioner was last heard; None: not since this leader began.
+        listed_at: when a provider was last listed; None: not since this leader began.
         dry_run: what is decided is not done.
         unmet: waiting work for which no slice comes. changes: the newest ones.
     """

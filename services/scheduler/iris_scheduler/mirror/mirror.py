@@ -170,10 +170,6 @@ class Mirror:
         excluded = self._avoids_until.irange((now_ms + 1,))
         return {job for _, job, index, _ in excluded if (job, index) in self.queue}
 
-    def classes(self) -> Iterable[JobClass]:
-        """Every class that has a job, in the order in which they were first seen."""
-        return self._classes.values()
-
     def peers(self) -> Iterable[Peers]:
         """All classes, by turn and shape."""
         return self._peers.values()

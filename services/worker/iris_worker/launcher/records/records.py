@@ -110,8 +110,8 @@ class Started(_Record, frozen=True, tag="started"):
     """An attempt's first process: the interval (monotonic time of this boot) in which it was
     started, its slot, its ports by name, the indices of its devices, its control group, its output
     directory, the name of its directory below the slot's. Without a ``pid``, and then without
-    times, it is about to be started. Without a ``sandbox`` it is not confined. ``call``: it is one of a map.
-    ``early``: the output of the attempt that had its slot before is perhaps not stored. ``trace``
+    times, it is about to be started. Without a ``sandbox`` it is not confined. ``call``: it is one
+    of a map. ``early``: the output of the attempt that had its slot before is perhaps not stored. ``trace``
     of its order and the name of its ``task`` are for its spans. ``stop_signal`` stops it.
     ``terminal``: it reads and writes one, which the launcher holds. ``notice``: what it is told
     before it is stopped. ``deadline_s``: when the time limit of its gang is over; 0: it has its

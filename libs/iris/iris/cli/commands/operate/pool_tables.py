@@ -8,6 +8,10 @@ from collections.abc import Iterator
 
 from iris.cli.output.tables import Column, Row, state_word
 from iris.cli.output.times import age, show_moment, show_span
+from iris.client.options.pools import specified
+from iris_core.codec import from_builtins
+from iris_core.placement.pools import is_for_devices_only
+from iris_core.spec.pools import PoolSpec
 from iris_core.spec.resources import RESOURCES
 from iris_core.units import counted
 from iris_core.views.fleet import PoolPlanView
@@ -133,8 +137,8 @@ def pool_facts(row: Row) -> Iterator[tuple[str, str]]:
     yield "hosts", show_host(row)
     yield "attributes", show_pairs(row["attributes"])
     yield "options", show_pairs(row["options"])
-    only = row["only"] or ("device" if row["resources"].get("chips") else "any")
-    yield "for", "work that asks for a device" if only == "device" else "any work"
+    is_for_devices = is_for_devices_only(from_builtins(specified(row), PoolSpec))
+    yield "for", "work that asks for a device" if is_for_devices else "any work"
     yield "priority", f"{row['priority']}, price {row['price']:g} an hour for a slice"
     if row["reservation"]:
         chips = counted(row["reservation"]["chips"], "chip")
