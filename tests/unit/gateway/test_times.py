@@ -1,9 +1,11 @@
 """Times in a query: every form that the manuals name."""
 
+import re
+
 import pytest
 
 from iris_core.views.queries import UsageQuery
-from iris_gateway.http.parameters import read_query
+from iris_gateway.http.parameters import query_parameters, read_query
 from iris_gateway.http.problem import ProblemResponse
 
 NOW_MS = 1_800_000_000_000
@@ -31,3 +33,23 @@ def test_another_text_is_refused_with_what_may_be_given(text):
         read_query(UsageQuery, [("since", text)], now_ms=NOW_MS)
     [mistake] = caught.value.errors
     assert mistake.hint == "a time such as 2026-01-31T08:00:00Z, a day such as 2026-01-31, or 10m"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("0.5", "1.5h", "1h30m", "500ms", "01:30:00", "2-00:00:00", "90"),
+        *("1.", ".5", "1h 30m", "10M", "\N{ARABIC-INDIC DIGIT NINE}"),
+        *("01:60:00", "1h30", "1:2", "90\n", "9" * 10),
+    ],
+)
+def test_a_duration_is_taken_when_the_document_allows_it(text):
+    [since] = [one for one in query_parameters(UsageQuery) if one.name == "since"]
+    pattern = since.schema["anyOf"][-1]["pattern"]
+    is_documented = re.search(pattern.removesuffix("$") + r"\Z", text) is not None
+    try:
+        read_query(UsageQuery, [("since", text)], now_ms=NOW_MS)
+    except ProblemResponse:
+        assert not is_documented
+    else:
+        assert is_documented

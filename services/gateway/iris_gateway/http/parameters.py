@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from difflib import get_close_matches
@@ -31,11 +30,15 @@ _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}\Z")
 _LONGEST_TIME = 40
 _TRUTH = {"true": True, "1": True, "yes": True, "": True, "false": False, "0": False, "no": False}
 
+_NUMBER = r"[0-9]{1,9}(\.[0-9]{1,9})?"
+_PART = rf"{_NUMBER}(ms|s|m|h|d)"
+_CLOCK = r"([0-9]{1,9}-)?[0-9]{1,9}(:[0-5][0-9]){2}"
+_DURATION = rf"^({_NUMBER}|{_PART}( ?{_PART})*|{_CLOCK})$"
 _SINCE: dict[str, Any] = {
     "anyOf": [
         {"type": "string", "format": "date-time"},
         {"type": "string", "format": "date"},
-        {"type": "string", "pattern": "^[0-9]{1,9}(ms|s|m|h|d)?$"},
+        {"type": "string", "pattern": _DURATION},
     ]
 }
 
@@ -252,12 +255,12 @@ def _fits(text: str, schema: Mapping[str, Any]) -> bool:
 
 
 def _moment_ms(text: str, now_ms: int) -> int | None:
-    """A time: RFC 3339, a day of UTC, or a duration before now such as ``10m`` or ``90``; None for
-    another text.
+    """A time: RFC 3339, a day of UTC, or a duration before now such as ``10m``, ``1h30m``, ``90`` or
+    ``01:30:00``; None for another text.
     """
     if len(text) > _LONGEST_TIME:
         return None
-    with suppress(ValueError):
+    if re.match(_DURATION.removesuffix("$") + r"\Z", text):
         return now_ms - int(parse_duration(text) * 1000)
     try:
         moment = datetime.fromisoformat(f"{text}T00:00:00Z" if _DAY.match(text) else text)
