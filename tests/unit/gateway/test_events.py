@@ -14,6 +14,7 @@ import pytest
 
 from iris_bus.contract import Message
 from iris_core import subjects
+from iris_core.views import events
 from iris_gateway.auth.bearer import Keyring, parse_tokens
 from iris_gateway.dispatch.sse import stream
 from iris_gateway.http.problem import ProblemResponse
@@ -580,3 +581,15 @@ async def test_amendments_holds_and_notices_are_kinds_of_their_own(iris: House):
         ("task", ["4", "3"]),
     ):
         assert await ids(iris, f"type={kind}") == wanted
+
+
+def test_no_event_has_a_member_of_the_item_that_it_is_listed_as():
+    """An item of a list is the body of an event with its ``id`` and ``type``."""
+    bodies = {
+        kind
+        for name, kind in vars(events).items()
+        if isinstance(kind, type) and name.endswith("Event")
+    }
+    taken = {"id", "type"}
+    assert [kind.__name__ for kind in bodies if taken & {*kind.__struct_fields__}] == []
+    assert events.SliceEvent in bodies

@@ -126,12 +126,12 @@ class RouteEvent(RecordEvent, kw_only=True):
 class SliceEvent(CausedEvent, kw_only=True):
     """Body of ``fleet.slice.<status>``: a slice entered a status.
 
-    ``slice``: its name, ``id`` (``s17``) names it for good. ``detail``: what its provider said
+    ``slice``: its name, ``slice_id`` (``s17``) names it for good. ``detail``: what its provider said
     last. ``hosts``: the names of its hosts.
     """
 
     slice: str
-    id: str
+    slice_id: str
     pool: str
     cause: str
     detail: str

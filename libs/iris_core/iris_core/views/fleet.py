@@ -34,9 +34,10 @@ class PoolView(View, kw_only=True):
     """A pool: its specification, and how it goes.
 
     Attributes:
-        state: ok, paused, exhausted or stopped. reason: why it is not ok. until: when it tries
-            again; None: it does not by itself, or need not.
-        idle: slices without work. need: slices that it would still make for waiting work.
+        state: ok, paused, exhausted or stopped. reason: why it is not ok, and since: since when.
+            until: when it tries again; None: it does not by itself, or need not.
+        idle: slices without work. idle_since: since when the one without work for longest is.
+            need: slices that it would still make for waiting work.
         boot_p50_s, boot_p90_s: from request to ready, of the newest slices; None before three.
         cost_per_hour: of its present slices.
         only: device or any; empty: device where its hosts have one, else any.
@@ -65,9 +66,11 @@ class PoolView(View, kw_only=True):
     paused: bool
     state: str
     reason: str
+    since: datetime | None = None
     until: datetime | None
     slices: SliceCountView
     idle: int
+    idle_since: datetime | None = None
     need: int
     boot_p50_s: float | None
     boot_p90_s: float | None

@@ -229,7 +229,7 @@ def _notice_event(fact: NoticeFact, sequence: int, place: int) -> Publication:
 def _slice_event(fact: SliceFact, sequence: int, place: int) -> Publication:
     body = SliceEvent(
         slice=fact.name,
-        id=fact.id,
+        slice_id=fact.id,
         pool=fact.pool,
         state=fact.state,
         previous=fact.previous,

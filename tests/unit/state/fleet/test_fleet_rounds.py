@@ -7,6 +7,7 @@ Source: docs/design/fleet.md#orders-and-lists.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import datetime
 
 import pytest
 from msgspec.structs import replace
@@ -182,6 +183,50 @@ def test_a_host_of_a_pool_without_such_a_slice_is_given_no_work() -> None:
     boot(world, "cpu-7")
     schedule(world)
     assert world.ledger.jobs[1].task(0).state is TaskState.PENDING
+
+
+def told_since(world: World) -> tuple[str, float | None]:
+    """The state of the pool, and since how many seconds."""
+    told = world.query("pool", pool="cpu")
+    since = told["since"]
+    ago_s = None if since is None else world.now_ms / 1000 - _seconds(since)
+    return told["state"], ago_s
+
+
+def _seconds(text: str) -> float:
+    return datetime.fromisoformat(text).timestamp()
+
+
+def test_a_pool_says_since_when_it_is_hindered() -> None:
+    world, provisioner = with_work(1)
+    assert told_since(world) == ("ok", None)
+    provisioner.answer = "exhausted"
+    turn(world, provisioner)
+    assert told_since(world) == ("exhausted", 0.0)
+    for _ in range(8):
+        turn(world, provisioner, seconds=10.0)
+    assert told_since(world) == ("exhausted", 80.0)
+    world.change_fleet("pause", "cpu", reason="repairs")
+    world.wait(5.0)
+    world.change_fleet("set", "cpu", spec=replace(CPU, paused=True, price=2.0))
+    assert told_since(world) == ("paused", 5.0)
+    world.change_fleet("resume", "cpu")
+    assert told_since(world) == ("ok", None)
+
+
+def test_a_pool_says_since_when_the_slice_without_work_for_longest_has_none() -> None:
+    world, provisioner = with_work(2)
+    turn(world, provisioner)
+    assert world.query("pool", pool="cpu")["idle_since"] is None
+    for number in range(2):
+        world.wait(4.0)
+        boot(world, f"cpu-{number}")
+        turn(world, provisioner)
+    shown = world.query("fleet_slices", pool="cpu")["items"]
+    newer, older = (_seconds(one["idle_since"]) for one in shown)
+    assert newer > older
+    told = world.query("pool", pool="cpu")
+    assert (told["idle"], _seconds(told["idle_since"])) == (2, older)
 
 
 def test_lists_that_fail_are_told_and_no_time_of_a_list() -> None:

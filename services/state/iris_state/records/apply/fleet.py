@@ -38,14 +38,17 @@ S = SliceStatus
 def pool_set(fleet: Fleet, change: PoolSet, now_ms: int) -> None:
     known = fleet.pools.get(change.spec.name)
     if known is None:
-        fleet.pools[change.spec.name] = HostPool(
+        new = HostPool(
             spec=change.spec,
             set_ms=now_ms,
             by=change.by,
             removing=change.removing,
             reason=change.reason,
         )
+        fleet.pools[change.spec.name] = new
+        _note_state(new, "", now_ms)
         return
+    was = known.state
     known.spec = change.spec
     known.version += 1
     known.set_ms = now_ms
@@ -59,6 +62,13 @@ def pool_set(fleet: Fleet, change: PoolSet, now_ms: int) -> None:
         lost=known.growth.lost,
         boots=known.growth.boots,
     )
+    _note_state(known, was, now_ms)
+
+
+def _note_state(pool: HostPool, was: str, now_ms: int) -> None:
+    """Keep since when a pool is not ok."""
+    if pool.state != was:
+        pool.since_ms = 0 if pool.state == "ok" else now_ms
 
 
 def pool_removed(fleet: Fleet, change: PoolRemoved) -> None:
@@ -67,8 +77,11 @@ def pool_removed(fleet: Fleet, change: PoolRemoved) -> None:
         fleet.remove(one)
 
 
-def pool_growth(fleet: Fleet, change: PoolGrowth) -> None:
-    fleet.pools[change.pool].growth = change.growth
+def pool_growth(fleet: Fleet, change: PoolGrowth, now_ms: int) -> None:
+    pool = fleet.pools[change.pool]
+    was = pool.state
+    pool.growth = change.growth
+    _note_state(pool, was, now_ms)
 
 
 def slice_requested(fleet: Fleet, change: SliceRequested, now_ms: int) -> None:
@@ -152,7 +165,7 @@ def apply_change(fleet: Fleet, change: FleetChange, now_ms: int) -> None:
         case PoolRemoved():
             pool_removed(fleet, change)
         case PoolGrowth():
-            pool_growth(fleet, change)
+            pool_growth(fleet, change, now_ms)
         case SliceRequested():
             slice_requested(fleet, change, now_ms)
         case SliceMoved():

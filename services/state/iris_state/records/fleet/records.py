@@ -70,7 +70,7 @@ class HostPool(msgspec.Struct, array_like=True):
 
     ``version`` grows with every change by a person, for compare-and-set. ``removing``: nothing
     grows, what is idle goes, and the record goes with the last slice. ``reason``: of its last change,
-    as that person gave it.
+    as that person gave it. ``since_ms``: since when it is in its `state`, if that is not ok.
     """
 
     spec: PoolSpec
@@ -80,10 +80,20 @@ class HostPool(msgspec.Struct, array_like=True):
     removing: bool = False
     growth: Growth = UNHINDERED
     reason: str = ""
+    since_ms: int = 0
 
     @property
     def name(self) -> str:
         return self.spec.name
+
+    @property
+    def state(self) -> str:
+        """Whether something hinders its growth: ok, paused, stopped or exhausted."""
+        if self.spec.paused or self.growth.refused:
+            return "paused"
+        if self.growth.stopped:
+            return "stopped"
+        return "exhausted" if self.growth.wait_ms else "ok"
 
 
 class SliceStep(msgspec.Struct, frozen=True, array_like=True):

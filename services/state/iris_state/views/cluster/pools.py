@@ -86,6 +86,7 @@ def _pool_view(look: Look, pool: HostPool) -> PoolView:
     own = look.ledger.fleet.of_pool(pool.name)
     counts = Counter(one.status.value for one in own if one.is_open)
     state, reason, until_ms = state_of(pool, now_ms)
+    idle = [since_ms for one in own if (since_ms := look.scene.idle_since_ms(one))]
     boots = sorted(pool.growth.boots)
     reservation = spec.reservation
     fields = asdict(spec) | {
@@ -96,9 +97,11 @@ def _pool_view(look: Look, pool: HostPool) -> PoolView:
         **fields,
         state=state,
         reason=reason,
+        since=moment(pool.since_ms),
         until=moment(until_ms),
         slices=SliceCountView(**counts),
-        idle=sum(1 for one in own if look.scene.idle_since_ms(one)),
+        idle=len(idle),
+        idle_since=moment(min(idle, default=0)),
         need=look.need.new.get(pool.name, 0),
         boot_p50_s=percentile(boots, 0.5),
         boot_p90_s=percentile(boots, 0.9),
@@ -113,16 +116,17 @@ def _pool_view(look: Look, pool: HostPool) -> PoolView:
 def state_of(pool: HostPool, now_ms: int) -> tuple[str, str, int]:
     """The state of a pool, why, and until when that is so; 0: until somebody changes it."""
     growth = pool.growth
+    state = pool.state
     if pool.spec.paused:
-        return "paused", pool.reason or "by an admin", 0
+        return state, pool.reason or "by an admin", 0
     if growth.refused:
-        return "paused", f"its provider refuses: {growth.refused}", 0
+        return state, f"its provider refuses: {growth.refused}", 0
     if growth.stopped:
-        return "stopped", growth.stopped, 0
+        return state, growth.stopped, 0
     if growth.wait_ms:
         until_ms = growth.put_off_ms if growth.put_off_ms > now_ms else 0
-        return "exhausted", growth.detail or (growth.cause.value if growth.cause else ""), until_ms
-    return "ok", "", 0
+        return state, growth.detail or (growth.cause.value if growth.cause else ""), until_ms
+    return state, "", 0
 
 
 def percentile(boots_ms: list[int], share: float) -> float | None:
