@@ -17,6 +17,15 @@ from urllib.parse import quote
 from tests.house.repository import ROOT
 from tests.support.browser import Page, browser
 from tests.support.example_cluster import DEPLOYMENT, GANG, PIPELINE, SWEEP, WAITING, show_example
+from tests.support.example_fleet import (
+    EMPTY_POOL,
+    EXHAUSTED_POOL,
+    FULL_POOL,
+    LARGE_POOL,
+    REFUSED_POOL,
+    STOPPED_POOL,
+    show_fleet,
+)
 from tests.support.gateway import house, listening
 
 WIDTHS = (390, 1024, 1440, 1920)
@@ -36,6 +45,17 @@ PAGES = {
     "workers": "/workers",
     "worker": "/workers/slice-a-w0",
     "worker-lost": "/workers/slice-d-w2",
+    "fleet": "/fleet",
+    "pool": f"/fleet/pools/{EXHAUSTED_POOL}",
+    "pool-large": f"/fleet/pools/{LARGE_POOL}",
+    "pool-empty": f"/fleet/pools/{EMPTY_POOL}",
+    "pool-refused": f"/fleet/pools/{REFUSED_POOL}",
+    "pool-stopped": f"/fleet/pools/{STOPPED_POOL}",
+    "slice": f"/fleet/slices/{FULL_POOL}-0",
+    "slice-coming": f"/fleet/slices/{EXHAUSTED_POOL}-6",
+    "slice-ended": "/fleet/slices/s1",
+    "worker-of-pool": f"/workers/{FULL_POOL}-0-2",
+    "events-fleet": "/events?kind=slice",
     "deployments": "/deployments",
     "deployment": f"/deployments/{DEPLOYMENT}",
     "deployment-update": f"/deployments/{DEPLOYMENT}/update",
@@ -62,13 +82,15 @@ async def draw(
             listening(iris) as http,
             browser(Path(profile), "--hide-scrollbars") as page,
         ):
-            await show_example(iris, time.time_ns() // 1_000_000)
+            now_ms = time.time_ns() // 1_000_000
+            ledger = await show_example(iris, now_ms)
             if readme:
                 await page.prefer("light")
                 for name, path in README.items():
                     await page.resize(*README_SIZE)
                     await opened(page, f"{http.base_url}{path}")
                     await save(page, ROOT / "docs" / "images" / f"{name}.png", *README_SIZE)
+            await show_fleet(iris, ledger, now_ms)
             for theme in themes:
                 await page.prefer(theme)
                 for name in names:

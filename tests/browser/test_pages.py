@@ -4,6 +4,7 @@ JavaScript.
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
@@ -12,9 +13,12 @@ import msgspec
 import pytest
 import pytest_asyncio
 
+from iris_core.states import SliceStatus
 from iris_core.views.jobs import ActorView, GateView, JobLink
 from iris_gateway.auth.bearer import parse_tokens
 from tests.support.browser import Browser, Page, chromium
+from tests.support.example_cluster import show_example
+from tests.support.example_fleet import FULL_POOL, POOLS, FleetStory, pool_of, show_fleet
 from tests.support.fake_state import attempt_of
 from tests.support.gateway import House, house, listening
 from tests.support.pages import fill
@@ -91,6 +95,7 @@ PATHS = (
     "/deployments",
 )
 PATHS += ("/deployments/chat", "/sessions", "/users", "/audit", "/events", "/system")
+PATHS += ("/fleet", "/fleet/pools/cpu", "/fleet/slices/cpu-0")
 PATHS += ("/login", "/jobs/%2Fnope", "/cancel?job=j1")
 
 
@@ -173,6 +178,47 @@ async def test_what_a_job_waits_for_is_read_without_being_cut_or_covered(iris: H
                 assert (path, width, await page.value(COVERED)) == (path, width, [])
                 assert (path, width, False not in await page.value(heights)) == (path, width, True)
     assert await page.value(heights) == [True, True]
+
+
+@pytest.mark.parametrize("theme", LIGHT_FIRST)
+async def test_pools_of_any_size_and_name_fit_their_window(page: Page, theme: str):
+    async with house() as iris, listening(iris) as http:
+        now_ms = time.time_ns() // 1_000_000
+        ledger = await show_example(iris, now_ms)
+        paths = ["/fleet"]
+        await page.prefer(theme)
+        for has_pools in (False, True):
+            if has_pools:
+                await show_fleet(iris, ledger, now_ms)
+                paths += [f"/fleet/pools/{name}" for name in POOLS]
+                paths += [f"/fleet/slices/{FULL_POOL}-0", "/fleet/slices/s1", "/"]
+            for path in paths:
+                await page.open(f"{http.base_url}{path}")
+                assert await page.shows("</footer>")
+                await page.loaded()
+                for width in (390, 768, 1024, 1440, 1920):
+                    await page.resize(width)
+                    fits = await page.value("document.documentElement.scrollWidth <= innerWidth")
+                    assert (path, width, fits, await page.value(CUT)) == (path, width, True, [])
+                    assert (path, width, await page.value(HIDDEN)) == (path, width, [])
+                assert (path, await page.value(CONTRASTS)) == (path, [])
+        assert page.complaints == []
+
+
+async def test_a_box_and_what_a_pool_lacks_change_by_themselves(page: Page):
+    async with house() as iris, listening(iris) as http:
+        now_ms = time.time_ns() // 1_000_000
+        ledger = await show_example(iris, now_ms)
+        story = FleetStory(iris, ledger, now_ms)
+        await story.pool(pool_of("cpu", 3))
+        await page.open(f"{http.base_url}/fleet")
+        assert await page.shows("3 may be made")
+        assert await page.shows(">live</p>")
+        await story.slices("cpu", 1, SliceStatus.CREATING, 1)
+        assert await page.shows("1 coming, 2 may be made")
+        assert await page.shows('<path class="box-coming"')
+        assert await page.shows("boots: its provider has begun to make it")
+        assert page.complaints == []
 
 
 @pytest.mark.needs("axe-core")

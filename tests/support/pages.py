@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -9,6 +10,16 @@ import msgspec
 from iris_core.codec import to_json
 from iris_core.messages.gateway_state import Answer
 from iris_core.placement.reasons import Reason, ReasonCode
+from iris_core.views.fleet import (
+    PoolChangeView,
+    PoolView,
+    ReservationView,
+    SliceCountView,
+    SliceHostView,
+    SliceStepView,
+    SliceView,
+)
+from iris_core.views.jobs import ActorView
 from iris_core.views.usage import StoredUsageView, UsageView, UsedView
 from tests.support.fake_state import FakeState, attempt_of
 from tests.support.gateway import House
@@ -184,6 +195,113 @@ STORED = msgspec.to_builtins(
 )
 
 
+POOL = msgspec.to_builtins(
+    PoolView(
+        name="cpu",
+        provider="exec",
+        options={"program": "<b>cloud</b>"},
+        hosts=2,
+        resources={"cpu_millis": 2000, "memory_bytes": 1 << 30, "disk_bytes": 0, "chips": 0},
+        attributes={"zone": "eu-1"},
+        capacity="spot",
+        min=0,
+        max=6,
+        buffer=0,
+        priority=100,
+        price=0.5,
+        idle_s=600,
+        boot_timeout_s=900,
+        create_rate=10,
+        delete_rate=10,
+        reservation=ReservationView(name="bought", chips=64),
+        only="",
+        paused=False,
+        state="exhausted",
+        reason="<b>stockout</b>",
+        since=datetime(2026, 1, 31, 8, tzinfo=UTC),
+        until=datetime(2126, 1, 31, 9, tzinfo=UTC),
+        slices=SliceCountView(requested=1, ready=2, draining=1),
+        idle=1,
+        idle_since=datetime(2026, 1, 31, 8, tzinfo=UTC),
+        need=3,
+        boot_p50_s=170.0,
+        boot_p90_s=240.0,
+        cost_per_hour=1.5,
+        warnings=["2 of 6 slots have no keys and are not used"],
+        version=3,
+        by=ActorView(name="mia", user="mia", role="admin"),
+        removing=False,
+    )
+)
+SLICE = msgspec.to_builtins(
+    SliceView(
+        id="s7",
+        name="cpu-0",
+        pool="cpu",
+        status="ready",
+        since=datetime(2026, 1, 31, 8, tzinfo=UTC),
+        cause="registered",
+        detail="<b>running</b>",
+        hosts=[
+            SliceHostView(name="cpu-0-0", state="healthy", differs=[]),
+            SliceHostView(name="cpu-0-1", state="mismatch", differs=["cpu_millis 1000, not 2000"]),
+        ],
+        requested_at=datetime(2026, 1, 31, 7, 57, tzinfo=UTC),
+        ready_at=datetime(2026, 1, 31, 8, tzinfo=UTC),
+        idle_since=datetime(2026, 1, 31, 8, tzinfo=UTC),
+        deadline_at=None,
+        cost=0.25,
+        outdated=True,
+        overdue=False,
+        steps=[
+            SliceStepView(
+                at=datetime(2026, 1, 31, 7, 57, tzinfo=UTC),
+                was=None,
+                to="requested",
+                cause="need",
+                by=None,
+            ),
+            SliceStepView(
+                at=datetime(2026, 1, 31, 8, tzinfo=UTC),
+                was="creating",
+                to="ready",
+                cause="registered",
+                by=None,
+            ),
+        ],
+    )
+)
+CHANGE = msgspec.to_builtins(
+    PoolChangeView(
+        at=datetime(2026, 1, 31, 8, tzinfo=UTC),
+        slice="cpu-0",
+        id="s7",
+        was="ready",
+        to="draining",
+        cause="operator",
+        detail="<b>repairs</b>",
+        by=ActorView(name="mia", user="mia", role="admin"),
+    )
+)
+UNMET = {
+    "example": "/a",
+    "tasks": 12,
+    "pools": [{"pool": "cpu", "code": "at_max", "message": "at its maximum (6)", "until": None}],
+}
+FLEET = {
+    "pools": [POOL],
+    "slices": POOL["slices"],
+    "idle": 1,
+    "need": 3,
+    "cost_per_hour": 1.5,
+    "orphans": 1,
+    "listed_at": None,
+    "dry_run": True,
+    "unmet": [UNMET],
+    "changes": [CHANGE],
+}
+
+
 def listing(*items: Any) -> dict[str, Any]:
     return {"items": list(items), "next_cursor": "7"}
 
@@ -210,6 +328,12 @@ def pages_of(state: FakeState) -> dict[str, dict[str, Any]]:
         "deployment_routes": listing(ROUTE),
         "deployment_history": {"items": DECISIONS, "next_cursor": None},
         "deployment_requests": {"minutes": []},
+        "fleet": FLEET,
+        "pools": {"items": [POOL], "next_cursor": None},
+        "pool": POOL,
+        "pool_history": listing(CHANGE),
+        "fleet_slices": listing(SLICE),
+        "fleet_slice": SLICE,
         "dead_letters": {"total": 1, "items": [DEAD_LETTER], "next_cursor": None},
         "last_hour": {"minutes": [], "held": []},
         "overview": {

@@ -26,6 +26,7 @@ from iris_core.states import (
     KernelStatus,
     RouteStatus,
     SessionStatus,
+    SliceStatus,
     TaskState,
     WorkerState,
     css_class,
@@ -36,6 +37,7 @@ from iris_core.tables import route as route_table
 from iris_core.tables import session as session_table
 from iris_core.views.jobs import ActorView, ArtifactView, GateView, InterruptionView, JobLink
 from iris_gateway.auth.bearer import parse_tokens
+from iris_gateway.dashboard import fleet_words
 from iris_gateway.dashboard.decisions import DECISIONS
 from iris_gateway.dashboard.drawings import glyphs
 from iris_gateway.dashboard.pages import PAGES
@@ -98,6 +100,7 @@ PATHS += [
     "/system",
     "/audit",
 ]
+PATHS += ["/fleet", "/fleet/pools/cpu", "/fleet/slices/cpu-0"]
 
 
 @pytest.mark.parametrize("path", [*PATHS, "/events"])
@@ -193,7 +196,8 @@ async def test_a_job_that_was_killed_at_once_shows_why_and_no_time_axis(iris: Ho
 async def test_a_search_leads_to_what_it_names(iris: House, words: str, path: str):
     if words == "tr":
         iris.state.scripted |= {
-            what: refusal("not_found", "there is none") for what in ("worker", "deployment")
+            what: refusal("not_found", "there is none")
+            for what in ("worker", "deployment", "pool", "fleet_slice")
         }
     response = await iris.http.get("/search", params={"q": words})
     assert (response.status_code, response.headers["location"]) == (303, path)
@@ -429,11 +433,12 @@ def test_every_status_has_the_shape_of_a_kind_or_of_a_task_state():
         DeploymentLifecycle,
         RouteStatus,
         WorkerState,
+        SliceStatus,
     )
     statuses = {display_name(status) for entity in entities for status in entity}
-    assert statuses - set(map(display_name, TaskState)) == glyphs.KIND_OF.keys() - {
-        "requeued"
-    }  # of an attempt
+    others = {"requeued", "missing", "mismatch", *fleet_words.STANDS}  # attempts, hosts, pools
+    assert statuses - set(map(display_name, TaskState)) == glyphs.KIND_OF.keys() - others
+    assert others <= glyphs.KIND_OF.keys()
 
 
 def test_the_design_of_the_pages_lists_every_path():

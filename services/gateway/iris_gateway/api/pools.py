@@ -80,11 +80,12 @@ def name_of(call: Call) -> str:
     return identifier(call.segment("pool"), "pool")
 
 
-async def _command(call: Call, target: str, asked: actions.FleetAction) -> Answer:
+async def send_fleet(call: Call, target: str, asked: actions.FleetAction, key: str = "") -> Answer:
+    """Do something with a pool, or a slice. ``key``: of a form. Raises ProblemResponse."""
     command = FleetCommand(
         asked.action, target, call.caller, *UNSENT, **msgspec.structs.asdict(asked)
     )
-    return await call.command(command, key=request_key(call))
+    return await call.command(command, key=request_key(call, key))
 
 
 async def _spec(call: Call) -> PoolSpec:
@@ -101,7 +102,7 @@ async def put(call: Call) -> Response:
     if spec.name != name:
         message = f"{spec.name!r} is not {name!r}, the name in the path"
         raise invalid([Mistake(pointer="/name", code="not_of_path", message=message)])
-    answer = await _command(call, name, actions.SetPool(spec=spec, version=version))
+    answer = await send_fleet(call, name, actions.SetPool(spec=spec, version=version))
     return tagged(answer.body, 201 if answer.status == "created" else 200)
 
 
@@ -109,7 +110,7 @@ async def delete(call: Call) -> Response:
     name = name_of(call)
     drain = call.asked(RemovalParameters).drain
     version = expected_version(call)
-    answer = await _command(call, name, actions.RemovePool(drain=drain, version=version))
+    answer = await send_fleet(call, name, actions.RemovePool(drain=drain, version=version))
     return passed_on(answer.body, 202 if from_json(answer.body, PoolStays).removing else 200)
 
 
@@ -125,7 +126,7 @@ async def _switch(call: Call, kind: type[actions.PausePool] | type[actions.Resum
     name = name_of(call)
     version = expected_version(call)
     reason = (await json_body(call, ChangeReason)).reason
-    return tagged((await _command(call, name, kind(reason=reason, version=version))).body)
+    return tagged((await send_fleet(call, name, kind(reason=reason, version=version))).body)
 
 
 async def plan(call: Call) -> Response:
@@ -133,13 +134,18 @@ async def plan(call: Call) -> Response:
     return passed_on(await call.read(q.PoolPlanQuery(to_json(spec).decode())))
 
 
+def slice_of(call: Call) -> str:
+    """The slice in a path: its name, or its id."""
+    return identifier(call.segment("slice"), "slice")
+
+
 async def drain(call: Call) -> Response:
-    target = identifier(call.segment("slice"), "slice")
+    target = slice_of(call)
     asked = await json_body(call, SliceDrain)
     if mistakes := field_rules.mistakes(asked):
         raise invalid(mistakes)
     action = actions.DrainSlice(reason=asked.reason, deadline_s=asked.deadline_s)
-    return passed_on((await _command(call, target, action)).body, 202)
+    return passed_on((await send_fleet(call, target, action)).body, 202)
 
 
 ENDPOINTS = (

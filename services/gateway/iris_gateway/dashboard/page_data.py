@@ -31,7 +31,7 @@ from iris_gateway.dashboard.drawings.last_hour import (
 )
 from iris_gateway.dashboard.drawings.task_grid import task_grid
 from iris_gateway.dashboard.page_reads import ROWS, Facts, PageData
-from iris_gateway.dashboard.render import ENDED, STATES
+from iris_gateway.dashboard.render import ENDED, STATE_EVENTS, STATES
 from iris_gateway.http.parameters import identifier, job_reference, task_reference
 from iris_gateway.http.problem import ProblemResponse
 from iris_gateway.streams.event import EVERYTHING, Filter, of_run
@@ -65,6 +65,8 @@ _SEARCHED: tuple[tuple[Callable[[str], ViewQuery], str], ...] = (
     (q.JobQuery, "/jobs"),
     (q.WorkerQuery, "/workers"),
     (q.DeploymentQuery, "/deployments"),
+    (q.PoolQuery, "/fleet/pools"),
+    (q.FleetSliceQuery, "/fleet/slices"),
 )
 """Views of one thing, and where its page is."""
 
@@ -73,7 +75,17 @@ async def overview(look: PageData) -> Facts:
     """The overview: problems, running and pending work with reasons, usage of capacity, the last
     hour.
     """
-    counts, hour, slices, waiting, running, failed, unwell, deployments = await asyncio.gather(
+    (
+        counts,
+        hour,
+        slices,
+        waiting,
+        running,
+        failed,
+        unwell,
+        deployments,
+        pools,
+    ) = await asyncio.gather(
         look.at(q.OverviewQuery()),
         look.at(q.LastHourQuery()),
         look.items_of(q.SlicesQuery(limit=SLICES)),
@@ -82,7 +94,9 @@ async def overview(look: PageData) -> Facts:
         _failed(look),
         look.items_of(*(q.WorkersQuery(state=state, limit=8) for state in UNWELL)),
         look.items_of(q.DeploymentsQuery(limit=ROWS)),
+        look.items_of(q.PoolsQuery(limit=ROWS)),
     )
+    hindered = [one for one in pools if is_hindered(one)]
     return {
         "overview": counts,
         "hour": ended_and_waited(hour["minutes"], look.now),
@@ -94,7 +108,14 @@ async def overview(look: PageData) -> Facts:
         "unwell": unwell,
         "deployments": deployments[:ATTENTION],
         "unserved": [one for one in deployments if _needs_attention(one)][:ATTENTION],
+        "pools": pools[:ATTENTION],
+        "hindered": hindered[:ATTENTION],
     }
+
+
+def is_hindered(pool: Mapping[str, Any]) -> bool:
+    """Whether somebody has to look after a pool: something else than an admin's pause hinders it."""
+    return (pool["state"] != "ok" and not pool["paused"]) or bool(pool["warnings"])
 
 
 async def _failed(look: PageData) -> list[Facts]:
@@ -205,6 +226,7 @@ async def job(look: PageData) -> Facts:
         "valued": bool(spec.array) and _has_values(spec),
         "snippets": (("Command line", snippets.cli_of(spec)), ("Python", snippets.sdk_of(spec))),
         "axis": Axis(shown["submitted_at"], shown["finished_at"], look.now),
+        "why": await look.at(q.WhyQuery(job=shown["id"])) if _waits(shown) else {},
         "failures": failure_groups(failed),
         "looked_at": len(failed),
         "slices": (slices := spec.coscheduling.slices if spec.coscheduling is not None else 1),
@@ -219,9 +241,14 @@ async def job(look: PageData) -> Facts:
         "grid": await _grid(look, shown, spec),
         "tree": await look.at(q.TreeQuery(job=shown["id"])),
         "history": await look.at(q.LatestHistoryQuery(job=shown["id"], count=DECISIONS_SHOWN)),
-        "events": await _newest(look, own),
+        "events": await newest_events(look, own),
         "output": await output_of(look, shown, look.number("task"), look.number("attempt")),
     }
+
+
+def _waits(job: Mapping[str, Any]) -> bool:
+    """Whether tasks of a job wait, for which pools may have a slice or a reason for none."""
+    return job["state"] not in ENDED and bool(job["task_counts"].get("pending"))
 
 
 async def _grid(look: PageData, job: Mapping[str, Any], spec: JobSpec) -> Markup | str:
@@ -296,7 +323,7 @@ async def deployment(look: PageData) -> Facts:
         "routes": await look.page_of(q.DeploymentRoutesQuery(deployment=shown["name"])),
         "history": await look.all_of(q.DeploymentHistoryQuery(deployment=shown["name"])),
         "decisions_shown": DECISIONS_SHOWN,
-        "events": await _newest(look, Filter(deployment=shown["name"])),
+        "events": await newest_events(look, Filter(deployment=shown["name"])),
         "proxy_url": look.gateway.proxy_url,
         "form_key": look.gateway.new_id(),
         "hour": requests_over_time(minutes, look.now),
@@ -361,12 +388,12 @@ async def worker(look: PageData) -> Facts:
     return {
         "worker": shown,
         "held": held_over_time(hour["held"], look.now),
-        "events": await _newest(look, Filter(worker=shown["id"])),
+        "events": await newest_events(look, Filter(worker=shown["id"])),
         "lost": await _lost_with(look, shown["id"]) if shown["state"] == "lost" else None,
     }
 
 
-async def _newest(
+async def newest_events(
     look: PageData, wanted: Filter, most: int = 20, budget: int = STRETCH
 ) -> list[Facts]:
     """The newest events that are wanted, of the last ``budget``."""
@@ -379,7 +406,7 @@ async def _lost_with(look: PageData, worker: str) -> list[Facts]:
     and what it is now.
     """
     on_it = Filter(("task",), worker=worker)
-    events = await _newest(look, on_it, EVENTS, BUDGET)
+    events = await newest_events(look, on_it, EVENTS, BUDGET)
     then = {
         event["task_id"]: event
         for event in events
@@ -424,13 +451,19 @@ async def events(look: PageData) -> Facts:
     """Events, newest first, of one kind, state, job or worker; continued by the query."""
     query = {name: look.query.get(name, "") for name in ("kind", "state", "within", "worker")}
     kinds = [query["kind"]] if query["kind"] in STATES else [*STATES] if query["state"] else []
-    types = tuple(f"{kind}.state.{query['state']}" if query["state"] else kind for kind in kinds)
+    types = tuple(_type_of(kind, query["state"]) for kind in kinds)
     wanted = Filter(types, query["within"], worker=query["worker"])
     found, onward = await newest_first(look.gateway.feed, wanted, EVENTS, look.number("cursor"))
     return {
         "events": {"items": [event.shown() for event in found], "next_cursor": onward},
         "query": query,
     }
+
+
+def _type_of(kind: str, state: str) -> str:
+    """The type of events of a kind, of those of one state or of all."""
+    prefix = STATE_EVENTS[kind]
+    return f"{prefix}.{state}" if state else prefix.removesuffix(".state")
 
 
 async def system(look: PageData) -> Facts:

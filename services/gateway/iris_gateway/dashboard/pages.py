@@ -21,7 +21,14 @@ from iris_core.limits import LOGIN_LINK_MINUTES
 from iris_core.messages.gateway_state import Caller
 from iris_core.spec.serving import SECURE_TOKEN_COOKIE
 from iris_gateway.auth.bearer import opened_by_person, own_pages
-from iris_gateway.dashboard import actions, deployment_actions, job_changes, page_data
+from iris_gateway.dashboard import (
+    actions,
+    deployment_actions,
+    fleet_actions,
+    fleet_data,
+    job_changes,
+    page_data,
+)
 from iris_gateway.dashboard.assets import ASSETS, VERSION
 from iris_gateway.dashboard.page_reads import Facts, PageData
 from iris_gateway.dashboard.render import compiled
@@ -251,6 +258,9 @@ _PAGES = (
     ("/queue", "Queue", "queue.html", page_data.queue),
     ("/workers", "Workers", "workers.html", page_data.workers),
     ("/workers/{worker}", "Worker", "worker.html", page_data.worker),
+    ("/fleet", "Fleet", "fleet.html", fleet_data.fleet),
+    ("/fleet/pools/{pool}", "Pool", "pool.html", fleet_data.pool),
+    ("/fleet/slices/{slice}", "Slice", "slice.html", fleet_data.slice_),
     ("/deployments", "Deployments", "deployments.html", page_data.deployments),
     ("/deployments/{deployment}", "Deployment", "deployment.html", page_data.deployment),
     ("/sessions", "Sessions", "sessions.html", page_data.sessions),
@@ -278,6 +288,10 @@ PAGES: tuple[Endpoint, ...] = (
     _endpoint("POST", "/jobs/{job}/rerun", actions.rerun, "Rerun a job"),
     _endpoint("POST", "/jobs/{job}/change", job_changes.change, "Change a job"),
     _endpoint("POST", "/queue/release", job_changes.release_queue, "End a hold on the queue"),
+    _endpoint("POST", "/fleet/pools/{pool}/change", fleet_actions.change_pool, "Change a pool"),
+    _endpoint(
+        "POST", "/fleet/slices/{slice}/drain", fleet_actions.drain_slice, "Give a slice back"
+    ),
     _endpoint(
         "POST", "/deployments/{deployment}/change", deployment_actions.change, "Change a deployment"
     ),

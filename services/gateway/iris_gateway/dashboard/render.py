@@ -25,18 +25,21 @@ from iris_core.units import counted, show_bytes
 from iris_core.views.jobs import JOB_ORDERS, JOBS_ORDERED, NEWEST_FIRST
 from iris_core.views.usage import cpu_share, memory_share, show_devices, show_hours, show_lost
 from iris_gateway.auth.bearer import may_act, may_administer
+from iris_gateway.dashboard import fleet_words
 from iris_gateway.dashboard.assets import VERSION
 from iris_gateway.dashboard.decisions import decision
-from iris_gateway.dashboard.drawings import bars
+from iris_gateway.dashboard.drawings import bars, pools
 from iris_gateway.dashboard.drawings.slices import shape_of
 from iris_gateway.dashboard.drawings.terminal import in_one_direction, plain, printed, printed_lines
 from iris_gateway.streams.event import WORDS
 
-STATES = {
-    prefix.removesuffix(".state"): words
-    for prefix, words in WORDS.items()
-    if prefix.endswith(".state")
+STATE_EVENTS = {
+    prefix.removesuffix(".state").removeprefix("fleet."): prefix
+    for prefix in WORDS
+    if prefix.endswith(".state") or prefix.startswith("fleet.")
 }
+"""What is before the state in the types of events, by their kind on pages."""
+STATES = {kind: WORDS[prefix] for kind, prefix in STATE_EVENTS.items()}
 """The states of events by their kind."""
 ENDED = frozenset(map(display_name, JOB_TERMINAL))
 
@@ -160,6 +163,16 @@ def environment() -> Environment:
         "cpu_share": cpu_share,
         "memory_share": memory_share,
         "lost_parts": show_lost,
+        "boxes": pools.boxes,
+        "box": pools.box,
+        "cost": fleet_words.cost,
+        "said": fleet_words.said,
+        "because": fleet_words.because,
+        "happened": fleet_words.happened,
+        "stands": fleet_words.stands,
+        "pool_shape": fleet_words.shape,
+        "for_devices": fleet_words.for_devices,
+        "host_states": fleet_words.host_states,
     }
     made.globals |= {
         "span": span,
@@ -168,6 +181,7 @@ def environment() -> Environment:
         "shape_of": shape_of,
         "ended": ENDED,
         "kinds": STATES,
+        "box_kinds": pools.KINDS,
         "job_orders": JOB_ORDERS,
         "version": VERSION,
         "jobs_ordered": JOBS_ORDERED,

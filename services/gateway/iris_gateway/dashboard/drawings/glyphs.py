@@ -44,15 +44,15 @@ KIND_GLYPHS = {
 """By the kind of any other status."""
 
 KINDS = {
-    "good": ("healthy", "ready"),
-    "warn": ("degraded", "terminating"),
-    "bad": ("unhealthy", "lost", "failed_to_start", "error"),
+    "good": ("healthy", "ready", "ok"),
+    "warn": ("degraded", "terminating", "exhausted", "paused"),
+    "bad": ("unhealthy", "lost", "failed_to_start", "error", "stopped", "mismatch"),
     "busy": (
         *("draining", "scaling", "deploying", "destroying", "provisioning"),
-        *("scheduled", "preparing", "pulling", "creating"),
+        *("scheduled", "preparing", "pulling", "creating", "deleting"),
     ),
-    "idle": ("created", "prepared", "requeued"),
-    "over": ("terminated", "destroyed", "cancelled"),
+    "idle": ("created", "prepared", "requeued", "requested", "missing"),
+    "over": ("terminated", "destroyed", "cancelled", "deleted"),
 }
 """Every status that is not named like a task state, by its kind."""
 KIND_OF = {word: kind for kind, words in KINDS.items() for word in words}

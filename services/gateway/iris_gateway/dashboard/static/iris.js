@@ -214,7 +214,7 @@ function saveFilter() {
   if (`${query}`) keep([...new Set([...filters(), `${query}`])]);
 }
 
-const PLACES = { o: "/", j: "/jobs", q: "/queue", w: "/workers", d: "/deployments", e: "/events", s: "/system" };
+const PLACES = { o: "/", j: "/jobs", q: "/queue", w: "/workers", f: "/fleet", d: "/deployments", e: "/events", s: "/system" };
 const OFF = "iris-keys-off";
 const help = document.querySelector("#help");
 let going = false;
