@@ -29,6 +29,7 @@ from tests.support.seen import (
     COVERED,
     CUT,
     HIDDEN,
+    STICKING_OUT,
     UNLABELLED,
     VIOLATIONS,
 )
@@ -132,6 +133,13 @@ async def test_no_page_is_wider_than_its_window_or_cuts_a_word(iris: House, page
             if width == 390:
                 assert (path, await page.value(UNLABELLED)) == (path, [])
     assert [one for one in page.complaints if "404" not in one] == []
+
+
+async def test_no_open_menu_sticks_out_of_its_window(iris: House, page: Page):
+    async for path in opened(iris, page, "light"):
+        for width in (390, 768, 1440):
+            await page.resize(width)
+            assert (path, width, await page.value(STICKING_OUT)) == (path, width, [])
 
 
 @pytest.mark.parametrize("seconds", [0.0052, 0.13, 3500])

@@ -33,6 +33,14 @@ AXIS_OVERLAPS = """[...document.querySelectorAll('.axis')].flatMap((axis) => {
 })"""
 """Labels of a time axis that reach into the one before."""
 
+STICKING_OUT = """[...document.querySelectorAll('details.menu')].filter((one) => one.checkVisibility()).map((menu) => {
+  menu.open = true;
+  const panel = menu.querySelector('.panel').getBoundingClientRect();
+  menu.open = false;
+  return panel.left < 0 || panel.right > innerWidth ? menu.textContent.trim().slice(0, 40) : '';
+}).filter(Boolean)"""
+"""Menus that are not wholly in the window when they are open."""
+
 HIDDEN = """[...document.querySelectorAll('td .badge')].filter((one) => one.checkVisibility()
     && one.getBoundingClientRect().right > one.closest('td').getBoundingClientRect().right + 0.5)
     .map((one) => one.textContent)"""

@@ -41,6 +41,7 @@ TOKENS = "\n".join(
     f"{who} {role} {sha256(who.encode()).hexdigest()}"
     for who, role in (("mia", "admin"), ("ada", "user"))
 )
+EXHAUSTED = SliceCause.EXHAUSTED
 AS_FORM = {"origin": "http://127.0.0.1", "sec-fetch-site": "same-origin"}
 POOL_CHANGE, SLICE_DRAIN = "/fleet/pools/cpu/change", "/fleet/slices/s7/drain"
 
@@ -107,16 +108,20 @@ async def test_each_pool_has_a_box_for_each_slice_and_says_what_they_do(story: F
 
 
 async def test_what_a_provider_refuses_stands_beside_its_pool_and_since_when(story: FleetStory):
-    hindered = Growth(put_off_ms=story.now_ms + 150_000, wait_ms=240_000, detail="STOCKOUT in a")
+    hindered = Growth(
+        put_off_ms=story.now_ms + 150_000, wait_ms=240_000, cause=EXHAUSTED, detail="STOCKOUT in a"
+    )
     await story.happen(420, f.PoolGrowth(EXHAUSTED_POOL, hindered))
     longer = msgspec.structs.replace(hindered, put_off_ms=story.now_ms + 185_000)
     await story.happen(60, f.PoolGrowth(EXHAUSTED_POOL, longer))
     text = await page(story.iris, "/fleet")
     said = "exhausted since 7 min ago : STOCKOUT in a; next try in"
     assert said in row_of(text, EXHAUSTED_POOL)
-    assert "<title>v5e-spot: no capacity · Iris</title>" in text
-    assert "1 of 3 pools needs attention: v5e-spot (no capacity)" in words_of(text)
-    assert "v5e-spot got no capacity: STOCKOUT in a" in words_of(section(text, "changes"))
+    assert "<title>v5e-spot: put off · Iris</title>" in text
+    assert "1 of 3 pools needs attention: v5e-spot (put off)" in words_of(text)
+    assert "v5e-spot was put off: its provider has no capacity: STOCKOUT in a" in words_of(
+        section(text, "changes")
+    )
     assert EXHAUSTED_POOL in section(await page(story.iris, "/"), "attention")
 
 
@@ -124,6 +129,8 @@ async def test_a_pause_by_an_admin_is_said_and_needs_no_attention(story: FleetSt
     await story.happen(700, f.PoolSet(pool_of("night", 3, paused=True), reason="at night only"))
     text = await page(story.iris, "/fleet")
     assert "paused since 11 min ago : at night only" in row_of(text, "night")
+    own = words_of(section(await page(story.iris, "/fleet/pools/night"), "slices"))
+    assert "It has no slice now, and is paused." in own
     assert "Nothing hinders a pool." in text
     assert "night" not in section(await page(story.iris, "/"), "attention")
 

@@ -40,7 +40,7 @@ CAUSES: Mapping[str, str] = {
     "removed": "its pool is being removed",
     "accepted": "its provider has begun to make it",
     "exhausted": "its provider has no capacity",
-    "refused": "its provider refuses it",
+    "refused": "its provider refuses",
     "create_failed": "its creation failed",
     "no_answer": "its provider did not answer",
     "registered": "all of its hosts have registered",
@@ -66,7 +66,7 @@ HAPPENED: Mapping[str, str] = {
     "removed": "was removed",
     "paused": "was paused",
     "resumed": "was resumed",
-    "exhausted": "got no capacity",
+    "exhausted": "was put off",
     "recovered": "is well again",
     "stopped": "replaces no more slices",
 }
@@ -75,7 +75,7 @@ HAPPENED: Mapping[str, str] = {
 STANDS: Mapping[str, str] = {
     "ok": "ok",
     "paused": "paused",
-    "exhausted": "no capacity",
+    "exhausted": "put off",
     "stopped": "stopped",
 }
 """The states of a pool."""
@@ -99,9 +99,9 @@ def because(change: Mapping[str, Any]) -> str:
 
 
 def happened(event: Mapping[str, Any]) -> str:
-    """``got no capacity: STOCKOUT``: what an event of a pool says."""
+    """``was put off: its provider has no capacity: STOCKOUT``: what an event of a pool says."""
     words = HAPPENED.get(event["state"], event["state"])
-    return ": ".join(filter(None, [words, event.get("detail") or ""]))
+    return ": ".join(filter(None, [words, because(event)]))
 
 
 def stands(pool: Mapping[str, Any]) -> str:
