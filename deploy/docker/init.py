@@ -2,7 +2,7 @@
 service that needs it.
 
 `init.py WORKER...`, with every volume mounted below /mnt and the one that keeps everything at
-/keys. What is there stays.
+/keys. What is there stays. The hosts of the pools in /keys/pools.json, if it is there, get keys too.
 """
 
 import os
@@ -11,7 +11,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+from iris.cluster.pools import slots_in
+from iris_core.access.roles import login
+
 KEYS = Path("/keys")
+POOLS = KEYS / "pools.json"
 USER = 10001
 SERVERS = ("nats-1", "nats-2", "nats-3")
 
@@ -21,6 +25,8 @@ def main(workers: list[str]) -> None:
     words = [f"--server={server}={server}" for server in SERVERS] + [
         f"--worker={worker}" for worker in workers
     ]
+    if POOLS.exists():
+        words.append(f"--pools={POOLS}")
     subprocess.run(
         ["iris", "admin", "nats-config", "--out", KEYS, "--store", "/data", *words], check=True
     )
@@ -32,11 +38,14 @@ def main(workers: list[str]) -> None:
             monitoring + (KEYS / f"nats-{server}.conf").read_text(),
         )
         put(Path("/mnt") / server / "accounts.conf", (KEYS / "accounts.conf").read_text())
-    for service in ("state", "scheduler", "gateway", "proxy", *workers):
+    for service in ("state", "scheduler", "gateway", "proxy", "provisioner", *workers):
         put(
             Path("/mnt") / service / "nkey.seed",
             seed(f"worker-{service}" if service in workers else service),
         )
+    for host in slots_in(POOLS.read_bytes(), POOLS.name) if POOLS.exists() else ():
+        label = login("worker", host).label
+        put(Path("/mnt/provisioner/slots") / f"{label}.seed", seed(label))
     token = admin_token()
     for service in ("gateway", "proxy"):
         put(Path("/mnt") / service / "tokens", (KEYS / "tokens").read_text())
@@ -81,6 +90,7 @@ def grafana_password() -> str:
 
 def put(path: Path, text: str, mode: int = 0o400) -> None:
     """Replace a file whole; the service's user owns it and its directory."""
+    path.parent.mkdir(exist_ok=True)
     new = path.with_suffix(".new")
     new.unlink(missing_ok=True)
     new.write_text(text)

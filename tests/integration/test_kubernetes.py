@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from iris.cluster.settings import KEPT_SERVICES
 from iris_nats import nats_binary
 from tests.house.repository import ROOT
 
@@ -33,7 +34,7 @@ pytestmark = [
 ]
 
 OLDEST, NEWEST = "1.27", "1.32"
-SERVICES = ("state", "scheduler", "gateway", "proxy", "worker")
+SERVICES = (*KEPT_SERVICES, "worker")
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +105,11 @@ def files_of(
 ) -> dict[str, bytes]:
     """What the secrets that the container of a pod mounts are in it, by path."""
     secrets = of(manifests, "Secret")
-    volumes = {volume["name"]: volume["secret"] for volume in pod["volumes"] if "secret" in volume}
+    volumes = {
+        volume["name"]: volume["secret"]
+        for volume in pod["volumes"]
+        if "secret" in volume and not volume["secret"].get("optional")
+    }
     found = {}
     for mount in pod["containers"][0]["volumeMounts"]:
         if volume := volumes.get(mount["name"]):

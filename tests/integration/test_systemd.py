@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from iris.cluster.settings import KEPT_SERVICES
 from iris_service.notify import ALIVE, READY, STOPPING
 from tests.house.repository import ROOT
 from tests.support.cluster import until
@@ -64,7 +65,7 @@ def test_every_service_says_that_it_is_ready_alive_and_stopping(
     nats_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     with fleet(nats_url, tmp_path) as services:
-        for name in ("state", "scheduler", "gateway", "proxy", "worker"):
+        for name in (*KEPT_SERVICES, "worker"):
             (tmp_path / f"s-{name}").mkdir()
             with told(tmp_path / f"s-{name}", monkeypatch) as listening:
                 start(services, name)

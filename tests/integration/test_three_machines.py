@@ -89,7 +89,7 @@ def test_the_commands_of_the_page_make_a_cluster_that_survives_a_machine(machine
     )
     assert "memory limit 64MiB reached" in said
 
-    keys = "for key in state scheduler gateway worker; do cat /etc/iris/$key.seed; done"
+    keys = "for key in state scheduler gateway provisioner worker; do cat /etc/iris/$key.seed; done"
     said = machines.shells[COMPUTER].run(
         f"iris run --constraint hostname=m2 -- sh -c '{keys}' || true"
     )
@@ -100,6 +100,7 @@ def test_the_commands_of_the_page_make_a_cluster_that_survives_a_machine(machine
         "state",
         "scheduler",
         "gateway",
+        "provisioner",
         *(["worker"] if shutil.which("bwrap") else []),
     ]
 
