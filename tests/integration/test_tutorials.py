@@ -16,6 +16,7 @@ import pytest
 from tests.support.cluster import IRIS, Cluster, environment
 from tests.support.frameworks import FRAMEWORKS
 from tests.support.guide import blocks
+from tests.support.worker import closed_above
 
 pytestmark = pytest.mark.integration
 
@@ -362,19 +363,21 @@ def test_a_terminal_and_a_port_of_a_task_are_used_as_their_page_says(
     assert cluster.client.job("files").wait(60).state == "killed"
 
 
-def test_a_pool_grows_and_shrinks_as_its_page_says(tmp_path: Path):
-    own = {"XDG_STATE_HOME": str(tmp_path / "state"), "XDG_CONFIG_HOME": str(tmp_path)}
+def test_pools_grow_and_shrink_as_their_page_says(checkout: Path):
+    for closed in iter(lambda: closed_above(checkout / "iris-cloud"), None):
+        closed.chmod(closed.stat().st_mode | 0o001)  # as a reader's home is for users of tasks
+    own = {"XDG_STATE_HOME": str(checkout / "state"), "XDG_CONFIG_HOME": str(checkout)}
     environ = {
         **environment(),
         **own,
-        "HOME": str(tmp_path),
+        "HOME": str(checkout),
         "IRIS_CLUSTER_HTTP": "127.0.0.1:0",
     }
     try:
-        said = follow("howto/fleet.md", tmp_path, environ)
+        said = follow("howto/fleet.md", checkout, environ)
     finally:
         subprocess.run([*IRIS, "down"], env=environ, capture_output=True, check=False)
-    up, burst, shrunk, changed, file, removed = said
+    up, burst, shrunk, changed, file, removed, made, gone = said
     assert re.search(r"^cpu +ok +0 +0 .* 4 ", up, re.MULTILINE)
     assert sorted(re.findall(r"done by (\d)", burst)) == list("01234567")
     assert re.search(r"^cpu-\d-0 .* cpu +cpu-\d ", burst, re.MULTILINE)
@@ -383,3 +386,10 @@ def test_a_pool_grows_and_shrinks_as_its_page_says(tmp_path: Path):
     assert "cpu would make" in changed
     assert "cpu is set: 0 to 3 slices of process" in file
     assert re.search(r"cpu (is removed|goes with its last slice)", removed)
+    ran = re.findall(r"^(\d) ran in (\S+)", made, re.MULTILINE)
+    assert sorted(index for index, _ in ran) == list("0123")
+    assert all(place.startswith(f"{checkout}/iris-cloud/here-") for _, place in ran)
+    assert re.search(r"^here-0$", made, re.MULTILINE)
+    assert re.search(r"here-\d .* deleting +deleted +not_listed", gone)
+    assert "here is removed" in gone
+    assert list((checkout / "iris-cloud").iterdir()) == []

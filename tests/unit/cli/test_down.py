@@ -14,7 +14,7 @@ from iris.cli.cluster import teardown
 from iris.cli.cluster.teardown import belongs, tear_down
 from iris.cli.exit_codes import ExitCode
 from iris.cluster.paths import ClusterPaths
-from iris.cluster.process import is_alive
+from iris.cluster.process import is_alive, is_of_program
 
 _CHROOT = "import os, sys; os.chroot(sys.argv[1]); print(flush=True); sys.stdin.read()"
 
@@ -131,3 +131,14 @@ def test_down_spares_a_container_with_another_directory_of_that_name(tmp_path: P
     other = task(work, sys.executable, "-c", _CHROOT, str(root))
     assert tear_down(data) is ExitCode.SUCCEEDED
     assert (is_alive(own.pid), is_alive(other.pid)) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("environ", "is_its"), [({"IRIS_CLUSTER": "iris"}, True), ({"IRIS_CLUSTER_HTTP": "x"}, False)]
+)
+def test_what_a_program_of_a_pool_has_started_is_known_and_no_orphan(
+    environ: dict[str, str], is_its: bool
+):
+    with subprocess.Popen(["sleep", "60"], env={**environ, "PATH": os.environ["PATH"]}) as process:
+        assert is_of_program(process.pid) == is_its
+        process.kill()

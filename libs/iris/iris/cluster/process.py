@@ -42,6 +42,13 @@ def read_process(pid: int, name: str) -> list[bytes]:
         return []
 
 
+def is_of_program(pid: int) -> bool:
+    """Whether a program of a pool has started a process: the provider ``exec`` gives it the cluster
+    in its environment, and nobody else does.
+    """
+    return any(word.startswith(b"IRIS_CLUSTER=") for word in read_process(pid, "environ"))
+
+
 def wait_for_end(pids: Sequence[int], seconds: float) -> list[int]:
     """The processes (of any parent) among ``pids`` that are alive after at most ``seconds``."""
     until = time.monotonic() + seconds

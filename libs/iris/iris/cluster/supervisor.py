@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 
 from iris.client.http.address import ClusterFile
 from iris.cluster.paths import ClusterPaths, note_damage, write_cluster
-from iris.cluster.process import ISOLATED, children
+from iris.cluster.process import ISOLATED, children, is_of_program
 from iris_bus.connection.keys import write_private
 from iris_nats.nats_process import NatsProcess
 from iris_service.child import (
@@ -233,11 +233,12 @@ class Supervisor:
 
     def _orphans(self) -> set[int]:
         """Children that are not services: orphans of dead workers, unless a restarted worker adopts
-        them.
+        them. What programs of pools have started is theirs: elsewhere it would outlive them too.
         """
         if any(child.program.kept for child in self._children if child.program.service == "worker"):
             return set()
         found = children() - {child.pid for child in self._children}
+        found -= {pid for pid in found if is_of_program(pid)}
         if not found or self._stopping:
             return found
         return found - {host.pid for host in running_hosts(self._paths.fleet)}
