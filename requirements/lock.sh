@@ -19,7 +19,7 @@ compile() { # output, source, then more options
   printf '%s\n' "$text" >"requirements/$output"
 }
 
-compile local.lock pyproject.toml --extra local --extra otlp
-compile dev.lock pyproject.toml --extra local --extra otlp --extra dev --constraint requirements/local.lock
+compile local.lock pyproject.toml --extra local --extra otlp --extra gcp
+compile dev.lock pyproject.toml --extra local --extra otlp --extra gcp --extra dev --constraint requirements/local.lock
 compile docs.lock pyproject.toml --extra docs --constraint requirements/dev.lock
 compile build.lock requirements/build.in --constraint requirements/dev.lock --allow-unsafe

@@ -3,13 +3,16 @@
 # systemd, and the VM's metadata. The worker itself reads there which VM of which slice this is, and that the VM is about
 # to be preempted or terminated for maintenance.
 #
-# Metadata of the instance:
+# Metadata of the instance; the provisioner's provider tpu sets what it needs:
 #   iris-config   the text of iris.toml ([nats] url and so on)
-#   iris-nkey     the worker's nkey seed; leave it out when the image has /etc/iris/worker.seed
+#   iris-hosts    a line for each VM of the slice, in the order of their numbers: the worker's name and its nkey seed
+#   iris-nkey     without iris-hosts: the worker's nkey seed; leave it out when the image has /etc/iris/worker.seed
+#   iris-nats-ca  the certificates that sign those of the NATS servers, for [nats] tls_ca = "/etc/iris/nats-ca.pem"
+#   iris-unit     the text of iris-worker.service; without it the file beside this one is used
 #   iris-wheels   a directory on the image with the wheels of iris and all it needs; without it pip's index is used
 #   iris-version  a release; left out, the newest there is
 #
-# Beside this file: iris-worker.service of deploy/systemd.
+# Beside this file, where iris-unit is not set: iris-worker.service of deploy/systemd.
 set -eu
 
 ROOT=${STARTUP_ROOT:-}
@@ -49,28 +52,52 @@ install_iris() {
   changed=1
 }
 
-# The worker's name: slice, and place in it.
-configure() {
-  etc="$ROOT/etc/iris"
-  units="$ROOT/etc/systemd/system"
-  mkdir -p "$etc" "$units"
-  slice=$(meta attributes/tpu-env | sed -n "s/^NODE_ID: *'\(.*\)'.*/\1/p")
+# The worker's name and its key: of the line of this VM, or made of the slice and the place in it.
+identify() {
   number=$(meta attributes/agent-worker-number)
+  hosts=$(meta attributes/iris-hosts)
+  if [ -n "$number" ] && [ -n "$hosts" ]; then
+    line=$(printf '%s\n' "$hosts" | sed -n "$((number + 1))p")
+    worker=${line%% *}
+    key=${line#"$worker"}
+    key=${key# }
+    if [ -z "$worker" ]; then
+      echo "the metadata names no worker for VM $number (iris-hosts)" >&2
+      exit 1
+    fi
+    return
+  fi
+  slice=$(meta attributes/tpu-env | sed -n "s/^NODE_ID: *'\(.*\)'.*/\1/p")
   if [ -z "$slice" ] || [ -z "$number" ]; then
     echo "the metadata does not say which TPU VM this is (tpu-env, agent-worker-number)" >&2
     exit 1
   fi
-  echo "IRIS_WORKER_ID=$slice-w$number" >"$etc/worker.env.new"
+  worker="$slice-w$number"
+  key=$(meta attributes/iris-nkey)
+}
+
+configure() {
+  etc="$ROOT/etc/iris"
+  units="$ROOT/etc/systemd/system"
+  mkdir -p "$etc" "$units"
+  echo "IRIS_WORKER_ID=$worker" >"$etc/worker.env.new"
   place "$etc/worker.env" 600
   meta attributes/iris-config >"$etc/iris.toml.new"
   place "$etc/iris.toml" 644
-  (umask 077 && meta attributes/iris-nkey >"$etc/worker.seed.new")
-  if [ -s "$etc/worker.seed.new" ]; then
-    place "$etc/worker.seed" 600
+  meta attributes/iris-nats-ca >"$etc/nats-ca.pem.new"
+  if [ -s "$etc/nats-ca.pem.new" ]; then
+    place "$etc/nats-ca.pem" 644
   else
-    rm "$etc/worker.seed.new"
+    rm "$etc/nats-ca.pem.new"
   fi
-  cp "$HERE/iris-worker.service" "$units/iris-worker.service.new"
+  if [ -n "$key" ]; then
+    (umask 077 && printf '%s' "$key" >"$etc/worker.seed.new")
+    place "$etc/worker.seed" 600
+  fi
+  meta attributes/iris-unit >"$units/iris-worker.service.new"
+  if [ ! -s "$units/iris-worker.service.new" ]; then
+    cp "$HERE/iris-worker.service" "$units/iris-worker.service.new"
+  fi
   place "$units/iris-worker.service" 644
 }
 
@@ -89,5 +116,6 @@ start() {
 umask 022
 changed=
 install_iris
+identify
 configure
 start

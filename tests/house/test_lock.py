@@ -60,11 +60,11 @@ def test_every_line_is_a_pin_with_hashes(lock):
 
 
 def test_the_lock_of_a_cluster_holds_what_the_extras_ask_for():
-    assert declared("server", "local", "otlp") - set(pins("local.lock")) == set()
+    assert declared("server", "local", "otlp", "gcp") - set(pins("local.lock")) == set()
 
 
 def test_the_lock_of_development_holds_what_the_extras_ask_for():
-    assert declared("server", "local", "otlp", "dev") - set(pins("dev.lock")) == set()
+    assert declared("server", "local", "otlp", "gcp", "dev") - set(pins("dev.lock")) == set()
 
 
 def test_the_lock_of_the_site_has_the_versions_of_development():
@@ -85,7 +85,7 @@ def test_development_runs_on_the_versions_a_cluster_runs_on():
 def test_every_dependency_has_its_line_in_the_decision_record():
     record = (ROOT / "docs/adr/0002-dependencies.md").read_text(encoding="utf-8")
     explained = set(re.findall(r"^\| `([a-z0-9-]+)` \|", record, re.MULTILINE))
-    assert explained == declared("server", "local", "otlp", "docs", "dev")
+    assert explained == declared("server", "local", "otlp", "gcp", "docs", "dev")
 
 
 def libraries(trees: Iterable[ast.Module]) -> dict[str, set[str]]:
@@ -121,7 +121,9 @@ def test_every_dependency_of_a_service_is_imported():
 
 def test_every_library_that_is_imported_is_a_dependency():
     unknown = {
-        name for name, homes in of_services().items() if not homes & declared("server", "otlp")
+        name
+        for name, homes in of_services().items()
+        if not homes & declared("server", "otlp", "gcp")
     }
     assert unknown == {
         "jax",
@@ -131,6 +133,6 @@ def test_every_library_that_is_imported_is_a_dependency():
 
 
 def test_every_library_a_test_imports_is_installed_for_development():
-    everything = declared("server", "local", "otlp", "docs", "dev")
+    everything = declared("server", "local", "otlp", "gcp", "docs", "dev")
     missing = {name for name, homes in of_tests().items() if not homes & everything}
     assert missing == {"jax", "ray", "torch"}  # some examples are for those who have them

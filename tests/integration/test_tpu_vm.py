@@ -170,6 +170,44 @@ def test_a_changed_configuration_restarts_the_worker(machine: Machine):
     assert "systemctl restart iris-worker.service" in machine.calls()
 
 
+@pytest.mark.parametrize(("number", "name"), [("0", "v5e-0-0"), ("1", "v5e-0-1")])
+def test_a_vm_of_a_provisioner_is_the_host_of_its_line(
+    machine: Machine, number: str, name: str
+) -> None:
+    machine.metadata |= {
+        "attributes/agent-worker-number": number,
+        "attributes/iris-hosts": "v5e-0-0 SUFIRST\nv5e-0-1 SUSECOND\n",
+        "attributes/iris-unit": "[Unit]\n",
+        "attributes/iris-nats-ca": "CERTIFICATES\n",
+    }
+    (machine.root / "iris-worker.service").unlink()
+    done = machine.start()
+    assert done.returncode == 0, done.stderr
+    etc = machine.root / "etc/iris"
+    assert (etc / "worker.env").read_text() == f"IRIS_WORKER_ID={name}\n"
+    key = etc / "worker.seed"
+    seed = {"0": "SUFIRST", "1": "SUSECOND"}[number]
+    assert (key.read_text(), key.stat().st_mode & 0o777) == (seed, 0o600)
+    assert (etc / "nats-ca.pem").read_text() == "CERTIFICATES\n"
+    unit = machine.root / "etc/systemd/system/iris-worker.service"
+    assert unit.read_text() == "[Unit]\n"
+    assert not any("SU" in call for call in machine.calls())
+
+
+def test_a_host_without_a_key_needs_none(machine: Machine) -> None:
+    machine.metadata["attributes/iris-hosts"] = "v5e-0-0\nv5e-0-1\n"
+    assert machine.start().returncode == 0
+    assert (machine.root / "etc/iris/worker.env").read_text() == "IRIS_WORKER_ID=v5e-0-1\n"
+    assert not (machine.root / "etc/iris/worker.seed").exists()
+
+
+def test_a_vm_beyond_the_hosts_of_its_slice_is_not_started(machine: Machine) -> None:
+    machine.metadata["attributes/iris-hosts"] = "v5e-0-0 SUFIRST\n"
+    done = machine.start()
+    assert (done.returncode, "no worker for VM 1" in done.stderr) == (1, True)
+    assert not any(call.startswith("systemctl") for call in machine.calls())
+
+
 def test_without_wheels_the_index_is_used(machine: Machine):
     del machine.metadata["attributes/iris-wheels"], machine.metadata["attributes/iris-version"]
     assert machine.start().returncode == 0

@@ -13,7 +13,7 @@ from collections.abc import Coroutine, Hashable, Mapping
 from typing import Any
 
 from iris_bus.contract import Bus, Message
-from iris_core import codec, subjects
+from iris_core import __version__, codec, subjects
 from iris_core.limits import MESSAGE_BYTES, clipped
 from iris_core.messages.state_provisioner import (
     FleetOrders,
@@ -28,9 +28,11 @@ from iris_core.messages.state_provisioner import (
 from iris_core.spec.pools import MAX_SLICES
 from iris_provisioner.metrics import ProvisionerMetrics
 from iris_provisioner.providers.exec import ExecProvider
+from iris_provisioner.providers.on_use import ClosableProvider, ProviderOnUse
 from iris_provisioner.providers.process import ProcessProvider
 from iris_provisioner.providers.provider import CallAnswer, ListFailed, SliceProvider
 from iris_provisioner.providers.slot_keys import SlotKeys
+from iris_provisioner.providers.tpu_vm import VmSettings
 from iris_provisioner.settings import ProvisionerSettings
 from iris_service.run import Service
 
@@ -246,10 +248,11 @@ async def main(service: Service[ProvisionerSettings]) -> None:
         {"nats_url": service.nats.url, "gateway_url": settings.gateway_url},
         timeout_s=service.fleet.call_timeout_s,
     )
+    tpus = ProviderOnUse("tpu", "gcp", lambda: _tpus(service, keys))
     provisioner = Provisioner(
         connection.bus,
         service.id,
-        {"process": processes, "exec": programs},
+        {"process": processes, "exec": programs, "tpu": tpus},
         keys,
         programs=tuple(sorted(settings.by_name)),
         timeout_s=service.fleet.call_timeout_s,
@@ -259,7 +262,28 @@ async def main(service: Service[ProvisionerSettings]) -> None:
     try:
         await provisioner.run(service.stop)
     finally:
+        await tpus.close()
         await connection.close()
+
+
+def _tpus(service: Service[ProvisionerSettings], keys: SlotKeys) -> ClosableProvider:
+    """The provider ``tpu``. Raises ModuleNotFoundError without the extra ``gcp``."""
+    from iris_provisioner.providers.tpu import TpuProvider
+
+    settings = service.settings
+    return TpuProvider(
+        settings.tpu_endpoint,
+        keys,
+        service.run.cluster,
+        VmSettings(
+            nats_url=service.nats.url,
+            gateway_url=settings.gateway_url,
+            cluster=service.run.cluster,
+            tls_ca=service.nats.tls_ca,
+            version=__version__,
+        ),
+        timeout_s=service.fleet.call_timeout_s,
+    )
 
 
 def _pair(text: str) -> tuple[str, str, str]:

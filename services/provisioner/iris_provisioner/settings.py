@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 
+from iris_service.listening import check_url
 from iris_service.settings import BadSetting
 
 
@@ -19,6 +20,7 @@ class ProvisionerSettings(msgspec.Struct, frozen=True, kw_only=True):
         data: the directory of the slices of the provider ``process``.
         gateway_url: where hosts reach the gateway.
         worker: ``KEY=VALUE`` each: settings of ``[worker]`` for hosts of the provider ``process``.
+        tpu_endpoint: the address of Cloud TPU's API, for pools of the provider ``tpu``.
     """
 
     programs: tuple[str, ...] = ()
@@ -26,9 +28,11 @@ class ProvisionerSettings(msgspec.Struct, frozen=True, kw_only=True):
     data: str = "iris-fleet"
     gateway_url: str = "http://127.0.0.1:8080"
     worker: tuple[str, ...] = ()
+    tpu_endpoint: str = "https://tpu.googleapis.com"
 
     def check_forms(self) -> None:
-        """Raises BadSetting for a program that is not ``NAME=PATH``."""
+        """Raises BadSetting for a program that is not ``NAME=PATH``, and for what is no address."""
+        check_url("provisioner", "tpu_endpoint", self.tpu_endpoint)
         for text in (*self.programs, *self.worker):
             name, equals, value = text.partition("=")
             if not (name and equals and value):

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from iris_core import codec
+from iris_core.admission.pool_options import TPU_OPTIONS, TPU_SWITCHES
 from iris_core.admission.pools import validate_pool
 from iris_core.placement.pools import differences, host_attributes, is_eligible
 from iris_core.spec.jobs import Constraint
@@ -78,6 +79,76 @@ def test_a_pool_as_in_the_manual_is_accepted(base: dict[str, Any]) -> None:
 def test_a_mistake_is_named_with_its_place(given: dict[str, Any], pointer: str, code: str) -> None:
     found = refused(pool(CPU, **given))
     assert (pointer, code) in found or (pointer.removesuffix("/key"), code) in found
+
+
+CLOUD_TPU: dict[str, Any] = {
+    **TPU,
+    "provider": "tpu",
+    "options": {
+        "project": "mine",
+        "zone": "us-central2-b",
+        "runtime_version": "tpu-ubuntu2204-base",
+    },
+}
+
+
+def test_all_options_of_cloud_tpu_are_accepted() -> None:
+    more = {
+        "method": "queued",
+        "network": "projects/mine/global/networks/net",
+        "subnetwork": "sub",
+        "external_ips": False,
+        "service_account": "iris@mine.iam.gserviceaccount.com",
+        "reservation": "projects/mine/locations/us-central2-b/reservations/r1",
+        "iris_version": "0.2.0",
+        "wheels": "/opt/wheels",
+    }
+    options = {**CLOUD_TPU["options"], **more}
+    assert set(options) == TPU_OPTIONS.keys() | TPU_SWITCHES
+    assert refused(pool(CLOUD_TPU, options=options, capacity="reserved")) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "pointer", "code"),
+    [
+        ({"project": None}, "/options/project", "missing"),
+        ({"zone": None}, "/options/zone", "missing"),
+        ({"runtime_version": None}, "/options/runtime_version", "missing"),
+        ({"project": "My Project"}, "/options/project", "bad_value"),
+        ({"project": "a/../b"}, "/options/project", "bad_value"),
+        ({"project": 7}, "/options/project", "bad_value"),
+        ({"zone": "us-central2"}, "/options/zone", "bad_value"),
+        ({"zone": "us-central2-b\n"}, "/options/zone", "bad_value"),
+        ({"runtime_version": ""}, "/options/runtime_version", "bad_value"),
+        ({"method": "both"}, "/options/method", "bad_value"),
+        ({"network": "a b"}, "/options/network", "bad_value"),
+        ({"service_account": "iris"}, "/options/service_account", "bad_value"),
+        ({"external_ips": "no"}, "/options/external_ips", "bad_value"),
+        ({"wheels": "wheels"}, "/options/wheels", "bad_value"),
+        ({"iris_version": "newest"}, "/options/iris_version", "bad_value"),
+        ({"reservation": "r1"}, "/options/reservation", "conflict"),
+        ({"runtime": "x"}, "/options/runtime", "unknown_field"),
+    ],
+)
+def test_a_wrong_option_of_cloud_tpu_is_named(
+    options: dict[str, Any], pointer: str, code: str
+) -> None:
+    merged = {**CLOUD_TPU["options"], **options}
+    given = {key: value for key, value in merged.items() if value is not None}
+    assert refused(pool(CLOUD_TPU, options=given)) == [(pointer, code)]
+
+
+@pytest.mark.parametrize(
+    ("attributes", "mistakes"),
+    [
+        ({"device-type": "tpu", "device-variant": "v9-16"}, [("/attributes/device-variant", "unknown_variant")]),
+        ({"device-type": "gpu", "device-variant": "v5litepod-16"}, [("/attributes/device-type", "bad_value")]),
+    ],
+)  # fmt: skip
+def test_cloud_tpu_makes_known_tpus_only(
+    attributes: dict[str, Any], mistakes: list[tuple[str, str]]
+) -> None:
+    assert refused(pool(CLOUD_TPU, attributes=attributes)) == mistakes
 
 
 def test_a_slice_of_a_known_variant_has_its_hosts_and_chips() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
+from iris_core.admission.pool_options import option_mistakes
 from iris_core.errors import Mistake
 from iris_core.limits import MISTAKES
 from iris_core.placement.constraints import DEVICE_TYPE, DEVICE_VARIANT, key_mistakes
@@ -37,7 +38,7 @@ def _mistakes(pool: PoolSpec, others: Iterable[PoolSpec]) -> Iterator[Mistake]:
             )
     yield from _attributes(pool)
     yield from _shape(pool)
-    yield from _options(pool)
+    yield from option_mistakes(pool)
     yield from _beside(pool, others)
 
 
@@ -86,37 +87,6 @@ def _shape(pool: PoolSpec) -> Iterator[Mistake]:
             message=f"a host of {variant} has {topology.chips_per_vm} chips, not {chips}",
             hint=str(topology.chips_per_vm),
         )
-
-
-def _options(pool: PoolSpec) -> Iterator[Mistake]:
-    if pool.provider == "exec" and not pool.options.get("program"):
-        yield Mistake(
-            pointer="/options/program",
-            code="missing",
-            message="the provider exec wants the name of a program",
-            hint="a name of [provisioner] programs",
-        )
-    if pool.provider == "process":
-        for key in sorted(set(pool.options) - PROCESS_OPTIONS):
-            yield Mistake(
-                pointer=f"/options/{key}",
-                code="unknown_field",
-                message=f"the provider process has no option {key[:80]!r}",
-                hint=", ".join(sorted(PROCESS_OPTIONS)),
-            )
-
-
-PROCESS_OPTIONS = frozenset(
-    {
-        "boot_s",
-        "refusal_chance",
-        "boot_failure_chance",
-        "preemption_chance",
-        "preemption_after_s",
-        "preemption_notice_s",
-        "seed",
-    }
-)
 
 
 def _beside(pool: PoolSpec, others: Iterable[PoolSpec]) -> Iterator[Mistake]:

@@ -19,7 +19,7 @@ MAX_HOSTS = 4096
 """Hosts of one slice."""
 MAX_OPTIONS = 64
 MAX_PRICE = 1_000_000.0
-PROVIDERS = ("process", "exec")
+PROVIDERS = ("process", "exec", "tpu")
 
 POOL_NAME = "[a-z]([a-z0-9-]{0,38}[a-z0-9])?"
 PoolName = Annotated[

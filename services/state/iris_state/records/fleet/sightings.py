@@ -156,12 +156,32 @@ class Sightings:
         return self.absent.get(one.number, 0) >= enough
 
     def orphans(self, fleet: Fleet) -> Iterator[tuple[ListSource, Seen]]:
-        """What is listed and belongs to no open slice."""
-        own = {(ListSource.of(one.spec), one.name, one.label) for one in _open(fleet)}
+        """What is listed and belongs to no open slice. A list may have slices of another pool of
+        the same provider, whose options reach the same place.
+        """
+        own = {(one.spec.provider, one.name, one.label) for one in _open(fleet)}
         for source, seen in self.seen.items():
             for name, one in seen.items():
-                if (source, name, one.listed.label) not in own:
+                if (source.provider, name, one.listed.label) not in own:
                     yield source, one
+
+    def _forget_sources(self, fleet: Fleet) -> None:
+        """Of what is not listed any more, for its pool was removed, keep orphans that are still to
+        be deleted: no list will say that anything else there is gone.
+        """
+        listed = {ListSource.of(pool.spec) for pool in fleet.pools.values()}
+        listed |= {ListSource.of(one.spec) for one in fleet.slices.values() if not one.cleared}
+        if listed >= self.seen.keys():
+            return
+        orphans: dict[ListSource, dict[str, Seen]] = {}
+        for source, seen in self.orphans(fleet):
+            asked = self.asked.get(("delete", seen.listed.name, seen.listed.label))
+            if asked is None or not asked.answered_ms:
+                orphans.setdefault(source, {})[seen.listed.name] = seen
+        for source in self.seen.keys() - listed:
+            self.seen[source] = orphans.get(source, {})
+            if not self.seen[source]:
+                del self.seen[source]
 
     # ── answers ───────────────────────────────────────────────────────────────────────────────────
 
@@ -196,6 +216,7 @@ class Sightings:
 
     def forget(self, fleet: Fleet) -> None:
         """Drop what is known of slices that are over and of orders that nobody needs."""
+        self._forget_sources(fleet)
         numbers = {one.number for one in fleet.slices.values() if not one.cleared}
         self.absent = {number: count for number, count in self.absent.items() if number in numbers}
         known = {(one.name, one.label) for one in _open(fleet)}
