@@ -63,6 +63,20 @@ def test_a_slice_whose_host_dies_is_replaced_and_its_work_runs_again(fleet: Clus
     assert "gone" in lost
 
 
+def test_a_pool_that_is_set_later_gets_keys_and_more_when_its_max_is_raised(
+    fleet: Cluster,
+) -> None:
+    options = ("--provider", "process", "--cpu", "1", "--attribute", "kind=late")
+    said = fleet.iris("pool", "set", "late", *options, "--max", "2")
+    assert said.code == 0, said.err
+    job = fleet.submit("true", name="first", replicas=2, cpu=1, constraints=["kind=late"])
+    assert job.wait(90).state == "succeeded"
+    said = fleet.iris("pool", "set", "late", "--max", "4", "--min", "4")
+    assert said.code == 0, said.err
+    until(lambda: fleet.client.pool("late").slices.ready == 4, "four slices are ready", 90)
+    assert not fleet.client.pool("late").warnings
+
+
 def test_the_hosts_of_a_fleet_end_with_its_cluster(tmp_path: Path) -> None:
     config = settings(tmp_path, QUICK)
     options = ("--workers", "0", "--pool", "cpu:max=2,min=2", *config)

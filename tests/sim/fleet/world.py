@@ -525,7 +525,9 @@ class FleetWorld:
         """Each slice that is asked for holds something that waits: one creation for one need."""
         has_devices = self._has_devices(pool)
         waiting = sum(
-            1 for one in self.open_work if one.is_waiting and bool(one.resources.device) == has_devices
+            1
+            for one in self.open_work
+            if one.is_waiting and bool(one.resources.device) == has_devices
         )
         alike = [name for name in self.fleet.pools if self._has_devices(name) == has_devices]
         coming = sum(1 for one in self.fleet.slices.values() if one.is_coming and one.pool in alike)

@@ -176,6 +176,7 @@ class FleetRounds:
             return
         sightings = self._ledger.sightings
         sightings.programs = frozenset(report.programs)
+        sightings.keys = report.keys
         if sightings.keyed != report.keyed:
             sightings.keyed = dict(report.keyed)
             self.look_soon()

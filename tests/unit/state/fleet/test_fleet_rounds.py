@@ -416,3 +416,24 @@ def test_work_without_a_device_is_placed_on_no_host_for_devices(
     schedule(world)
     task = world.ledger.jobs[1].task(0)
     assert (task.state is TaskState.ASSIGNED) == is_placed
+
+
+@pytest.mark.parametrize(
+    ("keys", "keyed", "warnings"),
+    [
+        ("none", {"cpu": 10_000}, []),
+        ("given", {}, ["its slots are not counted yet: those without keys will not be used"]),
+        ("given", {"cpu": 1}, ["1 of 2 slots have no keys and are not used"]),
+        ("made", {}, []),
+        ("made", {"cpu": 1}, ["1 of 2 slots have no keys yet"]),
+        ("made", {"cpu": 2}, []),
+    ],
+)
+def test_a_pool_says_which_slots_have_no_keys(
+    keys: str, keyed: dict[str, int], warnings: list[str]
+) -> None:
+    world = World()
+    world.change_fleet("set", CPU.name, spec=CPU)
+    report = ProvisionerReport(provisioner="p1", keys=keys, keyed=keyed)
+    world.step(FleetReport(pack(report)))
+    assert world.query("pool", pool="cpu")["warnings"] == warnings
