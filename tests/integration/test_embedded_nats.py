@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from iris_bus.jetstream import connect
+from iris_core import subjects
 from iris_nats import nats_binary
 from iris_nats.nats_process import NatsProcess, streams_of
 from iris_service.child import StartFailed
@@ -203,6 +204,36 @@ async def test_a_server_whose_journal_cannot_be_recovered_is_not_left_running(tm
     with pytest.raises(StartFailed, match=r"cannot use its store: .*IRIS_JOURNAL"):
         server.start()
     assert server.pid == 0
+
+
+async def test_a_running_server_is_told_the_keys_of_more_workers(tmp_path):
+    server = NatsProcess(tmp_path / "nats", ["w0"])
+    server.start()
+    pid = server.pid
+    state = await connect(server.url, name="state", credentials=server.credentials("state"))
+    await state.bus.subscribe(
+        subjects.REPORTS, lambda message: state.bus.publish(message.reply, b"taken")
+    )
+    assert server.admit(["cpu-0-0"]) == ""
+    worker = await connect(
+        server.url, name="cpu-0-0", credentials=server.credentials("worker", "cpu-0-0")
+    )
+    answer = await worker.bus.request(subjects.report("cpu-0-0"), b"here", timeout=30)
+    assert answer.data == b"taken"
+    await worker.close()
+    await state.close()
+    assert (server.pid, server.starts) == (pid, 1)
+    server.stop()
+
+
+def test_a_server_that_has_not_read_new_keys_is_told_again(tmp_path):
+    server = NatsProcess(tmp_path / "nats", ["w0"])
+    server.start()
+    os.kill(server.pid, signal.SIGSTOP)
+    assert "timed out" in server.admit(["cpu-0-0"])
+    os.kill(server.pid, signal.SIGCONT)
+    assert server.admit([]) == ""
+    server.stop()
 
 
 def test_its_files_are_for_the_owner_only(tmp_path):

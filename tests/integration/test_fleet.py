@@ -63,6 +63,49 @@ def test_a_slice_whose_host_dies_is_replaced_and_its_work_runs_again(fleet: Clus
     assert "gone" in lost
 
 
+def test_a_pool_that_is_set_later_gets_keys_and_more_when_its_max_is_raised(
+    fleet: Cluster,
+) -> None:
+    options = ("--provider", "process", "--cpu", "1", "--attribute", "kind=late")
+    said = fleet.iris("pool", "set", "late", *options, "--max", "2")
+    assert said.code == 0, said.err
+    job = fleet.submit("true", name="first", replicas=2, cpu=1, constraints=["kind=late"])
+    assert job.wait(90).state == "succeeded"
+    said = fleet.iris("pool", "set", "late", "--max", "4", "--min", "4")
+    assert said.code == 0, said.err
+    until(lambda: fleet.client.pool("late").slices.ready == 4, "four slices are ready", 90)
+    assert not fleet.client.pool("late").warnings
+
+
+def test_a_gang_whose_slice_is_taken_away_with_a_notice_runs_again_on_another(
+    fleet: Cluster, tmp_path: Path
+) -> None:
+    spot = ("--option", "preemption_chance=1", "--option", "preemption_after_s=12")
+    said = fleet.iris(
+        *("pool", "set", "spot", "--provider", "process", "--hosts", 2, "--cpu", 1, "--max", 1),
+        *("--capacity", "spot", "--priority", 1, "--attribute", "kind=g"),
+        *(*spot, "--option", "preemption_notice_s=8"),
+    )
+    assert said.code == 0, said.err
+    said = fleet.iris(
+        *("pool", "set", "calm", "--provider", "process", "--hosts", 2, "--cpu", 1, "--max", 1),
+        *("--priority", 2, "--attribute", "kind=g"),
+    )
+    assert said.code == 0, said.err
+    go = tmp_path / "go"
+    script = f"until [ -e {go} ]; do sleep 0.1; done"
+    job = fleet.submit("sh", "-c", script, name="gang", replicas=2, cpu=1, group_by="kind")
+    until(lambda: job.refresh().task_counts.get("running") == 2, "the gang runs", 90)
+    steps = lambda: list(fleet.client.pool_history("spot"))  # noqa: E731
+    until(lambda: "spot_notice" in [one.cause for one in steps()], "a notice has come", 90)
+    on_calm = lambda: {task.worker for task in job.tasks()} == {"calm-0-0", "calm-0-1"}  # noqa: E731
+    until(lambda: job.refresh().task_counts.get("running") == 2 and on_calm(), "it runs again", 90)
+    go.touch()
+    assert job.wait(60).state == "succeeded"
+    ends = [attempt.cause for task in job.tasks() for attempt in task.attempts[:-1]]
+    assert set(ends) == {"preempted"}
+
+
 def test_the_hosts_of_a_fleet_end_with_its_cluster(tmp_path: Path) -> None:
     config = settings(tmp_path, QUICK)
     options = ("--workers", "0", "--pool", "cpu:max=2,min=2", *config)

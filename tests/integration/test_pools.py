@@ -35,7 +35,7 @@ TPU: dict[str, Any] = {
 @pytest.fixture
 def pools(cluster: Cluster) -> Iterator[Cluster]:
     """A cluster in which a test may set pools; they are paused, so they make nothing. Their slots
-    have no keys, of which the cluster warns once a provisioner has counted them.
+    have no keys at first, of which the cluster warns once a provisioner has counted them.
     """
     yield cluster
     for pool in cluster.client.pools():

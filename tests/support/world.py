@@ -406,14 +406,14 @@ class World:
         taken: ReportTaken = self.ask(subjects.report(host.name), report, ReportTaken)
         return taken
 
-    def leave(self, name: str, how: str, why: str = "") -> ReportTaken:
+    def leave(self, name: str, how: str, why: str = "", notice_ms: int = 0) -> ReportTaken:
         """A worker that was told to end, or whose host is to end, says that it is "stopping", or
         that it is "gone".
         """
         host = self.hosts[name]
         host.manner = CLOSING if how == "stopping" else ABSENT
         host.silent = how == "gone"
-        return self._report(host, leaving=how, why=why)
+        return self._report(host, leaving=how, why=why, notice_ms=notice_ms)
 
     def heartbeat(
         self, name: str, *, healthy: bool = True, without: Iterable[AttemptRef] = ()

@@ -21,6 +21,15 @@ _INBOX = "_INBOX.health"
 
 def trouble(port: int, sign: Sign, timeout_s: float = 2.0) -> str:
     """The error that the server on loopback reports; empty when it is healthy."""
+    return _asked("HEALTHZ", port, sign, timeout_s)
+
+
+def read_again(port: int, sign: Sign, timeout_s: float = 5.0) -> str:
+    """Have the server on loopback read its configuration again; returns its error, or empty."""
+    return _asked("RELOAD", port, sign, timeout_s)
+
+
+def _asked(service: str, port: int, sign: Sign, timeout_s: float) -> str:
     try:
         with (
             socket.create_connection(("127.0.0.1", port), timeout_s) as connection,
@@ -33,7 +42,7 @@ def trouble(port: int, sign: Sign, timeout_s: float = 2.0) -> str:
                 "name": "keeper",
                 **sign(info.get("nonce", "")),
             }
-            ask = f"PUB $SYS.REQ.SERVER.{info['server_id']}.HEALTHZ {_INBOX} 0"
+            ask = f"PUB $SYS.REQ.SERVER.{info['server_id']}.{service} {_INBOX} 0"
             said = f"CONNECT {json.dumps(hello)}\r\nSUB {_INBOX} 1\r\n{ask}\r\n\r\n"
             connection.sendall(said.encode())
             return _error_in(_answer(connection, lines))

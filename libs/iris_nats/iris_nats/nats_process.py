@@ -42,6 +42,8 @@ _LOOKS = 3
 """How often in a row a server has to look stuck before it is restarted, or a stream lost before a
 start gives it up.
 """
+_READS = 2
+"""A server that reads its configuration again gives a new account its imports at the second time."""
 
 LIMITS = f"""\
 max_payload: {PAYLOAD_BYTES}
@@ -113,6 +115,7 @@ class NatsProcess(ChildProcess):
         self._own_log = self.directory / "nats.log"
         self._sync = sync
         self._lock: int | None = None
+        self._unread = False
         self._lost = ""
         self._present: frozenset[str] = frozenset()
         self._doubts = 0
@@ -156,6 +159,25 @@ class NatsProcess(ChildProcess):
             self.stop()
             raise
 
+    def admit(self, workers: Sequence[str]) -> str:
+        """Give more workers a key and an account, which the running server reads at once. Returns
+        why it has not read them, in which case the next call has it try again; empty: it knows all.
+
+        Raises StartFailed for a key that is damaged, OSError.
+        """
+        new = sorted(set(workers) - set(self._workers))
+        if new:
+            self._workers = [*self._workers, *new]
+            self._unread = True
+        if not self._unread or not self.pid:
+            return ""
+        self._render()
+        for _ in range(_READS):
+            if trouble := nats_health.read_again(self.port, self._sign):
+                return trouble
+        self._unread = False
+        return ""
+
     def prepare(self) -> None:
         """Take the lock and a port, verify the journal, and write the configuration."""
         nats_binary.check(self._program)
@@ -164,6 +186,7 @@ class NatsProcess(ChildProcess):
         self._set_aside()
         self._present = frozenset(path.name for path in streams_of(self.directory).glob("[!.]*"))
         self._doubts = 0
+        self._unread = False
         if self._guarded and (files := journal_of(self.directory)).missing:
             raise DamagedFiles(_damaged(files))
         self._render()

@@ -10,6 +10,8 @@ import asyncio
 import logging
 import time
 from collections.abc import Coroutine, Hashable, Mapping
+from itertools import islice
+from pathlib import Path
 from typing import Any
 
 from iris_bus.contract import Bus, Message
@@ -35,11 +37,14 @@ from iris_provisioner.providers.slot_keys import SlotKeys
 from iris_provisioner.providers.tpu_vm import VmSettings
 from iris_provisioner.settings import ProvisionerSettings
 from iris_service.run import Service
+from iris_service.wanted_keys import write_wanted
 
 log = logging.getLogger(__name__)
 
 _LIST_BYTES = MESSAGE_BYTES // 2
 """The rest of a message is for the other parts of a report."""
+KEYS_AT_ONCE = 1_000
+"""So many keys are wanted at a time; the others when these are there."""
 REPORT_S = 2.0
 """How often it tells that it is there."""
 
@@ -49,6 +54,7 @@ class Provisioner:
 
     Args:
         name: its id, by which orders name it. timeout_s: how long one call may take.
+        wanted_keys: where it writes which hosts have no key, for what makes them; None: nobody does.
     """
 
     def __init__(
@@ -60,6 +66,7 @@ class Provisioner:
         *,
         programs: tuple[str, ...] = (),
         timeout_s: float = 120.0,
+        wanted_keys: Path | None = None,
     ) -> None:
         self._bus = bus
         self._name = name
@@ -67,6 +74,8 @@ class Provisioner:
         self._keys = keys
         self._programs = programs
         self._timeout_s = timeout_s
+        self._wanted_keys = wanted_keys
+        self._wanted: list[str] = []
         self._epoch = 0
         self._keyed: dict[str, int] = {}
         self._underway: dict[Hashable, asyncio.Task[None]] = {}
@@ -122,6 +131,16 @@ class Provisioner:
         if found != self._keyed:
             self._keyed = found
             self._report()
+        if self._wanted_keys is None:
+            return
+        wanted = list(islice(self._keys.lacking(slots), KEYS_AT_ONCE))
+        if wanted != self._wanted:
+            try:
+                write_wanted(self._wanted_keys, wanted)
+            except OSError as error:
+                log.warning("keys of %d hosts cannot be asked for: %s", len(wanted), error)
+            else:
+                self._wanted = wanted
 
     # ── calls ─────────────────────────────────────────────────────────────────────────────────────
 
@@ -211,11 +230,17 @@ class Provisioner:
             provisioner=self._name,
             epoch=self._epoch,
             programs=self._programs,
+            keys=self._source_of_keys(),
             keyed=self._keyed,
             answers=answers,
             lists=lists,
         )
         self._bus.publish(subjects.FLEET_REPORTS, codec.pack(report))
+
+    def _source_of_keys(self) -> str:
+        if not self._keys.are_needed:
+            return "none"
+        return "given" if self._wanted_keys is None else "made"
 
 
 def _check_size(found: tuple[FoundSlice, ...]) -> None:
@@ -256,6 +281,7 @@ async def main(service: Service[ProvisionerSettings]) -> None:
         keys,
         programs=tuple(sorted(settings.by_name)),
         timeout_s=service.fleet.call_timeout_s,
+        wanted_keys=Path(settings.wanted_keys) if settings.wanted_keys else None,
     )
     await service.serve_metrics(provisioner.metrics.registry)
     service.spawn(processes.run())

@@ -17,6 +17,8 @@ class ProvisionerSettings(msgspec.Struct, frozen=True, kw_only=True):
         programs: ``NAME=PATH`` each: the programs that pools of the provider ``exec`` may name.
         keys: the directory with the keys of slots, made by `iris admin nats-config` with its
             option `--pools`; empty: hosts need none.
+        wanted_keys: a file in which it writes which hosts have no key, for what makes them:
+            `iris up` sets it, and makes them. Empty: an admin makes keys.
         data: the directory of the slices of the provider ``process``.
         gateway_url: where hosts reach the gateway.
         worker: ``KEY=VALUE`` each: settings of ``[worker]`` for hosts of the provider ``process``.
@@ -25,6 +27,7 @@ class ProvisionerSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     programs: tuple[str, ...] = ()
     keys: str = ""
+    wanted_keys: str = ""
     data: str = "iris-fleet"
     gateway_url: str = "http://127.0.0.1:8080"
     worker: tuple[str, ...] = ()

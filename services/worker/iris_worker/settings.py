@@ -66,8 +66,8 @@ class WorkerSettings(DeclaredCapacity, frozen=True):
             first half, where several workers share a machine.
         detect: whether to add detected attributes (os, arch, accelerators, and what the VM's
             metadata says).
-        metadata_url: the VM's metadata server, for attributes and notices; "auto": Google's where
-            this is a VM of Google; empty: none.
+        metadata_url: the VM's metadata server, for attributes and notices, or ``file:`` with the path
+            of a file that has its answer; "auto": Google's where this is a VM of Google; empty: none.
         max_attempts: tasks that may be placed here at a time, whatever they ask for.
         task_ports: FIRST-LAST, the ports that tasks with ``--port`` are given. The kernel may give
             a port that it also uses for outgoing connections (``net.ipv4.ip_local_port_range``) to
@@ -222,7 +222,7 @@ class WorkerSettings(DeclaredCapacity, frozen=True):
             raise BadSetting(
                 "[worker] check.when: it names no occasion, so the command would never run"
             )
-        if self.metadata_url not in ("", "auto"):
+        if self.metadata_url not in ("", "auto") and not self.metadata_url.startswith("file:/"):
             check_url("worker", "metadata_url", self.metadata_url, ("http",))
         for text in self.binds:
             path, _, mode = text.partition(":")

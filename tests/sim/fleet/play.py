@@ -11,6 +11,8 @@ from tests.sim.fleet.world import FleetWorld, cpu_pool, tpu_pool
 from tests.sim.violation import Violation
 
 SECONDS = 1_500
+RUNS_MS = (5_000, 60_000, 300_000, 1_500_000)
+"""How long work runs; the longest outlasts the wait for a host of an orphan."""
 _DOWN_AT_MS = 1_000_300_000
 
 
@@ -86,7 +88,7 @@ def _drain_one(world: FleetWorld, rng: random.Random) -> None:
 
 def _submit(world: FleetWorld, rng: random.Random, second: int) -> None:
     kind = rng.randrange(4)
-    runs_ms = rng.choice((5_000, 60_000, 300_000))
+    runs_ms = rng.choice(RUNS_MS)
     if kind == 0:
         device = Device("tpu", "v5litepod-16", 4)
         world.submit(f"/g{second}", runs_ms=runs_ms, gang=4, device=device)

@@ -92,6 +92,8 @@ class FleetWorld:
     Attributes:
         faults: of the cloud. leaders: chance in each step that another leader begins.
         restores: chance that one begins from a backup of some minutes ago.
+        open_work: the part of ``work`` that is not done. most_allowed: the largest ``max`` that each
+            pool has had: a smaller one ends nothing that works.
     """
 
     def __init__(
@@ -112,6 +114,7 @@ class FleetWorld:
         self.sightings = Sightings()
         self.cloud = Cloud(self.rng, faults, quota or {})
         self.work: list[Work] = []
+        self.open_work: list[Work] = []
         self.hosts: dict[str, Host] = {}
         self.lost_ms: dict[str, int] = {}
         self.last_end_ms: dict[str, int] = {}
@@ -126,6 +129,7 @@ class FleetWorld:
         self.lists_lie = False
         self.refusals: dict[str, list[int]] = {}
         self.changes: list[tuple[int, FleetChange]] = []
+        self.most_allowed: dict[str, int] = {}
         self.next_round_ms = 0
         self.next_list_ms = 0
         for spec in specs:
@@ -145,6 +149,7 @@ class FleetWorld:
         resources = ResourceRequest(cpu_millis=cpu_millis, device=device)
         one = Work(name, resources, runs_ms, submitted_ms=self.now_ms, gang=gang)
         self.work.append(one)
+        self.open_work.append(one)
         return one
 
     def set_pool(self, spec: PoolSpec, *, removing: bool = False) -> None:
@@ -192,6 +197,9 @@ class FleetWorld:
             self._judge_move(change)
         elif isinstance(change, SliceRequested) and change.cause is C.NEED:
             self._judge_need(change.pool)
+        elif isinstance(change, PoolSet):
+            spec = change.spec
+            self.most_allowed[spec.name] = max(spec.max, self.most_allowed.get(spec.name, 0))
         apply_change(self.fleet, change, self.now_ms)
 
     def drain(self, one: Slice, deadline_ms: int = 0) -> None:
@@ -211,7 +219,7 @@ class FleetWorld:
     def pending(self) -> list[PendingWork]:
         """Waiting work by kind, as the queue tells it."""
         kinds: dict[tuple[object, int], list[Work]] = {}
-        for one in self.work:
+        for one in self.open_work:
             if one.is_waiting:
                 kinds.setdefault((one.resources, one.gang), []).append(one)
         return [
@@ -361,7 +369,7 @@ class FleetWorld:
 
     def _facts(self) -> dict[str, HostFacts]:
         held: dict[str, int] = {}
-        for one in self.work:
+        for one in self.open_work:
             if one.runs:
                 for name in one.hosts:
                     held[name] = held.get(name, 0) + 1
@@ -382,7 +390,7 @@ class FleetWorld:
         }
 
     def _work_ends(self) -> None:
-        for one in self.work:
+        for one in self.open_work:
             if not one.runs:
                 continue
             if any(self._is_lost(name) for name in one.hosts):
@@ -394,6 +402,7 @@ class FleetWorld:
             elif self.now_ms >= one.ends_ms:
                 one.done = True
                 self._free(one)
+        self.open_work = [one for one in self.open_work if not one.done]
 
     def _requeue(self, one: Work) -> None:
         self._free(one)
@@ -417,14 +426,14 @@ class FleetWorld:
             if one.status is S.DELETING
             for name in one.hosts
         }
-        for work in self.work:
+        for work in self.open_work:
             if work.runs:
                 for name in work.hosts:
                     if name in free:
                         free[name] = free[name] - work.resources.amount
                 if not work.stopping_ms and giving_up & set(work.hosts):
                     work.stopping_ms = self.now_ms + STOP_MS
-        for work in self.work:
+        for work in self.open_work:
             if work.is_waiting:
                 self._try(work, free)
 
@@ -449,16 +458,8 @@ class FleetWorld:
     def _check(self) -> None:
         for name, pool in self.fleet.pools.items():
             present = sum(1 for one in self.cloud.present if one.rpartition("-")[0] == name)
-            if present > max(pool.spec.max, self._most_allowed(name)):
+            if present > max(pool.spec.max, self.most_allowed[name]):
                 raise Violation(f"{name} has {present} slices of {pool.spec.max}: {self.words()}")
-
-    def _most_allowed(self, pool: str) -> int:
-        """The largest ``max`` that the pool has had: a smaller one ends nothing that works."""
-        return max(
-            change.spec.max
-            for _, change in self.changes
-            if isinstance(change, PoolSet) and change.spec.name == pool
-        )
 
     def _judge_create(self, order: ProviderOrder) -> None:
         if order.number not in self.fleet.slices:
@@ -473,7 +474,7 @@ class FleetWorld:
         record = self.fleet.slices.get(order.number)
         if record is not None and record.cause in ABRUPT:
             return
-        for work in self.work:
+        for work in self.open_work:
             alive = [name for name in work.hosts if name in names and name not in self.lost_ms]
             if work.runs and alive:
                 raise Violation(f"{order.name} is deleted while {work.name} runs: {self.words()}")
@@ -499,7 +500,7 @@ class FleetWorld:
                 and self._pool_of(other.number) == one.pool
                 and at_ms > self.now_ms - 600_000
             ]
-            most = max(1, int(self._most_allowed(one.pool) * self.policy.delete_fraction))
+            most = max(1, int(self.most_allowed[one.pool] * self.policy.delete_fraction))
             if len(recent) > most:
                 raise Violation(f"{len(recent)} slices of {one.pool} given up: {self.words()}")
 
@@ -524,7 +525,9 @@ class FleetWorld:
         """Each slice that is asked for holds something that waits: one creation for one need."""
         has_devices = self._has_devices(pool)
         waiting = sum(
-            1 for one in self.work if one.is_waiting and bool(one.resources.device) == has_devices
+            1
+            for one in self.open_work
+            if one.is_waiting and bool(one.resources.device) == has_devices
         )
         alike = [name for name in self.fleet.pools if self._has_devices(name) == has_devices]
         coming = sum(1 for one in self.fleet.slices.values() if one.is_coming and one.pool in alike)
@@ -540,7 +543,7 @@ class FleetWorld:
         """A pool without capacity is not asked again and again."""
         times = [at for at in self.refusals.get(pool, []) if at > self.now_ms - 600_000]
         self.refusals[pool] = [*times, self.now_ms]
-        if len(times) > self._most_allowed(pool) + 200:
+        if len(times) > self.most_allowed[pool] + 200:
             raise Violation(f"{pool} was refused {len(times)} times in ten minutes")
 
     def rest(self) -> None:
@@ -561,7 +564,7 @@ class FleetWorld:
 
     def _is_at_rest(self) -> bool:
         ledger = {one.name: one.label for one in self.fleet.slices.values() if one.is_open}
-        is_waiting = any(not one.done for one in self.work)
+        is_waiting = any(not one.done for one in self.open_work)
         settled = all(one.status is S.READY for one in self.fleet.slices.values() if one.is_open)
         kept = sum(pool.spec.min + pool.spec.buffer for pool in self.fleet.pools.values())
         is_small = len(self.cloud.present) <= kept
@@ -575,8 +578,8 @@ class FleetWorld:
             if one.is_open
         }
         growth = {name: pool.growth for name, pool in self.fleet.pools.items()}
-        waiting = sum(1 for one in self.work if one.is_waiting)
-        running = sum(1 for one in self.work if one.runs)
+        waiting = sum(1 for one in self.open_work if one.is_waiting)
+        running = sum(1 for one in self.open_work if one.runs)
         return (
             f"{self.now_ms - START_MS} ms, {waiting} wait, {running} run, {records=},"
             f" cloud={self.cloud.present}, {growth=}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from collections.abc import Iterator, Sequence
@@ -116,6 +117,23 @@ async def test_a_slice_is_taken_away_by_chance(sleepers: Sleepers) -> None:
     assert await statuses(sleepers, **options) == [("cpu-0", 1, "preempted")]
     for host in record.hosts:
         sleepers._started[host.pid].wait(10)
+
+
+async def test_hosts_are_told_before_their_slice_is_taken_away(
+    sleepers: Sleepers, tmp_path: Path
+) -> None:
+    options = {"preemption_chance": 1, "preemption_after_s": 0, "preemption_notice_s": 600}
+    await sleepers.create(order(**options))
+    assert await statuses(sleepers, **options) == [("cpu-0", 1, "running")]
+    told = json.loads((tmp_path / "cpu-0" / "metadata.json").read_text())
+    left_s = float(told["attributes"]["iris-notice-s"])
+    assert (told["preempted"], 0 < left_s <= 600) == ("TRUE", True)
+    [record] = sleepers._records()
+    assert all(host.runs for host in record.hosts)
+    for host in record.hosts:
+        os.killpg(host.pid, signal.SIGKILL)
+        sleepers._started[host.pid].wait(10)
+    assert await statuses(sleepers, **options) == [("cpu-0", 1, "preempted")]
 
 
 async def test_a_slice_that_boots_has_no_process_yet(sleepers: Sleepers) -> None:

@@ -24,6 +24,7 @@ from iris_core.spec.pools import MAX_SLICES
 from iris_provisioner.providers.provider import CallAnswer, ListFailed
 from iris_provisioner.providers.slot_keys import SlotKeys
 from iris_provisioner.service import Provisioner
+from iris_service.wanted_keys import read_wanted
 from tests.support.memory import Memory
 
 
@@ -64,14 +65,19 @@ class Cloud:
 class Stage:
     """A provisioner, the leader's end of the bus, and a cloud."""
 
-    def __init__(self, keys: str) -> None:
+    def __init__(self, keys: str, wanted_keys: Path | None = None) -> None:
         memory = Memory()
         self.leader = memory.connect().bus
         self.cloud = Cloud()
         self.reports: asyncio.Queue[ProvisionerReport] = asyncio.Queue()
         self.stop = asyncio.Event()
         self.provisioner = Provisioner(
-            memory.connect().bus, "p1", {"process": self.cloud}, SlotKeys(keys), programs=("mine",)
+            memory.connect().bus,
+            "p1",
+            {"process": self.cloud},
+            SlotKeys(keys),
+            programs=("mine",),
+            wanted_keys=wanted_keys,
         )
 
     async def begin(self) -> asyncio.Task[None]:
@@ -187,6 +193,23 @@ async def test_where_no_keys_are_needed_all_slots_are_told_to_have_them() -> Non
     stage.order(slots={"cpu": (3, 2)})
     report = await stage.told(lambda report: report.keyed)
     assert report.keyed == {"cpu": MAX_SLICES}
+    stage.stop.set()
+    await task
+
+
+async def test_hosts_without_keys_are_named_to_what_makes_keys(tmp_path: Path) -> None:
+    wanted = tmp_path / "wanted.json"
+    stage = Stage(str(tmp_path / "keys"), wanted)
+    task = await stage.begin()
+    await stage.told(lambda _: True)  # it hears orders
+    stage.order(slots={"cpu": (1, 2)})
+    report = await stage.told(lambda report: report.keyed)
+    assert (report.keyed, report.keys) == ({"cpu": 0}, "made")
+    assert read_wanted(wanted) == ["cpu-0-0", "cpu-0-1"]
+    Keys(tmp_path / "keys").ensure(login("worker", name).label for name in read_wanted(wanted))
+    stage.order(slots={"cpu": (2, 2)})
+    await stage.told(lambda report: report.keyed == {"cpu": 1})
+    assert read_wanted(wanted) == ["cpu-1-0", "cpu-1-1"]
     stage.stop.set()
     await task
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -56,6 +57,9 @@ def test_a_machine_has_the_attributes_of_its_metadata_or_environment(
     ("says", "within_s"),
     [
         (PREEMPTED, 30.0),
+        ({**PREEMPTED, "attributes": {"iris-notice-s": "4.5"}}, 4.5),
+        ({**PREEMPTED, "attributes": {"iris-notice-s": "nan"}}, 30.0),
+        ({"attributes": {"iris-notice-s": "4.5"}}, None),
         ({"maintenanceEvent": "TERMINATE_ON_HOST_MAINTENANCE"}, 60.0),
         ({"maintenanceEvent": "MIGRATE_ON_HOST_MAINTENANCE"}, None),
         (QUIET, None),
@@ -114,3 +118,17 @@ async def test_a_silent_server_delays_the_start_no_longer_than_it_may():
 async def test_without_a_server_nobody_is_asked():
     assert await metadata.ask("") == {}
     assert metadata.server("http://10.0.0.1") == "http://10.0.0.1"
+
+
+async def test_a_file_tells_notices_in_the_place_of_a_server(tmp_path: Path):
+    path = tmp_path / "metadata.json"
+    url = metadata.server(f"file:{path}")
+    assert await metadata.ask(url) == {}
+    path.write_text('{"zone": "projects/1/zones/eu-1"}')
+    assert await metadata.ask(url) == {"zone": "projects/1/zones/eu-1"}
+    told = metadata.notices(url)
+    first = asyncio.ensure_future(anext(told))
+    path.write_text("[]")  # what cannot be read says nothing
+    path.write_text('{"preempted": "TRUE", "attributes": {"iris-notice-s": "9"}}')
+    assert await asyncio.wait_for(first, 60) == Notice("this VM is being preempted", 9.0)
+    await told.aclose()

@@ -91,6 +91,11 @@ class ClusterPaths:
         """The versions of the pools that `iris up` has set, by name."""
         return self.data / "pools.json"
 
+    @property
+    def wanted_keys(self) -> Path:
+        """Which hosts of pools have no key, as the provisioner says."""
+        return self.data / "wanted-keys.json"
+
     def worker(self, worker: str) -> Path:
         """The data directory of one worker."""
         return self.workers / worker

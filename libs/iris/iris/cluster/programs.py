@@ -171,6 +171,7 @@ class ClusterPrograms:
         confined = [] if self.settings.sandbox else ["sandbox=off", "run_as=worker"]
         return {
             "provisioner.keys": self.paths.keys.directory,
+            "provisioner.wanted_keys": self.paths.wanted_keys,
             "provisioner.data": self.paths.fleet,
             "provisioner.gateway_url": self.url,
             "provisioner.worker": ",".join(["address=127.0.0.1", *confined]),

@@ -33,6 +33,7 @@ from iris_service.child import (
 )
 from iris_service.slice_processes import running_hosts, signal_hosts
 from iris_service.subreaper import adopt_orphans
+from iris_service.wanted_keys import read_wanted
 
 _STOP_PHASE = {"proxy": 0, "provisioner": 0, "worker": 1, "state": 3, "nats": 4}
 """The order of stopping; any other service ends in phase 2. Proxies end first, so that services can
@@ -87,6 +88,7 @@ class Supervisor:
         self._children: list[ChildProcess] = [self._nats]
         self._gone: dict[str, float] = {}
         self._next_look = 0.0
+        self._keys_trouble = ""
         self._stopping = False
         self._wake = -1
 
@@ -173,6 +175,7 @@ class Supervisor:
         if now >= self._next_look:
             self._next_look = now + _LOOK_S
             self._end_what_is_stuck()
+            self._make_keys()
         self._sweep()
         if self._pids() != before:
             self._report_ready()
@@ -223,6 +226,17 @@ class Supervisor:
             if child.pid and (reason := child.why_restart()):
                 self._say(f"{child.program.name} is restarted: {reason}")
                 child.signal(signal.SIGTERM)
+
+    def _make_keys(self) -> None:
+        """Make the keys of pools that were set since the start, and have the server read them."""
+        wanted = read_wanted(self._paths.wanted_keys)
+        try:
+            trouble = self._nats.admit(wanted)
+        except (StartFailed, OSError) as error:
+            trouble = str(error)
+        if trouble and trouble != self._keys_trouble:
+            self._say(f"nats-server does not know the keys of new hosts of pools: {trouble}")
+        self._keys_trouble = trouble
 
     def _until_due(self, now: float) -> float:
         """Seconds until a process is to be started or checked."""

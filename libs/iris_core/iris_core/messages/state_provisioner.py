@@ -105,6 +105,8 @@ class ProvisionerReport(ServiceMessage, frozen=True):
         programs: the names of its programs. keyed: by pool, how many of its slots have keys, from
             the first; `MAX_SLICES` where none are needed. A pool that is not there was not counted
             yet, and nothing of it is made.
+        keys: "none": hosts need none; "made": what is missing is made there; "given": an admin makes
+            them; empty: unknown.
     """
 
     provisioner: str
@@ -113,3 +115,4 @@ class ProvisionerReport(ServiceMessage, frozen=True):
     keyed: dict[str, int] = {}
     answers: tuple[OrderAnswer, ...] = ()
     lists: tuple[ListAnswer, ...] = ()
+    keys: str = ""

@@ -141,6 +141,7 @@ class WorkerReport(ServiceMessage, frozen=True):
         leaving: "stopping" when the worker is shutting down and accepts no orders, "gone" when it
             has ended.
         why: it leaves; empty: it was stopped.
+        notice_ms: how long after this report its machine is taken away; 0: that is not known.
     """
 
     worker: str
@@ -150,6 +151,7 @@ class WorkerReport(ServiceMessage, frozen=True):
     monotonic_ms: int = 0
     leaving: str = ""
     why: str = ""
+    notice_ms: int = 0
 
 
 class ReportTaken(ServiceMessage, frozen=True):

@@ -31,6 +31,8 @@ log = logging.getLogger(__name__)
 
 STOP_S = 15.0
 """How long workers may take to end before they are killed."""
+NOTICE_S = "iris-notice-s"
+"""The attribute in the metadata of a host that says how long after its notice it is there."""
 _LOOK_S = 0.05
 _TICK_S = 0.5
 
@@ -39,7 +41,8 @@ class SliceRecord(msgspec.Struct):
     """One slice, as its file has it.
 
     Attributes:
-        start_at, preempt_at: seconds since the epoch; 0: it is never preempted.
+        start_at, preempt_at: seconds since the epoch; 0: it is never preempted. notice_s: how long
+            after ``preempt_at`` it is still there. noticed: its hosts were told.
     """
 
     name: str
@@ -51,6 +54,7 @@ class SliceRecord(msgspec.Struct):
     start_at: float = 0.0
     preempt_at: float = 0.0
     notice_s: float = 0.0
+    noticed: bool = False
     options: ProviderOptions = {}
 
 
@@ -165,12 +169,7 @@ class ProcessProvider:
 
     def _look(self, record: SliceRecord, now: float) -> None:
         if record.preempt_at and now >= record.preempt_at:
-            gone = now >= record.preempt_at + record.notice_s
-            signal_hosts(record.hosts, signal.SIGKILL if gone else signal.SIGTERM)
-            if gone or not self._alive(record):
-                record.status = "preempted"
-                record.detail = "taken away by chance"
-                self._write(record)
+            self._take_away(record, record.preempt_at + record.notice_s - now)
             return
         ended = [host.name for host in record.hosts if not host.runs]
         if ended:
@@ -179,10 +178,34 @@ class ProcessProvider:
             record.detail = f"the worker of {ended[0]} has ended"
             self._write(record)
 
+    def _take_away(self, record: SliceRecord, left_s: float) -> None:
+        """Tell the hosts of a slice how long they have, and end them when that is over."""
+        if left_s > 0 and self._alive(record):
+            if not record.noticed:
+                record.noticed = True
+                self._say(record, {"preempted": "TRUE", "attributes": {NOTICE_S: f"{left_s:.3f}"}})
+                self._write(record)
+            return
+        signal_hosts(record.hosts, signal.SIGKILL)
+        record.status = "preempted"
+        record.detail = "taken away by chance"
+        self._write(record)
+
+    def _say(self, record: SliceRecord, metadata: dict[str, object]) -> None:
+        """What hosts of a slice find in the place of a metadata server."""
+        path = self._metadata(record.name)
+        new = path.with_suffix(".new")
+        new.write_bytes(codec.to_json(metadata))
+        new.replace(path)
+
+    def _metadata(self, name: str) -> Path:
+        return self._directory / name / "metadata.json"
+
     # ── processes ─────────────────────────────────────────────────────────────────────────────────
 
     def _start(self, record: SliceRecord) -> None:
         place = self._directory / record.name
+        self._say(record, {})
         for host in record.hosts:
             if host.runs:
                 continue
@@ -214,6 +237,7 @@ class ProcessProvider:
             "worker.id": host.name,
             "worker.data": str(place / host.name),
             "worker.accelerators": "none",
+            "worker.metadata_url": f"file:{self._metadata(record.name)}",
             "worker.attributes": attributes,
             **({"nats.nkey_seed": str(key)} if key is not None else {}),
         }

@@ -5,6 +5,7 @@ A seed is given to the provider with the slice, and is nowhere else: in no log a
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from iris_bus.connection.keys import Keys
@@ -35,6 +36,24 @@ class SlotKeys:
         """The seed of a host; empty: it needs none. Raises NoKey, OSError."""
         path = self.path(host)
         return path.read_text().strip() if path is not None else ""
+
+    def lacking(self, slots: Mapping[str, tuple[int, int]]) -> Iterator[str]:
+        """The hosts that need a key and have none. ``slots``: by pool, how many slots of how many
+        hosts.
+        """
+        if self._keys is None:
+            return
+        for pool, (count, hosts) in slots.items():
+            for slot in range(count):
+                for index in range(hosts):
+                    name = host_name(pool, slot, index)
+                    if not self._keys.path(login("worker", name).label).exists():
+                        yield name
+
+    @property
+    def are_needed(self) -> bool:
+        """Whether hosts need keys at all."""
+        return self._keys is not None
 
     def keyed(self, pool: str, slots: int, hosts: int) -> int | None:
         """How many slots of a pool have the keys of all their hosts, from the first; None: they

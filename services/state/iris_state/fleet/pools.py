@@ -90,7 +90,8 @@ def _returns(scene: Scene, work: Sequence[PendingWork]) -> Iterator[SliceMoved]:
         return
     used = pack([*_coming(scene), *_groups(draining)], [], by_size(work)).used
     for one in draining:
-        if one.name in used and slices.loss(scene, one) is None:
+        is_lost = slices.loss(scene, one) is not None or _notice_of(scene, one) > 0
+        if one.name in used and not is_lost:
             yield from slices.judged(one, table.DRAIN, Outcome.FAILURE, C.DEMAND_BACK)
 
 
@@ -213,7 +214,7 @@ def _losses(scene: Scene) -> Iterator[FleetChange]:
         if len(judged) > left:
             words = f"{len(judged) - left} more slices look lost: {judged[left][1].detail}"
             yield PoolGrowth(pool=pool.name, growth=replace(pool.growth, stopped=words))
-    yield from _notices(scene)
+    yield from on_notices(scene)
 
 
 def _give_up(scene: Scene, pool: HostPool, one: Slice, loss: Loss) -> Iterator[FleetChange]:
@@ -226,16 +227,19 @@ def _give_up(scene: Scene, pool: HostPool, one: Slice, loss: Loss) -> Iterator[F
         yield PoolGrowth(pool=pool.name, growth=growth)
 
 
-def _notices(scene: Scene) -> Iterator[SliceMoved]:
-    """Drain ready slices of which a host was told when it will be taken away."""
+def on_notices(scene: Scene) -> Iterator[SliceMoved]:
+    """Drain slices of which a host was told when it will be taken away; what has not come yet is
+    withdrawn.
+    """
     for one in list(scene.fleet.slices.values()):
-        if one.status is not S.READY:
-            continue
-        notices = [host.notice_ms for host in scene.hosts_of(one) if host and host.notice_ms]
-        if notices:
-            yield from slices.judged(
-                one, table.GIVE_BACK, Outcome.SUCCESS, C.SPOT_NOTICE, deadline_ms=min(notices)
-            )
+        if one.is_live and (deadline_ms := _notice_of(scene, one)):
+            yield from give_back(one, C.SPOT_NOTICE, deadline_ms=deadline_ms)
+
+
+def _notice_of(scene: Scene, one: Slice) -> int:
+    """When a slice is taken away, as its hosts were told; 0: none was."""
+    notices = (host.notice_ms for host in scene.hosts_of(one) if host and host.notice_ms)
+    return min(notices, default=0)
 
 
 def give_back(

@@ -37,7 +37,7 @@ class FleetHosts(Mapping[str, HostFacts]):
             nominated=name in self._nominated,
             last_end_ms=worker.last_end_ms,
             differs=() if place is None else differs(worker, *place),
-            notice_ms=0,
+            notice_ms=worker.notice_ms,
         )
 
     def __iter__(self) -> Iterator[str]:

@@ -113,6 +113,13 @@ class FleetRounds:
                 yield from forgotten(self._ledger, list(hosts))
         sightings.forget(self._ledger.fleet)
 
+    def on_notice(self) -> Iterator[Change]:
+        """Slices of which a host has told when it is taken away are given up in the commit that
+        records it, so that what runs there ends as preempted.
+        """
+        if self.exists and not self._ledger.fleet_policy.dry_run:
+            yield from pools.on_notices(scene_of(self._ledger))
+
     def orders(self) -> Iterator[FleetOrdersTo]:
         """What the provisioner is to do now; nothing while there is none."""
         ledger = self._ledger
@@ -176,6 +183,7 @@ class FleetRounds:
             return
         sightings = self._ledger.sightings
         sightings.programs = frozenset(report.programs)
+        sightings.keys = report.keys
         if sightings.keyed != report.keyed:
             sightings.keyed = dict(report.keyed)
             self.look_soon()

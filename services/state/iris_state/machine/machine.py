@@ -477,8 +477,11 @@ class Machine:
         self.round.take(progress.on_stages(self.ledger, self.policy, report.worker, report.stages))
         if report.leaving:
             self.round.take(
-                progress.on_leaving(self.ledger, report.worker, report.leaving, report.why)
+                progress.on_leaving(
+                    self.ledger, report.worker, report.leaving, report.why, report.notice_ms
+                )
             )
+            self.round.take(self.round.fleet.on_notice())
         stages = report.stages + listed
         drop = liveness.stop_unknown_attempts(self.ledger, self.round.orders, report.worker, stages)
         self.round.effects.append(ReplyTo(request.reply, codec.pack(ReportTaken(drop=tuple(drop)))))

@@ -212,7 +212,7 @@ class WorkerRegistered(msgspec.Struct, frozen=True, array_like=True, gc=False, t
 class WorkerMoved(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=10):
     """A host's state changed. ``drained`` of a LOST one: whether it is DRAINING when it comes back;
     of one that is
-    stopping: False.
+    stopping: False. ``notice_ms``: when its machine is taken away; 0: that is not known.
     """
 
     worker: str
@@ -220,6 +220,7 @@ class WorkerMoved(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=10
     reason: str = ""
     drained: bool | None = None
     by: Actor | None = None
+    notice_ms: int = 0
 
 
 class Nominated(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=11):

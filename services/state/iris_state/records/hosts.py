@@ -29,7 +29,7 @@ class Worker(msgspec.Struct, array_like=True):
     stays true while a drained host is lost. ``lost_ms`` is when it last became LOST. ``held``:
     samples of the last hour, oldest first, one where the amount had changed. ``by``: whose command
         set its state. ``chains``: as of `Register`. ``since_ms``: when its state began. ``last_end_ms``: when
-        an attempt there ended last.
+        an attempt there ended last. ``notice_ms``: when its machine is taken away; 0: not told.
     """
 
     id: str
@@ -51,6 +51,7 @@ class Worker(msgspec.Struct, array_like=True):
     chains: bool = False
     since_ms: int = 0
     last_end_ms: int = 0
+    notice_ms: int = 0
 
 
 class Ordered(NamedTuple):

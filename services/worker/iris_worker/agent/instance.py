@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from iris_core.placement.constraints import (
@@ -29,6 +29,9 @@ from iris_core.states import NoticeReason
 Instance = Mapping[str, Any]
 """Keys as the metadata server has them; values are text, or such mappings."""
 
+NOTICE_SECONDS = "iris-notice-s"
+"""The attribute of an instance that says how many seconds after its notice it is taken away."""
+_SECONDS = re.compile(r"\d{1,6}(\.\d{1,3})?")
 _TPU_ENV = re.compile(r"^(\w+): *'(.*)'$", re.MULTILINE)
 
 
@@ -53,10 +56,14 @@ _NOTICES: Mapping[tuple[str, str], Notice] = {
 
 
 def notice_of(instance: Instance) -> Notice | None:
-    """The notice that is given now; a VM that is moved while it runs has none."""
-    return next(
+    """The notice that is given now; a VM that is moved while it runs has none. An attribute may say
+    how long it leaves, where that is not the time that Google leaves.
+    """
+    given = next(
         (notice for (key, value), notice in _NOTICES.items() if instance.get(key) == value), None
     )
+    left = str(_part(instance, "attributes").get(NOTICE_SECONDS, ""))
+    return replace(given, within_s=float(left)) if given and _SECONDS.fullmatch(left) else given
 
 
 def attributes_of(instance: Instance, environ: Mapping[str, str]) -> dict[str, Attribute]:

@@ -1,5 +1,5 @@
 """Asks the metadata server of a virtual machine what it is, and waits for notices. HTTP is spoken
-by hand: one GET.
+by hand: one GET. A file may stand for a server.
 
 Out of scope: what the answer means (instance).
 """
@@ -29,7 +29,8 @@ _START_S = 2.0
 _CHANGE_S = 60
 """How long one request waits for a change."""
 _RETRY_S = 1.0
-"""Between requests, should the server not wait."""
+"""Between requests, should the server not wait, and between looks at a file."""
+FILE = "file:"
 _PATH = "/computeMetadata/v1/instance/?recursive=true&alt=json"
 
 
@@ -73,6 +74,8 @@ async def notices(url: str) -> AsyncIterator[Notice | None]:
 
 async def _get(url: str, query: str, timeout_s: float) -> tuple[str, Instance]:
     """The tag of the answer, and the answer. Raises NoMetadata."""
+    if url.startswith(FILE):
+        return "", _from_file(Path(url.removeprefix(FILE)))
     where = urlsplit(url)
     request = (
         f"GET {_PATH}{query} HTTP/1.0\r\nHost: {where.netloc}\r\nMetadata-Flavor: Google\r\n\r\n"
@@ -91,6 +94,14 @@ async def _get(url: str, query: str, timeout_s: float) -> tuple[str, Instance]:
     except TimeoutError:
         raise NoMetadata("it does not answer") from None
     except (OSError, ValueError, msgspec.MsgspecError) as error:
+        raise NoMetadata(str(error)) from error
+
+
+def _from_file(path: Path) -> Instance:
+    """What a file says in place of a server. Raises NoMetadata."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
+    except (OSError, msgspec.MsgspecError) as error:
         raise NoMetadata(str(error)) from error
 
 

@@ -14,6 +14,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from iris_bus.contract import Bus, Unavailable
 from iris_core import codec, subjects
@@ -47,6 +48,22 @@ _GATHER_S = 0.025
 have ended.
 """
 
+
+class Leaving(NamedTuple):
+    """How and why a worker leaves. ``ends_s``: when its machine is taken away, by the steady clock;
+    0: that is not known.
+    """
+
+    how: str = ""
+    why: str = ""
+    ends_s: float = 0.0
+
+    def left_ms(self, now_s: float) -> int:
+        """How long the machine is still there, at least a moment; 0: that is not known."""
+        return max(1, to_ms(self.ends_s - now_s)) if self.ends_s else 0
+
+
+_STAYS = Leaving()
 Registration = Callable[[tuple[Stage, ...]], Register]
 OnTaken = Callable[[Sequence[Stage], ReportTaken], None]
 
@@ -88,7 +105,7 @@ class Reporter:
         self._turn = asyncio.Lock()
         self._registered = False
         self._introduced = False
-        self._leaving = ("", "")
+        self._leaving = Leaving()
         self._doubts = 0
         self._unheard = 0
         self._unanswered: set[asyncio.Timeout] = set()
@@ -207,7 +224,7 @@ class Reporter:
                 self._agent.room.doubt()
             reported = stages if registered else ()
             self._introduced = True
-            answer = await self._ask(reported, register, *self._leaving)
+            answer = await self._ask(reported, register, self._leaving)
             if answer is None:
                 continue
             self._registered = answer.known or not registered
@@ -221,24 +238,23 @@ class Reporter:
                 ):  # it may be over, and no heartbeat has said so
                     self.advance()
 
-    async def leave(self, how: str, why: str = "") -> None:
+    async def leave(self, how: str, why: str = "", ends_s: float = 0.0) -> None:
         """Report that this worker is "stopping" or "gone" until that is answered; not when no
         registration was sent.
 
         A registration that is not answered yet may have been applied. The last report holds all
-        unacknowledged stages.
+        unacknowledged stages. ``ends_s``: see `Leaving`.
         """
-        self._leaving = (how, why)  # a later registration says it too
+        self._leaving = Leaving(how, why, ends_s)  # a later registration says it too
         stages = self._agent.report_all() if how == "gone" else ()
-        while self._introduced and await self._ask(stages, leaving=how, why=why) is None:
+        while self._introduced and await self._ask(stages, leaving=self._leaving) is None:
             pass
 
     async def _ask(
         self,
         stages: tuple[Stage, ...],
         register: Register | None = None,
-        leaving: str = "",
-        why: str = "",
+        leaving: Leaving = _STAYS,
     ) -> ReportTaken | None:
         """Send a request to the state service; None when it was not answered, after a pause."""
         monotonic_ms = to_ms(self._clock.steady_s())
@@ -250,8 +266,9 @@ class Reporter:
             stages,
             register,
             monotonic_ms=monotonic_ms,
-            leaving=leaving,
-            why=why,
+            leaving=leaving.how,
+            why=leaving.why,
+            notice_ms=leaving.left_ms(self._clock.steady_s()),
         )
         self._send_answers()
         try:

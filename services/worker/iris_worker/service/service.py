@@ -510,7 +510,7 @@ class WorkerService:
         if self._notice is not None:
             grace_s = max(0.0, self._ends_s - self._clock.steady_s() - settle_s - _NOTICE_MARGIN_S)
         self.agent.closing = True
-        reported = self._tasks.spawn(self.reporter.leave("stopping", why))
+        reported = self._tasks.spawn(self.reporter.leave("stopping", why, self._ends_s))
         if settle_s:
             await asyncio.wait({reported}, timeout=_LAST_WORDS_S)
         reason = self._notice.reason if self._notice is not None else NoticeReason.DRAIN

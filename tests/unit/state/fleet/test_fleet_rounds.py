@@ -22,7 +22,7 @@ from iris_core.messages.state_provisioner import (
     SliceOrder,
 )
 from iris_core.messages.state_worker import Ended
-from iris_core.spec.jobs import Attribute, Constraint, JobSpec
+from iris_core.spec.jobs import Attribute, Constraint, Coscheduling, JobSpec
 from iris_core.spec.pools import MAX_SLICES, PoolSpec
 from iris_core.spec.resources import Amount, HostResources, ResourceRequest
 from iris_core.states import Cause, ConstraintOp, KernelStatus, TaskState, WorkerState
@@ -305,6 +305,57 @@ def test_what_runs_on_a_slice_that_is_taken_away_is_preempted() -> None:
     assert task.state is TaskState.PENDING
 
 
+def gang_on_a_slice() -> tuple[World, Provisioner]:
+    """A gang of two runs on the only slice of a pool whose slices have two hosts."""
+    spec = replace(CPU, hosts=2, attributes={"rack": "a"})
+    world = World()
+    provisioner = Provisioner(world)
+    world.change_fleet("set", "cpu", spec=spec)
+    resources = ResourceRequest(cpu_millis=4000)
+    together = Coscheduling("rack")
+    world.submit(
+        JobSpec(
+            name="/g", command=("true",), replicas=2, resources=resources, coscheduling=together
+        )
+    )
+    schedule(world)
+    provisioner.report()
+    turn(world, provisioner)
+    for index in range(2):
+        given = {"tpu-name": "cpu-0", "tpu-worker-id": index, "capacity": "on_demand", "rack": "a"}
+        world.register(Host(f"cpu-0-{index}", Amount(4000, 1 << 34, 1 << 34), given))
+    turn(world, provisioner)
+    schedule(world)
+    return world, provisioner
+
+
+def test_a_host_that_is_to_be_taken_away_ends_its_slice_and_makes_another() -> None:
+    world, provisioner = gang_on_a_slice()
+    world.leave("cpu-0-0", "stopping", "this VM is being preempted", notice_ms=30_000)
+    [one] = world.ledger.fleet.slices.values()
+    assert (one.status.value, one.cause.value) == ("draining", "spot_notice")
+    assert one.deadline_ms == world.now_ms + 30_000
+    job = world.ledger.jobs[1]
+    ends = [task.attempts[0].cause for task in map(job.task, range(2))]
+    assert ends == [Cause.PREEMPTED, Cause.PREEMPTED]
+    schedule(world)
+    turn(world, provisioner)
+    assert statuses(world) == ["draining", "creating"]
+
+
+def test_a_notice_outlives_its_leader_and_a_slice_that_boots_is_withdrawn() -> None:
+    world, provisioner = with_work(1)
+    turn(world, provisioner)
+    attributes = {"tpu-name": "cpu-0", "tpu-worker-id": 0, "capacity": "on_demand"}
+    world.register(Host("cpu-0-0", Amount(1000, 1 << 34, 1 << 34), attributes))
+    world.leave("cpu-0-0", "stopping", "this VM is being preempted", notice_ms=1 << 60)
+    [one] = world.ledger.fleet.slices.values()
+    assert (one.status.value, one.cause.value) == ("deleting", "spot_notice")
+    world.take_over(1.0)
+    noticed_ms = world.ledger.workers["cpu-0-0"].notice_ms
+    assert world.now_ms < noticed_ms <= world.now_ms + 24 * 3_600_000
+
+
 def test_a_cluster_without_pools_sets_no_timer_and_orders_nothing() -> None:
     world = World()
     provisioner = Provisioner(world)
@@ -461,3 +512,24 @@ def test_work_without_a_device_is_placed_on_no_host_for_devices(
     schedule(world)
     task = world.ledger.jobs[1].task(0)
     assert (task.state is TaskState.ASSIGNED) == is_placed
+
+
+@pytest.mark.parametrize(
+    ("keys", "keyed", "warnings"),
+    [
+        ("none", {"cpu": 10_000}, []),
+        ("given", {}, ["its slots are not counted yet: those without keys will not be used"]),
+        ("given", {"cpu": 1}, ["1 of 2 slots have no keys and are not used"]),
+        ("made", {}, []),
+        ("made", {"cpu": 1}, ["1 of 2 slots have no keys yet"]),
+        ("made", {"cpu": 2}, []),
+    ],
+)
+def test_a_pool_says_which_slots_have_no_keys(
+    keys: str, keyed: dict[str, int], warnings: list[str]
+) -> None:
+    world = World()
+    world.change_fleet("set", CPU.name, spec=CPU)
+    report = ProvisionerReport(provisioner="p1", keys=keys, keyed=keyed)
+    world.step(FleetReport(pack(report)))
+    assert world.query("pool", pool="cpu")["warnings"] == warnings

@@ -27,6 +27,9 @@ from iris_state.records.entities import AttemptKey, Job
 from iris_state.records.hosts import Worker
 from iris_state.records.ledger import Ledger
 
+LONGEST_NOTICE_MS = 24 * 3_600_000
+"""Nobody is told longer before that a machine is taken away."""
+
 
 def is_valid_registration(register: Register) -> bool:
     """Whether a host's registration is small enough to be forwarded."""
@@ -41,18 +44,29 @@ def lose(
     yield from cascade.lost_with(ledger, worker, death)
 
 
-def on_leaving(ledger: Ledger, worker: str, how: str, why: str = "") -> Iterator[Step]:
+def on_leaving(
+    ledger: Ledger, worker: str, how: str, why: str = "", notice_ms: int = 0
+) -> Iterator[Step]:
     """A worker shuts down: it accepts nothing new, and later reports that none of its attempts is
     left.
 
     Its routes leave discovery at once; the worker lets them settle before it ends them.
+    ``notice_ms``: how soon its machine is taken away; 0: that is not known.
     """
     if how == "gone":
         yield from lose(ledger, worker, clipped(why) or "it was stopped")
         return
-    if ledger.workers[worker].state is not WorkerState.DRAINING:
+    known = ledger.workers[worker]
+    is_draining = known.state is WorkerState.DRAINING
+    is_noticed = notice_ms > 0 and not known.notice_ms
+    if not is_draining or is_noticed:
         yield WorkerMoved(
-            worker, WorkerState.DRAINING, clipped(why) or "it is stopping", drained=False
+            worker,
+            WorkerState.DRAINING,
+            clipped(why) or "it is stopping",
+            drained=is_draining and known.drained,
+            by=known.by if is_draining else None,
+            notice_ms=ledger.now_ms + min(notice_ms, LONGEST_NOTICE_MS) if is_noticed else 0,
         )
     for number in dict.fromkeys(key[0] for key in ledger.presence[worker].open):
         found = ledger.route_for(number)

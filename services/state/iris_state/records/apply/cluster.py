@@ -75,6 +75,7 @@ def worker_moved(ledger: Ledger, change: c.WorkerMoved, at_ms: int) -> None:
     if change.state is not worker.state:
         worker.since_ms = at_ms
     worker.state = change.state
+    worker.notice_ms = change.notice_ms or worker.notice_ms
     ledger.host_sums.enter(worker, presence)
     if change.state is WorkerState.LOST:
         ledger.heard.leave(change.worker)

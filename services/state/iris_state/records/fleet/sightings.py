@@ -91,7 +91,7 @@ class Sightings:
             failed, of sources whose newest one did.
         programs: those that the provisioner has; None: unknown.
             keyed: how many slots of a pool have keys, from the first. uncounted: pools of which
-            that was not told yet.
+            that was not told yet. keys: as of `ProvisionerReport`.
         obstacle: why nothing can be made at all, as a code of `why`; empty: it can.
     """
 
@@ -104,6 +104,7 @@ class Sightings:
     programs: frozenset[str] | None = None
     keyed: dict[str, int] = field(default_factory=dict)
     uncounted: frozenset[str] = frozenset()
+    keys: str = ""
     obstacle: str = ""
 
     # ── lists ─────────────────────────────────────────────────────────────────────────────────────

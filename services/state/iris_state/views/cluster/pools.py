@@ -140,7 +140,10 @@ def _warnings(look: Look, pool: HostPool) -> Iterator[str]:
     sightings = look.scene.sightings
     keyed = sightings.keyed.get(pool.name)
     if keyed is not None and keyed < pool.spec.max:
-        yield f"{pool.spec.max - keyed} of {pool.spec.max} slots have no keys and are not used"
+        lacking = f"{pool.spec.max - keyed} of {pool.spec.max} slots have no keys"
+        yield f"{lacking} yet" if sightings.keys == "made" else f"{lacking} and are not used"
+    if keyed is None and sightings.keys == "given":
+        yield "its slots are not counted yet: those without keys will not be used"
     program = pool.spec.options.get("program")
     known = sightings.programs
     if pool.spec.provider == "exec" and known is not None and program not in known:
