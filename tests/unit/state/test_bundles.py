@@ -5,6 +5,7 @@ import pytest
 
 from iris_bus.contract import Blob
 from iris_core.states import Cause, JobState
+from iris_core.units import DAY_MS
 from iris_state.clock import Clock
 from iris_state.policy import Policy
 from iris_state.records.apply import apply
@@ -16,7 +17,6 @@ from iris_state.service.housekeeping import Housekeeper
 from tests.support.memory import Memory
 from tests.unit.state.test_snapshot import HOST, done, job
 
-DAY_MS = 86_400_000
 NOW = 100 * DAY_MS
 
 
@@ -95,6 +95,27 @@ async def test_a_leader_deletes_old_bundles_but_none_that_a_live_job_names(repli
     await blobs.put("d", b"code", at_ms=replica.clock.now_ms())
     await Housekeeper(replica, lambda: True, ignored).look()
     assert sorted(await blobs.names()) == ["a", "d"]
+
+
+async def test_a_leader_sums_bundles_by_user_again_when_their_store_has_changed(replica: Replica):
+    blobs = replica.connection.blobs("iris-bundles")
+    keeper, sums = Housekeeper(replica, lambda: True, ignored), replica.machine.ledger.stored
+    now_ms = replica.clock.now_ms()
+    await blobs.put("a", b"1234", at_ms=now_ms, owners=["ann"])
+    await keeper.sum_bundles()
+    assert (sums.bundles.of_user, sums.on_day("ann", now_ms // DAY_MS)) == ({"ann": 4}, 4)
+    before = sums.bundles
+    await keeper.sum_bundles()
+    assert sums.bundles is before
+    await blobs.touch("a", now_ms, add="bob")
+    await blobs.put("b", b"old", at_ms=1, owners=["bob"])
+    await keeper.sum_bundles()
+    assert sums.bundles.of_user == {"ann": 2, "bob": 5}
+    await keeper.look()
+    await keeper.sum_bundles()
+    assert sums.bundles.of_user == {"ann": 2, "bob": 2}
+    assert sums.on_day("bob", now_ms // DAY_MS) == 2
+    assert sums.on_day("bob", now_ms // DAY_MS + 1) == 0
 
 
 async def test_a_bundle_that_is_asked_for_while_it_is_deleted_stays(replica: Replica):
