@@ -24,7 +24,7 @@ from typing import IO
 
 import msgspec
 
-from iris_bus.contract import Blobs, Full, Unavailable
+from iris_bus.contract import DESCRIBED_BYTES, Blobs, Full, Unavailable
 from iris_core.access.rights import Verb, may
 from iris_core.messages.gateway_state import Caller
 from iris_core.quota import stored_words
@@ -172,7 +172,7 @@ class Bundles:
     async def _store(self, user: str, digest: str, file: IO[bytes], limit: DayLimit) -> None:
         """Store these bytes, or add an owner where they are stored, under the same conditions."""
         try:
-            await self._check_room(user, file.tell(), limit)
+            await self._check_room(user, file.tell() + DESCRIBED_BYTES, limit)
             if not await self._blobs.touch(digest, self.now_ms(), add=user):
                 await self._blobs.put(digest, file, at_ms=self.now_ms(), owners=[user])
         except Full:

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from iris_bus.contract import Blob
+from iris_bus.contract import DESCRIBED_BYTES, Blob
 from iris_core import codec, subjects
 from iris_core.messages.gateway_state import Caller
 from iris_core.messages.message import AttemptRef
@@ -114,12 +114,14 @@ def test_bundles_of_the_day_count_for_those_who_sent_them(script: Script):
     heartbeat(script)
     today, now_ms = script.world.now_ms // DAY_MS * DAY_MS, script.world.now_ms
     old = Blob("a", 9 * MIB, 0, 1, ("ann",), {"ann": today - 1})
-    both = Blob("b", 4 * MIB, 0, 2, ("ann", "cyd"), {"ann": today + 5, "cyd": today - 7})
+    both = Blob(
+        "b", 4 * MIB - DESCRIBED_BYTES, 0, 2, ("ann", "cyd"), {"ann": today + 5, "cyd": today - 7}
+    )
     script.world.ledger.stored.bundles = summed([old, both], 2, now_ms)
     assert script.world.query("quota", user="ann")["stored_today"] == 2 * MIB
     assert script.world.query("quota", user="cyd")["stored_today"] == 0
     script.play("submit /d user=ann -> created")
-    more = Blob("c", MIB, 0, 3, ("ann",), {"ann": today + 6})
+    more = Blob("c", MIB - DESCRIBED_BYTES, 0, 3, ("ann",), {"ann": today + 6})
     script.world.ledger.stored.bundles = summed([old, both, more], 3, now_ms)
     script.play("submit /e user=ann -> over_quota")
     script.world.now_ms += 1000

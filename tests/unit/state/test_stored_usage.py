@@ -69,9 +69,9 @@ def test_bundles_are_shown_of_whoever_has_sent_some_also_without_a_job(stored: S
     blobs = [Blob("a", 40, 0, 1, ("ann", "cyd")), Blob("b", 7, 0, 2, ("cyd",)), Blob("c", 1, 0, 3)]
     stored.world.ledger.stored.bundles = summed(blobs, 3, stored.world.now_ms)
     seen = rows(stored, "root", fields=("user", "jobs", "bundle_bytes"))
-    assert seen == [["ann", 1, 20], ["bob", 1, 0], ["cyd", 0, 27]]
-    assert rows(stored, "cyd", fields=("user", "bundle_bytes")) == [["cyd", 27]]
-    assert rows(stored, "root", user="cyd", fields=("bundle_bytes",)) == [[27]]
+    assert seen == [["ann", 1, 320], ["bob", 1, 0], ["cyd", 0, 320 + 607]]
+    assert rows(stored, "cyd", fields=("user", "bundle_bytes")) == [["cyd", 927]]
+    assert rows(stored, "root", user="cyd", fields=("bundle_bytes",)) == [[927]]
     first = stored.world.query("stored_usage", limit=2)
     then = stored.world.query("stored_usage", limit=2, cursor=first["next_cursor"])
     assert [row["user"] for row in first["items"] + then["items"]] == ["ann", "bob", "cyd"]
@@ -85,7 +85,7 @@ def test_what_users_have_stored_is_a_metric(stored: Script):
         'iris_user_stored_bytes{kind="output",user="bob"}': 100_000,
         'iris_user_stored_bytes{kind="output",user="ann"}': 70,
         'iris_user_stored_bytes{kind="results",user="ann"}': 9,
-        'iris_user_stored_bytes{kind="bundles",user="ann"}': 40,
+        'iris_user_stored_bytes{kind="bundles",user="ann"}': 640,
     }
 
 

@@ -99,14 +99,14 @@ def _surplus(blobs: Sequence[Blob], unused: Iterable[Blob], keep_bytes: int) -> 
     for blob in blobs:
         for owner in _owners(blob):
             held[owner] += blob.part
-    left = sum(blob.bytes for blob in blobs)
+    left = sum(blob.held for blob in blobs)
     by_owners: dict[tuple[str, ...], deque[Blob]] = {}
     for blob in unused:
         by_owners.setdefault(_owners(blob), deque()).append(blob)
     while by_owners and left > keep_bytes:
         owners = max(by_owners, key=lambda one: (min(held[owner] for owner in one), one))
         blob = by_owners[owners].popleft()
-        left -= blob.bytes
+        left -= blob.held
         for owner in owners:
             held[owner] -= blob.part
         if not by_owners[owners]:
