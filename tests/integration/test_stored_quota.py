@@ -1,12 +1,13 @@
 """Who has stored as much today as the quota allows: what runs is told so, and goes on."""
 
+import random
 import re
 from pathlib import Path
 
 import pytest
 
 from iris.client.problems import Problem
-from tests.support.cluster import cluster_on, settings, until
+from tests.support.cluster import Ended, cluster_on, settings, until
 
 pytestmark = pytest.mark.integration
 
@@ -45,3 +46,28 @@ def test_a_task_that_stores_more_than_allowed_goes_on_without(tmp_path: Path):
     assert refused.value.code == "over_quota"
     assert re.search(r"stored today +1\.\d+MiB of 976\.6KiB", shown)
     assert stored.splitlines()[1].split()[0] == job.view.user
+
+
+def test_code_that_is_sent_is_counted_for_its_sender_and_bounded(tmp_path: Path):
+    code = tmp_path / "code"
+    code.mkdir()
+    bound = f"[state]\nmax_stored_today = {MB}\n"
+    data = tmp_path / "data"
+    with cluster_on(data, *settings(data, bound)) as cluster:
+
+        def send(size: int) -> Ended:
+            (code / "model").write_bytes(random.Random(size).randbytes(size))
+            return cluster.iris("run", "--workdir", str(code), "--", "true")
+
+        def held() -> int:
+            return sum(row.bundle_bytes for row in cluster.client.stored())
+
+        first = send(MB - 100_000)
+        until(lambda: held() > MB - 200_000, "what was sent is counted")
+        more = send(200_000)
+        shown = cluster.iris("usage", "--stored").out.splitlines()
+    assert first.code == 0
+    assert more.code != 0
+    assert "of bundles, artifacts, output and results a day and has stored" in more.err
+    assert shown[0].split()[-1] == "BUNDLES"
+    assert shown[1].split()[-1].endswith("KiB")

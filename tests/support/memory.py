@@ -73,7 +73,7 @@ class Memory:
         self.streams = {row.name: MemoryStream(row, self.later) for row in table}
         self.buckets: dict[str, dict[str, tuple[bytes, str]]] = {}
         self.used: dict[str, dict[str, tuple[int, int]]] = {}
-        self.owners: dict[str, dict[str, tuple[str, ...]]] = {}
+        self.owners: dict[str, dict[str, dict[str, int]]] = {}
         self.key_values: dict[str, StoredKeys] = {}
         self.notes: dict[str, dict[str, str]] = {}
         self.copies = 1

@@ -45,7 +45,7 @@ class Server(Protocol):
     streams: dict[str, MemoryStream]
     buckets: dict[str, dict[str, tuple[bytes, str]]]
     used: dict[str, dict[str, tuple[int, int]]]
-    owners: dict[str, dict[str, tuple[str, ...]]]
+    owners: dict[str, dict[str, dict[str, int]]]
     key_values: dict[str, StoredKeys]
     notes: dict[str, dict[str, str]]
     copies: int
@@ -228,7 +228,11 @@ class MemoryStreams:
 
     async def end(self, stream: str) -> int:
         reach(self._server)
-        return self._server.streams[stream].last
+        stored = self._server.streams.get(stream)
+        if stored is not None:
+            return stored.last
+        used = self._server.used.get(stream.removeprefix("OBJ_"), {})
+        return max((version for _, version in used.values()), default=0)
 
     async def trim(self, stream: str, below: int) -> None:
         reach(self._server)
@@ -399,7 +403,8 @@ class MemoryBlobs:
 
     def _note(self, name: str, at_ms: int, owners: Collection[str]) -> None:
         self._used[name] = (at_ms, next(_versions))
-        self._owners[name] = tuple(sorted({*owners, *self._owners.get(name, ())}))
+        before = self._owners.get(name, {})
+        self._owners[name] = dict(sorted((dict.fromkeys(owners, at_ms) | before).items()))
 
     async def get(self, name: str) -> bytes | None:
         reach(self._server)
@@ -418,7 +423,13 @@ class MemoryBlobs:
     async def listed(self) -> Sequence[Blob]:
         reach(self._server)
         return [
-            Blob(name, len(data), *self._used.get(name, (0, 0)), self._owners.get(name, ()))
+            Blob(
+                name,
+                len(data),
+                *self._used.get(name, (0, 0)),
+                tuple(self._owners.get(name, ())),
+                self._owners.get(name, {}),
+            )
             for name, (data, _) in self._objects.items()
         ]
 

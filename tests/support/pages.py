@@ -191,7 +191,14 @@ USAGE = msgspec.to_builtins(
 
 
 STORED = msgspec.to_builtins(
-    StoredUsageView(user="ada", jobs=1, job_bytes=700, output_bytes=3 << 20, result_bytes=2048)
+    StoredUsageView(
+        user="ada",
+        jobs=1,
+        job_bytes=700,
+        output_bytes=3 << 20,
+        result_bytes=2048,
+        bundle_bytes=5 << 10,
+    )
 )
 
 

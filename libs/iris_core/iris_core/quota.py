@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import msgspec
 
 from iris_core.spec.resources import RESOURCE, Resource
-from iris_core.units import BYTES, COUNT, Unit
+from iris_core.units import BYTES, COUNT, DAY_MS, Unit, show_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +85,9 @@ QUOTA_LIMITS = (
     UserLimit(
         "max_stored_today",
         "stored today",
-        "what artifacts, output and results of a day of UTC take in their stores; beyond it jobs are "
-        "refused, and of running ones output is dropped but for its end, and artifacts",
+        "what bundles, artifacts, output and results of a day of UTC take in their stores; beyond it "
+        "bundles and jobs are refused, and of running ones output is dropped but for its end, and "
+        "artifacts",
         BYTES,
         alias="--stored",
     ),
@@ -203,3 +204,12 @@ def _guard() -> None:
 
 
 _guard()
+
+
+def stored_words(user: str, most: int, has: int, now_ms: int) -> str:
+    """What a refusal says of the limit on bytes that are stored a day."""
+    hours, minutes = divmod(-(-(DAY_MS - now_ms % DAY_MS) // 60_000), 60)
+    return (
+        f"{user} may store {show_bytes(most)} of bundles, artifacts, output and results a day and "
+        f"has stored {show_bytes(has)} today; the next day, of UTC, begins in {hours} h {minutes} min"
+    )

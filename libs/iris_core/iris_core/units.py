@@ -12,6 +12,7 @@ DURATION = "SECONDS|10m"
 """Placeholder of a duration in an option's help: a bare number is seconds."""
 MOMENT = f"{DURATION}|DATE"
 """Placeholder of a moment, or of a duration before or after now."""
+DAY_MS = 86_400_000
 
 
 @dataclass(frozen=True, slots=True)

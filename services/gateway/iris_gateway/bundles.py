@@ -6,8 +6,9 @@ For everybody else it does not exist, in every answer. Source:
     docs/adr/0049-bundles-are-visible-to-their-uploaders.md.
 
 An upload is first received into an unnamed file; complete uploads are written to the store one
-after the other. Once half of the room is used, a user may hold a fifth of it. Out of scope: the
-content of a bundle, which the worker validates.
+after the other. Once half of the room is used, a user may hold a fifth of it; what is sent counts
+among the bytes that a user may store a day. Out of scope: the content of a bundle, which the worker
+validates.
 """
 
 from __future__ import annotations
@@ -21,16 +22,29 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import IO
 
-from iris_bus.contract import Blobs, Full, Unavailable
+import msgspec
+
+from iris_bus.contract import DESCRIBED_BYTES, Blobs, Full, Unavailable
 from iris_core.access.rights import Verb, may
 from iris_core.messages.gateway_state import Caller
-from iris_core.units import counted, show_bytes
+from iris_core.quota import stored_words
+from iris_core.units import DAY_MS, counted, show_bytes
 from iris_gateway.http.problem import ProblemResponse
 
 TOUCHED_MS = 600_000
 """A bundle that was marked as in use is not marked again within this time; bundles are kept for
 much longer.
 """
+
+
+class DayLimit(msgspec.Struct):
+    """What a user may store a day, 0: no limit, and has stored today, as the state service counts
+    it.
+    """
+
+    max_stored_today: int = 0
+    stored_today: int = 0
+
 
 BundleUse = tuple[str, str | None, str | None]
 """A digest, the owner who was asked for, and the one who was added."""
@@ -103,18 +117,21 @@ class Bundles:
             self._remember((digest, owner, add))
         return found
 
-    async def put(self, caller: Caller, digest: str, parts: AsyncIterator[bytes]) -> bool:
-        """Store a bundle; False when the caller had it already.
+    async def put(
+        self, caller: Caller, digest: str, parts: AsyncIterator[bytes], limit: DayLimit
+    ) -> bool:
+        """Store a bundle; False when the caller had it already. ``limit``: of the caller.
 
         Raises ProblemResponse: invalid for a wrong digest, over_quota, too_many_requests,
         unavailable.
         """
         if await self.has(caller, digest):
             return False
+        self._check_day(caller.user, 0, limit, limit.stored_today)
         with self._upload(caller.user), tempfile.TemporaryFile() as file:
             await self._receive(digest, parts, file)
             async with self._storing:
-                await self._store(caller.user, digest, file)
+                await self._store(caller.user, digest, file, limit)
         self._remember((digest, caller.user, None))
         return True
 
@@ -152,10 +169,10 @@ class Bundles:
                 "invalid", f"the digest does not match: these bytes are {whole.hexdigest()}"
             )
 
-    async def _store(self, user: str, digest: str, file: IO[bytes]) -> None:
+    async def _store(self, user: str, digest: str, file: IO[bytes], limit: DayLimit) -> None:
         """Store these bytes, or add an owner where they are stored, under the same conditions."""
         try:
-            await self._check_room(user, file.tell())
+            await self._check_room(user, file.tell() + DESCRIBED_BYTES, limit)
             if not await self._blobs.touch(digest, self.now_ms(), add=user):
                 await self._blobs.put(digest, file, at_ms=self.now_ms(), owners=[user])
         except Full:
@@ -163,14 +180,23 @@ class Bundles:
         except Unavailable:
             raise ProblemResponse("unavailable", "the bundle could not be stored") from None
 
-    async def _check_room(self, user: str, size: int) -> None:
-        """Refuse what does not fit, or leaves too little to other users."""
+    async def _check_room(self, user: str, size: int, limit: DayLimit) -> None:
+        """Refuse what does not fit, leaves too little to other users, or is more than the user may
+        store today.
+        """
         held = await self._held()
         if held + size > self._room_bytes:
             raise ProblemResponse("unavailable", "bundle storage is full")
-        if held + size <= self._room_bytes * CROWDED:
+        is_crowded = held + size > self._room_bytes * CROWDED
+        if not is_crowded and not limit.max_stored_today:
             return
-        own = sum(blob.part for blob in await self._blobs.listed() if user in blob.owners)
+        owned = [blob for blob in await self._blobs.listed() if user in blob.owners]
+        day_ms = self.now_ms() // DAY_MS * DAY_MS
+        today = sum(blob.part_since(user, day_ms) for blob in owned)
+        self._check_day(user, size, limit, max(today, limit.stored_today))
+        if not is_crowded:
+            return
+        own = sum(blob.part for blob in owned)
         most = int(self._room_bytes * PART)
         if own + size > most:
             raise ProblemResponse(
@@ -178,6 +204,16 @@ class Bundles:
                 f"{user} has {show_bytes(own)} of bundles and sends {show_bytes(size)}; while bundle "
                 f"storage is more than half full, a user may have {show_bytes(most)}",
             )
+
+    def _check_day(self, user: str, size: int, limit: DayLimit, has: int) -> None:
+        """Refuse to store so much when the user has stored as much today as allowed, or would store
+        more. The state service learns within seconds what was just sent; ``has`` holds that too.
+        """
+        most = limit.max_stored_today
+        if most and (has >= most or has + size > most):
+            words = stored_words(user, most, has, self.now_ms())
+            sends = f"; this bundle has {show_bytes(size)}" if size else ""
+            raise ProblemResponse("over_quota", words + sends)
 
     def _remember(self, use: BundleUse) -> None:
         now_ms = self.now_ms()

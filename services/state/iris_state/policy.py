@@ -111,8 +111,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         max_pending_tasks: pending tasks of a user without a quota; 0: unlimited.
         max_live_bytes: likewise, memory of what jobs that have not ended say: their commands,
             environments, constraints and calls.
-        max_stored_today: likewise, bytes that artifacts, output and results of a day take; 0:
-            unlimited.
+        max_stored_today: likewise, bytes that bundles, artifacts, output and results of a day take;
+            0: unlimited.
         max_running_cpu_millis: likewise, processors that running tasks hold; beyond it other users
             of the band go first.
         max_running_memory_bytes: likewise, memory.

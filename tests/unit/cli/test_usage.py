@@ -63,8 +63,8 @@ def test_what_is_stored_is_shown_by_user(iris):
         code, out, err = iris("usage", "--stored", "--user", "ada", "--url", server.url)
     assert (code, err) == (ExitCode.SUCCEEDED, "")
     assert [line.split() for line in out.splitlines()] == [
-        ["USER", "JOBS", "RECORDS", "ARTIFACTS", "OUTPUT", "RESULTS"],
-        ["ada", "1", "700B", "0B", "3MiB", "2KiB"],
+        ["USER", "JOBS", "RECORDS", "ARTIFACTS", "OUTPUT", "RESULTS", "BUNDLES"],
+        ["ada", "1", "700B", "0B", "3MiB", "2KiB", "5KiB"],
     ]
     assert server.requests[0].path.startswith("/v1/usage/stored?user=ada")
 

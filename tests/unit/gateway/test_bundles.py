@@ -3,6 +3,8 @@
 import asyncio
 from hashlib import sha256
 
+from iris_bus.contract import DESCRIBED_BYTES
+from iris_core.units import DAY_MS
 from tests.support.gateway import House, house
 
 DATA = b"code" * 1000
@@ -113,21 +115,44 @@ async def test_where_all_bundles_take_too_much_no_more_is_stored():
         assert (await iris.http.head(f"/v1/bundles/{DIGEST}")).status_code == 404
 
 
-async def test_a_user_who_fills_half_of_the_room_leaves_the_rest_to_others():
-    async def send(iris: House, user: str, content: bytes) -> tuple[int, str]:
-        place, headers = f"/v1/bundles/{sha256(content).hexdigest()}", {"X-Iris-User": user}
-        answer = await iris.http.put(place, content=content, headers=headers)
-        return answer.status_code, answer.json()["detail"] if answer.is_error else ""
+async def send(iris: House, user: str, content: bytes) -> tuple[int, str]:
+    place, headers = f"/v1/bundles/{sha256(content).hexdigest()}", {"X-Iris-User": user}
+    answer = await iris.http.put(place, content=content, headers=headers)
+    return answer.status_code, answer.json()["detail"] if answer.is_error else ""
 
-    async with house(bundles_bytes=20_480) as iris:
-        sent = [await send(iris, "eve", bytes([number]) * 2048) for number in range(6)]
+
+async def test_what_is_sent_counts_among_the_bytes_of_a_day():
+    most = 5 * (100_000 + DESCRIBED_BYTES)
+    async with house() as iris:
+        iris.gateway.bundles.now_ms = lambda: 100 * DAY_MS + 1
+        await send(iris, "eve", b"e" * 500_000)
+        iris.gateway.bundles.now_ms = lambda: 101 * DAY_MS + 1
+        iris.state.pages["quota"] = {"max_stored_today": most, "stored_today": 1000}
+        sent = [await send(iris, "eve", bytes([number]) * 100_000) for number in range(7)]
+        iris.state.pages["quota"] = {"max_stored_today": most, "stored_today": most}
+        sent += [await send(iris, "ada", b"a"), await send(iris, "eve", bytes(100_000))]
+        iris.gateway.bundles.now_ms = lambda: 102 * DAY_MS + 1
+        iris.state.pages["quota"] = {"max_stored_today": most, "stored_today": 0}
+        sent.append(await send(iris, "eve", b"next"))
+    assert [status for status, _ in sent] == [201] * 5 + [429] * 2 + [429, 200] + [201]
+    assert sent[5][1].startswith(
+        "eve may store 491.2KiB of bundles, artifacts, output and results a day and has stored 491.2KiB"
+    )
+    assert sent[5][1].endswith(
+        "today; the next day, of UTC, begins in 24 h 0 min; this bundle has 98.24KiB"
+    )
+
+
+async def test_a_user_who_fills_half_of_the_room_leaves_the_rest_to_others():
+    async with house(bundles_bytes=2_060_000) as iris:
+        sent = [await send(iris, "eve", bytes([number]) * 204_800) for number in range(6)]
         others = [await send(iris, user, user.encode() * 1000) for user in ("ada", "bob", "cyd")]
-        again = await send(iris, "eve", bytes(2048))
+        again = await send(iris, "eve", bytes(204_800))
     assert [status for status, _ in (*sent, *others, again)] == [201] * 5 + [429] + [201] * 3 + [
         200
     ]
-    assert "eve has 10KiB of bundles and sends 2KiB" in sent[5][1]
-    assert "a user may have 4KiB" in sent[5][1]
+    assert "eve has 1003KiB of bundles and sends 200.6KiB" in sent[5][1]
+    assert "a user may have 402.3KiB" in sent[5][1]
 
 
 async def test_a_job_whose_code_is_gone_is_not_run_again(iris: House):

@@ -6,12 +6,11 @@ import msgspec
 import pytest
 
 from iris_core.states import Cause, JobState
+from iris_core.units import DAY_MS
 from iris_state.decide.retention import weight
 from iris_state.records.changes import Answered, JobMoved, JobPruned
 from iris_state.snapshots import snapshot
 from tests.unit.state.test_snapshot import HOST, Story, done, job, restored
-
-DAY_MS = 86_400_000
 
 
 @pytest.fixture

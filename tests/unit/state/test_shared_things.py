@@ -176,9 +176,9 @@ def stored_by_two() -> None:
 def bundles() -> None:
     """By the decision; test_bundles.py of the gateway sends them."""
     now_ms = 10 * REST_MS
-    stored = [Blob("ada", 100, 0, 1, ("ada",))]
-    stored += [Blob(f"eve-{number}", 90, REST_MS, 1, ("eve",)) for number in range(30)]
-    gone = [blob.name for blob in discardable(stored, Uses(set(), {}), 0, 1000, now_ms)]
+    stored = [Blob("ada", 100_000, 0, 1, ("ada",))]
+    stored += [Blob(f"eve-{number}", 90_000, REST_MS, 1, ("eve",)) for number in range(30)]
+    gone = [blob.name for blob in discardable(stored, Uses(set(), {}), 0, 1_010_000, now_ms)]
     assert "ada" not in gone
     assert len(gone) == 20
 

@@ -4,16 +4,18 @@ import json
 
 import pytest
 
+from iris_bus.contract import DESCRIBED_BYTES, Blob
 from iris_core import codec, subjects
 from iris_core.messages.gateway_state import Caller
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.state_worker import Artifact, Ended, HeartbeatMessage, Stage
 from iris_core.states import Cause, KernelStatus
+from iris_core.units import DAY_MS
 from iris_state.machine.machine import Machine
 from iris_state.policy import Policy
 from iris_state.records.indexes.stored import on_last_day
-from iris_state.records.indexes.usage_days import DAY_MS
 from iris_state.records.inputs import Heartbeat
+from iris_state.service.bundles import summed
 from iris_state.snapshots import snapshot
 from tests.support.script import Script
 
@@ -67,8 +69,8 @@ def test_who_has_stored_as_much_as_allowed_submits_nothing_more_that_day(script:
     answer = script.world.submit(script.world.ledger.jobs[2].spec, Caller("ann", "user"))
     assert answer.status == "over_quota"
     assert json.loads(answer.body)["detail"] == (
-        "ann may store 3MiB of artifacts, output and results a day and has stored 3MiB today; the "
-        "next day, of UTC, begins in 23 h 44 min"
+        "ann may store 3MiB of bundles, artifacts, output and results a day and has stored 3MiB "
+        "today; the next day, of UTC, begins in 23 h 44 min"
     )
     script.play("submit /d user=bob -> created")
     assert script.world.query("quota", user="ann")["stored_today"] == 3 * MIB
@@ -105,6 +107,28 @@ def test_what_runs_counts_and_its_hosts_are_told(script: Script):
     script.world.now_ms = DAY_MS + 1
     heartbeat(script, muted=(1, 2), output_bytes={1: 3 * MIB})
     assert muted(script) == ()
+
+
+def test_bundles_of_the_day_count_for_those_who_sent_them(script: Script):
+    """Of what two have sent, half for each; ann has one of the day before."""
+    heartbeat(script)
+    today, now_ms = script.world.now_ms // DAY_MS * DAY_MS, script.world.now_ms
+    old = Blob("a", 9 * MIB, 0, 1, ("ann",), {"ann": today - 1})
+    both = Blob(
+        "b", 4 * MIB - DESCRIBED_BYTES, 0, 2, ("ann", "cyd"), {"ann": today + 5, "cyd": today - 7}
+    )
+    script.world.ledger.stored.bundles = summed([old, both], 2, now_ms)
+    assert script.world.query("quota", user="ann")["stored_today"] == 2 * MIB
+    assert script.world.query("quota", user="cyd")["stored_today"] == 0
+    script.play("submit /d user=ann -> created")
+    more = Blob("c", MIB - DESCRIBED_BYTES, 0, 3, ("ann",), {"ann": today + 6})
+    script.world.ledger.stored.bundles = summed([old, both, more], 3, now_ms)
+    script.play("submit /e user=ann -> over_quota")
+    script.world.now_ms += 1000
+    heartbeat(script)
+    assert muted(script) == (1, 2)
+    script.world.now_ms = DAY_MS
+    script.play("submit /f user=ann -> created")
 
 
 def test_a_default_bounds_users_without_a_quota():

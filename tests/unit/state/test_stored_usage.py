@@ -2,6 +2,7 @@
 
 import pytest
 
+from iris_bus.contract import Blob
 from iris_core import codec, subjects
 from iris_core.messages.gateway_state import Caller
 from iris_core.messages.state_worker import Artifact, Ended, HeartbeatMessage, Stage
@@ -9,6 +10,7 @@ from iris_core.states import Cause, KernelStatus
 from iris_state.records.indexes.stored import StoredBytes
 from iris_state.records.inputs import Heartbeat, RoomMade
 from iris_state.replication.metrics import StateMetrics
+from iris_state.service.bundles import summed
 from tests.support.script import Script
 from tests.unit.state.test_people_metrics import shown
 
@@ -34,10 +36,14 @@ def stored(script: Script) -> Script:
     return script
 
 
-def rows(script: Script, caller: str, **asked: str) -> list[list[object]] | None:
+FIELDS = ("user", "jobs", "artifact_bytes", "output_bytes", "result_bytes")
+
+
+def rows(
+    script: Script, caller: str, fields: tuple[str, ...] = FIELDS, **asked: str
+) -> list[list[object]] | None:
     script.world.reader = Caller(caller, "admin" if caller == "root" else "user")
     found = script.world.query("stored_usage", **asked)
-    fields = ("user", "jobs", "artifact_bytes", "output_bytes", "result_bytes")
     return found and [[row[field] for field in fields] for row in found["items"]]
 
 
@@ -58,13 +64,28 @@ def test_what_was_deleted_to_make_room_is_stored_no_more(stored: Script):
     assert (task["attempts"][0]["output_bytes"], task["output_evicted_bytes"]) == (70, 70)
 
 
+def test_bundles_are_shown_of_whoever_has_sent_some_also_without_a_job(stored: Script):
+    """Of what two have sent, half for each."""
+    blobs = [Blob("a", 40, 0, 1, ("ann", "cyd")), Blob("b", 7, 0, 2, ("cyd",)), Blob("c", 1, 0, 3)]
+    stored.world.ledger.stored.bundles = summed(blobs, 3, stored.world.now_ms)
+    seen = rows(stored, "root", fields=("user", "jobs", "bundle_bytes"))
+    assert seen == [["ann", 1, 320], ["bob", 1, 0], ["cyd", 0, 320 + 607]]
+    assert rows(stored, "cyd", fields=("user", "bundle_bytes")) == [["cyd", 927]]
+    assert rows(stored, "root", user="cyd", fields=("bundle_bytes",)) == [[927]]
+    first = stored.world.query("stored_usage", limit=2)
+    then = stored.world.query("stored_usage", limit=2, cursor=first["next_cursor"])
+    assert [row["user"] for row in first["items"] + then["items"]] == ["ann", "bob", "cyd"]
+
+
 def test_what_users_have_stored_is_a_metric(stored: Script):
+    stored.world.ledger.stored.bundles = summed([Blob("a", 40, 0, 1, ("ann",))], 1, 0)
     seen = shown(StateMetrics(lambda: stored.world.machine), "iris_user_stored")
     assert seen == {
         'iris_user_stored_bytes{kind="artifacts",user="ann"}': 500,
         'iris_user_stored_bytes{kind="output",user="bob"}': 100_000,
         'iris_user_stored_bytes{kind="output",user="ann"}': 70,
         'iris_user_stored_bytes{kind="results",user="ann"}': 9,
+        'iris_user_stored_bytes{kind="bundles",user="ann"}': 640,
     }
 
 

@@ -14,11 +14,11 @@ from iris_core.messages.state_worker import Ended, Stage, TaskUsage
 from iris_core.spec.jobs import JobSpec
 from iris_core.spec.resources import Amount
 from iris_core.states import Cause, KernelStatus
+from iris_core.units import DAY_MS
 from iris_core.views.queries import UsageQuery
 from iris_state.machine.machine import Machine
 from iris_state.policy import Policy
 from iris_state.records.indexes.usage_days import (
-    DAY_MS,
     OTHERS,
     ROWS_OF_A_USER,
     Outcomes,

@@ -577,8 +577,8 @@ class Client(FleetApi):
         )
 
     def stored(self, *, user: str | None = None) -> Iterator[StoredUsageView]:
-        """What is stored of each user's jobs: records, artifacts, output and results of calls; of
-        all users for admins, for others of their own.
+        """What is stored of each user: records of jobs, artifacts, output, results of calls, and
+        bundles; of all users for admins, for others of their own.
 
         Args:
             user: only of this one.

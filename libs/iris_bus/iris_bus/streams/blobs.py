@@ -49,6 +49,13 @@ class _Meta(msgspec.Struct, frozen=True, omit_defaults=True):
     mtime: str = ""
     deleted: bool = False
     owners: tuple[str, ...] = ()
+    since_ms: dict[str, int] = {}
+
+    def owned(self, more: Collection[str], at_ms: int) -> _Meta:
+        """With these owners too, each since this time who is none yet."""
+        owners = tuple(sorted({*self.owners, *more}))
+        since_ms = dict.fromkeys(sorted({*more} - {*self.owners}), at_ms)
+        return msgspec.structs.replace(self, owners=owners, since_ms=self.since_ms | since_ms)
 
 
 class JetBlobs:
@@ -80,7 +87,7 @@ class JetBlobs:
                 await self._drop_chunks(nuid)
             raise
         meta = _describe(self._bucket, name, nuid, content, at_ms=at_ms)
-        before = await self._replace(meta, owners)
+        before = await self._replace(meta, owners, at_ms=at_ms)
         if before is not None and not before.deleted:
             await self._drop_chunks(before.nuid)
 
@@ -122,7 +129,14 @@ class JetBlobs:
             for m in await self._all(f"$O.{self._bucket}.M.>")
         ]
         return [
-            Blob(meta.name, meta.size, _ms(meta.mtime), m.sequence, owners=meta.owners)
+            Blob(
+                meta.name,
+                meta.size,
+                _ms(meta.mtime),
+                m.sequence,
+                owners=meta.owners,
+                since_ms=meta.since_ms,
+            )
             for meta, m in found
             if not meta.deleted
         ]
@@ -138,11 +152,9 @@ class JetBlobs:
             found, meta = await self._newest(name)
             if meta is None or meta.deleted or owner not in (None, *meta.owners):
                 return False
-            owners = _together(meta.owners, [add] if add is not None else [])
+            owned = meta.owned([add] if add is not None else [], at_ms)
             with contextlib.suppress(Fenced):  # another writer has touched or deleted it
-                await self._store_over(
-                    found, msgspec.structs.replace(meta, mtime=_time(at_ms), owners=owners)
-                )
+                await self._store_over(found, msgspec.structs.replace(owned, mtime=_time(at_ms)))
                 return True
 
     async def discard(self, blob: Blob) -> bool:
@@ -218,14 +230,18 @@ class JetBlobs:
             partial(self._api.store, subject, data, _ANSWER_S), _READ_S / 2, repeat_unknown=False
         )
 
-    async def _replace(self, meta: _Meta, owners: Collection[str]) -> _Meta | None:
+    async def _replace(
+        self, described: _Meta, owners: Collection[str], *, at_ms: int
+    ) -> _Meta | None:
         """Store what describes an object, which has the owners of the one before it too; returns
         that one.
         """
         while True:
-            found, before = await self._newest(meta.name)
-            kept = before.owners if before is not None and not before.deleted else ()
-            meta = msgspec.structs.replace(meta, owners=_together(kept, owners))
+            found, before = await self._newest(described.name)
+            owned = before if before is not None and not before.deleted else described
+            meta = msgspec.structs.replace(
+                described, owners=owned.owners, since_ms=owned.since_ms
+            ).owned(owners, at_ms)
             try:
                 await self._store_over(found, meta)
             except Fenced:  # another writer has stored, touched or deleted it
@@ -359,10 +375,6 @@ def _describe(bucket: str, name: str, nuid: str, content: _Content, at_ms: int) 
         digest=content.digest,
         mtime=_time(at_ms or time.time_ns() // 1_000_000),
     )
-
-
-def _together(owners: Collection[str], more: Collection[str]) -> tuple[str, ...]:
-    return tuple(sorted({*owners, *more}))
 
 
 def _time(at_ms: int) -> str:

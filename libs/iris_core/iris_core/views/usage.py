@@ -49,12 +49,14 @@ class UsedView(View, kw_only=True):
 
 
 class StoredUsageView(View, kw_only=True):
-    """What is kept of the jobs of one user that are on record.
+    """What is kept of the jobs of one user that are on record, and of the user's bundles.
 
     Attributes:
         jobs: how many there are. job_bytes: memory of what they say.
         artifact_bytes, output_bytes, result_bytes: in the stores of output directories, output (that
             of running attempts as of the last heartbeat) and results of calls.
+        bundle_bytes: of uploaded code, as of some seconds ago; of what several users have sent an
+            equal part.
     """
 
     user: str
@@ -63,6 +65,7 @@ class StoredUsageView(View, kw_only=True):
     artifact_bytes: int = 0
     output_bytes: int = 0
     result_bytes: int = 0
+    bundle_bytes: int = 0
 
 
 class UsageView(View, kw_only=True):

@@ -16,6 +16,7 @@ import msgspec
 from markupsafe import Markup
 
 from iris_core.spec.jobs import BANDS, JobSpec
+from iris_core.units import DAY_MS
 from iris_core.views import queries as q
 from iris_core.views.causes import LOOKED_AT, failure_groups, last_line, last_printed
 from iris_core.views.jobs import JOB_COLUMNS, JOBS_ORDERED, NEWEST_FIRST
@@ -57,7 +58,6 @@ DEATHS = 3
 DECISIONS_SHOWN = 100
 USAGE_DAYS = 30
 """Days of the usage on the page of users."""
-DAY_MS = 1000 * SINCE["day"]
 ATTENTION = 8
 """Jobs, hosts and deployments that need attention and are shown."""
 _SEARCHED: tuple[tuple[Callable[[str], ViewQuery], str], ...] = (

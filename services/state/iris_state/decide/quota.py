@@ -12,13 +12,11 @@ from dataclasses import dataclass
 from iris_core.access.rights import Verb, may
 from iris_core.errors import Code, Refused
 from iris_core.messages.gateway_state import Caller
-from iris_core.quota import BAND, QUOTA_LIMITS
+from iris_core.quota import BAND, QUOTA_LIMITS, stored_words
 from iris_core.spec.jobs import JobSpec
 from iris_core.spec.resources import Amount
 from iris_core.states import PriorityBand, TaskState
-from iris_core.units import show_bytes
 from iris_state.records.entities import Job
-from iris_state.records.indexes.usage_days import DAY_MS
 from iris_state.records.ledger import Ledger
 from iris_state.records.weight import written
 
@@ -38,7 +36,7 @@ class Counted:
     Attributes:
         has: the present count of the user. adds: what is added to it. frees: what a job's end
             subtracts.
-        words: what a refusal says, of the user, the count and the limit, where it is not about what
+        words: what a refusal says, of the user, the limit and the count, where it is not about what
             is added.
         bounds_new_work: it bounds what somebody asks for now; what replaces something that has ended,
             as the next route of a deployment, adds nothing.
@@ -49,14 +47,6 @@ class Counted:
     frees: Callable[[Ledger, Job], int]
     words: Callable[[Ledger, str, int, int], str] | None = None
     bounds_new_work: bool = False
-
-
-def _stored_words(ledger: Ledger, user: str, has: int, most: int) -> str:
-    hours, minutes = divmod(-(-(DAY_MS - ledger.now_ms % DAY_MS) // 60_000), 60)
-    return (
-        f"{user} may store {show_bytes(most)} of artifacts, output and results a day and has stored "
-        f"{show_bytes(has)} today; the next day, of UTC, begins in {hours} h {minutes} min"
-    )
 
 
 COUNTED = {
@@ -74,7 +64,7 @@ COUNTED = {
         has=lambda ledger, user: ledger.stored_today(user),
         adds=lambda added: 1 if added.tasks else 0,
         frees=lambda ledger, job: 0,
-        words=_stored_words,
+        words=lambda ledger, user, most, has: stored_words(user, most, has, ledger.now_ms),
         bounds_new_work=True,
     ),
 }
@@ -139,7 +129,7 @@ def _check_limits(
         if not adds or has + adds <= most:
             continue
         if counted.words is not None:
-            raise Refused(Code.OVER_QUOTA, counted.words(ledger, user, has, most))
+            raise Refused(Code.OVER_QUOTA, counted.words(ledger, user, most, has))
         may, present, asks = map(limit.unit.show, (most, has, adds))
         source = quota.source_words(limit.name)
         words = (

@@ -25,6 +25,7 @@ from iris_core.quota import GROUP, Quota, by_default, of_groups
 from iris_core.spec.resources import Amount
 from iris_core.states import KernelStatus, PriorityBand, SessionStatus, TaskState
 from iris_core.tables.session import SINGLE, StatusTimeout
+from iris_core.units import DAY_MS
 from iris_state.policy import FleetPolicy, GraceLimits
 from iris_state.records import changes as c
 from iris_state.records.answers import KeptAnswers, SpentKeys
@@ -63,7 +64,7 @@ from iris_state.records.indexes.stored import (
     on_last_day,
 )
 from iris_state.records.indexes.timer_queue import TimeoutQueue
-from iris_state.records.indexes.usage_days import DAY_MS, PROJECT, UsageDays
+from iris_state.records.indexes.usage_days import PROJECT, UsageDays
 from iris_state.records.queue_holds import QueueHold
 from iris_state.records.weight import written
 
@@ -251,14 +252,14 @@ class Ledger:
 
     def stored_today(self, user: str) -> int:
         """What a user has stored on this day, what runs included."""
-        ended = self.stored.today[user] if self.now_ms // DAY_MS == self.stored.day else 0
-        return ended + self.running_today()[user]
+        return self.stored.on_day(user, self.now_ms // DAY_MS) + self.running_today()[user]
 
     def over_stored(self) -> frozenset[str]:
         """The users who have stored as much today as they may."""
         if not any(one.max_stored_today for one in (self.default_quota, *self.quotas.values())):
             return frozenset()
-        users = self.stored.today.keys() | self.running_today().keys()
+        stored, running = self.stored, self.running_today()
+        users = stored.today.keys() | stored.bundles.today.keys() | running.keys()
         return frozenset(
             user
             for user in users

@@ -175,9 +175,12 @@ def _stored(ledger: Ledger) -> Metric:
             for user, size in running.items():
                 rows[user, kind.value] = rows.get((user, kind.value), 0) + size
         found |= named(rows)
+    found |= named(
+        {(user, "bundles"): size for user, size in ledger.stored.bundles.of_user.items()}
+    )
     words = (
-        "Bytes of artifacts, output and results that the jobs of a user hold: of the most by name, "
-        "of the rest as other."
+        "Bytes of bundles, artifacts, output and results that a user and the user's jobs hold: of "
+        "the most by name, of the rest as other."
     )
     return gauges("iris_user_stored_bytes", words, ["user", "kind"], found)
 

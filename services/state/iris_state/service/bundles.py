@@ -1,4 +1,5 @@
-"""Chooses the bundles to delete. Pure; `housekeeping` lists and deletes them.
+"""Sums the bundles by user, and chooses those to delete. Pure; `housekeeping` lists and deletes
+them.
 
 A bundle is kept while a job that has not ended names it, and for a while after its last use. When
 all of them together are too large, those that no such job names are deleted sooner: of the user who
@@ -13,11 +14,27 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 
 from iris_bus.contract import Blob
+from iris_core.units import DAY_MS
 from iris_state.records.deployments.records import Deployment
 from iris_state.records.entities import Job
+from iris_state.records.indexes.stored import StoredBundles
 
 REST_MS = 3_600_000
 """A bundle used within this time is always kept: a submission that names it may be in flight."""
+
+
+def summed(blobs: Iterable[Blob], end: int, now_ms: int) -> StoredBundles:
+    """What each user holds, and has stored on this day; ``end``: the position of the store before it
+    was listed.
+    """
+    day = now_ms // DAY_MS
+    of_user, today = Counter[str](), Counter[str]()
+    for blob in blobs:
+        for owner in blob.owners:
+            of_user[owner] += blob.part
+            if part := blob.part_since(owner, day * DAY_MS):
+                today[owner] += part
+    return StoredBundles(of_user, sorted(of_user), day, today, end)
 
 
 class Uses(msgspec.Struct):
@@ -82,14 +99,14 @@ def _surplus(blobs: Sequence[Blob], unused: Iterable[Blob], keep_bytes: int) -> 
     for blob in blobs:
         for owner in _owners(blob):
             held[owner] += blob.part
-    left = sum(blob.bytes for blob in blobs)
+    left = sum(blob.held for blob in blobs)
     by_owners: dict[tuple[str, ...], deque[Blob]] = {}
     for blob in unused:
         by_owners.setdefault(_owners(blob), deque()).append(blob)
     while by_owners and left > keep_bytes:
         owners = max(by_owners, key=lambda one: (min(held[owner] for owner in one), one))
         blob = by_owners[owners].popleft()
-        left -= blob.bytes
+        left -= blob.held
         for owner in owners:
             held[owner] -= blob.part
         if not by_owners[owners]:

@@ -1,5 +1,6 @@
-"""Maintains the stores beside the leader's rounds: deletes old bundles, parts of aborted uploads
-and what deleted jobs have stored, and of the user who has most before a stream is full.
+"""Maintains the stores beside the leader's rounds: sums bundles by user, deletes old ones, parts of
+aborted uploads and what deleted jobs have stored, and of the user who has most before a stream is
+full.
 
 Out of scope: which bundles and whose things go (`bundles`, `room`); what the stores hold
 (`store_watch`); snapshots and the journal behind them (`replication.snapshotter`).
@@ -16,10 +17,10 @@ from iris_bus.contract import Unavailable
 from iris_core import subjects
 from iris_core.units import show_bytes
 from iris_state.records.hosts import running_output
-from iris_state.records.indexes.stored import StoredBytes, StoredKind
+from iris_state.records.indexes.stored import NOT_LISTED, StoredBytes, StoredKind, StoredSums
 from iris_state.records.inputs import RoomMade
 from iris_state.replication.replica import Replica
-from iris_state.service.bundles import Uses, discardable
+from iris_state.service.bundles import Uses, discardable, summed
 from iris_state.service.room import (
     FULL,
     OF_KIND,
@@ -38,6 +39,7 @@ log = logging.getLogger(__name__)
 INTERVAL_S = 300.0
 ROOM_INTERVAL_S = 15.0
 """Between two looks at the room in streams."""
+_BUNDLES = f"OBJ_{subjects.BUNDLES_BUCKET}"
 _SLICE = 2000
 """Jobs examined between two yields to the event loop."""
 
@@ -67,6 +69,7 @@ class Housekeeper:
             if self._leads():
                 is_due = not next(looks) % round(INTERVAL_S / ROOM_INTERVAL_S)
                 try:
+                    await self.sum_bundles()
                     await self.forget()
                     await self.make_room()
                     if is_due:
@@ -85,12 +88,24 @@ class Housekeeper:
         ):
             if await self._bundles.discard(blob):
                 log.info("deleted expired bundle %s", blob.name, extra={"bytes": blob.bytes})
+                self._sums.bundles = self._sums.bundles._replace(end=NOT_LISTED.end)
         for blobs in (self._bundles, self._snapshots):
             await blobs.tidy()
 
+    async def sum_bundles(self) -> None:
+        """Sum what users hold of bundles, when it has changed. Raises Unavailable."""
+        end = await self._streams.end(_BUNDLES)
+        if end != self._sums.bundles.end:
+            stored = await self._bundles.listed()
+            self._sums.bundles = summed(stored, end, now_ms=self._replica.clock.now_ms())
+
+    @property
+    def _sums(self) -> StoredSums:
+        return self._replica.machine.ledger.stored
+
     async def forget(self) -> None:
         """Delete what deleted jobs have stored. Raises Unavailable."""
-        leftovers = self._replica.machine.ledger.stored.leftovers
+        leftovers = self._sums.leftovers
         while leftovers:
             job, kinds = leftovers[0]
             for kind in kinds:

@@ -8,7 +8,8 @@ from starlette.responses import Response
 from iris_core.errors import Mistake
 from iris_core.spec.calls import Calls
 from iris_core.spec.jobs import JobSpec, code_of
-from iris_core.views.queries import JobQuery
+from iris_core.views.queries import JobQuery, QuotaQuery
+from iris_gateway.bundles import DayLimit
 from iris_gateway.dispatch.endpoint import BYTES, Answers, Call, Endpoint
 from iris_gateway.http.bodies import chunks
 from iris_gateway.http.problem import ProblemResponse, invalid
@@ -57,7 +58,9 @@ async def put(call: Call) -> Response:
     settings = call.gateway.settings
     digest = call.segment("sha256")
     parts = chunks(call.request, settings.bundle_bytes, _BUNDLE_S, settings.body_idle_s)
-    new = await call.gateway.bundles.put(call.caller, digest, parts)
+    quota = await call.read(QuotaQuery(call.caller.user))
+    limit = msgspec.json.decode(quota, type=DayLimit)
+    new = await call.gateway.bundles.put(call.caller, digest, parts, limit)
     return Response(status_code=201 if new else 200, headers={"location": f"/v1/bundles/{digest}"})
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from iris_core.placement.constraints import DEVICE_VARIANT
 from iris_core.states import Cause, TaskState
+from iris_core.units import DAY_MS
 from iris_state.records.entities import Attempt, Job
 from iris_state.records.indexes.usage_days import (
-    DAY_MS,
     KEPT_DAYS,
     PROJECT,
     USEFUL,

@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from iris_core.spec.resources import Amount
+from iris_core.units import DAY_MS
 from iris_state.records.entities import Attempt, AttemptKey, Job
 from iris_state.records.indexes.usage_days import (
-    DAY_MS,
     KEPT_DAYS,
     UsageDays,
     UsageGroup,

@@ -1,20 +1,22 @@
 """What jobs hold in the streams of artifacts, output and results: sums by user, and what deleted
 jobs have left there.
 
-Follows from the records of jobs, and is kept as changes are applied. Out of scope: which of it is
-deleted, and the deleting (`service.room`, `service.housekeeping`).
+Follows from the records of jobs, and is kept as changes are applied. What users hold in the store of
+bundles follows from that store, which the leader lists. Out of scope: which of it is deleted, and
+the deleting (`service.room`, `service.bundles`, `service.housekeeping`).
 Source: docs/adr/0151-what-a-user-stores-is-a-share.md.
 """
 
 from __future__ import annotations
 
 from collections import Counter, deque
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
 import msgspec
 
-from iris_state.records.indexes.usage_days import DAY_MS
+from iris_core.units import DAY_MS
 
 
 class StoredKind(StrEnum):
@@ -63,6 +65,25 @@ by age. The leader deletes it within seconds.
 """
 
 
+class StoredBundles(NamedTuple):
+    """What users hold in the store of bundles, as the leader has listed it last; in memory only.
+
+    Attributes:
+        of_user: their bytes. users: who holds some, by name.
+        day: of the list, since 1970, UTC. today: what was stored on it, by user.
+        end: the position of the store; -1: it was not listed yet.
+    """
+
+    of_user: Mapping[str, int]
+    users: Sequence[str]
+    day: int
+    today: Mapping[str, int]
+    end: int
+
+
+NOT_LISTED = StoredBundles({}, (), 0, {}, -1)
+
+
 class Leftover(NamedTuple):
     """A deleted job, and where it may have stored something."""
 
@@ -84,7 +105,7 @@ class StoredSums:
     Attributes:
         of_user: by user, then by kind; none that is 0. leftovers: oldest first.
         day: the day of ``today``, since 1970, UTC. today: what attempts that ended on it have
-            stored on it, by user.
+            stored on it, by user. bundles: of the store of bundles.
     """
 
     def __init__(self) -> None:
@@ -92,6 +113,7 @@ class StoredSums:
         self.day = 0
         self.today: Counter[str] = Counter()
         self.leftovers: deque[Leftover] = deque(maxlen=LEFTOVERS)
+        self.bundles = NOT_LISTED
 
     def count_today(self, user: str, size: int, began_ms: int, ended_ms: int) -> None:
         """An attempt has stored so much while it ran; it counts for the part of that time which is
@@ -102,6 +124,13 @@ class StoredSums:
             self.day = day
             self.today.clear()
         self.today[user] += on_last_day(size, began_ms, ended_ms)
+
+    def on_day(self, user: str, day: int) -> int:
+        """What a user has stored on that day, today's or one that has just begun, without what
+        runs.
+        """
+        ended = self.today[user] if day == self.day else 0
+        return ended + (self.bundles.today.get(user, 0) if day == self.bundles.day else 0)
 
     def move(self, user: str, before: StoredBytes, after: StoredBytes) -> None:
         """A job of the user holds ``after`` in place of ``before``."""

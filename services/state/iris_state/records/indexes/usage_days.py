@@ -17,7 +17,6 @@ from sortedcontainers import SortedSet
 from iris_core.spec.resources import Amount
 from iris_core.states import Cause
 
-DAY_MS = 86_400_000
 KEPT_DAYS = 400
 ROWS_OF_A_USER = 256
 """Sums of one user and day, at most; further projects of the day are summed as `OTHERS`."""

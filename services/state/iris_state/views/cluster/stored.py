@@ -1,10 +1,12 @@
-"""View of what is stored of each user's jobs. Admins read all of it; others what is theirs."""
+"""View of what is stored of each user's jobs and bundles. Admins read all of it; others what is theirs."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from heapq import merge
+from itertools import groupby
 
 from msgspec.structs import replace
 
@@ -29,13 +31,18 @@ def stored_usage(ledger: Ledger, query: StoredUsageQuery, caller: Caller) -> Pie
             raise Refused(Code.FORBIDDEN, f"what {user} has stored is read by {user} and admins")
         user = caller.user
     query = replace(query, limit=min(query.limit, MOST_ROWS))
-    known: Sequence[str] = ledger.index.users
+    after = behind_name(query.cursor)
+    known: list[Sequence[str]] = [ledger.index.users, ledger.stored.bundles.users]
     if user:
-        known = [user] if user in ledger.index.users else []
-    first = bisect_right(known, behind_name(query.cursor))
+        known = [[user]] if any(user in names for names in known) else []
+    names = (name for name, _ in groupby(merge(*(_behind(each, after) for each in known))))
     running = ledger.running_output()
-    rows = ((cursor_of(known[at]), known[at]) for at in range(first, len(known)))
+    rows = ((cursor_of(name), name) for name in names)
     return page(rows, lambda name: _view(ledger, name, running.get(name, 0)), query)
+
+
+def _behind(names: Sequence[str], after: str) -> Iterator[str]:
+    return (names[at] for at in range(bisect_right(names, after), len(names)))
 
 
 def _view(ledger: Ledger, user: str, running: int) -> StoredUsageView:
@@ -47,4 +54,5 @@ def _view(ledger: Ledger, user: str, running: int) -> StoredUsageView:
         artifact_bytes=held[StoredKind.ARTIFACTS],
         output_bytes=held[StoredKind.OUTPUT] + running,
         result_bytes=held[StoredKind.RESULTS],
+        bundle_bytes=ledger.stored.bundles.of_user.get(user, 0),
     )

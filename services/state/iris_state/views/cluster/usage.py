@@ -15,13 +15,13 @@ from sortedcontainers import SortedSet
 from iris_core.access.rights import Verb, may
 from iris_core.errors import Code, Refused
 from iris_core.messages.gateway_state import Caller
+from iris_core.units import DAY_MS
 from iris_core.views.jobs import Page
 from iris_core.views.queries import JobUsageQuery, UsageQuery
 from iris_core.views.usage import NOT_BILLED, UsageView, UsedView
 from iris_state.records.apply.usage import variant_of
 from iris_state.records.entities import Job
 from iris_state.records.indexes.usage_days import (
-    DAY_MS,
     PROJECT,
     USEFUL,
     Outcomes,

@@ -66,7 +66,7 @@ def columns(by: str, priced: bool) -> tuple[Column, ...]:
     help="Only since this day of UTC: 7d, or a date.",
     metavar=MOMENT,
 )
-@click.option("--stored", is_flag=True, help="Show what is stored now of each user's jobs instead.")
+@click.option("--stored", is_flag=True, help="Show what is stored now of each user instead.")
 @limit_options(100)
 @form_option(forms=_FORMS)
 @connected
@@ -91,8 +91,9 @@ def usage(
     USERS names who did.
 
     --stored shows the bytes that each user's jobs hold now: records of jobs in memory, artifacts,
-    output and results of calls in their stores. When one of these stores is nearly full, the oldest
-    of the user who holds most there is deleted.
+    output and results of calls in their stores, and the code that the user has sent (bundles; of
+    what others have sent too an equal part). When one of these stores is nearly full, the oldest of
+    the user who holds most there is deleted, of bundles the oldest that no job uses.
     """
     if job is not None:
         _show_job(client, job, form)
@@ -127,6 +128,7 @@ STORED_COLUMNS = (
     _bytes("ARTIFACTS", "artifact_bytes", 3),
     _bytes("OUTPUT", "output_bytes", 4),
     _bytes("RESULTS", "result_bytes", 5),
+    _bytes("BUNDLES", "bundle_bytes", 6),
 )
 
 
