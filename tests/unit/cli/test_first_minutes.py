@@ -71,6 +71,23 @@ def test_a_name_that_does_not_exist_is_answered_with_the_nearest_one(iris):
     )
 
 
+@pytest.mark.parametrize("name", ["ann/train", "/ann/train", "ann/train/0"])
+def test_a_job_of_somebody_else_is_suggested_by_the_name_that_leads_to_it(iris, name):
+    """A caller writes a path, as for files; ``/train`` may be a job of the caller's own."""
+
+    def answer(request):
+        if request.path == "/v1/jobs/%2Ftrain%40ann":
+            return Said(200, job_view("/train"))
+        if request.path.startswith("/v1/jobs?"):
+            return Said(200, {"items": [job_view("/train", user="mia")], "next_cursor": None})
+        return problem(404, "not_found", "there is no job /ann/train")
+
+    with answering(answer) as server:
+        code, _, err = iris("cancel", "--url", server.url, name)
+    words = "error: there is no job /ann/train; did you mean /train@ann?\n"
+    assert (code, err) == (ExitCode.NOT_FOUND, words)
+
+
 def test_the_name_of_a_deployment_is_not_answered_with_one_of_its_routes(iris):
     def answer(request):
         if request.path == "/v1/deployments/chat":

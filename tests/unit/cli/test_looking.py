@@ -270,6 +270,22 @@ def test_why_tells_of_each_pool_what_keeps_it_from_making_a_slice():
     ]
 
 
+@pytest.mark.parametrize(
+    ("until_ms", "shown"),
+    [(1_795_885_107_896, [f"    until: {show_millis(1_795_885_107_896)}"]), (None, [])],
+)
+def test_why_shows_lists_and_moments_as_a_person_reads_them(until_ms, shown):
+    """A reason without a moment has none to show; a word in Python's notation is no answer."""
+    reason = {
+        "code": "host_reserved",
+        "message": "w0 is reserved for it",
+        "facts": {"worker": "w0", "tasks": ["/a/0", "/a/1"], "until_ms": until_ms},
+    }
+    found = {"task": "/b/0", "state": "pending", "pending_reason": reason}
+    lines = explain_lines(found, of_task=True)
+    assert lines[2:-1] == ["    worker: w0", "    tasks: /a/0, /a/1", *shown]
+
+
 def test_why_suggests_a_memory_request_after_an_oom_kill():
     short = {
         "task": "/a/0",

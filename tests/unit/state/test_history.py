@@ -131,6 +131,17 @@ def test_pages_of_any_size_tell_each_session_what_one_page_tells(tasks, attempts
 
 
 @pytest.mark.parametrize(("tasks", "attempts"), [(1, 20), (7, 3), (3, 7)])
+def test_why_of_a_task_tells_the_newest_rows_of_that_task_only(tasks, attempts):
+    """Who asks about one task must not read what became of another, nor miss its own rows among
+    them.
+    """
+    world = large_job(tasks, attempts)
+    for index in range(tasks):
+        own = rows(world, task=f"/a/{index}", limit=500)
+        assert world.query("why", task=f"/a/{index}")["history"] == own[-20:]
+
+
+@pytest.mark.parametrize(("tasks", "attempts"), [(1, 20), (7, 3), (3, 7)])
 def test_the_latest_rows_are_the_newest_of_all_of_them(tasks, attempts):
     world = large_job(tasks, attempts)
     whole = rows(world, limit=500)

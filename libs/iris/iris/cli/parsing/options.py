@@ -122,7 +122,7 @@ def with_options(ctx: click.Context, problem: Rejected) -> Rejected:
 
 def with_nearest(client: Client, problem: NotFound) -> NotFound:
     """The same problem; that of a job which does not exist says that it is a deployment, or names
-    the job with the most similar name.
+    the job that was meant by ``OWNER/NAME``, or the one with the most similar name.
     """
     missing = _NO_JOB.match(problem.document.detail)
     if missing is None:
@@ -134,13 +134,31 @@ def with_nearest(client: Client, problem: NotFound) -> NotFound:
             f"{problem.document.detail}; {name} is a deployment, see `iris deploy --help`"
         )
     try:
-        names = [job["name"] for job in client.pages("/v1/jobs", dict, {}, _NAMES_SEARCHED)]
+        near = _by_owner(client, name) or _most_similar(client, name)
     except ClientError:
         return problem
-    near = nearest_name(full(name), names)
     return (
         problem.explained(f"{problem.document.detail}; did you mean {near}?") if near else problem
     )
+
+
+def _by_owner(client: Client, name: str) -> str:
+    """``/train@ann`` for ``ann/train``; empty when there is no such job."""
+    owner, _, rest = name.partition("/")
+    if not rest or "@" in rest:
+        return ""
+    meant = f"{full(rest)}@{owner}"
+    try:
+        client.get(f"/v1/jobs/{in_path(meant)}", dict)
+    except NotFound:
+        return ""
+    return meant
+
+
+def _most_similar(client: Client, name: str) -> str:
+    """The most similar name of a job; empty when none is similar."""
+    names = [job["name"] for job in client.pages("/v1/jobs", dict, {}, _NAMES_SEARCHED)]
+    return nearest_name(full(name), names)
 
 
 def completions(

@@ -91,14 +91,17 @@ def entries(job: Job, part: Part, task: int | None = None) -> list[HistoryEntry]
     return found if task is None else [entry for entry in found if entry.index in (GANG, task)]
 
 
-def newest(job: Job, index: int, count: int) -> list[HistoryRow]:
-    """The newest rows: the stored ones, and those of the part with the newest attempt of a task."""
+def newest(job: Job, index: int, count: int, *, of_task: bool) -> list[HistoryRow]:
+    """The newest rows: the stored ones, and those of the part with the newest attempt of a task.
+    ``of_task``: only those of that task and its gang.
+    """
     tasks, attempts = _sizes(job)
     made = len(job.task(index).attempts)
     part = _position(job, index) // tasks * tasks, max(made - 1, 0) // attempts * attempts
-    return [
-        row_of(job, entry) for entry in _in_order([*_stored(job), *_derived(job, part)])[-count:]
-    ]
+    found = _in_order([*_stored(job), *_derived(job, part)])
+    if of_task:
+        found = [entry for entry in found if entry.index in (GANG, index)]
+    return [row_of(job, entry) for entry in found[-count:]]
 
 
 def latest(job: Job, count: int) -> Pieces[LatestHistoryView]:

@@ -409,7 +409,7 @@ def why(ledger: Ledger, query: WhyQuery) -> Pieces[dict[str, Any]]:
         "task_counts": {display_name(state): n for state, n in record.counted().items()},
         "interrupted": interrupted,
         "out_of_memory": out_of_memory,
-        "history": newest(record, index, WHY_ROWS),
+        "history": newest(record, index, WHY_ROWS, of_task=bool(query.task)),
     }
 
 

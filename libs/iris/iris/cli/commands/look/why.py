@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import click
 
 from iris.cli.output.tables import Row, print_json, state_word
-from iris.cli.output.times import age, standing
+from iris.cli.output.times import age, show_millis, standing
 from iris.cli.parsing.command import CliCommand
 from iris.cli.parsing.options import NAME, connected, form_option
 from iris.client.causes import cause_lines
@@ -22,6 +23,8 @@ _GIVEN_UP = frozenset({"GIVE_UP", "EXPIRED"})
 _GIVEN_UP_SHOWN = 3
 _POOLS = "pools"
 """The fact of a reason that lists pools, each with what keeps it from making a slice."""
+_UNTIL = "until_ms"
+"""The fact of a reason that is a moment."""
 ENDED = TERMINAL | {"preempted"}
 
 
@@ -92,9 +95,8 @@ def explain_lines(found: Row, of_task: bool) -> list[str]:
     if reason:
         lines.append(f"  {reason['message']}  ({reason['code']})")
         facts: Row = reason.get("facts") or {}
-        lines += [
-            f"    {fact}: {show_fact(value)}" for fact, value in facts.items() if fact != _POOLS
-        ]
+        shown = ((fact, value) for fact, value in facts.items() if fact != _POOLS)
+        lines += [f"    {show_fact(fact, value)}" for fact, value in shown if value is not None]
         lines += [f"    pool {one['pool']}: {one['message']}" for one in facts.get(_POOLS, ())]
         lines += (
             [f"    what to do: {EXPLANATIONS[reason['code']].remedy}"]
@@ -124,8 +126,10 @@ def memory_lines(found: Row) -> list[str]:
     ]
 
 
-def show_fact(value: object) -> str:
-    """A number or word, or a small table on one line."""
+def show_fact(fact: str, value: Any) -> str:
+    """A number or word, a moment, or a list or small table on one line, behind its name."""
+    if fact == _UNTIL:
+        return f"until: {show_millis(value)}"
     if isinstance(value, dict):
-        return ", ".join(f"{key} {count}" for key, count in value.items())
-    return str(value)
+        value = [f"{key} {count}" for key, count in value.items()]
+    return f"{fact}: {', '.join(map(str, value)) if isinstance(value, list) else value}"
