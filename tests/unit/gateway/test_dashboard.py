@@ -124,6 +124,14 @@ async def test_the_first_page_does_not_hold_up_other_requests(iris: House):
     assert threads[-1] == threading.get_ident()
 
 
+@pytest.mark.parametrize("path", ["/jobs/%2Fa", "/tasks/%2Fa%2F0"])
+async def test_what_waits_says_whose_tasks_come_first(iris: House, path: str):
+    note = "behind 4 tasks: 4 of bob, submitted before"
+    iris.state.pages["why"] |= {"ahead_note": note}
+    iris.state.jobs["/a"].task_counts = {"pending": 2}
+    assert f">{note}</p>" in await page(iris, path)
+
+
 PATHS = [
     "/",
     "/jobs",

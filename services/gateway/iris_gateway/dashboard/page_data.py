@@ -201,6 +201,9 @@ async def job(look: PageData) -> Facts:
         "form_key": look.gateway.new_id(),
         "bands": BANDS,
         "facts": facts_of(spec, shown.get("grace_s")),
+        "why": await look.at(q.WhyQuery(job=shown["id"]))
+        if shown["task_counts"].get("pending")
+        else None,
         "value_of": spec.array_index,
         "valued": bool(spec.array) and _has_values(spec),
         "snippets": (("Command line", snippets.cli_of(spec)), ("Python", snippets.sdk_of(spec))),
