@@ -195,12 +195,26 @@ def test_why_says_whose_tasks_stand_before(script):
         submit /e user=dan
         submit /mine replicas=3 user=eve
     """)
-    words = "305 tasks: 301 of bob, 2 of ann, 1 of cy, 1 of 1 other user"
-    assert script.world.query("why", job="/mine")["ahead_note"] == f"behind {words}"
-    assert script.world.query("why", job="/b")["ahead_note"] == "behind 300 tasks: 300 of bob"
+    others = "301 of bob, 2 of ann, 1 of cy, 1 of 1 other user, submitted before"
+    assert script.world.query("why", job="/mine")["ahead_note"] == f"behind 305 tasks: {others}"
+    assert (
+        script.world.query("why", job="/b")["ahead_note"]
+        == "behind 300 tasks: 300 of bob, submitted before"
+    )
     mine = script.world.query("why", task="/mine/2")["ahead_note"]
-    assert mine == "behind 307 tasks: 301 of bob, 2 of ann, 2 of this job, 2 of 2 other users"
+    assert mine == f"behind 307 tasks: {others}; 2 of this job"
     assert script.world.query("why", job="/a")["ahead_note"] is None
+
+
+def test_why_says_for_what_reason_tasks_stand_before(script):
+    script.play("""
+        submit /early replicas=2 user=bob band=batch
+        submit /mine user=eve band=batch
+        submit /urgent replicas=3 user=ann band=interactive
+        submit /late user=cy band=batch
+    """)
+    first = "3 of ann, in a higher band; 2 of bob, submitted before"
+    assert script.world.query("why", job="/mine")["ahead_note"] == f"behind 5 tasks: {first}"
 
 
 def test_of_a_long_queue_why_says_what_it_has_looked_at(script, monkeypatch):
@@ -211,7 +225,7 @@ def test_of_a_long_queue_why_says_what_it_has_looked_at(script, monkeypatch):
         submit /c user=ann
         submit /mine user=eve
     """)
-    words = "behind 302 tasks: the first 301 and its own are 301 of bob"
+    words = "behind 302 tasks: the first 301 and its own are 301 of bob, submitted before"
     assert script.world.query("why", job="/mine")["ahead_note"] == words
 
 

@@ -43,8 +43,8 @@ async def confirm_cancel(call: Call) -> Response:
     missing = {*names} - {name for job in jobs for name in (job["id"], job["name"])}
     refused = [(job, why) for job in jobs if (why := _obstacle(caller, job))]
     live = [job for job in jobs if not _obstacle(caller, job)]
-    return html(
-        call.request,
+    return await html(
+        call,
         "cancel.html",
         title="Cancel jobs",
         caller=caller,
@@ -83,8 +83,8 @@ async def cancel(call: Call) -> Response:
     results = await asyncio.gather(*(_cancelled(call, job, reason, now) for job in jobs))
     if len(results) == 1 and not results[0]["problem"]:
         return RedirectResponse(f"/jobs/{results[0]['id']}", 303)
-    return html(
-        call.request, "cancelled.html", title="Cancelled jobs", caller=call.caller, results=results
+    return await html(
+        call, "cancelled.html", title="Cancelled jobs", caller=call.caller, results=results
     )
 
 
@@ -106,8 +106,8 @@ async def rerun(call: Call) -> Response:
     wanted = RerunBody(failed_only=first(fields, "failed") == "1")
     made = msgspec.json.decode((await send_rerun(call, job, wanted, key)).body)
     if made.get("warnings"):
-        return html(
-            call.request,
+        return await html(
+            call,
             "rerun.html",
             title=f"Rerun of {made['name']}",
             caller=call.caller,

@@ -57,7 +57,7 @@ async def edit(call: Call) -> Response:
     """A form with the specification of a deployment."""
     call, name = _reading(call), name_of(call)
     shown = await _shown(call, name)
-    return _form(call, shown, json.dumps(_editable(shown["spec"]), indent=2))
+    return await _form(call, shown, json.dumps(_editable(shown["spec"]), indent=2))
 
 
 async def update(call: Call) -> Response:
@@ -78,7 +78,7 @@ async def update(call: Call) -> Response:
     except ProblemResponse as problem:
         if problem.code not in ("invalid", "malformed", "precondition_failed"):
             raise
-        return _form(call, await _shown(call, name), text, problem)
+        return await _form(call, await _shown(call, name), text, problem)
     return _back(name)
 
 
@@ -87,7 +87,7 @@ async def confirm_delete(call: Call) -> Response:
     call = _reading(call)
     shown = await _shown(call, name_of(call))
     facts = {"caller": call.caller, "deployment": shown, "form_key": call.gateway.new_id()}
-    return html(call.request, "delete_deployment.html", title=f"Delete {shown['name']}", **facts)
+    return await html(call, "delete_deployment.html", title=f"Delete {shown['name']}", **facts)
 
 
 async def delete(call: Call) -> Response:
@@ -114,7 +114,9 @@ def _editable(spec: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _form(call: Call, shown: Any, text: str, problem: ProblemResponse | None = None) -> Response:
+async def _form(
+    call: Call, shown: Any, text: str, problem: ProblemResponse | None = None
+) -> Response:
     status = 200 if problem is None else problem.kind.status
     facts = {
         "deployment": shown,
@@ -123,8 +125,8 @@ def _form(call: Call, shown: Any, text: str, problem: ProblemResponse | None = N
         "form_key": call.gateway.new_id(),
     }
     title = f"Update {shown['name']}"
-    return html(
-        call.request, "edit_deployment.html", status, title=title, caller=call.caller, **facts
+    return await html(
+        call, "edit_deployment.html", status, title=title, caller=call.caller, **facts
     )
 
 

@@ -31,7 +31,6 @@ from iris_gateway.dashboard import (
 )
 from iris_gateway.dashboard.assets import ASSETS, VERSION
 from iris_gateway.dashboard.page_reads import Facts, PageData
-from iris_gateway.dashboard.render import compiled
 from iris_gateway.dashboard.responses import (
     HEADERS,
     HTML,
@@ -67,10 +66,8 @@ def page(
         at = call.gateway.feed.newest
         shared = {"title": title, "here": path, "caller": caller}
         facts = await collect(look)
-        draw = partial(
-            text_of, call.request, template, **{**shared, "now": datetime.now(UTC), **facts}
-        )
-        return rendered(draw() if template in compiled() else await asyncio.to_thread(draw), at)
+        text = await text_of(call, template, **{**shared, **facts})
+        return await rendered(text, at, call.gateway.turns)
 
     async def show(call: Call) -> Response:
         caller = identify(call.gateway, call.request)
@@ -87,7 +84,7 @@ def page(
         live.remember(page)
         if page.version == shown:
             return Response(status_code=304)
-        return Response(changed(page, known), 200, HEADERS, HTML)
+        return Response(await changed(page, known, call.gateway.turns), 200, HEADERS, HTML)
 
     return show
 
@@ -165,41 +162,41 @@ async def login(call: Call) -> Response:
     """
     code = call.request.query_params.get("code", "")
     if not code or call.request.method != "GET":
-        return _form(call)
+        return await _form(call)
     token = call.gateway.login_links.look(code, call.gateway.clock())
     if token and not opened_by_person(call.request.headers):
         user = identify_person(call.gateway, token).user
-        return _form(call, code=code, user=user)
-    return _enter_by_code(call, code)
+        return await _form(call, code=code, user=user)
+    return await _enter_by_code(call, code)
 
 
 async def signed_in(call: Call) -> Response:
     """Accept a token, or the code of a link, and store the token in the cookie."""
     fields = await fields_of(call.request)
     if code := first(fields, "code"):
-        return _enter_by_code(call, code)
+        return await _enter_by_code(call, code)
     token = first(fields, "token").strip()
     try:
         if not call.gateway.open:
             identify_person(call.gateway, token)
     except ProblemResponse:
-        return _form(call, "Unknown token.")
+        return await _form(call, "Unknown token.")
     return _enter(call, token)
 
 
-def _form(call: Call, wrong: str = "", *, code: str = "", user: str = "") -> Response:
+async def _form(call: Call, wrong: str = "", *, code: str = "", user: str = "") -> Response:
     """The form for a token, 401 with what was wrong; or the question whether a link's code may sign
     in as ``user``.
     """
     facts = {"wrong": wrong, "code": code, "user": user}
-    return html(call.request, "login.html", 401 if wrong else 200, title="Sign in", **facts)
+    return await html(call, "login.html", 401 if wrong else 200, title="Sign in", **facts)
 
 
-def _enter_by_code(call: Call, code: str) -> Response:
+async def _enter_by_code(call: Call, code: str) -> Response:
     token = call.gateway.login_links.use(code, call.gateway.clock())
     if not token:
         wrong = f"This link was used already, or is older than {LOGIN_LINK_MINUTES} minutes; `iris open` makes another."
-        return _form(call, wrong)
+        return await _form(call, wrong)
     return _enter(call, token)
 
 
@@ -246,7 +243,7 @@ async def problem_types(call: Call) -> Response:
             "not_found", f"there is no problem type {code[:80]!r}; {PROBLEMS} lists them"
         )
     types = PROBLEM_TYPES if code is None else {code: PROBLEM_TYPES[code]}
-    return html(call.request, "problem_types.html", title=code or "Problem types", types=types)
+    return await html(call, "problem_types.html", title=code or "Problem types", types=types)
 
 
 _PAGES = (

@@ -8,7 +8,7 @@ Source: docs/design/page.md.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache, lru_cache
 from typing import Any
@@ -42,6 +42,8 @@ STATE_EVENTS = {
 STATES = {kind: WORDS[prefix] for kind, prefix in STATE_EVENTS.items()}
 """The states of events by their kind."""
 ENDED = frozenset(map(display_name, JOB_TERMINAL))
+_PARTS = 16
+"""Parts of a template in a piece: a row of a table has about as many."""
 
 
 @lru_cache(maxsize=256, typed=True)  # typed: markup is not escaped, and equals its text
@@ -202,8 +204,13 @@ def compiled() -> set[str]:
     return set()
 
 
-def page(template: str, **facts: Any) -> str:
-    """Render one page. ``facts`` holds at least the title, and ``now`` if the page shows times."""
-    text = in_one_direction(environment().get_template(template).render(facts))
+def pieces(template: str, **facts: Any) -> Iterator[str]:
+    """One page, a few parts at a time. ``facts`` holds at least the title, and ``now`` if the page
+    shows times.
+
+    What a macro makes is one part, so long lists are loops of a page, not of a macro.
+    """
+    parts = environment().get_template(template).stream(facts)
+    parts.enable_buffering(_PARTS)
+    yield from map(in_one_direction, parts)
     compiled().add(template)
-    return text

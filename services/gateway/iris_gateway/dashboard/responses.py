@@ -6,6 +6,7 @@ Source: docs/design/page.md, docs/adr/0036-forms-may-change-jobs.md.
 
 from __future__ import annotations
 
+import asyncio
 import re
 from datetime import UTC, datetime
 from urllib.parse import parse_qs
@@ -15,6 +16,7 @@ from starlette.responses import RedirectResponse, Response
 
 from iris_gateway.auth.bearer import own_pages
 from iris_gateway.dashboard import render
+from iris_gateway.dispatch.endpoint import Call
 from iris_gateway.dispatch.identity import SAFE, token_cookie
 from iris_gateway.http.bodies import check_media_type, read_body
 from iris_gateway.http.problem import ProblemResponse
@@ -34,23 +36,37 @@ THEME_COOKIE = "iris-theme"
 FormFields = dict[str, list[str]]
 
 
-def html(request: Request, template: str, status: int = 200, **facts: object) -> Response:
+async def html(call: Call, template: str, status: int = 200, **facts: object) -> Response:
     """An HTML response in the caller's theme, with security headers."""
-    return Response(text_of(request, template, **facts), status, HEADERS, HTML)
+    return Response(await text_of(call, template, **facts), status, HEADERS, HTML)
 
 
-def text_of(request: Request, template: str, **facts: object) -> str:
-    """A page in the caller's theme."""
+async def text_of(call: Call, template: str, **facts: object) -> str:
+    """A page in the caller's theme, made while other requests have their turns.
+
+    The first time it is made in a thread: a template is compiled in one go.
+    """
+    pieces = render.pieces(template, **{**_shared(call.request), **facts})
+    if template not in render.compiled():
+        return await asyncio.to_thread("".join, pieces)
+    made = []
+    for piece in pieces:
+        made.append(piece)
+        await call.gateway.turns.give()
+    return "".join(made)
+
+
+def _shared(request: Request) -> dict[str, object]:
+    """What every page shows."""
     theme = request.cookies.get(THEME_COOKIE, "")
     here = request.url.path + (f"?{request.url.query}" if request.url.query else "")
-    shared = {
+    return {
         "theme": theme if theme in THEMES else "",
         "back": here if request.method in SAFE else "/",
         "signed_in": token_cookie(request) in request.cookies,
         "here": "",
         "now": datetime.now(UTC),
     }
-    return render.page(template, **{**shared, **facts})
 
 
 def refusal(request: Request, problem: ProblemResponse, request_id: str) -> Response:
@@ -62,12 +78,14 @@ def refusal(request: Request, problem: ProblemResponse, request_id: str) -> Resp
         return RedirectResponse("/login", 303)
     kind = problem.kind
     facts = {
+        "title": kind.title,
         "problem": problem,
         "request_id": request_id,
         "retry": request.method in SAFE,
         "uri": uri_of(problem.code),
     }
-    response = html(request, "problem.html", kind.status, title=kind.title, **facts)
+    text = "".join(render.pieces("problem.html", **_shared(request), **facts))
+    response = Response(text, kind.status, HEADERS, HTML)
     response.headers.update(problem.headers)
     return response
 

@@ -14,8 +14,10 @@ import re
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from hashlib import blake2b
+from itertools import chain
 from typing import NamedTuple
 
+from iris_gateway.streams.readers import Turns
 from iris_service.run import shared
 
 PAUSE_S = 1.0
@@ -43,15 +45,20 @@ class Rendered(NamedTuple):
     parts: Digests
 
 
-def rendered(html: str, at: int = 0) -> Rendered:
+async def rendered(html: str, at: int, turns: Turns) -> Rendered:
     """A page as templates make it; its version, and the event ``at`` which it was made, are written
     into ``main``.
     """
     plain = _AGES.sub(r"\1", html[html.index("<main ") :])
-    parts = frozenset(_digest(match) for kind in (_SECTION, _ROW) for match in kind.finditer(plain))
+    parts = set()
+    for match in chain(_SECTION.finditer(plain), _ROW.finditer(plain)):
+        parts.add(_digest(match))
+        await turns.give()
     version = blake2b(plain.encode(), digest_size=12).hexdigest()
     return Rendered(
-        html.replace("<main ", f'<main data-version="{version}" data-at="{at}" ', 1), version, parts
+        html.replace("<main ", f'<main data-version="{version}" data-at="{at}" ', 1),
+        version,
+        frozenset(parts),
     )
 
 
@@ -59,7 +66,7 @@ def _digest(part: re.Match[str]) -> bytes:
     return blake2b(_AGES.sub(r"\1", part[0]).encode(), digest_size=8).digest()
 
 
-def changed(page: Rendered, known: Digests) -> str:
+async def changed(page: Rendered, known: Digests, turns: Turns) -> str:
     """The title, icon and content of a page, without the parts that a reader has."""
 
     def sent(part: re.Match[str]) -> str:
@@ -73,7 +80,13 @@ def changed(page: Rendered, known: Digests) -> str:
     main = _MAIN.search(page.html)
     assert head is not None
     assert main is not None
-    return f"{head[0]}\n{_SECTION.sub(sent, main[0])}"
+    made = [f"{head[0]}\n"]
+    end = main.start()
+    for section in _SECTION.finditer(page.html, main.start(), main.end()):
+        made += (page.html[end : section.start()], sent(section))
+        end = section.end()
+        await turns.give()
+    return "".join((*made, page.html[end : main.end()]))
 
 
 class LivePages:

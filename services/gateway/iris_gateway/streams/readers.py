@@ -14,7 +14,8 @@ from iris_gateway.http.problem import ProblemResponse
 
 ONE = 1
 """Messages that are taken at a time: what a slow client's answer holds beside its reader."""
-_TURN_S = 0.002
+TURN_S = 0.002
+"""Seconds for which what is long goes on until others have their turn."""
 
 _closing: set[asyncio.Task[None]] = set()
 
@@ -52,16 +53,20 @@ class Turns:
     Whatever handles much calls `give` after each bit. Every few milliseconds that waits until the
     loop has run what else is due; of many long answers only one goes on in each round of the loop,
     so together they delay a short one no more than one of them does.
+
+    Args:
+        turn_s: seconds of one turn; 0: `give` always waits.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, turn_s: float = TURN_S) -> None:
+        self._turn_s = turn_s
         self._one = asyncio.Lock()
         self._since_s = 0.0
 
     async def give(self) -> None:
         """Return at once, or when it is this caller's turn again."""
         clock = asyncio.get_running_loop().time
-        if not self._one.locked() and clock() - self._since_s < _TURN_S:
+        if not self._one.locked() and clock() - self._since_s < self._turn_s:
             return
         async with self._one:
             await asyncio.sleep(0)
