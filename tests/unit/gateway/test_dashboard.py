@@ -91,6 +91,7 @@ PATHS = [
     "/workers/w%200",
     "/sessions",
     "/users",
+    "/projects",
 ]
 PATHS += [
     "/deployments",
