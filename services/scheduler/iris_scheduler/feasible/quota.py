@@ -29,9 +29,9 @@ class ProjectAllowances:
             path: tuple([getattr(row.limit, resource.name) for _, resource in RUNNING_LIMITS])
             for path, row in rows.items()
         }
-        self._running = {
-            path: of_users.total() if path == ROOT else usage.within(path) for path in rows
-        }
+        self._running = usage.within({path for path in rows if path != ROOT})
+        if ROOT in rows:
+            self._running[ROOT] = of_users.total()
         self._ways: dict[str, tuple[str, ...]] = {}
 
     def within(self, project: str, need: Need, count: int) -> int:

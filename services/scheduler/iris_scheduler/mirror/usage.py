@@ -6,10 +6,10 @@ Source: docs/design/semantics.md#order.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 
 from iris_core.quota import RUNNING_LIMITS
-from iris_core.spec.projects import is_below
+from iris_core.spec.projects import within
 from iris_core.spec.resources import RESOURCES
 from iris_scheduler.mirror.capacity import Need
 
@@ -47,9 +47,14 @@ class Usage:
         """Of all together."""
         return _sum(self._held.values())
 
-    def within(self, path: str) -> Held:
-        """Of a project and all below it."""
-        return _sum(held for one, held in self._held.items() if one == path or is_below(one, path))
+    def within(self, paths: Set[str]) -> dict[str, Held]:
+        """Of each of these projects with all below it; of many the cost is that of what is held."""
+        parts: dict[str, list[Held]] = {path: [] for path in paths}
+        for one, held in self._held.items():
+            for path in within(one):
+                if path in parts:
+                    parts[path].append(held)
+        return {path: _sum(some) for path, some in parts.items()}
 
     def add(self, name: str, need: Need, count: int) -> None:
         """Add ``count`` such tasks of a user or a project; negative removes them."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
+from itertools import takewhile
 
 import msgspec
 
@@ -26,6 +27,12 @@ class Project(msgspec.Struct, array_like=True):
     by: Actor | None = None
 
 
+def _shared(path: str, other: str) -> int:
+    """How many of the first parts of two paths are the same."""
+    pairs = zip(order_of(path), order_of(other), strict=False)
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+
+
 class ProjectTree:
     """All projects that were set; the root is there in any case.
 
@@ -33,10 +40,11 @@ class ProjectTree:
         default_of: the path of each user for whom one is the default.
     """
 
-    __slots__ = ("_by_path", "default_of")
+    __slots__ = ("_by_path", "_named", "default_of")
 
     def __init__(self) -> None:
         self._by_path: dict[str, Project] = {}
+        self._named: dict[str, tuple[frozenset[str], frozenset[str]]] = {}
         self.default_of: dict[str, str] = {}
 
     def __len__(self) -> int:
@@ -51,12 +59,17 @@ class ProjectTree:
         """Add a project, or take it in place of the one of its path."""
         self.drop(project.path)
         self._by_path[project.path] = project
+        self._named[project.path] = (
+            frozenset(project.spec.members),
+            frozenset(project.spec.admins),
+        )
         for user in project.spec.default_for:
             self.default_of[user] = project.path
 
     def drop(self, path: str) -> None:
         """Remove a project, if it is there."""
         before = self._by_path.pop(path, None)
+        self._named.pop(path, None)
         for user in before.spec.default_for if before is not None else ():
             if self.default_of.get(user) == path:
                 del self.default_of[user]
@@ -86,18 +99,26 @@ class ProjectTree:
                     yield found
 
     def nearest(self, path: str) -> str:
-        """The known path that is most like an unknown one."""
-        found = get_close_matches(path, [ROOT, *self._by_path], n=1, cutoff=0.0)
-        return found[0]
+        """The known path that is most like an unknown one: among those with a similar last name, else
+        the nearest above it.
+        """
+        names: dict[str, list[str]] = {}
+        for one in self._by_path:
+            names.setdefault(one.rpartition("/")[2], []).append(one)
+        near = get_close_matches(path.rpartition("/")[2], names, n=1)
+        if near:
+            return max(names[near[0]], key=lambda one: _shared(one, path))
+        return next(one for one in upwards(path) if one == ROOT or one in self._by_path)
 
     def membership(self, user: str, groups: Sequence[str], path: str) -> Membership:
         """What a user is in a project: by its own lists, and by those of the projects above it."""
-        names = {user, *(f"{GROUP}{group}" for group in groups)} if user else set()
+        names = (user, *(f"{GROUP}{group}" for group in groups)) if user else ()
         best = Membership.NONE
         for project in self.on_the_way(path):
-            if not names.isdisjoint(project.spec.admins):
+            members, admins = self._named[project.path]
+            if not admins.isdisjoint(names):
                 return Membership.ADMIN
-            if not names.isdisjoint(project.spec.members):
+            if not members.isdisjoint(names):
                 best = Membership.MEMBER
         return best
 
