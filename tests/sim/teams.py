@@ -43,7 +43,7 @@ def in_teams(rng: random.Random, plan: list[tuple[float, object]]) -> list[tuple
         path = rng.choice(PATHS)
         at = 1 + rng.random() * 15
         members = rng.choice((("ann",), ("bob",), ("@lab", "bob")))
-        default = ("bob",) if "bob" in members and rng.random() < 0.3 else ()
+        default = ("bob",) if "bob" in members else ()
         change = _set(path, f"tc{number}", members=members, limit=_limit(rng), default_for=default)
         made.append((at, change))
     gone = ProjectCommand("remove", rng.choice(PATHS), ADMIN, "tr", 1)
