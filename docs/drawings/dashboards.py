@@ -501,6 +501,20 @@ PEOPLE: Mapping[str, Sequence[Panel]] = {
             ),
         ),
     ),
+    "Limits of projects": (
+        Panel(
+            "Part of a limit that is used",
+            (
+                (
+                    f"max by (path, resource) ({leader('iris_project_limit_used')})"
+                    f" / max by (path, resource) ({leader('iris_project_limit')})",
+                    "{{path}} {{resource}}",
+                ),
+            ),
+            "percentunit",
+            empty="no project has a limit on what runs",
+        ),
+    ),
     "Use by user": (
         Panel("Running tasks by user", per("user", leader("iris_user_running_tasks"))),
         Panel(

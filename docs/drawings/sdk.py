@@ -40,6 +40,7 @@ VARIABLES = {
     "IRIS_TASK": "its name: that of the job, and its index",
     "IRIS_TASK_INDEX": "its index, from 0",
     "IRIS_NUM_TASKS": "how many tasks its job has",
+    "IRIS_PROJECT": "the path of the project that its job is in",
     "IRIS_ATTEMPT": "0, and one more each time the task starts again",
     "IRIS_ARRAY_INDEX": "of an array: its value",
     "IRIS_ARRAY_VALUE": "of a job with a task for each line: its line",

@@ -14,7 +14,13 @@ from typing import Any, get_args
 
 from iris_core import codec
 from iris_core.messages.gateway_scheduler import PlanPreview, PlanRequest
-from iris_core.messages.gateway_state import AdminCommand, Caller, FleetCommand, RerunJob
+from iris_core.messages.gateway_state import (
+    AdminCommand,
+    Caller,
+    FleetCommand,
+    ProjectCommand,
+    RerunJob,
+)
 from iris_core.messages.gateway_worker import CallResult, CallResults, LogChunk, TaskOutput
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.state_provisioner import (
@@ -29,6 +35,8 @@ from iris_core.messages.state_provisioner import (
 )
 from iris_core.placement.reasons import Reason, ReasonCode
 from iris_core.spec.jobs import JobSpec
+from iris_core.spec.projects import ProjectSpec
+from iris_core.spec.resources import ResourceLimits
 from iris_core.states import Cause
 from iris_state.machine.machine import Machine
 from iris_state.policy import Policy
@@ -88,6 +96,7 @@ OUTSIDE: tuple[Any, ...] = (
         ),
     ),
     FleetCommand("drain", "cpu-0", Caller("root", "admin"), "r", 7, deadline_s=60.0),
+    ProjectCommand("set", "/a/b", Caller("root", "admin"), "r", 7, ProjectSpec(members=("ann",))),
     FleetOrders(
         3,
         "p1",
@@ -153,6 +162,10 @@ def check_changes(journals: dict[str, list[bytes]]) -> None:
 def story() -> list[bytes]:
     """The commits of `STORY`, whose jobs' output is deleted for want of room."""
     script = Script(FRUGAL)
+    world = script.world
+    world.change_project("/team", members=("ann",), limit=ResourceLimits(cpu_millis=4000))
+    world.change_project("/team/gone")
+    world.change_project("/team/gone", action="remove")
     script.play(STORY)
     [last] = script.world.ledger.jobs
     script.world.step(RoomMade(last, StoredBytes(output=7)))

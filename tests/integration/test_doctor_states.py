@@ -158,6 +158,15 @@ def test_a_cluster_whose_workers_take_no_work(cluster: Cluster):
             cluster.iris("worker", "undrain", worker)
 
 
+def test_a_project_that_nobody_may_submit_to(cluster: Cluster):
+    cluster.client.set_project("forgotten", limit={"cpu": 4})
+    try:
+        told = look(cluster)["project_warning"]
+    finally:
+        cluster.client.remove_project("forgotten")
+    assert "only admins of the cluster submit to it" in told[0]
+
+
 def test_pools_that_wait_for_somebody(tmp_path: Path):
     program = tmp_path / "cloud"
     program.write_text(

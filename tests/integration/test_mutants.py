@@ -2,12 +2,13 @@
 
 import pytest
 
-from tests.sim import chain_mutants, crowd_mutants, window_mutants
+from tests.sim import chain_mutants, crowd_mutants, team_mutants, window_mutants
 from tests.sim.mutants import PLANTS, Plant, planted
 from tests.sim.world import play
 
 assert chain_mutants  # its mutants are among `PLANTS`
 assert crowd_mutants
+assert team_mutants
 assert window_mutants
 pytestmark = pytest.mark.integration
 

@@ -393,3 +393,30 @@ def test_pools_grow_and_shrink_as_their_page_says(checkout: Path):
     assert re.search(r"here-\d .* deleting +deleted +not_listed", gone)
     assert "here is removed" in gone
     assert list((checkout / "iris-cloud").iterdir()) == []
+
+
+def test_a_cluster_is_set_up_for_a_team_as_its_page_says(tmp_path: Path):
+    own = {"XDG_STATE_HOME": str(tmp_path / "state"), "XDG_CONFIG_HOME": str(tmp_path)}
+    environ = {
+        **environment(),
+        **own,
+        "HOME": str(tmp_path),
+        "IRIS_CLUSTER_HTTP": "127.0.0.1:0",
+    }
+    try:
+        said = follow("howto/team.md", tmp_path, environ)
+    finally:
+        subprocess.run([*IRIS, "down"], env=environ, capture_output=True, check=False)
+    _, tree, work, limits, admin, usage = said
+    assert re.search(r"^└─ research +0 of 64 ", tree, re.MULTILINE)
+    assert re.search(r"^   ├─ nlp +0 of 1 ", tree, re.MULTILINE)
+    assert "in /research/nlp\n" in work
+    assert "bob is no member of project /research/nlp; its admins are lin" in work
+    assert "exit code 9" in work
+    assert re.search(r"/train .*\n", work)
+    assert re.search(r"^/research/nlp +\S+ of 1 ", limits, re.MULTILINE)
+    assert "/research/nlp/small is made" in admin
+    assert "lin is an admin of /research and sets its members and defaults" in admin
+    assert "exit code 9" in admin
+    assert re.search(r"^/research/nlp +\d", usage, re.MULTILINE)
+    assert re.search(r"^ada,", usage, re.MULTILINE) or "ada" in usage

@@ -149,6 +149,7 @@ async def test_the_environment_holds_only_what_is_meant_for_a_task(
         "IRIS_TASK": "/t/0",
         "IRIS_TASK_INDEX": "0",
         "IRIS_NUM_TASKS": "1",
+        "IRIS_PROJECT": "/",
         "IRIS_ATTEMPT": "0",
         "IRIS_WORKER_ID": "w0",
         "IRIS_GATEWAY_URL": "http://127.0.0.1:8080",

@@ -62,6 +62,7 @@ from tests.sim.host import Running
 from tests.sim.levels import beyond_levels
 from tests.sim.network import Server
 from tests.sim.people import SETTLED_S, Promises
+from tests.sim.teams import wrong_sums_of_projects
 from tests.sim.usage import wrong_sums
 from tests.sim.violation import Violation as Violation
 from tests.sim.violation import expect
@@ -170,9 +171,9 @@ class Judge:
 
     def _check_whole(self, machine: Machine) -> None:
         check(machine.ledger, machine.timers.aside)
-        expect(
-            not (wrong := [*beyond_levels(machine.ledger), *wrong_sums(machine.ledger)]), f"{wrong}"
-        )
+        sums = (*wrong_sums(machine.ledger), *wrong_sums_of_projects(machine.ledger))
+        wrong = [*beyond_levels(machine.ledger), *sums]
+        expect(not wrong, f"{wrong}")
         check_timeouts(
             machine.ledger,
             machine.policy,
@@ -647,6 +648,7 @@ def image(machine: Machine) -> bytes:
             ledger.next_number,
             ledger.epoch,
             sorted(ledger.quotas.items()),
+            sorted((one.path, one) for one in ledger.projects),
             sorted(ledger.groups.items()),
             sorted(ledger.names.items()),
             sorted((name, sorted(found.items())) for name, found in ledger.shared_names.items()),

@@ -30,6 +30,7 @@ from iris_core.messages.gateway_state import (
     DeployCommand,
     GrowJob,
     HoldQueue,
+    ProjectCommand,
     Query,
     RequeueTasks,
     SubmitJob,
@@ -67,6 +68,7 @@ Command: TypeAlias = (
     | RequeueTasks
     | AdminCommand
     | DeployCommand
+    | ProjectCommand
 )
 _SUBJECTS: dict[type[Command], str] = {
     SubmitJob: subjects.CMD_SUBMIT,
@@ -76,6 +78,7 @@ _SUBJECTS: dict[type[Command], str] = {
     HoldQueue: subjects.CMD_QUEUE,
     RequeueTasks: subjects.CMD_REQUEUE,
     AdminCommand: subjects.CMD_ADMIN,
+    ProjectCommand: subjects.CMD_PROJECT,
     DeployCommand: subjects.CMD_DEPLOY,
 }
 

@@ -52,6 +52,7 @@ from tests.sim.people import (
     wishes,
 )
 from tests.sim.process import Process
+from tests.sim.teams import in_teams
 
 WALL_MS = 1_700_000_000_000
 CALM_S = 900.0
@@ -167,6 +168,7 @@ class World:
             (requeued, "requeues"),
             (amended, "amendments"),
             (levelled, "levels"),
+            (in_teams, "teams"),
         )
         crowd_rng = random.Random(f"{self.seed}/crowd")
         crowd = crowds.crowd(crowd_rng, STORM_S, always=self._crowded)

@@ -24,6 +24,7 @@ from iris_core.messages.gateway_state import (
     FleetCommand,
     GrowJob,
     HoldQueue,
+    ProjectCommand,
     Query,
     RequeueTasks,
     RerunJob,
@@ -47,6 +48,7 @@ COMMANDS = {
     subjects.CMD_QUEUE: HoldQueue,
     subjects.CMD_DEPLOY: DeployCommand,
     subjects.CMD_FLEET: FleetCommand,
+    subjects.CMD_PROJECT: ProjectCommand,
 }
 
 

@@ -20,6 +20,7 @@ from iris_core.views.fleet import (
     SliceView,
 )
 from iris_core.views.jobs import ActorView
+from iris_core.views.projects import ProjectView
 from iris_core.views.usage import StoredUsageView, UsageView, UsedView
 from tests.support.fake_state import FakeState, attempt_of
 from tests.support.gateway import House
@@ -307,6 +308,24 @@ FLEET = {
     "unmet": [UNMET],
     "changes": [CHANGE],
 }
+PROJECT = msgspec.to_builtins(
+    ProjectView(
+        path="/research",
+        parent="/",
+        children=[],
+        limit={"cpu_millis": 4000},
+        max_pending_tasks=10,
+        members=["ada"],
+        admins=["lin"],
+        default_for=["ada"],
+        used={"cpu_millis": 500, "memory_bytes": 0, "chips": 0},
+        running_tasks=1,
+        pending_tasks=1,
+        version=1,
+        by=None,
+        warnings=["it is the default of bob, who may not submit to it"],
+    )
+)
 
 
 def listing(*items: Any) -> dict[str, Any]:
@@ -328,6 +347,7 @@ def pages_of(state: FakeState) -> dict[str, dict[str, Any]]:
         "users": listing(QUOTA),
         "usage": {"items": [USAGE], "next_cursor": None},
         "stored_usage": {"items": [STORED], "next_cursor": None},
+        "projects": listing(PROJECT),
         "audit": listing(AUDITED),
         "why": {"ahead": 4},
         "deployments": listing(DEPLOYMENT),

@@ -21,13 +21,14 @@ from iris_core.messages.scheduler_state import (
     JobRow,
     Nomination,
     Plan,
+    ProjectRow,
     Queued,
     WorkerRow,
 )
 from iris_core.placement.reasons import Reason
 from iris_core.quota import Quota
 from iris_core.spec.jobs import Attribute, Constraint, Coscheduling, Level
-from iris_core.spec.resources import Amount, Device, ResourceRequest
+from iris_core.spec.resources import Amount, Device, ResourceLimits, ResourceRequest
 from iris_core.states import ConstraintOp, PriorityBand, WorkerState
 from iris_scheduler.cycle.cache import Cache
 from iris_scheduler.mirror.mirror import Mirror
@@ -135,6 +136,7 @@ class Story:
         slices: int = 1,
         within: str = "",
         protect_s: float = 0,
+        project: str = "",
     ) -> JobRow:
         """A job is admitted and all its tasks wait. ``group_by``: as of `levels`."""
         at_ms = self.now_ms if at_ms is None else at_ms
@@ -158,6 +160,7 @@ class Story:
             slices=slices,
             within=within,
             protect_ms=int(protect_s * 1000),
+            project=project,
         )
         self.rows[name], self.names[row.job] = row, name
         self.tell(jobs=(row,), queued=(Queued(row.job, ((0, replicas),), at_ms),))
@@ -216,6 +219,10 @@ class Story:
 
     def quota(self, user: str, **limits: int) -> None:
         self.tell(quotas=(Quota(user, **limits),))
+
+    def limit(self, path: str, **amounts: int) -> None:
+        """What a project may run before others go first."""
+        self.tell(projects=(ProjectRow(path, ResourceLimits(**amounts)),))
 
     def worker(self, row: WorkerRow) -> None:
         self.tell(workers=(row,))

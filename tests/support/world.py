@@ -27,6 +27,7 @@ from iris_core.messages.gateway_state import (
     FleetCommand,
     GrowJob,
     HoldQueue,
+    ProjectCommand,
     Query,
     RequeueTasks,
     RerunJob,
@@ -46,6 +47,7 @@ from iris_core.messages.state_worker import (
     WorkerReport,
 )
 from iris_core.spec.jobs import Attribute, JobSpec
+from iris_core.spec.projects import ProjectSpec
 from iris_core.spec.resources import Amount
 from iris_core.spec.serving import Discovery
 from iris_core.states import KernelStatus
@@ -337,6 +339,21 @@ class World:
     ) -> Answer:
         message = FleetCommand(action, target, caller, self._fresh(), self.now_ms, **fields)
         return self.command(subjects.CMD_FLEET, message)
+
+    def change_project(
+        self, path: str, caller: Caller = ADMIN, action: str = "set", version: int = 0, **spec: Any
+    ) -> Answer:
+        """Set a project with these fields of its specification, or remove it."""
+        message = ProjectCommand(
+            action,
+            path,
+            caller,
+            self._fresh(),
+            self.now_ms,
+            spec=ProjectSpec(**spec) if action == "set" else None,
+            version=version,
+        )
+        return self.command(subjects.CMD_PROJECT, message)
 
     def query(self, what: str, **arguments: Any) -> Any:
         """The JSON of a view; None when there is no such thing."""

@@ -80,7 +80,11 @@ HONOURED: tuple[tuple[str, str, str], ...] = (
     ("-w --nodelist", "HOST", "`--constraint hostname=HOST`"),
     ("-x --exclude", "HOSTS", "`--constraint hostname!=HOST` for each"),
     ("-q --qos", "NAME", "`--band` of that name; `high`, `normal` and `low` are the three bands"),
-    ("-A --account", "NAME", "label `project`, by which `iris usage` sums"),
+    (
+        "-A --account",
+        "NAME",
+        "label `project`, by which `iris usage --by label` sums; a path, `/research/nlp`: the project",
+    ),
     ("--comment", "TEXT", "label `comment`"),
     ("--wrap", "COMMAND", "a script of one line"),
     ("--parsable", "", "print the number only"),

@@ -156,7 +156,7 @@ FIELDS: dict[str, Callable[[SlurmRow], str]] = {
     "arraytaskid": _value,
     "jobname": lambda row: name_of(row.job),
     "user": lambda row: row.job.user,
-    "account": _label(ACCOUNT, ""),
+    "account": lambda row: row.job.spec.labels.get(ACCOUNT) or row.job.spec.project,
     "comment": _label(COMMENT, ""),
     "partition": _label(PARTITION, DEFAULT_PARTITION),
     "qos": lambda row: row.job.band,

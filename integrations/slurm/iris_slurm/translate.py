@@ -213,9 +213,16 @@ def job_options(given: argparse.Namespace, settings: BatchSettings, by: Submitte
         options["notice"], options["grace"] = f"{name}@{seconds}", max(seconds, KILL_WAIT_S)
     if given.requeue == "no":
         options["max_retries_preemption"] = 0
+    if is_project(settings.account):
+        options["project"] = settings.account
     add_tasks(options, given, settings)
     add_gates(options, given, settings, by)
     return options
+
+
+def is_project(account: str) -> bool:
+    """Whether an account is the path of a project: no name of an account of Slurm has a slash."""
+    return account.startswith("/")
 
 
 def labels(given: argparse.Namespace, settings: BatchSettings) -> dict[str, str]:
@@ -223,7 +230,7 @@ def labels(given: argparse.Namespace, settings: BatchSettings) -> dict[str, str]
     comment = given.comment or ""
     return {
         NAME: settings.name,
-        ACCOUNT: settings.account,
+        ACCOUNT: "" if is_project(settings.account) else settings.account,
         PARTITION: settings.partition,
         COMMENT: comment,
     }

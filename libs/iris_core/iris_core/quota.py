@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from iris_core.spec.resources import RESOURCE, Resource
+from iris_core.spec.resources import RESOURCE, Resource, ResourceLimits
 from iris_core.units import BYTES, COUNT, DAY_MS, Unit, show_bytes
 
 
@@ -201,6 +201,10 @@ def _guard() -> None:
     wants = {limit.name for limit in QUOTA_LIMITS}
     if has != wants:
         raise ValueError(f"Quota has the limits {has}, the table wants {wants}")
+    has = {*ResourceLimits.__struct_fields__}
+    wants = {resource.name for _, resource in RUNNING_LIMITS}
+    if has != wants:
+        raise ValueError(f"ResourceLimits has the fields {has}, the table wants {wants}")
 
 
 _guard()

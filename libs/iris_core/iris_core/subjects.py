@@ -60,6 +60,7 @@ _EVENTS = {
     "queue.state.*": "HoldEvent",
     "fleet.slice.*": "SliceEvent",
     "fleet.pool.*": "PoolEvent",
+    "project.state.*": "ProjectEvent",
     "task.notice.*": "NoticeEvent",
     "job.spec.*": "AmendmentEvent",
 }
@@ -159,6 +160,7 @@ CMD_GROW = f"{_COMMAND}grow"
 CMD_QUEUE = f"{_COMMAND}queue"
 CMD_DEPLOY = f"{_COMMAND}deploy"
 CMD_FLEET = f"{_COMMAND}fleet"
+CMD_PROJECT = f"{_COMMAND}project"
 STATE_COMMAND = f"{_COMMAND}*"
 STATE_PING = "iris.state.ping"
 STATE_PLAN = "iris.state.plan"
@@ -197,6 +199,9 @@ SUBJECTS = (
         CMD_DEPLOY, MessagePattern.REQUEST, "gateway", "state (leader)", message="DeployCommand"
     ),
     Subject(CMD_FLEET, MessagePattern.REQUEST, "gateway", "state (leader)", message="FleetCommand"),
+    Subject(
+        CMD_PROJECT, MessagePattern.REQUEST, "gateway", "state (leader)", message="ProjectCommand"
+    ),
     Subject(
         JOURNAL_SUBJECT,
         MessagePattern.STREAM,

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.state_worker import Gang, TaskTemplate
 from iris_core.spec.index_set import indexes_of
+from iris_core.spec.projects import ROOT
 from iris_core.spec.resources import AUTO, ResourceRequest
 
 _NO_NAME = re.compile(r"[^A-Z0-9]")
@@ -36,7 +37,7 @@ THREADS = (
 OUTPUT_VARIABLE = "IRIS_OUTPUT"
 NOTICE_VARIABLE = "IRIS_NOTICE_FILE"
 """The file is there once the task is given a notice."""
-OF_A_JOB = frozenset({"IRIS_JOB", "IRIS_NUM_TASKS", "HOME"})
+OF_A_JOB = frozenset({"IRIS_JOB", "IRIS_NUM_TASKS", "IRIS_PROJECT", "HOME"})
 """Variables in which the jobs of one user differ, and that Python does not read as it starts."""
 COORDINATOR_PORTS = range(20_000, 30_000)
 """Above the ports Ray takes for its workers (10002 to 19999), below the ephemeral ports of Linux. A
@@ -75,6 +76,7 @@ def common(place: Place, template: TaskTemplate) -> dict[str, str]:
         **threads(owners, template.resources),
         **owners,
         "IRIS_JOB": template.name,
+        "IRIS_PROJECT": template.project or ROOT,
         "IRIS_NUM_TASKS": str(template.replicas),
         "IRIS_WORKER_ID": place.worker,
         "IRIS_GATEWAY_URL": place.gateway_url,

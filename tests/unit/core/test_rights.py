@@ -4,17 +4,19 @@ import ast
 
 import pytest
 
-from iris_core.access.rights import CALLER_ROLES, RIGHTS, Verb, may
+from iris_core.access.rights import CALLER_ROLES, RIGHTS, Membership, Verb, may
 from iris_core.messages.gateway_state import Caller
 from tests.house.repository import ROOT, sources
 
-# by verb: who may with a record of one's own | with one of others; initials of user, admin,
-# worker, task
+# by verb: who may with a record of one's own | with one of others | as a member of its project |
+# as an admin of that; initials of user, admin, worker, task
 MATRIX = {
     Verb.COMMAND: "uat|uat",
     Verb.SUBMIT_FOR: "uat|a",
     Verb.SUBMIT_BELOW: "uat|a",
-    Verb.CHANGE: "uat|a",
+    Verb.SUBMIT_TO: "a|a|uat|uat",
+    Verb.CHANGE: "uat|a|a|ua",
+    Verb.REPEAT: "uat|a",
     Verb.EXECUTE: "uat|a",
     Verb.READ_OUTPUT: "uawt|a",
     Verb.READ_CODE: "uawt|a",
@@ -25,19 +27,23 @@ MATRIX = {
     Verb.HOLD: "ua|a",
     Verb.RELEASE: "ua|a",
     Verb.EXCEED_BAND: "a|a",
+    Verb.SET_BELOW: "a|a|a|ua",
+    Verb.SET_MEMBERS: "a|a|a|ua",
     Verb.ADMINISTER: "a|a",
 }
 
 
 @pytest.mark.parametrize("verb", Verb, ids=lambda verb: verb.name.lower())
 def test_who_may_do_it(verb):
-    def permitted(owner):
-        return "".join(
-            role[0] for role in CALLER_ROLES if may(Caller(user="ann", role=role), verb, owner)
-        )
+    def permitted(owner, membership=Membership.NONE):
+        callers = ((role, Caller(user="ann", role=role)) for role in CALLER_ROLES)
+        return "".join(role[0] for role, one in callers if may(one, verb, owner, membership))
 
-    assert f"{permitted('ann')}|{permitted('bob')}" == MATRIX[verb]
+    own, others, *in_project = MATRIX[verb].split("|")
+    assert (permitted("ann"), permitted("bob")) == (own, others)
     assert permitted(None) == permitted("bob")
+    found = [permitted("bob", one) for one in (Membership.MEMBER, Membership.ADMIN)]
+    assert found == (in_project or [others, others])
 
 
 def test_each_verb_has_a_right():

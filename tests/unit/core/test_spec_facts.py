@@ -46,6 +46,7 @@ OTHERS = {
     "notice": NoticePolicy(signal="SIGUSR2", before_s=90.0),
     "on_timeout": "requeue",
     "protect_s": 600.0,
+    "project": "/research/nlp",
 }
 ELSEWHERE = {
     *(

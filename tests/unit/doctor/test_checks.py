@@ -225,6 +225,10 @@ PLANTED = [
         {"pool_warning": "pool cpu: no keys for slots 4-7"},
     ),
     (
+        gateway(projects={"/research": ("it has no members",)}),
+        {"project_warning": "project /research: it has no members"},
+    ),
+    (
         msgspec.structs.replace(HEALTHY, writable=("/etc/iris/tokens",)),
         {"writable_files": "others may change /etc/iris/tokens"},
     ),

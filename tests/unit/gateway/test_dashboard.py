@@ -144,6 +144,7 @@ PATHS = [
     "/workers/w%200",
     "/sessions",
     "/users",
+    "/projects",
 ]
 PATHS += [
     "/deployments",

@@ -121,6 +121,9 @@ FLAT_READS: tuple[q.ViewQuery, ...] = (
     q.UsageQuery(limit=SHOWN, by="user"),
     q.UsageQuery(limit=SHOWN, by="job"),
     q.UsageQuery(limit=SHOWN, by="day"),
+    q.UsageQuery(limit=SHOWN, by="project"),
+    q.ProjectsQuery(limit=SHOWN),
+    q.ProjectQuery(project="/"),
 )
 OTHER_READS = {
     q.TaskStatesQuery: "says the state of every task, 0.25 us each",

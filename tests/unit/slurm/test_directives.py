@@ -117,6 +117,7 @@ def submitted(*words: str, script: str = "", environ: dict[str, str] | None = No
             "-A lab --comment=first",
             {"labels": {"project": "lab", "comment": "first", "job-name": "job.sh"}},
         ),
+        ("-A /research/nlp", {"project": "/research/nlp", "labels": {"job-name": "job.sh"}}),
     ],
 )
 def test_a_directive_becomes(words: str, expected: dict):

@@ -10,7 +10,7 @@ from iris_core.messages.message import AttemptRef
 from iris_core.messages.scheduler_state import Placement, Plan
 from iris_core.messages.state_worker import Ended, Register, Stage, WorkerReport
 from iris_core.spec.jobs import JobSpec
-from iris_core.spec.resources import Amount
+from iris_core.spec.resources import Amount, ResourceLimits
 from iris_core.states import Cause, KernelStatus
 from iris_state.machine.machine import Machine
 from iris_state.policy import Policy
@@ -65,6 +65,19 @@ def test_what_is_held_is_told_by_user_and_project(script) -> None:
         'iris_user_held{resource="cpu_millis",user="bob"}': 1000,
         'iris_project_held{project="vision",resource="cpu_millis"}': 4000,
         'iris_project_held{project="none",resource="cpu_millis"}': 1000,
+    }
+
+
+def test_limits_of_projects_are_told_with_what_is_used_of_them(script) -> None:
+    world = script.world
+    world.change_project("/a", members=("ann",), limit=ResourceLimits(cpu_millis=2000))
+    world.change_project("/a/b")
+    world.submit(JobSpec(name="/x", command=("true",), project="/a/b"), Caller("ann"))
+    script.play("worker w0 cpu=8\nschedule")
+    held = world.ledger.requested[1].cpu_millis
+    assert shown(StateMetrics(lambda: world.machine), "iris_project_limit") == {
+        'iris_project_limit{path="/a",resource="cpu_millis"}': 2000,
+        'iris_project_limit_used{path="/a",resource="cpu_millis"}': held,
     }
 
 

@@ -40,7 +40,7 @@ def sums(script, caller: Caller | None = None, **query: object) -> dict[str, dic
     """Seconds of processors by group and outcome."""
     if caller is not None:
         script.world.reader = caller
-    by = {"label": "project"}.get(query.get("by", "user"), query.get("by", "user"))
+    by = query.get("by", "user")
     found = {}
     for row in script.world.query("usage", **query)["items"]:
         parts = {"useful": row["useful"], "running": row["running"], **row["lost"]}
@@ -341,7 +341,7 @@ def test_what_runs_follows_the_project_of_its_job(script):
         update /a labels={"project":"x"}
     """)
     rows = script.world.query("usage", by="label")["items"]
-    assert [(row["project"], row["running"]["attempts"]) for row in rows] == [("x", 1)]
+    assert [(row["label"], row["running"]["attempts"]) for row in rows] == [("x", 1)]
 
 
 def test_a_project_names_the_users_whose_jobs_had_its_label():
@@ -354,9 +354,9 @@ def test_a_project_names_the_users_whose_jobs_had_its_label():
     world.plan(first_fit.plan(world.snapshot()))
     world.now_ms += 10_000
     world.reader = Caller("root", "admin")
-    assert [
-        (row["project"], row["users"]) for row in world.query("usage", by="label")["items"]
-    ] == [("vision", ["ann", "bob"])]
+    assert [(row["label"], row["users"]) for row in world.query("usage", by="label")["items"]] == [
+        ("vision", ["ann", "bob"])
+    ]
     world.reader = Caller("ann")
     assert [row["users"] for row in world.query("usage", by="label")["items"]] == [["ann"]]
     assert world.query("usage", by="user")["items"][0]["users"] == []

@@ -38,6 +38,7 @@ def test_a_task_is_told_who_and_where_it_is():
         **dict.fromkeys(environment.THREADS, "1"),
         "IRIS_JOB": "/train",
         "IRIS_NUM_TASKS": "4",
+        "IRIS_PROJECT": "/",
         "IRIS_WORKER_ID": "w0",
         "IRIS_GATEWAY_URL": "http://gate:8080",
         "IRIS_TASK": "/train/2",

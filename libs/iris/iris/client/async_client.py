@@ -6,7 +6,7 @@ Drawn by `make draw` from `client.client`, `client.jobs` and `client.deployments
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from typing import Any, Unpack
 
 from iris.client.async_base import AsyncCalls, DeploymentWaits, JobWaits
@@ -18,6 +18,7 @@ from iris.client.quotas import UserQuota
 from iris_core.spec.jobs import Dependency, JobSpec
 from iris_core.spec.option_table import DeployOptions, JobOptions, PoolOptions
 from iris_core.spec.pools import PoolSpec
+from iris_core.spec.projects import ProjectSpec
 from iris_core.spec.resources import ResourceOptions
 from iris_core.views.causes import FailureGroup
 from iris_core.views.cluster import DemandView, WorkerView
@@ -33,6 +34,7 @@ from iris_core.views.jobs import (
     TaskView,
     TreeView,
 )
+from iris_core.views.projects import ProjectView
 from iris_core.views.usage import StoredUsageView, UsageView
 
 
@@ -106,6 +108,7 @@ class AsyncClient(AsyncCalls):
         parent: str | None = None,
         order: str = NEWEST_FIRST,
         without_routes: bool = False,
+        project: str | None = None,
     ) -> AsyncIterator[JobView]:
         """As `Client.jobs`."""
         return self.iterate(
@@ -118,6 +121,7 @@ class AsyncClient(AsyncCalls):
                 parent=parent,
                 order=order,
                 without_routes=without_routes,
+                project=project,
             )
         )
 
@@ -146,9 +150,12 @@ class AsyncClient(AsyncCalls):
         user: str | None = None,
         label: str | None = None,
         since: str | None = None,
+        project: str | None = None,
     ) -> AsyncIterator[UsageView]:
         """As `Client.usage`."""
-        return self.iterate(self.sync.usage(by=by, user=user, label=label, since=since))
+        return self.iterate(
+            self.sync.usage(by=by, user=user, label=label, since=since, project=project)
+        )
 
     def stored(self, *, user: str | None = None) -> AsyncIterator[StoredUsageView]:
         """As `Client.stored`."""
@@ -280,6 +287,46 @@ class AsyncClient(AsyncCalls):
         return await self.call(
             lambda: self.sync.drain_slice(slice_, deadline=deadline, reason=reason)
         )
+
+    def projects(self) -> AsyncIterator[ProjectView]:
+        """As `Client.projects`."""
+        return self.iterate(self.sync.projects())
+
+    async def project(self, project: str) -> ProjectView:
+        """As `Client.project`."""
+        return await self.call(lambda: self.sync.project(project))
+
+    async def set_project(
+        self,
+        project: str,
+        *,
+        limit: Mapping[str, float | str] | None = None,
+        max_pending: int | None = None,
+        members: Sequence[str] | None = None,
+        admins: Sequence[str] | None = None,
+        default_for: Sequence[str] | None = None,
+    ) -> ProjectView:
+        """As `Client.set_project`."""
+        return await self.call(
+            lambda: self.sync.set_project(
+                project,
+                limit=limit,
+                max_pending=max_pending,
+                members=members,
+                admins=admins,
+                default_for=default_for,
+            )
+        )
+
+    async def replace_project(
+        self, project: str, spec: ProjectSpec | Mapping[str, Any], *, version: int | None = None
+    ) -> ProjectView:
+        """As `Client.replace_project`."""
+        return await self.call(lambda: self.sync.replace_project(project, spec, version=version))
+
+    async def remove_project(self, project: str) -> None:
+        """As `Client.remove_project`."""
+        return await self.call(lambda: self.sync.remove_project(project))
 
     async def task(self, task: str) -> TaskView:
         """As `Client.task`."""

@@ -48,6 +48,7 @@ from iris.client.options.maps import (
 )
 from iris.client.options.names import refuse_unknown, takes
 from iris.client.problems import InvalidOption, NotFound, Problem
+from iris.client.projects import ProjectApi
 from iris.client.quotas import UserQuota, put_limits, read_limits, read_quota
 from iris_core.spec.index_set import IndexSet
 from iris_core.spec.jobs import MAX_REPLICAS, Dependency, JobSpec
@@ -78,7 +79,7 @@ R = TypeVar("R")
 IfExists = Literal["error", "keep", "replace"]
 
 
-class Client(FleetApi):
+class Client(FleetApi, ProjectApi):
     """A connection to one gateway.
 
     Args:
@@ -510,12 +511,13 @@ class Client(FleetApi):
         parent: str | None = None,
         order: str = NEWEST_FIRST,
         without_routes: bool = False,
+        project: str | None = None,
     ) -> Iterator[JobView]:
         """Every job that matches, page by page, in an order of `iris_core.views.jobs.JOB_ORDERS`.
 
         Any but the default lists the newest `JOBS_ORDERED` only. ``label``: ``key=value``.
         ``parent``: the jobs right below this one. ``without_routes``: no jobs that are routes of
-        deployments.
+        deployments. ``project``: those in this one, and in those below it.
         """
         query: UrlQuery = {
             "state": state,
@@ -527,6 +529,7 @@ class Client(FleetApi):
         more = {
             "name_prefix": name_prefix,
             "label": label,
+            "project": project,
             "without_routes": without_routes or None,
         }
         return self.pages("/v1/jobs", JobView, {**query, **more})
@@ -563,17 +566,22 @@ class Client(FleetApi):
         user: str | None = None,
         label: str | None = None,
         since: str | None = None,
+        project: str | None = None,
     ) -> Iterator[UsageView]:
         """What jobs have held and used, of all users for admins, for others of their own.
 
         Args:
-            by: ``user``, ``day`` (of UTC), ``job``, or ``label``: the label ``project`` of jobs.
+            by: ``user``, ``day`` (of UTC), ``job``, ``project`` (each with those below it), or
+                ``label``: the label ``project`` of jobs.
                 user, label: only of these; ``project=vision``, or any label with ``by="job"``.
+                project: only of this one and those below it.
                 since: only since the day of this time, or of a duration before now such as ``30d``;
                     without it, all that is kept: 400 days.
         """
         return self.pages(
-            "/v1/usage", UsageView, {"by": by, "user": user, "label": label, "since": since}
+            "/v1/usage",
+            UsageView,
+            {"by": by, "user": user, "label": label, "since": since, "project": project},
         )
 
     def stored(self, *, user: str | None = None) -> Iterator[StoredUsageView]:

@@ -313,6 +313,13 @@ CHECKS = (
         see="docs/howto/fleet.md#when-a-pool-does-not-grow",
     ),
     Check(
+        "project_warning",
+        _of_gateway(judge.warned_project),
+        "jobs of people are refused, or a limit does not say what holds",
+        "set its members, defaults or limits with `iris project set`",
+        see="docs/howto/team.md#the-tree",
+    ),
+    Check(
         "worker_ended",
         judge.ended_workers,
         "its tasks ended with it, and its resources are missing",

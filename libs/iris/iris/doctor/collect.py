@@ -123,6 +123,7 @@ def gateway_facts(client: Client) -> GatewayFacts:
         letters = client.get("/v1/dead-letters", _Letters).total
         deployments = client.get("/v1/deployments?limit=1", _Some).items
         pools = tuple(pools_of(client))
+        projects = dict(warned_projects(client))
     except NotAllowed as error:
         return msgspec.structs.replace(found, refused=str(error))
     except ClientError as error:
@@ -135,6 +136,7 @@ def gateway_facts(client: Client) -> GatewayFacts:
         dead_letters=letters,
         deployments=bool(deployments),
         pools=pools,
+        projects=projects,
         unscheduled=unscheduled,
         tokens={f"{one.host} (pid {one.pid})": one.tokens for one in answering or () if one.tokens},
         processes=tuple(map(_process, answering)) if answering is not None else None,
@@ -153,6 +155,16 @@ def pools_of(client: Client) -> Iterator[PoolFacts]:
                 by_hand=row.paused,
                 warnings=tuple(row.warnings),
             )
+
+
+def warned_projects(client: Client) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """The projects with warnings; none of a gateway of an earlier release, which has no such
+    path.
+    """
+    with contextlib.suppress(NotFound):
+        for row in client.projects():
+            if row.warnings:
+                yield row.path, tuple(row.warnings)
 
 
 def processes_that_answer(client: Client) -> list[ProcessView] | None:

@@ -72,7 +72,8 @@ class GatewayFacts(msgspec.Struct, frozen=True):
             token_file.
         processes: those that answered, without workers; None when they could not be read.
         deployments: whether there is one. now_s: this machine's time (Unix, s); 0: unknown.
-        pools: none also of an older release.
+        pools: none also of an older release. projects: the warnings of those that have some, by
+            path.
     """
 
     url: str
@@ -92,6 +93,7 @@ class GatewayFacts(msgspec.Struct, frozen=True):
     deployments: bool = False
     now_s: float = 0.0
     pools: tuple[PoolFacts, ...] = ()
+    projects: dict[str, tuple[str, ...]] = {}
 
 
 class ClusterFacts(msgspec.Struct, frozen=True):

@@ -82,6 +82,11 @@ def halted_pool(gateway: GatewayFacts) -> Iterator[str]:
             yield f"pool {pool.name} is {pool.state}: {pool.reason}"
 
 
+def warned_project(gateway: GatewayFacts) -> Iterator[str]:
+    for path, warnings in gateway.projects.items():
+        yield from (f"project {path}: {warning}" for warning in warnings)
+
+
 def warned_pool(gateway: GatewayFacts) -> Iterator[str]:
     for pool in gateway.pools:
         yield from (f"pool {pool.name}: {warning}" for warning in pool.warnings)

@@ -1,5 +1,5 @@
-"""What is done to workers, users, deployments and the fleet: one struct for each action of
-`AdminCommand`, `DeployCommand` and `FleetCommand`.
+"""What is done to workers, users, deployments, the fleet and projects: one struct for each action of
+`AdminCommand`, `DeployCommand`, `FleetCommand` and `ProjectCommand`.
 
 An action's name is its word on the wire; its fields are its arguments, with their limits. The
 gateway reads a body into it and documents it; the state service reads the command into it, and has
@@ -20,6 +20,7 @@ from iris_core.limits import SENTENCE
 from iris_core.quota import QUOTA_LIMITS, UserLimit
 from iris_core.spec.field_rules import between, seconds
 from iris_core.spec.pools import PoolSpec
+from iris_core.spec.projects import ProjectSpec
 from iris_core.spec.serving import DeploymentSpec
 from iris_core.states import PriorityBand
 from iris_core.units import counted
@@ -192,6 +193,27 @@ class DrainSlice(FleetAction, frozen=True, kw_only=True):
     deadline_s: Annotated[float, seconds(0)] | None = None
 
 
+class ProjectAction(Action, frozen=True, kw_only=True):
+    """The base of what is done with a project.
+
+    Attributes:
+        version: the expected version of the project; another one is refused. 0: any.
+    """
+
+    version: int = 0
+
+
+class SetProject(ProjectAction, frozen=True, kw_only=True):
+    """Replace the specification of a project, or make the project."""
+
+    action = "set"
+    spec: ProjectSpec | None = None
+
+
+class RemoveProject(ProjectAction, frozen=True, kw_only=True):
+    action = "remove"
+
+
 ADMIN_ACTIONS: dict[str, type[Action]] = {
     kind.action: kind for kind in (*WorkerAction.__subclasses__(), SetQuota)
 }
@@ -200,6 +222,9 @@ DEPLOYMENT_ACTIONS: dict[str, type[DeploymentAction]] = {
 }
 FLEET_ACTIONS: dict[str, type[FleetAction]] = {
     kind.action: kind for kind in FleetAction.__subclasses__()
+}
+PROJECT_ACTIONS: dict[str, type[ProjectAction]] = {
+    kind.action: kind for kind in ProjectAction.__subclasses__()
 }
 """By the word on the wire."""
 

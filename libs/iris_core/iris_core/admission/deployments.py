@@ -72,10 +72,10 @@ def _mistakes(spec: DeploymentSpec) -> Mistakes:
 
 def _template(spec: DeploymentSpec) -> Mistakes:
     """The mistakes in the template, as of the job that each route becomes."""
-    for mistake in validate_spec(spec.template.job("/route", spec.user)):
+    for mistake in validate_spec(spec.template.job("/route", spec.user, spec.project)):
         if mistake.pointer in ("/name", "/probe"):
             continue
-        at = "" if mistake.pointer.startswith("/user") else "/template"
+        at = "" if mistake.pointer.startswith(("/user", "/project")) else "/template"
         yield Mistake(
             pointer=f"{at}{mistake.pointer}",
             code=mistake.code,

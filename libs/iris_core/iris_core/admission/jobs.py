@@ -25,7 +25,7 @@ from iris_core.limits import MISTAKES, SPEC_BYTES
 from iris_core.moments import parse_moment, show_duration
 from iris_core.names import JobName
 from iris_core.placement import constraints, topology
-from iris_core.spec import exit_rules, field_rules
+from iris_core.spec import exit_rules, field_rules, projects
 from iris_core.spec.calls import INLINE_BYTES, inlined, is_inline
 from iris_core.spec.index_set import IndexSet
 from iris_core.spec.jobs import (
@@ -471,6 +471,18 @@ def _gates(spec: JobSpec) -> Iterator[Mistake]:
             yield Mistake(pointer="/not_before", code="bad_time", message=str(error))
 
 
+def _project(spec: JobSpec) -> Iterator[Mistake]:
+    try:
+        projects.normal(spec.project)
+    except Refused as refused:
+        yield Mistake(
+            pointer="/project",
+            code="bad_project",
+            message=refused.detail,
+            hint="/research or /research/nlp",
+        )
+
+
 def _constraints(spec: JobSpec) -> Iterable[Mistake]:
     return constraints.validate(spec.constraints)
 
@@ -498,6 +510,7 @@ _RULES: tuple[SpecRule, ...] = (
     _gates,
     _preload,
     _terminal,
+    _project,
 )
 """Rules between fields, or that need more than a limit of one."""
 _FIELDS = JobSpec.__struct_fields__

@@ -9,14 +9,17 @@ from iris_core.admission.actions import (
     ADMIN_ACTIONS,
     DEPLOYMENT_ACTIONS,
     FLEET_ACTIONS,
+    PROJECT_ACTIONS,
     Action,
     DeploymentAction,
     FleetAction,
+    ProjectAction,
     read_action,
 )
 from iris_core.messages.message import AttemptRef, ServiceMessage
 from iris_core.spec.jobs import Dependency, JobSpec
 from iris_core.spec.pools import PoolSpec
+from iris_core.spec.projects import ProjectSpec
 from iris_core.spec.serving import DeploymentSpec
 from iris_core.subjects import SUBJECTS
 
@@ -253,6 +256,27 @@ class FleetCommand(ServiceMessage, frozen=True):
         )
 
 
+class ProjectCommand(ServiceMessage, frozen=True):
+    """A command on a project by its path: one of `actions.PROJECT_ACTIONS`, with its fields."""
+
+    does: ClassVar[str] = "change projects"
+    action: str
+    path: str
+    caller: Caller
+    request_id: str
+    requested_ms: int
+    spec: ProjectSpec | None = None
+    version: int = 0
+
+    @property
+    def asked(self) -> ProjectAction:
+        """The action. Raises Refused."""
+        kind = PROJECT_ACTIONS.get(self.action, ProjectAction)
+        return read_action(
+            PROJECT_ACTIONS, self.action, {f: getattr(self, f) for f in kind.__struct_fields__}
+        )
+
+
 UserCommand: TypeAlias = (
     SubmitJob
     | CancelJob
@@ -264,6 +288,7 @@ UserCommand: TypeAlias = (
     | HoldQueue
     | DeployCommand
     | FleetCommand
+    | ProjectCommand
 )
 """A command of a person. ``does``: what, in the words of a refusal."""
 SUBJECT_OF: Mapping[type[UserCommand], str] = {

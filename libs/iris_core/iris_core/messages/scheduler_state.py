@@ -11,7 +11,7 @@ from iris_core.messages.message import AttemptRef, ServiceMessage
 from iris_core.placement.reasons import Reason
 from iris_core.quota import Quota
 from iris_core.spec.jobs import Attribute, Constraint, JobSpec, Level
-from iris_core.spec.resources import Amount, ResourceRequest
+from iris_core.spec.resources import Amount, ResourceLimits, ResourceRequest
 from iris_core.states import PriorityBand, WorkerState
 
 
@@ -24,6 +24,7 @@ class JobRow(ServiceMessage, frozen=True):
             one, required, is all.
         chained: its tasks may wait behind one another, see `is_chainable`.
         protect_ms: its attempts are not preempted before they have run for so long.
+        project: the path of the one it is in; empty: the root.
     """
 
     job: int
@@ -45,6 +46,7 @@ class JobRow(ServiceMessage, frozen=True):
     levels: tuple[Level, ...] = ()
     chained: bool = False
     protect_ms: int = 0
+    project: str = ""
 
     @classmethod
     def of(cls, spec: JobSpec, **others: Any) -> JobRow:
@@ -65,6 +67,7 @@ class JobRow(ServiceMessage, frozen=True):
             within=gang.within if gang is not None else "",
             levels=gang.several if gang is not None else (),
             protect_ms=spec.protect_ms,
+            project=spec.project,
             **others,
         )
 
@@ -82,6 +85,13 @@ class WorkerRow(ServiceMessage, frozen=True):
     max_attempts: int = ATTEMPTS
     chains: bool = False
     reason: str = ""
+
+
+class ProjectRow(ServiceMessage, frozen=True):
+    """What the running tasks of a project, and of those below it, may hold before others go first."""
+
+    path: str
+    limit: ResourceLimits
 
 
 class Hold(ServiceMessage, frozen=True):
@@ -162,7 +172,7 @@ class Delta(ServiceMessage, frozen=True):
         ran: of jobs whose tasks may wait behind one another.
         drafts: how many drafts came before this one since version ``after``.
 
-    Order of application: jobs, workers, quotas, closed, unqueued, opened (takes its task out of the
+    Order of application: jobs, workers, quotas, projects, closed, unqueued, opened (takes its task out of the
     queue), moved, queued, avoid, nominations, released, gone.
     """
 
@@ -184,6 +194,7 @@ class Delta(ServiceMessage, frozen=True):
     after: int = -1
     ran: tuple[Ran, ...] = ()
     drafts: int = 0
+    projects: tuple[ProjectRow, ...] = ()
 
 
 class FullSnapshot(ServiceMessage, frozen=True):
@@ -200,6 +211,7 @@ class FullSnapshot(ServiceMessage, frozen=True):
     nominations: tuple[Nomination, ...] = ()
     chunk: int = 0
     last: bool = True
+    projects: tuple[ProjectRow, ...] = ()
 
 
 class Placement(ServiceMessage, frozen=True):

@@ -259,7 +259,7 @@ class TaskTemplate(ServiceMessage, frozen=True):
     from, see `JobSpec`. ``stop_signal``: 0 is TERM. ``calls``: of a map, what its tasks call.
     ``preload``: modules that are imported once for all attempts on a host.
     ``terminal``: its attempts read and write a terminal.
-    ``notice``: what they are told before they are stopped.
+    ``notice``: what they are told before they are stopped. ``project``: empty: the root.
     """
 
     job: int
@@ -286,6 +286,7 @@ class TaskTemplate(ServiceMessage, frozen=True):
     stop_signal: int = 0
     terminal: bool = False
     notice: NoticePolicy | None = None
+    project: str = ""
 
     @property
     def code(self) -> bool:

@@ -82,8 +82,9 @@ EXPLANATIONS: Mapping[ReasonCode, Explanation] = {
         "Correct or drop the constraint that excludes most; iris worker show W prints the attributes of a worker.",
     ),
     ReasonCode.OVER_QUOTA: Explanation(
-        "The user has reached a limit on running resources; tasks of other users of the same band go first.",
-        "Wait for the user's own tasks to end; iris quota show prints limits and use, an admin changes them.",
+        "The user, or the project, has reached a limit on running resources; other tasks of the same band go first.",
+        "Wait for tasks of that user or project to end; iris quota show and iris project show print limits and use, "
+        "an admin changes them.",
     ),
     **{ReasonCode(f"not_enough_{resource.word}"): _short_of(resource) for resource in RESOURCES},
     ReasonCode.BUILDING_WINDOW_FULL: Explanation(
@@ -229,6 +230,20 @@ def over_quota(user: str, limit: UserLimit, running: int, most: int, source: str
     message = f"{held}{source}; others of the band go first"
     facts = {"user": user, "resource": limit.name, "running": running, "limit": most}
     return Reason(ReasonCode.OVER_QUOTA, message, facts)
+
+
+def over_project_limit(path: str, limit: UserLimit, running: int, most: int, asked: int) -> Reason:
+    """A project has reached a limit on a resource, so other work of the band is placed first.
+    ``asked``: for the next task.
+    """
+    assert limit.resource is not None
+    show = limit.unit.show
+    held = f"project {path} runs {show(running)} of at most {show(most)} of {limit.resource.words}"
+    message = f"{held}, and a task asks for {show(asked)}; others of the band go first"
+    facts = {"project": path, "resource": limit.resource.name}
+    return Reason(
+        ReasonCode.OVER_QUOTA, message, facts | {"limit": most, "used": running, "asked": asked}
+    )
 
 
 def not_enough(

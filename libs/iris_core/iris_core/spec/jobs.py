@@ -25,6 +25,7 @@ from iris_core.spec.field_rules import (
     without_nul,
 )
 from iris_core.spec.index_set import MAX_INDEXES, IndexSet, indexes_of
+from iris_core.spec.projects import ROOT, ProjectPath
 from iris_core.spec.resources import ResourceRequest
 from iris_core.states import ConstraintOp, PriorityBand
 
@@ -451,6 +452,15 @@ class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     """What becomes of a task that has run for ``timeout_s``: it is KILLED, or is requeued."""
     protect_s: Annotated[float, duration(MAX_PROTECT_S, "for example 60")] | None = None
     """A task is not preempted before it has run for so long."""
+    project: ProjectPath = ""
+    """The project that it is in; empty: that of its parent, else the default of its user, else the
+    root. Of an admitted job: the one it got; empty: the root.
+    """
+
+    @property
+    def project_path(self) -> str:
+        """Of an admitted job, the path of its project."""
+        return self.project or ROOT
 
     @property
     def grows(self) -> bool:

@@ -79,6 +79,14 @@ class TaskOptions(ResourceOptions, total=False):
     """
 
     user: Annotated[Text, Option("Owner of the job.", "USER")]
+    project: Annotated[
+        Text,
+        Option(
+            "Project of the job, for example /research/nlp.",
+            "PATH",
+            default="the parent's, else the owner's, else /",
+        ),
+    ]
     cpu_limit: Annotated[
         float | str | None,
         Option(

@@ -165,6 +165,8 @@ class Amount(msgspec.Struct, frozen=True, array_like=True, gc=False, order=True)
 
 
 NOTHING = Amount()
+MOST_OF_ALL = 2**53
+"""Beyond it JSON numbers are no longer exact everywhere."""
 _ANY_NUMBER = 1 << 40
 
 
@@ -202,6 +204,16 @@ class HostResources(
     @property
     def amount(self) -> Amount:
         return Amount(*[getattr(self, resource.name) for resource in RESOURCES])
+
+
+class ResourceLimits(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True
+):
+    """How much many tasks together may hold of each resource that can be limited; 0 is no limit."""
+
+    cpu_millis: Annotated[int, between(0, MOST_OF_ALL)] = 0
+    memory_bytes: Annotated[int, between(0, MOST_OF_ALL)] = 0
+    chips: Annotated[int, between(0, MOST_OF_ALL)] = 0
 
 
 class ResourceOptions(TypedDict, total=False):

@@ -25,6 +25,7 @@ from iris_core.spec.jobs import (
     Spread,
     TaskLabels,
 )
+from iris_core.spec.projects import ProjectPath
 from iris_core.spec.resources import ResourceRequest
 from iris_core.units import BYTES
 
@@ -75,7 +76,7 @@ class RouteTemplate(_Part, frozen=True):
     environment: Environment | None = None
     spread: Spread = "hosts"
 
-    def job(self, name: str, user: str) -> JobSpec:
+    def job(self, name: str, user: str, project: str) -> JobSpec:
         """The specification of one route's job: a single attempt, because the deployment replaces
         an ended route by a new job.
         """
@@ -95,6 +96,7 @@ class RouteTemplate(_Part, frozen=True):
             probe=self.probe,
             environment=self.environment,
             spread=self.spread,
+            project=project,
         )
 
 
@@ -201,6 +203,8 @@ class DeploymentSpec(_Part, frozen=True):
         port: the name of the template's port that serves requests.
         settle_s: between the removal of a route from discovery and TERM. grace_s: between TERM and
             KILL, at most `[state] max_grace_s`.
+        project: that its routes are in; empty: the default of its user, else the root. Of a
+            deployment that was created: the one it got; empty: the root.
     """
 
     name: Annotated[
@@ -221,6 +225,7 @@ class DeploymentSpec(_Part, frozen=True):
     settle_s: Annotated[float, seconds(0, 3600)] = 2.0
     grace_s: Annotated[float, seconds(0, 86_400)] = 30.0
     user: OwnerText = ""
+    project: ProjectPath = ""
 
 
 class DiscoveredRoute(msgspec.Struct, frozen=True):

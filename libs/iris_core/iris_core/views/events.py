@@ -146,3 +146,12 @@ class PoolEvent(CausedEvent, kw_only=True):
     pool: str
     cause: str | None
     detail: str
+
+
+class ProjectEvent(CausedEvent, kw_only=True):
+    """Body of ``project.state.set`` and ``project.state.removed``. ``changes``: in words, such as
+    ``members ada, lin, was ada``.
+    """
+
+    project: str
+    changes: list[str]

@@ -15,6 +15,7 @@ import msgspec
 from iris_core.placement.reasons import Reason
 from iris_core.quota import QUOTA_LIMITS
 from iris_core.spec.jobs import JobSpec
+from iris_core.spec.projects import ROOT
 
 JOB_COLUMNS = ("submitted", "name", "user", "band", "state", "tasks", "duration")
 """What listings of jobs are ordered by."""
@@ -164,9 +165,12 @@ class GatedJobView(View, kw_only=True):
 
 
 class ClosedGate(View, kw_only=True):
-    """What a job would wait for besides capacity; None: nothing."""
+    """What a job would wait for besides capacity; None: nothing. ``project``: as `JobSpec.project`
+    of an admitted job.
+    """
 
     reason: Reason | None = None
+    project: str = ""
 
 
 class StoredView(View, kw_only=True):
@@ -195,7 +199,8 @@ class JobView(View, kw_only=True):
     have jobs of this name, so that it leads here for its owner only. ``grace_s``: between the
     signal that stops its tasks and KILL, as this cluster gives it; not in listings. ``stored``: by
     its attempts that have ended; ``evicted``: of it and of what runs, what was deleted to make room
-    because its owner held most; each null where there is none.
+    because its owner held most; each null where there is none. ``project``: the path of the one it
+    is in.
     """
 
     id: str
@@ -234,6 +239,7 @@ class JobView(View, kw_only=True):
     grace_s: float | None = None
     stored: StoredView | None = None
     evicted: StoredView | None = None
+    project: str = ROOT
 
 
 class ArtifactView(View, kw_only=True):

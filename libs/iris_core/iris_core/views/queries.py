@@ -39,7 +39,7 @@ SESSION_STATES = tuple(status.value.lower() for status in SessionStatus)
 WORKER_STATES = tuple(state.value for state in WorkerState)
 DEPLOYMENT_STATES = tuple(status.value for status in DeploymentLifecycle)
 SLICE_STATES = tuple(status.value for status in SliceStatus)
-USAGE_BY = ("user", "day", "label", "job")
+USAGE_BY = ("user", "day", "label", "job", "project")
 _LENGTH = MAX_LEVELS * (MAX_COMPONENT + 1)
 """Of the longest name of a job; other names are shorter."""
 
@@ -104,6 +104,14 @@ def arguments_of(query: ViewQuery) -> dict[str, Any]:
     return arguments
 
 
+ProjectName = Annotated[
+    str,
+    about(
+        "Only what is in this project, or in one below it.",
+        max_length=520,
+        example="/research/nlp",
+    ),
+]
 OwnerName = Annotated[str, about("Only what this user owns.", min_length=1, max_length=128)]
 
 
@@ -130,6 +138,7 @@ class JobsQuery(PageQuery, frozen=True):
             example="team=vision",
         ),
     ] = ""
+    project: ProjectName = ""
     parent: Annotated[str, about("Only the jobs right below this one.")] = ""
     order: Annotated[
         str,
@@ -247,7 +256,9 @@ class QueueHoldsQuery(PageQuery, frozen=True):
 
 
 class ClosedGateQuery(ViewQuery, frozen=True):
-    """What a job of ``spec``, a `JobSpec` as JSON, would wait for besides capacity."""
+    """In which project a job of ``spec``, a `JobSpec` as JSON, would be, and what it would wait for
+    besides capacity.
+    """
 
     spec: str = ""
 
@@ -385,6 +396,16 @@ class FleetSliceQuery(ViewQuery, frozen=True):
     slice: str = ""
 
 
+class ProjectsQuery(PageQuery, frozen=True):
+    """Projects, by path: each right before those below it."""
+
+
+class ProjectQuery(ViewQuery, frozen=True):
+    """One project."""
+
+    project: str = ""
+
+
 class AuditQuery(PageQuery, frozen=True):
     """Commands that changed something, newest first."""
 
@@ -419,11 +440,12 @@ class UsageQuery(PageQuery, frozen=True):
     by: Annotated[
         str,
         about(
-            "What is summed: each user's, day's (of UTC), job's, or `project`'s, a label of jobs.",
+            "What is summed: each user's, day's (of UTC), job's, project's, or `label`'s, the label `project` of jobs.",
             one_of=USAGE_BY,
         ),
     ] = USAGE_BY[0]
     user: OwnerName = ""
+    project: ProjectName = ""
     label: Annotated[
         str,
         about(

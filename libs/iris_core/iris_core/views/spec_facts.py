@@ -19,6 +19,8 @@ def facts_of(spec: JobSpec, grace_s: float | None = None) -> Iterator[tuple[str,
     """Name and value of each fact; not the command, the owner, the band, the labels or what the job
     waits for. ``grace_s``: its grace period in this cluster, if that is known.
     """
+    if spec.project:
+        yield "project", spec.project
     yield from resource_facts(spec.resources)
     for constraint in spec.constraints:
         yield "hosts" if constraint.mode == "required" else "preferred hosts", describe(constraint)

@@ -69,7 +69,7 @@ class StoredUsageView(View, kw_only=True):
 
 
 class UsageView(View, kw_only=True):
-    """What attempts have held and used, of one user, project, day or job, by what came of them.
+    """What attempts have held and used, of one user, project, label, day or job, by what came of them.
 
     Attributes:
         total: all of it. useful: of attempts that succeeded, and of routes that were stopped. lost:
@@ -77,8 +77,9 @@ class UsageView(View, kw_only=True):
                 known; what they used is added then.
         billed: total, without what the cluster lost (preemption, hosts). cost: of that, by the
             prices of the gateway; null without any.
-        job_id: the id of ``job``. users: by project, whose jobs had this label, by name: anybody
-            may give a job any project.
+        project: with the projects below it, of which ``own`` is its own part of ``total``.
+        label: the value of the label ``project``. job_id: the id of ``job``.
+        users: by label, whose jobs had it, by name: anybody may give a job any label.
     """
 
     user: str | None = None
@@ -93,6 +94,8 @@ class UsageView(View, kw_only=True):
     billed: UsedView
     cost: float | None = None
     users: tuple[str, ...] = ()
+    label: str | None = None
+    own: UsedView | None = None
 
 
 HOUR_S = 3600
@@ -107,7 +110,7 @@ _SUMS = (
 )
 _PARTS = ("total", "useful", "running", "billed")
 CSV_COLUMNS = (
-    *("user", "project", "day", "job", "job_id"),
+    *("user", "project", "label", "day", "job", "job_id"),
     *(f"{part}_{name}" for part in _PARTS for name in (*_SUMS, "chip_seconds")),
     *("lost_cpu_seconds", "lost_chip_seconds", "lost_by_cause", "cost", "users"),
 )
@@ -120,7 +123,8 @@ def csv_row(row: UsageView) -> list[object]:
     """A row in the order of `CSV_COLUMNS`. A text that a spreadsheet would take for a formula
     begins with ``'``.
     """
-    names = [_plain(name or "") for name in (row.user, row.project, row.day, row.job, row.job_id)]
+    whose = (row.user, row.project, row.label, row.day, row.job, row.job_id)
+    names = [_plain(name or "") for name in whose]
     sums: list[object] = []
     for part in _PARTS:
         used: UsedView = getattr(row, part)

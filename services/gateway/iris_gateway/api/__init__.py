@@ -14,6 +14,7 @@ from iris_gateway.api import (
     login_links,
     meta,
     pools,
+    projects,
     queue_holds,
     quotas,
 )
@@ -48,6 +49,7 @@ _MODULES = (
     deployments,
     discovery,
     pools,
+    projects,
     login_links,
     meta,
     health,

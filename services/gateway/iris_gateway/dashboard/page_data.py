@@ -161,14 +161,15 @@ async def _failing_line(look: PageData, job: str) -> str:
 
 
 async def jobs(look: PageData) -> Facts:
-    filters = ("state", "user", "band", "name_prefix", "label", "order")
+    filters = ("state", "user", "band", "name_prefix", "label", "project", "order")
     query = {name: look.query.get(name, "") for name in (*filters, "since")}
     prefix = query["name_prefix"].lstrip("/")
     since_s = SINCE.get(query["since"])
     since_ms = round(1000 * (look.now.timestamp() - since_s)) if since_s else 0
     wanted = q.JobsQuery(since_ms=since_ms, name_prefix=f"/{prefix}" if prefix else "")
     shown, found = await asyncio.gather(
-        look.at(q.OverviewQuery()), look.page_of(wanted, "state", "user", "band", "label", "order")
+        look.at(q.OverviewQuery()),
+        look.page_of(wanted, "state", "user", "band", "label", "project", "order"),
     )
     counts = shown["jobs"]
     total = counts.get(query["state"], 0) if query["state"] else sum(counts.values())
@@ -436,6 +437,14 @@ async def users(look: PageData) -> Facts:
         "usage_continues": usage["next_cursor"] is not None,
         "usage_days": USAGE_DAYS,
         "stored": await look.at(q.StoredUsageQuery(limit=q.MAX_LIMIT)),
+    }
+
+
+async def projects(look: PageData) -> Facts:
+    """The tree of projects, with what is used of each."""
+    return {
+        "projects": await look.page_of(q.ProjectsQuery()),
+        "overview": await look.at(q.OverviewQuery()),
     }
 
 

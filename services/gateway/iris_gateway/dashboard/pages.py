@@ -262,6 +262,7 @@ _PAGES = (
     ("/deployments/{deployment}", "Deployment", "deployment.html", page_data.deployment),
     ("/sessions", "Sessions", "sessions.html", page_data.sessions),
     ("/users", "Users", "users.html", page_data.users),
+    ("/projects", "Projects", "projects.html", page_data.projects),
     ("/audit", "Audit", "audit.html", page_data.audit),
     ("/events", "Events", "events.html", page_data.events),
     ("/system", "System", "system.html", page_data.system),

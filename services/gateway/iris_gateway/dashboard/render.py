@@ -18,7 +18,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, pass_context
 from jinja2.runtime import Context
 from markupsafe import Markup
 
-from iris_core.quota import QUOTA_LIMITS
+from iris_core.quota import QUOTA_LIMITS, RUNNING_LIMITS
 from iris_core.spec.resources import RESOURCES
 from iris_core.states import JOB_TERMINAL, display_name
 from iris_core.units import counted, show_bytes
@@ -192,6 +192,7 @@ def environment() -> Environment:
         "may_administer": may_administer,
         "resources": RESOURCES,
         "quota_limits": QUOTA_LIMITS,
+        "running_limits": [limit for limit, _ in RUNNING_LIMITS],
     }
     return made
 

@@ -33,6 +33,7 @@ WORDS: Mapping[str, Sequence[str]] = {
     "route.state": [status.value for status in RouteStatus],
     "queue.state": ["held", "released"],
     "fleet.slice": [status.value for status in SliceStatus],
+    "project.state": ["set", "removed"],
     "fleet.pool": ["set", "removed", "paused", "resumed", "exhausted", "recovered", "stopped"],
     "task.notice": [reason.value for reason in NoticeReason],
     "job.spec": ["amended"],

@@ -140,9 +140,8 @@ def reason_of_job(outcome: CycleOutcome, job: int, of_class: Reason) -> Reason:
     if is_limited and (most := outcome.cycle.mirror.jobs[job].max_parallel) is not None:
         return reasons.array_limit(most)
     kind = outcome.cycle.mirror.kinds[job]
-    user = outcome.cycle.mirror.jobs[job].user
-    reached = assignments.allowances.limit_reached(user, kind.need)
-    return reasons.over_quota(user, *reached) if reached else of_class
+    row = outcome.cycle.mirror.jobs[job]
+    return assignments.allowances.limit_reached(row, kind.need) or of_class
 
 
 def _rows(cycle: Cycle, slots: Slots) -> list[WorkerRow]:

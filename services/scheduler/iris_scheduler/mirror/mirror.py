@@ -23,11 +23,13 @@ from iris_core.messages.scheduler_state import (
     Hold,
     JobRow,
     Nomination,
+    ProjectRow,
     Queued,
 )
 from iris_core.placement.queue import Range, TaskQueue
 from iris_core.quota import Quota
 from iris_core.spec.jobs import TASKS
+from iris_core.spec.resources import ResourceLimits
 from iris_core.states import PriorityBand
 from iris_scheduler.mirror.capacity import DEPTH
 from iris_scheduler.mirror.chains import JobChains
@@ -50,6 +52,7 @@ from iris_scheduler.mirror.needs import ClassNeeds
 from iris_scheduler.mirror.usage import Usage
 
 T = TypeVar("T")
+NO_LIMIT = ResourceLimits()
 
 
 @dataclass(slots=True)
@@ -71,8 +74,8 @@ class Mirror:
     """The records of the state service as of ``version``, and of so many ``drafts`` of the next.
 
     Attributes:
-        jobs, quotas: rows by number and by user. queue: the pending tasks, in order. since_ms:
-            since when each job is pending.
+        jobs, quotas: rows by number and by user. projects: by path, of those with a limit.
+        queue: the pending tasks, in order. since_ms: since when each job is pending.
         lines: by band and kind of device, then by what a task takes, the places of jobs of single
             tasks that wait, see `place_of`.
         nominations: by task, the worker on which freed capacity is reserved for it. avoids: by job,
@@ -91,6 +94,7 @@ class Mirror:
         self.at_ms = 0
         self.jobs: dict[int, JobRow] = {}
         self.quotas: dict[str, Quota] = {}
+        self.projects: dict[str, ProjectRow] = {}
         self.queue = TaskQueue()
         self.since_ms: dict[int, int] = {}
         self.lines: dict[Line, dict[Amounts, SameAmounts]] = {}
@@ -103,6 +107,7 @@ class Mirror:
         self.kinds: dict[int, JobClass] = {}
         self.hosts = Hosts()
         self.usage = Usage()
+        self.project_usage = Usage()
         self.users = Counter[str]()
         self.changes = MirrorChanges()
         self.held = dict.fromkeys(PriorityBand, 0)
@@ -214,6 +219,7 @@ class Mirror:
                 (host.row for host in self.hosts.known() if host.row), lambda row: row.worker
             ),
             quotas=_sorted(self.quotas.values(), lambda quota: quota.user),
+            projects=_sorted(self.projects.values(), lambda row: row.path),
             holds=_sorted((hold for hold, _ in self.hosts.holds()), lambda hold: hold.ref),
             queued=tuple(
                 Queued(job, self.queue.ranges(job), self.since_ms[job]) for job in self.queue.jobs()
@@ -394,6 +400,8 @@ class Mirror:
         for job, count in counts.items():
             row = self.jobs[job]
             self.usage.add(row.user, self.kinds[job].need, sign * held.get(job, 0))
+            if row.project:
+                self.project_usage.add(row.project, self.kinds[job].need, sign * held.get(job, 0))
             self.held[row.band] += sign * count
             self._open_attempts[job] = self._open_attempts.get(job, 0) + sign * count
             if row.max_parallel is not None:
@@ -487,6 +495,11 @@ def _put_rows(mirror: Mirror, rows: Delta | FullSnapshot) -> None:
             mirror.quotas.pop(quota.user, None)
         else:
             mirror.quotas[quota.user] = quota
+    for project in rows.projects:
+        if project.limit == NO_LIMIT:
+            mirror.projects.pop(project.path, None)
+        else:
+            mirror.projects[project.path] = project
 
 
 def _put_holds(mirror: Mirror, chunk: FullSnapshot) -> None:

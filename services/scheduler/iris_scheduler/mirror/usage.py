@@ -1,12 +1,15 @@
-"""Resources held by each user's open attempts, for quotas. An attempt counts until its end is
-known.
+"""Resources held by the open attempts of each user and of each project, for limits. An attempt counts
+until its end is known.
 
 Source: docs/design/semantics.md#order.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Set
+
 from iris_core.quota import RUNNING_LIMITS
+from iris_core.spec.projects import within
 from iris_core.spec.resources import RESOURCES
 from iris_scheduler.mirror.capacity import Need
 
@@ -27,19 +30,36 @@ def with_tasks(held: Held, need: Need, count: int) -> Held:
     return tuple([amount + count * more for amount, more in zip(held, share_of(need), strict=True)])
 
 
+def _sum(several: Iterable[Held]) -> Held:
+    return tuple(map(sum, zip(NOTHING, *several, strict=True)))
+
+
 class Usage:
-    """Sums of held resources by user."""
+    """Sums of held resources by user, or by project."""
 
     def __init__(self) -> None:
         self._held: dict[str, Held] = {}
 
-    def of(self, user: str) -> Held:
-        return self._held.get(user, NOTHING)
+    def of(self, name: str) -> Held:
+        return self._held.get(name, NOTHING)
 
-    def add(self, user: str, need: Need, count: int) -> None:
-        """Add ``count`` such tasks of a user; negative removes them."""
-        now = with_tasks(self.of(user), need, count)
+    def total(self) -> Held:
+        """Of all together."""
+        return _sum(self._held.values())
+
+    def within(self, paths: Set[str]) -> dict[str, Held]:
+        """Of each of these projects with all below it; of many the cost is that of what is held."""
+        parts: dict[str, list[Held]] = {path: [] for path in paths}
+        for one, held in self._held.items():
+            for path in within(one):
+                if path in parts:
+                    parts[path].append(held)
+        return {path: _sum(some) for path, some in parts.items()}
+
+    def add(self, name: str, need: Need, count: int) -> None:
+        """Add ``count`` such tasks of a user or a project; negative removes them."""
+        now = with_tasks(self.of(name), need, count)
         if now == NOTHING:
-            self._held.pop(user, None)
+            self._held.pop(name, None)
         else:
-            self._held[user] = now
+            self._held[name] = now

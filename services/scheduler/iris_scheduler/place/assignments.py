@@ -47,7 +47,12 @@ class Assignments:
         self.room = Room(free)
         self.before = free.copy()
         self.reservations = Reservations(cycle, self.room, self.nominations, self.placed_on)
-        self.allowances = Allowances(cycle.mirror.quotas, cycle.mirror.usage)
+        self.allowances = Allowances(
+            cycle.mirror.quotas,
+            cycle.mirror.usage,
+            cycle.mirror.projects,
+            cycle.mirror.project_usage,
+        )
         self.given: list[Given] = []
         self.is_full = False
         self._left = most
@@ -78,9 +83,9 @@ class Assignments:
         return min(waiting, max(0, mirror.places(job, pending) - taken))
 
     def within_quota(self, job: int, count: int) -> int:
-        """How many of ``count`` tasks of a job keep its user within every limit."""
+        """How many of ``count`` tasks of a job keep its user and its project within every limit."""
         return self.allowances.within(
-            self._cycle.mirror.jobs[job].user, self._cycle.mirror.kinds[job].need, count
+            self._cycle.mirror.jobs[job], self._cycle.mirror.kinds[job].need, count
         )
 
     def give(
@@ -95,7 +100,7 @@ class Assignments:
         self.is_full = self._left < 0
         self._rest[job] = rest
         self.allowances.spend(
-            self._cycle.mirror.jobs[job].user, self._cycle.mirror.kinds[job].need, count
+            self._cycle.mirror.jobs[job], self._cycle.mirror.kinds[job].need, count
         )
 
     def within(self) -> list[Given]:

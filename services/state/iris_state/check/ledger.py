@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 
 from iris_core.errors import InvariantBroken
 from iris_core.placement.reasons import ReasonCode
+from iris_core.spec.projects import within
 from iris_core.spec.resources import NOTHING
 from iris_core.states import (
     ACTIVE,
@@ -27,7 +28,7 @@ from iris_state.records.indexes.host_sums import HostSums
 from iris_state.records.indexes.index import JobIndex
 from iris_state.records.indexes.running_usage import RunningUsage
 from iris_state.records.indexes.stored import NONE_STORED, StoredSums
-from iris_state.records.indexes.usage_days import PROJECT, UsageDays
+from iris_state.records.indexes.usage_days import PROJECT, UsageDays, groups_of_project
 from iris_state.records.ledger import Ledger
 
 
@@ -41,6 +42,15 @@ def queue_is_sorted(ledger: Ledger) -> Wrongs:
         waiting[job.user] += job.counts[TaskState.PENDING]
     if +waiting != +ledger.pending_of_user:
         yield f"waiting tasks by user {dict(+ledger.pending_of_user)}, recount {dict(+waiting)}"
+    in_projects = Counter(
+        {path: 0 for job in ledger.jobs.values() for path in within(job.spec.project)}
+    )
+    for job in ledger.jobs.values():
+        for path in within(job.spec.project):
+            in_projects[path] += job.counts[TaskState.PENDING]
+    if +in_projects != ledger.pending_of_project:
+        words = f"{dict(ledger.pending_of_project)}, recount {dict(+in_projects)}"
+        yield f"waiting tasks by project {words}"
     because: Counter[tuple[PriorityBand, ReasonCode]] = Counter()
     for number, reason in ledger.reasons.items():
         because[ledger.jobs[number].band, reason.code] += ledger.jobs[number].counts[
@@ -94,15 +104,38 @@ def hosts_are_summed(ledger: Ledger) -> Wrongs:
 
 def what_runs_is_summed(ledger: Ledger) -> Wrongs:
     recount = RunningUsage(UsageDays())
+    in_projects = RunningUsage(UsageDays(), groups_of_project)
     for presence in ledger.presence.values():
         for (number, index, _), attempt in presence.open.items():
             job = ledger.jobs[number]
-            project = job.spec.labels.get(PROJECT, "")
-            recount.enter(job, ledger.requested[number], index, attempt, project)
-    kept = ledger.running_usage.sums()
-    wanted = recount.sums()
-    if kept != wanted:
-        yield f"what runs is summed as {kept}, recount {wanted}"
+            amount = ledger.requested[number]
+            recount.enter(job, amount, index, attempt, job.spec.labels.get(PROJECT, ""))
+            if path := job.spec.project:
+                in_projects.enter(job, amount, index, attempt, path)
+    for kept, wanted in (
+        (ledger.running_usage.sums(), recount.sums()),
+        (ledger.running_in_projects.sums(), in_projects.sums()),
+    ):
+        if kept != wanted:
+            yield f"what runs is summed as {kept}, recount {wanted}"
+
+
+def jobs_are_in_projects(ledger: Ledger) -> Wrongs:
+    """Whatever has not ended is in a project that there is, with those above it."""
+    for job in ledger.jobs.values():
+        for path in within(job.spec.project) if not job.is_terminal else ():
+            if ledger.projects.find(path) is None:
+                yield f"{job.name} is in {job.spec.project}, and there is no project {path}"
+    for project in ledger.projects:
+        for path in within(project.path):
+            if ledger.projects.find(path) is None:
+                yield f"there is a project {project.path}, and none of {path}"
+    defaults = {user: one.path for one in ledger.projects for user in one.spec.default_for}
+    if defaults != ledger.projects.default_of:
+        yield f"defaults of users {ledger.projects.default_of}, recount {defaults}"
+    doubled = Counter(user for one in ledger.projects for user in one.spec.default_for)
+    for user in (user for user, times in doubled.items() if times > 1):
+        yield f"{user} has {doubled[user]} default projects"
 
 
 def live_jobs_are_weighed(ledger: Ledger) -> Wrongs:
@@ -333,6 +366,7 @@ OF_LEDGER: tuple[Callable[[Ledger], Wrongs], ...] = (
     open_attempts_are_held,
     hosts_are_summed,
     what_runs_is_summed,
+    jobs_are_in_projects,
     live_jobs_are_weighed,
     stored_bytes_are_summed,
     gates_are_indexed,

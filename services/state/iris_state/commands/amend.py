@@ -32,7 +32,7 @@ def on_amend(ledger: Ledger, command: AmendJob, now_ms: int) -> Iterator[Step]:
     Invalid lists every mistake.
     """
     job = known_job(ledger, command.job)
-    check_owner(command.caller, job, "change")
+    check_owner(ledger, command.caller, job, "change")
     check_length("reason", command.reason)
     if job.is_terminal:
         words = f"{job.name} has ended ({job.state.name.lower()}): submit it again with iris rerun"

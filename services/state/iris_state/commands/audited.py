@@ -15,6 +15,7 @@ from iris_core.admission.actions import (
     DrainSlice,
     RemovePool,
     SetPool,
+    SetProject,
     WorkerAction,
 )
 from iris_core.admission.amendments import changes_in_words, patched_job
@@ -27,12 +28,14 @@ from iris_core.messages.gateway_state import (
     FleetCommand,
     GrowJob,
     HoldQueue,
+    ProjectCommand,
     RequeueTasks,
     RerunJob,
     SubmitJob,
     UserCommand,
 )
 from iris_core.quota import QUOTA_LIMITS
+from iris_core.spec import projects
 from iris_core.spec.pools import PoolSpec
 from iris_core.spec.resources import RESOURCE
 from iris_core.states import PriorityBand, display_name
@@ -41,6 +44,7 @@ from iris_state.commands.execute import ANONYMOUS, owner
 from iris_state.records.changes import Audited
 from iris_state.records.entities import Job
 from iris_state.records.ledger import Ledger
+from iris_state.records.projects_in_words import changes_in_words as changes_of_project
 from iris_state.records.queue_holds import QueueHold
 
 
@@ -218,6 +222,31 @@ def of_fleet(ledger: Ledger, command: FleetCommand) -> Audited | None:
     name = clipped(command.target)
     detail = clipped("; ".join(filter(None, details)))
     return Audited(by, asked.action, "pool", name, name=name, owner="", detail=detail)
+
+
+def of_project(ledger: Ledger, command: ProjectCommand) -> Audited:
+    asked = command.asked
+    path = projects.normal(command.path)
+    known = ledger.projects.find(path)
+    detail = ""
+    if isinstance(asked, SetProject) and asked.spec is not None:
+        before = known.spec if known is not None else projects.ProjectSpec()
+        words = [*changes_of_project(before, asked.spec)]
+        moved = [
+            f"{user} had {ledger.projects.default_of[user]} as default"
+            for user in asked.spec.default_for
+            if ledger.projects.default_of.get(user, path) != path
+        ]
+        detail = "; ".join([*(["new"] if known is None else []), *words, *moved])
+    return Audited(
+        actor_of(command.caller),
+        asked.action,
+        "project",
+        path,
+        name=path,
+        owner="",
+        detail=clipped(detail),
+    )
 
 
 def pool_changes_in_words(before: PoolSpec | None, after: PoolSpec) -> str:

@@ -14,13 +14,15 @@ import msgspec
 from iris_core.access.rights import Verb, may
 from iris_core.admission import actions
 from iris_core.admission.deployments import patched, validate_deployment
-from iris_core.errors import Code, Invalid, Refused
+from iris_core.errors import Code, Invalid, Mistake, Refused
 from iris_core.messages.gateway_state import Caller, DeployCommand
+from iris_core.spec.projects import ROOT, normal
 from iris_core.spec.serving import MAX_ROUTES, DeploymentSpec
 from iris_core.states import Outcome
 from iris_core.tables import deployment as table
 from iris_state.commands.execute import ANONYMOUS, check_may_act_for
 from iris_state.decide import quota
+from iris_state.decide.projects import project_of
 from iris_state.deployments import lifecycle
 from iris_state.policy import Policy
 from iris_state.records.changes import DeploymentChanged, DeploymentCreated, RolledOut
@@ -38,7 +40,7 @@ def on_deploy(ledger: Ledger, policy: Policy, command: DeployCommand) -> Iterato
         yield from _create(ledger, policy, command, asked)
         return
     deployment = known_deployment(ledger, command.name)
-    if not may(command.caller, Verb.CHANGE, deployment.user):
+    if not may(command.caller, Verb.REPEAT, deployment.user):
         words = f"{deployment.name} belongs to {deployment.user}; only its owner or an admin may {command.action} it"
         raise Refused(Code.FORBIDDEN, words)
     if asked.version not in (0, deployment.version):
@@ -60,7 +62,7 @@ def _check_band(
     routes would be refused one by one.
     """
     before, after = (
-        one.template.job(f"/{deployment.name}/r1-1", deployment.user)
+        one.template.job(f"/{deployment.name}/r1-1", deployment.user, deployment.spec.project)
         for one in (deployment.spec, spec)
     )
     if after.band != before.band:
@@ -85,9 +87,12 @@ def _create(
     if taken:
         words = f"{taken} is a job that has not ended, and the names below /{spec.name} would be this deployment's"
         raise Refused(Code.CONFLICT, words)
-    first = spec.template.job(f"/{spec.name}/r1-1", user)
+    project = project_of(ledger, spec.project, user, command.caller)
+    first = spec.template.job(f"/{spec.name}/r1-1", user, project)
     quota.check(ledger, first, user, None, caller=command.caller)
-    spec = msgspec.structs.replace(spec, user=user, replicas=_bounded(spec, spec.replicas))
+    spec = msgspec.structs.replace(
+        spec, user=user, project=project, replicas=_bounded(spec, spec.replicas)
+    )
     yield DeploymentCreated(
         ledger.next_deployment, spec, user, command.request_id, traceparent=command.traceparent
     )
@@ -148,12 +153,29 @@ def _update(deployment: Deployment, asked: actions.UpdateDeployment) -> Iterator
         if asked.patch and replicas != deployment.spec.replicas:
             raise _scaled_by_rule(deployment)
         replicas = deployment.spec.replicas
-    spec = msgspec.structs.replace(spec, user=deployment.user, replicas=_bounded(spec, replicas))
+    spec = msgspec.structs.replace(
+        spec,
+        user=deployment.user,
+        project=_same_project(deployment, spec),
+        replicas=_bounded(spec, replicas),
+    )
     known = deployment.revisions[deployment.revision]
     if (spec.template, spec.port) == (known.template, known.port):
         yield from _of_revision(deployment, spec)
     else:
         yield from _to_revision(deployment, spec, deployment.last_revision + 1)
+
+
+def _same_project(deployment: Deployment, spec: DeploymentSpec) -> str:
+    """The project of a deployment, which stays. Raises Invalid for another one."""
+    kept = deployment.spec.project
+    if spec.project and normal(spec.project) != (kept or ROOT):
+        message = f"{deployment.name} is in project {kept or ROOT}, and stays there"
+        hint = "leave project out; delete the deployment and create it in another project"
+        raise Invalid(
+            [Mistake(pointer="/project", code="unchangeable", message=message, hint=hint)]
+        )
+    return kept
 
 
 def _to_revision(deployment: Deployment, spec: DeploymentSpec, revision: int) -> Iterator[Step]:

@@ -29,11 +29,13 @@ from iris_core.messages.gateway_state import (
 )
 from iris_core.names import JobName
 from iris_core.quota import Quota
+from iris_core.spec import projects
 from iris_core.spec.index_set import IndexSet
 from iris_core.spec.jobs import JobSpec
 from iris_core.states import JOB_TERMINAL, TERMINAL, Cause, Initiator, TaskState, WorkerState
 from iris_core.tables import task as table
 from iris_state.decide import cascade, gates, lineage, quota
+from iris_state.decide.projects import project_of
 from iris_state.inputs.reports.progress import lose
 from iris_state.records.changes import (
     GraceEnded,
@@ -70,7 +72,7 @@ def earlier(ledger: Ledger, command: SubmitJob) -> Job | None:
             f"this idempotency key has made job j{number}, which has ended and is forgotten",
         )
     job = ledger.jobs[number]
-    spec = _with(command.spec, user=user)
+    spec = _with(command.spec, user=user, project=_asked_again(command.spec, job.spec))
     if job.version > 1:
         spec = _with(
             spec, **{field: getattr(job.spec, field) for field in (*AMENDABLE, "hold", "after")}
@@ -88,6 +90,14 @@ def earlier(ledger: Ledger, command: SubmitJob) -> Job | None:
             Code.MISMATCH, f"this idempotency key has made {job.name}, which differs in {how}"
         )
     return job
+
+
+def _asked_again(asked: JobSpec, got: JobSpec) -> str:
+    """The project that a repeated submission gets: without one, what it got; the user's default may
+    be another one by now.
+    """
+    path = projects.normal(asked.project) if asked.project else got.project
+    return "" if path == projects.ROOT else path
 
 
 def is_grown(spec: JobSpec, now: JobSpec) -> bool:
@@ -122,6 +132,8 @@ def on_submit(ledger: Ledger, command: SubmitJob, now_ms: int) -> Iterator[Step]
     parent = _parent(ledger, name, command, user)
     _check_namespace(ledger, name, parent, user)
     descent = lineage.of_submission(ledger, command)
+    project = project_of(ledger, spec.project, user, command.caller, parent)
+    spec = _with(spec, user=user, project=project)
     is_as_its_parent = parent is not None and parent.band <= spec.priority_band
     caller = None if is_as_its_parent else command.caller
     quota.check(ledger, spec, user, _replaced(ledger, name, command, user), caller=caller)
@@ -130,7 +142,7 @@ def on_submit(ledger: Ledger, command: SubmitJob, now_ms: int) -> Iterator[Step]
     yield JobAdmitted(
         number=ledger.next_number,
         name=str(name),
-        spec=_with(spec, user=user),
+        spec=spec,
         user=user,
         submitted_ms=now_ms,
         root_submitted_ms=parent.root_submitted_ms if parent is not None else now_ms,
@@ -205,7 +217,7 @@ def _make_room(ledger: Ledger, name: JobName, command: SubmitJob, user: str) -> 
         return
     if command.if_exists != "replace":
         raise Refused(Code.CONFLICT, f"{job.name} exists and is {job.state.name.lower()}")
-    check_owner(command.caller, job, "replace")
+    check_owner(ledger, command.caller, job, "replace", Verb.REPEAT)
     yield from cascade.subtree(
         ledger, job, Cause.REPLACED, Initiator.USER, note="replaced by a new run"
     )
@@ -216,12 +228,20 @@ def check_may_act_for(caller: Caller, user: str, what: str) -> None:
         raise Refused(Code.FORBIDDEN, f"{caller.user} may not {what} for {user}")
 
 
-def check_owner(caller: Caller, job: Job, what: str) -> None:
-    if not may(caller, Verb.CHANGE, job.user):
-        raise Refused(
-            Code.FORBIDDEN,
-            f"{job.name} belongs to {job.user}; only its owner or an admin may {what} it",
-        )
+def check_owner(
+    ledger: Ledger, caller: Caller, job: Job, what: str, verb: Verb = Verb.CHANGE
+) -> None:
+    """Raises Refused unless a caller may do this with a job of its owner, or of its project."""
+    membership = ledger.membership(caller.user, job.spec.project_path)
+    if may(caller, verb, job.user, membership):
+        return
+    of_project = f", an admin of {job.spec.project}" if job.spec.project else ""
+    who = (
+        "its owner or an admin"
+        if verb is Verb.REPEAT or not of_project
+        else (f"its owner{of_project} or an admin of the cluster")
+    )
+    raise Refused(Code.FORBIDDEN, f"{job.name} belongs to {job.user}; only {who} may {what} it")
 
 
 def check_length(what: str, text: str) -> None:
@@ -237,7 +257,7 @@ def on_cancel(ledger: Ledger, command: CancelJob) -> Iterator[Step]:
     Raises Refused.
     """
     job, index = known_target(ledger, command.job)
-    check_owner(command.caller, job, "cancel")
+    check_owner(ledger, command.caller, job, "cancel")
     check_length("reason", command.reason)
     if index is None:
         jobs = [job, *cascade.below(ledger, job)] if command.now else []
@@ -275,14 +295,16 @@ def ends_of_grace(job: Job, indexes: Iterable[int]) -> list[Step]:
     ]
 
 
-def on_requeue(job: Job, index: int | None, command: RequeueTasks) -> Iterator[Step]:
+def on_requeue(
+    ledger: Ledger, job: Job, index: int | None, command: RequeueTasks
+) -> Iterator[Step]:
     """Stop the attempts of a job, or of one task, and return what they ran to the queue; a gang
     whole. Raises Refused.
 
     One that is being stopped for another reason is charged for that; only its exit does not count
     any more.
     """
-    check_owner(command.caller, job, "requeue")
+    check_owner(ledger, command.caller, job, "requeue")
     check_length("reason", command.reason)
     whole = index is None or job.is_gang
     tasks = list(job.numbered()) if index is None or whole else [(index, job.task(index))]
@@ -325,7 +347,7 @@ def rerun_of(ledger: Ledger, command: RerunJob) -> SubmitJob:
     waited for; only a singleton key stays.
     """
     job = known_job(ledger, command.job)
-    check_owner(command.caller, job, "rerun")
+    check_owner(ledger, command.caller, job, "rerun", Verb.REPEAT)
     spec = job.spec
     if command.tasks or (command.failed_only and not job.is_gang):
         wanted = named_indexes(job, command.tasks) if command.tasks else job.indexes
@@ -344,6 +366,7 @@ def rerun_of(ledger: Ledger, command: RerunJob) -> SubmitJob:
             spec,
             user=job.user,
             name=job.name,
+            project=spec.project_path,
             env={**spec.env, **command.env},
             resources=msgspec.structs.replace(spec.resources, **command.resources),
             after=command.after,

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
+from iris_core.access.rights import Verb
 from iris_core.admission.jobs import SHA256
 from iris_core.errors import Code, Refused
 from iris_core.messages.gateway_state import GrowJob
@@ -29,7 +30,7 @@ def on_grow(ledger: Ledger, command: GrowJob) -> Iterator[Step]:
     Raises Refused.
     """
     job = known_job(ledger, command.job)
-    check_owner(command.caller, job, "change")
+    check_owner(ledger, command.caller, job, "change", Verb.REPEAT)
     check_length("reason", command.reason)
     calls = job.spec.calls
     if calls is None or calls.idle_s is None:

@@ -19,15 +19,18 @@ from iris_core.messages.gateway_state import (
     FleetCommand,
     GrowJob,
     HoldQueue,
+    ProjectCommand,
     RequeueTasks,
     RerunJob,
     SubmitJob,
     UserCommand,
 )
+from iris_core.spec.projects import normal
 from iris_state import views
 from iris_state.commands import amend, audited, execute, growth
 from iris_state.commands.deployments import on_deploy
 from iris_state.commands.fleet import on_fleet
+from iris_state.commands.projects import on_project
 from iris_state.commands.queue_holds import on_hold_queue
 from iris_state.policy import Policy
 from iris_state.records import targets
@@ -102,7 +105,7 @@ def _cancel(round_: RoundOfCommand, command: CancelJob) -> StatusAndBody:
 
 def _requeue(round_: RoundOfCommand, command: RequeueTasks) -> StatusAndBody:
     job, index = targets.known_target(round_.ledger, command.target)
-    round_.take(execute.on_requeue(job, index, command))
+    round_.take(execute.on_requeue(round_.ledger, job, index, command))
     round_.settle()
     return "accepted", job.id.encode()
 
@@ -146,6 +149,14 @@ def _change_fleet(round_: RoundOfCommand, command: FleetCommand) -> StatusAndBod
     return done, views.fleet_change(ledger, command)
 
 
+def _change_project(round_: RoundOfCommand, command: ProjectCommand) -> StatusAndBody:
+    ledger = round_.ledger
+    before = dict(ledger.projects.default_of)
+    is_new = ledger.projects.find(normal(command.path)) is None
+    round_.take(on_project(ledger, command))
+    return "created" if is_new else "ok", views.project_change(ledger, command, before)
+
+
 COMMANDS: Mapping[type[UserCommand], CommandKind] = {
     SubmitJob: CommandKind(
         execute=_submit,
@@ -184,6 +195,7 @@ COMMANDS: Mapping[type[UserCommand], CommandKind] = {
     HoldQueue: CommandKind(execute=_hold_queue, audit=audited.of_queue_hold),
     DeployCommand: CommandKind(execute=_deploy, audit=audited.of_deployment),
     FleetCommand: CommandKind(execute=_change_fleet, audit=audited.of_fleet),
+    ProjectCommand: CommandKind(execute=_change_project, audit=audited.of_project),
     AdminCommand: CommandKind(execute=_administer, audit=audited.of_admin),
 }
 """The row of each kind of command."""

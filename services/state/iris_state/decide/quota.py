@@ -14,6 +14,7 @@ from iris_core.errors import Code, Refused
 from iris_core.messages.gateway_state import Caller
 from iris_core.quota import BAND, QUOTA_LIMITS, stored_words
 from iris_core.spec.jobs import JobSpec
+from iris_core.spec.projects import upwards
 from iris_core.spec.resources import Amount
 from iris_core.states import PriorityBand, TaskState
 from iris_state.records.entities import Job
@@ -77,11 +78,12 @@ if COUNTED.keys() != {limit.name for limit in QUOTA_LIMITS if limit.resource is 
 def check(
     ledger: Ledger, spec: JobSpec, user: str, replaced: Job | None, caller: Caller | None = None
 ) -> None:
-    """Raises Refused when the job would exceed a limit of its user, not counting the job it
-    replaces. ``caller``: see `check_band`.
+    """Raises Refused when the job would exceed a limit of its user, or of its project, not counting
+    the job it replaces. ``caller``: see `check_band`.
     """
     added = Added(spec.task_count, written(spec, ledger.index))
     _check_limits(ledger, user, added, replaced, is_asked=caller is not None)
+    _check_projects(ledger, spec, spec.task_count, replaced)
     check_band(ledger, spec, user, caller)
 
 
@@ -101,8 +103,11 @@ def check_band(ledger: Ledger, spec: JobSpec, user: str, caller: Caller | None) 
 
 
 def check_growth(ledger: Ledger, job: Job, added: Added) -> None:
-    """Raises Refused when what a job is to grow by would exceed a limit of its user."""
+    """Raises Refused when what a job is to grow by would exceed a limit of its user, or of its
+    project.
+    """
     _check_limits(ledger, job.user, added, None)
+    _check_projects(ledger, job.spec, added.tasks, None)
 
 
 def check_amended(ledger: Ledger, job: Job, spec: JobSpec) -> None:
@@ -110,6 +115,25 @@ def check_amended(ledger: Ledger, job: Job, spec: JobSpec) -> None:
     more = written(spec, ledger.index) - ledger.written[job.number]
     if not job.is_terminal and more > 0:
         _check_limits(ledger, job.user, Added(0, more), None)
+
+
+def _check_projects(ledger: Ledger, spec: JobSpec, tasks: int, replaced: Job | None) -> None:
+    """Raises Refused when so many more tasks would exceed what may wait in the project of a job, or
+    in one above it.
+    """
+    for project in ledger.projects.on_the_way(spec.project_path) if tasks else ():
+        most = project.spec.max_pending_tasks
+        if not most:
+            continue
+        path = project.path
+        has = ledger.pending_in(path)
+        if replaced is not None and path in upwards(replaced.spec.project_path):
+            has -= replaced.counts[TaskState.PENDING]
+        if has + tasks > most:
+            raise Refused(
+                Code.OVER_QUOTA,
+                f"project {path} may have {most} pending tasks, has {has}, and {tasks} more are asked for",
+            )
 
 
 def _check_limits(

@@ -87,6 +87,7 @@ class Retention:
             *(c.Answered, c.Dropped, c.Evicted, c.Audited, c.Led),
             *c.DEPLOYMENT_KINDS,
             *c.FLEET_KINDS,
+            *c.PROJECT_KINDS,
         ),
     )
 

@@ -161,6 +161,7 @@ class Reconciler:
             *(c.QueueHeld, c.QueueReleased),
             *(c.JobAdmitted, c.SessionMoved, c.Judged, c.Nominated, c.Avoided, c.RoutesDiscovered),
             *c.FLEET_KINDS,
+            *c.PROJECT_KINDS,
             *(c.WorkerRegistered, c.WorkerMoved, c.WorkerForgotten, c.QuotaSet, c.GroupsNoted),
             *(c.Answered, c.Dropped, c.Evicted, c.Audited, c.Led),
         ),

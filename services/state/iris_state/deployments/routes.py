@@ -136,7 +136,7 @@ def _provision(
 ) -> Iterator[Step]:
     """Admit the job of a route; if it is refused, the route has failed to start."""
     template = deployment.revisions[route.revision].template
-    spec = template.job(deployment.job_name(route), deployment.user)
+    spec = template.job(deployment.job_name(route), deployment.user, deployment.spec.project)
     try:
         quota.check(ledger, spec, deployment.user, None)
         live = ledger.job_of(deployment.user, spec.name)

@@ -21,6 +21,7 @@ from iris_core.messages.scheduler_state import (
     Hold,
     JobRow,
     Nomination,
+    ProjectRow,
     Queued,
     Ran,
     WorkerRow,
@@ -28,6 +29,7 @@ from iris_core.messages.scheduler_state import (
 from iris_core.placement.chains import is_chainable
 from iris_core.placement.queue import as_ranges
 from iris_core.quota import by_default, is_group
+from iris_core.spec.resources import ResourceLimits
 from iris_core.states import KernelStatus, WorkerState
 from iris_state.policy import Policy
 from iris_state.records import changes as c
@@ -68,6 +70,7 @@ class DeltaBuilder:
         self._workers: dict[str, None] = {}
         self._forgotten: dict[str, None] = {}
         self._quotas: dict[str, None] = {}
+        self._projects: dict[str, None] = {}
         self._opened: dict[AttemptRef, None] = {}
         self._closed: dict[AttemptRef, None] = {}
         self._touched: dict[AttemptRef, None] = {}
@@ -227,6 +230,9 @@ class DeltaBuilder:
     def _groups_noted(self, change: c.GroupsNoted) -> None:
         self._quotas[change.user] = None
 
+    def _project_changed(self, change: c.ProjectSet | c.ProjectRemoved) -> None:
+        self._projects[change.path] = None
+
     REACTIONS = complete(
         {
             c.JobAdmitted: _admitted,
@@ -252,6 +258,8 @@ class DeltaBuilder:
             SliceRequested: _slice_moved,
             PoolSet: _pools_changed,
             PoolRemoved: _pools_changed,
+            c.ProjectSet: _project_changed,
+            c.ProjectRemoved: _project_changed,
         },
         nothing=(
             *(
@@ -287,6 +295,7 @@ class DeltaBuilder:
                 for w in self._workers
             ),
             quotas=tuple(ledger.quota_of(user) for user in self._quotas),
+            projects=tuple(project_row(ledger, path) for path in self._projects),
             closed=tuple(self._closed),
             unqueued=tuple(_grouped(self._unqueued, ledger)),
             opened=tuple([hold(ledger, self._policy, ref) for ref in self._opened]),
@@ -369,6 +378,12 @@ def job_row(job: Job) -> JobRow:
     )
 
 
+def project_row(ledger: Ledger, path: str) -> ProjectRow:
+    """A project as schedulers see it; one that was removed limits nothing."""
+    project = ledger.projects.find(path)
+    return ProjectRow(path, project.spec.limit if project is not None else ResourceLimits())
+
+
 def worker_row(ledger: Ledger, worker: Worker, max_building: int) -> WorkerRow:
     """A host as schedulers see it: one of a slice that is not ready drains."""
     is_healthy = worker.state is WorkerState.HEALTHY
@@ -410,6 +425,7 @@ def full(ledger: Ledger, version: int, at_ms: int, policy: Policy) -> FullSnapsh
             by_default("", ledger.default_quota),
             *map(ledger.quota_of, _limited(ledger)),
         ),
+        projects=tuple(project_row(ledger, project.path) for project in ledger.projects),
         holds=tuple(holds),
         queued=tuple(
             Queued(number, ledger.queue.ranges(number), _since(ledger.jobs[number], ledger))
@@ -446,6 +462,7 @@ def chunks(whole: FullSnapshot) -> Iterator[bytes]:
 
 
 _EMPTY: Any = FullSnapshot(0, 0)
+_ROWS = ("jobs", "workers", "quotas", "holds", "queued", "avoid", "nominations", "projects")
 
 
 def _head(whole: FullSnapshot, number: int) -> dict[str, int]:
@@ -453,10 +470,7 @@ def _head(whole: FullSnapshot, number: int) -> dict[str, int]:
 
 
 def _no_rows() -> dict[str, list[msgspec.Raw]]:
-    return {
-        name: []
-        for name in ("jobs", "workers", "quotas", "holds", "queued", "avoid", "nominations")
-    }
+    return {name: [] for name in _ROWS}
 
 
 def fitting(delta: Delta) -> bytes:

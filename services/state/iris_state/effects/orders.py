@@ -118,6 +118,7 @@ class OrderBook:
             *(c.Answered, c.Dropped, c.Evicted, c.Audited, c.Led),
             *c.DEPLOYMENT_KINDS,
             *c.FLEET_KINDS,
+            *c.PROJECT_KINDS,
         ),
     )
 
@@ -516,4 +517,5 @@ def template(job: Job, grant: TaskGrant | None = None) -> TaskTemplate:
         stop_signal=spec.stop_signal if spec.stop is not None else 0,
         terminal=spec.terminal,
         notice=spec.notice,
+        project=spec.project,
     )

@@ -23,6 +23,7 @@ from iris_core.views.events import (
     JobEvent,
     NoticeEvent,
     PoolEvent,
+    ProjectEvent,
     RouteEvent,
     SessionEvent,
     SliceEvent,
@@ -35,6 +36,7 @@ from iris_state.records.facts import (
     HoldFact,
     NoticeFact,
     PoolFact,
+    ProjectFact,
     PublicFact,
     SliceFact,
 )
@@ -259,6 +261,20 @@ def _pool_event(fact: PoolFact, sequence: int, place: int) -> Publication:
     return Publication(subject, codec.to_json(body), f"{sequence}.{place}", {})
 
 
+def _project_event(fact: ProjectFact, sequence: int, place: int) -> Publication:
+    body = ProjectEvent(
+        project=fact.path,
+        state=fact.state,
+        previous=None,
+        changes=list(fact.changes),
+        at_ms=fact.at_ms,
+        seq=sequence,
+        by=_name(fact.by),
+    )
+    subject = subjects.event("project", fact.state)
+    return Publication(subject, codec.to_json(body), f"{sequence}.{place}", {})
+
+
 _OTHERS: dict[type, Callable[[Any, int, int], Publication]] = {
     DeploymentFact: _deployment_event,
     AmendmentFact: _amendment_event,
@@ -266,6 +282,7 @@ _OTHERS: dict[type, Callable[[Any, int, int], Publication]] = {
     NoticeFact: _notice_event,
     SliceFact: _slice_event,
     PoolFact: _pool_event,
+    ProjectFact: _project_event,
 }
 
 

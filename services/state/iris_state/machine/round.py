@@ -264,6 +264,7 @@ class Round:
             *(c.QuotaSet, c.GroupsNoted, c.Answered, c.Dropped, c.Evicted, c.Audited, c.Led),
             *c.DEPLOYMENT_KINDS,
             *(PoolRemoved, PoolGrowth, SliceRequested, SliceCleared),
+            *c.PROJECT_KINDS,
         ),
     )
 

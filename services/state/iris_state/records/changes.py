@@ -50,6 +50,9 @@ from iris_state.records.fleet_changes import SliceMoved as SliceMoved
 from iris_state.records.fleet_changes import SliceRequested as SliceRequested
 from iris_state.records.gates import Gate
 from iris_state.records.indexes.stored import StoredBytes
+from iris_state.records.project_changes import PROJECT_KINDS as PROJECT_KINDS
+from iris_state.records.project_changes import ProjectRemoved as ProjectRemoved
+from iris_state.records.project_changes import ProjectSet as ProjectSet
 from iris_state.records.stops import Noticed as Noticed
 from iris_state.records.stops import StopOrdered as StopOrdered
 
@@ -468,6 +471,8 @@ Change = (
     | SliceRequested
     | SliceMoved
     | SliceCleared
+    | ProjectSet
+    | ProjectRemoved
 )
 
 SIGNED: frozenset[type] = frozenset(

@@ -84,6 +84,25 @@ class PoolFact(msgspec.Struct, frozen=True, gc=False):
     tasks: int = 1
 
 
+class ProjectFact(msgspec.Struct, frozen=True, gc=False):
+    """A project was set or removed. ``changes``: in words."""
+
+    path: str
+    state: str
+    changes: tuple[str, ...]
+    at_ms: int
+    by: Actor | None = None
+    entity: str = "project"
+    tasks: int = 1
+
+
 PublicFact: TypeAlias = (
-    Fact | DeploymentFact | AmendmentFact | HoldFact | NoticeFact | SliceFact | PoolFact
+    Fact
+    | DeploymentFact
+    | AmendmentFact
+    | HoldFact
+    | NoticeFact
+    | SliceFact
+    | PoolFact
+    | ProjectFact
 )

@@ -17,11 +17,13 @@ from collections.abc import Iterator
 
 from sortedcontainers import SortedDict
 
+from iris_core.access.rights import Membership
 from iris_core.messages.scheduler_state import OCCUPIED
 from iris_core.messages.state_worker import HeartbeatMessage
 from iris_core.placement.queue import TaskQueue, as_ranges
 from iris_core.placement.reasons import Reason, ReasonCode
 from iris_core.quota import GROUP, Quota, by_default, of_groups
+from iris_core.spec.projects import ROOT, within
 from iris_core.spec.resources import Amount
 from iris_core.states import KernelStatus, PriorityBand, SessionStatus, TaskState
 from iris_core.tables.session import SINGLE, StatusTimeout
@@ -64,7 +66,8 @@ from iris_state.records.indexes.stored import (
     on_last_day,
 )
 from iris_state.records.indexes.timer_queue import TimeoutQueue
-from iris_state.records.indexes.usage_days import PROJECT, UsageDays
+from iris_state.records.indexes.usage_days import PROJECT, UsageDays, groups_of_project
+from iris_state.records.projects import ProjectTree
 from iris_state.records.queue_holds import QueueHold
 from iris_state.records.weight import written
 
@@ -142,7 +145,11 @@ class Ledger:
         self._running_today: tuple[int, Counter[str]] = (-1, Counter())
         self.totals = Totals()
         self.usage = UsageDays()
+        self.project_usage = UsageDays()
         self.running_usage = RunningUsage(self.usage)
+        self.running_in_projects = RunningUsage(self.project_usage, groups_of_project)
+        self.projects = ProjectTree()
+        self.pending_of_project: Counter[str] = Counter()
         self.next_number = 1
         self.epoch = 0
         self.boots: dict[str, int] = {}
@@ -385,6 +392,7 @@ class Ledger:
         if pending == len(job.tasks) and not any(task.attempts for task in job.tasks):
             self.enqueue_new(job)
             self.pending_of_user[job.user] += pending
+            self._count_in_projects(job, pending)
         else:
             for index, task in job.numbered():
                 self._index_task(job, index, task)
@@ -615,8 +623,33 @@ class Ledger:
         if self.nominations:
             self.nominations.pop((job.number, index), None)
 
+    def _count_in_projects(self, job: Job, by: int) -> None:
+        """So many more tasks of a job wait, in its project and those above it but the root."""
+        for path in within(job.spec.project):
+            self.pending_of_project[path] += by
+            if not self.pending_of_project[path]:
+                del self.pending_of_project[path]
+
+    def pending_in(self, path: str) -> int:
+        """How many tasks wait in a project and those below it."""
+        if path == ROOT:
+            return sum(counts[TaskState.PENDING] for counts in self.tally.values())
+        return self.pending_of_project[path]
+
+    def held_in(self, path: str) -> tuple[int, Amount]:
+        """How many attempts are open in a project and those below it, and what they hold."""
+        if path == ROOT:
+            return self.running_usage.held_now((None, None))
+        return self.running_in_projects.held_now((f"{path}/", None))
+
+    def membership(self, user: str, path: str) -> Membership:
+        """What a user is in a project, by direct mention and by the groups that are known."""
+        return self.projects.membership(user, self.groups.get(user, ()), path)
+
     def _count_pending(self, job: Job, by: int) -> None:
         self.pending_of_user[job.user] += by
+        if job.spec.project:
+            self._count_in_projects(job, by)
         reason = self.reasons.get(job.number)
         if reason is not None:
             self.pending_because[job.band, reason.code] += by
@@ -671,6 +704,8 @@ class Ledger:
             if not presence.open:
                 self.host_sums.use(attempt.worker, -1)
             self.running_usage.leave(job, self.requested[job.number], index, attempt)
+            if job.spec.project:
+                self.running_in_projects.leave(job, self.requested[job.number], index, attempt)
             self.open_of_job[job.number] -= 1
             if not self.open_of_job[job.number]:
                 del self.open_of_job[job.number]
@@ -684,8 +719,11 @@ class Ledger:
 
     def use(self, job: Job, index: int, attempt: Attempt) -> None:
         """An open attempt may hold its place from now on."""
-        project = job.spec.labels.get(PROJECT, "")
-        self.running_usage.enter(job, self.requested[job.number], index, attempt, project)
+        amount = self.requested[job.number]
+        label = job.spec.labels.get(PROJECT, "")
+        self.running_usage.enter(job, amount, index, attempt, label)
+        if path := job.spec.project:
+            self.running_in_projects.enter(job, amount, index, attempt, path)
 
     def _enqueue_next_run(self, job: Job) -> None:
         """An earlier run of a name has ended: queue the newest run, unless another one has not

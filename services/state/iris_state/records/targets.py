@@ -1,5 +1,5 @@
-"""Finds the job, task, deployment, pool or slice that a command or a query names, or says what there
-is instead. Reads only.
+"""Finds the job, task, deployment, pool, slice or project that a command or a query names, or says
+what there is instead. Reads only.
 """
 
 from __future__ import annotations
@@ -15,11 +15,13 @@ from iris_core.messages.gateway_state import (
     UserCommand,
 )
 from iris_core.spec.index_set import IndexSet
+from iris_core.spec.projects import normal
 from iris_core.views.queries import ViewQuery
 from iris_state.records.deployments.records import Deployment
 from iris_state.records.entities import Job
 from iris_state.records.fleet.records import HostPool, Slice
 from iris_state.records.ledger import Ledger, parts_of_task, whole_number
+from iris_state.records.projects import Project
 
 Resolved = TypeVar("Resolved", bound=UserCommand)
 
@@ -127,6 +129,19 @@ def known_pool(ledger: Ledger, name: str) -> HostPool:
     if pool is None:
         raise Refused(Code.NOT_FOUND, f"there is no pool {name[:80]}")
     return pool
+
+
+def known_project(ledger: Ledger, text: str) -> Project:
+    """Raises Refused not_found."""
+    try:
+        path = normal(text)
+    except Refused as refused:
+        raise Refused(Code.NOT_FOUND, f"there is no such project: {refused.detail}") from None
+    project = ledger.projects.find(path)
+    if project is None:
+        near = ledger.projects.nearest(path)
+        raise Refused(Code.NOT_FOUND, f"there is no project {path}; the nearest is {near}")
+    return project
 
 
 def known_slice(ledger: Ledger, text: str) -> Slice:

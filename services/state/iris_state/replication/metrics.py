@@ -178,6 +178,7 @@ class StateMetrics:
             *(c.Answered, c.Dropped, c.Evicted, c.Audited, c.Led),
             *c.DEPLOYMENT_KINDS,
             *(kind for kind in c.FLEET_KINDS if kind is not SliceMoved),
+            *c.PROJECT_KINDS,
         ),
     )
 

@@ -17,7 +17,8 @@ from typing import TypeVar
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from iris_core.spec.resources import RESOURCES, Amount
+from iris_core.quota import RUNNING_LIMITS
+from iris_core.spec.resources import NOTHING, RESOURCES, Amount
 from iris_core.states import FAILURES, TaskState, WorkerState
 from iris_service.telemetry import gauges
 from iris_state.machine.machine import Machine
@@ -97,6 +98,7 @@ class PeopleCollector(Collector):
         ledger = machine.ledger
         yield from _waiting(ledger, machine.last_ms)
         yield from _running(ledger)
+        yield from _limits(ledger)
         yield _stored(ledger)
         yield from _hosts(ledger)
         words = "Attempts that failed in the last hour, by host and cause, preempted ones left out."
@@ -149,6 +151,23 @@ def _running(ledger: Ledger) -> Iterator[Metric]:
         rows = _by_resource({name: amount for name, (_, amount) in own.items()})
         words = f"Resources that open attempts hold, by {label}: of the most by name, the rest as other."
         yield gauges(f"iris_{label}_held", words, [label, "resource"], rows)
+
+
+def _limits(ledger: Ledger) -> Iterator[Metric]:
+    """The limits of projects, and what is used of them: of those that are nearest to one."""
+    rows: dict[tuple[str, str], tuple[float, float]] = {}
+    for project in ledger.projects:
+        limits = [(row.name, getattr(project.spec.limit, row.name)) for _, row in RUNNING_LIMITS]
+        _, held = ledger.held_in(project.path) if any(most for _, most in limits) else (0, NOTHING)
+        for name, most in limits:
+            if most:
+                rows[project.path, name] = float(most), float(getattr(held, name))
+    shown = largest({key: (used + 1) / most for key, (most, used) in rows.items()})
+    labels = ["path", "resource"]
+    words = "Limits of projects on what running tasks hold, of those that are nearest to theirs."
+    yield gauges("iris_project_limit", words, labels, {key: rows[key][0] for key in shown})
+    words = "What running tasks hold in those projects and below them."
+    yield gauges("iris_project_limit_used", words, labels, {key: rows[key][1] for key in shown})
 
 
 def _by_resource(amounts: Mapping[str, Amount]) -> dict[tuple[str, str], float]:

@@ -27,6 +27,7 @@ from iris_state.records.fleet.records import HostPool, Slice
 from iris_state.records.hosts import Presence, Worker
 from iris_state.records.indexes.usage_days import StoredSeries
 from iris_state.records.ledger import Ledger
+from iris_state.records.projects import Project
 from iris_state.records.queue_holds import QueueHold
 from iris_state.records.reactions import complete
 
@@ -88,6 +89,9 @@ class Rest(msgspec.Struct, array_like=True):
     pools: list[HostPool]
     slices: list[Slice]
     next_slice: int
+    projects: list[Project]
+    usage_of_projects: list[tuple[int, bytes]]
+    usage_series_of_projects: list[StoredSeries]
 
 
 def _compacted_form() -> Any:
@@ -187,19 +191,21 @@ class Cutter:
             *(c.QuotaSet, c.GroupsNoted, c.Answered, c.Dropped, c.Audited, c.Led),
             *c.DEPLOYMENT_KINDS,
             *c.FLEET_KINDS,
+            *c.PROJECT_KINDS,
         ),
     )
 
     def work(self, tasks: int) -> bool:
         """Encode jobs with about so many tasks; True when `finish` can encode the rest."""
-        if self._ledger.usage.is_folding:
-            tasks -= self._ledger.usage.fold()
+        for usage in (self._ledger.usage, self._ledger.project_usage):
+            if usage.is_folding:
+                tasks -= usage.fold()
         while tasks > 0 and self._todo:
             tasks -= self._encode(self._todo.pop())
         if not self._todo and self._changed and self._passes < _PASSES:
             self._passes += 1
             self._todo, self._changed = sorted(self._changed), set()
-        if self._ledger.usage.is_folding:
+        if self._ledger.usage.is_folding or self._ledger.project_usage.is_folding:
             return False
         return not self._todo and (not self._changed or self._passes >= _PASSES)
 
@@ -293,6 +299,9 @@ def _rest(ledger: Ledger, sequence: int, at_ms: int, last_published: str) -> Res
         next_slice=ledger.fleet.next_number,
         usage=ledger.usage.stored(),
         usage_series=ledger.usage.stored_series(),
+        projects=list(ledger.projects),
+        usage_of_projects=ledger.project_usage.stored(),
+        usage_series_of_projects=ledger.project_usage.stored_series(),
         boots=ledger.boots,
         written=ledger.written,
     )
@@ -363,6 +372,9 @@ def restore(ledger: Ledger, image: Image) -> None:
         ledger.fleet.add(one)
     ledger.fleet.next_number = rest.next_slice
     ledger.usage.restore(rest.usage, rest.usage_series)
+    for project in rest.projects:
+        ledger.projects.put(project)
+    ledger.project_usage.restore(rest.usage_of_projects, rest.usage_series_of_projects)
     for worker in rest.workers:
         ledger.workers[worker.id] = worker
         presence = ledger.presence[worker.id] = Presence(rest.at_ms)

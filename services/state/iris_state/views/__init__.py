@@ -5,7 +5,7 @@ Reads only. One module per kind of object; each view is one line of `READS`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -13,7 +13,15 @@ import msgspec
 from iris_core import codec
 from iris_core.admission.actions import DrainSlice, ForgetWorker, SetQuota
 from iris_core.errors import Code, Mistake, Refused
-from iris_core.messages.gateway_state import AdminCommand, Caller, FleetCommand, HoldQueue, Query
+from iris_core.messages.gateway_state import (
+    AdminCommand,
+    Caller,
+    FleetCommand,
+    HoldQueue,
+    ProjectCommand,
+    Query,
+)
+from iris_core.spec.projects import normal
 from iris_core.states import PriorityBand
 from iris_core.views import queries as q
 from iris_core.views.jobs import JobView, Page
@@ -24,13 +32,24 @@ from iris_state.records.targets import (
     known_deployment,
     known_job,
     known_pool,
+    known_project,
     known_slice,
     known_task,
     note_of_owner,
     resolved_query,
 )
 from iris_state.views import deployments, privacy, task_scope
-from iris_state.views.cluster import audit, capacity, demand, hosts, pools, stored, usage, users
+from iris_state.views.cluster import (
+    audit,
+    capacity,
+    demand,
+    hosts,
+    pools,
+    projects,
+    stored,
+    usage,
+    users,
+)
 from iris_state.views.cluster.users import quota_view
 from iris_state.views.pages import Pieces, finished, whole
 from iris_state.views.work import jobs, queue, sessions, tasks, why
@@ -119,6 +138,23 @@ def fleet_change(ledger: Ledger, command: FleetCommand) -> bytes:
     return codec.to_json(pools.pool_view(ledger, pool))
 
 
+def project_change(ledger: Ledger, command: ProjectCommand, defaults: Mapping[str, str]) -> bytes:
+    """The answer to a command about a project: as it is now. ``defaults``: the default of each user
+    before.
+    """
+    path = normal(command.path)
+    project = ledger.projects.find(path)
+    if project is None:
+        return codec.to_json({"path": path, "state": "removed"})
+    view = projects.project_view(ledger, project)
+    view.warnings += [
+        f"{user} has this default now, and no more {defaults[user]}"
+        for user in project.spec.default_for
+        if defaults.get(user, path) != path
+    ]
+    return codec.to_json(view)
+
+
 def read(ledger: Ledger, query: Query) -> Pieces[bytes]:
     """Answer one query, in pieces. Raises Refused."""
     kind = KINDS.get(query.what)
@@ -159,6 +195,7 @@ READS_OF_A_CALLER: dict[type[q.ViewQuery], Callable[[Ledger, Any, Caller], Any]]
     q.UsageQuery: usage.usage,
     q.JobUsageQuery: usage.job_usage,
     q.StoredUsageQuery: stored.stored_usage,
+    q.ClosedGateQuery: queue.closed_gate,
 }
 """Those of which every caller has another one."""
 READS: dict[type[q.ViewQuery], Callable[[Ledger, Any], Any]] = {
@@ -178,7 +215,6 @@ READS: dict[type[q.ViewQuery], Callable[[Ledger, Any], Any]] = {
     q.QueueQuery: queue.queue,
     q.GatedJobsQuery: queue.gated,
     q.QueueHoldsQuery: queue.holds,
-    q.ClosedGateQuery: queue.closed_gate,
     q.WorkersQuery: hosts.workers,
     q.WorkerQuery: hosts.worker,
     q.SlicesQuery: hosts.slices,
@@ -196,6 +232,10 @@ READS: dict[type[q.ViewQuery], Callable[[Ledger, Any], Any]] = {
     q.FleetSlicesQuery: pools.slices,
     q.FleetSliceQuery: lambda ledger, query: pools.slice_view(
         ledger, known_slice(ledger, query.slice)
+    ),
+    q.ProjectsQuery: projects.projects,
+    q.ProjectQuery: lambda ledger, query: projects.project_view(
+        ledger, known_project(ledger, query.project)
     ),
     q.DeadLettersQuery: hosts.dead_letters,
     q.DeploymentsQuery: deployments.deployments,

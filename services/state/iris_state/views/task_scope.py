@@ -98,7 +98,8 @@ def _beside(ledger: Ledger, own: Job, command: SubmitJob) -> JobSpec:
         _check_within(ledger, own, there, spec.name)
     band = own.spec.band if spec.priority_band < own.band else spec.band
     labels = lineage.inherited(own, command)
-    return msgspec.structs.replace(spec, band=band, labels=labels, user=own.user)
+    project = spec.project or own.spec.project_path
+    return msgspec.structs.replace(spec, band=band, labels=labels, user=own.user, project=project)
 
 
 def _own_job(ledger: Ledger, caller: Caller) -> Job:

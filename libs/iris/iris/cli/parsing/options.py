@@ -162,15 +162,19 @@ def _most_similar(client: Client, name: str) -> str:
 
 
 def completions(
-    ctx: click.Context, path: str, state: str, query: UrlQuery | None = None
+    ctx: click.Context,
+    path: str,
+    state: str,
+    query: UrlQuery | None = None,
+    name: str = "name",
 ) -> list[CompletionItem]:
     """The names of what is at ``path``, each with its ``state``; none when the gateway does not
-    answer.
+    answer. ``name``: the field with the name.
     """
     try:
         with connect(ctx, retry_for_s=0.0) as client:
             return [
-                CompletionItem(one["name"], help=one[state])
+                CompletionItem(one[name], help=str(one[state]))
                 for one in client.pages(path, dict, query, 50)
             ]
     except ClientError:

@@ -4,12 +4,12 @@ Creates nothing.
 
 from __future__ import annotations
 
+import msgspec
 from starlette.responses import Response
 
 from iris_bus.contract import NoResponders, Unavailable
 from iris_core.codec import Undecodable, from_json, pack, to_json, unpack
 from iris_core.messages.gateway_scheduler import PlanPreview, PlanRequest
-from iris_core.placement.reasons import Reason
 from iris_core.spec.jobs import JobSpec
 from iris_core.subjects import SCHEDULER_PLAN
 from iris_core.views.jobs import ClosedGate, PlacementView, PlanView
@@ -25,8 +25,10 @@ _TIMEOUT_S = 10.0
 async def planned(call: Call) -> Response:
     spec = await read_spec(call)
     await check_code(call, spec)
+    admission = await admitted(call, spec)
+    spec = msgspec.structs.replace(spec, project=admission.project)
     preview = await ask_scheduler(call, PlanRequest(spec, call.caller, call.gateway.now_ms()))
-    gated = await closed_gate(call, spec) if preview.verdict != "never" else None
+    gated = admission.reason if preview.verdict != "never" else None
     if gated is not None:
         return json_response(
             PlanView(verdict="not_now", placements=[], victims=[], reason=gated, ahead=0)
@@ -48,13 +50,11 @@ async def planned(call: Call) -> Response:
     )
 
 
-async def closed_gate(call: Call, spec: JobSpec) -> Reason | None:
-    """What the job would wait for besides capacity; None: nothing. Raises ProblemResponse for an
-    unknown job.
+async def admitted(call: Call, spec: JobSpec) -> ClosedGate:
+    """In which project the job would be, and what it would wait for besides capacity. Raises
+    ProblemResponse for an unknown job or project, and for a project that is not open to its user.
     """
-    if not (spec.after or spec.not_before or spec.singleton or spec.hold):
-        return None
-    return from_json(await call.read(ClosedGateQuery(to_json(spec).decode())), ClosedGate).reason
+    return from_json(await call.read(ClosedGateQuery(to_json(spec).decode())), ClosedGate)
 
 
 async def ask_scheduler(call: Call, request: PlanRequest) -> PlanPreview:

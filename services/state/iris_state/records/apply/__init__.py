@@ -2,8 +2,8 @@
 them.
 
 Applying decides nothing and cannot fail: a change was validated before it was made. One module per
-family: `tasks`, `jobs`, `growth`, `queue_holds`, `sessions`, `cluster`, `deployments`, `fleet`.
-The ledger updates its indexes itself.
+family: `tasks`, `jobs`, `growth`, `queue_holds`, `sessions`, `cluster`, `deployments`, `fleet`,
+`projects`. The ledger updates its indexes itself.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from iris_state.records.apply import (
     fleet,
     growth,
     jobs,
+    projects,
     queue_holds,
     sessions,
     tasks,
@@ -36,6 +37,7 @@ WRITERS: dict[type, Callable[[Ledger, Any, int], None]] = complete(
         **cluster.WRITERS,
         **deployments.WRITERS,
         **fleet.WRITERS,
+        **projects.WRITERS,
     }
 )
 """By kind of change: (ledger, change, time in ms)."""

@@ -10,7 +10,9 @@ from iris_state.records.indexes.usage_days import (
     KEPT_DAYS,
     PROJECT,
     USEFUL,
+    Used,
     count,
+    names_of_project,
     of_outcome,
 )
 from iris_state.records.ledger import Ledger
@@ -63,14 +65,17 @@ def account(ledger: Ledger, job: Job, attempt: Attempt, at_ms: int) -> None:
     outcome = USEFUL if is_useful else _outcome(ledger, job, attempt)
     held_ms = max(at_ms - began_ms, 0)
     sums = [job.usage.get(outcome) or of_outcome(job.usage, outcome)]
-    project = job.spec.labels.get(PROJECT, "")
+    label = job.spec.labels.get(PROJECT, "")
     last = at_ms // DAY_MS
     if began_ms < last * DAY_MS:
         count(sums, held_ms, amount, variant, cpu_ms=cpu_ms, peak_bytes=peak_bytes)
         sums.clear()
         *before, (_, held_ms) = by_day(began_ms, at_ms)
         for day, part_ms in before:
-            of_day = ledger.usage.of(day, job.user, project, outcome)
+            of_day = (
+                *ledger.usage.of(day, job.user, label, outcome),
+                *_in_projects(ledger, day, job, outcome),
+            )
             part_cpu_ms = cpu_ms * part_ms // (at_ms - began_ms)
             count(
                 of_day,
@@ -82,11 +87,25 @@ def account(ledger: Ledger, job: Job, attempt: Attempt, at_ms: int) -> None:
                 attempts=0,
             )
             cpu_ms -= part_cpu_ms
-    key = (last, job.user, project, outcome)
+    key = (last, job.user, label, outcome)
     sums += ledger.usage.recent.get(key) or ledger.usage.of(*key)
+    if job.spec.project:
+        sums += _in_projects(ledger, last, job, outcome)
     count(sums, held_ms, amount, variant, cpu_ms=cpu_ms, peak_bytes=peak_bytes)
     if ledger.usage.is_folding:
         ledger.usage.fold()
+    if ledger.project_usage.is_folding:
+        ledger.project_usage.fold()
+
+
+def _in_projects(ledger: Ledger, day: int, job: Job, outcome: str) -> list[Used]:
+    """The sums of a day of the project of a job, and of those above it but the root."""
+    usage = ledger.project_usage
+    found: list[Used] = []
+    for name in names_of_project(job.spec.project) if job.spec.project else ():
+        key = (day, name, job.user, outcome)
+        found += usage.recent.get(key) or usage.of(*key)
+    return found
 
 
 def _outcome(ledger: Ledger, job: Job, attempt: Attempt) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 
 from sortedcontainers import SortedList, SortedSet
 
+from iris_core.spec.projects import within
 from iris_core.states import JOB_TERMINAL, JobState
 from iris_state.records.entities import Job
 
@@ -25,7 +26,9 @@ _NONE: SortedList = SortedList()
 
 
 def fields_of(job: Job) -> Iterator[Field]:
-    """Every field under which a job is listed."""
+    """Every field under which a job is listed; by project under its own and those above it, but the
+    root.
+    """
     yield "state", job.state
     yield "user", job.user
     yield "band", job.band
@@ -37,6 +40,9 @@ def fields_of(job: Job) -> Iterator[Field]:
         yield "lineage", job.lineage
     for key, value in job.spec.labels.items():
         yield "label", f"{key}={value}"  # a key contains no =
+    if job.spec.project:
+        for path in within(job.spec.project):
+            yield "project", path
 
 
 def has(job: Job, field: Field) -> bool:
@@ -45,6 +51,8 @@ def has(job: Job, field: Field) -> bool:
     if name == "label":
         key, _, text = str(value).partition("=")
         return job.spec.labels.get(key) == text
+    if name == "project":
+        return str(value) in within(job.spec.project)
     return bool(getattr(job, name) == value)
 
 

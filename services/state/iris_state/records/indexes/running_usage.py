@@ -9,7 +9,7 @@ docs/adr/0131-usage-is-summed-when-attempts-end.md#series. Out of scope: attempt
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from iris_core.spec.resources import Amount
 from iris_core.units import DAY_MS
@@ -87,8 +87,14 @@ _Held = int | UsageGroup
 class RunningUsage:
     """What the open attempts of each job and group hold, by the day on which they began."""
 
-    def __init__(self, usage: UsageDays) -> None:
+    def __init__(
+        self,
+        usage: UsageDays,
+        groups: Callable[[str, str], Iterable[UsageGroup]] = groups_of,
+    ) -> None:
+        """``groups``: those of a user and a project."""
         self.usage = usage
+        self._groups = groups
         self._held: dict[_Held, _ByDay] = {}
         self._project: dict[int, str] = {}
         self._began: dict[AttemptKey, int] = {}
@@ -118,7 +124,9 @@ class RunningUsage:
 
     def _count(self, job: Job, amount: Amount, worker: str, began_ms: int, sign: int) -> None:
         day = began_ms // DAY_MS
-        for what in (job.number, *groups_of(job.user, self._project[job.number])):
+        groups = self._groups(job.user, self._project[job.number])
+        every: tuple[_Held, ...] = (job.number, *groups)
+        for what in every:
             days = self._held.get(what)
             held = days.get(day) if days is not None else None
             if held is None:

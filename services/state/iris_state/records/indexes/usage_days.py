@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 from sortedcontainers import SortedSet
 
+from iris_core.spec.projects import within
 from iris_core.spec.resources import Amount
 from iris_core.states import Cause
 
@@ -133,6 +134,20 @@ UsageGroup = tuple[str | None, str | None]
 def groups_of(user: str, project: str) -> tuple[UsageGroup, UsageGroup, UsageGroup, UsageGroup]:
     """The groups that an attempt of a user and a project is summed in."""
     return (user, project), (user, None), (None, project), (None, None)
+
+
+def names_of_project(path: str) -> tuple[str, ...]:
+    """What an attempt of a project is summed as, in the place of a user: the path alone, and, as
+    ``path/``, each subtree that has it, but the root's.
+    """
+    return path, *(f"{above}/" for above in within(path))
+
+
+def groups_of_project(user: str, path: str) -> tuple[UsageGroup, ...]:
+    """The groups that an attempt of a user in a project is summed in, beside those of
+    `groups_of`.
+    """
+    return tuple(group for name in names_of_project(path) for group in ((name, user), (name, None)))
 
 
 def add_outcomes(sums: Outcomes, others: Outcomes) -> None:

@@ -1,4 +1,4 @@
-"""View of what jobs have held and used, by user, project, day or job.
+"""View of what jobs have held and used, by user, project, label, day or job.
 
 Admins read all of it; others what is theirs.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from functools import partial
+from typing import NamedTuple
 
 from msgspec.structs import replace
 from sortedcontainers import SortedSet
@@ -15,21 +16,25 @@ from sortedcontainers import SortedSet
 from iris_core.access.rights import Verb, may
 from iris_core.errors import Code, Refused
 from iris_core.messages.gateway_state import Caller
+from iris_core.spec.projects import ROOT, is_below, normal, order_of, parent_of
 from iris_core.units import DAY_MS
 from iris_core.views.jobs import Page
 from iris_core.views.queries import JobUsageQuery, UsageQuery
 from iris_core.views.usage import NOT_BILLED, UsageView, UsedView
 from iris_state.records.apply.usage import variant_of
 from iris_state.records.entities import Job
+from iris_state.records.indexes.index import has
+from iris_state.records.indexes.running_usage import RunningUsage
 from iris_state.records.indexes.usage_days import (
     PROJECT,
     USEFUL,
     Outcomes,
+    UsageDays,
     UsageGroup,
     Used,
 )
 from iris_state.records.ledger import Ledger
-from iris_state.records.targets import known_job
+from iris_state.records.targets import known_job, known_project
 from iris_state.views.pages import behind, behind_name, cursor_of, page
 
 MOST_ROWS = 100
@@ -48,17 +53,47 @@ def usage(ledger: Ledger, query: UsageQuery, caller: Caller) -> Page:
             raise Refused(Code.FORBIDDEN, f"the usage of {user} is read by {user} and admins")
         user = caller.user
     query = replace(query, limit=min(query.limit, MOST_ROWS))
+    path = normal(query.project)
+    if path != ROOT and path not in ledger.project_usage.users.get(None, ()):
+        known_project(ledger, path)  # a removed one keeps its usage
     key, _, value = query.label.partition("=")
     if query.by == "job":
-        return _jobs(ledger, query, user, key, value=value)
+        return _jobs(ledger, query, user, path, label=(key, value))
     if key not in ("", PROJECT):
         raise Refused(
             Code.INVALID, f"usage is summed by the label {PROJECT}; by=job takes other labels"
         )
+    if key and (path != ROOT or query.by == "project"):
+        raise Refused(Code.INVALID, "usage is summed by label or by project; by=job takes both")
+    if path != ROOT and query.by == "label":
+        raise Refused(Code.INVALID, "usage of a project is not summed by label; by=job lists jobs")
+    if query.by == "project":
+        return _projects(ledger, query, user or None, path)
+    sums = _of_labels(ledger)
     group = user or None, value if key else None
+    if path != ROOT:
+        sums = _of_projects(ledger)
+        group = f"{path}/", user or None
     if query.by == "day":
-        return _days(ledger, query, group)
-    return _groups(ledger, query, group)
+        return _days(ledger, query, sums, group)
+    return _groups(ledger, query, sums, group)
+
+
+class _Sums(NamedTuple):
+    """Of attempts that have ended, and of those that run."""
+
+    usage: UsageDays
+    running: RunningUsage
+
+
+def _of_labels(ledger: Ledger) -> _Sums:
+    """By user and label."""
+    return _Sums(ledger.usage, ledger.running_usage)
+
+
+def _of_projects(ledger: Ledger) -> _Sums:
+    """By project, see `names_of_project`, and user."""
+    return _Sums(ledger.project_usage, ledger.running_in_projects)
 
 
 def job_usage(ledger: Ledger, query: JobUsageQuery, caller: Caller) -> UsageView:
@@ -73,51 +108,68 @@ def _of_job(ledger: Ledger, job: Job) -> UsageView:
     """What a job has held and used until now, since it was submitted."""
     whose = {
         "user": job.user,
-        "project": job.spec.labels.get(PROJECT),
+        "project": job.spec.project_path,
+        "label": job.spec.labels.get(PROJECT),
         "job": job.name,
         "job_id": job.id,
     }
-    return _view(job.usage | {_RUNNING: _held(ledger, job.number, 0)}, **whose)
+    running = _held(ledger, ledger.running_usage, job.number, 0)
+    return _view(job.usage | {_RUNNING: running}, **whose)
 
 
-def _held(ledger: Ledger, what: int | UsageGroup, first: int) -> Used:
+def _held(ledger: Ledger, running: RunningUsage, what: int | UsageGroup, first: int) -> Used:
     """What the open attempts of a job or a group have held since a day."""
-    return ledger.running_usage.since(what, first, ledger.now_ms, partial(variant_of, ledger))
+    return running.since(what, first, ledger.now_ms, partial(variant_of, ledger))
 
 
-def _jobs(ledger: Ledger, query: UsageQuery, user: str, key: str, value: str) -> Page:
+def _with_running(ledger: Ledger, sums: _Sums, group: UsageGroup, first: int) -> Outcomes:
+    """The sums of a group since a day, with those of what runs."""
+    found = sums.usage.since(group, first)
+    running = _held(ledger, sums.running, group, first)
+    return found | {_RUNNING: running} if running != Used() else found
+
+
+def _jobs(ledger: Ledger, query: UsageQuery, user: str, path: str, label: tuple[str, str]) -> Page:
     """Jobs that had not ended before the first day, newest first."""
     last = behind(query.cursor)
 
     def wanted(job: Job) -> bool:
         if (user and job.user != user) or (job.finished_ms and job.finished_ms < query.since_ms):
             return False
+        if path != ROOT and not has(job, ("project", path)):
+            return False
         return not key or job.spec.labels.get(key) == value
 
+    key, value = label
     fields = [("user", user)] if user else []
     fields += [("label", f"{key}={value}")] if key else []
+    fields += [("project", path)] if path != ROOT else []
     lists = [ledger.index.of(field) for field in fields] or [ledger.index.all]
     below = min(lists, key=len).irange(maximum=last, inclusive=(True, False), reverse=True)
     rows = ((number, ledger.jobs[number]) for number in below)
     return page(rows, partial(_of_job, ledger), query, wanted)
 
 
-def _groups(ledger: Ledger, query: UsageQuery, group: UsageGroup) -> Page:
-    """The sums of each user, or of each project, in the order of names."""
-    user, project = group
+def _groups(ledger: Ledger, query: UsageQuery, sums: _Sums, group: UsageGroup) -> Page:
+    """The sums of each user, or of each label, in the order of names; of a project those of its
+    users.
+    """
+    of_project = sums.running is ledger.running_in_projects
+    user, label = (group[1], None) if of_project else group
     by_user = query.by == "user"
-    names = ledger.usage.users.get(project) if by_user else ledger.usage.projects.get(user)
-    only = user if by_user else project
+    if of_project:
+        names = ledger.project_usage.projects.get(group[0])
+    else:
+        names = ledger.usage.users.get(label) if by_user else ledger.usage.projects.get(user)
+    only = user if by_user else label
     if names is not None and only is not None:
         names = SortedSet([only] if only in names else [])
     first = query.since_ms // DAY_MS
     last = behind_name(query.cursor)
 
     def read(name: str) -> tuple[str, Outcomes]:
-        of = (name, project) if by_user else (user, name)
-        sums = ledger.usage.since(of, first)
-        running = _held(ledger, of, first)
-        return name, sums | {_RUNNING: running} if running != Used() else sums
+        of = (group[0], name) if of_project else (name, label) if by_user else (user, name)
+        return name, _with_running(ledger, sums, of, first)
 
     rest: Iterable[str] = ()
     if names is not None:
@@ -125,21 +177,62 @@ def _groups(ledger: Ledger, query: UsageQuery, group: UsageGroup) -> Page:
     rows = ((cursor_of(name), read(name)) for name in rest)
 
     def view(row: tuple[str, Outcomes]) -> UsageView:
-        name, sums = row
+        name, found = row
         if by_user:
-            return _view(sums, user=name)
+            return _view(found, user=name)
         owners = [user] if user is not None else list(ledger.usage.users[name][:MOST_ROWS])
-        return replace(_view(sums, project=name), users=tuple(owners))
+        return replace(_view(found, label=name), users=tuple(owners))
 
     return page(rows, view, query, lambda row: bool(row[1]))
 
 
-def _days(ledger: Ledger, query: UsageQuery, group: UsageGroup) -> Page:
+def _projects(ledger: Ledger, query: UsageQuery, user: str | None, path: str) -> Page:
+    """Each project in and below one, right before those below it: the sums with those below it, and
+    its own.
+    """
+    first = query.since_ms // DAY_MS
+    sums = _of_projects(ledger)
+    known = {one.path for one in ledger.projects}
+    used = {name for name in ledger.project_usage.users.get(None, ()) if not name.endswith("/")}
+    paths = sorted({ROOT, *known, *used}, key=order_of)
+    last = order_of(behind_name(query.cursor)) if query.cursor else None
+    wanted = (one for one in paths if one == path or is_below(one, path))
+
+    def read(one: str) -> tuple[str, Outcomes, Outcomes]:
+        if one != ROOT:
+            total, own = (
+                _with_running(ledger, sums, (name, user), first) for name in (f"{one}/", one)
+            )
+            return one, total, own
+        total = _with_running(ledger, _of_labels(ledger), (user, None), first)
+        tops = [name for name in used | known if parent_of(name) == ROOT and name != ROOT]
+        below = [_with_running(ledger, sums, (f"{name}/", user), first) for name in tops]
+        return ROOT, total, _without(total, below)
+
+    rows = ((cursor_of(one), read(one)) for one in wanted if last is None or order_of(one) > last)
+
+    def view(row: tuple[str, Outcomes, Outcomes]) -> UsageView:
+        one, total, own = row
+        return replace(_view(total, project=one), own=_used(_all_of(own)))
+
+    return page(rows, view, query, lambda row: bool(row[1]))
+
+
+def _without(total: Outcomes, parts: Iterable[Outcomes]) -> Outcomes:
+    """What is left of sums without those of parts."""
+    left = dict(total)
+    for part in parts:
+        for outcome, used in part.items():
+            left[outcome] = left.get(outcome, Used()).less(used)
+    return left
+
+
+def _days(ledger: Ledger, query: UsageQuery, sums: _Sums, group: UsageGroup) -> Page:
     """The sums of each day, oldest first."""
     first = query.since_ms // DAY_MS
     last = behind_name(query.cursor)
-    days = ledger.usage.days(group, first)
-    running = ledger.running_usage.days(group, first, ledger.now_ms, partial(variant_of, ledger))
+    days = sums.usage.days(group, first)
+    running = sums.running.days(group, first, ledger.now_ms, partial(variant_of, ledger))
     for day, used in running:
         if used != Used():
             days.setdefault(day, {})[_RUNNING] = used
@@ -150,6 +243,14 @@ def _days(ledger: Ledger, query: UsageQuery, group: UsageGroup) -> Page:
 
 def _date(day: int) -> str:
     return datetime.fromtimestamp(day * DAY_MS / 1000, UTC).date().isoformat()
+
+
+def _all_of(outcomes: Outcomes) -> Used:
+    """The sum over what came of them."""
+    total = Used()
+    for used in outcomes.values():
+        total.add(used)
+    return total
 
 
 def _view(outcomes: Outcomes, **whose: str | None) -> UsageView:

@@ -15,6 +15,7 @@ from sortedcontainers import SortedList
 
 from iris_core.placement.priority import PriorityKey
 from iris_core.placement.reasons import NOT_YET_LOOKED_AT, Reason, run_before_ending, still_ending
+from iris_core.spec import projects
 from iris_core.states import TERMINAL, JobState, PriorityBand, TaskState, display_name
 from iris_core.units import counted
 from iris_core.views.jobs import (
@@ -36,7 +37,7 @@ from iris_state.records.gates import Gate, GateKind
 from iris_state.records.indexes.index import Field, has
 from iris_state.records.indexes.stored import NONE_STORED, StoredBytes
 from iris_state.records.ledger import Ledger
-from iris_state.records.targets import known_job, known_task
+from iris_state.records.targets import known_job, known_project, known_task
 from iris_state.views.actors import actor_view
 from iris_state.views.order import in_order
 from iris_state.views.pages import (
@@ -117,6 +118,7 @@ def job_view(ledger: Ledger, record: Job, *, whole: bool = True) -> JobView:
         name_shared=record.name in ledger.shared_names,
         stored=stored_view(record.stored),
         evicted=stored_view(record.evicted),
+        project=record.spec.project_path,
     )
 
 
@@ -307,7 +309,7 @@ def named_jobs(ledger: Ledger, query: NamedJobsQuery) -> Page:
 
 
 def _fields(ledger: Ledger, query: JobsQuery) -> set[Field]:
-    """The fields that listed jobs must have. Raises Refused for an unknown parent."""
+    """The fields that listed jobs must have. Raises Refused for an unknown parent or project."""
     fields: set[Field] = {
         (name, value) for name in ("user", "label") if (value := getattr(query, name))
     }
@@ -317,6 +319,11 @@ def _fields(ledger: Ledger, query: JobsQuery) -> set[Field]:
         fields.add(("band", _named(PriorityBand, query.band)))
     if query.parent:
         fields.add(("parent", known_job(ledger, query.parent).number))
+    path = projects.normal(query.project)
+    if path != projects.ROOT:
+        if not ledger.index.of(("project", path)):  # those that have ended keep a removed one
+            known_project(ledger, path)
+        fields.add(("project", path))
     return fields
 
 

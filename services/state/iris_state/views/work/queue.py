@@ -9,6 +9,7 @@ from bisect import bisect_right
 from iris_core import codec
 from iris_core.codec import Undecodable
 from iris_core.errors import Code, Refused
+from iris_core.messages.gateway_state import Caller
 from iris_core.placement.priority import PriorityKey
 from iris_core.placement.reasons import Reason
 from iris_core.spec.jobs import JobSpec
@@ -16,6 +17,7 @@ from iris_core.states import PriorityBand, TaskState, display_name
 from iris_core.views.jobs import ClosedGate, GatedJobView, Page, QueueHoldView, QueueRow, moment
 from iris_core.views.queries import ClosedGateQuery, GatedJobsQuery, QueueHoldsQuery, QueueQuery
 from iris_state.decide import gates
+from iris_state.decide.projects import project_of
 from iris_state.records.entities import Job, Task
 from iris_state.records.ledger import Ledger
 from iris_state.records.queue_holds import QueueHold
@@ -158,12 +160,16 @@ def _hold_view(hold: QueueHold, held: list[Job]) -> QueueHoldView:
     )
 
 
-def closed_gate(ledger: Ledger, query: ClosedGateQuery) -> ClosedGate:
-    """What a job of the ``spec`` would wait for besides capacity, if it were submitted now. Raises
-    Refused.
+def closed_gate(ledger: Ledger, query: ClosedGateQuery, caller: Caller) -> ClosedGate:
+    """In which project a job of the ``spec`` would be, and what it would wait for besides capacity,
+    if it were submitted now. Raises Refused.
     """
     try:
         spec = codec.from_json(query.spec.encode(), JobSpec)
     except Undecodable as error:
         raise Refused(Code.INVALID, str(error)) from None
-    return ClosedGate(reason=gates.reason_for_new(ledger, spec, spec.user))
+    user = spec.user or caller.user
+    above = spec.name.rpartition("/")[0]
+    parent = ledger.job_of(user, above) if above else None
+    project = project_of(ledger, spec.project, user, caller, parent)
+    return ClosedGate(reason=gates.reason_for_new(ledger, spec, spec.user), project=project)

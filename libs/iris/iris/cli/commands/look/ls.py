@@ -76,6 +76,7 @@ def columns_of(jobs: Iterable[Row], form: str) -> tuple[Column, ...]:
 @click.option("--band", type=click.Choice(BANDS), help="Only this band.")
 @click.option("--prefix", type=NAME, help="Only jobs whose name begins with this.", metavar="NAME")
 @click.option("--label", help="Only jobs with this label.", metavar="KEY=VALUE")
+@click.option("--project", help="Only jobs in this project, or one below it.", metavar="PATH")
 @click.option("--parent", type=NAME, help="Only jobs right below this one.", metavar="JOB")
 @click.option(
     "--order",
@@ -100,6 +101,7 @@ def ls(
     band: str | None,
     prefix: str | None,
     label: str | None,
+    project: str | None,
     parent: str | None,
     order: str,
     routes: bool,
@@ -116,6 +118,7 @@ def ls(
         "band": band,
         "name_prefix": prefix,
         "label": label,
+        "project": project,
         "parent": parent,
         "order": order,
         "without_routes": None if routes or prefix or parent else True,

@@ -26,15 +26,14 @@ from iris_core.views.usage import (
 
 SINCE = "30d"
 _FORMS = ("table", "wide", "json", "jsonl", "csv")
-_FIELDS = {"label": "project"}
 
 
 def columns(by: str, priced: bool) -> tuple[Column, ...]:
-    field = _FIELDS.get(by, by)
     return (
-        Column(field.upper(), lambda row: row[field] or f"(no {field})"),
+        Column(by.upper(), lambda row: row[by] or f"(no {by})"),
         *((Column("USER", lambda row: row["user"]),) if by == "job" else ()),
         *((Column("USERS", show_users, wraps=True),) if by == "label" else ()),
+        *((Column("OWN CPU HOURS", _own_hours, right=True),) if by == "project" else ()),
         Column("ATTEMPTS", lambda row: f"{row['total']['attempts']:,}", right=True, gives=2),
         Column("RUNNING", lambda row: f"{row['running']['attempts']:,}", right=True, wide=True),
         Column("CPU HOURS", lambda row: show_hours(row["total"]["cpu_seconds"]), right=True),
@@ -52,12 +51,18 @@ def columns(by: str, priced: bool) -> tuple[Column, ...]:
     )
 
 
+def _own_hours(row: Row) -> str:
+    """Of a project, without those below it."""
+    return show_hours(row["own"]["cpu_seconds"]) if row.get("own") is not None else ""
+
+
 @click.command(cls=CliCommand)
 @click.argument("job", type=NAME, metavar="[JOB]", required=False)
 @click.option(
     "--by", type=click.Choice(USAGE_BY), default="user", show_default=True, help="What a row sums."
 )
 @click.option("--user", help="Only of this user.", metavar="USER")
+@click.option("--project", help="Only of this project and those below it.", metavar="PATH")
 @click.option("--label", help="Only project=NAME; with --by job any label.", metavar="KEY=VALUE")
 @click.option(
     "--since",
@@ -75,6 +80,7 @@ def usage(
     job: str | None,
     by: str,
     user: str | None,
+    project: str | None,
     label: str | None,
     since: str,
     stored: bool,
@@ -86,9 +92,9 @@ def usage(
     submitted.
 
     USED is processor time, PEAK the peak of memory, both of what attempts that have ended had asked
-    for. LOST is time of attempts that did not succeed, by why they ended. --by label sums by the
-    label `project` of jobs as their submitters gave it: anybody may give a job any project, and
-    USERS names who did.
+    for. LOST is time of attempts that did not succeed, by why they ended. --by project sums each
+    project with those below it. --by label sums by the label `project` of jobs as their submitters
+    gave it: anybody may give a job any label, and USERS names who did.
 
     --stored shows the bytes that each user's jobs hold now: records of jobs in memory, artifacts,
     output and results of calls in their stores, and the code that the user has sent (bundles; of
@@ -101,7 +107,7 @@ def usage(
     if stored:
         _show_stored(client, user, limit, cursor, form)
         return
-    query = {"by": by, "user": user, "label": label, "since": since}
+    query = {"by": by, "user": user, "project": project, "label": label, "since": since}
     if form == "csv":
         answer = client.transport.send(
             HttpRequest("GET", "/v1/usage", query, headers={"Accept": "text/csv"})
@@ -113,7 +119,7 @@ def usage(
         page,
         columns(by, any(row["cost"] is not None for row in page.items)),
         form,
-        name=_FIELDS.get(by, by),
+        name=by,
     )
 
 
@@ -135,7 +141,7 @@ STORED_COLUMNS = (
 def _show_stored(
     client: Client, user: str | None, limit: int, cursor: str | None, form: str
 ) -> None:
-    if form == "csv" or any(_is_given(name) for name in ("by", "label", "since")):
+    if form == "csv" or any(_is_given(name) for name in ("by", "project", "label", "since")):
         raise click.UsageError(
             "--stored shows what is kept now: of the other options it takes --user, --limit, "
             "--cursor and -o table, wide, json and jsonl"
@@ -151,7 +157,7 @@ def _is_given(name: str) -> bool:
 
 
 def _show_job(client: Client, job: str, form: str) -> None:
-    others = ("by", "user", "label", "since", "stored", "limit", "cursor")
+    others = ("by", "user", "project", "label", "since", "stored", "limit", "cursor")
     if form == "csv" or any(map(_is_given, others)):
         raise click.UsageError(
             "JOB is shown whole: it takes no other options than -o table, wide, json and jsonl"
@@ -166,7 +172,8 @@ def describe(found: Row) -> Iterator[tuple[str, str]]:
     total = found["total"]
     running = found["running"]
     yield "job", f"{found['job']} ({found['job_id']}) of {found['user']}"
-    yield "project", found["project"] or ""
+    yield "project", found["project"]
+    yield "label project", found.get("label") or ""
     now = f", {running['attempts']:,} of them running" if running["attempts"] else ""
     yield "attempts", counted(total["attempts"], "attempt") + now
     yield (

@@ -1,0 +1,37 @@
+"""Objects of the HTTP API about projects. Stable: fields are only added."""
+
+from __future__ import annotations
+
+import msgspec
+
+from iris_core.views.jobs import ActorView, View
+
+
+class ProjectView(View, kw_only=True):
+    """A project: what was set of it, and how it goes.
+
+    Attributes:
+        parent: the project above it; None of the root. children: those right below it.
+        limit: what is beyond it goes behind others of its band; without a resource: no limit.
+            max_pending_tasks: 0: no limit.
+        members, admins: its own; those of the projects above it are members and admins too.
+        default_for: users whose jobs are in it that name no project.
+        used: what running tasks hold in it and below it. pending_tasks: that wait there.
+        version: grows with every change. by: who has made the last one; None: nobody has set it.
+        warnings: what an admin should look at; in the answer to a change also what follows from it.
+    """
+
+    path: str
+    parent: str | None
+    children: list[str]
+    limit: dict[str, int]
+    max_pending_tasks: int
+    members: list[str]
+    admins: list[str]
+    default_for: list[str]
+    used: dict[str, int]
+    running_tasks: int
+    pending_tasks: int
+    version: int
+    by: ActorView | None
+    warnings: list[str] = msgspec.field(default_factory=list)

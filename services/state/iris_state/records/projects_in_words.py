@@ -1,0 +1,28 @@
+"""What another specification of a project changes, for a person. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from iris_core.quota import RUNNING_LIMITS
+from iris_core.spec.projects import ProjectSpec
+from iris_core.spec.resources import ResourceLimits
+
+
+def limits_in_words(limits: ResourceLimits) -> str:
+    """``cpu 500, chips 64``; ``none``."""
+    amounts = [(row, getattr(limits, row.name)) for _, row in RUNNING_LIMITS]
+    return ", ".join(f"{row.word} {row.unit.show(n)}" for row, n in amounts if n) or "none"
+
+
+def changes_in_words(before: ProjectSpec, after: ProjectSpec) -> Iterator[str]:
+    """``limit chips 64, was none``."""
+    if before.limit != after.limit:
+        yield f"limit {limits_in_words(after.limit)}, was {limits_in_words(before.limit)}"
+    if before.max_pending_tasks != after.max_pending_tasks:
+        old, new = (one.max_pending_tasks or "unlimited" for one in (before, after))
+        yield f"max pending tasks {new}, was {old}"
+    for field in ("members", "admins", "default_for"):
+        old_names, new_names = (", ".join(getattr(one, field)) for one in (before, after))
+        if old_names != new_names:
+            yield f"{field.replace('_', ' ')} {new_names or 'nobody'}, was {old_names or 'nobody'}"
