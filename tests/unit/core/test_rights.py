@@ -24,6 +24,7 @@ MATRIX = {
     Verb.USE_BUNDLE: "uawt|a",
     Verb.HOLD: "ua|a",
     Verb.RELEASE: "ua|a",
+    Verb.NOTIFY: "ua|a",
     Verb.EXCEED_BAND: "a|a",
     Verb.ADMINISTER: "a|a",
 }

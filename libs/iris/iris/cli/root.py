@@ -60,6 +60,7 @@ SECTIONS = {
         "down": ("Stop the cluster on this machine; its data stays.", "down:down"),
         "worker": ("List, drain and decommission hosts.", "worker:worker"),
         "pool": ("Set pools of hosts that the cluster makes itself.", "pool:pool"),
+        "notify": ("Tell people and programs of jobs.", "notify:notify"),
         "quota": ("Show and set limits of users.", "quota:quota"),
         "usage": ("Show what jobs have held and used.", "usage:usage"),
         "audit": ("Show who did what.", "audit:audit"),

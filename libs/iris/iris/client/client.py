@@ -27,6 +27,7 @@ from iris.client.deployments import Deployment
 from iris.client.fleet import FleetApi
 from iris.client.http.transport import HttpRequest, UrlQuery, in_path
 from iris.client.jobs import Job
+from iris.client.notify import NotifyApi
 from iris.client.options.deployments import deployment_fields
 from iris.client.options.jobs import (
     EACH_LINE,
@@ -78,7 +79,7 @@ R = TypeVar("R")
 IfExists = Literal["error", "keep", "replace"]
 
 
-class Client(FleetApi):
+class Client(FleetApi, NotifyApi):
     """A connection to one gateway.
 
     Args:

@@ -36,6 +36,9 @@ class Verb(Enum):
     USE_BUNDLE = "use uploaded code"
     HOLD = "hold the pending jobs of a user"
     RELEASE = "release a hold on the queue"
+    NOTIFY = (
+        "use, see the address of, test, pause and remove a target of messages; see its messages"
+    )
     EXCEED_BAND = "ask for a band above the default of users without a quota"
     ADMINISTER = "drain hosts, set quotas and pools, and whatever else concerns the whole cluster"
 
@@ -66,6 +69,7 @@ RIGHTS: Mapping[Verb, Right] = {
     Verb.USE_BUNDLE: Right(own=_EVERYBODY, others=_ADMINS),
     Verb.HOLD: Right(own=_USERS, others=_ADMINS),
     Verb.RELEASE: Right(own=_USERS, others=_ADMINS),
+    Verb.NOTIFY: Right(own=_USERS, others=_ADMINS),
     Verb.EXCEED_BAND: Right(own=_ADMINS, others=_ADMINS),
     Verb.ADMINISTER: Right(own=_ADMINS, others=_ADMINS),
 }

@@ -25,6 +25,7 @@ from iris_core.spec.field_rules import (
     without_nul,
 )
 from iris_core.spec.index_set import MAX_INDEXES, IndexSet, indexes_of
+from iris_core.spec.notify import MAX_NOTIFY, NotifyRule
 from iris_core.spec.resources import ResourceRequest
 from iris_core.states import ConstraintOp, PriorityBand
 
@@ -451,6 +452,10 @@ class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     """What becomes of a task that has run for ``timeout_s``: it is KILLED, or is requeued."""
     protect_s: Annotated[float, duration(MAX_PROTECT_S, "for example 60")] | None = None
     """A task is not preempted before it has run for so long."""
+    notify: Annotated[
+        tuple[NotifyRule, ...], at_most(MAX_NOTIFY, f"at most {MAX_NOTIFY} rules")
+    ] = ()
+    """Who is told of the job, and when; the notifier acts on it, nothing else does."""
 
     @property
     def grows(self) -> bool:
