@@ -203,6 +203,21 @@ ALERTS = (
         "Work has waited for slices of pool {{ $labels.pool }} for an hour.",
     ),
     Alert(
+        "IrisMessagesGivenUp",
+        'increase(iris_notify_deliveries_total{result="given_up"}[15m]) > 0',
+        "0m",
+        "ticket",
+        "Messages about jobs could not be delivered for a day; their targets are paused.",
+    ),
+    Alert(
+        "IrisNotificationsMissed",
+        "increase(iris_notify_gaps_total[1h]) > 0 or iris_notify_gaps_total > 0 unless"
+        " iris_notify_gaps_total offset 1h",
+        "0m",
+        "ticket",
+        "The notifier at {{ $labels.instance }} was away for longer than events are kept.",
+    ),
+    Alert(
         "IrisHeartbeatsLate",
         f"{p99('iris_heartbeat_lag_seconds', 'instance')} > 3",
         "10m",

@@ -24,6 +24,7 @@ COLUMNS = {
     "worker": "runs tasks, one a host",
     "proxy": "in front of deployments",
     "provisioner": "makes and deletes hosts",
+    "notifier": "tells of jobs",
 }
 _STEP, _LEFT, _TOP, _ROW, _HEAD = 178, 92, 84, 32, 36
 _STYLE = """svg { --ink: #1a1f26; --faint: #59636f; --line: #dde2e8; --paper: #fff; --mark: #0969da; --box: #f6f7f9; }

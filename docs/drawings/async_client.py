@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from textwrap import indent
 from types import ModuleType
 
-from iris.client import async_base, client, deployments, fleet, jobs, projects
+from iris.client import async_base, client, deployments, fleet, jobs, notify, projects
 from iris.client.async_base import AsyncCalls, DeploymentWaits, JobWaits
 from iris.client.http import api
 
@@ -23,7 +23,7 @@ CLASSES: tuple[tuple[str, str, type, tuple[ModuleType, ...], str], ...] = (
         "AsyncClient",
         "Client",
         AsyncCalls,
-        (client, fleet, projects, api),
+        (client, fleet, notify, projects, api),
         "A connection to one gateway, for asyncio",
     ),
     ("AsyncJob", "Job", JobWaits, (jobs,), "One job, for asyncio"),
@@ -147,7 +147,7 @@ def _passed(arguments: ast.arguments) -> Iterator[str]:
 def _imports(tree: ast.Module) -> list[str]:
     """The imports of every name that the classes use, from where the followed modules have them."""
     where = {"AsyncIterator": "from collections.abc import AsyncIterator"}
-    for module in (async_base, deployments, jobs, api, fleet, projects, client):
+    for module in (async_base, deployments, jobs, api, fleet, notify, projects, client):
         for node in ast.walk(ast.parse(inspect.getsource(module))):
             if isinstance(node, ast.ImportFrom) and node.module != "__future__":
                 where |= {one.name: f"from {node.module} import {one.name}" for one in node.names}

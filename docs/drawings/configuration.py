@@ -33,6 +33,7 @@ SECTIONS = {
         "iris_provisioner.settings:ProvisionerSettings",
         "the provisioner of the fleet",
     ),
+    "notifier": ("iris_notifier.settings:NotifierSettings", "the notifier"),
 }
 
 EXPLAINED = """\

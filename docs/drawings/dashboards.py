@@ -470,6 +470,17 @@ HOSTS_AND_SERVING: Mapping[str, Sequence[Panel]] = {
 }
 
 PEOPLE: Mapping[str, Sequence[Panel]] = {
+    "Notifications": (
+        Panel(
+            "Messages that ended",
+            per("result", rate("iris_notify_deliveries_total")),
+            "ops",
+            _EVENTFUL,
+        ),
+        Panel("Tries", per("result", rate("iris_notify_tries_total")), "ops", _EVENTFUL),
+        Panel("Messages that wait", (("sum(iris_notify_pending)", "messages"),)),
+        Panel("Targets by state", per("state", "iris_notify_targets")),
+    ),
     "Who waits": (
         Panel("Waiting tasks by user", per("user", leader("iris_user_pending_tasks"))),
         Panel("Waiting tasks by project", per("project", leader("iris_project_pending_tasks"))),

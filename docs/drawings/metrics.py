@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from drawings.markdown import document, grid
 from iris_gateway.metrics import Metrics
+from iris_notifier.metrics import NotifierMetrics
 from iris_provisioner.metrics import ProvisionerMetrics
 from iris_proxy.metrics import ProxyMetrics
 from iris_scheduler.metrics import SchedulerMetrics
@@ -29,6 +30,8 @@ def registries() -> dict[str, GuardedRegistry]:
     machine = Machine(Policy(), "drawing")
     shared = GuardedRegistry()
     shared.register(ServiceCollector("drawing", lambda: None))
+    notifier = NotifierMetrics()
+    notifier.show(lambda: 0, dict)
     return {
         "Every service": shared,
         "State": StateMetrics(lambda: machine).registry,
@@ -37,6 +40,7 @@ def registries() -> dict[str, GuardedRegistry]:
         "Gateway": Metrics().registry,
         "Proxy": ProxyMetrics().registry,
         "Provisioner": ProvisionerMetrics().registry,
+        "Notifier": notifier.registry,
     }
 
 

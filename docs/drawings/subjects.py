@@ -101,7 +101,8 @@ def subjects_document() -> str:
         f"The bucket `{subjects.DISCOVERY_BUCKET}` of values by key holds where each deployment answers, as JSON "
         f"(`Discovery`) under its name: the state service's leader writes it, the proxy and the gateway read it. "
         f"The bucket `{subjects.KEYS_BUCKET}` holds the keys that sign tokens of tasks: the leader writes it, and the "
-        "gateway reads it.",
+        "gateway reads it. "
+        f"The bucket `{subjects.NOTIFY_BUCKET}` holds the records of the notifier, which alone reads and writes it.",
         "## Subjects",
         rows,
         "## Events",

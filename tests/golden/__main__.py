@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from iris_core import codec
+from iris_core.messages.gateway_notifier import NotifyRequest, NotifyVerb
 from iris_core.messages.gateway_scheduler import PlanPreview, PlanRequest
 from iris_core.messages.gateway_state import (
     AdminCommand,
@@ -117,6 +118,7 @@ OUTSIDE: tuple[Any, ...] = (
         lists=(ListAnswer("exec", {"program": "p"}, 9, (FoundSlice("cpu-0", 7, "failed", "x"),)),),
     ),
     PlanRequest(JobSpec(name="/a", command=("true",)), Caller("ann"), 7),
+    NotifyRequest(NotifyVerb.ADD_TARGET, Caller("ann"), body=b'{"name":"ops"}', key="k1"),
     PlanPreview(
         "not_now", ((0, "w0"),), ("/b/0",), Reason(ReasonCode.BEHIND, "behind others"), 3, 9
     ),

@@ -30,6 +30,7 @@ PACKAGES = (
     "iris_gateway",
     "iris_proxy",
     "iris_provisioner",
+    "iris_notifier",
 )
 MANY = 6
 """So many positional arguments of one call are counted."""

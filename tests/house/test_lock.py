@@ -25,6 +25,7 @@ OURS = {
         "iris_nats",
         "iris_proxy",
         "iris_provisioner",
+        "iris_notifier",
     ),
     *("iris_scheduler", "iris_service", "iris_slurm", "iris_state", "iris_worker"),
     *("benchmarks", "draw", "drawings", "navigation", "site_hooks", "tests"),

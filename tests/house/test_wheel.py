@@ -17,6 +17,7 @@ PACKAGES = {
     "iris_nats",
     "iris_proxy",
     "iris_provisioner",
+    "iris_notifier",
     "iris_scheduler",
     "iris_service",
     "iris_state",

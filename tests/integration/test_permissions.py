@@ -25,7 +25,7 @@ from iris_nats.nats_process import OBSERVER, NatsProcess
 
 pytestmark = pytest.mark.integration
 
-SERVICES = ("state", "scheduler", "gateway", "proxy", "provisioner", "admin")
+SERVICES = ("state", "scheduler", "gateway", "proxy", "provisioner", "notifier", "admin")
 LOGINS = (
     *map(login, SERVICES),
     login("worker", "w.1"),
@@ -60,7 +60,7 @@ WHO: Mapping[str, tuple[str, str]] = {
         if row.pattern.startswith("iris.state.command.")
     },
     "iris.state.plan": ("scheduler", "state"),
-    "iris.state.query": ("gateway", "state"),
+    "iris.state.query": ("gateway notifier", "state"),
     "iris.state.read": ("gateway", "state"),
     "iris.state.reasons": ("state", "state"),
     "iris.worker.w=2E1.report": (W1, "state"),
@@ -75,11 +75,13 @@ WHO: Mapping[str, tuple[str, str]] = {
     "iris.snapshot.full": ("scheduler", "state"),
     "iris.scheduler.plan": ("gateway", "scheduler"),
     "iris.proxy.load": ("proxy state", "state"),
+    "iris.notifier.request": ("gateway notifier", "notifier"),
     "iris.provisioner.order": ("state", "provisioner"),
     "iris.provisioner.report": ("provisioner", "state"),
-    "iris.service.describe": ("gateway", "state scheduler gateway proxy provisioner"),
+    "iris.service.describe": ("gateway", "state scheduler gateway proxy provisioner notifier"),
     "$KV.iris-discovery.a": ("state admin", ""),
     "$KV.iris-keys.task": ("state admin", ""),
+    "$KV.iris-notify.target.a": ("notifier admin", ""),
     "$O.iris-bundles.C.x": ("state gateway admin", ""),
     "$O.iris-bundles.M.x": ("state gateway admin", ""),
     "$O.iris-snapshots.C.x": ("state admin", ""),
@@ -102,14 +104,16 @@ WHO: Mapping[str, tuple[str, str]] = {
 
 KEEPS = "state admin"
 READS = {
-    "IRIS_EVENTS": f"{KEEPS} gateway",
+    "IRIS_EVENTS": f"{KEEPS} gateway notifier",
     "IRIS_LOGS": f"{KEEPS} gateway",
     "IRIS_ARTIFACTS": f"{KEEPS} gateway",
     "IRIS_RESULTS": f"{KEEPS} gateway",
     "KV_iris-discovery": f"{KEEPS} gateway proxy",
     "KV_iris-keys": f"{KEEPS} gateway",
+    "KV_iris-notify": f"{KEEPS} notifier",
     "OBJ_iris-bundles": f"{KEEPS} gateway",
 }
+PURGES = {"OBJ_iris-bundles": f"{KEEPS} gateway", "KV_iris-notify": f"{KEEPS} notifier"}
 GETS = {"IRIS_EVENTS": OBSERVING, "OBJ_iris-bundles": f"{W1} {W2}"}
 
 
@@ -125,7 +129,7 @@ def callers(store: str) -> Mapping[str, str]:
         f"CONSUMER.MSG.NEXT.{store}.c": reads,
         f"CONSUMER.DELETE.{store}.c": reads,
         f"CONSUMER.DURABLE.CREATE.{store}.c": "",
-        f"STREAM.PURGE.{store}": f"{KEEPS} gateway" if store == "OBJ_iris-bundles" else KEEPS,
+        f"STREAM.PURGE.{store}": PURGES.get(store, KEEPS),
         f"STREAM.CREATE.{store}": KEEPS,
         f"STREAM.UPDATE.{store}": KEEPS,
         f"STREAM.LEADER.STEPDOWN.{store}": KEEPS,

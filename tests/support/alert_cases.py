@@ -12,6 +12,7 @@ STANDBY = 'cluster="c", job="iris-state", instance="state-1:9101"'
 SCHEDULER = 'cluster="c", job="iris-scheduler", instance="sched:9102"'
 WORKER = 'cluster="c", job="iris-worker", instance="w0:9103"'
 PROXY = 'cluster="c", job="iris-proxy", instance="proxy:9104"'
+NOTIFIER = 'cluster="c", job="iris-notifier", instance="notifier:9106"'
 EVERY = (GATEWAY, LEADER, STANDBY, SCHEDULER, WORKER, PROXY)
 
 STILL, STEADY = "x180", "+60x180"
@@ -149,6 +150,14 @@ CASES: dict[str, Case] = {
     "IrisNeedUnmet": Case(
         {f'iris_fleet_need_slices{{{LEADER}, pool="cpu"}}': f"3{STILL}"},
         {**CLUSTER, "pool": "cpu"},
+    ),
+    "IrisMessagesGivenUp": Case(
+        {f'iris_notify_deliveries_total{{{NOTIFIER}, result="given_up"}}': "0+1x180"},
+        {**CLUSTER, "job": "iris-notifier", "instance": "notifier:9106", "result": "given_up"},
+    ),
+    "IrisNotificationsMissed": Case(
+        {f"iris_notify_gaps_total{{{NOTIFIER}}}": f"_x150 1{STILL}"},
+        {**CLUSTER, "job": "iris-notifier", "instance": "notifier:9106"},
     ),
     "IrisHeartbeatsLate": Case(
         {f'iris_heartbeat_lag_seconds_bucket{{{WORKER}, le="0.1"}}': f"0{STILL}"},

@@ -121,6 +121,8 @@ SNAPSHOTS_BUCKET = "iris-snapshots"
 BUNDLES_BUCKET = "iris-bundles"
 DISCOVERY_BUCKET = "iris-discovery"
 """The key-value bucket that holds `Discovery` as JSON under each deployment's name."""
+NOTIFY_BUCKET = "iris-notify"
+"""The key-value bucket of the notifier's records: targets, subscriptions, messages."""
 KEYS_BUCKET = "iris-keys"
 """The key-value bucket of the keys that sign tokens of attempts; only the state service and
 gateways read it.
@@ -133,6 +135,7 @@ STORES = (
     f"OBJ_{BUNDLES_BUCKET}",
     f"KV_{DISCOVERY_BUCKET}",
     f"KV_{KEYS_BUCKET}",
+    f"KV_{NOTIFY_BUCKET}",
 )
 """Every stream on the server by its name there: the streams above, and those of the buckets."""
 
@@ -177,6 +180,8 @@ DESCRIBE = "iris.service.describe"
 SNAPSHOT = "iris.snapshot"
 SNAPSHOT_FULL = "iris.snapshot.full"
 SCHEDULER_PLAN = "iris.scheduler.plan"
+NOTIFIER_REQUEST = "iris.notifier.request"
+JOB_EVENTS = "job.state.*"
 INBOXES = ("_INBOX.", "_R_.")
 _LINE_BYTES = 4000
 """Of both subjects of a message. A line of the protocol has at most 4 KiB, with its verb and
@@ -226,7 +231,9 @@ SUBJECTS = (
         message="Ping",
     ),
     Subject(STATE_PLAN, MessagePattern.REQUEST, "scheduler", "state (leader)", message="Plan"),
-    Subject(STATE_QUERY, MessagePattern.REQUEST, "gateway", "state (leader)", message="Query"),
+    Subject(
+        STATE_QUERY, MessagePattern.REQUEST, "gateway, notifier", "state (leader)", message="Query"
+    ),
     Subject(STATE_READ, MessagePattern.REQUEST, "gateway", "state (standby)", message="Query"),
     Subject(
         STATE_REASONS, MessagePattern.CORE, "state (leader)", "state (standby)", message="Reasons"
@@ -260,10 +267,17 @@ SUBJECTS = (
     ),
     Subject(SCHEDULER_PLAN, MessagePattern.REQUEST, "gateway", "scheduler", message="PlanRequest"),
     Subject(
+        NOTIFIER_REQUEST,
+        MessagePattern.REQUEST,
+        "gateway, notifier",
+        "notifier",
+        message="NotifyRequest",
+    ),
+    Subject(
         DESCRIBE,
         MessagePattern.REQUEST,
         "gateway",
-        "state, scheduler, gateway, proxy, provisioner",
+        "state, scheduler, gateway, proxy, provisioner, notifier",
         message="ServiceInfo",
     ),
 )

@@ -84,7 +84,7 @@ class Service(Generic[S]):
     """A running process as its main function sees it.
 
     Attributes:
-        name: "state", "scheduler", "worker", "gateway", "proxy" or "provisioner".
+        name: "state", "scheduler", "worker", "gateway", "proxy", "provisioner" or "notifier".
         settings: the service's own section. fleet: the section ``[fleet]`` of a service that reads
             it.
         stop: set when the process should end; every wait also waits for this.

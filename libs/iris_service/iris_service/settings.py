@@ -28,6 +28,7 @@ from iris_service.version import VERSION
 SECTIONS = (
     *("cluster", "nats", "run", "fleet", "state", "scheduler", "worker", "gateway", "proxy"),
     "provisioner",
+    "notifier",
 )
 """Every section `iris.toml` may have; all services read one file."""
 

@@ -60,6 +60,7 @@ def test_every_service_runs_once_and_every_host_is_a_worker():
         "proxy",
         "gateway",
         "provisioner",
+        "notifier",
         "worker-0",
         "worker-1",
         *(f"slice-{number}-w{vm}" for number in range(2) for vm in range(4)),
@@ -71,13 +72,13 @@ def test_every_service_has_its_turn_to_end_as_the_cluster_stops():
 
     turns = {program.service: stop_phase(program.service) for program in programs}
     last = {"worker": 1, "scheduler": 2, "gateway": 2, "state": 3}
-    assert turns == {"proxy": 0, "provisioner": 0, **last}
+    assert turns == {"proxy": 0, "provisioner": 0, "notifier": 2, **last}
 
 
 def test_a_proxy_may_take_as_long_to_end_as_its_requests():
     made = dataclasses.replace(blueprint(workers=1), drain_s=60.0)
     times = {program.service: program.stop_s for program in made.programs("nats://x")}
-    services = ("scheduler", "gateway", "provisioner", "state")
+    services = ("scheduler", "gateway", "provisioner", "notifier", "state")
     assert times == {"proxy": 65.0, "worker": 12.0, **dict.fromkeys(services, 6.0)}
 
 
@@ -222,6 +223,7 @@ def test_only_a_worker_stays_dead_unless_told_otherwise():
         "proxy": True,
         "gateway": True,
         "provisioner": True,
+        "notifier": True,
         "worker-0": False,
     }
     assert blueprint(workers=1, restart_workers=True).programs("")[-1].kept
@@ -230,7 +232,8 @@ def test_only_a_worker_stays_dead_unless_told_otherwise():
 def test_a_service_with_replicas_runs_under_numbered_names():
     names = [program.name for program in blueprint(workers=0, replicas=("state=2",)).programs("")]
 
-    assert names == ["state-0", "state-1", "scheduler", "proxy", "gateway", "provisioner"]
+    kept = ["scheduler", "proxy", "gateway", "provisioner", "notifier"]
+    assert names == ["state-0", "state-1", *kept]
 
 
 def released(paths: ClusterPaths, options: StartOptions) -> ClusterPrograms:
@@ -266,7 +269,7 @@ def test_each_process_has_a_free_port_of_its_own_for_its_metrics(tmp_path: Path)
     assert [
         program.name for program in programs if said_to(program).get("run.metrics") is None
     ] == ["gateway"]
-    assert len({program.metrics for program in programs}) == 8
+    assert len({program.metrics for program in programs}) == 9
     assert all(program.metrics.startswith("http://127.0.0.1:") for program in programs)
 
 

@@ -26,6 +26,7 @@ MATRIX = {
     Verb.USE_BUNDLE: "uawt|a",
     Verb.HOLD: "ua|a",
     Verb.RELEASE: "ua|a",
+    Verb.NOTIFY: "ua|a",
     Verb.EXCEED_BAND: "a|a",
     Verb.SET_BELOW: "a|a|a|ua",
     Verb.SET_MEMBERS: "a|a|a|ua",

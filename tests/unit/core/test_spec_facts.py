@@ -15,6 +15,7 @@ from iris_core.spec.jobs import (
     NoticePolicy,
     StopPolicy,
 )
+from iris_core.spec.notify import NotifyRule
 from iris_core.spec.resources import Device, ResourceRequest
 from iris_core.views.spec_facts import facts_of
 
@@ -37,6 +38,7 @@ OTHERS = {
     "each_line": ".iris-lines",
     "max_parallel": 2,
     "on_exit": (ExitRule((75, "64-78"), "requeue"),),
+    "notify": (NotifyRule("ops", ("failed", "waiting_1h")),),
     "max_requeues": 5,
     "backoff_s": 10.0,
     "max_backoff_s": 20.0,
@@ -92,6 +94,7 @@ def test_each_field_of_a_specification_has_a_fact():
         ("array", [("array", "0-15:4, 20")]),
         ("max_parallel", [("at a time", "2 tasks")]),
         ("on_exit", [("on exit 75, 64-78", "requeue")]),
+        ("notify", [("tells ops", "failed, waiting_1h")]),
         ("backoff_s", [("backoff", "10s, doubled up to 5m")]),
         ("stop", [("stopped by", "SIGINT, KILL 1m later")]),
         ("notice", [("notice", "SIGUSR2, 90s before the time limit")]),

@@ -16,6 +16,7 @@ SERVER_MODULES = frozenset(
         "jinja2",
         "jwt",
         "markupsafe",
+        "aiosmtplib",
         "multidict",
         "nats",
         "nkeys",

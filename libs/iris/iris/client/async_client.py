@@ -34,6 +34,7 @@ from iris_core.views.jobs import (
     TaskView,
     TreeView,
 )
+from iris_core.views.notify import DeliveryView, MessageFormat, NotifyTargetView, SubscriptionView
 from iris_core.views.projects import ProjectView
 from iris_core.views.usage import StoredUsageView, UsageView
 
@@ -287,6 +288,72 @@ class AsyncClient(AsyncCalls):
         return await self.call(
             lambda: self.sync.drain_slice(slice_, deadline=deadline, reason=reason)
         )
+
+    def notify_targets(self) -> AsyncIterator[NotifyTargetView]:
+        """As `Client.notify_targets`."""
+        return self.iterate(self.sync.notify_targets())
+
+    async def notify_target(self, name: str, *, user: str = "") -> NotifyTargetView:
+        """As `Client.notify_target`."""
+        return await self.call(lambda: self.sync.notify_target(name, user=user))
+
+    async def add_notify_target(
+        self,
+        name: str,
+        *,
+        webhook: str = "",
+        smtp: str = "",
+        secret: str = "",
+        message_format: MessageFormat = "cloudevents",
+        shared: bool = False,
+    ) -> NotifyTargetView:
+        """As `Client.add_notify_target`."""
+        return await self.call(
+            lambda: self.sync.add_notify_target(
+                name,
+                webhook=webhook,
+                smtp=smtp,
+                secret=secret,
+                message_format=message_format,
+                shared=shared,
+            )
+        )
+
+    async def remove_notify_target(self, name: str, *, user: str = "") -> None:
+        """As `Client.remove_notify_target`."""
+        return await self.call(lambda: self.sync.remove_notify_target(name, user=user))
+
+    async def test_notify_target(self, name: str, *, user: str = "") -> NotifyTargetView:
+        """As `Client.test_notify_target`."""
+        return await self.call(lambda: self.sync.test_notify_target(name, user=user))
+
+    async def pause_notify_target(self, name: str, *, user: str = "") -> NotifyTargetView:
+        """As `Client.pause_notify_target`."""
+        return await self.call(lambda: self.sync.pause_notify_target(name, user=user))
+
+    async def resume_notify_target(self, name: str, *, user: str = "") -> NotifyTargetView:
+        """As `Client.resume_notify_target`."""
+        return await self.call(lambda: self.sync.resume_notify_target(name, user=user))
+
+    def notify_subscriptions(self) -> AsyncIterator[SubscriptionView]:
+        """As `Client.notify_subscriptions`."""
+        return self.iterate(self.sync.notify_subscriptions())
+
+    async def subscribe(
+        self, to: str, on: Sequence[str], *, job: str = "", all_mine: bool = False
+    ) -> SubscriptionView:
+        """As `Client.subscribe`."""
+        return await self.call(lambda: self.sync.subscribe(to, on, job=job, all_mine=all_mine))
+
+    async def unsubscribe(self, subscription: str) -> None:
+        """As `Client.unsubscribe`."""
+        return await self.call(lambda: self.sync.unsubscribe(subscription))
+
+    def deliveries(
+        self, *, target: str | None = None, status: str | None = None
+    ) -> AsyncIterator[DeliveryView]:
+        """As `Client.deliveries`."""
+        return self.iterate(self.sync.deliveries(target=target, status=status))
 
     def projects(self) -> AsyncIterator[ProjectView]:
         """As `Client.projects`."""

@@ -27,6 +27,7 @@ from iris.client.deployments import Deployment
 from iris.client.fleet import FleetApi
 from iris.client.http.transport import HttpRequest, UrlQuery, in_path
 from iris.client.jobs import Job
+from iris.client.notify import NotifyApi
 from iris.client.options.deployments import deployment_fields
 from iris.client.options.jobs import (
     EACH_LINE,
@@ -79,7 +80,7 @@ R = TypeVar("R")
 IfExists = Literal["error", "keep", "replace"]
 
 
-class Client(FleetApi, ProjectApi):
+class Client(FleetApi, NotifyApi, ProjectApi):
     """A connection to one gateway.
 
     Args:

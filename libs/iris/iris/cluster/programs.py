@@ -23,7 +23,7 @@ from iris_service.child import Program
 from iris_service.run import LAST_WORDS_S
 
 _STOP_S = {"worker": 12.0}
-_SERVED_LAST = ("gateway", "provisioner")
+_SERVED_LAST = ("gateway", "provisioner", "notifier")
 """Services whose metrics are at the gateway's own address, or behind those of all workers."""
 _STOPS_SOON_S = 6.0
 
@@ -131,7 +131,7 @@ class ClusterPrograms:
         """
         of_services = self._services()
         services = [name for service, name in of_services if service not in _SERVED_LAST]
-        last = [name for service, name in of_services if service == "provisioner"]
+        last = [name for service, name in of_services if service in ("provisioner", "notifier")]
         return [*services, *(host.worker for host in self.hosts()), *last]
 
     def _services(self) -> list[tuple[str, str]]:
@@ -165,6 +165,7 @@ class ClusterPrograms:
             },
         }
         given["provisioner"] = self._provisioner()
+        given["notifier"] = {"notifier.url": self.url}
         return self._program(service, name, given.get(service, {}), nats_url)
 
     def _provisioner(self) -> dict[str, object]:

@@ -10,8 +10,8 @@ import msgspec
 from iris.client.problems import InvalidOption
 from iris_core.placement.topology import Topology, topology_of
 
-KEPT_SERVICES = ("state", "scheduler", "proxy", "gateway", "provisioner")
-_REPLICATED = ("state", "scheduler", "provisioner")
+KEPT_SERVICES = ("state", "scheduler", "proxy", "gateway", "provisioner", "notifier")
+_REPLICATED = ("state", "scheduler", "provisioner", "notifier")
 _SLICES = re.compile(r"(?P<variant>[a-z0-9]+-\d+)(?:x(?P<count>\d{1,3}))?\Z")
 
 ProcessCount = Annotated[int, msgspec.Meta(ge=0, le=1000)]

@@ -97,7 +97,7 @@ def declarations(table: Iterable[Stream], replicas: int, *, clustered: bool) -> 
     ]
     return found + [
         key_value_config(bucket, number)
-        for bucket in (subjects.DISCOVERY_BUCKET, subjects.KEYS_BUCKET)
+        for bucket in (subjects.DISCOVERY_BUCKET, subjects.KEYS_BUCKET, subjects.NOTIFY_BUCKET)
     ]
 
 

@@ -38,6 +38,9 @@ class Verb(Enum):
     USE_BUNDLE = "use uploaded code"
     HOLD = "hold the pending jobs of a user"
     RELEASE = "release a hold on the queue"
+    NOTIFY = (
+        "use, see the address of, test, pause and remove a target of messages; see its messages"
+    )
     EXCEED_BAND = "ask for a band above the default of users without a quota"
     SET_BELOW = "set and remove the projects below a project"
     SET_MEMBERS = "set the members of a project, and for whom it is the default"
@@ -88,6 +91,7 @@ RIGHTS: Mapping[Verb, Right] = {
     Verb.USE_BUNDLE: Right(own=_EVERYBODY, others=_ADMINS),
     Verb.HOLD: Right(own=_USERS, others=_ADMINS),
     Verb.RELEASE: Right(own=_USERS, others=_ADMINS),
+    Verb.NOTIFY: Right(own=_USERS, others=_ADMINS),
     Verb.EXCEED_BAND: Right(own=_ADMINS, others=_ADMINS),
     Verb.SET_BELOW: Right(own=_ADMINS, others=_ADMINS, project_admins=_USER),
     Verb.SET_MEMBERS: Right(own=_ADMINS, others=_ADMINS, project_admins=_USER),

@@ -22,6 +22,7 @@ from iris_core.subjects import (
     INBOXES,
     KEYS_BUCKET,
     LOGS,
+    NOTIFY_BUCKET,
     RESULTS,
     SNAPSHOTS_BUCKET,
     STATE_COMMAND,
@@ -63,12 +64,14 @@ _BUNDLES = f"OBJ_{BUNDLES_BUCKET}"
 _SNAPSHOTS = f"OBJ_{SNAPSHOTS_BUCKET}"
 _DISCOVERY = f"KV_{DISCOVERY_BUCKET}"
 _KEYS = f"KV_{KEYS_BUCKET}"
+_NOTIFY = f"KV_{NOTIFY_BUCKET}"
 _STORED_ON = {
     **{stream.name: stream.subjects for stream in STREAMS},
     _BUNDLES: (f"$O.{BUNDLES_BUCKET}.>",),
     _SNAPSHOTS: (f"$O.{SNAPSHOTS_BUCKET}.>",),
     _DISCOVERY: (f"$KV.{DISCOVERY_BUCKET}.>",),
     _KEYS: (f"$KV.{KEYS_BUCKET}.>",),
+    _NOTIFY: (f"$KV.{NOTIFY_BUCKET}.>",),
 }
 
 
@@ -119,6 +122,13 @@ ROLES = (
     ),
     BusRole("proxy", "forwards requests to routes", stores={_DISCOVERY: "read"}, answers="once"),
     BusRole("provisioner", "makes and deletes slices, as it is ordered to", answers="once"),
+    BusRole(
+        "notifier",
+        "tells people and programs of their jobs",
+        stores={EVENTS.name: "read", _NOTIFY: "put"},
+        writes=(_NOTIFY,),
+        answers="once",
+    ),
     BusRole(
         "admin",
         "verifies, repairs, backs up and restores what is stored",

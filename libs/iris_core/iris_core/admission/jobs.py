@@ -188,6 +188,24 @@ def _on_exit(spec: JobSpec) -> Iterator[Mistake]:
             )
 
 
+def _notify(spec: JobSpec) -> Iterator[Mistake]:
+    for number, rule in enumerate(spec.notify):
+        if not rule.on:
+            message = f"{rule.to} is told of nothing"
+            hint = "for example failed"
+            pointer = pointer_to("notify", number, "on")
+            yield Mistake(pointer=pointer, code="empty", message=message, hint=hint)
+        for place, word in enumerate(rule.on):
+            if word.startswith("time_") and spec.timeout_s is None:
+                message = f"{word} is a part of a task's time limit, and this job has none"
+                yield Mistake(
+                    pointer=pointer_to("notify", number, "on", place),
+                    code="unexpected",
+                    message=message,
+                    hint="specify timeout_s too",
+                )
+
+
 def _indexes(spec: JobSpec) -> Iterator[Mistake]:
     if not spec.indexes:
         return
@@ -500,6 +518,7 @@ _RULES: tuple[SpecRule, ...] = (
     _constraints,
     topology.validate_coscheduling,
     _on_exit,
+    _notify,
     _backoff,
     stop_admission.mistakes,
     _calls,

@@ -25,6 +25,7 @@ from iris_core.spec.field_rules import (
     without_nul,
 )
 from iris_core.spec.index_set import MAX_INDEXES, IndexSet, indexes_of
+from iris_core.spec.notify import MAX_NOTIFY, NotifyRule
 from iris_core.spec.projects import ROOT, ProjectPath
 from iris_core.spec.resources import ResourceRequest
 from iris_core.states import ConstraintOp, PriorityBand
@@ -456,6 +457,10 @@ class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     """The project that it is in; empty: that of its parent, else the default of its user, else the
     root. Of an admitted job: the one it got; empty: the root.
     """
+    notify: Annotated[
+        tuple[NotifyRule, ...], at_most(MAX_NOTIFY, f"at most {MAX_NOTIFY} rules")
+    ] = ()
+    """Who is told of the job, and when; the notifier acts on it, nothing else does."""
 
     @property
     def project_path(self) -> str:

@@ -26,6 +26,7 @@ from iris_core.spec.jobs import (
     Spread,
     SuccessPolicy,
 )
+from iris_core.spec.notify import NotifyRule
 from iris_core.spec.pools import Audience, CapacityKind, PoolSpec, Reservation
 from iris_core.spec.resources import REQUESTED, ResourceOptions
 from iris_core.spec.serving import DeploymentSpec, ProxyPolicy, ScalingPolicy, UpdatePolicy
@@ -225,6 +226,13 @@ class JobOptions(TaskOptions, total=False):
         Option(
             "What other exit codes than 0 mean: retry, requeue (not counted as a failure) or fail: 75,64-78=requeue.",
             "CODES=WORD",
+        ),
+    ]
+    notify: Annotated[
+        Sequence[str | NotifyRule],
+        Option(
+            "Tell a target of the job: NAME:failed,succeeded,started,ended,waiting_1h,time_80 (see `iris notify`).",
+            "NAME:WORDS",
         ),
     ]
     max_requeues: Annotated[int, Option("Requeues of a task at its own request.")]

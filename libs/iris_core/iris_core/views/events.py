@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import msgspec
 
+from iris_core.spec.notify import NotifyRule
 from iris_core.views.jobs import View
 
 
@@ -71,7 +72,12 @@ class EventOfJob(CausedEvent, kw_only=True):
 
 
 class JobEvent(EventOfJob, kw_only=True):
-    """Body of ``job.state.<state>``."""
+    """Body of ``job.state.<state>``.
+
+    ``notify``: of the first one, who is to be told of the job; left out when nobody is.
+    """
+
+    notify: tuple[NotifyRule, ...] | msgspec.UnsetType = msgspec.UNSET
 
 
 class AmendmentEvent(EventOfJob, kw_only=True):

@@ -35,6 +35,8 @@ def facts_of(spec: JobSpec, grace_s: float | None = None) -> Iterator[tuple[str,
     if spec.max_parallel:
         yield "at a time", counted(spec.max_parallel, "task")
     yield from _ends(spec, grace_s)
+    for rule in spec.notify:
+        yield f"tells {rule.to}", ", ".join(rule.on)
     yield from _processes(spec)
     if spec.ports:
         yield "ports", ", ".join(spec.ports)

@@ -65,6 +65,7 @@ def options_of(spec: JobSpec) -> dict[str, Any]:
     options["constraints"] = [_condition(one) for one in spec.constraints if one.mode == "required"]
     options["prefer"] = [_condition(one) for one in spec.constraints if one.mode == "preferred"]
     options["on_exit"] = [f"{','.join(map(str, rule.codes))}={rule.do}" for rule in spec.on_exit]
+    options["notify"] = [f"{rule.to}:{','.join(rule.on)}" for rule in spec.notify]
     if spec.stop is not None:
         options |= {"stop_signal": spec.stop.signal, "grace": _seconds(spec.stop.grace_s)}
     if spec.notice is not None:

@@ -99,8 +99,13 @@ class Call:
     def _leave(self, answer: Answer) -> None:
         """Keep what the headers of the response say of an answer."""
         self.request.scope[SCOPE] = answer.position
-        if answer.note:
-            self.request.scope[NOTE_SCOPE] = answer.note
+        self.add_note(answer.note)
+
+    def add_note(self, note: str) -> None:
+        """Say something beside the answer, in its header; an empty ``note`` says nothing."""
+        if note:
+            known = self.request.scope.get(NOTE_SCOPE)
+            self.request.scope[NOTE_SCOPE] = f"{known}; {note}" if known else note
 
     def accepts(self, media_type: str) -> bool:
         """Whether the caller named this media type (``*/*`` names none)."""

@@ -122,7 +122,13 @@ def _whole_event(fact: Fact, sequence: int, place: int) -> Publication:
         "user": job.user,
         "by": _name(fact.by),
     }
-    body = JobEvent(**shared) if fact.entity == "job" else SessionEvent(session=job.id, **shared)
+    if fact.entity == "job":
+        is_first = fact.previous is None
+        body: JobEvent | SessionEvent = JobEvent(
+            **shared, notify=(is_first and job.spec.notify) or msgspec.UNSET
+        )
+    else:
+        body = SessionEvent(session=job.id, **shared)
     message_id = f"{sequence}.{place}"
     return Publication(
         subjects.event(fact.entity, fact.state), codec.to_json(body), message_id, _headers_of(job)

@@ -37,6 +37,8 @@ from iris_core.spec.jobs import (
     StopPolicy,
     When,
 )
+from iris_core.spec.notify import NotifyRule
+from iris_core.spec.notify import read_rule as read_notify_rule
 from iris_core.spec.option_table import JobOptions, TaskOptions, Time, field_of, rows_of
 from iris_core.spec.resources import REQUESTED, Device, ResourceRequest
 
@@ -123,6 +125,10 @@ def job_spec(
         "on_exit": tuple(
             reading.read(partial(read_rule, one), None)
             for one in read_list(options, "on_exit", reading)
+        ),
+        "notify": tuple(
+            reading.read(partial(read_notify, one), None)
+            for one in read_list(options, "notify", reading)
         ),
         "each_line": EACH_LINE if options.get("each_line") else "",
         "after": read_after(options, reading),
@@ -228,6 +234,16 @@ def read_rule(rule: str | ExitRule) -> ExitRule:
         raise InvalidOption(f"on_exit: {rule!r} is not CODES=retry, CODES=requeue or CODES=fail")
     numbers = tuple(int(code) if code.isdigit() else code for code in codes.split(","))
     return ExitRule(numbers, cast(ExitAction, action))
+
+
+def read_notify(rule: str | NotifyRule) -> NotifyRule:
+    """``ops:failed,waiting_1h``. Raises InvalidOption."""
+    if isinstance(rule, NotifyRule):
+        return rule
+    try:
+        return read_notify_rule(rule)
+    except ValueError as error:
+        raise InvalidOption(f"notify: {error}") from None
 
 
 def read_lines(file: str | os.PathLike[str]) -> list[str]:

@@ -32,6 +32,7 @@ from iris_gateway.api.handling import (
     request_key,
     view,
 )
+from iris_gateway.api.notify import check_targets
 from iris_gateway.api.work.admission import spec_from
 from iris_gateway.api.work.amend import JobPatch, amend
 from iris_gateway.api.work.bundles import JobCode, check_code
@@ -141,6 +142,7 @@ async def submit(call: Call) -> Response:
     key = call.idempotency_key
     spec = await read_spec(call)
     await check_code(call, spec, spec.user)
+    unchecked = await check_targets(call, spec)
     command = SubmitJob(
         spec,
         call.caller,
@@ -158,6 +160,7 @@ async def submit(call: Call) -> Response:
         else None
     )
     answer = await call.command(command)
+    call.add_note(unchecked)
     if since is not None and answer.status == "created":
         made_map = msgspec.json.decode(answer.body, type=MapJob)
         call.gateway.recent_maps.note(made_map, since, call.gateway.clock())

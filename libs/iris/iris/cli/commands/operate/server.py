@@ -21,7 +21,9 @@ _ITS_OWN = {
 @click.command(cls=CliCommand, context_settings=_ITS_OWN)
 @click.argument(
     "service",
-    type=click.Choice(["state", "scheduler", "gateway", "proxy", "worker", "provisioner"]),
+    type=click.Choice(
+        ["state", "scheduler", "gateway", "proxy", "worker", "provisioner", "notifier"]
+    ),
 )
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def server(service: str, arguments: tuple[str, ...]) -> None:

@@ -1,0 +1,1 @@
+"""The notifier: tells people and programs of their jobs."""
