@@ -53,7 +53,7 @@ from tests.sim.fleet.world import cpu_pool
 from tests.sim.world import World
 from tests.support.script import Script
 
-STORMS = (21, 46)
+STORMS = (0, 21, 46)
 """Seeds whose storms together have every kind of change, but those of `STORY` and of fleets."""
 FLEET = 98
 LONGEST = 4096
