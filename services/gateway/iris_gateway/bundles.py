@@ -50,8 +50,8 @@ BundleUse = tuple[str, str | None, str | None]
 """A digest, the owner who was asked for, and the one who was added."""
 _DIGEST = re.compile(r"[0-9a-f]{64}\Z")
 STORED_AT_ONCE = 4
-_BYTES_AT_ONCE = 4 << 30
-"""Of all uploads in progress."""
+RECEIVED_AT_ONCE = 4 << 30
+"""Bytes of all uploads in progress."""
 _REMEMBERED = 10_000
 CROWDED, PART = 0.5, 0.2
 """Parts of the room: once so much is used, how much one user may hold."""
@@ -158,7 +158,7 @@ class Bundles:
             async for part in parts:
                 size += len(part)
                 self._received += len(part)
-                if self._received > _BYTES_AT_ONCE:
+                if self._received > RECEIVED_AT_ONCE:
                     raise ProblemResponse("too_many_requests", "too many uploads in progress")
                 whole.update(part)
                 file.write(part)  # into the page cache, directly from the socket's buffer

@@ -16,14 +16,17 @@ from iris_core.shared_limits import SHARED_THINGS
 from iris_core.spec.jobs import JobSpec
 from iris_core.spec.resources import Amount
 from iris_gateway.auth.login_links import MAX_LINKS, LoginLinks
+from iris_gateway.bundles import RECEIVED_AT_ONCE
 from iris_gateway.dispatch.sse import no_room
 from iris_gateway.http.protocol import Connections
 from iris_gateway.settings import GatewaySettings
+from iris_state.commands.queue_holds import MAX_OF_USER
 from iris_state.policy import Policy
 from iris_state.records.indexes.usage_days import ROWS_OF_A_USER, UsageDays, count
 from iris_state.service.bundles import REST_MS, Uses, discardable
 from iris_state.service.room import Holding, surplus
 from iris_state.views.reads import WAITING, Reads
+from iris_worker.attempt.executions.room import NoRoom, Running, gives_way
 from tests.support.serving import Serving, spec
 from tests.support.world import Host, World
 
@@ -183,6 +186,35 @@ def bundles() -> None:
     assert len(gone) == 20
 
 
+def holds_on_the_queue() -> None:
+    """Also where five users make as many as they may: an admin stops what goes wrong."""
+    made = world()
+
+    def hold(caller: Caller, label: str, user: str) -> str:
+        return made.hold_queue(caller, user=user, label=label).status
+
+    found = [hold(EVE, f"k={number}", "eve") for number in range(MAX_OF_USER + 1)]
+    assert found == ["accepted"] * MAX_OF_USER + ["over_quota"]
+    assert hold(ADA, "k=1", "ada") == "accepted"
+    for user in (Caller(f"eve{number}", "user") for number in range(4)):
+        found = [hold(user, f"k={number}", user.user) for number in range(MAX_OF_USER)]
+    assert found[-1] == "over_quota"
+    assert hold(ROOT, "k=1", "") == "accepted"
+
+
+def uploads_in_progress() -> None:
+    """By the limits as they are set; test_bundles.py of the gateway sends them."""
+    settings = GatewaySettings()
+    assert settings.uploads_per_user * settings.bundle_bytes <= RECEIVED_AT_ONCE // 4
+
+
+def commands_beside_tasks() -> None:
+    running = [Running(f"e{number}", "eve", float(number)) for number in range(8)]
+    assert gives_way(running, "ada", 8, "commands") is not None
+    with pytest.raises(NoRoom):
+        gives_way(running, "eve", 8, "commands")
+
+
 def deployments() -> None:
     made = Serving(policy=Policy(max_deployments=4, max_deployments_of_user=2))
 
@@ -226,6 +258,9 @@ def login_links() -> None:
 
 FILLED: dict[str, Callable[[], None]] = {
     "deployments": deployments,
+    "holds on the queue": holds_on_the_queue,
+    "uploads in progress": uploads_in_progress,
+    "commands beside tasks of a host": commands_beside_tasks,
     "streams of events and logs": streams,
     "connections": connections,
     "links that sign in a browser": login_links,

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from typing import get_args
 
 from iris_core.access.actor import named
-from iris_core.access.rights import Verb, may
+from iris_core.access.rights import ADMIN, Verb, may
 from iris_core.errors import Code, Refused
 from iris_core.limits import SENTENCE
-from iris_core.messages.gateway_state import HoldQueue
+from iris_core.messages.gateway_state import Caller, HoldQueue
 from iris_core.spec.jobs import BandName
 from iris_state.commands.execute import check_length
 from iris_state.records.changes import QueueHeld, QueueReleased
@@ -23,6 +23,8 @@ from iris_state.records.ledger import Ledger
 from iris_state.records.queue_holds import QueueHold
 
 MAX_HOLDS = 100
+"""Of those that users have made, and again of those of admins, who stop what goes wrong."""
+MAX_OF_USER = 20
 
 
 def on_hold_queue(ledger: Ledger, command: HoldQueue) -> Iterator[Step]:
@@ -41,11 +43,29 @@ def on_hold_queue(ledger: Ledger, command: HoldQueue) -> Iterator[Step]:
         raise Refused(
             Code.CONFLICT, f"{wanted.words} is held already, by {named(same[0].by)} ({same[0].id})"
         )
-    if len(ledger.queue_holds) >= MAX_HOLDS:
-        raise Refused(
-            Code.OVER_QUOTA, f"there are {MAX_HOLDS} holds on the queue, which is the limit"
-        )
+    _check_room(ledger, command.caller)
     yield QueueHeld(wanted.number, command.user, command.band, command.label, reason=command.reason)
+
+
+def _check_room(ledger: Ledger, caller: Caller) -> None:
+    """Raises Refused when there are as many holds as may be."""
+    is_admin = may(caller, Verb.ADMINISTER)
+    alike = [
+        hold
+        for hold in ledger.queue_holds.values()
+        if (hold.by is None or hold.by.role in ("", ADMIN)) == is_admin
+    ]
+    if len(alike) >= MAX_HOLDS:
+        whose = "admins" if is_admin else "users"
+        words = f"{whose} have {MAX_HOLDS} holds on the queue, which is the limit: release one"
+        raise Refused(Code.OVER_QUOTA, words)
+    own = sum(hold.by is not None and hold.by.user == caller.user for hold in alike)
+    if not is_admin and own >= MAX_OF_USER:
+        words = (
+            f"{caller.user} has {MAX_OF_USER} holds on the queue, which is the limit for one user: "
+            "release one first"
+        )
+        raise Refused(Code.OVER_QUOTA, words)
 
 
 def _check_selector(command: HoldQueue) -> None:
