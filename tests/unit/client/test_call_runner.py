@@ -316,8 +316,11 @@ def test_one_call_reads_its_own_entry_of_a_segment(tmp_path, count):
 # ── the caller's __main__ ─────────────────────────────────────────────────────────────────────────
 
 OF_A_SCRIPT = """
-import multiprocessing, pickle, sys
+import concurrent.futures, multiprocessing, pickle, sys
 from pathlib import Path
+
+sys.path.insert(0, sys.argv[1])
+import helper
 
 from iris.client.maps.calls import pack_arguments, pack_function, table
 
@@ -346,6 +349,24 @@ def spawned(point):
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         return pool.map(abs, [-point.x])
 
+def next_to(point):
+    return Point(twice(point.x))
+
+def called_elsewhere(method, point):
+    with multiprocessing.get_context(method).Pool(1) as pool:
+        found = pool.map(next_to, [point])
+        return found == [Point(6)] and pool.map(helper.thrice, [point.x])
+
+def spawned_with_own(point):
+    return called_elsewhere("spawn", point)
+
+def served_with_own(point):
+    return called_elsewhere("forkserver", point)
+
+def spawned_twice(point):
+    with concurrent.futures.ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(spawned_with_own, point).result()
+
 def pickled(point):
     return pickle.loads(pickle.dumps(point)) == point and pickle.loads(pickle.dumps(twice))(1)
 
@@ -361,11 +382,22 @@ there = Path(sys.argv[1])
 
 @pytest.mark.parametrize(
     ("name", "result"),
-    [("forked", [0, 2, 4]), ("spawned", [3]), ("pickled", 2), ("counts", [2, 2])],
+    [
+        ("forked", [0, 2, 4]),
+        ("spawned", [3]),
+        ("spawned_with_own", [9]),
+        ("served_with_own", [9]),
+        ("spawned_twice", [9]),
+        ("pickled", 2),
+        ("counts", [2, 2]),
+    ],
 )
 def test_inside_a_call_main_is_the_script_of_the_caller(place, name, result):
-    """Plain pickles and `multiprocessing` look there for its functions and classes."""
+    """Plain pickles and `multiprocessing` look there for its functions and classes, also in
+    processes that are not forked from the call; what they miss a pool waits for without end.
+    """
     there = place / ".iris-call"
+    (there / "helper.py").write_text("def thrice(x):\n    return 3 * x\n")
     subprocess.run([sys.executable, "-c", OF_A_SCRIPT, there, name], check=True)
     process, left = ran(place)
     assert (process.returncode, process.stderr) == (0, b"")

@@ -103,10 +103,19 @@ def prepare_path(workdir: str) -> None:
 class CallersMain(ModuleType):
     """The module ``__main__`` of the caller, as far as it was sent: plain pickles name what is in
     it, and so do processes that the function starts.
+
+    ``directory``: where the files of the call are.
     """
 
-    __spec__: "Any"
     before: "Any" = None
+    directory = ""
+
+    @property
+    def __file__(self) -> str:  # type: ignore[override]  # the caller's, in a variable, stays its own
+        """What `multiprocessing` has a process run first that is not forked from this one: this
+        file, as ``__mp_main__``. What the function itself sees as ``__file__`` is the caller's.
+        """
+        return f"{CallersMain.directory}/run.py"
 
 
 def variables_of_main() -> "dict[str, Any]":
@@ -116,15 +125,19 @@ def variables_of_main() -> "dict[str, Any]":
         before = main
         main = CallersMain("__main__")
         main.before = before
-        main.__spec__ = _NoFile()
         sys.modules["__main__"] = main
     return main.__dict__
 
 
-class _NoFile:
-    """Says to `multiprocessing` that a process that is not forked has no file to run again."""
-
-    name = "__main__"
+def callers_main(here: str) -> "dict[str, Any]":
+    """The variables of the caller's ``__main__``, for a process that was not forked from the call
+    whose files are ``here``. Raises what unpickling raises.
+    """
+    sys.meta_path.append(LateSite)
+    path = f"{here}/function"
+    add_sent_modules(entry(path, 4))
+    unpickled(entry(path, 0), entry(path, 3).decode())
+    return {**variables_of_main(), "__name__": "__mp_main__"}
 
 
 def _keep_in_main(made: "Any") -> "Any":
@@ -273,6 +286,7 @@ def load_function(path: str) -> MappedFunction:
     """The function of a map. Raises what unpickling raises."""
     made_by = entry(path, 3).decode()
     add_sent_modules(entry(path, 4))
+    variables_of_main()
     function = unpickled(entry(path, 0), made_by)
     kwargs = entry(path, 1)
     return MappedFunction(
@@ -307,6 +321,7 @@ def outcome_of(
 
     ``call``: or a function that returns it, whose exceptions are then the outcome.
     """
+    CallersMain.directory = directory
     process = posix.getpid()
     kind, payload = _outcome(call, items, index)
     if posix.getpid() != process:  # the function has forked and returned in both
@@ -450,3 +465,5 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+elif __name__ == "__mp_main__":
+    globals().update(callers_main(__file__.rpartition("/")[0]))
