@@ -156,26 +156,24 @@ class ProcessProvider:
     def advance(self) -> None:
         """Have happened what is due by now; what the machine refuses to one slice is tried again."""
         now = time.time()
-        with self._going_on(self._directory.name):
+        with self._going_on(f"the slices in {self._directory}"):
             for name in self._names():
-                with self._going_on(name):
+                with self._going_on(f"slice {name}"):
                     record = self._read(name)
                     if record is not None:
                         self._advance(record, now)
 
     @contextmanager
-    def _going_on(self, name: str) -> Iterator[None]:
-        """Log what the machine refuses to a slice, or to all, and again when it is another
-        trouble.
-        """
+    def _going_on(self, what: str) -> Iterator[None]:
+        """Log what the machine refuses to a slice, or to all, once until that is another trouble."""
         try:
             yield
         except (OSError, NoKey, codec.Undecodable) as error:
-            if self._troubles.get(name) != str(error):
-                log.warning("slice %s cannot go on: %s", name, error)
-            self._troubles[name] = str(error)
+            if self._troubles.get(what) != str(error):
+                log.warning("%s: cannot go on: %s", what, error)
+            self._troubles[what] = str(error)
         else:
-            self._troubles.pop(name, None)
+            self._troubles.pop(what, None)
 
     def _advance(self, record: SliceRecord, now: float) -> None:
         if record.status == "creating" and now >= record.start_at:
