@@ -43,10 +43,12 @@ class _SliceHosts(msgspec.Struct):
 
 
 def began(pid: int) -> int:
-    """When a process began, in ticks since the boot; 0: it has ended."""
+    """When a process began, in ticks since the boot; 0: it has ended. Raises OSError when that
+    cannot be told, as without a free descriptor.
+    """
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
+    except (FileNotFoundError, ProcessLookupError):
         return 0
     return 0 if fields[0] == "Z" else int(fields[19])
 

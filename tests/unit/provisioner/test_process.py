@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from iris_core.codec import Undecodable
 from iris_core.messages.state_provisioner import OrderedHost, SliceOrder
 from iris_provisioner.providers.process import ProcessProvider, SliceRecord
+from iris_provisioner.providers.provider import ListFailed
 from iris_provisioner.providers.slot_keys import SlotKeys
-from iris_service.slice_processes import HostProcess, running_hosts, signal_hosts
+from iris_service.slice_processes import RECORD, HostProcess, running_hosts, signal_hosts
 
 HOSTS = (OrderedHost("cpu-0-0"), OrderedHost("cpu-0-1"))
 
@@ -150,3 +154,50 @@ async def test_a_slice_that_cannot_be_started_holds_up_no_other(sleepers: Sleepe
     assert await statuses(sleepers) == [("cpu-0", 1, "creating"), ("cpu-1", 2, "running")]
     sleepers.program = "sleep"
     assert await statuses(sleepers) == [("cpu-0", 1, "running"), ("cpu-1", 2, "running")]
+
+
+@contextmanager
+def no_descriptors() -> Iterator[None]:
+    """This process may open no more files."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    first = os.open("/dev/null", os.O_RDONLY)
+    os.close(first)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (first, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+async def test_without_descriptors_no_slice_is_lost(sleepers: Sleepers) -> None:
+    await sleepers.create(order())
+    [record] = sleepers._records()
+    with no_descriptors():
+        sleepers.advance()
+        with pytest.raises(OSError, match="Too many open files"):
+            _ = record.hosts[0].runs  # not: it has ended
+        with pytest.raises(ListFailed, match="Too many open files"):
+            await sleepers.listed({})
+    assert await statuses(sleepers) == [("cpu-0", 1, "running")]
+
+
+async def test_a_record_that_cannot_be_read_is_not_taken_for_a_slice_that_is_gone(
+    sleepers: Sleepers, tmp_path: Path
+) -> None:
+    await sleepers.create(order())
+    other = SliceOrder("create", "process", {}, "cpu", "cpu-1", 2, hosts=(OrderedHost("cpu-1-0"),))
+    await sleepers.create(other)
+    [*hosts] = pids(sleepers)
+    record = tmp_path / "cpu-0" / RECORD
+    whole = record.read_bytes()
+    record.write_bytes(whole[:20])
+    with pytest.raises(ListFailed, match="cpu-0"):
+        await sleepers.listed({})
+    for call in (sleepers.create, sleepers.delete):
+        with pytest.raises(Undecodable, match="cpu-0"):
+            await call(order())
+    os.killpg(hosts[2], signal.SIGKILL)
+    sleepers._started[hosts[2]].wait(10)
+    sleepers.advance()  # the other one goes on
+    record.write_bytes(whole)
+    assert await statuses(sleepers) == [("cpu-0", 1, "running"), ("cpu-1", 2, "failed")]

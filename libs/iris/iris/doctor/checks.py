@@ -309,7 +309,8 @@ CHECKS = (
         "pool_warning",
         _of_gateway(judge.warned_pool),
         "the pool makes fewer slices than it may",
-        "make keys for slots without them, or name the program in [provisioner] programs of the provisioner",
+        "make keys for slots without them, name the program in [provisioner] programs of the provisioner, or mend "
+        "what makes lists of its provider fail",
         see="docs/howto/fleet.md#when-a-pool-does-not-grow",
     ),
     Check(

@@ -8,7 +8,6 @@ docs/design/fleet.md#orders-and-lists.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import random
 import shutil
@@ -16,14 +15,15 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
 
 from iris_core import codec
 from iris_core.messages.state_provisioner import FoundSlice, ProviderOptions, SliceOrder
-from iris_provisioner.providers.provider import CallAnswer
+from iris_provisioner.providers.provider import CallAnswer, ListFailed
 from iris_provisioner.providers.slot_keys import NoKey, SlotKeys
 from iris_service.slice_processes import RECORD, HostProcess, began, signal_hosts
 
@@ -135,10 +135,15 @@ class ProcessProvider:
         return not self._alive(record)
 
     async def listed(self, options: ProviderOptions) -> tuple[FoundSlice, ...]:
+        """Raises ListFailed while the record of one cannot be read: it would be missing."""
         self.advance()
+        try:
+            records = self._records()
+        except (OSError, codec.Undecodable) as error:
+            raise ListFailed(f"the slices in {self._directory} cannot be read: {error}") from error
         return tuple(
             FoundSlice(one.name, one.label, status=one.status, detail=one.detail)
-            for one in self._records()
+            for one in records
             if one.options == options
         )
 
@@ -151,15 +156,24 @@ class ProcessProvider:
     def advance(self) -> None:
         """Have happened what is due by now; what the machine refuses to one slice is tried again."""
         now = time.time()
-        for record in self._records():
-            try:
-                self._advance(record, now)
-            except (OSError, NoKey) as error:
-                if self._troubles.get(record.name) != str(error):
-                    log.warning("slice %s cannot go on: %s", record.name, error)
-                self._troubles[record.name] = str(error)
-            else:
-                self._troubles.pop(record.name, None)
+        with self._going_on(f"the slices in {self._directory}"):
+            for name in self._names():
+                with self._going_on(f"slice {name}"):
+                    record = self._read(name)
+                    if record is not None:
+                        self._advance(record, now)
+
+    @contextmanager
+    def _going_on(self, what: str) -> Iterator[None]:
+        """Log what the machine refuses to a slice, or to all, once until that is another trouble."""
+        try:
+            yield
+        except (OSError, NoKey, codec.Undecodable) as error:
+            if self._troubles.get(what) != str(error):
+                log.warning("%s: cannot go on: %s", what, error)
+            self._troubles[what] = str(error)
+        else:
+            self._troubles.pop(what, None)
 
     def _advance(self, record: SliceRecord, now: float) -> None:
         if record.status == "creating" and now >= record.start_at:
@@ -258,16 +272,29 @@ class ProcessProvider:
     # ── records ───────────────────────────────────────────────────────────────────────────────────
 
     def _records(self) -> list[SliceRecord]:
-        with contextlib.suppress(FileNotFoundError):
-            found = [self._read(place.name) for place in sorted(self._directory.iterdir())]
-            return [one for one in found if one is not None]
-        return []
+        """Raises OSError or Undecodable when one cannot be read."""
+        return [one for one in map(self._read, self._names()) if one is not None]
+
+    def _names(self) -> list[str]:
+        """Those of slices that have a directory. Raises OSError."""
+        try:
+            return sorted(place.name for place in self._directory.iterdir())
+        except FileNotFoundError:
+            return []
 
     def _read(self, name: str) -> SliceRecord | None:
+        """None: there is none. Raises OSError or Undecodable when there is one that cannot be
+        read.
+        """
+        path = self._directory / name / RECORD
         try:
-            return codec.from_json((self._directory / name / RECORD).read_bytes(), SliceRecord)
-        except (OSError, codec.Undecodable):
+            data = path.read_bytes()
+        except FileNotFoundError:
             return None
+        try:
+            return codec.from_json(data, SliceRecord)
+        except codec.Undecodable as error:
+            raise codec.Undecodable(f"{path}: {error}") from error
 
     def _write(self, record: SliceRecord) -> None:
         """Replace the record of a slice as a whole."""
