@@ -190,6 +190,15 @@ def test_boxes_of_a_pool_are_bounded_however_many_slices_it_has():
     assert boxes({**many(0), "max": 0}).words == "it may make none"
 
 
+async def test_a_page_of_many_large_pools_is_of_bounded_size_and_says_what_a_box_is(iris: House):
+    counts = dict.fromkeys(POOL["slices"], 0) | {"ready": MOST, "creating": MOST}
+    pools = [many(0, slices=counts, name=f"pool-{number:03}") for number in range(ROWS)]
+    iris.state.pages["fleet"] = {**FLEET, "pools": pools}
+    text = await page(iris, "/fleet")
+    assert len(text) < 400_000
+    assert "400 busy, 400 coming, 9,200 may be made; a box is 10 slices" in row_of(text, "pool-007")
+
+
 async def test_a_page_shows_some_pools_and_leads_to_the_others(iris: House):
     pools = [{**POOL, "name": f"pool-{number:03}"} for number in range(ROWS + 10)]
     iris.state.pages["fleet"] = {**FLEET, "pools": pools}

@@ -15,7 +15,9 @@ from markupsafe import Markup
 COLUMNS = 32
 """Boxes in a line."""
 MOST = 400
-"""Boxes of slices at most; of a larger pool a box stands for several."""
+"""Boxes of slices of a pool at most; of a larger one a box stands for several."""
+MOST_OF_PAGE = 4000
+"""Boxes of slices of all pools on a page, about."""
 OUTLINES = 32
 """Boxes of slices that may still be made, at most."""
 _STEP = 13
@@ -74,12 +76,13 @@ def counts_of(pool: Mapping[str, Any]) -> dict[str, int]:
     }
 
 
-def boxes(pool: Mapping[str, Any]) -> PoolBoxes:
-    """The boxes of a pool as the state service shows it."""
+def boxes(pool: Mapping[str, Any], pools: int = 1) -> PoolBoxes:
+    """The boxes of a pool as the state service shows it. ``pools``: on the same page."""
+    most = min(MOST, MOST_OF_PAGE // pools)
     counts = counts_of(pool)
     words = ", ".join(f"{counts[kind.name]:,} {kind.word}" for kind in KINDS if counts[kind.name])
     made = sum(count for name, count in counts.items() if name != "free")
-    each = max(1, -(-made // MOST))
+    each = max(1, -(-made // most))
     drawn = {name: -(-count // each) for name, count in counts.items()}
     drawn["free"] = min(drawn["free"], OUTLINES)
     paths = Markup()
