@@ -55,7 +55,9 @@ class Hook:
 
     def jobs(self, kind: str) -> set[str]:
         """The jobs of which it was told so."""
-        return {event.get("subject", "") for event in self.events if event["type"] == f"iris.job.{kind}"}
+        return {
+            event.get("subject", "") for event in self.events if event["type"] == f"iris.job.{kind}"
+        }
 
 
 @pytest.fixture
