@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from iris_core.codec import to_json
 from iris_core.messages.gateway_state import Answer, Caller
 from iris_core.messages.message import AttemptRef
 from iris_core.spec.jobs import JobSpec
@@ -271,6 +272,18 @@ def test_children_and_what_is_beside_are_in_the_project_of_their_root():
     token = Caller("ada", "task", attempt=AttemptRef(1, 0, 0), worker="w0")
     assert world.submit(job("/next"), token, beside=True).status == "created"
     assert project_of(world, "/next") == "/research/nlp"
+
+
+def test_a_dry_run_is_made_in_the_project_that_the_job_would_get():
+    world = team()
+    world.change_project("/research/nlp", members=("ada",), default_for=("ada",))
+    world.reader = ADA
+    planned = [job("/a"), job("/a", project="/")]
+    found = [world.query("closed_gate", spec=to_json(one).decode()) for one in planned]
+    assert [one["project"] for one in found] == ["/research/nlp", ""]
+    world.reader = BOB
+    refused = job("/a", project="/research/nlp")
+    assert world.query("closed_gate", spec=to_json(refused).decode()) is None
 
 
 def test_a_child_is_judged_by_membership_too():
