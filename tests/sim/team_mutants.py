@@ -9,7 +9,6 @@ import msgspec
 
 from iris_core.messages.gateway_state import Caller
 from iris_state.commands import execute, projects
-from iris_state.effects.deltas import DeltaBuilder
 from iris_state.records.apply import usage
 from iris_state.records.changes import ProjectRemoved
 from iris_state.records.indexes.running_usage import RunningUsage
@@ -64,12 +63,6 @@ def a_snapshot_forgets_projects(put: Put) -> None:
     """After a restart there are none."""
     rest = snapshot._rest
     put(snapshot, "_rest", lambda *given: msgspec.structs.replace(rest(*given), projects=[]))
-
-
-@plant()
-def schedulers_are_not_told_of_limits(put: Put) -> None:
-    """A limit that changes holds as it was until the next full snapshot."""
-    put(DeltaBuilder.REACTIONS, projects.ProjectSet, lambda self, change: None)
 
 
 @plant()
