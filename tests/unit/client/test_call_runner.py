@@ -14,6 +14,8 @@ from iris.client.maps.calls import SEGMENT_BYTES, pack_arguments, pack_function,
 from iris.client.maps.outcomes import error_of, value_of
 from iris.client.problems import RemoteError
 
+WITHIN_S = 120
+"""A call that waits for a process without end fails by then, and is ended."""
 SCRIPT = """
 import sys
 from dataclasses import dataclass
@@ -53,7 +55,9 @@ def ran(place, function=None, arguments=(), *, env=(), chunked=False, **kwargs):
         )
     environ = {"PATH": os.environ["PATH"], **dict(env)}
     command = [sys.executable, "-P", "-S", ".iris-call/run.py"]
-    process = subprocess.run(command, cwd=place, env=environ, capture_output=True, check=False)
+    process = subprocess.run(
+        command, cwd=place, env=environ, capture_output=True, check=False, timeout=WITHIN_S
+    )
     result = place / ".iris-call/result"
     return process, result.read_bytes() if result.exists() else b""
 
