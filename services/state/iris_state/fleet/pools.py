@@ -32,6 +32,7 @@ from iris_state.records.fleet.sightings import (
 )
 from iris_state.records.fleet_changes import (
     FleetChange,
+    OrphanDeleted,
     PoolGrowth,
     PoolRemoved,
     SliceCleared,
@@ -128,7 +129,10 @@ def on_answer(
     retry_after_ms: int = 0,
 ) -> Iterator[FleetChange]:
     """The changes that the answer of a provider to an order causes."""
+    is_first = answer == "accepted" and not scene.sightings.was_answered(order)
     scene.sightings.on_answer(order, answer, detail, scene.now_ms)
+    if order.call == "delete" and not order.number and is_first:
+        yield OrphanDeleted(order.name.rpartition("-")[0], order.name, order.label)
     one = scene.fleet.slices.get(order.number)
     if one is None or one.label != order.label:
         return
