@@ -192,6 +192,8 @@ def _write(ledger: Ledger, change: FleetChange, at_ms: int) -> None:
             _orphan_fact(change.pool, change.slice, change.label, SliceCause.ORPHAN, at_ms)
         )
     elif isinstance(change, PoolSet | PoolRemoved | PoolGrowth):
+        if not isinstance(change, PoolGrowth):
+            ledger.packed = None
         ledger.facts += _pool_facts(fleet, change, at_ms)
         apply_change(fleet, change, at_ms)
     else:
