@@ -24,7 +24,8 @@ from iris_core.spec.pools import PoolSpec
 from iris_core.spec.resources import Amount, ResourceRequest
 from iris_core.states import SliceCause, SliceStatus, WorkerState
 from iris_state.fleet import pools
-from iris_state.fleet.facts import HostFacts, PendingWork
+from iris_state.fleet.facts import HostFacts
+from iris_state.records.fleet.packing import PendingWork
 from iris_state.records.fleet_changes import SliceMoved, SliceRequested
 from tests.sim.fleet.cloud import CloudFaults, Instance
 from tests.sim.fleet.world import FleetWorld, Work, cpu_pool

@@ -53,6 +53,24 @@ def test_a_burst_makes_hosts_which_go_whatever_is_killed(fleet: Cluster) -> None
     assert again.wait(60).state == "succeeded"
 
 
+@pytest.mark.soak
+def test_a_large_burst_loses_nothing_whatever_is_killed_while_it_grows_and_shrinks(
+    fleet: Cluster,
+) -> None:
+    jobs = [fleet.submit("sh", "-c", "sleep 2", name=f"burst-{n}", cpu=1) for n in range(200)]
+    done = lambda: sum(job.refresh().state == "succeeded" for job in jobs)  # noqa: E731
+    until(lambda: slices(fleet)["ready"] >= 1, "a slice is ready", 120)
+    for number, service in enumerate(("provisioner", "state", "scheduler", "nats"), start=1):
+        until(lambda number=number: done() >= 25 * number, f"{25 * number} are done", 300)
+        fleet.kill(service)
+    assert {job.wait(300).state for job in jobs} == {"succeeded"}
+    assert {job.refresh().task_counts["succeeded"] for job in jobs} == {1}
+    fleet.kill("provisioner")
+    until(lambda: is_empty(fleet), "nothing is left of the fleet", 180)
+    slots = {int(one.slice.rpartition("-")[2]) for one in fleet.client.pool_history("cpu")}
+    assert slots == set(range(8))
+
+
 def test_a_slice_whose_host_dies_is_replaced_and_its_work_runs_again(fleet: Cluster) -> None:
     job = fleet.submit("sh", "-c", "sleep 6", name="long", cpu=1)
     until(lambda: job.refresh().state == "running", "it runs", 60)

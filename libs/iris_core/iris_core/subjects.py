@@ -60,6 +60,7 @@ _EVENTS = {
     "queue.state.*": "HoldEvent",
     "fleet.slice.*": "SliceEvent",
     "fleet.pool.*": "PoolEvent",
+    "fleet.orphan.*": "PoolEvent",
     "project.state.*": "ProjectEvent",
     "task.notice.*": "NoticeEvent",
     "job.spec.*": "AmendmentEvent",

@@ -19,10 +19,11 @@ from iris_core.spec.pools import PoolSpec, Reservation
 from iris_core.spec.resources import Amount, Device, HostResources, ResourceRequest
 from iris_core.states import SliceCause, SliceStatus, WorkerState
 from iris_state.fleet import pools
-from iris_state.fleet.facts import HostFacts, PendingWork
+from iris_state.fleet.facts import HostFacts
 from iris_state.fleet.slices import Scene
 from iris_state.policy import FleetPolicy
 from iris_state.records.apply.fleet import apply_change
+from iris_state.records.fleet.packing import PendingWork
 from iris_state.records.fleet.records import Fleet, HostPool, Slice
 from iris_state.records.fleet.sightings import ListSource, ProviderOrder, Sightings
 from iris_state.records.fleet_changes import FleetChange, PoolSet, SliceMoved, SliceRequested

@@ -233,7 +233,7 @@ async def test_a_refused_type_names_those_there_are(iris: House):
         "did you mean task.state.running? one or more of task, job, session,"
     )
     assert (
-        "queue.state, fleet.slice, project.state, fleet.pool, task.notice, job.spec, or of these with "
+        "queue.state, fleet.slice, project.state, fleet.pool, fleet.orphan, task.notice, job.spec, or of these with "
         "a state, as task.state.running" in mistake["hint"]
     )
 

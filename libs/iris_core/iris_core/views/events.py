@@ -146,7 +146,8 @@ class SliceEvent(CausedEvent, kw_only=True):
 
 class PoolEvent(CausedEvent, kw_only=True):
     """Body of ``fleet.pool.<state>``: a pool was set, removed, paused or resumed, found exhausted,
-    has recovered, or was stopped.
+    has recovered, or was stopped. Of ``fleet.orphan.<state>`` too: what its provider lists without
+    a record was adopted, or is deleted.
     """
 
     pool: str

@@ -35,6 +35,7 @@ WORDS: Mapping[str, Sequence[str]] = {
     "fleet.slice": [status.value for status in SliceStatus],
     "project.state": ["set", "removed"],
     "fleet.pool": ["set", "removed", "paused", "resumed", "exhausted", "recovered", "stopped"],
+    "fleet.orphan": ["adopted", "deleted"],
     "task.notice": [reason.value for reason in NoticeReason],
     "job.spec": ["amended"],
 }

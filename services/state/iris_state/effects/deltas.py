@@ -35,6 +35,7 @@ from iris_state.policy import Policy
 from iris_state.records import changes as c
 from iris_state.records.entities import Job, Key
 from iris_state.records.fleet_changes import (
+    OrphanDeleted,
     PoolGrowth,
     PoolRemoved,
     PoolSet,
@@ -275,6 +276,7 @@ class DeltaBuilder:
             *c.DEPLOYMENT_KINDS,
             PoolGrowth,
             SliceCleared,
+            OrphanDeleted,
         ),
     )
 

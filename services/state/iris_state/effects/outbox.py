@@ -263,7 +263,7 @@ def _pool_event(fact: PoolFact, sequence: int, place: int) -> Publication:
         seq=sequence,
         by=_name(fact.by),
     )
-    subject = subjects.event("fleet", fact.state, "pool")
+    subject = subjects.event("fleet", fact.state, fact.kind)
     return Publication(subject, codec.to_json(body), f"{sequence}.{place}", {})
 
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from iris_core.spec.jobs import Constraint
-from iris_core.spec.resources import ResourceRequest
 from iris_core.states import WorkerState
 
 
@@ -38,26 +36,6 @@ class HostFacts(NamedTuple):
     @property
     def has_work(self) -> bool:
         return self.open > 0 or self.nominated
-
-
-class PendingWork(NamedTuple):
-    """Waiting jobs that are alike, none of which fits on the hosts there are.
-
-    Attributes:
-        example: the job that is next in the queue.
-        tasks: of all of the jobs together.
-        size: of each job, as a gang: tasks that need a host each at once; 0: they are no gang.
-        parts: groups of hosts of a gang that share ``group_by``.
-    """
-
-    example: str
-    resources: ResourceRequest
-    constraints: tuple[Constraint, ...] = ()
-    tasks: int = 1
-    jobs: int = 1
-    size: int = 0
-    parts: int = 1
-    group_by: str = ""
 
 
 HostTable = Mapping[str, HostFacts]

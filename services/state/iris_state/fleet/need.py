@@ -14,44 +14,10 @@ from iris_core.placement.constraints import TPU_NAME
 from iris_core.placement.pools import is_eligible
 from iris_core.spec.pools import PoolSpec
 from iris_core.spec.resources import RESOURCES, Amount, times
-from iris_state.fleet.facts import PendingWork
+from iris_state.records.fleet.packing import CoverFrom, FleetNeed, PendingWork, Unmet
 
 FreeHosts = tuple[Amount, ...]
 """What is free on each host of a slice."""
-
-
-class CoverFrom(NamedTuple):
-    """A slice that waiting work will use: one that comes, by its name, or a new one of a pool."""
-
-    pool: str
-    slice: str = ""
-
-
-@dataclass(slots=True)
-class Unmet:
-    """Waiting work that gets no slice, and each pool that could hold it with what stands in the
-    way.
-    """
-
-    work: PendingWork
-    tasks: int
-    pools: dict[str, str] = field(default_factory=dict)
-
-
-@dataclass(slots=True)
-class FleetNeed:
-    """What waiting work needs.
-
-    Attributes:
-        new: slices to make, by pool. used: names of coming slices that work will use.
-        covered: for the example of each kind of work: what will hold it.
-        unmet: what nothing will hold.
-    """
-
-    new: dict[str, int] = field(default_factory=dict)
-    used: set[str] = field(default_factory=set)
-    covered: dict[str, CoverFrom] = field(default_factory=dict)
-    unmet: list[Unmet] = field(default_factory=list)
 
 
 @dataclass(slots=True)

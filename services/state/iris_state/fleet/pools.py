@@ -7,7 +7,7 @@ Source: docs/design/fleet.md#decisions.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -19,9 +19,9 @@ from iris_core.states import Outcome, SliceCause, SliceStatus, WorkerState
 from iris_core.tables import slice as table
 from iris_state.fleet import growth as g
 from iris_state.fleet import slices
-from iris_state.fleet.facts import PendingWork
-from iris_state.fleet.need import FleetNeed, Limit, PoolRoom, SliceGroup, by_size, in_order, pack
+from iris_state.fleet.need import Limit, PoolRoom, SliceGroup, by_size, in_order, pack
 from iris_state.fleet.slices import Loss, Scene
+from iris_state.records.fleet.packing import FleetNeed, PendingWork
 from iris_state.records.fleet.records import HostPool, Slice
 from iris_state.records.fleet.sightings import (
     ListedSlice,
@@ -32,6 +32,7 @@ from iris_state.records.fleet.sightings import (
 )
 from iris_state.records.fleet_changes import (
     FleetChange,
+    OrphanDeleted,
     PoolGrowth,
     PoolRemoved,
     SliceCleared,
@@ -41,6 +42,7 @@ from iris_state.records.fleet_changes import (
 
 S = SliceStatus
 C = SliceCause
+OnNeed = Callable[[FleetNeed], None]
 UNLIMITED = 1e15
 """More money than there is."""
 FRESH_MS = 30_000
@@ -62,8 +64,13 @@ class PoolCount(NamedTuple):
         return self.busy + self.spare
 
 
-def steps(scene: Scene, work: Sequence[PendingWork]) -> Iterator[FleetChange]:
-    """One round: slices by their handlers, then losses, orphans, and the size of each pool."""
+def steps(
+    scene: Scene, work: Sequence[PendingWork], on_need: OnNeed | None = None
+) -> Iterator[FleetChange]:
+    """One round: slices by their handlers, then losses, orphans, and the size of each pool.
+
+    ``on_need``: told what the work needs, before anything is made of it.
+    """
     yield from _returns(scene, work)
     for one in list(scene.fleet.slices.values()):
         for change in slices.steps(scene, one):
@@ -73,6 +80,8 @@ def steps(scene: Scene, work: Sequence[PendingWork]) -> Iterator[FleetChange]:
     yield from _losses(scene)
     yield from _adoptions(scene)
     need = needed(scene, work)
+    if on_need is not None:
+        on_need(need)
     rooms = _rooms(scene)
     for name in list(rooms):
         yield from _resize(scene, rooms[name], need)
@@ -128,7 +137,10 @@ def on_answer(
     retry_after_ms: int = 0,
 ) -> Iterator[FleetChange]:
     """The changes that the answer of a provider to an order causes."""
+    is_first = answer == "accepted" and not scene.sightings.was_answered(order)
     scene.sightings.on_answer(order, answer, detail, scene.now_ms)
+    if order.call == "delete" and not order.number and is_first:
+        yield OrphanDeleted(order.name.rpartition("-")[0], order.name, order.label)
     one = scene.fleet.slices.get(order.number)
     if one is None or one.label != order.label:
         return

@@ -30,6 +30,7 @@ from iris_state.fleet.hosts import forgotten, forgotten_with_pool
 from iris_state.fleet.scene import scene_of
 from iris_state.fleet.slices import Scene
 from iris_state.records.changes import Change
+from iris_state.records.fleet.packing import FleetNeed, PackedWork, PendingWork
 from iris_state.records.fleet.records import Fleet
 from iris_state.records.fleet.sightings import (
     ListedSlice,
@@ -39,7 +40,7 @@ from iris_state.records.fleet.sightings import (
     ProviderOrder,
     Sightings,
 )
-from iris_state.records.fleet_changes import PoolRemoved, SliceCleared
+from iris_state.records.fleet_changes import PoolRemoved, SliceCleared, SliceRequested
 from iris_state.records.ledger import Ledger
 from iris_state.views.cluster.waiting import waiting_work
 
@@ -73,6 +74,7 @@ class FleetRounds:
     def begin(self, now_ms: int) -> None:
         """This machine leads: nothing was answered or listed yet."""
         self._ledger.sightings = Sightings(began_ms=now_ms)
+        self._ledger.packed = None
 
     @property
     def exists(self) -> bool:
@@ -100,18 +102,29 @@ class FleetRounds:
         self._choose(now_ms)
         if policy.dry_run:
             sightings.obstacle = "dry_run"
+            self._pack(waiting_work(self._ledger))
             return
         sightings.obstacle = "" if self._active else "provisioner_down"
         sightings.uncounted = frozenset(self._ledger.fleet.pools) - sightings.keyed.keys()
         yield from forgotten(self._ledger, list(self._ledger.workers))
-        for change in pools.steps(scene_of(self._ledger), waiting_work(self._ledger)):
+        work = waiting_work(self._ledger)
+        needs: list[FleetNeed] = []
+        is_made = False
+        for change in pools.steps(scene_of(self._ledger), work, needs.append):
             if isinstance(change, PoolRemoved):
                 yield from forgotten_with_pool(self._ledger, change.pool)
             yield change
             if isinstance(change, SliceCleared):
                 hosts = self._ledger.fleet.slices[change.number].hosts
                 yield from forgotten(self._ledger, list(hosts))
+            is_made |= isinstance(change, SliceRequested)
+        self._pack(work, None if is_made else needs[-1])
         sightings.forget(self._ledger.fleet)
+
+    def _pack(self, work: list[PendingWork], need: FleetNeed | None = None) -> None:
+        """Keep what waiting work needs after this round, for reads and metrics."""
+        found = pools.needed(scene_of(self._ledger), work) if need is None else need
+        self._ledger.packed = PackedWork(work, found)
 
     def on_notice(self) -> Iterator[Change]:
         """Slices of which a host has told when it is taken away are given up in the commit that

@@ -42,6 +42,7 @@ from iris_state.records.apply import apply
 from iris_state.records.changes import GANG, Avoided, Change, Commit, Moved, Nominated
 from iris_state.records.claims import Claim, Step
 from iris_state.records.fleet_changes import (
+    OrphanDeleted,
     PoolGrowth,
     PoolRemoved,
     PoolSet,
@@ -263,7 +264,7 @@ class Round:
             ),
             *(c.QuotaSet, c.GroupsNoted, c.Answered, c.Dropped, c.Evicted, c.Audited, c.Led),
             *c.DEPLOYMENT_KINDS,
-            *(PoolRemoved, PoolGrowth, SliceRequested, SliceCleared),
+            *(PoolRemoved, PoolGrowth, SliceRequested, SliceCleared, OrphanDeleted),
             *c.PROJECT_KINDS,
         ),
     )

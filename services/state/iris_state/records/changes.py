@@ -42,6 +42,7 @@ from iris_state.records.deployment_changes import RouteMoved as RouteMoved
 from iris_state.records.deployment_changes import RouteProbed as RouteProbed
 from iris_state.records.deployment_changes import RoutesDiscovered as RoutesDiscovered
 from iris_state.records.fleet_changes import FLEET_KINDS as FLEET_KINDS
+from iris_state.records.fleet_changes import OrphanDeleted as OrphanDeleted
 from iris_state.records.fleet_changes import PoolGrowth as PoolGrowth
 from iris_state.records.fleet_changes import PoolRemoved as PoolRemoved
 from iris_state.records.fleet_changes import PoolSet as PoolSet
@@ -471,6 +472,7 @@ Change = (
     | SliceRequested
     | SliceMoved
     | SliceCleared
+    | OrphanDeleted
     | ProjectSet
     | ProjectRemoved
 )

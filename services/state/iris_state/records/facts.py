@@ -72,7 +72,9 @@ class SliceFact(msgspec.Struct, frozen=True, gc=False):
 
 
 class PoolFact(msgspec.Struct, frozen=True, gc=False):
-    """Something happened to a pool: ``state`` says what."""
+    """Something happened to a pool, or to what its provider lists without a record, an orphan:
+    ``state`` says what, ``kind`` to which of them.
+    """
 
     pool: str
     state: str
@@ -80,6 +82,7 @@ class PoolFact(msgspec.Struct, frozen=True, gc=False):
     detail: str
     at_ms: int
     by: Actor | None = None
+    kind: str = "pool"
     entity: str = "fleet"
     tasks: int = 1
 

@@ -74,7 +74,28 @@ class SliceCleared(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=7
     number: int
 
 
-FleetChange = PoolSet | PoolRemoved | PoolGrowth | SliceRequested | SliceMoved | SliceCleared
+class OrphanDeleted(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=76):
+    """A provider has accepted to delete what it listed without a record; no record changes.
 
-FLEET_KINDS = (PoolSet, PoolRemoved, PoolGrowth, SliceRequested, SliceMoved, SliceCleared)
+    ``slice``: the name that it was listed with. ``label``: its number there.
+    """
+
+    pool: str
+    slice: str
+    label: int
+
+
+FleetChange = (
+    PoolSet | PoolRemoved | PoolGrowth | SliceRequested | SliceMoved | SliceCleared | OrphanDeleted
+)
+
+FLEET_KINDS = (
+    PoolSet,
+    PoolRemoved,
+    PoolGrowth,
+    SliceRequested,
+    SliceMoved,
+    SliceCleared,
+    OrphanDeleted,
+)
 """The kinds of changes of pools and slices."""

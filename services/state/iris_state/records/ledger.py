@@ -48,6 +48,7 @@ from iris_state.records.entities import (
     was_cancelled,
 )
 from iris_state.records.facts import PublicFact
+from iris_state.records.fleet.packing import PackedWork
 from iris_state.records.fleet.records import Fleet
 from iris_state.records.fleet.sightings import Sightings
 from iris_state.records.gates import WHOLE, GateKind
@@ -163,6 +164,7 @@ class Ledger:
         self.fleet = Fleet()
         self.fleet_policy = FleetPolicy()
         self.sightings = Sightings()
+        self.packed: PackedWork | None = None
         self.now_ms = 0
         self.discovery_version = 0
         self.queue = TaskQueue()

@@ -23,11 +23,10 @@ from prometheus_client.registry import Collector
 from iris_core.states import SliceCause, SliceStatus
 from iris_core.tables.slice import OPEN
 from iris_service.telemetry import gauges
-from iris_state.fleet.pools import needed
 from iris_state.fleet.scene import scene_of
 from iris_state.machine.machine import Machine
 from iris_state.records.fleet_changes import SliceMoved
-from iris_state.views.cluster.waiting import waiting_work
+from iris_state.views.cluster.waiting import packed_work
 
 S = SliceStatus
 BOOTS = (1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 180.0, 300.0, 600.0, 900.0, 1800.0, 3600.0)
@@ -107,7 +106,7 @@ class FleetMetrics(Collector):
         yield gauges("iris_fleet_slices", "Slices of pools.", ["pool", "status"], slices)
         need = dict.fromkeys(fleet.pools, 0)
         if need:
-            need |= needed(scene_of(ledger), waiting_work(ledger)).new
+            need |= packed_work(ledger).need.new
         words = "Slices that a pool would still make for waiting work."
         yield gauges("iris_fleet_need_slices", words, ["pool"], need)
         words = (

@@ -18,8 +18,11 @@ from iris_core.spec.jobs import JobSpec
 from iris_core.spec.pools import PoolSpec, Reservation
 from iris_core.spec.resources import HostResources, ResourceRequest
 from iris_core.states import SliceCause
+from iris_state.fleet import pools
 from iris_state.records.fleet_changes import PoolGrowth, SliceRequested
+from iris_state.replication.metrics import StateMetrics
 from tests.support.world import World
+from tests.unit.state.test_metrics import scraped
 
 USER = Caller("mia", "user")
 CPU = PoolSpec(name="cpu", provider="process", max=4, resources=HostResources(cpu_millis=4000))
@@ -194,9 +197,29 @@ def test_the_fleet_tells_which_pool_holds_nothing_and_why() -> None:
     world = World()
     world.change_fleet("set", "cpu", spec=replace(CPU, max=1, paused=True))
     wait(world, 3)
+    world.wait(6)  # a round packs it
     fleet = world.query("fleet")
     [unmet] = fleet["unmet"]
     assert (unmet["example"], unmet["tasks"]) == ("/a", 3)
     [obstacle] = unmet["pools"]
     assert (obstacle["pool"], obstacle["code"]) == ("cpu", "paused")
     assert [pool["name"] for pool in fleet["pools"]] == ["cpu"]
+
+
+def test_reads_and_scrapes_take_what_the_last_round_packed(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    world.change_fleet("set", "cpu", spec=replace(CPU, max=1, paused=True))
+    wait(world, 3)
+    world.wait(6)
+
+    def pack(*_: object) -> None:
+        raise AssertionError("a read packs all waiting work")
+
+    monkeypatch.setattr(pools, "pack", pack)
+    assert [one["tasks"] for one in world.query("fleet")["unmet"]] == [3]
+    assert world.query("pool", pool="cpu")["need"] == 0
+    assert world.query("pools")["items"]
+    why = world.query("why", job="/a")["pending_reason"]["facts"]
+    assert [one["code"] for one in why["pools"]] == ["paused"]
+    seen = scraped(StateMetrics(lambda: world.machine))
+    assert seen['iris_fleet_need_slices{pool="cpu"}'] == 0

@@ -533,3 +533,20 @@ def test_a_pool_says_which_slots_have_no_keys(
     report = ProvisionerReport(provisioner="p1", keys=keys, keyed=keyed)
     world.step(FleetReport(pack(report)))
     assert world.query("pool", pool="cpu")["warnings"] == warnings
+
+
+def test_what_becomes_of_orphans_is_told_once() -> None:
+    world, provisioner = with_work(0)
+    provisioner.has = {
+        name: SliceOrder("create", "process", {}, name[:-2], name, 77)
+        for name in ("cpu-1", "old-1")
+    }
+    boot(world, "cpu-1")
+    for _ in range(8):
+        turn(world, provisioner, seconds=150.0)
+    said = [(subject, body) for subject, body in world.events if "fleet.orphan" in subject]
+    assert [(subject, body["pool"], body["cause"]) for subject, body in said] == [
+        ("fleet.orphan.adopted", "cpu", "adopted"),
+        ("fleet.orphan.deleted", "old", "orphan"),
+    ]
+    assert said[1][1]["detail"] == "old-1, which its provider has with number 77"

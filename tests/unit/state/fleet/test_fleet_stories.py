@@ -14,7 +14,7 @@ import pytest
 from iris_core.spec.resources import Device
 from iris_core.states import SliceCause, SliceStatus
 from iris_state.fleet import pools
-from iris_state.fleet.need import CoverFrom
+from iris_state.records.fleet.packing import CoverFrom
 from iris_state.records.fleet.sightings import ListedSlice, ListSource
 from iris_state.records.fleet_changes import SliceMoved, SliceRequested
 from tests.sim.fleet.cloud import CloudFaults

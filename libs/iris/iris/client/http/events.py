@@ -50,6 +50,7 @@ _KINDS: dict[str, type[Event]] = {
     "route.state": RouteEvent,
     "fleet.slice": SliceEvent,
     "fleet.pool": PoolEvent,
+    "fleet.orphan": PoolEvent,
 }
 
 

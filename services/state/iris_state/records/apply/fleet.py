@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from iris_core.states import SliceStatus
+from iris_core.states import SliceCause, SliceStatus
 from iris_state.records.facts import PoolFact, SliceFact
 from iris_state.records.fleet.records import (
     BOOTS,
@@ -23,6 +23,7 @@ from iris_state.records.fleet.records import (
 from iris_state.records.fleet_changes import (
     FLEET_KINDS,
     FleetChange,
+    OrphanDeleted,
     PoolGrowth,
     PoolRemoved,
     PoolSet,
@@ -172,6 +173,8 @@ def apply_change(fleet: Fleet, change: FleetChange, now_ms: int) -> None:
             slice_moved(fleet, change, now_ms)
         case SliceCleared():
             slice_cleared(fleet, change)
+        case OrphanDeleted():
+            pass  # it had no record
 
 
 def _write(ledger: Ledger, change: FleetChange, at_ms: int) -> None:
@@ -181,11 +184,27 @@ def _write(ledger: Ledger, change: FleetChange, at_ms: int) -> None:
         was = known.status if known is not None else None
         apply_change(fleet, change, at_ms)
         ledger.facts += _slice_facts(fleet, change, was, at_ms)
+        if isinstance(change, SliceRequested) and change.cause is SliceCause.ADOPTED:
+            one = fleet.slices[change.number]
+            ledger.facts.append(_orphan_fact(one.pool, one.name, one.label, change.cause, at_ms))
+    elif isinstance(change, OrphanDeleted):
+        ledger.facts.append(
+            _orphan_fact(change.pool, change.slice, change.label, SliceCause.ORPHAN, at_ms)
+        )
     elif isinstance(change, PoolSet | PoolRemoved | PoolGrowth):
+        if not isinstance(change, PoolGrowth):
+            ledger.packed = None
         ledger.facts += _pool_facts(fleet, change, at_ms)
         apply_change(fleet, change, at_ms)
     else:
         apply_change(fleet, change, at_ms)
+
+
+def _orphan_fact(pool: str, name: str, label: int, cause: SliceCause, at_ms: int) -> PoolFact:
+    """What has become of something that a provider listed without a record."""
+    word = "adopted" if cause is SliceCause.ADOPTED else "deleted"
+    detail = f"{name}, which its provider has with number {label}"
+    return PoolFact(pool, word, cause.value, detail, at_ms=at_ms, kind="orphan")
 
 
 def _slice_facts(

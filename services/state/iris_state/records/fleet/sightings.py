@@ -197,6 +197,11 @@ class Sightings:
         elif answer == "accepted" or order.call == "create":
             asked.answered_ms = asked.answered_ms or now_ms
 
+    def was_answered(self, order: ProviderOrder) -> bool:
+        """Whether an order was accepted before."""
+        asked = self.asked.get((order.call, order.name, order.label))
+        return asked is not None and asked.answered_ms > 0
+
     def failure(self, one: Slice) -> str | None:
         """What the provider said when it failed to create a slice; None: it did not say so."""
         asked = self.asked.get(("create", one.name, one.label))

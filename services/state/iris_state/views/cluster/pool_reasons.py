@@ -14,16 +14,13 @@ from iris_core.codec import to_builtins
 from iris_core.placement.reasons import Reason, slice_coming
 from iris_core.views.fleet import PoolObstacleView
 from iris_core.views.jobs import moment
-from iris_state.fleet.facts import PendingWork
-from iris_state.fleet.need import CoverFrom, FleetNeed
-from iris_state.fleet.pools import needed
-from iris_state.fleet.scene import scene_of
 from iris_state.records.entities import Job
+from iris_state.records.fleet.packing import CoverFrom, FleetNeed, PendingWork
 from iris_state.records.fleet.records import Slice
 from iris_state.records.ledger import Ledger
-from iris_state.views.cluster.demand import NO_DEMAND, class_of
+from iris_state.views.cluster.demand import CLASSES, NO_DEMAND, class_of
 from iris_state.views.cluster.pools import obstacle_view, percentile
-from iris_state.views.cluster.waiting import waiting_work
+from iris_state.views.cluster.waiting import packed_now, packed_work
 
 
 def with_pools(ledger: Ledger, job: Job, reason: Reason) -> Reason:
@@ -32,11 +29,13 @@ def with_pools(ledger: Ledger, job: Job, reason: Reason) -> Reason:
     """
     if not ledger.fleet.pools or reason.code in NO_DEMAND:
         return reason
-    waiting = waiting_work(ledger)
+    waiting, need = packed_work(ledger)
     work = _of_job(job, waiting)
+    if work is None and len(waiting) < CLASSES:  # it waits since the last round
+        waiting, need = packed_now(ledger)
+        work = _of_job(job, waiting)
     if work is None:
         return reason
-    need = needed(scene_of(ledger), waiting)
     cover = need.covered.get(work.example)
     if cover is not None and cover.slice:
         one = ledger.fleet.find(cover.slice)

@@ -32,15 +32,15 @@ from iris_core.views.fleet import (
 from iris_core.views.jobs import Page, moment
 from iris_core.views.queries import FleetSlicesQuery, PoolHistoryQuery, PoolPlanQuery, PoolsQuery
 from iris_state.fleet import pools as decisions
-from iris_state.fleet.need import FleetNeed, Unmet
 from iris_state.fleet.scene import scene_of
 from iris_state.fleet.slices import Scene
+from iris_state.records.fleet.packing import FleetNeed, Unmet
 from iris_state.records.fleet.records import Fleet, HostPool, Slice, SliceStep
 from iris_state.records.fleet.sightings import ListSource
 from iris_state.records.ledger import Ledger
 from iris_state.records.targets import known_pool
 from iris_state.views.actors import actor_view
-from iris_state.views.cluster.waiting import waiting_work
+from iris_state.views.cluster.waiting import packed_work, waiting_work
 from iris_state.views.pages import behind, behind_name, cursor_of, page
 
 S = SliceStatus
@@ -62,8 +62,7 @@ class Look:
 
     @classmethod
     def at(cls, ledger: Ledger) -> Look:
-        scene = scene_of(ledger)
-        return cls(ledger, scene, decisions.needed(scene, waiting_work(ledger)))
+        return cls(ledger, scene_of(ledger), packed_work(ledger).need)
 
 
 def pool_view(ledger: Ledger, pool: HostPool) -> PoolView:

@@ -5,7 +5,9 @@ Source: docs/design/fleet.md#need.
 
 from __future__ import annotations
 
-from iris_state.fleet.facts import PendingWork
+from iris_state.fleet.pools import needed
+from iris_state.fleet.scene import scene_of
+from iris_state.records.fleet.packing import PackedWork, PendingWork
 from iris_state.records.ledger import Ledger
 from iris_state.views.cluster.demand import waiting_classes
 from iris_state.views.pages import at_once
@@ -31,3 +33,18 @@ def waiting_work(ledger: Ledger, *, proposed: bool = False) -> list[PendingWork]
         )
         for kind, waiting in classes.items()
     ]
+
+
+def packed_work(ledger: Ledger) -> PackedWork:
+    """Waiting work and what it needs of pools, as of the last round; where there was none since the
+    pools were changed, as it is now.
+    """
+    if ledger.packed is not None and ledger.fleet.pools:
+        return ledger.packed
+    return packed_now(ledger)
+
+
+def packed_now(ledger: Ledger) -> PackedWork:
+    """Waiting work as it is now, and what it needs of pools."""
+    work = waiting_work(ledger)
+    return PackedWork(work, needed(scene_of(ledger), work))
