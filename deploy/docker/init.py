@@ -38,7 +38,7 @@ def main(workers: list[str]) -> None:
             monitoring + (KEYS / f"nats-{server}.conf").read_text(),
         )
         put(Path("/mnt") / server / "accounts.conf", (KEYS / "accounts.conf").read_text())
-    for service in ("state", "scheduler", "gateway", "proxy", "provisioner", *workers):
+    for service in ("state", "scheduler", "gateway", "proxy", "provisioner", "notifier", *workers):
         put(
             Path("/mnt") / service / "nkey.seed",
             seed(f"worker-{service}" if service in workers else service),

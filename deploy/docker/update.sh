@@ -92,7 +92,7 @@ compose build init
 compose run --rm -T init
 if [ $# -eq 0 ]; then
   set -- nats-1 nats-2 nats-3 state-1 state-2 scheduler-1 scheduler-2 gateway-1 gateway-2 \
-    proxy-1 proxy-2 provisioner-1 provisioner-2 worker-1 worker-2 nginx prometheus grafana
+    proxy-1 proxy-2 provisioner-1 provisioner-2 notifier-1 notifier-2 worker-1 worker-2 nginx prometheus grafana
 fi
 for service in "$@"; do
   echo "$service" >&2
