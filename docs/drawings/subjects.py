@@ -40,11 +40,16 @@ EVENTS_EXPLAINED = (
 
 
 def event_sections() -> list[str]:
-    """The body of each public event: its fields and their types."""
+    """The body of each public event, and of each object in one: its fields and their types."""
     parts = []
+    within = {}
     for kind in get_args(Event):
-        schema = msgspec.json.schema(kind)["$defs"][kind.__name__]
-        parts += [f"### {kind.__name__}", *prose(kind.__doc__), answer_table(schema)]
+        objects = dict(msgspec.json.schema(kind)["$defs"])
+        parts += [f"### {kind.__name__}", *prose(kind.__doc__)]
+        parts.append(answer_table(objects.pop(kind.__name__)))
+        within |= objects
+    for name, schema in within.items():
+        parts += [f"### {name}", *prose(schema.get("description")), answer_table(schema)]
     return parts
 
 

@@ -55,7 +55,7 @@ from tests.support.script import Script
 
 STORMS = (0, 21, 46)
 """Seeds whose storms together have every kind of change, but those of `STORY` and of fleets."""
-FLEET = 98
+FLEET = 129
 LONGEST = 4096
 STORY = """
     worker w0 cpu=4

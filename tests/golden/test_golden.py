@@ -192,7 +192,7 @@ NEW: frozenset[str] = frozenset({"ExecutionRequest", "ServiceInfo"})
 """Kinds of messages that no release kept has."""
 
 
-NEW_CHANGES: frozenset[str] = frozenset({"OrphanDeleted"})
+NEW_CHANGES: frozenset[str] = frozenset()
 """Kinds of changes that no release kept has."""
 
 

@@ -54,7 +54,7 @@ def test_a_burst_makes_hosts_which_go_whatever_is_killed(fleet: Cluster) -> None
 
 
 @pytest.mark.soak
-def test_a_large_burst_loses_nothing_whatever_is_killed_while_it_grows_and_shrinks(
+def test_a_large_burst_loses_nothing_whatever_is_killed(
     fleet: Cluster,
 ) -> None:
     jobs = [fleet.submit("sh", "-c", "sleep 2", name=f"burst-{n}", cpu=1) for n in range(200)]
@@ -81,7 +81,7 @@ def test_a_slice_whose_host_dies_is_replaced_and_its_work_runs_again(fleet: Clus
     assert "gone" in lost
 
 
-def test_a_pool_that_is_set_later_gets_keys_and_more_when_its_max_is_raised(
+def test_a_pool_that_is_set_later_gets_keys_and_more_with_a_larger_max(
     fleet: Cluster,
 ) -> None:
     options = ("--provider", "process", "--cpu", "1", "--attribute", "kind=late")
@@ -95,7 +95,7 @@ def test_a_pool_that_is_set_later_gets_keys_and_more_when_its_max_is_raised(
     assert not fleet.client.pool("late").warnings
 
 
-def test_a_gang_whose_slice_is_taken_away_with_a_notice_runs_again_on_another(
+def test_a_gang_whose_slice_is_taken_away_runs_again_on_another(
     fleet: Cluster, tmp_path: Path
 ) -> None:
     spot = ("--option", "preemption_chance=1", "--option", "preemption_after_s=12")

@@ -190,7 +190,7 @@ def test_boxes_of_a_pool_are_bounded_however_many_slices_it_has():
     assert boxes({**many(0), "max": 0}).words == "it may make none"
 
 
-async def test_a_page_of_many_large_pools_is_of_bounded_size_and_says_what_a_box_is(iris: House):
+async def test_a_page_of_many_large_pools_is_bounded_and_says_what_a_box_is(iris: House):
     counts = dict.fromkeys(POOL["slices"], 0) | {"ready": MOST, "creating": MOST}
     pools = [many(0, slices=counts, name=f"pool-{number:03}") for number in range(ROWS)]
     iris.state.pages["fleet"] = {**FLEET, "pools": pools}

@@ -181,7 +181,7 @@ async def test_without_descriptors_no_slice_is_lost(sleepers: Sleepers) -> None:
     assert await statuses(sleepers) == [("cpu-0", 1, "running")]
 
 
-async def test_a_record_that_cannot_be_read_is_not_taken_for_a_slice_that_is_gone(
+async def test_a_record_that_cannot_be_read_is_no_slice_that_is_gone(
     sleepers: Sleepers, tmp_path: Path
 ) -> None:
     await sleepers.create(order())

@@ -131,7 +131,7 @@ async def test_a_queued_resource_has_the_shape_the_labels_and_an_end(
     }
 
 
-async def test_reserved_capacity_names_its_reservation_and_the_rest_of_the_options_is_passed_on(
+async def test_reserved_capacity_names_its_reservation_and_passes_options_on(
     cloud: CloudTpu, provider: TpuProvider
 ) -> None:
     more: ProviderOptions = {
@@ -238,7 +238,7 @@ async def test_keys_are_in_the_metadata_and_nowhere_else(
         (refused(14, "try again"), "failed", 0.0),
     ],
 )  # fmt: skip
-async def test_an_error_is_an_answer_whether_it_comes_at_once_or_with_the_operation(
+async def test_an_error_is_an_answer_at_once_or_with_the_operation(
     cloud: CloudTpu,
     provider: TpuProvider,
     options: ProviderOptions,
@@ -407,7 +407,7 @@ async def test_a_list_has_each_state_of_a_queued_resource(
         ("DELETING", "deleting"),
     ],
 )
-async def test_a_list_has_the_state_of_nodes_also_below_an_active_queued_resource(
+async def test_a_list_has_states_of_nodes_below_an_active_queued_resource(
     cloud: CloudTpu, provider: TpuProvider, state: str, status: str
 ) -> None:
     await provider.create(order(options=NODE))

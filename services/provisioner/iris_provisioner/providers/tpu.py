@@ -19,7 +19,7 @@ from iris_core.messages.state_provisioner import FoundSlice, ProviderOptions, Sl
 from iris_core.placement.constraints import DEVICE_VARIANT
 from iris_provisioner.providers.provider import CallAnswer, ListFailed
 from iris_provisioner.providers.slot_keys import NoKey, SlotKeys
-from iris_provisioner.providers.tpu_api import ApiError, Operation, Status, TpuApi, error_of
+from iris_provisioner.providers.tpu_api import Operation, Status, TpuApi, TpuApiError, error_of
 from iris_provisioner.providers.tpu_vm import VmSettings, metadata
 
 SETTLE_S = 10.0
@@ -39,7 +39,7 @@ class _State(msgspec.Struct, frozen=True, rename="camel"):
     failed_data: _FailedData | None = None
 
 
-class _Node(msgspec.Struct, frozen=True, rename="camel"):
+class _TpuNode(msgspec.Struct, frozen=True, rename="camel"):
     """A node, as far as it is of interest; its metadata is not read."""
 
     name: str = ""
@@ -50,7 +50,7 @@ class _Node(msgspec.Struct, frozen=True, rename="camel"):
 
 class _NodeSpec(msgspec.Struct, frozen=True, rename="camel"):
     node_id: str = ""
-    node: _Node = _Node()
+    node: _TpuNode = _TpuNode()
 
 
 class _Tpu(msgspec.Struct, frozen=True, rename="camel"):
@@ -76,7 +76,7 @@ class _QueuedPage(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class _NodePage(msgspec.Struct, frozen=True, rename="camel"):
-    nodes: list[_Node] = []
+    nodes: list[_TpuNode] = []
     next_page_token: str = ""
     unreachable: list[str] = []
 
@@ -191,10 +191,10 @@ class TpuProvider:
                 if self._is(queued.labels, order) and queued.state.state != "DELETING":
                     await self._deleted(api, queued.name, {"force": "true"})
             else:
-                node = await _found(api, f"{place}/nodes/{order.slice}", _Node)
+                node = await _found(api, f"{place}/nodes/{order.slice}", _TpuNode)
                 if node is not None and self._is(node.labels, order) and node.state != "DELETING":
                     await self._deleted(api, node.name, {})
-        except ApiError as error:
+        except TpuApiError as error:
             return CallAnswer("refused" if error.answer == "refused" else "failed", error.detail)
         begun = self._begun.get((place, order.slice))
         if begun is not None and begun.label == order.label:
@@ -202,16 +202,16 @@ class TpuProvider:
         return CallAnswer("accepted")
 
     async def _deleted(self, api: TpuApi, name: str, params: dict[str, str]) -> None:
-        """Raises ApiError; what is not there has been deleted, and what changes cannot be yet."""
+        """Raises TpuApiError; what is not there has been deleted, and what changes cannot be yet."""
         try:
             operation = await api.settled(await api.delete(name, params), SETTLE_S)
             if operation.error is not None:
                 raise error_of(operation.error)
-        except ApiError as error:
+        except TpuApiError as error:
             if error.status == "NOT_FOUND":
                 return
             if error.status in ("FAILED_PRECONDITION", "INVALID_ARGUMENT"):
-                raise ApiError("failed", error.detail, status=error.status) from None
+                raise TpuApiError("failed", error.detail, status=error.status) from None
             raise
 
     def _is(self, labels: dict[str, str], order: SliceOrder) -> bool:
@@ -229,7 +229,7 @@ class TpuProvider:
             queued = await api.pages(f"{place}/queuedResources", _QueuedPage)
             nodes = await api.pages(f"{place}/nodes", _NodePage)
             failed = await self._failures(api, place)
-        except ApiError as error:
+        except TpuApiError as error:
             raise ListFailed(error.detail) from None
         by_name = {_id(node.name): node for page in nodes for node in page.nodes}
         found = {one.name: one for one in failed}
@@ -263,7 +263,7 @@ class TpuProvider:
                 continue
             try:
                 operation = await api.get(begun.operation, Operation)
-            except ApiError as error:
+            except TpuApiError as error:
                 if error.status != "NOT_FOUND":
                     raise
                 operation = Operation(done=True)
@@ -302,13 +302,13 @@ class _Creation:
                 raise error_of(operation.error)
             self._remember(operation)
             return CallAnswer("accepted")
-        except ApiError as error:
+        except TpuApiError as error:
             if error.status != "ALREADY_EXISTS":
-                return error.told()
+                return error.as_answer()
         try:
             return await self._present()
-        except ApiError as error:
-            return error.told()
+        except TpuApiError as error:
+            return error.as_answer()
 
     async def _asked(self) -> Operation:
         name = self._order.slice
@@ -346,7 +346,7 @@ class _Creation:
             state = queued.state.state if queued is not None else ""
             error = _error_of(queued) if queued is not None else None
         else:
-            node = await _found(self._api, f"{self._place}/nodes/{name}", _Node)
+            node = await _found(self._api, f"{self._place}/nodes/{name}", _TpuNode)
             labels = node.labels if node is not None else None
             state = node.state if node is not None else ""
         if labels is None:
@@ -362,21 +362,21 @@ class _Creation:
         if state == "DELETING":
             return CallAnswer("failed", f"{name} is still being deleted")
         if error is not None:
-            return error_of(error).told()
+            return error_of(error).as_answer()
         return CallAnswer("accepted")
 
 
 async def _found(api: TpuApi, path: str, kind: type[T]) -> T | None:
-    """A resource; None: it is not there. Raises ApiError."""
+    """A resource; None: it is not there. Raises TpuApiError."""
     try:
         return await api.get(path, kind)
-    except ApiError as error:
+    except TpuApiError as error:
         if error.status == "NOT_FOUND":
             return None
         raise
 
 
-def _of_queued(one: _Queued, node: _Node | None) -> tuple[str, str]:
+def _of_queued(one: _Queued, node: _TpuNode | None) -> tuple[str, str]:
     """The status of a queued resource and its node, and what there is to say about it."""
     state = one.state.state
     status = _QUEUED.get(state, "running")
@@ -390,7 +390,7 @@ def _of_queued(one: _Queued, node: _Node | None) -> tuple[str, str]:
     return status, state
 
 
-def _of_node(node: _Node) -> tuple[str, str]:
+def _of_node(node: _TpuNode) -> tuple[str, str]:
     status = _NODE.get(node.state, "running")
     words = node.health_description
     return status, f"{node.state}: {words}" if words else node.state

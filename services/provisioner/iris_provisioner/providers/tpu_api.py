@@ -35,7 +35,7 @@ _SEED = re.compile(r"\bS[A-Z][A-Z2-7]{56}\b")
 _RATE_REASONS = ("RATE_LIMIT_EXCEEDED", "rateLimitExceeded", "userRateLimitExceeded")
 
 
-class ApiError(Exception):
+class TpuApiError(Exception):
     """A call came to nothing.
 
     Attributes:
@@ -52,7 +52,7 @@ class ApiError(Exception):
         self.status = status
         self.retry_after_s = min(max(0.0, retry_after_s), _LONGEST_WAIT_S)
 
-    def told(self) -> CallAnswer:
+    def as_answer(self) -> CallAnswer:
         return CallAnswer(self.answer, self.detail, self.retry_after_s)
 
 
@@ -120,7 +120,7 @@ _ANSWERS: dict[str, ProviderResult] = {
 T = TypeVar("T")
 
 
-def error_of(status: Status, retry_after_s: float = 0.0) -> ApiError:
+def error_of(status: Status, retry_after_s: float = 0.0) -> TpuApiError:
     """What the error of an operation or of a resource means."""
     name = status.status or RPC.get(status.code) or _BY_HTTP.get(status.code, "UNKNOWN")
     reasons = [str(one.get("reason", "")) for one in status.details]
@@ -131,7 +131,7 @@ def error_of(status: Status, retry_after_s: float = 0.0) -> ApiError:
         if str(one.get("@type", "")).endswith("google.rpc.RetryInfo"):
             retry_after_s = retry_after_s or _seconds(str(one.get("retryDelay", "")))
     words = f"{name}: {status.message}" if status.message else name
-    return ApiError(answer, words, status=name, retry_after_s=retry_after_s)
+    return TpuApiError(answer, words, status=name, retry_after_s=retry_after_s)
 
 
 def _seconds(text: str) -> float:
@@ -157,7 +157,7 @@ class TpuApi:
         await self._client.aclose()
 
     async def get(self, path: str, kind: type[T]) -> T:
-        """Raises ApiError, as all calls do."""
+        """Raises TpuApiError, as all calls do."""
         return _decoded(await self._call("GET", path), kind)
 
     async def create(self, path: str, params: Mapping[str, str], body: object) -> Operation:
@@ -175,14 +175,14 @@ class TpuApi:
             page = _decoded(await self._call("GET", path, params), kind)
             unreachable: list[str] = getattr(page, "unreachable", [])
             if unreachable:
-                raise ApiError("failed", f"{', '.join(unreachable)} could not be reached")
+                raise TpuApiError("failed", f"{', '.join(unreachable)} could not be reached")
             found.append(page)
             before, token = token, getattr(page, "next_page_token", "")
             if not token:
                 return found
             if token == before:
                 break
-        raise ApiError("failed", "its list does not end")
+        raise TpuApiError("failed", "its list does not end")
 
     async def settled(self, operation: Operation, within_s: float) -> Operation:
         """An operation when it is done, or as it is after a while."""
@@ -222,27 +222,29 @@ class TpuApi:
                 method, path, params=params, content=content, headers=headers
             )
         except httpx.TimeoutException:
-            raise ApiError("failed", f"{self._client.base_url.host} did not answer") from None
+            raise TpuApiError("failed", f"{self._client.base_url.host} did not answer") from None
         except httpx.HTTPError as error:
             words = f"{self._client.base_url.host}: {str(error) or type(error).__name__}"
-            raise ApiError("failed", words) from None
+            raise TpuApiError("failed", words) from None
 
 
 def _decoded(data: bytes, kind: type[T]) -> T:
     try:
         return codec.from_json(data, kind)
     except codec.Undecodable as error:
-        raise ApiError("failed", f"its answer cannot be read: {error}") from None
+        raise TpuApiError("failed", f"its answer cannot be read: {error}") from None
 
 
-def _refusal(answer: httpx.Response) -> ApiError:
+def _refusal(answer: httpx.Response) -> TpuApiError:
     retry_after_s = _seconds(answer.headers.get("Retry-After", ""))
     try:
         status = codec.from_json(answer.content, _ErrorBody).error
     except codec.Undecodable:
         status = Status(message=f"it answered {answer.status_code} without a reason")
     if answer.status_code >= 500 and answer.status_code != 501:
-        return ApiError("failed", f"{answer.status_code}: {status.message}", status="UNAVAILABLE")
+        return TpuApiError(
+            "failed", f"{answer.status_code}: {status.message}", status="UNAVAILABLE"
+        )
     name = status.status or _BY_HTTP.get(answer.status_code, "UNKNOWN")
     return error_of(msgspec.structs.replace(status, status=name), retry_after_s)
 
@@ -263,11 +265,11 @@ class _Tokens:
             try:
                 return await asyncio.to_thread(self._get, unlike)
             except google.auth.exceptions.TransportError as error:
-                raise ApiError("failed", f"no token: {error}") from None
+                raise TpuApiError("failed", f"no token: {error}") from None
             except google.auth.exceptions.GoogleAuthError as error:
                 self._credentials = None
                 may_pass = getattr(error, "retryable", False)
-                raise ApiError(
+                raise TpuApiError(
                     "failed" if may_pass else "refused",
                     f"the provisioner's credentials are refused: {_first(error)}",
                     status="UNAUTHENTICATED",
@@ -297,17 +299,17 @@ class _Transport(google.auth.transport.Request):
         headers: Mapping[str, str] | None = None,
         timeout: float | None = 30.0,
         **_: Any,
-    ) -> _Answer:
+    ) -> _TokenAnswer:
         try:
             answer = httpx.request(
                 method, url, content=body, headers=dict(headers or {}), timeout=timeout
             )
         except httpx.HTTPError as error:
             raise google.auth.exceptions.TransportError(str(error)) from error  # type: ignore[no-untyped-call]
-        return _Answer(answer)
+        return _TokenAnswer(answer)
 
 
-class _Answer(google.auth.transport.Response):
+class _TokenAnswer(google.auth.transport.Response):
     def __init__(self, answer: httpx.Response) -> None:
         self._answer = answer
 

@@ -214,7 +214,7 @@ def test_a_pool_says_since_when_it_is_hindered() -> None:
     assert told_since(world) == ("ok", None)
 
 
-def test_a_pool_says_since_when_the_slice_without_work_for_longest_has_none() -> None:
+def test_a_pool_says_since_when_its_longest_idle_slice_has_no_work() -> None:
     world, provisioner = with_work(2)
     turn(world, provisioner)
     assert world.query("pool", pool="cpu")["idle_since"] is None

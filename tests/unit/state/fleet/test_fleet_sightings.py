@@ -43,7 +43,7 @@ def test_a_list_that_ended_with_its_pool_leaves_nothing_behind(it: FleetWorld) -
     ] == []
 
 
-def test_a_stranger_of_a_removed_pool_is_known_until_its_deletion_is_accepted(
+def test_a_stranger_of_a_removed_pool_is_known_until_it_is_deleted(
     it: FleetWorld,
 ) -> None:
     stranger = ListedSlice("plain-4", 9)
