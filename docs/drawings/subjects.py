@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import get_args
+from typing import Any, get_args
 
 import msgspec
 
@@ -42,7 +42,7 @@ EVENTS_EXPLAINED = (
 def event_sections() -> list[str]:
     """The body of each public event, and of each object in one: its fields and their types."""
     parts = []
-    within = {}
+    within: dict[str, Any] = {}
     for kind in get_args(Event):
         objects = dict(msgspec.json.schema(kind)["$defs"])
         parts += [f"### {kind.__name__}", *prose(kind.__doc__)]
