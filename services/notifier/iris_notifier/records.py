@@ -115,28 +115,37 @@ class DeliveryRecord(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class EventPosition(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """Up to which event of the stream everything has become records, and by whom.
-
-    Attributes:
-        writer: the notifier that works; each has another.
-    """
+    """Up to which event of the stream everything has become records."""
 
     events: int = 0
-    writer: str = ""
 
     @property
     def key(self) -> str:
         return POSITION
 
 
+class StoreWriter(msgspec.Struct, kw_only=True):
+    """The notifier that works, by an id of its own."""
+
+    id: str
+
+    @property
+    def key(self) -> str:
+        return WRITER
+
+
 POSITION = "position"
-NotifyRecord = TargetRecord | SubscriptionRecord | WatchedJob | DeliveryRecord | EventPosition
+WRITER = "writer"
+NotifyRecord = (
+    TargetRecord | SubscriptionRecord | WatchedJob | DeliveryRecord | EventPosition | StoreWriter
+)
 KINDS: dict[str, type[NotifyRecord]] = {
     "target": TargetRecord,
     "subscription": SubscriptionRecord,
     "job": WatchedJob,
     "delivery": DeliveryRecord,
     "position": EventPosition,
+    "writer": StoreWriter,
 }
 """By the first part of the key."""
 

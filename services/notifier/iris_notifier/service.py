@@ -34,7 +34,7 @@ from iris_notifier.delivering import Deliverer
 from iris_notifier.facts import StateReader
 from iris_notifier.metrics import NotifierMetrics
 from iris_notifier.outbox import MessageOutbox
-from iris_notifier.records import POSITION, EventPosition, TargetRecord
+from iris_notifier.records import POSITION, EventPosition, StoreWriter, TargetRecord
 from iris_notifier.requests import NotifyRequests
 from iris_notifier.senders import MessageSender, Sender
 from iris_notifier.settings import NotifierSettings
@@ -139,43 +139,43 @@ class NotifierProcess:
         self._store = store
         self._outbox = outbox
         self.is_active = True
-        log.info("this notifier works", extra={"position": position.events})
+        log.info("this notifier works", extra={"position": position})
         async with asyncio.TaskGroup() as group:
             group.create_task(self._answer(requests, group))
             group.create_task(deliverer.run())
             group.create_task(self._check_times(store, watch, deliverer))
             group.create_task(self._read_events(store, watch, deliverer, position))
 
-    async def _position(self, store: RecordStore) -> EventPosition:
-        """Where to read on; of the first notifier of a cluster at the end of the stream. It is this
-        notifier's from now on. Raises Fenced when it is another's by now.
+    async def _position(self, store: RecordStore) -> int:
+        """Where to read on; of the first notifier of a cluster at the end of the stream. The store is
+        this notifier's from now on. Raises Fenced when it is another's by now.
         """
+        store.save(StoreWriter(id=uuid.uuid4().hex))
         known = store.find(POSITION, EventPosition)
         if known is None:
             known = EventPosition(events=await self._streams.end(EVENTS.name))
-        known.writer = uuid.uuid4().hex
-        store.save(known)
+            store.save(known)
         await store.flush()
-        return known
+        return known.events
 
     async def _read_events(
-        self, store: RecordStore, watch: JobWatch, deliverer: Deliverer, position: EventPosition
+        self, store: RecordStore, watch: JobWatch, deliverer: Deliverer, position: int
     ) -> None:
-        is_behind = await self._is_behind(position.events)
+        is_behind = await self._is_behind(position)
         if is_behind:
-            log.error("events after %d were deleted before they were read", position.events)
+            log.error("events after %d were deleted before they were read", position)
             self.metrics.missed()
         await watch.resume(is_behind=is_behind)
-        reader = self._streams.read(EVENTS.name, position.events, JOB_EVENTS)
+        reader = self._streams.read(EVENTS.name, position, JOB_EVENTS)
         stored_ms = self._now_ms()
         changes = -1
         try:
             while True:
                 for message in await reader.batch(limit=_BATCH, wait=_BATCH_S):
                     await self._on_event(watch, message)
-                    position.events = message.sequence
+                    position = message.sequence
                 if store.changes != changes or self._now_ms() - stored_ms >= 1000 * _BATCH_S:
-                    store.save(position)
+                    store.save(EventPosition(events=position))
                     await store.flush()
                     deliverer.wake()
                     changes = store.changes

@@ -1,7 +1,8 @@
 """All records in memory, and in the bucket once they are flushed.
 
-Each value is stored by compare-and-set, and each flush stores the position first, which names its
-writer: of two notifiers that both write, one is refused before it has changed anything. Source:
+Each value is stored by compare-and-set. A flush stores who writes first, so of two notifiers that
+both write, one is refused before it has changed anything; and the position last, so what an event
+has become is stored before the event counts as read. Source:
 docs/design/notifications.md#one-of-several.
 """
 
@@ -14,7 +15,7 @@ from typing import TypeVar
 
 from iris_bus.contract import KeyValue
 from iris_core.codec import Undecodable, pack, unpack
-from iris_notifier.records import KINDS, POSITION, EventPosition, NotifyRecord
+from iris_notifier.records import KINDS, POSITION, WRITER, NotifyRecord, StoreWriter
 
 log = logging.getLogger(__name__)
 
@@ -75,20 +76,24 @@ class RecordStore:
             self.changes += 1
 
     async def flush(self) -> None:
-        """Return when every change made so far is stored, in order. Raises Fenced when another
-        notifier has changed a record, Unavailable when it is unknown what was stored.
+        """Return when every change made so far is stored. Raises Fenced when another notifier has
+        changed a record, Unavailable when it is unknown what was stored.
         """
         async with self._flushing:
-            if self._changed and POSITION in self._records[EventPosition]:
-                self._changed = {POSITION: None, **self._changed}
+            if self._changed and WRITER in self._records[StoreWriter]:
+                self._changed = {WRITER: None, **self._changed}
             while self._changed:
-                key = next(iter(self._changed))
+                key = self._next_changed()
                 del self._changed[key]
                 try:
                     await self._write(key)
                 except BaseException:
                     self._changed[key] = None
                     raise
+
+    def _next_changed(self) -> str:
+        """The oldest change but that of the position, which waits for all others."""
+        return next((key for key in self._changed if key != POSITION), POSITION)
 
     async def _write(self, key: str) -> None:
         record = self._records[KINDS[key.partition(".")[0]]].get(key)
