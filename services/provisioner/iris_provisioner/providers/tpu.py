@@ -182,37 +182,37 @@ class TpuProvider:
     # ── deletion ──────────────────────────────────────────────────────────────────────────────────
 
     async def delete(self, order: SliceOrder, epoch: int = 0) -> CallAnswer:
-        """Delete a queued resource with its node, or a node that has none."""
-        api = self._api
+        """Delete a queued resource with its node, or a node that has none. It is never refused: that
+        would say that there is nothing.
+        """
         place = _place(order.options)
+        request = f"{place}/queuedResources/{order.slice}"
+        alone = f"{place}/nodes/{order.slice}"
         try:
-            queued = await _found(api, f"{place}/queuedResources/{order.slice}", _Queued)
+            queued = await _found(self._api, request, _Queued)
             if queued is not None:
                 if self._is(queued.labels, order) and queued.state.state != "DELETING":
-                    await self._deleted(api, queued.name, {"force": "true"})
+                    await self._deleted(request, {"force": "true"})
             else:
-                node = await _found(api, f"{place}/nodes/{order.slice}", _TpuNode)
+                node = await _found(self._api, alone, _TpuNode)
                 if node is not None and self._is(node.labels, order) and node.state != "DELETING":
-                    await self._deleted(api, node.name, {})
+                    await self._deleted(alone, {})
         except TpuApiError as error:
-            return CallAnswer("refused" if error.answer == "refused" else "failed", error.detail)
+            return CallAnswer("failed", error.detail)
         begun = self._begun.get((place, order.slice))
         if begun is not None and begun.label == order.label:
             del self._begun[place, order.slice]
         return CallAnswer("accepted")
 
-    async def _deleted(self, api: TpuApi, name: str, params: dict[str, str]) -> None:
-        """Raises TpuApiError; what is not there has been deleted, and what changes cannot be yet."""
+    async def _deleted(self, path: str, params: dict[str, str]) -> None:
+        """Raises TpuApiError; what is not there has been deleted."""
         try:
-            operation = await api.settled(await api.delete(name, params), SETTLE_S)
+            operation = await self._api.settled(await self._api.delete(path, params), SETTLE_S)
             if operation.error is not None:
                 raise error_of(operation.error)
         except TpuApiError as error:
-            if error.status == "NOT_FOUND":
-                return
-            if error.status in ("FAILED_PRECONDITION", "INVALID_ARGUMENT"):
-                raise TpuApiError("failed", error.detail, status=error.status) from None
-            raise
+            if error.status != "NOT_FOUND":
+                raise
 
     def _is(self, labels: dict[str, str], order: SliceOrder) -> bool:
         """Whether something is the slice that an order means."""
