@@ -1,7 +1,8 @@
-"""B12: maps of Python functions, each call a recorded process of its own; one call's latency.
+"""B12: maps of Python functions, each call recorded, with fresh memory; one call's latency.
 
-In the detail: processes that each make many calls, in turns with the others; a function that uses
-numpy, which each host imports once; fifty calls a task; many calls that take and return a kilobyte,
+In the detail: a process for each call, and processes that make many calls and keep their memory, in
+turns with the others; a function that uses numpy, which each host imports once, with fresh memory
+and with a process for each call; fifty calls a task; many calls that take and return a kilobyte,
 with what the client and the services weigh afterwards; how long a job of another user takes beside
 a map; the same with `concurrent.futures.ProcessPoolExecutor`, whose processes stay, are neither
 recorded nor limited, and run here.
@@ -77,7 +78,7 @@ def run(quick: bool = False) -> Row:
         rss = made.rss_bytes()
     return Row(
         row="B12",
-        what=f"a map of a no-op over {calls:,} items, a process for each call",
+        what=f"a map of a no-op over {calls:,} items, with fresh memory for each call",
         value=round(median(runs), 1),
         unit="calls/s",
         goal=GOAL,
@@ -95,12 +96,15 @@ async def _rounds(made: Cluster, calls: int, repeat: int) -> tuple[list[float], 
             partial(_mapped, client, {"preload": ["numpy"]}),
         )
         reusing = partial(_mapped, client, {"reuse": REUSE})
+        forking = partial(_mapped, client, {"fresh": "process"})
+        heavy_forking = partial(_mapped, client, {"preload": ["numpy"], "fresh": "process"})
         await asyncio.to_thread(_rate, plain, noop, calls)
         async with Watcher(made.nats_url) as watcher:
             runs: list[tuple[float, dict[str, Any]]] = []
             reused: list[tuple[float, dict[str, Any]]] = []
+            forked: list[tuple[float, dict[str, Any]]] = []
             for _ in range(repeat):
-                for mapped, found in ((plain, runs), (reusing, reused)):
+                for mapped, found in ((plain, runs), (forking, forked), (reusing, reused)):
                     before = await account.read(made, watcher)
                     rate = await asyncio.to_thread(_rate, mapped, noop, calls)
                     found.append(
@@ -112,13 +116,26 @@ async def _rounds(made: Cluster, calls: int, repeat: int) -> tuple[list[float], 
                 "noop_calls_per_s": round(median([rate for rate, _ in reused]), 1),
                 **_middle(reused),
             },
-            "reuse_to_fresh": round(
-                median([new / old for (new, _), (old, _) in zip(reused, runs, strict=True)]), 2
-            ),
+            "reuse_to_fresh": _ratio(reused, runs),
+            "a_process_each": {
+                "noop_calls_per_s": round(median([rate for rate, _ in forked]), 1),
+                "with_numpy_calls_per_s": round(
+                    await asyncio.to_thread(_rate, heavy_forking, with_numpy, calls), 1
+                ),
+                **_middle(forked),
+            },
+            "fresh_memory_to_a_process_each": _ratio(runs, forked),
         }
         return [rate for rate, _ in runs], await asyncio.to_thread(
             _others, plain, heavy, calls
         ) | detail
+
+
+def _ratio(
+    these: list[tuple[float, dict[str, Any]]], those: list[tuple[float, dict[str, Any]]]
+) -> float:
+    """Of the rates of runs that were made in turns, the median."""
+    return round(median([new / old for (new, _), (old, _) in zip(these, those, strict=True)]), 2)
 
 
 def _middle(runs: list[tuple[float, dict[str, Any]]]) -> dict[str, Any]:

@@ -68,6 +68,7 @@ class Host:
         sandbox: Sandbox | None = None,
         grouped: bool = True,
         function: bool = False,
+        library: Path | None = None,
         **files: str,
     ) -> Workspace:
         slot = slot or self.take()
@@ -79,6 +80,9 @@ class Host:
             cgroup=Cgroup(pids=100) if grouped else None,
             sandbox=sandbox,
             bare=bare,
+            restores=library is not None,
+            library=str(library or ""),
+            checks=library is not None,
         )
         self.launcher.send(request)
         self.launcher.flush()
@@ -99,6 +103,7 @@ class Host:
         memory: int = 0,
         slot: Workspace | None = None,
         reuse: int = 1,
+        restores: bool = False,
         sandbox: Sandbox | None = None,
         grouped: bool = True,
     ) -> Workspace:
@@ -119,6 +124,7 @@ class Host:
                 cgroup=cgroup,
                 template=key,
                 reuse=reuse,
+                restores=restores,
             )
         )
         self.launcher.flush()

@@ -36,7 +36,7 @@ class Optional:
 
 OPTIONAL: Mapping[str, Optional] = {
     "bwrap": Optional(("bwrap",), "bubblewrap"),
-    "cc": Optional(("cc",), "gcc", ("gcc", "clang"), ci=False),
+    "cc": Optional(("cc",), "gcc", ("gcc", "clang")),
     "chromium": Optional(("chromium",), "chromium", ("chromium-browser", "google-chrome")),
     "curl": Optional(("curl",), "curl"),
     "docker": Optional(

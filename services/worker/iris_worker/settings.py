@@ -111,6 +111,9 @@ class WorkerSettings(DeclaredCapacity, frozen=True):
         require_limits: end a worker whose host does not limit memory, processors and processes of
             tasks. "auto": where the worker gives tasks other users than its own, unless `cgroups`
             or `limit_memory` say that they are not to be limited.
+        restored_calls: whether the process of a call of a map puts its memory back and makes
+            others: "on" where the host can; "checked" the same, and compares all of it with what
+            it was, which costs milliseconds a call; "off", it makes no other.
         core_bytes: the largest core file of a task.
         log_bytes_per_s: rate at which one attempt's output is sent while it runs; what it prints
             faster waits on disk.
@@ -179,6 +182,7 @@ class WorkerSettings(DeclaredCapacity, frozen=True):
     limit_memory: Literal["cgroup", "rlimit", "off"] = "cgroup"
     pids_limit: NonNegativeInt = 8192
     require_limits: bool | Literal["auto"] = "auto"
+    restored_calls: Literal["on", "checked", "off"] = "on"
     core_bytes: NonNegativeInt = 0
     log_bytes_per_s: NonNegativeInt = LogLimits().bytes_per_s
     log_burst_bytes: NonNegativeInt = LogLimits().burst_bytes

@@ -348,12 +348,20 @@ class Client(FleetApi, NotifyApi, ProjectApi):
         chunksize = options.pop("chunksize", 1)
         idle_s = IDLE_S if open_ else None
         reuse = options.pop("reuse", 1)
+        fresh = options.pop("fresh", "memory")
         shown, job_options = split_options(
             options, -(-count // chunksize), MAX_REPLICAS if open_ else 0
         )
         code = code_of(function, kwargs, chunksize, workdir)
         sent = send_calls(
-            self.transport, code, blobs, count, chunksize=chunksize, idle_s=idle_s, reuse=reuse
+            self.transport,
+            code,
+            blobs,
+            count,
+            chunksize=chunksize,
+            idle_s=idle_s,
+            reuse=reuse,
+            fresh=fresh,
         )
         if workdir is not None:
             self._add_bundle(Path(workdir), job_options)

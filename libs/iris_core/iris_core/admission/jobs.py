@@ -292,6 +292,10 @@ def _calls(spec: JobSpec) -> Iterator[Mistake]:
             message=message,
             hint="leave reuse or the image out",
         )
+    if calls.reuse > 1 and calls.fresh == "process":
+        message = "a process of its own makes one call"
+        hint = "leave reuse or fresh out"
+        yield Mistake(pointer="/calls/fresh", code="unexpected", message=message, hint=hint)
     if calls.idle_s is not None:
         yield from _open(spec)
 

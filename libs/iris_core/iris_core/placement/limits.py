@@ -15,6 +15,8 @@ LIMIT_MEMORY = "limit-memory"
 LIMIT_CPU = "limit-cpu"
 LIMIT_PIDS = "limit-pids"
 LIMIT_DEVICES = "limit-devices"
+FRESH_CALLS = "fresh-calls"
+"""What the calls of maps do not share there: "memory", or "process" and why not only that."""
 _WORDS = {
     "none": "is not limited",
     "sampled": "is limited by samples once a second",

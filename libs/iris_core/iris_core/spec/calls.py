@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 from bisect import bisect_right
 from collections.abc import Iterable
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -48,6 +48,10 @@ def inlined(segment: str) -> bytes:
     return base64.b64decode(segment.removeprefix(_INLINE), validate=True)
 
 
+Fresh = Literal["memory", "process"]
+"""What a call does not share with the one before: the memory of its process, or its process."""
+
+
 class Calls(
     msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True
 ):
@@ -62,7 +66,11 @@ class Calls(
             make fewer.
         idle_s: further calls may be added until the job is closed, at the latest after so long
             without a request of its client; None: it has these calls.
-        reuse: how many tasks one process may make, one after the other.
+        reuse: how many tasks one process may make, one after the other, with what the earlier ones
+            have left in its memory.
+        fresh: with a reuse of 1, what a task does not share with others: "memory", its process may
+            make others, but puts its memory back after each, where the host can; "process", that
+            too.
     """
 
     runner: FileDigest
@@ -73,6 +81,12 @@ class Calls(
     chunksize: Annotated[int, between(1, MAX_CALLS)] = 1
     idle_s: Annotated[float, seconds(1, MAX_IDLE_S)] | None = None
     reuse: Annotated[int, between(1, MAX_INDEXES)] = 1
+    fresh: Fresh = "memory"
+
+    @property
+    def restores_memory(self) -> bool:
+        """Whether a process may make several of its tasks, and puts its memory back after each."""
+        return self.reuse == 1 and self.fresh == "memory"
 
     @property
     def digests(self) -> tuple[str, ...]:

@@ -54,6 +54,8 @@ def _processes(spec: JobSpec) -> Iterator[tuple[str, str]]:
         yield "preloaded", ", ".join(spec.preload)
     if spec.calls is not None and spec.calls.reuse > 1:
         yield "reuse", f"a process takes up to {spec.calls.reuse} calls"
+    if spec.calls is not None and spec.calls.fresh == "process":
+        yield "fresh", "each call has a process of its own"
 
 
 def resource_facts(asked: ResourceRequest) -> Iterator[tuple[str, str]]:

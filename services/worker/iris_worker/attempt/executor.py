@@ -65,6 +65,7 @@ from iris_worker.launcher.records.records import (
     StoreTrouble,
     TemplateState,
 )
+from iris_worker.launcher.templates.memory_library import LibraryBuilder
 from iris_worker.settings import WorkerSettings
 
 STARTS_AT_ONCE = 32
@@ -182,6 +183,9 @@ class Executor:
         self.starts = FailedStarts(settings.failed_starts_limit, on.health)
         self.watch = LauncherWatch(settings, self._launcher, self.attempts, clock)
         self.slot_templates = SlotTemplates(self._launcher.send_now, self._isolation.uid_of)
+        self.call_memory = LibraryBuilder(
+            settings.root / "library", is_wanted=settings.restored_calls != "off"
+        )
         self.preloading = Preloading(
             self._launcher,
             agent,
@@ -190,6 +194,7 @@ class Executor:
             attempts=self.attempts,
             logs=self.logs,
             slots=self.slot_templates,
+            memory=self.call_memory,
             timeout_s=settings.build_timeout_s,
             on_change=self.flush,
         )

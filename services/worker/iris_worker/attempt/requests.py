@@ -53,6 +53,7 @@ from iris_worker.launcher.records.records import (
     StoredProbe,
 )
 from iris_worker.launcher.starts.sandbox import TRIED
+from iris_worker.launcher.templates.memory_library import NO_LIBRARY, MemoryLibrary
 from iris_worker.settings import WorkerSettings
 
 BARE_KEY = "bare/"
@@ -169,7 +170,14 @@ class StartRequests:
         if not in_image:
             command, attempt.interpreter = self._command(attempt, template, env, sandbox)
         request = StartProcess(
-            started, command, env, limits, cgroup=cgroup, template=attempt.template, reuse=reuse
+            started,
+            command,
+            env,
+            limits,
+            cgroup=cgroup,
+            template=attempt.template,
+            reuse=reuse,
+            restores=template.calls is not None and template.calls.restores_memory,
         )
         return self._containers.contain(request, template, slot, files) if in_image else request
 
@@ -185,13 +193,17 @@ class StartRequests:
         return sandbox
 
     def of_template(
-        self, key: str, attempt: RunningAttempt, template: TaskTemplate
+        self,
+        key: str,
+        attempt: RunningAttempt,
+        template: TaskTemplate,
+        library: MemoryLibrary = NO_LIBRARY,
     ) -> StartTemplate:
         """The request for a template; its variables are those that all attempts of the job have.
 
-        The key of the bare one that it is made from tells what those have in common that may share
-        it: the user who has submitted them, and all that a process gets when it starts. Raises
-            OSError.
+        ``library``: by which its clones restore their memory. The key of the bare one that it is
+        made from tells what those have in common that may share it: the user who has submitted
+        them, and all that a process gets when it starts. Raises OSError.
         """
         slot, (limits, cgroup) = attempt.slot, self._limits(template.resources)
         env = environment.common(self._place, template)
@@ -232,6 +244,10 @@ class StartRequests:
             sandbox=sandbox,
             accelerators=attempt.use.devices.all_files,
             bare=bare,
+            restores=template.calls is not None and template.calls.restores_memory,
+            library=library.path,
+            no_library=library.why,
+            checks=self._settings.restored_calls == "checked",
         )
 
     def of_build(

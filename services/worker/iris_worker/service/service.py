@@ -24,6 +24,7 @@ from iris_core import codec, subjects
 from iris_core.batching import Batcher
 from iris_core.messages.state_worker import Order, Register, ReportTaken, Stage
 from iris_core.placement.constraints import DEVICE_TYPE, DEVICE_VARIANT
+from iris_core.placement.limits import FRESH_CALLS
 from iris_core.spec.jobs import NEEDS_RUNTIME, Attribute
 from iris_core.states import KernelStatus, NoticeReason
 from iris_service.boot import boot_id
@@ -261,7 +262,10 @@ class WorkerService:
         cgroup = str(self._executor.cgroups)
         in_force = self._executor.requests.in_force
         if self.settings.detect:
-            found = {"isolation": isolated.word, "cgroup": cgroup, **in_force.attributes}
+            refusal = self._executor.call_memory.refusal
+            fresh = f"process: {refusal}" if refusal else "memory"
+            limits = in_force.attributes
+            found = {"isolation": isolated.word, "cgroup": cgroup, **limits, FRESH_CALLS: fresh}
             self._about = ({**found, **self._about[0]}, self._about[1])
         about = {"worker": self.id, "alive": len(alive), "ended": ended, "cgroup": cgroup}
         log.info("started: %s", isolated.sentence, extra=about)

@@ -31,7 +31,7 @@ from iris.client.http.transport import HttpRequest, Transport
 from iris.client.maps import call_runner
 from iris.client.maps.local_modules import local_sources
 from iris.client.problems import InvalidOption, NotFound, Problem
-from iris_core.spec.calls import INLINE_BYTES, Calls, inline
+from iris_core.spec.calls import INLINE_BYTES, Calls, Fresh, inline
 from iris_core.spec.jobs import MAX_REPLICAS
 
 COMMAND = ("python", "-P", "-S", ".iris-call/run.py")
@@ -76,11 +76,12 @@ def send_calls(
     chunksize: int,
     idle_s: float | None = None,
     reuse: int = 1,
+    fresh: Fresh = "memory",
 ) -> Calls:
     """Store what the tasks of a map read: their ``code``, unless it was stored lately, and the
     pickled arguments of each task, unless they are few bytes.
 
-    ``idle_s``: of an open map. ``reuse``: how many tasks one process may make. Raises what pickling
+    ``idle_s``: of an open map. ``reuse``, ``fresh``: as in `MapOptions`. Raises what pickling
     raises, Problem, Unreachable.
     """
     firsts, segments = zip(*segments_of(blobs), strict=True)
@@ -95,6 +96,7 @@ def send_calls(
         chunksize=chunksize,
         idle_s=idle_s,
         reuse=reuse,
+        fresh=fresh,
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Literal, cast, get_args
 
 from iris.client.problems import InvalidOption
+from iris_core.spec.calls import Fresh
 from iris_core.spec.option_table import JobOptions
 
 ResultOrder = Literal["items", "done"]
@@ -24,6 +25,7 @@ class MapSettings(JobOptions, total=False):
     progress: bool
     lookahead: int
     reuse: int
+    fresh: Fresh
 
 
 class KeywordSettings(MapSettings, total=False):
@@ -40,9 +42,10 @@ class MapOptions(KeywordSettings, total=False):
     or whose process died. ``order``: of iteration and results: of the ``items``, or as calls are
     ``done``. ``return_exceptions``: results are exceptions instead of raising the first one.
     ``progress``: show it on the terminal or in the notebook. ``lookahead``: how many items of an
-    iterator are taken ahead of the calls that have ended, 1,000 if left out. ``reuse``: how many
-        tasks one process may make, one after the other; 1 if left out, and each has a process of
-        its own.
+    iterator are taken ahead of the calls that have ended, 1,000 if left out. ``fresh``: what a task
+        does not share with those before it: "memory" if left out, where its host can put the
+        memory of a process back; "process", its process either. ``reuse``: how many tasks one
+        process may make, one after the other, with what the earlier ones have left in its memory.
     """
 
     return_exceptions: bool
@@ -68,6 +71,8 @@ def check_options(options: Mapping[str, object]) -> None:
         raise InvalidOption(
             f"kwargs is a dictionary, not {kwargs!r}; write for example kwargs={{'scale': 2}}"
         )
+    if (fresh := options.get("fresh", "memory")) not in (kinds := get_args(Fresh)):
+        raise InvalidOption(f"fresh must be one of {', '.join(kinds)}, not {fresh!r}")
     for name, least in (("chunksize", 1), ("lookahead", 1), ("retries", 0)):
         if not isinstance(number := options.get(name, least), int) or number < least:
             raise InvalidOption(

@@ -33,6 +33,7 @@ from iris_worker.launcher.records.records import (
     EndTemplate,
     TemplateState,
 )
+from iris_worker.launcher.templates.memory_library import LibraryBuilder, MemoryLibrary
 
 SLOW_S = 30.0
 """Preloading that takes longer is said to."""
@@ -54,6 +55,7 @@ class Preloading:
     """The templates of this worker.
 
     Args:
+        memory: what clones restore their memory by; it may have to be built first.
         timeout_s: for preloading. on_change: called when there may be something to report.
     """
 
@@ -66,6 +68,7 @@ class Preloading:
         attempts: RunningAttempts,
         logs: OutputLogs,
         slots: SlotTemplates,
+        memory: LibraryBuilder,
         timeout_s: float,
         on_change: Callable[[], None],
     ) -> None:
@@ -76,6 +79,7 @@ class Preloading:
         self._attempts = attempts
         self._logs = logs
         self._slots = slots
+        self._memory = memory
         self._timeout_s = timeout_s
         self._on_change = on_change
         self._known: dict[str, TemplateState] = {}
@@ -154,6 +158,8 @@ class Preloading:
         another attempt, and has ended with that.
         """
         ref = attempt.ref
+        restores = template.calls is not None and template.calls.restores_memory
+        library = await self._memory.library() if restores else self._memory.present
         if not self._agent.on_building(ref):
             return Ended(Cause.CANCELLED, error="stopped before it started")
         what = ", ".join(template.preload) or "its function"
@@ -163,7 +169,7 @@ class Preloading:
         waiting[ref] = asyncio.get_running_loop().create_future()
         try:
             if len(waiting) == 1:
-                self._begin(key, attempt, template)
+                self._begin(key, attempt, template, library)
             self._on_change()
             async with asyncio.timeout(self._timeout_s):
                 heard = await waiting[ref]
@@ -207,12 +213,14 @@ class Preloading:
             Cause.EXITED, 1, error=f"preloading: {heard.state.text}", stderr_tail=heard.tail
         )
 
-    def _begin(self, key: str, attempt: RunningAttempt, template: TaskTemplate) -> None:
+    def _begin(
+        self, key: str, attempt: RunningAttempt, template: TaskTemplate, library: MemoryLibrary
+    ) -> None:
         if not self._logs.follows(attempt.ref):  # what preloading prints begins its output
             self._logs.follow(attempt.slot, self._clock.steady_s())
         attempt.slot.give_directory()
         attempt.slot.lent = True
-        request = self._requests.of_template(key, attempt, template)
+        request = self._requests.of_template(key, attempt, template, library)
         own = is_relative(
             request.command[0], request.env
         )  # its bare one runs what the job has brought

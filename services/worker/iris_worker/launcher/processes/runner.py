@@ -227,12 +227,18 @@ class Runner:
         return clone
 
     def finish_call(
-        self, process: Process, storage: tree.UsedStorage, code: int, result: bytes
+        self,
+        process: Process,
+        storage: tree.UsedStorage,
+        code: int,
+        result: bytes,
+        *,
+        restores: bool = False,
     ) -> str:
         """A process has made the call of its attempt, and waits for another: the attempt has ended,
-        with this exit code and result. ``storage``: what the process has used of it. Returns why
-        the attempt has not ended, when something of it is left; then its end is that of the
-        process.
+        with this exit code and result. ``storage``: what the process has used of it.
+        ``restores``: it gives back what memory the call has left. Returns why the attempt has not
+        ended, when something of it is left; then its end is that of the process.
         """
         if process.exit is not None or process.killer is not None:
             return "it was ended"
@@ -251,7 +257,8 @@ class Runner:
                 return "it left processes"
             usage = self._groups.usage(group, peaks=process.before is None)
             limit = group.limits.memory_limit_bytes if group.limits is not None else 0
-            held = self._groups.held_bytes(group, limit * _MOST_MEMORY) if limit else 0
+            is_asked = limit > 0 and not restores
+            held = self._groups.held_bytes(group, limit * _MOST_MEMORY) if is_asked else 0
             if usage.limit_bytes or held > limit * _MOST_MEMORY:
                 return f"it held {show_bytes(held)} of its {show_bytes(limit)} of memory"
             exit_ = of_group(process, exit_, usage)

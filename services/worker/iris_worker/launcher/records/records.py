@@ -218,7 +218,8 @@ class StartProcess(_Record, frozen=True, tag="start"):
 
     ``cgroup``: the limits of its control group; None: it has none. ``template``: by whose clone it
     is to be started; where that is not there it is started by its command. ``reuse``: how many
-    calls its process may make, one attempt each.
+    calls its process may make, one attempt each. ``restores``: it may make any number, and restores
+    its memory after each, where the host can.
     """
 
     record: Started
@@ -228,6 +229,7 @@ class StartProcess(_Record, frozen=True, tag="start"):
     cgroup: Cgroup | None = None
     template: str = ""
     reuse: int = 1
+    restores: bool = False
 
 
 class StartTemplate(_Record, frozen=True, tag="start-template"):
@@ -239,7 +241,9 @@ class StartTemplate(_Record, frozen=True, tag="start-template"):
     directory, otherwise it runs scripts. ``accelerators``: further device files that a template may
     not have open. ``bare``: the key of the bare template that it is made from, which is started if
         it is not there; that of ``key``
-    itself: only that is wanted.
+    itself: only that is wanted. ``restores``: its clones are to restore their memory. ``library``:
+    the file of what does that, or empty, and ``no_library`` says why there is none. ``checks``:
+    whether each restore is verified.
     """
 
     key: str
@@ -254,6 +258,10 @@ class StartTemplate(_Record, frozen=True, tag="start-template"):
     sandbox: Sandbox | None = None
     accelerators: tuple[str, ...] = ()
     bare: str = ""
+    restores: bool = False
+    library: str = ""
+    no_library: str = ""
+    checks: bool = False
 
 
 class EndTemplate(_Record, frozen=True, tag="end-template"):

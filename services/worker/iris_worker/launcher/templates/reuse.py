@@ -1,11 +1,12 @@
 """Processes that make several calls of a job, one after the other; each call is an attempt.
 
-A process that has made its call says so and waits. Its attempt has ended when nothing but the
+A process that has made its call says so and waits: with what the call has left in its memory, or,
+where it restores that, with what it had before its first call. Its attempt has ended when nothing but the
 process itself is left of it, and the next attempt that has the same template, limits and devices is
 given to it. Otherwise, and when no call comes for a while, its connection is closed, at which it
 ends. Out of scope: what such a process does (template_process), and what is left of an attempt
     (runner).
-Source: docs/design/calls.md#reused-processes.
+Source: docs/design/calls.md#reused-processes, docs/design/calls.md#restored-memory.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+
+from msgspec import structs
 
 from iris_core.messages.message import AttemptRef
 from iris_worker.launcher.kernel.event_loop import DelayedCall, EventLoop
@@ -33,6 +36,10 @@ IDLE_S = 2.0
 _ANSWER_S = 5.0
 """How long one may take to begin a call, or to end when it gets no further one."""
 _REASONS = 1000
+_MOST_IN_VAIN = 8
+"""So many snapshots of clones of a template, none of which was restored, are enough."""
+_MOST_CALLS = 2**53
+"""Of a process that restores its memory: as many as there are."""
 
 
 @dataclass(slots=True, eq=False)
@@ -41,7 +48,8 @@ class _Reused:
     when it runs.
 
     ``link``: how it is told of calls. ``storage``: what it has used of it; both are closed when it
-    gets no further one. ``timer``: until it must have a call, begin one, or end.
+    gets no further one. ``timer``: until it must have a call, begin one, or end. ``is_first``: its
+    first call has not begun. ``is_again``: it has been given another one.
     """
 
     request: StartProcess
@@ -51,11 +59,17 @@ class _Reused:
     left: int
     after_s: float
     timer: DelayedCall | None = None
+    is_first: bool = False
+    is_again: bool = False
 
     def fits(self, request: StartProcess) -> bool:
         mine = self.request
-        return (mine.template, mine.cgroup, mine.limits, mine.record.devices) == (
-            *(request.template, request.cgroup, request.limits, request.record.devices),
+        return (
+            mine.template == request.template
+            and mine.cgroup == request.cgroup
+            and mine.limits == request.limits
+            and mine.record.devices == request.record.devices
+            and mine.restores == request.restores
         )
 
 
@@ -66,7 +80,8 @@ class ReusedProcesses:
         on_call: told of each attempt that one of them is to make, and since when that runs.
             on_begun: that it does.
         on_again: told of an attempt whose process has ended before it had begun: it is to be
-            started again.
+            started again. on_unable: told of a template whose clones cannot restore their memory,
+            and why.
     """
 
     def __init__(
@@ -77,6 +92,7 @@ class ReusedProcesses:
         on_call: Callable[[StartProcess, Process, float], object],
         on_begun: Callable[[AttemptRef], object],
         on_again: Callable[[StartProcess], object],
+        on_unable: Callable[[str, str], object],
     ) -> None:
         self._loop = loop
         self._runner = runner
@@ -84,9 +100,11 @@ class ReusedProcesses:
         self._on_call = on_call
         self._on_begun = on_begun
         self._on_again = on_again
+        self._on_unable = on_unable
         self._waiting: list[_Reused] = []
         self._idle: dict[int, _Reused] = {}
         self._why: dict[str, str] = {}
+        self._in_vain: dict[str, int] = {}
         self._beginning: dict[AttemptRef, _Reused] = {}
         self._again: dict[AttemptRef, StartProcess] = {}
         runner.on_unbegun = self._unbegun
@@ -102,12 +120,28 @@ class ReusedProcesses:
         """A clone, which makes its first call, can be reused. ``link``: the launcher's end of its
         socket.
         """
+        self._watch(request, process, link, left=request.reuse - 1)
+
+    def begin(
+        self, request: StartProcess, process: Process, link: socket.socket, order: bytes
+    ) -> None:
+        """A clone restores its memory before each call: have it make its first one."""
+        one = self._watch(request, process, link, left=_MOST_CALLS)
+        one.is_first = True
+        process.begun = False
+        one.timer = self._loop.call_later(_ANSWER_S, self._kill, one)
+        self._beginning[process.ref] = one
+        with contextlib.suppress(OSError):  # it has ended already, which the runner finds out
+            link.send(order)
+
+    def _watch(
+        self, request: StartProcess, process: Process, link: socket.socket, left: int
+    ) -> _Reused:
         link.setblocking(False)
         storage = UsedStorage(process.pid)
-        one = _Reused(
-            request, process, link, storage, left=request.reuse - 1, after_s=request.record.after_s
-        )
+        one = _Reused(request, process, link, storage, left=left, after_s=request.record.after_s)
         self._loop.watch(link.fileno(), partial(self._read, one))
+        return one
 
     def give(self, request: StartProcess, call: Mapping[str, object]) -> bool:
         """Have a process that waits make the call of an attempt; False when there is none for
@@ -115,7 +149,7 @@ class ReusedProcesses:
         """
         fit = (
             [one for one in reversed(self._waiting) if one.fits(request)]
-            if request.reuse > 1
+            if request.reuse > 1 or request.restores
             else []
         )
         if not fit:
@@ -126,6 +160,8 @@ class ReusedProcesses:
         )  # which has its output open
         self._stop_waiting(one)
         one.left -= 1
+        one.is_again = True
+        self._in_vain.pop(request.template, None)
         order = {**call, "workdir": self._spawner.workdir_of(below), "again": one.left > 0}
         try:
             if below == one.request.record.below:
@@ -154,7 +190,10 @@ class ReusedProcesses:
         self._close(one)
         if process.begun or process.terminated:
             return False
-        self._again[process.ref] = one.request
+        request = one.request
+        if one.is_first:  # it may be restoring that fails
+            request = structs.replace(request, restores=False)
+        self._again[process.ref] = request
         self._loop.call_later(
             0.0, self._start_again, process.ref
         )  # not while the runner judges ends
@@ -175,7 +214,7 @@ class ReusedProcesses:
 
     def _read(self, one: _Reused) -> None:
         try:
-            data = one.link.recv(RESULT_BYTES)
+            data = _received(one.link)
         except BlockingIOError:
             return
         except OSError:
@@ -183,16 +222,24 @@ class ReusedProcesses:
         if not one.process.begun and data == inside.HELLO:
             self._beginning.pop(one.process.ref, None)
             one.process.begun = True
+            one.is_first = False
             self._stop_waiting(one)
             self._on_begun(one.process.ref)
-        elif one.process.pid in self._idle:  # it has ended, or says what it was not asked
+        elif data[:1] == inside.LAST and (one.is_first or one.process.pid not in self._idle):
+            self._note_last(one, data[1:].decode(errors="replace"))
+            if not one.is_first:
+                self._stop_waiting(one)
+                self._close(one)
+        elif one.process.pid in self._idle:  # it has ended, or says that it cannot restore
+            if data[:1] == inside.LAST:
+                self._note_last(one, data[1:].decode(errors="replace"))
             self._end(one)
         elif data[:1] != inside.DONE or len(data) < len(inside.DONE) + 1:
-            if data[:1] == inside.LAST:
-                self._note_why(one, data[1:].decode(errors="replace"))
             self._stop_waiting(one)
             self._close(one)
-        elif why := self._runner.finish_call(one.process, one.storage, data[1], data[2:]):
+        elif why := self._runner.finish_call(
+            one.process, one.storage, data[1], data[2:], restores=one.request.restores
+        ):
             self._note_why(one, why)
             with contextlib.suppress(OSError):
                 one.link.send(inside.END)
@@ -201,6 +248,20 @@ class ReusedProcesses:
             self._idle[one.process.pid] = one
             self._waiting.append(one)
             one.timer = self._loop.call_later(IDLE_S, self._end, one)
+
+    def _note_last(self, one: _Reused, why: str) -> None:
+        """A process takes no further call. When the clones of a template make one call each, a
+        snapshot before it is work for nothing.
+        """
+        self._note_why(one, why)
+        key = one.request.template
+        if not one.request.restores or one.is_again:
+            return
+        self._in_vain[key] = self._in_vain.get(key, 0) + 1
+        if one.is_first:
+            self._on_unable(key, why)
+        elif self._in_vain[key] >= _MOST_IN_VAIN:
+            self._on_unable(key, f"of {_MOST_IN_VAIN} calls in a row each said: {why}")
 
     def _note_why(self, one: _Reused, why: str) -> None:
         """For the next call of its template."""
@@ -249,9 +310,18 @@ class ReusedProcesses:
     def end_of(self, key: str) -> None:
         """Kill those of a template that have no attempt."""
         self._why.pop(key, None)
+        self._in_vain.pop(key, None)
         for one in [one for one in self._idle.values() if one.request.template == key]:
             self._kill(one)
 
     def close(self) -> None:
         for one in list(self._idle.values()):
             self._kill(one)
+
+
+def _received(link: socket.socket) -> bytes:
+    """The next message of a process. Raises OSError."""
+    try:
+        return link.recv(RESULT_BYTES)
+    except ConnectionResetError:  # it has ended before it read all; what it has sent is still there
+        return link.recv(RESULT_BYTES)

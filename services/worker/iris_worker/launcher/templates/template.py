@@ -6,6 +6,7 @@ Out of scope: when there is one, and what becomes of its clones (templates); wha
 
 from __future__ import annotations
 
+import contextlib
 import marshal
 import os
 import socket
@@ -16,11 +17,11 @@ from pathlib import Path
 
 from iris_worker.launcher.kernel.event_loop import DelayedCall
 from iris_worker.launcher.records.records import StartProcess, StartTemplate
+from iris_worker.launcher.templates import template_memory, template_programs
 from iris_worker.launcher.templates import template_process as inside
-from iris_worker.launcher.templates import template_programs
 
 _BOOT = f"""
-import _socket, marshal, os
+import _socket, marshal, os, sys
 
 def compiled(source, path):
     read_end, write_end = os.pipe()
@@ -37,16 +38,18 @@ def compiled(source, path):
     return marshal.loads(code)
 
 control = _socket.socket(fileno=0)
-names = {{"__name__": "iris_template", "control": control, "compiled": compiled}}
-for source in marshal.loads(control.recv({inside.MESSAGE_BYTES})):
+data, files, _, _ = control.recvmsg({inside.MESSAGE_BYTES}, _socket.CMSG_SPACE(4))
+sources, why, checks = marshal.loads(data)
+library = [int.from_bytes(part, sys.byteorder) for _, _, part in files]
+memory = (library, why, checks)
+names = {{"__name__": "iris_template", "control": control, "compiled": compiled, "memory": memory}}
+for source in sources:
     exec(compiled(source, "iris_template"), names)
 """
-SOURCE = marshal.dumps(
-    [Path(str(part.__file__)).read_bytes() for part in (template_programs, inside)]
-)
-"""What a bare template is to be sent first, of the release of this launcher: that may outlive an
-upgrade.
-"""
+_SOURCES = [
+    Path(str(part.__file__)).read_bytes() for part in (template_programs, template_memory, inside)
+]
+"""Of the release of this launcher: that may outlive an upgrade."""
 _ROOM = 4096
 """Bytes by which the variables of a clone may be longer than those of its template."""
 _HEARD_BYTES = 4096
@@ -61,7 +64,7 @@ class OrderedClone:
 
     ``go``: where it is told to go on; when that closes, the clone ends; None: others have it.
     ``control``: of a template, the launcher's end of its socket. ``again``: it may make several
-    calls.
+    calls. ``first``: it restores its memory before each, and this is the order of the first.
     """
 
     request: StartProcess | StartTemplate
@@ -69,6 +72,7 @@ class OrderedClone:
     late: DelayedCall
     control: socket.socket | None = None
     again: bool = False
+    first: bytes = b""
 
 
 @dataclass(slots=True, eq=False)
@@ -79,7 +83,8 @@ class RunningTemplate:
     slots. ``control``: a socket of datagrams, which its clones share until they are told to go.
     ``used_s``: when it was. ``seen_s``: when a clone of it was last seen to run. ``late``: ends
     it, unless it answers. ``request``: by which it was started. ``waiting``: requests for templates
-    of jobs, until it is ready.
+    of jobs, until it is ready. ``forks_because``: why its clones cannot restore their memory; empty:
+    they can.
     """
 
     request: StartTemplate
@@ -88,6 +93,7 @@ class RunningTemplate:
     used_s: float
     late: DelayedCall
     ready: bool = False
+    forks_because: str = ""
     seen_s: float = 0.0
     clones: dict[int, OrderedClone] = field(default_factory=dict)
     waiting: list[StartTemplate] = field(default_factory=list)
@@ -147,6 +153,23 @@ def command_of(request: StartTemplate) -> tuple[tuple[str, ...], dict[str, str]]
         **request.env,
         inside.ROOM: " " * (_ROOM + used // 4),
     }
+
+
+def send_sources(mine: socket.socket, library: str, why: str, *, checks: bool) -> None:
+    """Send a bare template what it runs, and the library that restores memory; ``why`` there is
+    none.
+    """
+    fds = []
+    with contextlib.suppress(OSError):
+        try:
+            fds = [os.open(library, os.O_RDONLY | os.O_CLOEXEC)] if library else []
+        except OSError as error:
+            why = f"{library} cannot be read: {error.strerror}"
+        try:
+            socket.send_fds(mine, [marshal.dumps((_SOURCES, why, checks))], fds)
+        finally:
+            for fd in fds:
+                os.close(fd)
 
 
 def how_ended(status: int) -> str:

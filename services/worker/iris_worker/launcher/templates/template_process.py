@@ -10,11 +10,12 @@ The launcher sends this source, after that of template_programs, to ``python -I 
 input, a socket of datagrams, so it imports nothing of Iris and as little as possible of the
 standard library: what it holds costs each call. A call's process is made with CLONE_PARENT, so it
 is the launcher's child, and waits for the launcher's word before it runs anything of its owner.
-Where it is to be reused it then says how its call ended, and waits for the next one.
+Where it is to be reused it then says how its call ended, and waits for the next one; where it is to
+restore its memory it takes a snapshot before its first call, and goes back to that after each.
 Out of scope: whether templates are used, and limits of calls (templates); which calls a process
     gets (reuse).
-Source: docs/design/calls.md#templates,
-    docs/design/calls.md#reused-processes.
+Source: docs/design/calls.md#templates, docs/design/calls.md#reused-processes,
+    docs/design/calls.md#restored-memory.
 """
 
 from __future__ import annotations
@@ -30,6 +31,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from iris_worker.launcher.templates.template_memory import (
+        CallMemory,
+        CannotRestore,
+        OtherState,
+    )
     from iris_worker.launcher.templates.template_programs import (
         CALL,
         Function,
@@ -48,8 +54,8 @@ BEGUN = b"b"
 READY = b"r"
 UNUSABLE = b"u"
 FAILED = b"f"
-"""What the launcher hears: a process is there; it preloads; calls can begin; why they cannot; why
-preloading failed.
+"""What the launcher hears: a process is there; it preloads; calls can begin, and why memory cannot be
+restored between them; why they cannot; why preloading failed.
 """
 GO = b"g"
 """What a call's process is told."""
@@ -82,10 +88,11 @@ _ACCELERATORS = ("/dev/nvidia", "/dev/accel", "/dev/vfio/", "/dev/kfd", "/dev/dr
 
 class Template:
     """This process. ``control``: a socket of the launcher's. ``code``: compiled runners, by their
-    source.
+    source. ``memory``: restores memory; None: ``no_memory`` says why it cannot.
     """
 
     program: Any = None
+    memory: CallMemory | None = None
 
     def __init__(self, control: Any) -> None:
         self.control = _socket.socket(fileno=os.dup(control.fileno()))
@@ -97,9 +104,10 @@ class Template:
         _connect_to_nothing(0)
         self.null = _identity(0)
 
-    def be_bare(self) -> None:
+    def be_bare(self, library: list[int], why: str, checks: bool) -> None:
         """Serve until the launcher ends, without anything of a job. Nobody else may trace this
-        process.
+        process. ``library``: the descriptor of what restores memory, or none, and ``why`` there is
+        none. ``checks``: whether each restore is verified.
         """
         try:
             self.clone = Clone()
@@ -109,6 +117,7 @@ class Template:
             )
             return
         self.clone.set_dumpable(False)
+        self._load_memory(library, why, checks)
         for name in _NEEDED:
             __import__(name)
         if os.path.exists(f"{CALL}/run.py"):
@@ -118,6 +127,15 @@ class Template:
         gc.freeze()
         self.control.send(READY)
         self._serve()
+
+    def _load_memory(self, library: list[int], why: str, checks: bool) -> None:
+        self.no_memory = why or "its interpreter was given no library"
+        for fd in library:
+            try:
+                self.memory = CallMemory(fd, checks)
+            except CannotRestore as error:
+                self.no_memory = str(error)
+            os.close(fd)
 
     def be_template(self, order: dict[str, Any]) -> None:
         """Serve one job until the launcher ends: its modules to preload, its program, paths of
@@ -141,8 +159,21 @@ class Template:
             self.control.send(UNUSABLE + why.encode(errors="replace")[:2000])
             return
         self.environ.look()
-        self.control.send(READY)
+        if order["restores"]:
+            self._copy_memory()
+        why = "" if self.memory is not None else self.no_memory
+        self.control.send(READY + why.encode(errors="replace")[:2000])
         self._serve()
+
+    def _copy_memory(self) -> None:
+        """Copy what clones have in common, to which they restore theirs."""
+        if self.memory is None:
+            return
+        try:
+            self.memory.copy_template()
+        except CannotRestore as error:
+            self.memory = None
+            self.no_memory = str(error)
 
     def _program(self, is_function: bool) -> Any:
         program = Function(self.code) if is_function else Script()
@@ -175,7 +206,8 @@ class Template:
                 return
             fds = _descriptors(control)
             call = marshal.loads(self.room)
-            call["change"] = self.environ.change(call["env"])
+            if not call["restores"]:
+                call["change"] = self.environ.change(call["env"])
             if not self.clone():
                 self._call(call, fds)
             for fd in fds:
@@ -199,6 +231,8 @@ class Template:
                 self.control = _socket.socket(fileno=sockets[0])
                 self.be_template(call["order"])
                 code = 0
+            elif call["restores"]:
+                code = self._make_calls([out, err], go)
             else:
                 code = self._run(call, [out, err], go)
         except SystemExit as error:
@@ -206,11 +240,7 @@ class Template:
         except BaseException:  # noqa: BLE001 - the call may raise anything
             sys.excepthook(*sys.exc_info())
         finally:
-            if "threading" in sys.modules:
-                sys.modules["threading"]._shutdown()
-            if "atexit" in sys.modules:
-                sys.modules["atexit"]._run_exitfuncs()
-            _flush()
+            _run_exit_functions()
             os._exit(code)
 
     def _run(self, call: dict[str, Any], output: list[int], go: int) -> int:
@@ -235,6 +265,48 @@ class Template:
                 return code
             call, output = following
 
+    def _make_calls(self, output: list[int], go: int) -> int:
+        """Make calls, after each of which the memory is restored to what it is now; returns the
+        exit code of the last one.
+        """
+        assert self.memory is not None
+        process = os.getpid()
+        os.set_inheritable(go, False)
+        self.link = _socket.socket(fileno=go)
+        self._write_to(output)
+        self.held = [_identity(go), _identity(1), _identity(2)]
+        try:
+            self.environ.change(dict(os.environ))  # which keeps the lines that all calls have
+            self.memory.open(go)
+            state = OtherState(go)
+            restores = self.memory.take()
+        except CannotRestore as error:
+            self.link.send(LAST + str(error).encode()[:2000])
+            os._exit(1)
+        following = self._receive(is_next=restores > 0)
+        if following is None:
+            last, self.program.result, workdir = marshal.loads(self.memory.kept())
+            self.program.leave({"workdir": workdir})
+            os._exit(last)
+        self.memory.forget()
+        call, output = following
+        self._become(call, output)
+        self.held[1:] = [_identity(1), _identity(2)]  # maybe those of the call before
+        code: int = self.program.run(call)
+        result = self.program.result
+        _run_exit_functions()
+        is_this = os.getpid() == process  # else the call has forked, and returned in both
+        if is_this and self._tell(code, result, self._unrestorable(state)):
+            self.memory.restore(marshal.dumps((code, result, self.workdir)))
+        self.program.leave(call)
+        return code
+
+    def _unrestorable(self, state: OtherState) -> str:
+        """Why this process makes no further call after its memory was restored; empty: it does."""
+        if self.held[1:] != [_identity(1), _identity(2)]:
+            return "it closed its output"
+        return state.difference()
+
     def _hand_over(self, go: int, result: bytes) -> bool:
         """Send the result of the only call of this process; False when the launcher has ended, or
         the call has closed its descriptor.
@@ -252,21 +324,37 @@ class Template:
         ``code``, is that of its call. Raises SystemExit when it gets no further one.
         """
         _flush()
+        if not self._tell(code, result, self._unfit()):
+            return None
+        self.environ.look()
+        following = self._receive(is_next=True)
+        if following is not None and following[0]["workdir"] != self.workdir:
+            self.places = _places_below(self.workdir)
+        return following
+
+    def _tell(self, code: int, result: bytes, why: str) -> bool:
+        """Say how a call has ended, and wait for the next; False when this process takes none,
+        which says ``why``, or nobody hears it.
+        """
         if self.held[0] != _identity(
             self.link.fileno()
         ):  # the call has closed it, and perhaps opened another file
-            return None
+            return False
         try:
-            if why := self._unfit():
+            if why:
                 self.link.send(LAST + why.encode(errors="replace")[:2000])
-                return None
-            self.link.send(b"%b%c%b" % (DONE, code, result))
+            else:
+                self.link.send(b"%b%c%b" % (DONE, code, result))
         except OSError:  # the launcher has ended
-            return None
+            return False
+        return not why
+
+    def _receive(self, *, is_next: bool) -> tuple[dict[str, Any], list[int]] | None:
+        """A call for this process, as `_next` returns it. ``is_next``: another was made before."""
         try:
             size, control, _, _ = self.link.recvmsg_into([self.room], _socket.CMSG_SPACE(4 * 2))
             data = self.room[:size]
-            if data == END:
+            if data == END and is_next:
                 return None
             # the launcher has the result, or has ended, and another attempt may have the directory
             if not data:
@@ -275,10 +363,7 @@ class Template:
         except OSError:
             raise SystemExit(1) from None
         call = marshal.loads(data)
-        self.environ.look()
         call["change"] = self.environ.change(call["env"])
-        if call["workdir"] != self.workdir:
-            self.places = _places_below(self.workdir)
         return call, _descriptors(control)
 
     def _unfit(self) -> str:
@@ -310,9 +395,7 @@ class Template:
         """Be the process of this call. ``output``: where its standard output and error go; empty:
         where they went.
         """
-        for number, fd in enumerate(output, 1):
-            os.dup2(fd, number)
-            os.close(fd)
+        self._write_to(output)
         if self.held and output:
             self.held[1:] = [_identity(1), _identity(2)]
         before = self.workdir
@@ -329,6 +412,14 @@ class Template:
             self.clone.set_dumpable(True)
         for name in sys.modules.keys() & {"random", "numpy.random"}:
             sys.modules[name].seed()
+        if "_ssl" in sys.modules:  # which sees a new process, but not memory that was restored
+            sys.modules["_ssl"].RAND_add(os.urandom(32), 32.0)
+
+    def _write_to(self, output: list[int]) -> None:
+        """Have standard output and error go there; empty: where they went."""
+        for number, fd in enumerate(output, 1):
+            os.dup2(fd, number)
+            os.close(fd)
 
 
 class Clone:
@@ -475,6 +566,14 @@ def _exit_code(error: SystemExit) -> int:
     return 1
 
 
+def _run_exit_functions() -> None:
+    if "threading" in sys.modules:
+        sys.modules["threading"]._shutdown()
+    if "atexit" in sys.modules:
+        sys.modules["atexit"]._run_exitfuncs()
+    _flush()
+
+
 def _flush() -> None:
     for stream in (sys.stdout, sys.stderr):
         try:
@@ -484,4 +583,4 @@ def _flush() -> None:
 
 
 if __name__ == "iris_template":
-    Template(globals()["control"]).be_bare()
+    Template(globals()["control"]).be_bare(*globals()["memory"])

@@ -44,13 +44,13 @@ from iris_worker.launcher.starts.spawner import Spawner
 from iris_worker.launcher.templates import template_process as inside
 from iris_worker.launcher.templates.reuse import ReusedProcesses
 from iris_worker.launcher.templates.template import (
-    SOURCE,
     OrderedClone,
     RunningTemplate,
     command_of,
     connection,
     control,
     how_ended,
+    send_sources,
 )
 
 _BEGIN_S = 30.0
@@ -118,6 +118,7 @@ class Templates:
             observer.on_cloned,
             on_begun=observer.on_begun,
             on_again=observer.on_again,
+            on_unable=self._unable,
         )
         runner.on_other_child, runner.on_full = self._ended, partial(self.end_in, key="")
 
@@ -149,7 +150,10 @@ class Templates:
     def _start(self, request: StartTemplate) -> None:
         """Start a bare template, and make that of a job from it. Raises NotRunnable, OSError."""
         bare = self._by_key.get(request.bare)
-        if bare is not None and bare.ready and not self._is_clean(bare, request.directory):
+        lacks_library = bare is not None and request.library and not bare.request.library
+        if bare is not None and (
+            lacks_library or (bare.ready and not self._is_clean(bare, request.directory))
+        ):
             self.end(bare.key)
             bare = None
         if bare is None:
@@ -193,8 +197,7 @@ class Templates:
             except OSError:
                 self._forget(template)
                 raise
-            with contextlib.suppress(OSError):  # it has ended already, which `_ended` finds out
-                mine.send(SOURCE)
+            send_sources(mine, request.library, request.no_library, checks=request.checks)
         except BaseException:
             mine.close()
             raise
@@ -232,8 +235,16 @@ class Templates:
             template.used_s = time.monotonic()
             return True
         try:
+            restores = request.restores and not template.is_bare and not template.forks_because
             again = request.reuse > 1 and not template.is_bare
-            number = self._order(template, request, request.record.below, call, again=again)
+            number = self._order(
+                template,
+                request,
+                request.record.below,
+                call,
+                again=again,
+                restores=restores,
+            )
         except OSError:
             return False
         self._cloning[request.record.ref] = (template, number)
@@ -245,6 +256,7 @@ class Templates:
             "preload": request.preload,
             "function": request.function,
             "accelerators": request.accelerators,
+            "restores": request.restores,
         }
         mine, its = control()
         try:
@@ -265,20 +277,21 @@ class Templates:
         call: Mapping[str, object],
         *sockets: int,
         again: bool = False,
+        restores: bool = False,
     ) -> int:
         """Order a clone, with its output below those of all slots; ``again``: it may make several
-        calls. Returns its number. Raises OSError.
+        calls. ``restores``: it restores its memory before each, and hears of the first like of the
+        others. Returns its number. Raises OSError.
         """
         go, its = connection()
         number = self._next
         self._next = self._next + 1
-        order = {
-            **call,
-            "number": number,
-            "workdir": self._spawner.workdir_of(below),
-            "again": again,
-        }
-        data = marshal.dumps(order)
+        workdir = self._spawner.workdir_of(below)
+        order = {**call, "workdir": workdir, "again": again or restores}
+        first = marshal.dumps(order) if restores else b""
+        data = marshal.dumps(
+            {**({} if restores else order), "number": number, "restores": restores}
+        )
         with its:
             try:
                 with self._spawner.output_of(below) as (_, out, err):
@@ -287,7 +300,7 @@ class Templates:
                 go.close()
                 raise
         late = self._loop.call_later(_ANSWER_S, self._silent, template)
-        template.clones[number] = OrderedClone(request, go, late, again=again)
+        template.clones[number] = OrderedClone(request, go, late, again=again, first=first)
         template.used_s = time.monotonic()
         return number
 
@@ -358,6 +371,7 @@ class Templates:
         template.late.cancel()
         if kind == inside.READY:
             template.ready, template.used_s = True, time.monotonic()
+            template.forks_because = text.decode(errors="replace")
             self._loop.call_later(
                 kept_s(tree.own_bytes(template.pid), _IDLE_S), self._look, template
             )
@@ -401,16 +415,27 @@ class Templates:
             self._add(request, pid, clone.control, group)
             return
         process = self._runner.adopt_clone(request.record, pid, group, request.template)
-        if clone.again:
-            self._reused.keep(request, process, clone.go)
-        else:
-            process.link = clone.go
+        first = clone.first
+        link = clone.go
         clone.go = None
         self._take(template, number)
-        self._observer.on_cloned(
-            request, process, request.record.after_s, self._reused.note(request)
-        )
+        note = self._reused.note(request)
+        if request.restores and not template.is_bare and template.forks_because:
+            note = note or f"a new process: its memory is not restored: {template.forks_because}"
+        self._observer.on_cloned(request, process, request.record.after_s, note)
+        if first:
+            self._reused.begin(request, process, link, first)
+            return
+        if clone.again:
+            self._reused.keep(request, process, link)
+        else:
+            process.link = link
         self._observer.on_begun(request.record.ref)
+
+    def _unable(self, key: str, why: str) -> None:
+        """A clone cannot restore its memory: further ones of its template are not asked to."""
+        if (template := self._by_key.get(key)) is not None:
+            template.forks_because = why
 
     def _not_cloned(self, clone: OrderedClone) -> None:
         """What was to be cloned was not: an attempt starts by its command, and who waits for a
