@@ -17,8 +17,16 @@ from iris_core.codec import Undecodable, from_json, pack, unpack
 from iris_core.errors import Code
 from iris_core.messages.gateway_state import Answer, Caller, Query
 from iris_core.spec.notify import NotifyRule
+from iris_core.spec.projects import ROOT
 from iris_core.subjects import STATE_QUERY
-from iris_core.views.queries import JobQuery, TasksQuery, ViewQuery, arguments_of, view_name
+from iris_core.views.queries import (
+    JobQuery,
+    ProjectQuery,
+    TasksQuery,
+    ViewQuery,
+    arguments_of,
+    view_name,
+)
 
 log = logging.getLogger(__name__)
 
@@ -49,8 +57,9 @@ class JobFacts(msgspec.Struct):
     state: str
     user: str
     spec: JobRules
-    submitted_at: datetime | None
-    started_at: datetime | None
+    project: str = ROOT
+    submitted_at: datetime | None = None
+    started_at: datetime | None = None
     error: str | None = None
     cause: str | None = None
     task_counts: dict[str, int] = {}
@@ -89,6 +98,10 @@ class StateReader:
         """A job by its id, or by a name of the user's; None: there is none (any more)."""
         body = await self._read(JobQuery(job), user)
         return None if body is None else from_json(body, JobFacts)
+
+    async def has_project(self, path: str, user: str) -> bool:
+        """Whether there is a project of that path."""
+        return await self._read(ProjectQuery(path), user) is not None
 
     async def exit_code(self, job: JobFacts) -> int | None:
         """That of the first task that ended as the job did."""

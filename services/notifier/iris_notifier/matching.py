@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from iris_core.spec.notify import TimedWord, timed
+from iris_core.spec.projects import upwards
 from iris_notifier.records import SubscriptionRecord, TargetRecord, WatchedJob, target_key
 from iris_notifier.store import RecordStore
 
@@ -40,6 +41,7 @@ class Matching:
         self._as_of = -1
         self._of_jobs: dict[str, list[SubscriptionRecord]] = {}
         self._of_users: dict[str, list[SubscriptionRecord]] = {}
+        self._of_projects: dict[str, list[SubscriptionRecord]] = {}
 
     def target(self, user: str, name: str) -> TargetRecord | None:
         """The target that ``user`` means: an own one, else a shared one."""
@@ -49,13 +51,20 @@ class Matching:
         others = self._store.all(TargetRecord)
         return next((one for one in others if one.shared and one.name == name), None)
 
-    def rules(self, job: str, user: str, watched: WatchedJob | None) -> list[OwnedRule]:
-        """The rules of a job's specification, and those of subscriptions to it."""
+    def rules(
+        self, job: str, user: str, project: str, watched: WatchedJob | None
+    ) -> list[OwnedRule]:
+        """The rules of a job's specification, and those of subscriptions to it, to all jobs of its
+        user, and to its project and those above.
+        """
         if self._as_of != self._store.changes:
             self._index()
         own = () if watched is None else watched.rules
         found = [OwnedRule(user, rule.to, rule.on) for rule in own]
-        for one in (*self._of_jobs.get(job, ()), *self._of_users.get(user, ())):
+        meant = [*self._of_jobs.get(job, ()), *self._of_users.get(user, ())]
+        for path in upwards(project) if self._of_projects else ():
+            meant += self._of_projects.get(path, ())
+        for one in meant:
             found.append(OwnedRule(one.user, one.to, one.on))
         return found
 
@@ -77,13 +86,17 @@ class Matching:
     def _index(self) -> None:
         of_jobs: defaultdict[str, list[SubscriptionRecord]] = defaultdict(list)
         of_users: defaultdict[str, list[SubscriptionRecord]] = defaultdict(list)
+        of_projects: defaultdict[str, list[SubscriptionRecord]] = defaultdict(list)
         for one in self._store.all(SubscriptionRecord):
             if one.job:
                 of_jobs[one.job].append(one)
+            elif one.project:
+                of_projects[one.project].append(one)
             else:
                 of_users[one.user].append(one)
         self._of_jobs = dict(of_jobs)
         self._of_users = dict(of_users)
+        self._of_projects = dict(of_projects)
         self._as_of = self._store.changes
 
 

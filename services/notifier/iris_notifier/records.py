@@ -11,6 +11,7 @@ import msgspec
 
 from iris_core.names import to_token
 from iris_core.spec.notify import NotifyRule
+from iris_core.spec.projects import ROOT
 from iris_core.views.notify import DeliveryStatus, MessageFormat, TargetState
 
 
@@ -39,8 +40,8 @@ class TargetRecord(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class SubscriptionRecord(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """A target of ``user`` that is told of jobs: of ``job`` by its id, or if that is empty of all of
-    the user's.
+    """A target of ``user`` that is told of jobs: of ``job`` by its id, of those in a ``project`` and
+    below it, or if both are empty of all of the user's.
     """
 
     id: str
@@ -48,6 +49,7 @@ class SubscriptionRecord(msgspec.Struct, kw_only=True, omit_defaults=True):
     to: str
     on: tuple[str, ...]
     job: str = ""
+    project: str = ""
     created_ms: int = 0
 
     @property
@@ -59,13 +61,14 @@ class WatchedJob(msgspec.Struct, kw_only=True, omit_defaults=True):
     """A job of which somebody is to be told, until its end.
 
     Attributes:
-        rules: those of its specification. submitted_ms: when it was submitted.
+        rules: those of its specification. project: its path. submitted_ms: when it was submitted.
         has_started: it was seen running. reported: words of time that were told.
     """
 
     id: str
     name: str
     user: str
+    project: str = ROOT
     rules: tuple[NotifyRule, ...] = ()
     submitted_ms: int = 0
     has_started: bool = False

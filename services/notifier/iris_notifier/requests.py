@@ -23,6 +23,7 @@ from iris_core.messages.gateway_state import Answer, Caller
 from iris_core.names import to_token
 from iris_core.spec import field_rules
 from iris_core.spec.notify import timed
+from iris_core.spec.projects import normal
 from iris_core.views.notify import (
     SECRET_BYTES,
     DeliveriesPage,
@@ -318,6 +319,7 @@ class NotifyRequests:
             to=asked.to,
             on=asked.on,
             job="" if job is None else job.id,
+            project=await self._project(asked, caller) if asked.project else "",
             created_ms=self._now_ms(),
         )
         self._store.save(made)
@@ -327,9 +329,10 @@ class NotifyRequests:
         return Answer("created", to_json(_subscription_view(made)))
 
     def _misdirected(self, asked: NewSubscription, caller: Caller) -> Iterable[Mistake]:
-        if bool(asked.job) == asked.all_mine:
-            message = "a subscription is to one job, or to all of yours"
-            yield Mistake(pointer="", code="unexpected", message=message, hint="job or all_mine")
+        if [bool(asked.job), bool(asked.project), asked.all_mine].count(True) != 1:
+            message = "a subscription is to one job, to a project, or to all of your jobs"
+            hint = "job, project or all_mine"
+            yield Mistake(pointer="", code="unexpected", message=message, hint=hint)
         if self._watch.matching.target(caller.user, asked.to) is None:
             hint = ", ".join(self._names(caller.user)) or "add one: iris notify target add"
             message = f"there is no target {asked.to[:80]}"
@@ -337,6 +340,17 @@ class NotifyRequests:
         if not asked.on:
             message = "it is told of nothing"
             yield Mistake(pointer="/on", code="empty", message=message, hint="for example failed")
+
+    async def _project(self, asked: NewSubscription, caller: Caller) -> str:
+        try:
+            path = normal(asked.project)
+        except Refused as error:
+            mistake = Mistake(pointer="/project", code="bad_project", message=error.detail)
+            raise Invalid([mistake]) from None
+        if not await self._reader.has_project(path, caller.user):
+            message = f"there is no project {path}"
+            raise Invalid([Mistake(pointer="/project", code="unknown_project", message=message)])
+        return path
 
     async def _job(self, asked: NewSubscription, caller: Caller) -> JobFacts:
         job = await self._reader.job(asked.job, caller.user)
@@ -434,7 +448,8 @@ def _subscription_view(one: SubscriptionRecord) -> SubscriptionView:
         to=one.to,
         on=list(one.on),
         job=one.job or None,
-        all_mine=not one.job,
+        project=one.project or None,
+        all_mine=not (one.job or one.project),
         created_at=_moment(one.created_ms),
     )
 

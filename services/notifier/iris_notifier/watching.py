@@ -17,6 +17,7 @@ from datetime import datetime
 import msgspec
 
 from iris_core.spec.notify import TimedWord, words_of_end
+from iris_core.spec.projects import ROOT
 from iris_core.states import JOB_TERMINAL, JobState, display_name
 from iris_core.views.events import JobEvent
 from iris_core.views.notify import JobMessage
@@ -132,12 +133,13 @@ class JobWatch:
             rules = () if job is None else job.spec.notify
         if event.state in ENDED and event.previous is not None:
             return None
-        if not rules and not self.matching.rules(event.job_id, event.user, None):
+        if not rules and not self.matching.rules(event.job_id, event.user, _project(event), None):
             return None
         watched = WatchedJob(
             id=event.job_id,
             name=event.job,
             user=event.user,
+            project=_project(event),
             rules=rules,
             submitted_ms=event.at_ms,
         )
@@ -146,7 +148,7 @@ class JobWatch:
         return watched
 
     async def _on_running(self, event: JobEvent, watched: WatchedJob | None) -> None:
-        rules = self.matching.rules(event.job_id, event.user, watched)
+        rules = self.matching.rules(event.job_id, event.user, _project(event), watched)
         matched = self.matching.matched(rules, ("started",))
         job = await self._reader.job(event.job_id, event.user) if matched else None
         delivery_id = f"{event.job_id}.started"
@@ -159,7 +161,7 @@ class JobWatch:
         await self._report(event, matched, delivery_id, with_exit=False)
 
     async def _on_end(self, event: JobEvent, watched: WatchedJob | None) -> None:
-        rules = self.matching.rules(event.job_id, event.user, watched)
+        rules = self.matching.rules(event.job_id, event.user, _project(event), watched)
         if rules:
             job = await self._reader.job(event.job_id, event.user)
             who = None if job is None or job.ended_by is None else job.ended_by.user
@@ -179,6 +181,7 @@ class JobWatch:
                 job=event.job,
                 job_id=event.job_id,
                 user=event.user,
+                project=_project(event),
                 state=event.state,
                 cause=event.cause,
                 error=None if job is None else job.error,
@@ -193,7 +196,7 @@ class JobWatch:
 
     async def _check(self, watched: WatchedJob) -> None:
         """Tell of what time has made true of a job, and note when to look again."""
-        rules = self.matching.rules(watched.id, watched.user, watched)
+        rules = self.matching.rules(watched.id, watched.user, watched.project, watched)
         open_words = unreported(rules, watched)
         if not open_words:
             return
@@ -222,6 +225,7 @@ class JobWatch:
                 job=job.name,
                 job_id=job.id,
                 user=job.user,
+                project=job.project,
                 state=job.state,
                 cause=None,
                 error=None,
@@ -250,11 +254,16 @@ class JobWatch:
         return f"{self._url}/jobs/{job_id}" if self._url else ""
 
 
+def _project(event: JobEvent) -> str:
+    return ROOT if event.project is msgspec.UNSET else event.project
+
+
 def _watched(job: JobFacts) -> WatchedJob:
     return WatchedJob(
         id=job.id,
         name=job.name,
         user=job.user,
+        project=job.project,
         rules=job.spec.notify,
         submitted_ms=_ms(job.submitted_at),
         has_started=job.started_at is not None,
@@ -267,6 +276,7 @@ def _end_of(job: JobFacts) -> JobEvent:
         job=job.name,
         job_id=job.id,
         user=job.user,
+        project=job.project,
         state=job.state,
         previous=RUNNING,
         cause=job.cause,

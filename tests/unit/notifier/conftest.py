@@ -76,12 +76,13 @@ class SmallState:
     """The leader's end of the bus: answers queries about a few jobs.
 
     Attributes:
-        jobs: by id. tasks: of a job, by its id and their state.
+        jobs: by id. projects: their paths. tasks: of a job, by its id and their state.
     """
 
     def __init__(self, memory: Memory) -> None:
         self.connection = memory.connect("state")
         self.jobs: dict[str, dict[str, Any]] = {}
+        self.projects: set[str] = set()
         self.tasks: dict[tuple[str, str], list[dict[str, Any]]] = {}
         self._sequence = 0
 
@@ -130,6 +131,7 @@ class SmallState:
             at_ms=now_ms(),
             seq=self._sequence,
             notify=notify or msgspec.UNSET,
+            project=job.get("project", msgspec.UNSET),
         )
         await self.connection.streams.publish(f"job.state.{state}", codec.to_json(event))
 
@@ -145,6 +147,9 @@ class SmallState:
                 None,
             )
             answer = Answer("not_found") if found is None else Answer("ok", codec.to_json(found))
+        elif query.what == "project":
+            is_there = query.arguments["project"] in self.projects
+            answer = Answer("ok", b"{}") if is_there else Answer("not_found")
         else:
             key = (query.arguments["job"], query.arguments["state"])
             page = {"items": self.tasks.get(key, []), "next_cursor": None}

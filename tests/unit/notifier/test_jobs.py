@@ -45,6 +45,7 @@ async def test_a_job_tells_its_target_of_its_end(stage: Stage) -> None:
         job="/train",
         job_id="j1",
         user="ann",
+        project="/",
         state="failed",
         cause=None,
         error="task 0 failed: exit code 7",
@@ -145,6 +146,26 @@ async def test_a_subscription_to_all_of_ones_jobs_means_no_others(stage: Stage) 
         await stage.state.publish(job, "succeeded", "pending")
     [(_, sent)] = await stage.sender.has_sent(1)
     assert sent.job == "/anns"
+
+
+async def test_a_subscription_to_a_project_means_what_is_in_it_and_below_it(stage: Stage) -> None:
+    stage.state.projects = {"/research", "/research/nlp"}
+    asked = NewSubscription(to="ops", on=("ended",), project="research")
+    status, made = await stage.ask(NotifyVerb.SUBSCRIBE, asked)
+    assert (status, made["project"], made["all_mine"]) == ("created", "/research", False)
+    paths = ("/research/nlp", "/research", "/researchers", "/")
+    for number, path in enumerate(paths):
+        stage.state.add(f"j{number}", f"/job-{number}", user="bob", project=path)
+        await stage.state.publish(f"j{number}", "pending")
+        await stage.state.publish(f"j{number}", "succeeded", "pending")
+    stage.state.add("j9", "/last", project="/research")
+    await stage.state.publish("j9", "succeeded", "running")
+    found = await stage.sender.has_sent(3)
+    assert [(sent.job, data(sent).project) for _, sent in found] == [
+        ("/job-0", "/research/nlp"),
+        ("/job-1", "/research"),
+        ("/last", "/research"),
+    ]
 
 
 async def test_a_name_means_the_target_of_the_jobs_user_or_a_shared_one(stage: Stage) -> None:

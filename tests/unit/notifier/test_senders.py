@@ -26,6 +26,7 @@ MESSAGE = JobMessage(
     job="/train",
     job_id="j1",
     user="ann",
+    project="/",
     state="failed",
     cause="failed",
     error="exit code 7",

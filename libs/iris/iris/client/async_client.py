@@ -340,10 +340,18 @@ class AsyncClient(AsyncCalls):
         return self.iterate(self.sync.notify_subscriptions())
 
     async def subscribe(
-        self, to: str, on: Sequence[str], *, job: str = "", all_mine: bool = False
+        self,
+        to: str,
+        on: Sequence[str],
+        *,
+        job: str = "",
+        project: str = "",
+        all_mine: bool = False,
     ) -> SubscriptionView:
         """As `Client.subscribe`."""
-        return await self.call(lambda: self.sync.subscribe(to, on, job=job, all_mine=all_mine))
+        return await self.call(
+            lambda: self.sync.subscribe(to, on, job=job, project=project, all_mine=all_mine)
+        )
 
     async def unsubscribe(self, subscription: str) -> None:
         """As `Client.unsubscribe`."""

@@ -79,13 +79,20 @@ class NotifyApi(GatewayApi):
         return self.pages(_SUBSCRIPTIONS, SubscriptionView)
 
     def subscribe(
-        self, to: str, on: Sequence[str], *, job: str = "", all_mine: bool = False
+        self,
+        to: str,
+        on: Sequence[str],
+        *,
+        job: str = "",
+        project: str = "",
+        all_mine: bool = False,
     ) -> SubscriptionView:
-        """Tell a target of a job that has not ended, or of all of one's jobs.
+        """Tell a target of a job that has not ended, of the jobs in a project and below it, or of all
+        of one's jobs.
 
         ``on``: words such as ``failed``, ``ended``, ``waiting_1h``. Raises Rejected, Conflict.
         """
-        body = {"to": to, "on": list(on), "job": job, "all_mine": all_mine}
+        body = {"to": to, "on": list(on), "job": job, "project": project, "all_mine": all_mine}
         return self.post(_SUBSCRIPTIONS, SubscriptionView, body=body)
 
     def unsubscribe(self, subscription: str) -> None:

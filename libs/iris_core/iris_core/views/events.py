@@ -75,9 +75,11 @@ class JobEvent(EventOfJob, kw_only=True):
     """Body of ``job.state.<state>``.
 
     ``notify``: of the first one, who is to be told of the job; left out when nobody is.
+    ``project``: left out when it is the root.
     """
 
     notify: tuple[NotifyRule, ...] | msgspec.UnsetType = msgspec.UNSET
+    project: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class AmendmentEvent(EventOfJob, kw_only=True):

@@ -13,6 +13,7 @@ import msgspec
 from iris_core.limits import SENTENCE
 from iris_core.spec.field_rules import at_most, text
 from iris_core.spec.notify import NotifyWords, TargetName
+from iris_core.spec.projects import ProjectPath
 from iris_core.views.jobs import View
 from iris_core.views.queries import DEFAULT_LIMIT, MAX_LIMIT, about
 
@@ -46,13 +47,16 @@ class NotifyTargetView(View, kw_only=True):
 
 
 class SubscriptionView(View, kw_only=True):
-    """A target that is told of jobs: of one by its id, or of all of its user's."""
+    """A target that is told of jobs: of one by its id, of those in a project and below it, or of all
+    of its user's.
+    """
 
     id: str
     user: str
     to: str
     on: list[str]
     job: str | None
+    project: str | None
     all_mine: bool
     created_at: datetime | None
 
@@ -107,11 +111,14 @@ class NewTarget(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen
 
 
 class NewSubscription(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
-    """Tell a target of jobs: of one, by name or id, or of all of the caller's."""
+    """Tell a target of jobs: of one, by name or id, of those in a project and below it, or of all of
+    the caller's.
+    """
 
     to: TargetName
     on: NotifyWords
     job: Annotated[str, at_most(1100, "a job's name is shorter", of="Length")] = ""
+    project: ProjectPath = ""
     all_mine: bool = False
 
 
@@ -150,6 +157,7 @@ class JobMessage(msgspec.Struct, frozen=True, kw_only=True):
     job: str
     job_id: str
     user: str
+    project: str
     state: str
     cause: str | None
     error: str | None

@@ -264,7 +264,7 @@ ENDPOINTS = (
         "POST",
         "/v1/notify/subscriptions",
         subscribe,
-        "Tell a target of a job, or of all of one's jobs",
+        "Tell a target of a job, of the jobs of a project, or of all of one's jobs",
         answers={
             201: Answers("The subscription.", SubscriptionView),
             200: Answers("The subscription of an earlier request.", SubscriptionView),

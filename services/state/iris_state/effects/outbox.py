@@ -125,7 +125,9 @@ def _whole_event(fact: Fact, sequence: int, place: int) -> Publication:
     if fact.entity == "job":
         is_first = fact.previous is None
         body: JobEvent | SessionEvent = JobEvent(
-            **shared, notify=(is_first and job.spec.notify) or msgspec.UNSET
+            **shared,
+            notify=(is_first and job.spec.notify) or msgspec.UNSET,
+            project=job.spec.project or msgspec.UNSET,
         )
     else:
         body = SessionEvent(session=job.id, **shared)

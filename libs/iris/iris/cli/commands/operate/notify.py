@@ -55,7 +55,7 @@ SUBSCRIPTIONS = [
     Column("ID", lambda row: row["id"]),
     Column("TO", lambda row: row["to"]),
     Column("ON", lambda row: ",".join(row["on"])),
-    Column("OF", lambda row: row["job"] or f"all jobs of {row['user']}"),
+    Column("OF", lambda row: row["job"] or row["project"] or f"all jobs of {row['user']}"),
     Column("USER", lambda row: row["user"], gives=1),
 ]
 DELIVERIES = [
@@ -226,13 +226,14 @@ def remove_target(client: Client, name: str, user: str) -> None:
     metavar="WORDS",
 )
 @click.option("--job", default="", help="A job that has not ended.", metavar="JOB")
+@click.option("--project", default="", help="Jobs in a project and below it.", metavar="PATH")
 @click.option("--all-mine", is_flag=True, help="All of your jobs.")
 @connected
-def add(client: Client, to: str, on: list[str], job: str, all_mine: bool) -> None:
-    """Tell a target of a job, or of all of your jobs."""
-    if bool(job) == all_mine:
-        raise click.UsageError("give either --job or --all-mine")
-    made = client.subscribe(to, on, job=job, all_mine=all_mine)
+def add(client: Client, to: str, on: list[str], job: str, project: str, all_mine: bool) -> None:
+    """Tell a target of a job, of the jobs of a project, or of all of your jobs."""
+    if [bool(job), bool(project), all_mine].count(True) != 1:
+        raise click.UsageError("give one of --job, --project and --all-mine")
+    made = client.subscribe(to, on, job=job, project=project, all_mine=all_mine)
     click.echo(made.id)
 
 
