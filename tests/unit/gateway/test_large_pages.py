@@ -37,7 +37,13 @@ async def iris(ledger) -> AsyncIterator[House]:
         show(made, ledger)
         for number in range(EVENTS):
             told = JobEvent(
-                job=f"/x{number}", state="running", previous=None, cause=None, at_ms=1, seq=1
+                job=f"/x{number}",
+                job_id=f"j{number + 1}",
+                state="running",
+                previous=None,
+                cause=None,
+                at_ms=1,
+                seq=1,
             )
             await made.state.streams.publish(event("job", "running"), to_json(told))
         yield made

@@ -158,5 +158,5 @@ async def test_nobody_at_all_is_said_to_be_unavailable(impatient: House):
 async def test_the_home_page_asks_for_its_views_at_the_same_time(iris: House, follower: Follower):
     follower.held = []
     page = asyncio.create_task(iris.http.get("/"))
-    await rounds_until(lambda: len(follower.asked) == 12)
+    await rounds_until(lambda: len(follower.asked) == 13)
     page.cancel()
