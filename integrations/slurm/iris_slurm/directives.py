@@ -85,6 +85,16 @@ HONOURED: tuple[tuple[str, str, str], ...] = (
         "NAME",
         "label `project`, by which `iris usage --by label` sums; a path, `/research/nlp`: the project",
     ),
+    (
+        "--mail-type",
+        "TYPES",
+        "`--notify` of a target of yours: `BEGIN`, `END`, `FAIL`, `ALL`, `TIME_LIMIT_50`, `_80` and `_90`",
+    ),
+    (
+        "--mail-user",
+        "ADDRESS",
+        "that target, by its address or name; `mail` without it ([how](../design/notifications.md))",
+    ),
     ("--comment", "TEXT", "label `comment`"),
     ("--wrap", "COMMAND", "a script of one line"),
     ("--parsable", "", "print the number only"),
@@ -102,8 +112,6 @@ HONOURED: tuple[tuple[str, str, str], ...] = (
     ),
 )
 HARMLESS: tuple[tuple[str, str, str], ...] = (
-    ("--mail-type", "TYPES", "no mail is sent"),
-    ("--mail-user", "USER", "no mail is sent"),
     ("--wckey", "KEY", "not recorded"),
     ("--nice", "N", "jobs of a band keep their order"),
     ("--hint", "TYPE", "processes are not bound to cores"),

@@ -192,9 +192,9 @@ def test_a_job_waits_for_any_end_of_the_job_around_it():
 
 
 def test_a_harmless_directive_is_accepted_with_a_warning(capsys):
-    submitted("--mail-type=END", "--nice=5")
+    submitted("--wckey=k", "--nice=5")
     assert capsys.readouterr().err.splitlines() == [
-        "sbatch: warning: --mail-type has no effect: no mail is sent",
+        "sbatch: warning: --wckey has no effect: not recorded",
         "sbatch: warning: --nice has no effect: jobs of a band keep their order",
     ]
 

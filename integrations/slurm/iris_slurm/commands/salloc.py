@@ -10,7 +10,7 @@ from itertools import chain
 
 from iris import Client, Job
 from iris.client.http.events import read_events
-from iris_slurm import submission
+from iris_slurm import mail, submission
 from iris_slurm.commands.program import run
 from iris_slurm.directives import ignored_options, options_of
 from iris_slurm.environment import variables
@@ -33,6 +33,7 @@ def salloc(client: Client, words: list[str]) -> int:
     settings, options = submission.described(given, ["interactive"])
     for ending in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(ending, lambda number, _: sys.exit(128 + number))
+    mail.add_rules("salloc", client, given, options)
     job = client.run(HOLD, **options)
     number = number_of(job.view)
     try:

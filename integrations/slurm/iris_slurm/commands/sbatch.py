@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from iris import Client
-from iris_slurm import submission
+from iris_slurm import mail, submission
 from iris_slurm.commands.program import run
 from iris_slurm.directives import ignored_options, options_of, script_lines
 from iris_slurm.numbers import number_of
@@ -30,6 +30,7 @@ def sbatch(client: Client, words: list[str]) -> int:
     lines = script_lines(os.fsdecode(script))
     given = options_of("sbatch", words, lines, os.environ, ignored)
     settings, options = submission.described(given, given.words)
+    mail.add_rules("sbatch", client, given, options)
     if given.test_only:
         print(client.plan(client.spec(submission.BATCH, options)).verdict, file=sys.stderr)
         return 0
