@@ -64,8 +64,8 @@ def test_a_task_is_no_more_than_33_bytes_of_deltas(narrow, wide):
     assert max(narrow.counts["delta bytes"], wide.counts["delta bytes"]) <= 33 * 1_000
 
 
-def test_a_task_is_no_more_than_166_bytes_of_messages_between_services(narrow, wide):
-    assert max(narrow.counts["message bytes"], wide.counts["message bytes"]) <= 166 * 1_000
+def test_a_task_is_no_more_than_167_bytes_of_messages_between_services(narrow, wide):
+    assert max(narrow.counts["message bytes"], wide.counts["message bytes"]) <= 167 * 1_000
 
 
 def test_the_scheduler_sends_no_more_plans_than_there_are_commits(narrow):
@@ -78,11 +78,11 @@ def test_no_worker_gets_more_than_one_order_or_sends_one_report_a_turn(narrow):
     assert narrow.counts["reports"] <= most
 
 
-def test_a_task_takes_no_more_than_235_calls_of_functions():
+def test_a_task_takes_no_more_than_236_calls_of_functions():
     loopback = turned(slots=1_000, tasks=1_000)
     loopback.submit("/counted", 1_000)
     calls = _calls(loopback.run)
-    assert calls <= 235 * 1_000, f"{calls / 1_000:.1f} a task"
+    assert calls <= 236 * 1_000, f"{calls / 1_000:.1f} a task"
 
 
 def test_a_plain_job_is_validated_with_at_most_20_calls_of_functions():
