@@ -200,7 +200,7 @@ def is_ready(address: str) -> bool:
 def test_every_process_is_scraped(cluster: Cluster, prometheus: Prometheus):
     expected = {address for each in addresses(cluster).values() for address in each}
     until(lambda: prometheus.targets() == dict.fromkeys(expected, "up"), "all are scraped")
-    services = ["gateway", "provisioner", "proxy", "scheduler", "state", "worker"]
+    services = ["gateway", "notifier", "provisioner", "proxy", "scheduler", "state", "worker"]
 
     def seen() -> list[str]:
         """Each service, once for each of its versions."""

@@ -65,7 +65,7 @@ VALUES: dict[str, tuple[str, str]] = {
 }
 """Two values of each option that has one: the first of `create`, then the second of `update`."""
 SWITCHES = {"forward_authorization", "no_scaling", "probe_tcp", "rollback"}
-FIXED = {"user"}
+FIXED = {"user", "project"}
 """Options of `create` that a deployment keeps."""
 FLAGS = {
     **{row.name: row.flags[-1] for row in rows_of(DeployOptions)},

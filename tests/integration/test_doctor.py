@@ -117,8 +117,8 @@ def test_a_server_that_does_not_sync(tmp_path: Path):
     ("subjects", "told"),
     [
         (
-            ', "iris.state.command.fleet", "iris.state.ping"',
-            "gateway may not publish to iris.state.command.fleet, iris.state.ping",
+            ', "iris.state.command.project", "iris.state.ping"',
+            "gateway may not publish to iris.state.command.project, iris.state.ping",
         ),
         (', "$SYS.REQ.USER.INFO"', "gateway may not publish to $SYS.REQ.USER.INFO"),
     ],

@@ -45,6 +45,8 @@ WHO: Mapping[str, tuple[str, str]] = {
     "queue.state.held": ("state admin", OBSERVING),
     "fleet.slice.ready": ("state admin", OBSERVING),
     "fleet.pool.paused": ("state admin", OBSERVING),
+    "fleet.orphan.deleted": ("state admin", OBSERVING),
+    "project.state.set": ("state admin", OBSERVING),
     "task.notice.drain": ("state admin", OBSERVING),
     "job.spec.amended": ("state admin", OBSERVING),
     "iris.log.w=2E1.0.0": (f"{W1} admin", ""),

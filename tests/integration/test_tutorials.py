@@ -418,5 +418,5 @@ def test_a_cluster_is_set_up_for_a_team_as_its_page_says(tmp_path: Path):
     assert "/research/nlp/small is made" in admin
     assert "lin is an admin of /research and sets its members and defaults" in admin
     assert "exit code 9" in admin
-    assert re.search(r"^/research/nlp +\d", usage, re.MULTILINE)
+    assert re.search(r"^/research/nlp +<?\d", usage, re.MULTILINE)
     assert re.search(r"^ada,", usage, re.MULTILINE) or "ada" in usage

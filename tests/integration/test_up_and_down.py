@@ -71,7 +71,7 @@ def test_a_second_cluster_on_the_same_data_is_refused_or_the_first(bare):
 
 
 def test_every_process_serves_metrics_from_the_configured_port_on(tmp_path):
-    base = row_of_free_ports(7)
+    base = row_of_free_ports(8)
     config = settings(tmp_path / "data", f'[run]\nmetrics = "127.0.0.1:{base}"\n')
     with cluster_on(
         tmp_path / "data", *config, "--workers", "2", "--replicas", "state=2"
@@ -83,6 +83,7 @@ def test_every_process_serves_metrics_from_the_configured_port_on(tmp_path):
         assert ports.pop("gateway") == [urlsplit(cluster.url).port]
         assert ports.pop("worker") == [base + 4, base + 5]
         assert ports.pop("provisioner") == [base + 6]
+        assert ports.pop("notifier") == [base + 7]
         assert ports == {"state": [base, base + 1], "scheduler": [base + 2], "proxy": [base + 3]}
         assert all(serves(url) for urls in metrics.values() for url in urls)
         assert all(

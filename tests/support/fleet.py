@@ -113,7 +113,7 @@ class Fleet:
         return [member for member in self.members if member.service == service]
 
     def close(self) -> None:
-        order = ("worker", "provisioner", "proxy", "gateway", "scheduler", "state")
+        order = ("worker", "provisioner", "notifier", "proxy", "gateway", "scheduler", "state")
         for member in sorted(self.members, key=lambda member: order.index(member.service)):
             if member.process is not None and member.process.poll() is None:
                 member.terminate()

@@ -58,6 +58,8 @@ BETWEEN_FIELDS = frozenset(
             "tpu_is_innermost",
             "number_of_levels",
         ),
+        *("unknown_project", "not_of_parent", "no_member"),
+        *("unknown_target", "bad_webhook", "no_mail", "bad_address"),
         *("not_of_path", "not_of_variant", "not_settable", "conflict"),
     )
 )

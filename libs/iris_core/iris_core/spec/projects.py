@@ -41,9 +41,13 @@ MemberName = Annotated[
     ),
 ]
 Members = Annotated[tuple[MemberName, ...], at_most(MAX_NAMES, f"at most {MAX_NAMES} names")]
+_PART = "[A-Za-z0-9][A-Za-z0-9._-]{0,62}"
+PATH_PATTERN = f"^/?({_PART}(/{_PART}){{0,{MAX_DEPTH - 1}}})?$"
 ProjectPath = Annotated[
     str,
-    msgspec.Meta(extra_json_schema={"maxLength": 520}, examples=["/research/nlp"]),
+    msgspec.Meta(
+        extra_json_schema={"maxLength": 520, "pattern": PATH_PATTERN}, examples=["/research/nlp"]
+    ),
 ]
 """Checked by `normal`, which tells the component that is wrong."""
 

@@ -20,6 +20,7 @@ from msgspec import Meta
 
 from iris_core.names import MAX_COMPONENT, MAX_LEVELS
 from iris_core.spec.jobs import BANDS
+from iris_core.spec.projects import PATH_PATTERN
 from iris_core.states import (
     DeploymentLifecycle,
     JobState,
@@ -109,6 +110,7 @@ ProjectName = Annotated[
     about(
         "Only what is in this project, or in one below it.",
         max_length=520,
+        pattern=PATH_PATTERN,
         example="/research/nlp",
     ),
 ]

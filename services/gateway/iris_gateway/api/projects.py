@@ -27,7 +27,7 @@ from iris_gateway.api.handling import (
 from iris_gateway.commands import UNSENT
 from iris_gateway.dispatch.endpoint import Answers, Call, Endpoint, passed_on
 from iris_gateway.http.parameters import identifier
-from iris_gateway.http.problem import invalid
+from iris_gateway.http.problem import ProblemResponse, invalid
 
 _PROJECT = Answers("The project.", ProjectView, headers=TAG)
 _CHANGES = ("conflict", "idempotency_mismatch", "precondition_failed")
@@ -52,6 +52,8 @@ async def put(call: Call) -> Response:
 
 async def delete(call: Call) -> Response:
     path = identifier(call.segment("project"), "project")
+    if validate_project(path, ProjectSpec()):
+        raise ProblemResponse("not_found", f"there is no project {path[:80]}")
     answer = await _command(call, path, actions.RemoveProject(version=expected_version(call)))
     return passed_on(answer.body)
 

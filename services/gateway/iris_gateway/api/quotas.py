@@ -137,6 +137,7 @@ ENDPOINTS = (
             )
         },
         parameters=UsageQuery,
+        problems=("not_found",),
     ),
     listing(
         "/v1/usage/stored",
