@@ -7,7 +7,7 @@ Source: docs/design/notifications.md.
 from __future__ import annotations
 
 from difflib import get_close_matches
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 import msgspec
 from starlette.responses import Response
@@ -37,7 +37,6 @@ from iris_gateway.http.problem import ProblemResponse, invalid, refused
 _TIMEOUT_S = 30.0
 """Longer than the test of a target."""
 _CHECK_S = 2.0
-S = TypeVar("S", bound=msgspec.Struct)
 
 
 class TargetOwner(msgspec.Struct, frozen=True):
@@ -122,63 +121,67 @@ def _instead(name: str, known: list[str]) -> str:
 # ── targets ───────────────────────────────────────────────────────────────────────────────────────
 
 
-async def _listed(call: Call, verb: NotifyVerb, kind: type[msgspec.Struct]) -> Response:
-    return passed_on((await ask(call, verb, body=call.asked(kind))).body)
+def _listing(
+    path: str, verb: NotifyVerb, kind: type[NotifyPage], summary: str, item: Any
+) -> Endpoint:
+    """An endpoint that answers with one page of the notifier's."""
+
+    async def show(call: Call) -> Response:
+        return passed_on((await ask(call, verb, body=call.asked(kind))).body)
+
+    return Endpoint(
+        "GET",
+        path,
+        show,
+        summary,
+        answers={200: Answers("One page.", page_of(item))},
+        parameters=kind,
+        problems=_UNAVAILABLE,
+    )
 
 
-async def list_targets(call: Call) -> Response:
-    return await _listed(call, NotifyVerb.LIST_TARGETS, NotifyPage)
+def _of_target(
+    method: str,
+    below: str,
+    verb: NotifyVerb,
+    summary: str,
+    *,
+    answer: Answers,
+    problems: tuple[str, ...] = (),
+) -> Endpoint:
+    """An endpoint about one target, or ``below`` one."""
+
+    async def handle(call: Call) -> Response:
+        name = call.segment("name")
+        return passed_on((await ask(call, verb, name, call.asked(TargetOwner))).body)
+
+    return Endpoint(
+        method,
+        f"{_TARGETS}/{{name}}{below}",
+        handle,
+        summary,
+        answers={200: answer},
+        parameters=TargetOwner,
+        problems=problems,
+    )
 
 
 async def add_target(call: Call) -> Response:
-    asked = await _checked(call, NewTarget)
-    answer = await ask(call, NotifyVerb.ADD_TARGET, body=asked)
-    return passed_on(answer.body, 201 if answer.status == "created" else 200)
-
-
-async def show_target(call: Call) -> Response:
-    return await _of_target(call, NotifyVerb.SHOW_TARGET)
-
-
-async def remove_target(call: Call) -> Response:
-    return await _of_target(call, NotifyVerb.REMOVE_TARGET)
-
-
-async def try_target(call: Call) -> Response:
-    return await _of_target(call, NotifyVerb.TEST_TARGET)
-
-
-async def pause_target(call: Call) -> Response:
-    return await _of_target(call, NotifyVerb.PAUSE_TARGET)
-
-
-async def resume_target(call: Call) -> Response:
-    return await _of_target(call, NotifyVerb.RESUME_TARGET)
-
-
-async def _of_target(call: Call, verb: NotifyVerb) -> Response:
-    name = call.segment("name")
-    return passed_on((await ask(call, verb, name, call.asked(TargetOwner))).body)
-
-
-async def _checked(call: Call, kind: type[S]) -> S:
-    """The request's body, whose fields keep to their limits. Raises ProblemResponse."""
-    body = await json_body(call, kind)
-    if mistakes := field_rules.mistakes(body):
-        raise invalid(mistakes)
-    return body
-
-
-# ── subscriptions and deliveries ──────────────────────────────────────────────────────────────────
-
-
-async def list_subscriptions(call: Call) -> Response:
-    return await _listed(call, NotifyVerb.LIST_SUBSCRIPTIONS, NotifyPage)
+    return await _added(call, NotifyVerb.ADD_TARGET, NewTarget)
 
 
 async def subscribe(call: Call) -> Response:
-    asked = await _checked(call, NewSubscription)
-    answer = await ask(call, NotifyVerb.SUBSCRIBE, body=asked)
+    return await _added(call, NotifyVerb.SUBSCRIBE, NewSubscription)
+
+
+async def _added(call: Call, verb: NotifyVerb, kind: type[msgspec.Struct]) -> Response:
+    """Add what the request's body describes, whose fields keep to their limits. Raises
+    ProblemResponse.
+    """
+    body = await json_body(call, kind)
+    if mistakes := field_rules.mistakes(body):
+        raise invalid(mistakes)
+    answer = await ask(call, verb, body=body)
     return passed_on(answer.body, 201 if answer.status == "created" else 200)
 
 
@@ -186,36 +189,18 @@ async def unsubscribe(call: Call) -> Response:
     return passed_on((await ask(call, NotifyVerb.UNSUBSCRIBE, call.segment("id"))).body)
 
 
-async def list_deliveries(call: Call) -> Response:
-    return await _listed(call, NotifyVerb.LIST_DELIVERIES, DeliveriesPage)
-
-
-_TARGET = Answers("The target.", NotifyTargetView)
 _TARGETS = "/v1/notify/targets"
+_TARGET = Answers("The target.", NotifyTargetView)
 _UNAVAILABLE = ("unavailable",)
-
-
-def _switch(word: str, handler: Any, summary: str) -> Endpoint:
-    return Endpoint(
-        "POST",
-        f"{_TARGETS}/{{name}}/{word}",
-        handler,
-        summary,
-        answers={200: _TARGET},
-        parameters=TargetOwner,
-        problems=("conflict",),
-    )
-
+_CONFLICT = ("conflict",)
 
 ENDPOINTS = (
-    Endpoint(
-        "GET",
+    _listing(
         _TARGETS,
-        list_targets,
+        NotifyVerb.LIST_TARGETS,
+        NotifyPage,
         "List targets of messages: one's own, and shared ones",
-        answers={200: Answers("One page.", page_of(NotifyTargetView))},
-        parameters=NotifyPage,
-        problems=_UNAVAILABLE,
+        NotifyTargetView,
     ),
     Endpoint(
         "POST",
@@ -231,34 +216,51 @@ ENDPOINTS = (
         body=NewTarget,
         problems=("conflict", "over_quota"),
     ),
-    Endpoint(
+    _of_target(
         "GET",
-        f"{_TARGETS}/{{name}}",
-        show_target,
+        "",
+        NotifyVerb.SHOW_TARGET,
         "Show a target of messages",
-        answers={200: _TARGET},
-        parameters=TargetOwner,
+        answer=_TARGET,
         problems=_UNAVAILABLE,
     ),
-    Endpoint(
+    _of_target(
         "DELETE",
-        f"{_TARGETS}/{{name}}",
-        remove_target,
+        "",
+        NotifyVerb.REMOVE_TARGET,
         "Remove a target of messages, its subscriptions, and what waits for it",
-        answers={200: Answers("Its name; it is gone.", dict[str, str])},
-        parameters=TargetOwner,
+        answer=Answers("Its name; it is gone.", dict[str, str]),
     ),
-    _switch("test", try_target, "Send a test message to a target"),
-    _switch("pause", pause_target, "Send nothing to a target until it is resumed"),
-    _switch("resume", resume_target, "Send messages to a paused target again"),
-    Endpoint(
-        "GET",
+    _of_target(
+        "POST",
+        "/test",
+        NotifyVerb.TEST_TARGET,
+        "Send a test message to a target",
+        answer=_TARGET,
+        problems=_CONFLICT,
+    ),
+    _of_target(
+        "POST",
+        "/pause",
+        NotifyVerb.PAUSE_TARGET,
+        "Send nothing to a target until it is resumed",
+        answer=_TARGET,
+        problems=_CONFLICT,
+    ),
+    _of_target(
+        "POST",
+        "/resume",
+        NotifyVerb.RESUME_TARGET,
+        "Send messages to a paused target again",
+        answer=_TARGET,
+        problems=_CONFLICT,
+    ),
+    _listing(
         "/v1/notify/subscriptions",
-        list_subscriptions,
+        NotifyVerb.LIST_SUBSCRIPTIONS,
+        NotifyPage,
         "List one's subscriptions",
-        answers={200: Answers("One page.", page_of(SubscriptionView))},
-        parameters=NotifyPage,
-        problems=_UNAVAILABLE,
+        SubscriptionView,
     ),
     Endpoint(
         "POST",
@@ -279,13 +281,11 @@ ENDPOINTS = (
         "End a subscription",
         answers={200: Answers("Its id.", dict[str, str])},
     ),
-    Endpoint(
-        "GET",
+    _listing(
         "/v1/notify/deliveries",
-        list_deliveries,
+        NotifyVerb.LIST_DELIVERIES,
+        DeliveriesPage,
         "List messages to one's targets, newest first",
-        answers={200: Answers("One page.", page_of(DeliveryView))},
-        parameters=DeliveriesPage,
-        problems=_UNAVAILABLE,
+        DeliveryView,
     ),
 )
