@@ -31,6 +31,8 @@ log = logging.getLogger(__name__)
 
 RUNNING = display_name(JobState.RUNNING)
 PENDING = display_name(JobState.PENDING)
+_LOOK_MS = 60_000
+"""How often the tasks of a running job are looked at: one that starts is no event of its job."""
 ENDED = frozenset(display_name(state) for state in JOB_TERMINAL)
 
 
@@ -86,7 +88,7 @@ class JobWatch:
                 elif job.state not in ENDED:
                     self._schedule(watched.id, 0)
                 elif is_behind:
-                    await self._on_end(_end_of(job), watched)
+                    await self._on_end(_event_of(job), watched)
 
     async def on_event(self, event: JobEvent) -> None:
         """Make what an event is told by."""
@@ -154,10 +156,11 @@ class JobWatch:
         delivery_id = f"{event.job_id}.started"
         if job is not None and job.coscheduled:
             delivery_id += f".{event.seq}"  # a gang is told of with each restart
-        if watched is not None and not watched.has_started:
-            watched.has_started = True
-            self._store.save(watched)
-            self._schedule(watched.id, 0)
+        if watched is not None:
+            if not watched.has_started:
+                watched.has_started = True
+                self._store.save(watched)
+            self._schedule(watched.id, 0)  # its time limit counts anew after a retry
         await self._report(event, matched, delivery_id, with_exit=False)
 
     async def _on_end(self, event: JobEvent, watched: WatchedJob | None) -> None:
@@ -212,6 +215,8 @@ class JobWatch:
             at_ms = _true_ms(one, watched, job, first_ms)
             if at_ms <= now_ms:
                 await self._report_time(watched, rules, one.word, job)
+            elif one.percent and job.state == RUNNING:
+                again = min(again, at_ms, now_ms + _LOOK_MS)
             else:
                 again = min(again, at_ms)
         if again < math.inf:
@@ -220,21 +225,8 @@ class JobWatch:
     async def _report_time(
         self, watched: WatchedJob, rules: list[OwnedRule], word: str, job: JobFacts
     ) -> None:
-        for one in self.matching.matched(rules, (word,)):
-            data = JobMessage(
-                job=job.name,
-                job_id=job.id,
-                user=job.user,
-                project=job.project,
-                state=job.state,
-                cause=None,
-                error=None,
-                exit_code=None,
-                tasks=job.task_counts,
-                on=word,
-                url=self._link(job.id),
-            )
-            self._outbox.add_message(one.target, word, f"{job.id}.{word}", data, self._now_ms())
+        matched = self.matching.matched(rules, (word,))
+        await self._report(_event_of(job), matched, f"{job.id}.{word}", with_exit=False)
         watched.reported = (*watched.reported, word)
         self._store.save(watched)
 
@@ -270,8 +262,8 @@ def _watched(job: JobFacts) -> WatchedJob:
     )
 
 
-def _end_of(job: JobFacts) -> JobEvent:
-    """The event of an end that nobody can read any more."""
+def _event_of(job: JobFacts) -> JobEvent:
+    """As an event: of an end that nobody can read any more, or of what time has made true."""
     return JobEvent(
         job=job.name,
         job_id=job.id,

@@ -133,6 +133,18 @@ async def test_a_part_of_the_time_limit_counts_from_the_attempt_that_runs(stage:
     assert sent.created_ms >= (now.timestamp() + 0.1) * 1000 - 2
 
 
+async def test_the_time_limit_of_a_task_counts_anew_after_a_retry(stage: Stage) -> None:
+    stage.state.add("j1", "/slow", spec={"timeout_s": 100.0})
+    await stage.state.publish("j1", "pending", notify=on("time_50"))
+    await stage.state.publish("j1", "running", "pending", started_at=datetime.now(UTC))
+    await stage.state.publish("j1", "pending", "running")
+    long_ago = datetime.now(UTC) - timedelta(seconds=60)
+    stage.state.tasks["j1", "running"] = [{"attempts": [{"started_at": long_ago}]}]
+    await stage.state.publish("j1", "running", "pending")
+    [(_, sent)] = await stage.sender.has_sent(1)
+    assert sent.on == "time_50"
+
+
 def subscription(*words: str, job: str = "", to: str = "ops") -> NewSubscription:
     return NewSubscription(to=to, on=words, job=job, all_mine=not job)
 
