@@ -33,7 +33,7 @@ class NotifyRequest(ServiceMessage, frozen=True):
     """One request.
 
     Attributes:
-        name: of the target, or the id of the subscription; of PING the id of who asks.
+        name: of the target, or the id of the subscription.
         body: JSON: what is added, or the parameters of a listing; of CHECK the names of targets.
         key: of a request that may arrive twice; empty: none.
     """
