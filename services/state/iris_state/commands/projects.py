@@ -147,7 +147,8 @@ def _remove(
         if not one.is_terminal and one.spec.project == path
     ]
     if living:
-        words = f"{path} has {counted(len(living), 'job')} that has not ended: {_some(living)}"
+        verb = "has" if len(living) == 1 else "have"
+        words = f"{path} has {counted(len(living), 'job')} that {verb} not ended: {_some(living)}"
         raise Refused(Code.CONFLICT, f"{words}; cancel or wait for what is in it first")
     yield ProjectRemoved(path)
 
