@@ -227,6 +227,13 @@ SHARED_THINGS = (
         is_fair=False,
     ),
     SharedThing(
+        name="messages to targets",
+        filled_by="any user, with jobs that name slow targets",
+        limits="16 sent at a time, 4 of each user; 20 targets of a user, 500 messages waiting for one, 1,000 kept",
+        kept="12 places, and all of their messages",
+        is_fair=True,
+    ),
+    SharedThing(
         name="links that sign in a browser",
         filled_by="any user",
         limits="1,000 of a gateway, 20 of each user",

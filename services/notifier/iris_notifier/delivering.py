@@ -21,8 +21,9 @@ from iris_notifier.store import RecordStore
 
 log = logging.getLogger(__name__)
 
-_AT_ONCE = 16
-"""Messages that are being sent."""
+AT_ONCE = 16
+OF_OWNER = 4
+"""Messages that are being sent, and those of them to targets of one user."""
 _LOOK_S = 60.0
 """How often messages that have waited too long are looked for."""
 
@@ -104,13 +105,23 @@ class Deliverer:
             if target is None or target.state != "active" or key in self._sending:
                 continue
             due_ms = max(self._due_ms(key), self._pauses.get(key, (None, 0))[1])
-            if due_ms > now_ms or len(self._sending) >= _AT_ONCE:
+            if due_ms > now_ms:
                 next_ms = min(next_ms, due_ms)
                 continue
+            if not self._has_room(key):
+                continue  # the end of one that is being sent makes some
             task = asyncio.get_running_loop().create_task(self._send_to(key))
             task.add_done_callback(lambda _: self._news.set())
             self._sending[key] = task
-        return min(_LOOK_S, max(0.0, (next_ms - now_ms) / 1000)) if next_ms > now_ms else _LOOK_S
+        return min(_LOOK_S, (next_ms - now_ms) / 1000)
+
+    def _has_room(self, target: str) -> bool:
+        """Whether one more message may be sent: targets of one user that are slow leave room to
+        those of others.
+        """
+        owner = target.rpartition(".")[0]
+        of_owner = sum(key.rpartition(".")[0] == owner for key in self._sending)
+        return len(self._sending) < AT_ONCE and of_owner < OF_OWNER
 
     def _due_ms(self, target: str) -> float:
         return min((one.due_ms for one in self._outbox.pending(target)), default=math.inf)

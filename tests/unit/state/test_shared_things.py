@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable
 
@@ -20,6 +21,13 @@ from iris_gateway.bundles import RECEIVED_AT_ONCE
 from iris_gateway.dispatch.sse import no_room
 from iris_gateway.http.protocol import Connections
 from iris_gateway.settings import GatewaySettings
+from iris_notifier.delivering import Deliverer
+from iris_notifier.metrics import NotifierMetrics
+from iris_notifier.outbox import MessageOutbox
+from iris_notifier.records import DeliveryRecord, TargetRecord
+from iris_notifier.senders import SendResult
+from iris_notifier.settings import NotifierSettings
+from iris_notifier.store import RecordStore
 from iris_state.commands.queue_holds import MAX_OF_USER
 from iris_state.policy import Policy
 from iris_state.records.indexes.usage_days import ROWS_OF_A_USER, UsageDays, count
@@ -27,6 +35,7 @@ from iris_state.service.bundles import REST_MS, Uses, discardable
 from iris_state.service.room import Holding, surplus
 from iris_state.views.reads import WAITING, Reads
 from iris_worker.attempt.executions.room import NoRoom, Running, gives_way
+from tests.support.memory import Memory
 from tests.support.serving import Serving, spec
 from tests.support.world import Host, World
 
@@ -256,6 +265,48 @@ def login_links() -> None:
     assert links.use("mine", 2.0) == "s-ada"
 
 
+def messages_to_targets() -> None:
+    """Eve has 20 targets that never answer, and 3,000 messages that have ended."""
+    asyncio.run(_send_beside_slow_targets())
+
+
+async def _send_beside_slow_targets() -> None:
+    store = RecordStore(Memory().connect().key_value("iris-notify"))
+    outbox = MessageOutbox(store, storm_ms=1)
+    sent = asyncio.Event()
+
+    class Slow:
+        sends_mail = False
+
+        async def refusal(self, webhook: str) -> str:
+            return ""
+
+        async def send(self, delivery: DeliveryRecord, target: TargetRecord) -> SendResult:
+            if target.user == "eve":
+                await asyncio.Event().wait()
+            sent.set()
+            return SendResult(True, "200")
+
+    targets = [TargetRecord(user="eve", name=f"t{number}", state="active") for number in range(20)]
+    for target in (*targets, TargetRecord(user="ada", name="ops", state="active")):
+        store.save(target)
+        one = DeliveryRecord(id="1", type="iris.test", owner=target.user, target=target.name)
+        outbox.add(one)
+    settings = NotifierSettings(retry_for_s=1e9)
+    deliverer = Deliverer(store, outbox, Slow(), settings, NotifierMetrics(), now_ms=lambda: 1)
+    running = asyncio.create_task(deliverer.run())
+    async with asyncio.timeout(10):
+        await sent.wait()
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    kept = DeliveryRecord(id="kept", type="iris.test", owner="ada", target="ops")
+    outbox.end(kept, 1)
+    for number in range(3000):
+        outbox.end(DeliveryRecord(id=f"e{number}", type="iris.test", owner="eve", target="t0"), 1)
+    assert store.find(kept.key, DeliveryRecord) is kept
+    assert sum(one.owner == "eve" and one.ended_ms > 0 for one in store.all(DeliveryRecord)) <= 1000
+
+
 FILLED: dict[str, Callable[[], None]] = {
     "deployments": deployments,
     "holds on the queue": holds_on_the_queue,
@@ -263,6 +314,7 @@ FILLED: dict[str, Callable[[], None]] = {
     "commands beside tasks of a host": commands_beside_tasks,
     "streams of events and logs": streams,
     "connections": connections,
+    "messages to targets": messages_to_targets,
     "links that sign in a browser": login_links,
     "finished jobs": finished_jobs,
     "audit": audit,
