@@ -62,10 +62,8 @@ def test_a_dead_host_runs_nothing_and_its_tasks_move_after_the_grace(tmp_path):
         script = f"echo $$ >> {tmp_path}/pids; [ $IRIS_ATTEMPT -gt 0 ] || sleep 1000"
         job = cluster.submit("sh", "-c", script, name="move")
         pids = tmp_path / "pids"
-        until(
-            lambda: pids.exists() and pids.read_text().strip() and job.refresh().state == "running",
-            "it runs",
-        )
+        until(lambda: pids.exists() and pids.read_text().strip(), "its command has begun")
+        until(lambda: next(iter(job.tasks())).state == "running", "state was told that it runs")
         first = next(iter(job.tasks())).worker
         orphan = int(pids.read_text().split()[0])
         cluster.kill_worker(first)
