@@ -2,6 +2,8 @@
 reason.
 """
 
+import gc
+
 import msgspec
 import pytest
 
@@ -148,6 +150,31 @@ def test_what_is_cut_is_what_is_restored(story):
     again = restored(snapshot.cut(story.ledger, 7, story.at_ms, "7.1"))
     check(again)
     assert records(again) == records(story.ledger)
+
+
+def test_garbage_is_not_collected_while_a_snapshot_is_read_and_restored(story, monkeypatch):
+    data = snapshot.cut(story.ledger, 7, story.at_ms)
+    collects: list[bool] = []
+    decode, index_job = snapshot._decode_open, Ledger.index_job
+
+    def note_decoding(body):
+        collects.append(gc.isenabled())
+        return decode(body)
+
+    def note_indexing(*words):
+        collects.append(gc.isenabled())
+        index_job(*words)
+
+    monkeypatch.setattr(snapshot, "_decode_open", note_decoding)
+    monkeypatch.setattr(Ledger, "index_job", note_indexing)
+    ledger = Ledger()
+    snapshot.restore(ledger, snapshot.read(data))
+    assert len(collects) > 1
+    assert not any(collects)
+    assert gc.isenabled()
+    with pytest.raises(snapshot.Damaged):
+        snapshot.read(data[:-1])
+    assert gc.isenabled()
 
 
 def test_what_owners_wrote_is_measured_once_and_restored(story, monkeypatch):
