@@ -85,7 +85,8 @@ def test_every_process_serves_metrics_from_the_configured_port_on(tmp_path):
         assert ports.pop("provisioner") == [base + 6]
         assert ports.pop("notifier") == [base + 7]
         assert ports == {"state": [base, base + 1], "scheduler": [base + 2], "proxy": [base + 3]}
-        assert all(serves(url) for urls in metrics.values() for url in urls)
+        everywhere = [url for urls in metrics.values() for url in urls]
+        until(lambda: all(map(serves, everywhere)), "every process serves metrics", 60)
         assert all(
             f"metrics of {service}: {' '.join(urls)}\n" in doctor
             for service, urls in metrics.items()
