@@ -363,6 +363,7 @@ class TaskView(View, kw_only=True):
     user: str = ""
     by: ActorView | None = None
     requeue_count: int = 0
+    reclaim_count: int = 0
     levels: dict[str, str] = {}
     signal: int | None = None
     output_evicted_bytes: int = 0
