@@ -116,6 +116,27 @@ def test_what_is_reclaimed_is_told_why_is_charged_nothing_and_waits_in_its_place
     assert (shown["reclaim_count"], shown["state"]) == (1, "pending")
 
 
+def test_the_queue_and_why_say_the_side_and_who_has_reclaimed():
+    world = lent()
+    world.submit(job("/more", project="/other"), BOB)
+    world.reader = BOB
+    sides = {row["job"]: row["side"] for row in world.query("queue")["items"]}
+    assert sides == {"/near": "near", "/more": "far"}
+    assert world.query("why", job="/more")["side_note"] == (
+        "far side: /other would borrow, so work within a guarantee goes first"
+    )
+    assert world.query("why", job="/near@ada")["side_note"] == (
+        "near side: within what /nlp is guaranteed, so it goes before what borrows"
+    )
+    (ref,) = cycle(world).evictions[0].victims
+    interrupted = world.query("why", task=f"/old/{ref.index}")["interrupted"]
+    assert "reclaimed by /nlp for /near" in interrupted["message"]
+    bare = World()
+    bare.submit(job("/a"), ADA)
+    assert [row["side"] for row in bare.query("queue")["items"]] == [""]
+    assert bare.query("why", job="/a")["side_note"] is None
+
+
 def test_it_is_never_reclaimed_too_often():
     world = lent(max_retries_preemption=0)
     for count in range(1, 4):

@@ -109,6 +109,8 @@ class Guarantees:
         if not self.may_reclaim(project, need):
             return False
         left = self.copy()
+        for other in others:
+            left.stop(*other)
         for unit in giving:
             if not left.gives_way(project, need, unit):
                 return False

@@ -432,7 +432,8 @@ class TreeView(View, kw_only=True):
 
 class QueueRow(View, kw_only=True):
     """One range of a waiting job's tasks in the queue, with the columns of the sort key
-    (docs/design/semantics.md#order). ``id``: of the first task, ``job_id``: of the job.
+    (docs/design/semantics.md#order). ``id``: of the first task, ``job_id``: of the job. ``side``: near,
+    within a guarantee of its project, or far; empty while no project has one.
     """
 
     position: int
@@ -448,6 +449,7 @@ class QueueRow(View, kw_only=True):
     pending_reason: Reason | None
     id: str = ""
     job_id: str = ""
+    side: str = ""
 
 
 QuotaView = msgspec.defstruct(

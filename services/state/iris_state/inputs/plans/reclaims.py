@@ -10,8 +10,9 @@ from functools import cached_property
 
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.scheduler_state import Eviction
-from iris_core.placement.guarantees import Guarantees, Held, Part, held_of, multiplied
-from iris_state.records.entities import Attempt, Job
+from iris_core.placement.guarantees import Guarantees, Part, multiplied
+from iris_state.decide.guarantees import held_guarantees, need_of
+from iris_state.records.entities import Attempt
 from iris_state.records.ledger import Ledger
 
 
@@ -31,7 +32,7 @@ class Reclaims:
             return False
         waiting = jobs[numbers.pop()]
         project = waiting.spec.project
-        need = multiplied(_need(waiting), len(eviction.nominations))
+        need = multiplied(need_of(waiting), len(eviction.nominations))
         parts = [(jobs[number], part) for number, part in self._parts(eviction.victims)]
         giving = [part for job, part in parts if job.band == waiting.band]
         others = [part for job, part in parts if job.band != waiting.band]
@@ -50,30 +51,20 @@ class Reclaims:
             found[unit] = found.get(unit, 0) + 1
         jobs = self._ledger.jobs
         return [
-            (number, (jobs[number].spec.project, multiplied(_need(jobs[number]), count)))
+            (number, (jobs[number].spec.project, multiplied(need_of(jobs[number]), count)))
             for (number, _), count in found.items()
         ]
 
     @cached_property
     def _guarantees(self) -> Guarantees:
         """What is guaranteed and held as of now."""
-        ledger = self._ledger
-        found = ledger.projects.guarantees()
-        if not found:
-            return found
-        for path in found.amounts:
-            found.held[path] = found.staying[path] = held_of(ledger.held_in(path)[1])
-        for presence in ledger.presence.values():
+        found = held_guarantees(self._ledger)
+        for presence in self._ledger.presence.values() if found else ():
             for (number, _, _), attempt in presence.open.items():
                 if attempt.is_stopping and _counts(attempt):
-                    found.stop(ledger.jobs[number].spec.project, _need(ledger.jobs[number]))
-        for number, _ in ledger.nominations:
-            found.add(ledger.jobs[number].spec.project, _need(ledger.jobs[number]), staying=False)
+                    job = self._ledger.jobs[number]
+                    found.stop(job.spec.project, need_of(job))
         return found
-
-
-def _need(job: Job) -> Held:
-    return held_of(job.spec.resources.amount)
 
 
 def _counts(attempt: Attempt) -> bool:
