@@ -165,7 +165,12 @@ def story() -> list[bytes]:
     """The commits of `STORY`, whose jobs' output is deleted for want of room."""
     script = Script(FRUGAL)
     world = script.world
-    world.change_project("/team", members=("ann",), limit=ResourceLimits(cpu_millis=4000))
+    world.change_project(
+        "/team",
+        members=("ann",),
+        guarantee=ResourceLimits(cpu_millis=1000),
+        limit=ResourceLimits(cpu_millis=4000),
+    )
     world.change_project("/team/gone")
     world.change_project("/team/gone", action="remove")
     script.play(STORY)

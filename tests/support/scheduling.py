@@ -23,6 +23,7 @@ from iris_core.messages.scheduler_state import (
     Plan,
     ProjectRow,
     Queued,
+    Reclaimed,
     WorkerRow,
 )
 from iris_core.placement.reasons import Reason
@@ -211,6 +212,12 @@ class Story:
         back = tuple(Queued(ref.job, ((ref.index, ref.index + 1),), self.now_ms) for ref in refs)
         self.tell(closed=refs, queued=back if again else ())
 
+    def gave_way(self, *refs: AttemptRef) -> None:
+        """Attempts that were reclaimed have ended; their tasks wait again."""
+        back = tuple(Queued(ref.job, ((ref.index, ref.index + 1),), self.now_ms) for ref in refs)
+        told = tuple(Reclaimed(ref.job, ref.index, self.now_ms) for ref in refs)
+        self.tell(closed=refs, queued=back, reclaimed=told)
+
     def held(self, ref: AttemptRef) -> Hold:
         return next(hold for hold, _ in self.mirror.hosts.holds() if hold.ref == ref)
 
@@ -223,6 +230,10 @@ class Story:
     def limit(self, path: str, **amounts: int) -> None:
         """What a project may run before others go first."""
         self.tell(projects=(ProjectRow(path, ResourceLimits(**amounts)),))
+
+    def guarantee(self, path: str, **amounts: int) -> None:
+        """What a project may run before others."""
+        self.tell(projects=(ProjectRow(path, ResourceLimits(), ResourceLimits(**amounts)),))
 
     def worker(self, row: WorkerRow) -> None:
         self.tell(workers=(row,))

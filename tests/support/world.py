@@ -252,6 +252,8 @@ class World:
             "queued",
             "avoid",
             "nominations",
+            "projects",
+            *(["reclaimed"] if self.ledger.projects.guarantees() else []),
         ):
             mine, theirs = getattr(kept, name), getattr(told, name)
             if (

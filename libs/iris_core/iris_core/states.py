@@ -208,6 +208,7 @@ class Budget(StrEnum):
     PREEMPTION = "preemption"
     RESCHEDULE = "reschedule"
     REQUEUE = "requeue"
+    RECLAIM = "reclaim"
 
 
 class Initiator(StrEnum):
@@ -247,11 +248,12 @@ class Cause(StrEnum):
     HELD = "held"
     HANDED_BACK = "handed_back"
     RETIRED = "retired"
+    RECLAIMED = "reclaimed"
 
 
 class NoticeReason(StrEnum):
     """Why an attempt will be stopped: its time limit, its host is drained or taken away, or work of
-    a higher band.
+    a higher band, or within the guarantee of another project.
     """
 
     TIMEOUT = "timeout"
@@ -271,6 +273,9 @@ TERMINAL = frozenset(
     {T.SUCCEEDED, T.FAILED, T.KILLED, T.WORKER_FAILED, T.UNSCHEDULABLE, T.PREEMPTED}
 )
 FAILURES = frozenset({T.FAILED, T.WORKER_FAILED, T.PREEMPTED})
+
+GIVES_WAY = frozenset({Cause.PREEMPTED, Cause.RECLAIMED})
+"""Why an attempt ends that makes room for other work, or goes with its host."""
 
 JOB_TERMINAL = frozenset({J.SUCCEEDED, J.FAILED, J.KILLED, J.WORKER_FAILED, J.UNSCHEDULABLE})
 

@@ -2,7 +2,7 @@
 A pure function.
 
 The same mirror, cache, time and settings give the same bytes. Bands are handled in order; in each,
-gangs, then single tasks by first fit, then those over quota in the same way; then, in the same
+of each side gangs, then single tasks by first fit; then, in the same
 order, what fits only beyond full building windows; then preemption; then reasons. `Cycle` holds the
 input of all, `Assignments` the result of the placers, `Preemption` the evictions, `CycleOutcome`
 the input of reasons.
@@ -22,6 +22,7 @@ from iris_scheduler.cycle.cache import Cache, CycleFindings
 from iris_scheduler.cycle.cycle import Cycle
 from iris_scheduler.explain.reasons import CycleOutcome
 from iris_scheduler.explain.updates import ReasonUpdate, changed_reasons
+from iris_scheduler.feasible.near import Side
 from iris_scheduler.mirror.classes import JobClass, place_of
 from iris_scheduler.mirror.columns import Columns
 from iris_scheduler.mirror.mirror import Mirror
@@ -98,7 +99,7 @@ def plan(
         if assignments.is_full
         else _unplaced(cycle, assignments, skipped | tasks.dropped, gangs, tasks=tasks)
     )
-    given = assignments.within()
+    given = assignments.planned()
     placed = sum(len(one.indexes) for one in given)
     of_gangs = sum(len(one.indexes) for one in given if mirror.kinds[one.job].is_gang)
     workers, placements = _placements(cycle.columns, given)
@@ -193,28 +194,32 @@ def _first(evictions: Sequence[Eviction]) -> tuple[Eviction, ...]:
 def _place_band(
     cycle: Cycle, assignments: Assignments, band: PriorityBand, gangs: GangPlacer, tasks: TaskPlacer
 ) -> None:
-    """Place the jobs of a band: gangs first, then single tasks, then the jobs that yielded.
+    """Place the jobs of a band: of each side gangs first, then single tasks.
 
     Gangs do not pass a single task before them in the queue that is due for a reservation.
     """
     heads = assignments.heads.of(band)
+    first, *others = assignments.sides
     in_turn = _turn(cycle, gangs, band, heads)
-    later_gangs = _place(in_turn, gangs, assignments, over_quota=False)
+    later_gangs = _place(in_turn, gangs, assignments, first)
     assignments.reservations.release_hosts(heads)
     in_turn = _turn(cycle, tasks, band, heads)
-    later = _place(in_turn, tasks, assignments, over_quota=False)
-    _place(later_gangs, gangs, assignments, over_quota=True)
-    _place(later, tasks, assignments, over_quota=True)
+    later = _place(in_turn, tasks, assignments, first)
+    for side in others:
+        reserving = [job for job in later_gangs if job in assignments.heads.jobs]
+        later_gangs = _place(later_gangs, gangs, assignments, side)
+        assignments.reservations.release_hosts(reserving)
+        later = _place(later, tasks, assignments, side)
 
 
 def _place_shares(assignments: Assignments, shares: SharePlacer) -> None:
     """Place what fits only in the share of its user of a full building window, in the same order."""
     for band in shares.bands():
-        later_gangs = _place(
-            shares.turn(band, of_gangs=True), shares, assignments, over_quota=False
-        )
-        later = _place(shares.turn(band, of_gangs=False), shares, assignments, over_quota=False)
-        _place(later_gangs + later, shares, assignments, over_quota=True)
+        first, *others = assignments.sides
+        later = _place(shares.turn(band, of_gangs=True), shares, assignments, first)
+        later += _place(shares.turn(band, of_gangs=False), shares, assignments, first)
+        for side in others:
+            later = _place(later, shares, assignments, side)
     shares.close()
 
 
@@ -237,15 +242,14 @@ def _place(
     jobs: Iterable[int],
     placer: GangPlacer | TaskPlacer | SharePlacer,
     assignments: Assignments,
-    *,
-    over_quota: bool,
+    side: Side,
 ) -> list[int]:
-    """Place jobs until the plan is full; returns the jobs that yielded to other users, in order."""
+    """Place jobs until the plan is full; returns the jobs that yielded to others, in order."""
     yielded = []
     for job in jobs:
         if assignments.is_full:
             break
-        if placer.place(job, over_quota=over_quota):
+        if placer.place(job, side=side):
             yielded.append(job)
     return yielded
 

@@ -22,6 +22,8 @@ class SchedulerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
         rejected_backoff_s: the first pause of a job whose placement the state service rejected;
             doubles with each rejection in a row.
         rejected_backoff_max_s: the longest such pause.
+        reclaim_min_s: how long a task that gave way to work within a guarantee may not itself make
+            work of its band give way.
         stop_timeout_s: how long the capacity of an attempt that was ordered to stop counts as being
             freed; afterwards tasks that wait for it are planned without it. Must be longer than
             `stop_grace_s` of `[state]`.
@@ -38,6 +40,7 @@ class SchedulerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     reason_interval_s: NonNegativeFloat = 2.0
     rejected_backoff_s: PositiveFloat = 0.05
     rejected_backoff_max_s: PositiveFloat = 5.0
+    reclaim_min_s: NonNegativeFloat = 300.0
     stop_timeout_s: NonNegativeFloat = 15.0
     answer_timeout_s: PositiveFloat = 5.0
     check_s: PositiveFloat = 5.0
@@ -55,6 +58,10 @@ class SchedulerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     @property
     def reason_interval_ms(self) -> int:
         return int(self.reason_interval_s * 1000)
+
+    @property
+    def reclaim_min_ms(self) -> int:
+        return int(self.reclaim_min_s * 1000)
 
     @property
     def stop_timeout_ms(self) -> int:

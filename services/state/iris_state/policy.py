@@ -14,7 +14,7 @@ from iris_bus.journal.framing import PART_BYTES
 from iris_core.limits import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 from iris_core.quota import Quota
 from iris_core.spec.jobs import BandName
-from iris_core.states import Cause, PriorityBand, SessionStatus
+from iris_core.states import GIVES_WAY, Cause, PriorityBand, SessionStatus
 from iris_core.tables.session import PREPARE, SCHEDULE, START, StatusTimeout
 
 _LEAST_STALL_MS = 1000
@@ -30,7 +30,7 @@ class GraceLimits(NamedTuple):
 
     Attributes:
         unstated_ms: of attempts whose job does not say. longest_ms: whatever a job asks for.
-            preempted_ms: of an attempt that makes room for a higher band.
+            preempted_ms: of an attempt that makes room for other work.
     """
 
     unstated_ms: int = GRACE_MS
@@ -39,7 +39,7 @@ class GraceLimits(NamedTuple):
 
     def of(self, asked_ms: int, cause: Cause | None) -> int:
         """The grace period of an attempt that is stopped for ``cause``."""
-        if cause is Cause.PREEMPTED:
+        if cause in GIVES_WAY:
             return min(asked_ms, self.longest_ms, self.preempted_ms)
         return min(asked_ms, self.longest_ms)
 
@@ -100,7 +100,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         max_grace_s: the longest such time, whatever a job (`--grace`) or a deployment (`grace_s`)
             asks for.
         max_preempted_grace_s: the longest such time of an attempt that makes room for work of a
-            higher band.
+            higher band, or within the guarantee of another project.
         expected_grace_production_s: see `expected_grace_batch_s`.
         expected_grace_interactive_s: see `expected_grace_batch_s`.
         expected_grace_batch_s: the longest grace period of an attempt of this band that is counted

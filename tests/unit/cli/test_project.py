@@ -16,11 +16,14 @@ def shown(path: str, parent: str | None, *children: str, **fields: Any) -> dict[
         "path": path,
         "parent": parent,
         "children": list(children),
+        "guarantee": {},
         "limit": {},
         "max_pending_tasks": 0,
         "members": [],
         "admins": [],
         "default_for": [],
+        "borrowed": {},
+        "near": {},
         "used": {"cpu_millis": 1500, "memory_bytes": 1 << 30, "chips": 0},
         "running_tasks": 3,
         "pending_tasks": 2,
@@ -112,6 +115,7 @@ def test_setting_changes_the_given_parts_and_keeps_the_others(iris: Any, gateway
     assert "warning: it is the default of bob" in told
     sent = last(gateway, "PUT")
     assert sent.json == {
+        "guarantee": {},
         "limit": {"cpu_millis": 500_000, "memory_bytes": 4 << 40},
         "max_pending_tasks": 0,
         "members": [],
@@ -127,6 +131,19 @@ def test_a_new_project_has_what_is_given_only(iris: Any, gateway: Answers) -> No
     assert (code, told.splitlines()[0]) == (0, "/research/nlp is made")
     assert last(gateway, "PUT").json == {"admins": ["lin", "@leads"], "default_for": ["lin"]}
     assert "If-Match" not in last(gateway, "PUT").headers
+
+
+def test_a_guarantee_is_sent_and_shown_with_what_is_borrowed(iris: Any, gateway: Answers) -> None:
+    iris("project", "set", "/x", "--guarantee", "chips=64,cpu=2", "--url", gateway.url)
+    assert last(gateway, "PUT").json["guarantee"] == {"chips": 64, "cpu_millis": 2000}
+    code, _, told = iris("project", "set", "/x", "--guarantee", "gpus=4", "--url", gateway.url)
+    assert (code, "'gpus' has no guarantee; there are cpu, memory, chips" in told) == (2, True)
+    sides = {"guarantee": {"chips": 64}, "borrowed": {"cpu_millis": 500}, "near": {"chips": 8}}
+    gateway.answer = lambda _: Said(200, {**NLP, **sides})
+    _, out, _ = iris("project", "show", "/x", "--url", gateway.url)
+    lines = [" ".join(line.split()) for line in out.splitlines()]
+    for line in ("guaranteed chips 64", "borrowed cpu 0.5", "left of it chips 8"):
+        assert line in lines
 
 
 @pytest.mark.parametrize(

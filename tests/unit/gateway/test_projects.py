@@ -14,6 +14,7 @@ from tests.support.fake_state import refusal
 from tests.support.gateway import House
 
 SPEC: dict[str, Any] = {
+    "guarantee": {"chips": 64},
     "limit": {"chips": 128, "cpu_millis": 500_000},
     "max_pending_tasks": 10,
     "members": ["ada", "@nlp"],
@@ -44,6 +45,7 @@ async def test_a_project_is_set_by_one_command_and_comes_back(team: House):
     command = command_of(team)
     assert (command.action, command.path, command.version) == ("set", "/research/nlp", 0)
     assert command.spec == ProjectSpec(
+        guarantee=ResourceLimits(chips=64),
         limit=ResourceLimits(chips=128, cpu_millis=500_000),
         max_pending_tasks=10,
         members=("ada", "@nlp"),
@@ -73,6 +75,8 @@ async def test_a_change_names_the_version_that_it_is_based_on(team: House):
         (PATH, {**SPEC, "limits": {}}, {("/limits", "unknown_field")}),
         (PATH, {**SPEC, "limit": {"gpus": 1}}, {("/limit/gpus", "unknown_field")}),
         (PATH, {**SPEC, "limit": {"chips": -1}}, {("/limit/chips", "out_of_range")}),
+        (PATH, {**SPEC, "guarantee": {"chips": -1}}, {("/guarantee/chips", "out_of_range")}),
+        ("/v1/projects/%2F", {"guarantee": {"chips": 1}}, {("/guarantee", "unexpected")}),
         (PATH, {**SPEC, "max_pending_tasks": "4"}, {("/max_pending_tasks", "wrong_type")}),
         (PATH, {**SPEC, "members": ["ada", "ada"]}, {("/members/1", "duplicate")}),
         (PATH, {**SPEC, "default_for": ["@nlp"]}, {("/default_for/0", "bad_user")}),

@@ -157,7 +157,7 @@ def test_an_admin_of_a_project_sets_what_is_below_it_and_its_own_members():
     assert said(raised) == (
         "forbidden",
         "lin is an admin of /research and sets its members and defaults; an admin of a project "
-        "above it sets its limits and admins",
+        "above it sets its guarantee, limits and admins",
     )
     for path, action in (("/research", "remove"), ("/", "set"), ("/other", "set")):
         assert world.change_project(path, LIN, action=action).status == "forbidden"
@@ -518,3 +518,90 @@ def test_a_specification_in_words_says_what_it_changes():
         "limit none, was cpu 500",
         "max pending tasks unlimited, was 4",
     ]
+
+
+# ── guarantees ────────────────────────────────────────────────────────────────────────────────────
+
+
+def chips(count: int) -> ResourceLimits:
+    return ResourceLimits(chips=count)
+
+
+def hosts(world: World, chip_hosts: int = 1, each: int = 64) -> None:
+    for number in range(chip_hosts):
+        world.register(Host(f"w{number}", Amount(64_000, 64 << 30, 0, each), {}))
+
+
+def test_what_projects_are_guaranteed_together_is_within_the_one_above_them():
+    world = World()
+    hosts(world, 2)
+    world.change_project("/research", guarantee=chips(64))
+    assert world.change_project("/research/nlp", guarantee=chips(48)).status == "created"
+    pointer, code, hint = mistake(world.change_project("/research/vision", guarantee=chips(32)))
+    assert (pointer, code) == ("/guarantee/chips", "over_parent")
+    assert hint == "raise that of /research first, or ask for at most 16"
+    refused = body(world.change_project("/research", guarantee=chips(40)))["errors"]
+    assert refused == [
+        {
+            "pointer": "/guarantee/chips",
+            "code": "over_parent",
+            "message": "projects right below /research would be guaranteed 48 chips together, "
+            "and /research is guaranteed 40",
+            "hint": "lower those first",
+        }
+    ]
+    assert world.query("project", project="/research")["guarantee"] == {"chips": 64}
+    assert world.query("project", project="/research/vision") is None
+    assert world.change_project("/research/vision", guarantee=chips(16)).status == "created"
+    assert world.change_project("/research/nlp", guarantee=chips(40)).status == "ok"
+    assert mistake(world.change_project("/research/nlp", guarantee=chips(49)))[1] == "over_parent"
+
+
+def test_the_root_has_no_guarantee_and_bounds_none():
+    world = World()
+    refused = world.change_project("/", guarantee=chips(8))
+    assert mistake(refused)[:2] == ("/guarantee", "unexpected")
+    for path in ("/a", "/b"):
+        assert world.change_project(path, guarantee=chips(1000)).status == "created"
+
+
+def test_a_guarantee_that_no_host_could_hold_is_taken_with_a_warning():
+    world = World()
+    hosts(world, 2, each=8)
+    taken = body(world.change_project("/a", guarantee=ResourceLimits(chips=17, cpu_millis=1000)))
+    assert taken["warnings"][-1] == (
+        "its guarantee of 17 chips cannot be held: all registered hosts and pools at their largest "
+        "have 16 together"
+    )
+    fits = body(world.change_project("/a", guarantee=chips(16)))
+    assert not any("guarantee" in warning for warning in fits["warnings"])
+    bare = World()
+    none = body(bare.change_project("/a", guarantee=chips(1)))["warnings"]
+    assert none[-1].endswith("pools at their largest have none")
+
+
+def test_a_project_shows_what_it_borrows_and_what_it_may_start_within_its_guarantee():
+    world = World()
+    hosts(world)
+    world.change_project("/a", members=("ada",))
+    world.change_project("/a/b", members=("ada",))
+    world.submit(job("/j", 3, project="/a/b"), ADA)
+    world.plan(first_fit.plan(world.snapshot()))
+    before = world.query("project", project="/a/b")
+    assert (before["guarantee"], before["borrowed"], before["near"]) == ({}, {}, {})
+    world.change_project("/a", guarantee=ResourceLimits(cpu_millis=2000, chips=8))
+    world.change_project("/a/b", guarantee=ResourceLimits(cpu_millis=1000))
+    inner = world.query("project", project="/a/b")
+    assert inner["borrowed"] == {"cpu_millis": 2000, "memory_bytes": 0, "chips": 0}
+    assert inner["near"] == {"cpu_millis": 0, "chips": 8}
+    assert world.query("project", project="/a")["borrowed"]["cpu_millis"] == 1000
+    root = world.query("project", project="/")
+    assert (root["borrowed"], root["near"]) == ({}, {})
+
+
+def test_a_guarantee_is_in_the_audit_in_words():
+    world = World()
+    hosts(world)
+    world.change_project("/a", guarantee=chips(8))
+    world.change_project("/a", guarantee=chips(4))
+    assert "guarantee chips 4, was chips 8" in world.query("audit", limit=1)["items"][0]["detail"]

@@ -375,6 +375,7 @@ class AsyncClient(AsyncCalls):
         self,
         project: str,
         *,
+        guarantee: Mapping[str, float | str] | None = None,
         limit: Mapping[str, float | str] | None = None,
         max_pending: int | None = None,
         members: Sequence[str] | None = None,
@@ -385,6 +386,7 @@ class AsyncClient(AsyncCalls):
         return await self.call(
             lambda: self.sync.set_project(
                 project,
+                guarantee=guarantee,
                 limit=limit,
                 max_pending=max_pending,
                 members=members,

@@ -34,6 +34,7 @@ class ProjectApi(GatewayApi):
         self,
         project: str,
         *,
+        guarantee: Mapping[str, float | str] | None = None,
         limit: Mapping[str, float | str] | None = None,
         max_pending: int | None = None,
         members: Sequence[str] | None = None,
@@ -44,6 +45,8 @@ class ProjectApi(GatewayApi):
         there.
 
         Args:
+            guarantee: what it may hold before others, as ``{"cpu": 500, "chips": 64}``; the projects
+                below one are guaranteed at most as much as that one, together.
             limit: ``{"cpu": 500, "memory": "4TiB", "chips": 64}``; what is left out has no limit.
             max_pending: waiting tasks; 0 is no limit.
             members, admins: users, and each member of an ``"@group"``.
@@ -59,8 +62,9 @@ class ProjectApi(GatewayApi):
             for name, given in lists.items()
             if given is not None
         }
-        if limit is not None:
-            changes["limit"] = reading.read(partial(read_limit, limit), dict[str, int]())
+        for name, amounts in (("guarantee", guarantee), ("limit", limit)):
+            if amounts is not None:
+                changes[name] = reading.read(partial(read_amounts, name, amounts), dict[str, int]())
         if max_pending is not None:
             changes["max_pending_tasks"] = max_pending
         reading.finish()
@@ -102,12 +106,12 @@ def _names(option: str, given: Sequence[str]) -> list[str]:
     return list(given)
 
 
-def read_limit(given: Mapping[str, float | str]) -> dict[str, int]:
+def read_amounts(option: str, given: Mapping[str, float | str]) -> dict[str, int]:
     """``{"cpu": 500, "memory": "4TiB"}`` in the units of the API. Raises InvalidOption."""
     found = {}
     for word, amount in given.items():
         resource = _WORDS.get(word)
         if resource is None:
-            raise InvalidOption(f"{word!r} has no limit; there are {', '.join(_WORDS)}")
+            raise InvalidOption(f"{word!r} has no {option}; there are {', '.join(_WORDS)}")
         found[resource.name] = PARSERS[resource.unit](str(amount))
     return found

@@ -14,6 +14,7 @@ from iris_core.errors import Mistake, Refused, pointer_to
 from iris_core.limits import MISTAKES
 from iris_core.spec import field_rules
 from iris_core.spec.projects import ROOT, ProjectSpec, normal
+from iris_core.spec.resources import ResourceLimits
 
 _LISTS = ("members", "admins", "default_for")
 
@@ -30,6 +31,13 @@ def _mistakes(path: str, spec: ProjectSpec) -> Iterator[Mistake]:
         yield Mistake(pointer="", code="bad_project", message=refused.detail)
         return
     yield from field_rules.mistakes(spec)
+    if place == ROOT and spec.guarantee != ResourceLimits():
+        yield Mistake(
+            pointer="/guarantee",
+            code="unexpected",
+            message=f"{ROOT} is all there is and has no guarantee",
+            hint="leave guarantee out",
+        )
     for field in _LISTS:
         names = getattr(spec, field)
         if names and place == ROOT:

@@ -88,10 +88,13 @@ class WorkerRow(ServiceMessage, frozen=True):
 
 
 class ProjectRow(ServiceMessage, frozen=True):
-    """What the running tasks of a project, and of those below it, may hold before others go first."""
+    """What the running tasks of a project, and of those below it, may hold before others go first, and
+    what they may hold before others.
+    """
 
     path: str
     limit: ResourceLimits
+    guarantee: ResourceLimits = ResourceLimits()
 
 
 class Hold(ServiceMessage, frozen=True):
@@ -151,6 +154,14 @@ class Nomination(ServiceMessage, frozen=True):
     worker: str
 
 
+class Reclaimed(ServiceMessage, frozen=True):
+    """This task's last attempt gave way at that time to work within a guarantee."""
+
+    job: int
+    index: int
+    at_ms: int
+
+
 class Ran(ServiceMessage, frozen=True):
     """Attempts of a job that have ended after they had started, and how long they had run,
     together.
@@ -173,7 +184,7 @@ class Delta(ServiceMessage, frozen=True):
         drafts: how many drafts came before this one since version ``after``.
 
     Order of application: jobs, workers, quotas, projects, closed, unqueued, opened (takes its task out of the
-    queue), moved, queued, avoid, nominations, released, gone.
+    queue), moved, queued, avoid, nominations, reclaimed, released, gone.
     """
 
     version: int
@@ -195,6 +206,7 @@ class Delta(ServiceMessage, frozen=True):
     ran: tuple[Ran, ...] = ()
     drafts: int = 0
     projects: tuple[ProjectRow, ...] = ()
+    reclaimed: tuple[Reclaimed, ...] = ()
 
 
 class FullSnapshot(ServiceMessage, frozen=True):
@@ -212,6 +224,7 @@ class FullSnapshot(ServiceMessage, frozen=True):
     chunk: int = 0
     last: bool = True
     projects: tuple[ProjectRow, ...] = ()
+    reclaimed: tuple[Reclaimed, ...] = ()
 
 
 class Placement(ServiceMessage, frozen=True):
@@ -242,11 +255,13 @@ class Extension(ServiceMessage, frozen=True):
 class Eviction(ServiceMessage, frozen=True):
     """Preempt these attempts, all or none, and reserve the freed capacity for ``nominations``.
 
-    The others of their chains are preempted with them.
+    The others of their chains are preempted with them. ``reclaims``: those of the band of the waiting
+    tasks give way to the guarantee of the tasks' project.
     """
 
     victims: tuple[AttemptRef, ...]
     nominations: tuple[Nomination, ...]
+    reclaims: bool = False
 
 
 class JobReason(ServiceMessage, frozen=True):

@@ -58,6 +58,8 @@ class ProjectSpec(
     """What is set of a project; the body of ``PUT /v1/projects/{path}``.
 
     Attributes:
+        guarantee: what it, with the projects below it, may hold before work that has no guarantee for it,
+            and takes back from those that use it meanwhile; without a resource: nothing of that.
         limit: what its running tasks and those of projects below it hold together; what is beyond
             goes behind others of its band.
         max_pending_tasks: its waiting tasks, and those below it; a job that would pass it is refused.
@@ -68,6 +70,7 @@ class ProjectSpec(
         default_for: users whose jobs are in it that name no project.
     """
 
+    guarantee: ResourceLimits = ResourceLimits()
     limit: ResourceLimits = ResourceLimits()
     max_pending_tasks: Annotated[int, between(0, MOST_OF_ALL)] = 0
     members: Members = ()

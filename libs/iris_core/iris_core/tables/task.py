@@ -119,6 +119,15 @@ PREEMPT = TaskRule(
     give_up=to(T.PREEMPTED),
     free_give_up=_FREE_TOO_OFTEN,
 )
+RECLAIM = TaskRule(
+    name="reclaim",
+    sources=ACTIVE,
+    outcomes=FAILS,
+    budget=Budget.RECLAIM,
+    need_retry=to(T.PENDING, attempt=T.PREEMPTED),
+    give_up=to(T.PREEMPTED),
+)
+"""It held what another project is guaranteed: that is counted, and never too often."""
 UNDELIVER = TaskRule(
     name="undeliver",
     sources=frozenset({T.ASSIGNED}),
@@ -262,6 +271,7 @@ TABLE: tuple[TaskRule, ...] = (
     LOSE,
     LOSE_BESIDE,
     PREEMPT,
+    RECLAIM,
     UNDELIVER,
     HAND_BACK,
     OVERDUE,

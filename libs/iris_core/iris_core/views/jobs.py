@@ -363,6 +363,7 @@ class TaskView(View, kw_only=True):
     user: str = ""
     by: ActorView | None = None
     requeue_count: int = 0
+    reclaim_count: int = 0
     levels: dict[str, str] = {}
     signal: int | None = None
     output_evicted_bytes: int = 0
@@ -431,7 +432,8 @@ class TreeView(View, kw_only=True):
 
 class QueueRow(View, kw_only=True):
     """One range of a waiting job's tasks in the queue, with the columns of the sort key
-    (docs/design/semantics.md#order). ``id``: of the first task, ``job_id``: of the job.
+    (docs/design/semantics.md#order). ``id``: of the first task, ``job_id``: of the job. ``side``: near,
+    within a guarantee of its project, or far; empty while no project has one.
     """
 
     position: int
@@ -447,6 +449,7 @@ class QueueRow(View, kw_only=True):
     pending_reason: Reason | None
     id: str = ""
     job_id: str = ""
+    side: str = ""
 
 
 QuotaView = msgspec.defstruct(

@@ -12,11 +12,14 @@ class ProjectView(View, kw_only=True):
 
     Attributes:
         parent: the project above it; None of the root. children: those right below it.
+        guarantee: what it holds before others, and takes back from them; without a resource: nothing.
         limit: what is beyond it goes behind others of its band; without a resource: no limit.
             max_pending_tasks: 0: no limit.
         members, admins: its own; those of the projects above it are members and admins too.
         default_for: users whose jobs are in it that name no project.
-        used: what running tasks hold in it and below it. pending_tasks: that wait there.
+        used: what running tasks hold in it and below it. borrowed: what of that is beyond a guarantee of
+            it or above it; all of it where there is none. near: what it may still start ahead of
+            others; both are empty while no project has a guarantee. pending_tasks: that wait there.
         version: grows with every change. by: who has made the last one; None: nobody has set it.
         warnings: what an admin should look at; in the answer to a change also what follows from it.
     """
@@ -24,12 +27,15 @@ class ProjectView(View, kw_only=True):
     path: str
     parent: str | None
     children: list[str]
+    guarantee: dict[str, int] = msgspec.field(default_factory=dict)
     limit: dict[str, int]
     max_pending_tasks: int
     members: list[str]
     admins: list[str]
     default_for: list[str]
     used: dict[str, int]
+    borrowed: dict[str, int] = msgspec.field(default_factory=dict)
+    near: dict[str, int] = msgspec.field(default_factory=dict)
     running_tasks: int
     pending_tasks: int
     version: int

@@ -15,6 +15,7 @@ NOT_BILLED = frozenset(
     for cause in (
         *(
             Cause.PREEMPTED,
+            Cause.RECLAIMED,
             Cause.WORKER_LOST,
             Cause.WORKER_CRASHED,
             Cause.MISSING,

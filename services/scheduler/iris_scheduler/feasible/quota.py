@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 from iris_core.messages.scheduler_state import JobRow, ProjectRow
 from iris_core.placement import reasons
+from iris_core.placement.guarantees import held_of
 from iris_core.placement.reasons import Reason
 from iris_core.quota import RUNNING_LIMITS, Quota
 from iris_core.spec.projects import ROOT, upwards
@@ -26,11 +27,10 @@ class ProjectAllowances:
     def __init__(self, rows: Mapping[str, ProjectRow], usage: Usage, of_users: Usage) -> None:
         """``usage``: by project, without the root's; ``of_users``: of everything, by user."""
         self._limits = {
-            path: tuple([getattr(row.limit, resource.name) for _, resource in RUNNING_LIMITS])
-            for path, row in rows.items()
+            path: limits for path, row in rows.items() if any(limits := held_of(row.limit))
         }
-        self._running = usage.within({path for path in rows if path != ROOT})
-        if ROOT in rows:
+        self._running = usage.within({path for path in self._limits if path != ROOT})
+        if ROOT in self._limits:
             self._running[ROOT] = of_users.total()
         self._ways: dict[str, tuple[str, ...]] = {}
 

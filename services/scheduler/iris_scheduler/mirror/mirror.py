@@ -25,6 +25,7 @@ from iris_core.messages.scheduler_state import (
     Nomination,
     ProjectRow,
     Queued,
+    Reclaimed,
 )
 from iris_core.placement.queue import Range, TaskQueue
 from iris_core.quota import Quota
@@ -74,7 +75,9 @@ class Mirror:
     """The records of the state service as of ``version``, and of so many ``drafts`` of the next.
 
     Attributes:
-        jobs, quotas: rows by number and by user. projects: by path, of those with a limit.
+        jobs, quotas: rows by number and by user. projects: by path, of those with a limit or a
+            guarantee. reclaimed: waiting tasks whose last attempt gave way to work within a guarantee,
+            and when.
         queue: the pending tasks, in order. since_ms: since when each job is pending.
         lines: by band and kind of device, then by what a task takes, the places of jobs of single
             tasks that wait, see `place_of`.
@@ -102,6 +105,7 @@ class Mirror:
         self._smallest = {band: [SortedList() for _ in range(DEPTH)] for band in PriorityBand}
         self.nominations: dict[tuple[int, int], str] = {}
         self.nominated_jobs: dict[int, int] = {}
+        self.reclaimed: dict[tuple[int, int], int] = {}
         self.avoids: dict[int, dict[int, dict[str, int]]] = {}
         self._avoids_until = SortedList()
         self.kinds: dict[int, JobClass] = {}
@@ -234,6 +238,10 @@ class Mirror:
                 Nomination(job, index, worker)
                 for (job, index), worker in sorted(self.nominations.items())
             ),
+            reclaimed=tuple(
+                Reclaimed(job, index, at_ms)
+                for (job, index), at_ms in sorted(self.reclaimed.items())
+            ),
         )
 
     # ── one change each ───────────────────────────────────────────────────────────────────────────
@@ -307,6 +315,7 @@ class Mirror:
         for number, index in list(self.nominations) if job in self.nominated_jobs else ():
             if number == job:
                 self._remove_nomination(job, index)
+        self._forget_reclaimed(job, [index for of, index in self.reclaimed if of == job])
         for index, workers in self.avoids.pop(job, {}).items():
             for worker, until_ms in workers.items():
                 self._avoids_until.remove((until_ms, job, index, worker))
@@ -357,6 +366,7 @@ class Mirror:
             placed.setdefault(hold.ref.job, []).append(hold.ref.index)
         for job, indexes in placed.items():
             self._dequeued(job, self.queue.take(job, indexes))
+            self._forget_reclaimed(job, indexes)
             for index in indexes if job in self.nominated_jobs else ():
                 self._remove_nomination(job, index)
         self._hold(holds)
@@ -431,9 +441,22 @@ class Mirror:
 
     def _unqueue(self, tasks: Queued) -> None:
         self._dequeued(tasks.job, self.queue.remove_ranges(tasks.job, tasks.ranges))
+        self._forget_reclaimed(
+            tasks.job,
+            [
+                index
+                for of, index in self.reclaimed
+                if of == tasks.job and any(start <= index < stop for start, stop in tasks.ranges)
+            ],
+        )
         for job, index in list(self.nominations) if tasks.job in self.nominated_jobs else ():
             if job == tasks.job and any(start <= index < stop for start, stop in tasks.ranges):
                 self._remove_nomination(job, index)
+
+    def _forget_reclaimed(self, job: int, indexes: Iterable[int]) -> None:
+        """Tasks of a job have left the queue."""
+        for index in indexes if self.reclaimed else ():
+            self.reclaimed.pop((job, index), None)
 
     def _dequeued(self, job: int, count: int) -> None:
         if not count or self.queue.pending(job):
@@ -496,7 +519,7 @@ def _put_rows(mirror: Mirror, rows: Delta | FullSnapshot) -> None:
         else:
             mirror.quotas[quota.user] = quota
     for project in rows.projects:
-        if project.limit == NO_LIMIT:
+        if project.limit == project.guarantee == NO_LIMIT:
             mirror.projects.pop(project.path, None)
         else:
             mirror.projects[project.path] = project
@@ -513,6 +536,8 @@ def _put_pending(mirror: Mirror, rows: Delta | FullSnapshot) -> None:
         mirror._avoid(place)
     for nomination in rows.nominations:
         mirror._add_nomination(nomination)
+    for task in rows.reclaimed:
+        mirror.reclaimed[task.job, task.index] = task.at_ms
 
 
 _PARTS = (_put_rows, _put_holds, _put_pending)

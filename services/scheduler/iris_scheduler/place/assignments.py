@@ -10,6 +10,7 @@ from typing import NamedTuple
 from iris_core.placement import reasons
 from iris_core.placement.reasons import Reason
 from iris_scheduler.cycle.cycle import Cycle
+from iris_scheduler.feasible.near import WITHOUT_GUARANTEES, NearSide, Side
 from iris_scheduler.feasible.nominations import Nominations
 from iris_scheduler.feasible.quota import Allowances
 from iris_scheduler.feasible.reservations import Reservations
@@ -33,7 +34,8 @@ class Assignments:
     Attributes:
         before: the free capacity at the start of the cycle. room: the free capacity that is left.
         nominations, reservations, allowances: the capacity set aside for nominated tasks and gangs,
-            and each user's remaining quota.
+            and each user's remaining quota. near: what projects may still start within their
+            guarantees; None while none has one. sides: the parts of a band, in order.
         heads: the single tasks that are due for a reservation.
         given: the assignments in order. is_full: more tasks are given than a plan may place.
         notes: reasons of single jobs that differ from their class's.
@@ -53,6 +55,9 @@ class Assignments:
             cycle.mirror.projects,
             cycle.mirror.project_usage,
         )
+        near = NearSide(cycle.mirror)
+        self.near = near if near.guarantees else None
+        self.sides = tuple(Side) if near.guarantees else WITHOUT_GUARANTEES
         self.given: list[Given] = []
         self.is_full = False
         self._left = most
@@ -63,7 +68,7 @@ class Assignments:
         self.heads = Heads(cycle, self._may_start)
 
     def _may_start(self, job: int) -> bool:
-        return self.places(job) > 0 and self.within_quota(job, 1) > 0
+        return self.places(job) > 0 and self.within(job, 1) > 0
 
     def waiting(self, job: int) -> Sequence[int]:
         """Indexes of a job's pending tasks that are not assigned in this cycle."""
@@ -82,11 +87,16 @@ class Assignments:
         taken = pending - waiting + sum(of == job for of, _ in self.nominations.slots)
         return min(waiting, max(0, mirror.places(job, pending) - taken))
 
-    def within_quota(self, job: int, count: int) -> int:
-        """How many of ``count`` tasks of a job keep its user and its project within every limit."""
-        return self.allowances.within(
+    def within(self, job: int, count: int, side: Side = Side.BORROWING) -> int:
+        """How many of ``count`` tasks of a job are on a side of their band: within every limit of their
+        user and their project, and on the near side within its guarantee.
+        """
+        count = self.allowances.within(
             self._cycle.mirror.jobs[job], self._cycle.mirror.kinds[job].need, count
         )
+        if side is Side.NEAR and self.near is not None:
+            count = self.near.within(job, count)
+        return count
 
     def give(
         self, job: int, indexes: Sequence[int], slots: Sequence[int], rest: Sequence[int]
@@ -102,8 +112,10 @@ class Assignments:
         self.allowances.spend(
             self._cycle.mirror.jobs[job], self._cycle.mirror.kinds[job].need, count
         )
+        if self.near is not None:
+            self.near.spend(job, indexes)
 
-    def within(self) -> list[Given]:
+    def planned(self) -> list[Given]:
         """The assignments that a plan may have: all, or all but the last when it is full, but one
         at least.
         """

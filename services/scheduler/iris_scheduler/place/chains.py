@@ -57,7 +57,7 @@ class ChainPlacer:
             chains is None
             or not cycle.mirror.jobs[job].chained
             or job in cycle.special
-            or not self._assignments.within_quota(job, 1)
+            or not self._assignments.within(job, 1)
         ):
             return False
         return chains.seen >= SEEN and chains.mean_ms < SHORT_MS

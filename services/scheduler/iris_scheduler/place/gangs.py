@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from iris_core.placement import reasons
 from iris_scheduler.cycle.cycle import Cycle
 from iris_scheduler.feasible.groups import GangCandidates
+from iris_scheduler.feasible.near import Side
 from iris_scheduler.mirror.classes import JobClass
 from iris_scheduler.place.assignments import Assignments
 
@@ -38,9 +39,9 @@ class GangPlacer:
         self.full = {kind for kind in full if kind.is_gang}
         self.apart: set[int] = set()
 
-    def place(self, job: int, *, over_quota: bool) -> bool:
-        """Place all pending tasks of a gang, or none. Returns whether it must yield to other users
-        of the band.
+    def place(self, job: int, *, side: Side) -> bool:
+        """Place all pending tasks of a gang, or none. Returns whether it must yield to others of the
+        band, since it is not on this side of it.
 
         For a single task that is due for one a worker is reserved, so that the gangs behind it do
         not take what becomes free there.
@@ -48,6 +49,8 @@ class GangPlacer:
         cycle = self._cycle
         assignments = self._assignments
         if self._reserves and job in assignments.heads.jobs:
+            if side is Side.NEAR and not assignments.within(job, 1, side):
+                return True
             assignments.reserve_host(job)
             return False
         if cycle.is_paused(job):
@@ -58,7 +61,7 @@ class GangPlacer:
         nominated = (job, indexes[0]) in assignments.nominations
         seats = self._nominated_seats(job, indexes) if nominated else None
         if seats is None:
-            if not over_quota and assignments.within_quota(job, size) < size:
+            if side is not Side.OVER_QUOTA and assignments.within(job, size, side) < size:
                 return True
             seats = self._seat(job, size)
         if seats is not None:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 
 from iris_core.states import PriorityBand
 from iris_scheduler.cycle.cycle import Cycle
+from iris_scheduler.feasible.near import Side
 from iris_scheduler.mirror.classes import JobClass, UserLine, place_of
 from iris_scheduler.place.assignments import Assignments
 from iris_scheduler.place.gangs import GangPlacer
@@ -62,7 +63,7 @@ class SharePlacer:
         ]
         return in_order(lines, self._exhausted, alone)
 
-    def place(self, job: int, *, over_quota: bool) -> bool:
+    def place(self, job: int, *, side: Side) -> bool:
         """Place the pending tasks of a job that fit; returns as of `TaskPlacer.place`."""
         if job in self._nominated or not len(self._assignments.waiting(job)):
             return False
@@ -73,7 +74,7 @@ class SharePlacer:
         own = reservations.kept_for(job)
         placer = self._placer(user, kind, alone=bool(own))
         with reservations.opened(own):
-            yields = may_prepare and placer.place(job, over_quota=over_quota)
+            yields = may_prepare and placer.place(job, side=side)
         line = self._lines.get((kind, user))
         if line is not None and (not may_prepare or kind in placer.full):
             self._exhausted.add(line)

@@ -17,6 +17,7 @@ from iris_core.placement import reasons
 from iris_core.spec.jobs import TASKS
 from iris_scheduler.cycle.cycle import Cycle
 from iris_scheduler.feasible.candidates import Candidates
+from iris_scheduler.feasible.near import Side
 from iris_scheduler.mirror.capacity import CHIPS, SHUT, WINDOW, Matrix, with_room
 from iris_scheduler.mirror.classes import JobClass
 from iris_scheduler.place.assignments import Assignments
@@ -56,19 +57,19 @@ class TaskPlacer:
         self.spreading: dict[str, Spreading] = {} if spreading is None else spreading
         self.full = {kind for kind in full if not kind.is_gang}
 
-    def place(self, job: int, *, over_quota: bool) -> bool:
+    def place(self, job: int, *, side: Side) -> bool:
         """Place the pending tasks of a job that fit.
 
         Args:
-            over_quota: all other users of the band have been placed, so the user's quota no longer
-                applies.
+            side: tasks beyond it wait for their turn; of the last one there are none, because
+                everybody else of the band has been placed.
 
         Returns:
-            Whether some of its tasks must yield to other users of the band.
+            Whether some of its tasks must yield to others of the band.
 
         For a task that is due for one, and does not fit, a worker is reserved.
         """
-        yields = self._place(job, over_quota=over_quota)
+        yields = self._place(job, side)
         assignments = self._assignments
         if (
             self._reserves
@@ -79,21 +80,21 @@ class TaskPlacer:
             assignments.reserve_host(job)
         return yields
 
-    def _place(self, job: int, *, over_quota: bool) -> bool:
+    def _place(self, job: int, side: Side) -> bool:
         kind = self._cycle.mirror.kinds[job]
         if job in self._cycle.special:
-            return self._place_one_by_one(job, over_quota=over_quota)
+            return self._place_one_by_one(job, side)
         if kind in self.full:
             return False
         if job in self._cycle.mirror.avoids:
-            return self._place_one_by_one(job, over_quota=over_quota)
+            return self._place_one_by_one(job, side)
         assignments = self._assignments
         row = self._cycle.mirror.jobs[job]
         waiting = assignments.waiting(job)
         places = len(waiting) if row.max_parallel is None else assignments.places(job)
         if not places:
             return False
-        count = places if over_quota else assignments.within_quota(job, places)
+        count = places if side is Side.OVER_QUOTA else assignments.within(job, places, side)
         spread = row.spread
         seats = (
             self._seat(kind, count, spread)
@@ -181,7 +182,7 @@ class TaskPlacer:
                 seats += [slot] * self._assignments.room.fill(slot, kind.need, count - len(seats))
         return seats
 
-    def _place_one_by_one(self, job: int, *, over_quota: bool) -> bool:
+    def _place_one_by_one(self, job: int, side: Side) -> bool:
         """Place the tasks of a job in order: alone those that are nominated to a worker or have
         avoided one, the others as many at a time as are between them.
         """
@@ -201,8 +202,8 @@ class TaskPlacer:
                 slots = self._nominated_seat(job, indexes[0])
             if not slots:
                 wanted = len(indexes) if nominated else min(left, len(indexes))
-                if not over_quota:
-                    count = assignments.within_quota(job, len(places) + wanted) - len(places)
+                if side is not Side.OVER_QUOTA:
+                    count = assignments.within(job, len(places) + wanted, side) - len(places)
                     deferred = deferred or count < wanted
                     wanted = max(0, min(wanted, count))
                 slots = self._seat_some(job, indexes, wanted)

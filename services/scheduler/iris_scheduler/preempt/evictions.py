@@ -32,12 +32,14 @@ class Evictions:
         made: in order. stopped: all their victims.
         protected: classes that victims would help which may not be evicted yet: which are evicted
             then, and when.
-        freed: the victims' slots, in order of eviction.
+        freed: the victims' slots, in order of eviction. settled: tasks for which room is made.
     """
 
-    def __init__(self, cycle: Cycle, assignments: Assignments) -> None:
+    def __init__(self, cycle: Cycle, assignments: Assignments, *, all_bands: bool = False) -> None:
+        """``all_bands``: PRODUCTION, too, may give way to a guarantee of its band."""
         self._cycle = cycle
-        self.victims = Victims(cycle.mirror, cycle.columns, cycle.now_ms)
+        self.victims = Victims(cycle.mirror, cycle.columns, cycle.now_ms, all_bands=all_bands)
+        self.settled: set[tuple[int, int]] = set()
         self.future = Room(assignments.room.matrix.copy())
         self.made: list[Eviction] = []
         self.protected: dict[JobClass, Protected] = {}
@@ -81,9 +83,16 @@ class Evictions:
         return self.future.matrix + self.victims.relief(band, len(self._cycle.columns))
 
     def make(
-        self, job: int, indexes: Sequence[int], slots: Sequence[int], going: Sequence[Victim]
+        self,
+        job: int,
+        indexes: Sequence[int],
+        slots: Sequence[int],
+        going: Sequence[Victim],
+        *,
+        reclaims: bool = False,
     ) -> None:
         """Evict these victims, if any, and nominate the workers, pairwise, for tasks of a job."""
+        self.settled.update((job, index) for index in indexes)
         for victim in going:
             self.future.put(victim.slot, plus(self.future.at(victim.slot), victim.frees))
             self.freed.append(victim.slot)
@@ -96,4 +105,5 @@ class Evictions:
                 Nomination(job, index, names[slot])
                 for index, slot in zip(indexes, slots, strict=True)
             )
-            self.made.append(Eviction(tuple(victim.ref for victim in going), tuple(nominations)))
+            refs = tuple(victim.ref for victim in going)
+            self.made.append(Eviction(refs, tuple(nominations), reclaims))

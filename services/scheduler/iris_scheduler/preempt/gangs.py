@@ -26,6 +26,7 @@ from iris_scheduler.mirror.capacity import (
     SHUT,
     WINDOW,
     Mask,
+    Matrix,
     Need,
     Room,
     covers,
@@ -97,7 +98,8 @@ class GangPreemptor:
         delayed = cycle.delayed(job)
         kind = cycle.mirror.kinds[job]
         victims = self._evictions.victims
-        best = self._best(kind, len(indexes), delayed, victims.all)
+        relieved = self._evictions.relieved(kind.band)
+        best = self._best(kind, len(indexes), delayed, self._lower(kind, victims.all), relieved)
         if best is not None:
             going = sorted(
                 (victim for unit in best.units for victim in unit), key=lambda victim: victim.ref
@@ -105,26 +107,52 @@ class GangPreemptor:
             self._evictions.make(job, indexes, best.slots, going)
             return True
         if victims.protected:
-            later = self._best(kind, len(indexes), delayed, [*victims.all, *victims.protected])
+            lower = self._lower(kind, [*victims.all, *victims.protected])
+            later = self._best(kind, len(indexes), delayed, lower, relieved)
             if later is not None:
                 self._evictions.protect(kind, [victim for unit in later.units for victim in unit])
         for slot in own:
             future.shut(slot)
         return bool(delayed)
 
+    def find(self, job: int, size: int, victims: Sequence[Victim]) -> GangEviction | None:
+        """The cheapest eviction of some of these, whatever their band, that makes room for a gang."""
+        kind = self._cycle.mirror.kinds[job]
+        relieved = self._evictions.future.matrix.copy()
+        for victim in victims:
+            relieved[:, victim.slot] += victim.frees
+        return self._best(kind, size, self._cycle.delayed(job), victims, relieved)
+
+    def _lower(self, kind: JobClass, victims: Sequence[Victim]) -> list[Victim]:
+        """Those of a lower band that go on."""
+        stopped = self._evictions.stopped
+        return [v for v in victims if v.band > kind.band and v not in stopped]
+
     def _best(
-        self, kind: JobClass, size: int, delayed: Sequence[int], victims: Sequence[Victim]
+        self,
+        kind: JobClass,
+        size: int,
+        delayed: Sequence[int],
+        remaining: Sequence[Victim],
+        relieved: Matrix,
     ) -> GangEviction | None:
-        """The cheapest eviction; of equal ones, with as many preferred levels as possible."""
+        """The cheapest eviction; of equal ones, with as many preferred levels as possible.
+
+        ``relieved``: what would be free if all of them stopped.
+        """
         mask = self._cycle.columns.usable(kind).mask.copy()
-        evictions = self._evictions
         mask[list(delayed)] = False
-        remaining = [v for v in victims if v.band > kind.band and v not in evictions.stopped]
         sessions = _sessions(remaining)
         found = []
         for groups in self._cycle.columns.groupings(kind):
             lays = self._lays(
-                kind, groups, size // kind.slices, mask, remaining=remaining, sessions=sessions
+                kind,
+                groups,
+                size // kind.slices,
+                mask,
+                remaining=remaining,
+                sessions=sessions,
+                relieved=relieved,
             )
             found.append(self._cheapest(kind, lays, size // kind.slices))
         return min(
@@ -141,31 +169,40 @@ class GangPreemptor:
         mask: Mask,
         remaining: Sequence[Victim],
         sessions: dict[int, EvictionUnit],
+        relieved: Matrix,
     ) -> dict[int, list[GroupLay]]:
         """The groups to compare, of one way to group workers, by domain."""
         by_group: dict[int, list[Victim]] = {}
         for victim in remaining:
             by_group.setdefault(int(groups.codes[victim.slot]), []).append(victim)
         lays: dict[int, list[GroupLay]] = {}
-        for group in self._promising(kind, groups, each, mask):
+        for group in self._promising(kind, groups, each, mask, relieved=relieved):
             if len(lays.get(int(groups.domains[group]), ())) == _CANDIDATES + kind.slices - 1:
                 continue
             members = [slot for slot in groups.members[group] if mask[slot]]
             victims = by_group.get(group, [])
             if groups.near and kind.slices == 1:
-                members = self._few(kind, groups, members, each)
+                members = self._few(kind, groups, members, each, relieved=relieved)
                 compared = set(members)
                 victims = [victim for victim in victims if victim.slot in compared]
             units = self._units(victims, sessions, set(groups.members[group]))
             lays.setdefault(int(groups.domains[group]), []).append(GroupLay(group, members, units))
         return lays
 
-    def _few(self, kind: JobClass, groups: Groups, members: Sequence[int], each: int) -> list[int]:
+    def _few(
+        self,
+        kind: JobClass,
+        groups: Groups,
+        members: Sequence[int],
+        each: int,
+        *,
+        relieved: Matrix,
+    ) -> list[int]:
         """The workers to compare of a group of several domains: free ones, and others in as few
         domains as possible.
         """
         slots = np.array(members, np.int64)
-        slots = slots[fitting(self._evictions.relieved(kind.band), kind.need, slots)]
+        slots = slots[fitting(relieved, kind.need, slots)]
         free = fitting(self._evictions.future.matrix, kind.need, slots)
         others = nearest(slots[~free].tolist(), each + _COMPARED, groups.near)
         return in_domains([*slots[free].tolist()[:each], *others], groups.near)
@@ -245,8 +282,10 @@ class GangPreemptor:
                 units.append(session)
         return _dearest_first(units)
 
-    def _promising(self, kind: JobClass, groups: Groups, size: int, mask: Mask) -> list[int]:
-        """Groups that could hold a slice without lower bands; those with the most free workers
+    def _promising(
+        self, kind: JobClass, groups: Groups, size: int, mask: Mask, *, relieved: Matrix
+    ) -> list[int]:
+        """Groups that could hold a slice without the victims; those with the most free workers
         first.
         """
         matrix = self._evictions.future.matrix
@@ -256,9 +295,7 @@ class GangPreemptor:
             & (groups.codes.take(slots) >= 0)
             & (matrix[WINDOW].take(slots) > -SHUT // 2)
         ]
-        counts = _count(
-            groups, slots[fitting(self._evictions.relieved(kind.band), kind.need, slots)]
-        )
+        counts = _count(groups, slots[fitting(relieved, kind.need, slots)])
         free = _count(groups, slots[fitting(matrix, kind.need, slots)])
         possible = [group for group, count in enumerate(counts) if count >= size]
         return sorted(possible, key=lambda group: (-free[group], group))

@@ -143,6 +143,7 @@ class TaskPreemptor:
                 )
             if search.waits():
                 self.claiming.add(kind)
+                self._evictions.settled.add((job, index))
             elif (found := search.victims()) is not None:
                 self._evictions.make(job, [index], [found[0]], found[1])
             elif not delayed:

@@ -63,8 +63,10 @@ class Victims:
             evicted alone.
     """
 
-    def __init__(self, mirror: Mirror, columns: Columns, now_ms: int) -> None:
-        found = sorted(_find(mirror, columns), key=lambda victim: victim.cost)
+    def __init__(
+        self, mirror: Mirror, columns: Columns, now_ms: int, *, all_bands: bool = False
+    ) -> None:
+        found = sorted(_find(mirror, columns, all_bands), key=lambda victim: victim.cost)
         self.protected = _protected(mirror, found, now_ms)
         self.all = (
             [victim for victim in found if victim not in self.protected]
@@ -124,14 +126,14 @@ def _protected(mirror: Mirror, found: list[Victim], now_ms: int) -> dict[Victim,
     return {victim: until_ms for victim, until_ms in times if until_ms > now_ms} if until else {}
 
 
-def _find(mirror: Mirror, columns: Columns) -> list[Victim]:
+def _find(mirror: Mirror, columns: Columns, all_bands: bool) -> list[Victim]:
     found = []
     for hold, need in mirror.hosts.counted():
         row = mirror.jobs[hold.ref.job]
         gang = mirror.kinds[hold.ref.job].is_gang
         band = row.band
         slot = columns.slot.get(hold.worker)
-        if band is PriorityBand.PRODUCTION or hold.stopping or slot is None:
+        if hold.stopping or slot is None or (band is PriorityBand.PRODUCTION and not all_bands):
             continue
         place = hold.building or mirror.hosts.host(hold.worker).is_crowded
         frees = (*need.amounts[:WINDOW], int(place))

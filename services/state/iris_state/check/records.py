@@ -119,7 +119,7 @@ def budgets_are_exact(ledger: Ledger, job: Job) -> Wrongs:
     """
     for index, task in job.numbered():
         charged = [attempt.charged_to for attempt in task.attempts]
-        for budget in (Budget.FAILURE, Budget.REQUEUE, Budget.PREEMPTION):
+        for budget in (Budget.FAILURE, Budget.REQUEUE, Budget.PREEMPTION, Budget.RECLAIM):
             count, limit = spent_and_limit(job, task, budget)
             if count != charged.count(budget) or (count > limit + 1 and job.version == 1):
                 yield f"{job.name}/{index} counts {count} of {limit} {budget.value}, charged {charged.count(budget)}"

@@ -15,7 +15,9 @@ from iris_core.admission import actions
 from iris_core.admission.projects import validate_project
 from iris_core.errors import Code, Invalid, Mistake, Refused, pointer_to
 from iris_core.messages.gateway_state import Caller, ProjectCommand
+from iris_core.quota import RUNNING_LIMITS
 from iris_core.spec.projects import MAX_PROJECTS, ROOT, ProjectSpec, normal, parent_of
+from iris_core.spec.resources import Resource
 from iris_core.units import counted
 from iris_state.records.changes import ProjectRemoved, ProjectSet
 from iris_state.records.claims import Step
@@ -56,6 +58,8 @@ def _set(ledger: Ledger, path: str, asked: actions.SetProject, caller: Caller) -
         raise Refused(Code.OVER_QUOTA, f"there are {MAX_PROJECTS} projects, which is the limit")
     if mistakes := list(_without_membership(ledger, path, spec)):
         raise Invalid(mistakes)
+    if mistakes := list(_beyond_guarantees(ledger, path, spec)):
+        raise Invalid(mistakes)
     if known is not None and known.spec == spec:
         return
     for user in spec.default_for:
@@ -91,7 +95,8 @@ def _check_may_set(
     if own != spec:
         words = f"{caller.user} is an admin of {path} and sets its members and defaults"
         raise Refused(
-            Code.FORBIDDEN, f"{words}; an admin of a project above it sets its limits and admins"
+            Code.FORBIDDEN,
+            f"{words}; an admin of a project above it sets its guarantee, limits and admins",
         )
 
 
@@ -109,6 +114,39 @@ def _without_membership(ledger: Ledger, path: str, spec: ProjectSpec) -> Iterato
                 message=f"{user} is no member of {path}, nor known to be in a group that is",
                 hint=f"add {user} to members",
             )
+
+
+def _beyond_guarantees(ledger: Ledger, path: str, spec: ProjectSpec) -> Iterator[Mistake]:
+    """Resources of which projects would be guaranteed more than the one above them; the root has no
+    bound.
+    """
+    above = parent_of(path) if path != ROOT else ROOT
+    parent = ledger.projects.find(above)
+    for _, row in RUNNING_LIMITS:
+        own = getattr(spec.guarantee, row.name)
+        below = ledger.projects.guaranteed_below(path, row.name)
+        if below > own and path != ROOT:
+            yield _over_guarantee(row, below, path, own, hint="lower those first")
+        if not own or above == ROOT or parent is None:
+            continue
+        known = ledger.projects.find(path)
+        before = getattr(known.spec.guarantee, row.name) if known is not None else 0
+        among = ledger.projects.guaranteed_below(above, row.name) - before + own
+        most = getattr(parent.spec.guarantee, row.name)
+        if among > most:
+            hint = f"raise that of {above} first, or ask for at most {row.unit.show(most - among + own)}"
+            yield _over_guarantee(row, among, above, most, hint=hint)
+
+
+def _over_guarantee(row: Resource, among: int, above: str, most: int, hint: str) -> Mistake:
+    show = row.unit.show
+    return Mistake(
+        pointer=f"/guarantee/{row.name}",
+        code="over_parent",
+        message=f"projects right below {above} would be guaranteed {show(among)} {row.words} together, "
+        f"and {above} is guaranteed {show(most)}",
+        hint=hint,
+    )
 
 
 def _taken_from(ledger: Ledger, user: str, path: str) -> Iterator[Step]:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from msgspec import structs
 
 from iris_core.messages.state_worker import Ended
-from iris_core.states import Cause, Initiator, KernelStatus
+from iris_core.states import GIVES_WAY, Cause, Initiator, KernelStatus
 from iris_core.tables import task as table
 from iris_core.tables.task import TaskRule
 from iris_state.records.claims import Claim, Step
@@ -25,9 +25,13 @@ _STOPPED = frozenset({Cause.CANCELLED, Cause.TIMEOUT})
 """What a worker calls the end of an attempt that it was told to stop, or has stopped by itself."""
 
 
-def preemption(attempt: Attempt) -> TaskRule:
+WAYS = {Cause.PREEMPTED: table.PREEMPT, Cause.RECLAIMED: table.RECLAIM}
+"""The row by which an attempt makes way, by why it does."""
+
+
+def way_out(attempt: Attempt, cause: Cause = Cause.PREEMPTED) -> TaskRule:
     """The row by which an attempt makes way; one that has not started is handed back, uncharged."""
-    return table.HAND_BACK if attempt.waits_in_chain else table.PREEMPT
+    return table.HAND_BACK if attempt.waits_in_chain else WAYS[cause]
 
 
 def order(job: Job, index: int, stop: Claim) -> Step:
@@ -37,7 +41,7 @@ def order(job: Job, index: int, stop: Claim) -> Step:
     attempt = job.task(index).current
     if attempt is None or not job.spec.ends_late or attempt.status is not KernelStatus.RUNNING:
         return stop
-    if stop.cause is Cause.PREEMPTED and job.spec.notice is None:
+    if stop.cause in GIVES_WAY and job.spec.notice is None:
         return stop
     return StopOrdered(job.number, index, attempt.number, stop.cause, note=stop.note)
 
@@ -48,9 +52,7 @@ def on_limit(job: Job, index: int) -> Iterator[Step]:
     """
     attempt = job.task(index).current
     if attempt is not None and attempt.ending is not None:
-        initiator = (
-            Initiator.SCHEDULER if attempt.ending.cause is Cause.PREEMPTED else Initiator.SYSTEM
-        )
+        initiator = _initiator(attempt.ending.cause)
         rule = _row(job, attempt)
         cause = attempt.ending.cause
         note = attempt.ending.note
@@ -76,7 +78,7 @@ def judged(job: Job, attempt: Attempt, claim: Claim, ended: Ended) -> Claim:
         return structs.replace(claim, rule=table.ON_TIMEOUT[job.spec.on_timeout]) if late else claim
     if ended.cause is Cause.EXITED and not attempt.requeued:
         return claim  # it has exited by itself, before its stop arrived
-    initiator = Initiator.SCHEDULER if ending.cause is Cause.PREEMPTED else Initiator.SYSTEM
+    initiator = _initiator(ending.cause)
     rule = _row(job, attempt)
     return structs.replace(
         claim, rule=rule, cause=ending.cause, initiator=initiator, note=ending.note
@@ -96,9 +98,13 @@ def _succeeds(job: Job, attempt: Attempt, ended: Ended) -> bool:
     )
 
 
+def _initiator(cause: Cause) -> Initiator:
+    return Initiator.SCHEDULER if cause in GIVES_WAY else Initiator.SYSTEM
+
+
 def _row(job: Job, attempt: Attempt) -> TaskRule:
     """The row for an attempt that did not succeed before its stop."""
     assert attempt.ending is not None
-    if attempt.ending.cause is Cause.PREEMPTED:
-        return table.PREEMPT
+    if attempt.ending.cause in WAYS:
+        return WAYS[attempt.ending.cause]
     return table.REQUEUE_ON_TIMEOUT if attempt.requeued else table.ON_TIMEOUT[job.spec.on_timeout]

@@ -50,7 +50,8 @@ R = RouteStatus
 
 _NOT_ITS_FAULT = frozenset(
     {
-        *(Cause.PREEMPTED, Cause.WORKER_LOST, Cause.WORKER_CRASHED, Cause.MISSING),
+        *(Cause.PREEMPTED, Cause.RECLAIMED),
+        *(Cause.WORKER_LOST, Cause.WORKER_CRASHED, Cause.MISSING),
         *(Cause.CANCELLED, Cause.JOB_ENDED, Cause.PARENT_ENDED, Cause.REPLACED, Cause.REQUEUED),
         Cause.HELD,
     }

@@ -24,13 +24,14 @@ from iris_core.messages.scheduler_state import (
     ProjectRow,
     Queued,
     Ran,
+    Reclaimed,
     WorkerRow,
 )
 from iris_core.placement.chains import is_chainable
 from iris_core.placement.queue import as_ranges
 from iris_core.quota import by_default, is_group
 from iris_core.spec.resources import ResourceLimits
-from iris_core.states import KernelStatus, WorkerState
+from iris_core.states import Cause, KernelStatus, WorkerState
 from iris_state.policy import Policy
 from iris_state.records import changes as c
 from iris_state.records.entities import Job, Key
@@ -288,6 +289,7 @@ class DeltaBuilder:
         ]
         queued = [*self._whole(self._jobs | self._released_jobs), *self._again()]
         moved = [ref for ref in self._touched if ref not in self._opened]
+        back = [*self._queued, *self._pending_of(self._released_jobs)]
         delta = Delta(
             version=version,
             at_ms=at_ms,
@@ -305,6 +307,7 @@ class DeltaBuilder:
             queued=tuple(queued),
             avoid=tuple(self._avoid),
             nominations=tuple(Nomination(*key, worker) for key, worker in self._nominated.items()),
+            reclaimed=tuple(reclaimed(ledger, back)),
             released=tuple(self._released),
             gone=tuple(self._gone),
             lost_workers=tuple(self._forgotten),
@@ -323,6 +326,10 @@ class DeltaBuilder:
                 yield Queued(
                     number, as_ranges(pending), self._ledger.jobs[number].task(pending[0]).queued_ms
                 )
+
+    def _pending_of(self, numbers: Iterable[int]) -> Iterator[Key]:
+        for number in numbers:
+            yield from ((number, index) for index in self._ledger.queue.pending(number))
 
     def _again(self) -> Iterable[Queued]:
         """Tasks of earlier jobs that are pending again."""
@@ -367,6 +374,22 @@ def hold(ledger: Ledger, policy: Policy, ref: AttemptRef) -> Hold:
     )
 
 
+def reclaimed(ledger: Ledger, tasks: Iterable[Key]) -> Iterator[Reclaimed]:
+    """Those of some waiting tasks that have given way to work within a guarantee, and when."""
+    for number, index in tasks:
+        job = ledger.jobs.get(number)
+        attempts = job.task(index).attempts if job is not None else ()
+        if attempts and attempts[-1].cause is Cause.RECLAIMED:
+            yield Reclaimed(number, index, attempts[-1].ended_ms)
+
+
+def _reclaimable(ledger: Ledger) -> Iterator[Key]:
+    """The waiting tasks that may have given way: none while nothing is guaranteed."""
+    if ledger.projects.guarantees():
+        for number in ledger.queue.jobs():
+            yield from ((number, index) for index in ledger.queue.pending(number))
+
+
 def job_row(job: Job) -> JobRow:
     return JobRow.of(
         job.spec,
@@ -383,7 +406,9 @@ def job_row(job: Job) -> JobRow:
 def project_row(ledger: Ledger, path: str) -> ProjectRow:
     """A project as schedulers see it; one that was removed limits nothing."""
     project = ledger.projects.find(path)
-    return ProjectRow(path, project.spec.limit if project is not None else ResourceLimits())
+    if project is None:
+        return ProjectRow(path, ResourceLimits())
+    return ProjectRow(path, project.spec.limit, project.spec.guarantee)
 
 
 def worker_row(ledger: Ledger, worker: Worker, max_building: int) -> WorkerRow:
@@ -440,6 +465,7 @@ def full(ledger: Ledger, version: int, at_ms: int, policy: Policy) -> FullSnapsh
             if until > at_ms
         ),
         nominations=tuple(Nomination(*key, worker) for key, worker in ledger.nominations.items()),
+        reclaimed=tuple(reclaimed(ledger, _reclaimable(ledger))),
     )
 
 
@@ -464,7 +490,17 @@ def chunks(whole: FullSnapshot) -> Iterator[bytes]:
 
 
 _EMPTY: Any = FullSnapshot(0, 0)
-_ROWS = ("jobs", "workers", "quotas", "holds", "queued", "avoid", "nominations", "projects")
+_ROWS = (
+    "jobs",
+    "workers",
+    "quotas",
+    "holds",
+    "queued",
+    "avoid",
+    "nominations",
+    "projects",
+    "reclaimed",
+)
 
 
 def _head(whole: FullSnapshot, number: int) -> dict[str, int]:

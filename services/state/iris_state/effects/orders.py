@@ -26,6 +26,9 @@ from iris_state.records.hosts import Ordered
 from iris_state.records.ledger import Ledger
 from iris_state.records.reactions import complete
 
+_STOPPED_AS = {Cause.RETIRED: Cause.CANCELLED, Cause.RECLAIMED: Cause.PREEMPTED}
+"""What a worker is told in place of a cause."""
+
 
 @dataclass(slots=True)
 class _Draft:
@@ -171,8 +174,8 @@ class OrderBook:
             else Cause.CANCELLED
         )
         why = (attempt.cause if attempt is not None else None) or ending
-        # workers stop a retired route as a cancelled one, and older ones know no other word
-        draft.stop[ref] = Cause.CANCELLED if why is Cause.RETIRED else why
+        # workers stop alike for both words of a pair, and older ones know the second only
+        draft.stop[ref] = _STOPPED_AS.get(why, why)
 
     def register(self, worker: str, incarnation: str) -> None:
         """Order an unknown host to register."""

@@ -219,7 +219,7 @@ class Round:
         for (number, index, _), attempt in list(self.ledger.presence[host].open.items()):
             if not attempt.is_stopping:
                 claim = Claim(
-                    endings.preemption(attempt),
+                    endings.way_out(attempt),
                     number,
                     index,
                     attempt.number,

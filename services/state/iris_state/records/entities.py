@@ -162,6 +162,7 @@ class Task(msgspec.Struct, array_like=True, gc=False):
     gates: int = 0
     not_before_ms: int = 0
     requeue_count: int = 0
+    reclaim_count: int = 0
 
     @property
     def is_gated(self) -> bool:
@@ -446,12 +447,18 @@ class Fact(msgspec.Struct, frozen=True, gc=False):
     signal: int | None = None
 
 
+UNLIMITED = 1 << 60
+"""Of what nothing bounds."""
+
+
 def spent_and_limit(job: Job, task: Task, budget: Budget) -> tuple[int, int]:
     """A task's counter for one of its retry budgets, and its limit."""
     if budget is Budget.FAILURE:
         return task.failure_count, job.spec.max_retries_failure
     if budget is Budget.REQUEUE:
         return task.requeue_count, job.spec.max_requeues
+    if budget is Budget.RECLAIM:
+        return task.reclaim_count, UNLIMITED
     return task.preemption_count, job.spec.max_retries_preemption
 
 

@@ -13,8 +13,9 @@ import msgspec
 
 from iris_core.access.actor import Actor
 from iris_core.access.rights import Membership
+from iris_core.placement.guarantees import Guarantees, held_of
 from iris_core.quota import GROUP
-from iris_core.spec.projects import ROOT, ProjectSpec, is_below, order_of, upwards
+from iris_core.spec.projects import ROOT, ProjectSpec, is_below, order_of, parent_of, upwards
 
 
 class Project(msgspec.Struct, array_like=True):
@@ -89,6 +90,22 @@ class ProjectTree:
     def below(self, path: str) -> list[str]:
         """The paths strictly below one, in order."""
         return sorted((one for one in self._by_path if is_below(one, path)), key=order_of)
+
+    def children(self, path: str) -> Iterator[Project]:
+        """The projects right below one."""
+        return (
+            one
+            for one in self._by_path.values()
+            if one.path != ROOT and parent_of(one.path) == path
+        )
+
+    def guaranteed_below(self, path: str, resource: str) -> int:
+        """What the projects right below one are guaranteed of a resource together."""
+        return sum(getattr(one.spec.guarantee, resource) for one in self.children(path))
+
+    def guarantees(self) -> Guarantees:
+        """What is guaranteed, with nothing held of it."""
+        return Guarantees({one.path: held_of(one.spec.guarantee) for one in self._by_path.values()})
 
     def on_the_way(self, path: str) -> Iterator[Project]:
         """The project of a path and those above it that were set, the root last."""

@@ -17,11 +17,13 @@ def limits_in_words(limits: ResourceLimits) -> str:
 
 def changes_in_words(before: ProjectSpec, after: ProjectSpec) -> Iterator[str]:
     """``limit chips 64, was none``."""
-    if before.limit != after.limit:
-        yield f"limit {limits_in_words(after.limit)}, was {limits_in_words(before.limit)}"
+    for field in ("guarantee", "limit"):
+        old, new = (getattr(one, field) for one in (before, after))
+        if old != new:
+            yield f"{field} {limits_in_words(new)}, was {limits_in_words(old)}"
     if before.max_pending_tasks != after.max_pending_tasks:
-        old, new = (one.max_pending_tasks or "unlimited" for one in (before, after))
-        yield f"max pending tasks {new}, was {old}"
+        was, now = (one.max_pending_tasks or "unlimited" for one in (before, after))
+        yield f"max pending tasks {now}, was {was}"
     for field in ("members", "admins", "default_for"):
         old_names, new_names = (", ".join(getattr(one, field)) for one in (before, after))
         if old_names != new_names:

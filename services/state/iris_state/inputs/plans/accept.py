@@ -20,6 +20,7 @@ from iris_core.states import Cause, Initiator, Outcome, TaskState, WorkerState
 from iris_core.tables import task as table
 from iris_core.tables.session import SCHEDULE
 from iris_state.decide import coordinator, endings
+from iris_state.inputs.plans.reclaims import Reclaims
 from iris_state.policy import Policy
 from iris_state.records.changes import GANG, Nominated
 from iris_state.records.claims import Claim, Step
@@ -58,8 +59,10 @@ def on_plan(
                 now_ms=now_ms,
                 version=sequence,
             )
+    reclaims = Reclaims(ledger)
     for eviction in plan.evictions:
-        yield from _evict(ledger, eviction, now_ms)
+        if not eviction.reclaims or reclaims.is_just(eviction):
+            yield from _evict(ledger, eviction, now_ms)
 
 
 _GONE = frozenset(
@@ -219,7 +222,8 @@ def no_entry(ledger: Ledger, job: Job, index: int, worker: str) -> str:
 
 def _evict(ledger: Ledger, eviction: Eviction, now_ms: int) -> Iterator[Step]:
     """Preempt all victims or none: each must still run, be of a lower band than every task it is
-    preempted for, and not be protected, nor anything that runs in its chain.
+    preempted for, or give way to their project's guarantee, and not be protected, nor anything that
+    runs in its chain.
     """
     if not eviction.nominations or not all(
         _can_be_nominated(ledger, nomination) for nomination in eviction.nominations
@@ -229,7 +233,9 @@ def _evict(ledger: Ledger, eviction: Eviction, now_ms: int) -> Iterator[Step]:
     lowest = max(job.band for job in waiting)
     for victim in eviction.victims:
         job = ledger.jobs.get(victim.job)
-        if job is None or job.band <= lowest or not _may_stop(job, victim, now_ms):
+        if job is None or not _may_stop(job, victim, now_ms):
+            return
+        if job.band <= lowest - eviction.reclaims:
             return
     going = _with_chains(ledger, eviction.victims)
     young = any(
@@ -238,11 +244,25 @@ def _evict(ledger: Ledger, eviction: Eviction, now_ms: int) -> Iterator[Step]:
     )
     if young or not _whole_gangs(ledger, eviction):
         return
-    note = "preempted for " + ", ".join(sorted({job.name for job in waiting}))
+    names = ", ".join(sorted({job.name for job in waiting}))
     for victim, attempt in going:
-        rule = endings.preemption(attempt)
-        claim = Claim(rule, *_key(victim), Cause.PREEMPTED, Initiator.SCHEDULER, note=note)
-        yield endings.order(ledger.jobs[victim.job], victim.index, claim)
+        job = ledger.jobs[victim.job]
+        if job.band > lowest:
+            note = f"preempted for {names}"
+            claim = Claim(
+                endings.way_out(attempt),
+                *_key(victim),
+                Cause.PREEMPTED,
+                Initiator.SCHEDULER,
+                note=note,
+            )
+        else:
+            note = f"reclaimed by {waiting[0].spec.project_path} for {names}"
+            is_route = ledger.route_for(job.number) is not None
+            cause = Cause.PREEMPTED if is_route else Cause.RECLAIMED
+            rule = endings.way_out(attempt, cause)
+            claim = Claim(rule, *_key(victim), Cause.RECLAIMED, Initiator.SCHEDULER, note=note)
+        yield endings.order(job, victim.index, claim)
     for nomination in eviction.nominations:
         yield Nominated(nomination.job, nomination.index, nomination.worker)
 

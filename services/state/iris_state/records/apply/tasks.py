@@ -283,6 +283,8 @@ def _charge(task: Task, budget: Budget | None, by: int = 1) -> None:
         task.reschedules += by
     elif budget is Budget.REQUEUE:
         task.requeue_count += by
+    elif budget is Budget.RECLAIM:
+        task.reclaim_count += by
 
 
 def _close(

@@ -32,6 +32,7 @@ from iris_core.views.jobs import (
 )
 from iris_core.views.queries import HistoryQuery, JobsQuery, NamedJobsQuery, TreeQuery, WhyQuery
 from iris_state.decide import gates
+from iris_state.decide.guarantees import held_guarantees, side_of
 from iris_state.records.entities import Attempt, HistoryEntry, Job, Task
 from iris_state.records.gates import Gate, GateKind
 from iris_state.records.indexes.index import Field, has
@@ -409,6 +410,7 @@ def why(ledger: Ledger, query: WhyQuery) -> Pieces[dict[str, Any]]:
         "pending_reason": reason,
         "ahead": ledger.queue.position(record.number, index) if is_queued else None,
         "ahead_note": _ahead_note(ledger, record, index) if is_queued else None,
+        "side_note": _side_note(ledger, record) if is_queued else None,
         "note": note_of_task(ledger, record, record.task(index)),
         "job_note": note_of_job(record),
         "error": error or None,
@@ -419,6 +421,17 @@ def why(ledger: Ledger, query: WhyQuery) -> Pieces[dict[str, Any]]:
         "out_of_memory": out_of_memory,
         "history": newest(record, index, WHY_ROWS, of_task=bool(query.task)),
     }
+
+
+def _side_note(ledger: Ledger, record: Job) -> str | None:
+    """On which side of its band a job waits; None while nothing is guaranteed."""
+    side = side_of(held_guarantees(ledger), record)
+    project = record.spec.project_path
+    if side == "near":
+        return f"near side: within what {project} is guaranteed, so it goes before what borrows"
+    if side == "far":
+        return f"far side: {project} would borrow, so work within a guarantee goes first"
+    return None
 
 
 def _ahead_note(ledger: Ledger, record: Job, index: int) -> str | None:

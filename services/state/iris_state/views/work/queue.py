@@ -10,6 +10,7 @@ from iris_core import codec
 from iris_core.codec import Undecodable
 from iris_core.errors import Code, Refused
 from iris_core.messages.gateway_state import Caller
+from iris_core.placement.guarantees import Guarantees
 from iris_core.placement.priority import PriorityKey
 from iris_core.placement.reasons import Reason
 from iris_core.spec.jobs import JobSpec
@@ -17,6 +18,7 @@ from iris_core.states import PriorityBand, TaskState, display_name
 from iris_core.views.jobs import ClosedGate, GatedJobView, Page, QueueHoldView, QueueRow, moment
 from iris_core.views.queries import ClosedGateQuery, GatedJobsQuery, QueueHoldsQuery, QueueQuery
 from iris_state.decide import gates
+from iris_state.decide.guarantees import held_guarantees, side_of
 from iris_state.decide.projects import project_of
 from iris_state.records.entities import Job, Task
 from iris_state.records.ledger import Ledger
@@ -37,7 +39,8 @@ def queue(ledger: Ledger, query: QueueQuery) -> Page:
         (_cursor(ledger.queue.key(number)), number)
         for number in ledger.queue.jobs(_place(query.cursor))
     )
-    return page(rows, lambda number: _queue_row(ledger, number), query)
+    guarantees = held_guarantees(ledger)
+    return page(rows, lambda number: _queue_row(ledger, guarantees, number), query)
 
 
 def _cursor(key: PriorityKey) -> str:
@@ -55,7 +58,7 @@ def _place(cursor: str) -> PriorityKey | None:
         raise Refused(Code.INVALID, "not a cursor of this listing") from None
 
 
-def _queue_row(ledger: Ledger, number: int) -> QueueRow:
+def _queue_row(ledger: Ledger, guarantees: Guarantees, number: int) -> QueueRow:
     record = ledger.jobs[number]
     pending = ledger.queue.pending(number)
     return QueueRow(
@@ -72,6 +75,7 @@ def _queue_row(ledger: Ledger, number: int) -> QueueRow:
         pending_reason=reason_of(ledger, record),
         id=f"{record.id}/{pending[0]}",
         job_id=record.id,
+        side=side_of(guarantees, record),
     )
 
 

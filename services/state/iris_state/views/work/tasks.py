@@ -43,6 +43,7 @@ def task_view(ledger: Ledger, record: Job, index: int) -> TaskView:
         failure_count=task.failure_count,
         preemption_count=task.preemption_count,
         requeue_count=task.requeue_count,
+        reclaim_count=task.reclaim_count,
         worker=last.worker if last is not None and task.state is not TaskState.PENDING else None,
         attempts=_newest(ledger, record, index),
         exit_code=last.exit_code if last is not None else None,

@@ -20,6 +20,7 @@ COLUMNS = (
     Column("JOB", lambda row: row["job"]),
     Column("TASKS", lambda row: str(row["tasks"]), right=True),
     Column("BAND", lambda row: row["band"], gives=5),
+    Column("SIDE", lambda row: row.get("side", ""), gives=7, wide=True),
     Column("DEPTH", lambda row: str(row["depth"]), right=True, gives=2),
     Column("ROOT AGE", lambda row: age(row["root_submitted_at"]), right=True, gives=3),
     Column("AGE", lambda row: age(row["submitted_at"]), right=True, gives=6),

@@ -281,6 +281,7 @@ def show_task(task: Row, *, wide: bool) -> None:
             ("failures", str(task["failure_count"])),
             ("preemptions", str(task["preemption_count"])),
             *([("requeues", str(task["requeue_count"]))] if task.get("requeue_count") else []),
+            *([("reclaimed", str(task["reclaim_count"]))] if task.get("reclaim_count") else []),
         )
     )
     click.echo()

@@ -104,6 +104,7 @@ def explain_lines(found: Row, of_task: bool) -> list[str]:
             else []
         )
     lines += [f"  {found['ahead_note']}"] if found.get("ahead_note") else []
+    lines += [f"  {found['side_note']}"] if found.get("side_note") else []
     lines += [f"  {found['job_note']}"] if found.get("job_note") else []
     if found.get("note"):
         lines.append(f"  {found['task']}: {found['note']}")

@@ -40,8 +40,9 @@ def project() -> None:
     """Set projects, and look at them.
 
     A project is a node of a tree, as /research/nlp. Every limit on the way from it to the root
-    holds. Its members submit to it and to those below it; its admins also stop and change its jobs,
-    and set the projects below it. The root / is everybody's.
+    holds. What it is guaranteed others may use while it does not; it takes that back when it does.
+    Its members submit to it and to those below it; its admins also stop and change its jobs, and
+    set the projects below it. The root / is everybody's.
     """
 
 
@@ -50,6 +51,16 @@ def show_use(resource: Resource, found: Row) -> str:
     used = resource.unit.show(found["used"].get(resource.name, 0))
     most = found["limit"].get(resource.name, 0)
     return f"{used} of {resource.unit.show(most)}" if most else used
+
+
+def amounts_of(found: Row, field: str) -> str:
+    """``cpu 500, chips 64``; empty for none."""
+    amounts = found.get(field, {})
+    return ", ".join(
+        f"{resource.word} {resource.unit.show(amounts[resource.name])}"
+        for _, resource in RUNNING_LIMITS
+        if amounts.get(resource.name)
+    )
 
 
 def show_waiting(found: Row) -> str:
@@ -75,6 +86,8 @@ _FIGURES = (
 COLUMNS = (
     Column("PATH", lambda row: row["path"]),
     *_FIGURES,
+    Column("GUARANTEED", lambda row: amounts_of(row, "guarantee"), wide=True, wraps=True),
+    Column("BORROWED", lambda row: amounts_of(row, "borrowed"), wide=True, wraps=True),
     Column("ADMINS", lambda row: ", ".join(row["admins"]), wide=True, wraps=True),
     Column("MEMBERS", lambda row: ", ".join(row["members"]), wide=True, wraps=True),
 )
@@ -131,6 +144,13 @@ def describe(found: Row) -> Iterator[tuple[str, str]]:
     yield "children", ", ".join(found["children"])
     for _, resource in RUNNING_LIMITS:
         yield resource.words, show_use(resource, found)
+    for name, words in (
+        ("guarantee", "guaranteed"),
+        ("borrowed", "borrowed"),
+        ("near", "left of it"),
+    ):
+        if amounts := amounts_of(found, name):
+            yield words, amounts
     yield "running tasks", str(found["running_tasks"])
     yield "pending tasks", show_waiting(found)
     yield "admins", ", ".join(found["admins"])
@@ -142,6 +162,11 @@ def describe(found: Row) -> Iterator[tuple[str, str]]:
 
 @project.command("set")
 @path_argument
+@click.option(
+    "--guarantee",
+    help="What it may hold before others, and takes back from those that use it: cpu=500,chips=64.",
+    metavar="RESOURCE=AMOUNT,...",
+)
 @click.option(
     "--limit",
     "project_limit",
@@ -176,7 +201,10 @@ def set_project(client: Client, path: str, **given: Any) -> None:
         if name in options:
             options[name] = names_in(options[name])
     if "project_limit" in options:
-        options["limit"] = amounts_in(options.pop("project_limit"))
+        options["limit"] = options.pop("project_limit")
+    for name in ("guarantee", "limit"):
+        if name in options:
+            options[name] = amounts_in(name, options[name])
     found = client.set_project(path, **options)
     made = "is made" if found.version == 1 else "is set"
     click.echo(f"{found.path} {made}", err=True)
@@ -189,14 +217,14 @@ def names_in(text: str) -> list[str]:
     return [name for name in (part.strip() for part in text.split(",")) if name]
 
 
-def amounts_in(text: str) -> dict[str, str]:
+def amounts_in(option: str, text: str) -> dict[str, str]:
     """``cpu=500,chips=64``. Raises InvalidOption."""
     found = {}
     for part in names_in(text):
         word, equals, amount = part.partition("=")
         if not equals or not amount:
             raise InvalidOption(
-                f"limit: {part!r} is not RESOURCE=AMOUNT; write for example chips=64"
+                f"{option}: {part!r} is not RESOURCE=AMOUNT; write for example chips=64"
             )
         found[word] = amount
     return found
