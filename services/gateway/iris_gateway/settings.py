@@ -72,8 +72,9 @@ class GatewaySettings(msgspec.Struct, frozen=True):
         keep_alive_s: silence after which a stream sends a keep-alive.
         drain_s: how long requests in progress may take when the gateway stops.
         prices: ``cpu=0.04``, ``memory=0.005``, ``H100=2.5``: of an hour of a processor, of a GiB,
-            of a device of that variant, for the cost in `iris usage`; what is not named costs
-            nothing, and without any no cost is shown.
+            of a device of that variant, for the cost in `iris usage` of what runs outside of pools;
+            what is not named costs nothing, and without any no cost is shown. On hosts of pools the
+            pool's price counts.
         oidc_issuer: OpenID Connect issuer whose tokens are accepted; empty: only tokens of the
             token file.
         oidc_audience: audience that such a token must have.

@@ -20,6 +20,25 @@ def test_a_row_says_what_was_held_used_and_lost(iris):
     assert "since=30d" in server.requests[0].path
 
 
+def test_by_pool_shows_users_what_idled_and_what_ran_elsewhere(iris):
+    rows = [
+        {**USAGE, "pool": "v5e", "cost": 1234.5},
+        {**USAGE, "pool": "v5e", "user": None, "cost": 0.004},
+        {**USAGE, "pool": None, "cost": None},
+    ]
+    with answering(in_turn(Said(200, {"items": rows, "next_cursor": None}))) as server:
+        code, out, _ = iris("usage", "--by", "pool", "--url", server.url)
+    assert code == ExitCode.SUCCEEDED
+    shown = [line.split("H100 1")[0].split()[:2] for line in out.splitlines()]
+    assert shown == [["POOL", "USER"], ["v5e", "ada"], ["v5e", "(idle)"], ["(no", "pool)"]]
+    assert [("1,234.50" in line, "0.004" in line) for line in out.splitlines()[1:]] == [
+        (True, False),
+        (False, True),
+        (False, False),
+    ]
+    assert "by=pool" in server.requests[0].path
+
+
 def test_one_job_is_shown_whole(iris):
     with answering(in_turn(Said(200, JOB))) as server:
         code, out, _ = iris("usage", "train", "--url", server.url)

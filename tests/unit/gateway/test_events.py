@@ -58,6 +58,17 @@ def test_every_subject_of_events_has_its_words():
     assert {f"{prefix}.*" for prefix in WORDS} == set(subjects.EVENTS.subjects)
 
 
+def test_no_body_has_the_names_that_a_listed_event_has_for_itself():
+    """A page puts the fields of the body beside them: a slice's id is `slice_id`."""
+    bodies = [
+        one
+        for one in vars(events).values()
+        if isinstance(one, type) and issubclass(one, events.RecordEvent)
+    ]
+    assert events.SliceEvent in bodies
+    assert [one for one in bodies if {"id", "type"} & {*one.__struct_fields__}] == []
+
+
 async def test_a_page_shows_the_newest_first_with_its_place_and_type(iris: House):
     await iris.state.tell_task("/a/0", "assigned")
     await iris.state.tell_job("/a", "running")

@@ -29,6 +29,18 @@ async def test_usage_has_a_cost_where_there_are_prices(iris: House):
     assert (await iris.http.get("/v1/jobs/j1/usage")).json() == priced
 
 
+async def test_a_cost_is_that_of_pools_and_outside_by_the_prices(iris: House):
+    outside = {"attempts": 1, "cpu_seconds": 1800.0, "chip_seconds": {"H100": 900.0}}
+    row = {**USAGE, "pool": "cpu", "pools_cost": 10.0, "outside": outside}
+    iris.state.pages["usage"] = {"items": [row], "next_cursor": None}
+    free = (await iris.http.get("/v1/usage?by=pool")).json()["items"][0]
+    iris.gateway.settings = msgspec.structs.replace(iris.gateway.settings, prices=PRICES)
+    priced = await iris.http.get("/v1/usage?by=pool", headers={"Accept": "text/csv"})
+    [line] = csv.DictReader(io.StringIO(priced.text))
+    assert (free["cost"], line["cost"]) == (10.0, "11.25")
+    assert (line["pool"], line["pools_cost"]) == ("cpu", "10.0")
+
+
 async def test_usage_is_asked_for_as_the_caller(iris: House):
     iris.gateway.now_ms = lambda: 100_000
     await iris.http.get("/v1/usage?by=day&label=project%3Dvision&since=10s")

@@ -580,8 +580,9 @@ class Client(FleetApi, NotifyApi, ProjectApi):
         """What jobs have held and used, of all users for admins, for others of their own.
 
         Args:
-            by: ``user``, ``day`` (of UTC), ``job``, ``project`` (each with those below it), or
-                ``label``: the label ``project`` of jobs.
+            by: ``user``, ``day`` (of UTC), ``job``, ``project`` (each with those below it),
+                ``label``: the label ``project`` of jobs, or ``pool``: each user's on the hosts of a
+                pool, and for admins, without a user, what idled there.
                 user, label: only of these; ``project=vision``, or any label with ``by="job"``.
                 project: only of this one and those below it.
                 since: only since the day of this time, or of a duration before now such as ``30d``;

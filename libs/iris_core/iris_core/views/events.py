@@ -134,8 +134,8 @@ class RouteEvent(RecordEvent, kw_only=True):
 class SliceEvent(CausedEvent, kw_only=True):
     """Body of ``fleet.slice.<status>``: a slice entered a status.
 
-    ``slice``: its name, ``slice_id`` (``s17``) names it for good. ``detail``: what its provider said
-    last. ``hosts``: the names of its hosts.
+    ``slice``: its name, ``slice_id`` (``s17``) names it for good; ``id`` is the event's own wherever
+    events are listed. ``detail``: what its provider said last. ``hosts``: the names of its hosts.
     """
 
     slice: str

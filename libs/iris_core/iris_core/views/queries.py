@@ -40,7 +40,7 @@ SESSION_STATES = tuple(status.value.lower() for status in SessionStatus)
 WORKER_STATES = tuple(state.value for state in WorkerState)
 DEPLOYMENT_STATES = tuple(status.value for status in DeploymentLifecycle)
 SLICE_STATES = tuple(status.value for status in SliceStatus)
-USAGE_BY = ("user", "day", "label", "job", "project")
+USAGE_BY = ("user", "day", "label", "job", "project", "pool")
 _LENGTH = MAX_LEVELS * (MAX_COMPONENT + 1)
 """Of the longest name of a job; other names are shorter."""
 
@@ -442,7 +442,8 @@ class UsageQuery(PageQuery, frozen=True):
     by: Annotated[
         str,
         about(
-            "What is summed: each user's, day's (of UTC), job's, project's, or `label`'s, the label `project` of jobs.",
+            "What is summed: each user's, day's (of UTC), job's, project's, or `label`'s, the label `project` of jobs; "
+            "by `pool` each user's on its hosts, and what idled there.",
             one_of=USAGE_BY,
         ),
     ] = USAGE_BY[0]

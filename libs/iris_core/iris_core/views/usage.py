@@ -76,8 +76,12 @@ class UsageView(View, kw_only=True):
         total: all of it. useful: of attempts that succeeded, and of routes that were stopped. lost:
             of the others, by why they ended. running: until now, of attempts whose end is not
                 known; what they used is added then.
-        billed: total, without what the cluster lost (preemption, hosts). cost: of that, by the
-            prices of the gateway; null without any.
+        billed: total, without what the cluster lost (preemption, hosts). outside: of that, what was
+            on hosts of no pool.
+        cost: of what is billed: on hosts of pools ``pools_cost``, parts of the prices of their
+            slices; outside by the prices of the gateway. null without any price.
+        pool: by pool; null: outside of pools. Where ``user`` is null, ``total`` is what its slices
+            offered and nobody held, and ``cost`` what they cost and nobody is billed for.
         project: with the projects below it, of which ``own`` is its own part of ``total``.
         label: the value of the label ``project``. job_id: the id of ``job``.
         users: by label, whose jobs had it, by name: anybody may give a job any label.
@@ -97,9 +101,20 @@ class UsageView(View, kw_only=True):
     users: tuple[str, ...] = ()
     label: str | None = None
     own: UsedView | None = None
+    pool: str | None = None
+    outside: UsedView | None = None
+    pools_cost: float | None = None
+
+    def price(self, prices: Prices) -> None:
+        """Set the cost, with the prices of what ran outside of pools."""
+        outside = prices.cost(self.outside or self.billed)
+        parts = [cost for cost in (outside, self.pools_cost) if cost is not None]
+        self.cost = sum(parts) if parts else None
 
 
 HOUR_S = 3600
+IDLE = "(idle)"
+"""In the place of the user of what nobody held."""
 _USERS_SHOWN = 5
 _Row = Mapping[str, Any]
 _SUMS = (
@@ -114,6 +129,7 @@ CSV_COLUMNS = (
     *("user", "project", "label", "day", "job", "job_id"),
     *(f"{part}_{name}" for part in _PARTS for name in (*_SUMS, "chip_seconds")),
     *("lost_cpu_seconds", "lost_chip_seconds", "lost_by_cause", "cost", "users"),
+    *("pool", "pools_cost"),
 )
 """The head of a CSV. Devices are written ``H100=3600 A100=60``, causes ``preempted=12.5`` in
 seconds of processors.
@@ -137,7 +153,16 @@ def csv_row(row: UsageView) -> list[object]:
     causes = {cause: used.cpu_seconds for cause, used in row.lost.items()}
     cost = "" if row.cost is None else row.cost
     lost = (sum(causes.values()), _pairs(chips), _pairs(causes))
-    return [*names, *sums, *lost, cost, _plain(" ".join(row.users))]
+    in_pools = (row.pool or "", "" if row.pools_cost is None else row.pools_cost)
+    return [*names, *sums, *lost, cost, _plain(" ".join(row.users)), *in_pools]
+
+
+def show_cost(row: _Row) -> str:
+    """``1,234.50``; of less than a hundredth ``0.0042``; empty without any price."""
+    cost = row["cost"]
+    if cost is None:
+        return ""
+    return f"{cost:.2g}" if 0 < cost < 0.01 else f"{cost:,.2f}"
 
 
 def show_users(row: _Row) -> str:

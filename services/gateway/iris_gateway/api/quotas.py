@@ -101,13 +101,13 @@ async def _read(call: Call, asked: UsageQuery) -> UsagePage:
     page = msgspec.json.decode(data, type=UsagePage)
     prices = Prices(call.gateway.settings.prices)
     for item in page.items:
-        item.cost = prices.cost(item.billed)
+        item.price(prices)
     return page
 
 
 async def job_usage(call: Call) -> Response:
     found = msgspec.json.decode(await call.read(call.asked(JobUsageQuery)), type=UsageView)
-    found.cost = Prices(call.gateway.settings.prices).cost(found.billed)
+    found.price(Prices(call.gateway.settings.prices))
     return passed_on(codec.to_json(found))
 
 

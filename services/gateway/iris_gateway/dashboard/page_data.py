@@ -22,6 +22,7 @@ from iris_core.views.causes import LOOKED_AT, failure_groups, last_line, last_pr
 from iris_core.views.jobs import JOB_COLUMNS, JOBS_ORDERED, NEWEST_FIRST
 from iris_core.views.queries import ViewQuery
 from iris_core.views.spec_facts import facts_of
+from iris_core.views.usage import Prices, UsageView
 from iris_gateway.auth.bearer import may_read
 from iris_gateway.dashboard import snippets
 from iris_gateway.dashboard.drawings.bars import Axis
@@ -436,7 +437,22 @@ async def users(look: PageData) -> Facts:
         "usage": usage["items"],
         "usage_continues": usage["next_cursor"] is not None,
         "usage_days": USAGE_DAYS,
+        **await _of_pools(look, since_ms),
         "stored": await look.at(q.StoredUsageQuery(limit=q.MAX_LIMIT)),
+    }
+
+
+async def _of_pools(look: PageData, since_ms: int) -> Facts:
+    """What was used and what idled by pool, where there are pools."""
+    found = await look.at(q.UsageQuery(by="pool", since_ms=since_ms, limit=q.MAX_LIMIT))
+    rows = [msgspec.convert(row, UsageView) for row in found["items"]]
+    prices = Prices(look.gateway.settings.prices)
+    for row in rows:
+        row.price(prices)
+    has_pools = any(row.pool is not None for row in rows)
+    return {
+        "usage_of_pools": [msgspec.to_builtins(row) for row in rows] if has_pools else [],
+        "usage_of_pools_continues": found["next_cursor"] is not None,
     }
 
 

@@ -23,7 +23,14 @@ from iris_core.spec.resources import RESOURCES
 from iris_core.states import JOB_TERMINAL, display_name
 from iris_core.units import counted, show_bytes
 from iris_core.views.jobs import JOB_ORDERS, JOBS_ORDERED, NEWEST_FIRST
-from iris_core.views.usage import cpu_share, memory_share, show_devices, show_hours, show_lost
+from iris_core.views.usage import (
+    cpu_share,
+    memory_share,
+    show_cost,
+    show_devices,
+    show_hours,
+    show_lost,
+)
 from iris_gateway.auth.bearer import may_act, may_administer
 from iris_gateway.dashboard import fleet_words
 from iris_gateway.dashboard.assets import VERSION
@@ -165,6 +172,7 @@ def environment() -> Environment:
         "cpu_share": cpu_share,
         "memory_share": memory_share,
         "lost_parts": show_lost,
+        "usage_cost": show_cost,
         "boxes": pools.boxes,
         "box": pools.box,
         "cost": fleet_words.cost,

@@ -26,7 +26,7 @@ from iris_state.records.indexes.chains import chain_of
 from iris_state.records.indexes.gates import GateIndex
 from iris_state.records.indexes.host_sums import HostSums
 from iris_state.records.indexes.index import JobIndex
-from iris_state.records.indexes.running_usage import RunningUsage
+from iris_state.records.indexes.running_usage import RunningInPools, RunningUsage
 from iris_state.records.indexes.stored import NONE_STORED, StoredSums
 from iris_state.records.indexes.usage_days import PROJECT, UsageDays, groups_of_project
 from iris_state.records.ledger import Ledger
@@ -105,16 +105,22 @@ def hosts_are_summed(ledger: Ledger) -> Wrongs:
 def what_runs_is_summed(ledger: Ledger) -> Wrongs:
     recount = RunningUsage(UsageDays())
     in_projects = RunningUsage(UsageDays(), groups_of_project)
+    in_pools = RunningInPools(UsageDays())
     for presence in ledger.presence.values():
-        for (number, index, _), attempt in presence.open.items():
+        for key, attempt in presence.open.items():
+            number, index, _ = key
+            place = ledger.running_usage.place_of(key)
             job = ledger.jobs[number]
             amount = ledger.requested[number]
-            recount.enter(job, amount, index, attempt, job.spec.labels.get(PROJECT, ""))
+            recount.enter(job, amount, index, attempt, job.spec.labels.get(PROJECT, ""), place)
             if path := job.spec.project:
-                in_projects.enter(job, amount, index, attempt, path)
+                in_projects.enter(job, amount, index, attempt, path, place)
+            if place is not None:
+                in_pools.enter(job, amount, index, attempt, place.pool, place)
     for kept, wanted in (
         (ledger.running_usage.sums(), recount.sums()),
         (ledger.running_in_projects.sums(), in_projects.sums()),
+        (ledger.running_in_pools.sums(), in_pools.sums()),
     ):
         if kept != wanted:
             yield f"what runs is summed as {kept}, recount {wanted}"

@@ -323,9 +323,14 @@ def _slot_of(scene: Scene, listed: ListedSlice) -> tuple[HostPool, int] | None:
 
 
 def _was_recorded(scene: Scene, listed: ListedSlice) -> bool:
-    """Whether it belongs to a slice that is over: the provider was late."""
+    """Whether it belongs to a slice that is over: the provider was late. Where work runs there it does
+    not, for nothing is placed on such a slice: the record is of a backup that tells another story.
+    """
     return any(
-        one.label == listed.label and one.name == listed.name and one.is_over
+        one.label == listed.label
+        and one.name == listed.name
+        and one.is_over
+        and not scene.runs(one)
         for one in scene.fleet.slices.values()
     )
 

@@ -57,7 +57,7 @@ from iris_state.records.indexes.gates import GateIndex
 from iris_state.records.indexes.host_sums import HostSums
 from iris_state.records.indexes.index import WAITING, JobIndex
 from iris_state.records.indexes.job_timers import JobTimers
-from iris_state.records.indexes.running_usage import RunningUsage
+from iris_state.records.indexes.running_usage import RunningInPools, RunningUsage
 from iris_state.records.indexes.stored import (
     NONE_STORED,
     Leftover,
@@ -149,6 +149,9 @@ class Ledger:
         self.project_usage = UsageDays()
         self.running_usage = RunningUsage(self.usage)
         self.running_in_projects = RunningUsage(self.project_usage, groups_of_project)
+        self.pool_usage = UsageDays()
+        self.slice_usage = UsageDays()
+        self.running_in_pools = RunningInPools(self.pool_usage)
         self.projects = ProjectTree()
         self.pending_of_project: Counter[str] = Counter()
         self.next_number = 1
@@ -708,6 +711,7 @@ class Ledger:
             self.running_usage.leave(job, self.requested[job.number], index, attempt)
             if job.spec.project:
                 self.running_in_projects.leave(job, self.requested[job.number], index, attempt)
+            self.running_in_pools.leave(job, self.requested[job.number], index, attempt)
             self.open_of_job[job.number] -= 1
             if not self.open_of_job[job.number]:
                 del self.open_of_job[job.number]
@@ -719,13 +723,21 @@ class Ledger:
                 if newest is not None:
                     self._enqueue_next_run(newest)
 
+    @property
+    def every_usage(self) -> tuple[UsageDays, ...]:
+        """All sums by day."""
+        return self.usage, self.project_usage, self.pool_usage, self.slice_usage
+
     def use(self, job: Job, index: int, attempt: Attempt) -> None:
         """An open attempt may hold its place from now on."""
         amount = self.requested[job.number]
         label = job.spec.labels.get(PROJECT, "")
-        self.running_usage.enter(job, amount, index, attempt, label)
+        place = self.fleet.place_of(attempt.worker, amount)
+        self.running_usage.enter(job, amount, index, attempt, label, place)
         if path := job.spec.project:
-            self.running_in_projects.enter(job, amount, index, attempt, path)
+            self.running_in_projects.enter(job, amount, index, attempt, path, place)
+        if place is not None:
+            self.running_in_pools.enter(job, amount, index, attempt, place.pool, place)
 
     def _enqueue_next_run(self, job: Job) -> None:
         """An earlier run of a name has ended: queue the newest run, unless another one has not

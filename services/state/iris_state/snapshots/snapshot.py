@@ -94,6 +94,10 @@ class Rest(msgspec.Struct, array_like=True):
     projects: list[Project]
     usage_of_projects: list[tuple[int, bytes]]
     usage_series_of_projects: list[StoredSeries]
+    usage_of_pools: list[tuple[int, bytes]] = []
+    usage_series_of_pools: list[StoredSeries] = []
+    usage_of_slices: list[tuple[int, bytes]] = []
+    usage_series_of_slices: list[StoredSeries] = []
 
 
 def _compacted_form() -> Any:
@@ -199,7 +203,7 @@ class Cutter:
 
     def work(self, tasks: int) -> bool:
         """Encode jobs with about so many tasks; True when `finish` can encode the rest."""
-        for usage in (self._ledger.usage, self._ledger.project_usage):
+        for usage in self._ledger.every_usage:
             if usage.is_folding:
                 tasks -= usage.fold()
         while tasks > 0 and self._todo:
@@ -207,7 +211,7 @@ class Cutter:
         if not self._todo and self._changed and self._passes < _PASSES:
             self._passes += 1
             self._todo, self._changed = sorted(self._changed), set()
-        if self._ledger.usage.is_folding or self._ledger.project_usage.is_folding:
+        if any(usage.is_folding for usage in self._ledger.every_usage):
             return False
         return not self._todo and (not self._changed or self._passes >= _PASSES)
 
@@ -304,6 +308,10 @@ def _rest(ledger: Ledger, sequence: int, at_ms: int, last_published: str) -> Res
         projects=list(ledger.projects),
         usage_of_projects=ledger.project_usage.stored(),
         usage_series_of_projects=ledger.project_usage.stored_series(),
+        usage_of_pools=ledger.pool_usage.stored(),
+        usage_series_of_pools=ledger.pool_usage.stored_series(),
+        usage_of_slices=ledger.slice_usage.stored(),
+        usage_series_of_slices=ledger.slice_usage.stored_series(),
         boots=ledger.boots,
         written=ledger.written,
     )
@@ -394,6 +402,8 @@ def restore(ledger: Ledger, image: Image) -> None:
     for project in rest.projects:
         ledger.projects.put(project)
     ledger.project_usage.restore(rest.usage_of_projects, rest.usage_series_of_projects)
+    ledger.pool_usage.restore(rest.usage_of_pools, rest.usage_series_of_pools)
+    ledger.slice_usage.restore(rest.usage_of_slices, rest.usage_series_of_slices)
     for worker in rest.workers:
         ledger.workers[worker.id] = worker
         presence = ledger.presence[worker.id] = Presence(rest.at_ms)

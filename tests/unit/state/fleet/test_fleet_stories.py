@@ -479,3 +479,20 @@ def test_what_a_restored_cluster_has_is_known_by_its_old_number():
     [one] = [one for one in it.fleet.slices.values() if one.is_open]
     assert one.label == 1
     assert it.cloud.created == {"cpu": 1}
+
+
+def test_what_works_is_not_deleted_for_a_record_of_another_backup():
+    """One backup was restored and work placed, then another one, of a time when nobody answered."""
+    it = world(cpu_pool())
+    it.submit("/t", runs_ms=500_000)
+    it.run_until(lambda: it.work[0].runs, 100)
+    [one] = it.fleet.slices.values()
+    ended = {"status": SliceStatus.FAILED, "cause": SliceCause.NO_ANSWER, "ended_ms": it.now_ms}
+    never = msgspec.structs.replace(one, **ended)
+    it._restore(msgspec.msgpack.encode([list(it.fleet.pools.values()), [never]]))
+    it._lead()
+    it.run(100)
+    assert it.work[0].runs
+    [adopted] = [one for one in it.fleet.slices.values() if one.is_open]
+    assert (adopted.label, adopted.cause) == (1, SliceCause.REGISTERED)
+    assert it.cloud.created == {"cpu": 1}

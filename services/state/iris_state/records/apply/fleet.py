@@ -8,6 +8,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from iris_core.states import SliceCause, SliceStatus
+from iris_state.records.apply.usage import account_slice
 from iris_state.records.facts import PoolFact, SliceFact
 from iris_state.records.fleet.records import (
     BOOTS,
@@ -182,7 +183,10 @@ def _write(ledger: Ledger, change: FleetChange, at_ms: int) -> None:
     if isinstance(change, SliceMoved | SliceRequested):
         known = fleet.slices.get(change.number)
         was = known.status if known is not None else None
+        was_over = known is not None and known.is_over
         apply_change(fleet, change, at_ms)
+        if known is not None and known.is_over and not was_over:
+            account_slice(ledger, known)
         ledger.facts += _slice_facts(fleet, change, was, at_ms)
         if isinstance(change, SliceRequested) and change.cause is SliceCause.ADOPTED:
             one = fleet.slices[change.number]

@@ -306,7 +306,7 @@ def _close(
         KernelStatus.ERROR if ended is None or ended.cause in _NO_EXIT else KernelStatus.TERMINATED
     )
     if not attempt.closed_ms:
-        account(ledger, job, attempt, at_ms)
+        account(ledger, job, index, attempt, at_ms)
         if ended is not None:
             _store(ledger, job, ended, attempt.assigned_ms, at_ms=at_ms)
             if ended.output_bytes:

@@ -1,19 +1,25 @@
-"""Adds an attempt whose end is known to what its job, and its user, project and days have used."""
+"""Adds an attempt whose end is known to what its job, and its user, project, pool and days have used;
+and a slice that has ended to what its pool has offered.
+"""
 
 from __future__ import annotations
 
 from iris_core.placement.constraints import DEVICE_VARIANT
+from iris_core.spec.pools import PoolSpec
 from iris_core.states import Cause, TaskState
 from iris_core.units import DAY_MS
 from iris_state.records.entities import Attempt, Job
+from iris_state.records.fleet.records import Slice
 from iris_state.records.indexes.usage_days import (
     KEPT_DAYS,
     PROJECT,
     USEFUL,
+    SlicePart,
     Used,
     count,
     names_of_project,
     of_outcome,
+    rate_of,
 )
 from iris_state.records.ledger import Ledger
 
@@ -50,7 +56,7 @@ def by_day(began_ms: int, ended_ms: int) -> list[tuple[int, int]]:
     ]
 
 
-def account(ledger: Ledger, job: Job, attempt: Attempt, at_ms: int) -> None:
+def account(ledger: Ledger, job: Job, index: int, attempt: Attempt, at_ms: int) -> None:
     """Add an attempt that ends now. What it used is spread over the days on which it ran; it counts
     on the last.
     """
@@ -64,17 +70,19 @@ def account(ledger: Ledger, job: Job, attempt: Attempt, at_ms: int) -> None:
     is_useful = attempt.exit_code == 0 and attempt.cause is Cause.EXITED
     outcome = USEFUL if is_useful else _outcome(ledger, job, attempt)
     held_ms = max(at_ms - began_ms, 0)
+    place = ledger.running_usage.place_of((job.number, index, attempt.number))
     sums = [job.usage.get(outcome) or of_outcome(job.usage, outcome)]
     label = job.spec.labels.get(PROJECT, "")
     last = at_ms // DAY_MS
     if began_ms < last * DAY_MS:
-        count(sums, held_ms, amount, variant, cpu_ms=cpu_ms, peak_bytes=peak_bytes)
+        count(sums, held_ms, amount, variant, cpu_ms=cpu_ms, peak_bytes=peak_bytes, place=place)
         sums.clear()
         *before, (_, held_ms) = by_day(began_ms, at_ms)
         for day, part_ms in before:
             of_day = (
                 *ledger.usage.of(day, job.user, label, outcome),
                 *_in_projects(ledger, day, job, outcome),
+                *_in_pool(ledger, day, job, outcome, place),
             )
             part_cpu_ms = cpu_ms * part_ms // (at_ms - began_ms)
             count(
@@ -85,17 +93,55 @@ def account(ledger: Ledger, job: Job, attempt: Attempt, at_ms: int) -> None:
                 cpu_ms=part_cpu_ms,
                 peak_bytes=peak_bytes,
                 attempts=0,
+                place=place,
             )
             cpu_ms -= part_cpu_ms
     key = (last, job.user, label, outcome)
     sums += ledger.usage.recent.get(key) or ledger.usage.of(*key)
     if job.spec.project:
         sums += _in_projects(ledger, last, job, outcome)
-    count(sums, held_ms, amount, variant, cpu_ms=cpu_ms, peak_bytes=peak_bytes)
-    if ledger.usage.is_folding:
-        ledger.usage.fold()
-    if ledger.project_usage.is_folding:
-        ledger.project_usage.fold()
+    sums += _in_pool(ledger, last, job, outcome, place)
+    count(sums, held_ms, amount, variant, cpu_ms=cpu_ms, peak_bytes=peak_bytes, place=place)
+    for usage in ledger.every_usage:
+        if usage.is_folding:
+            usage.fold()
+
+
+def account_slice(ledger: Ledger, one: Slice) -> None:
+    """Add a slice that its provider does not have any more, or never made."""
+    if one.asked_ms:
+        for day, used in slice_days(one, one.ended_ms):
+            for sums in ledger.slice_usage.of(day, one.pool, "", USEFUL):
+                sums.add(used)
+
+
+def slice_days(one: Slice, until_ms: int) -> list[tuple[int, Used]]:
+    """What a slice has offered, and has cost, on each day; it counts on the last."""
+    spec = one.spec
+    *before, (last, last_ms) = by_day(one.asked_ms, max(until_ms, one.asked_ms))
+    found = [(day, _offered(spec, held_ms, slices=0)) for day, held_ms in before]
+    return [*found, (last, _offered(spec, last_ms, slices=1))]
+
+
+def _offered(spec: PoolSpec, held_ms: int, slices: int) -> Used:
+    sum_ = Used()
+    whole = spec.resources.amount * spec.hosts
+    variant = str(spec.attributes.get(DEVICE_VARIANT, ""))
+    place = SlicePart(spec.name, rate_of(spec.price, 1.0))
+    count([sum_], held_ms, whole, variant, cpu_ms=0, peak_bytes=0, attempts=slices, place=place)
+    sum_.pooled = None  # all of it is
+    return sum_
+
+
+def _in_pool(
+    ledger: Ledger, day: int, job: Job, outcome: str, place: SlicePart | None
+) -> list[Used]:
+    """The sums of a day of the pool on whose host an attempt was."""
+    if place is None:
+        return []
+    key = (day, job.user, place.pool, outcome)
+    usage = ledger.pool_usage
+    return list(usage.recent.get(key) or usage.of(*key))
 
 
 def _in_projects(ledger: Ledger, day: int, job: Job, outcome: str) -> list[Used]:

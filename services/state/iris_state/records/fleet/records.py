@@ -15,8 +15,10 @@ from iris_core.placement.constraints import DEVICE_ONLY
 from iris_core.placement.pools import host_name, is_for_devices_only, slice_name
 from iris_core.spec.jobs import Attribute
 from iris_core.spec.pools import PoolSpec
+from iris_core.spec.resources import Amount
 from iris_core.states import SliceCause, SliceStatus
 from iris_core.tables.slice import COMING, LIVE, OPEN, TERMINAL
+from iris_state.records.indexes.usage_days import SlicePart, rate_of, share_of
 
 MINUTE_MS = 60_000
 LOSS_WINDOW_MS = 600_000
@@ -230,6 +232,17 @@ class Fleet:
             return None
         one = self._by_name.get(name)
         return pool, one if one is not None and int(index) < one.spec.hosts else None
+
+    def place_of(self, host: str, amount: Amount) -> SlicePart | None:
+        """What an attempt on a host pays of its slice: the larger of its parts of processors and
+        devices; None where the host is no slice's.
+        """
+        place = self.of_host(host)
+        if place is None or place[1] is None:
+            return None
+        spec = place[1].spec
+        share = share_of(amount, spec.resources.amount) / spec.hosts
+        return SlicePart(place[0], rate_of(spec.price, share))
 
     def cordon(self, host: str) -> str:
         """Why a registered host may not be given work, whatever its state; empty: it may."""

@@ -10,33 +10,54 @@ docs/adr/0131-usage-is-summed-when-attempts-end.md#series. Out of scope: attempt
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
 
 from iris_core.spec.resources import Amount
 from iris_core.units import DAY_MS
 from iris_state.records.entities import Attempt, AttemptKey, Job
 from iris_state.records.indexes.usage_days import (
     KEPT_DAYS,
+    SlicePart,
     UsageDays,
     UsageGroup,
     Used,
+    cost_of,
     groups_of,
 )
+
+
+class OpenHold(NamedTuple):
+    """An open attempt: since when it holds its place, and the pool of that."""
+
+    began_ms: int
+    place: SlicePart | None = None
 
 
 class HeldSum:
     """Of the attempts that began on one day: how many, and what they hold; ``_began``: times since
     when, ms. ``devices``: how many chips. ``chips``: by host, the number and that product.
+    ``rate``: what they cost in a millisecond. ``pooled``: those of them on hosts of pools.
     """
 
-    __slots__ = ("attempts", "chips", "cpu", "cpu_began", "devices", "memory", "memory_began")
+    __slots__ = (
+        *("attempts", "chips", "cpu", "cpu_began", "devices", "memory", "memory_began"),
+        *("pooled", "rate", "rate_began"),
+    )
 
     def __init__(self) -> None:
         self.attempts = self.cpu = self.cpu_began = self.memory = self.memory_began = 0
-        self.devices = 0
+        self.devices = self.rate = self.rate_began = 0
         self.chips: dict[str, list[int]] = {}
+        self.pooled: HeldSum | None = None
 
-    def add(self, amount: Amount, worker: str, began_ms: int, sign: int) -> None:
+    def add(self, amount: Amount, worker: str, opened: OpenHold, sign: int) -> None:
         """Add an attempt, or subtract it with ``sign`` -1."""
+        began_ms, place = opened
+        if place is not None:
+            self.rate += sign * place.rate
+            self.rate_began += sign * place.rate * began_ms
+            self._in_pools().add(amount, worker, OpenHold(began_ms), sign)
+            self._drop_empty()
         self.attempts += sign
         self.cpu += sign * amount.cpu_millis
         self.cpu_began += sign * amount.cpu_millis * began_ms
@@ -58,12 +79,26 @@ class HeldSum:
         self.memory += sign * other.memory
         self.memory_began += sign * other.memory_began
         self.devices += sign * other.devices
+        self.rate += sign * other.rate
+        self.rate_began += sign * other.rate_began
+        if other.pooled is not None:
+            self._in_pools().merge(other.pooled, sign)
+            self._drop_empty()
         for worker, (number, began) in other.chips.items():
             chips = self.chips.setdefault(worker, [0, 0])
             chips[0] += sign * number
             chips[1] += sign * began
             if not chips[0]:
                 del self.chips[worker]
+
+    def _in_pools(self) -> HeldSum:
+        if self.pooled is None:
+            self.pooled = HeldSum()
+        return self.pooled
+
+    def _drop_empty(self) -> None:
+        if self.pooled is not None and not self.pooled.attempts:
+            self.pooled = None
 
     def until(self, end_ms: int, since_ms: int | None, variant: Callable[[str], str]) -> Used:
         """What they have held until a time: since a time, or each since it began."""
@@ -76,7 +111,15 @@ class HeldSum:
             name = variant(worker)
             chips[name] = chips.get(name, 0) + lasted(number, began)
         memory = lasted(self.memory, self.memory_began) >> 20
-        return Used(self.attempts, lasted(self.cpu, self.cpu_began), memory, chips)
+        pooled = self.pooled.until(end_ms, since_ms, variant) if self.pooled is not None else None
+        return Used(
+            self.attempts,
+            lasted(self.cpu, self.cpu_began),
+            memory,
+            chips,
+            cost=cost_of(lasted(self.rate, self.rate_began)),
+            pooled=pooled,
+        )
 
 
 _ByDay = dict[int, HeldSum]
@@ -97,9 +140,17 @@ class RunningUsage:
         self._groups = groups
         self._held: dict[_Held, _ByDay] = {}
         self._project: dict[int, str] = {}
-        self._began: dict[AttemptKey, int] = {}
+        self._opened: dict[AttemptKey, OpenHold] = {}
 
-    def enter(self, job: Job, amount: Amount, index: int, attempt: Attempt, project: str) -> None:
+    def enter(
+        self,
+        job: Job,
+        amount: Amount,
+        index: int,
+        attempt: Attempt,
+        project: str,
+        place: SlicePart | None = None,
+    ) -> None:
         """An attempt is open, or has begun to hold its place; a repeated call changes nothing."""
         began_ms = (
             attempt.assigned_ms
@@ -107,31 +158,40 @@ class RunningUsage:
             else attempt.building_ms or attempt.started_ms
         )
         key = (job.number, index, attempt.number)
-        if not began_ms or key in self._began:
+        if not began_ms or key in self._opened:
             return
-        self._began[key] = began_ms
+        opened = self._opened[key] = OpenHold(began_ms, place)
         if job.number not in self._project:
             self._project[job.number] = project
-        self._count(job, amount, attempt.worker, began_ms, sign=1)
+        self._count(job, amount, attempt.worker, opened, sign=1)
 
     def leave(self, job: Job, amount: Amount, index: int, attempt: Attempt) -> None:
         """The end of an attempt is known."""
-        began_ms = self._began.pop((job.number, index, attempt.number), 0)
-        if began_ms:
-            self._count(job, amount, attempt.worker, began_ms, sign=-1)
+        opened = self._opened.pop((job.number, index, attempt.number), None)
+        if opened is not None:
+            self._count(job, amount, attempt.worker, opened, sign=-1)
             if job.number not in self._held:
                 del self._project[job.number]
 
-    def _count(self, job: Job, amount: Amount, worker: str, began_ms: int, sign: int) -> None:
-        day = began_ms // DAY_MS
-        groups = self._groups(job.user, self._project[job.number])
+    def place_of(self, key: AttemptKey) -> SlicePart | None:
+        """Where in the fleet an open attempt was when it began."""
+        opened = self._opened.get(key)
+        return opened.place if opened is not None else None
+
+    def _summed_as(self, job: Job, opened: OpenHold) -> str:
+        """The project in whose sums an attempt is."""
+        return self._project[job.number]
+
+    def _count(self, job: Job, amount: Amount, worker: str, opened: OpenHold, sign: int) -> None:
+        day = opened.began_ms // DAY_MS
+        groups = self._groups(job.user, self._summed_as(job, opened))
         every: tuple[_Held, ...] = (job.number, *groups)
         for what in every:
             days = self._held.get(what)
             held = days.get(day) if days is not None else None
             if held is None:
                 held = self._of(what, day)
-            held.add(amount, worker, began_ms, sign)
+            held.add(amount, worker, opened, sign)
             if not held.attempts:
                 self._drop(what, day)
 
@@ -208,3 +268,10 @@ class RunningUsage:
             if day < last:
                 total.attempts = 0
             yield day, total
+
+
+class RunningInPools(RunningUsage):
+    """The same of attempts on hosts of pools: by user, and in the place of the project by pool."""
+
+    def _summed_as(self, job: Job, opened: OpenHold) -> str:
+        return opened.place.pool if opened.place is not None else ""

@@ -10,6 +10,7 @@ docs/adr/0131-usage-is-summed-when-attempts-end.md#series. Out of scope: what an
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 import msgspec
 from sortedcontainers import SortedSet
@@ -34,6 +35,35 @@ MANY = 1 << 30
 _OPENED = 2
 """The newest days, which are not in the series yet."""
 _MOST = (1 << 63) - 1
+COST = 10**9
+"""Units of a sum's cost in one of a price."""
+_RATE = 10**6
+"""Units of a rate in one of a sum's cost, so that a cheap slice's small part for 1 ms is none of 0."""
+
+
+class SlicePart(NamedTuple):
+    """Where in the fleet an attempt runs: its pool, and what its part of the slice costs in a
+    millisecond, see `rate_of`.
+    """
+
+    pool: str
+    rate: int
+
+
+def rate_of(price: float, share: float) -> int:
+    """The rate of a part of something with a price for an hour."""
+    return round(price * min(share, 1.0) * COST * _RATE / 3_600_000)
+
+
+def cost_of(rate_ms: int) -> int:
+    """The cost of a rate times milliseconds, for a sum."""
+    return rate_ms // _RATE
+
+
+def share_of(amount: Amount, whole: Amount) -> float:
+    """The larger of the parts of processors and of devices that an amount is of a whole."""
+    parts = ((amount.cpu_millis, whole.cpu_millis), (amount.chips, whole.chips))
+    return max((part / all_ for part, all_ in parts if all_), default=0.0)
 
 
 class Used(msgspec.Struct, array_like=True, gc=False):
@@ -44,6 +74,8 @@ class Used(msgspec.Struct, array_like=True, gc=False):
             asked for, MiB x ms.
         chips: devices asked for, ms by variant. cpu_ms: processor time that they used. peak: their
             peak of memory, MiB x ms.
+        cost: their parts of the prices of pools, in billionths. pooled: of all that, what was on
+            hosts of pools; it has no cost of its own.
     """
 
     attempts: int = 0
@@ -52,6 +84,8 @@ class Used(msgspec.Struct, array_like=True, gc=False):
     chips: dict[str, int] = {}
     cpu_ms: int = 0
     peak: int = 0
+    cost: int = 0
+    pooled: Used | None = None
 
     def add(self, other: Used) -> None:
         """Add another sum."""
@@ -60,8 +94,17 @@ class Used(msgspec.Struct, array_like=True, gc=False):
         self.memory += other.memory
         self.cpu_ms += other.cpu_ms
         self.peak += other.peak
+        self.cost += other.cost
         for variant, chip_ms in other.chips.items():
             self.chips[variant] = self.chips.get(variant, 0) + chip_ms
+        if other.pooled is not None:
+            self.in_pools().add(other.pooled)
+
+    def in_pools(self) -> Used:
+        """The part of attempts on hosts of pools."""
+        if self.pooled is None:
+            self.pooled = Used()
+        return self.pooled
 
     def less(self, other: Used | None) -> Used:
         """What is left of this sum without a part of it."""
@@ -71,6 +114,7 @@ class Used(msgspec.Struct, array_like=True, gc=False):
             variant: chip_ms - other.chips.get(variant, 0)
             for variant, chip_ms in self.chips.items()
         }
+        pooled = self.pooled.less(other.pooled) if self.pooled is not None else None
         return Used(
             attempts=self.attempts - other.attempts,
             cpu=self.cpu - other.cpu,
@@ -78,15 +122,22 @@ class Used(msgspec.Struct, array_like=True, gc=False):
             chips={variant: chip_ms for variant, chip_ms in chips.items() if chip_ms},
             cpu_ms=self.cpu_ms - other.cpu_ms,
             peak=self.peak - other.peak,
+            cost=self.cost - other.cost,
+            pooled=pooled if pooled != Used() else None,
         )
 
     def clip(self) -> None:
         """Keep to what an encoded sum can hold: a host may say that it has anything."""
-        self.attempts, self.cpu, self.memory, self.cpu_ms, self.peak = (
+        self.attempts, self.cpu, self.memory, self.cpu_ms, self.peak, self.cost = (
             min(one, _MOST)
-            for one in (self.attempts, self.cpu, self.memory, self.cpu_ms, self.peak)
+            for one in (
+                *(self.attempts, self.cpu, self.memory),
+                *(self.cpu_ms, self.peak, self.cost),
+            )
         )
         self.chips = {variant: min(chip_ms, _MOST) for variant, chip_ms in self.chips.items()}
+        if self.pooled is not None:
+            self.pooled.clip()
 
 
 def count(
@@ -97,9 +148,16 @@ def count(
     cpu_ms: int,
     peak_bytes: int,
     attempts: int = 1,
+    place: SlicePart | None = None,
 ) -> None:
-    """Add an attempt, or a part of one, that held an amount for so long, to sums."""
+    """Add an attempt, or a part of one, that held an amount for so long, to sums. ``place``: on a
+    host of a pool.
+    """
     for used in sums:
+        if place is not None:
+            used.cost += cost_of(place.rate * held_ms)
+            part = used.in_pools()
+            count([part], held_ms, amount, variant, cpu_ms, peak_bytes, attempts)
         used.attempts += attempts
         used.cpu += amount.cpu_millis * held_ms
         used.memory += amount.memory_bytes * held_ms >> 20

@@ -1,11 +1,11 @@
-"""View of what jobs have held and used, by user, project, label, day or job.
+"""View of what jobs have held and used, by user, project, label, day, job or pool.
 
 Admins read all of it; others what is theirs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from functools import partial
 from typing import NamedTuple
@@ -21,11 +21,13 @@ from iris_core.units import DAY_MS
 from iris_core.views.jobs import Page
 from iris_core.views.queries import JobUsageQuery, UsageQuery
 from iris_core.views.usage import NOT_BILLED, UsageView, UsedView
-from iris_state.records.apply.usage import variant_of
+from iris_state.records.apply.usage import slice_days, variant_of
 from iris_state.records.entities import Job
 from iris_state.records.indexes.index import has
 from iris_state.records.indexes.running_usage import RunningUsage
 from iris_state.records.indexes.usage_days import (
+    COST,
+    KEPT_DAYS,
     PROJECT,
     USEFUL,
     Outcomes,
@@ -63,6 +65,8 @@ def usage(ledger: Ledger, query: UsageQuery, caller: Caller) -> Page:
         raise Refused(
             Code.INVALID, f"usage is summed by the label {PROJECT}; by=job takes other labels"
         )
+    if query.by == "pool":
+        return _pools(ledger, query, user)
     if key and (path != ROOT or query.by == "project"):
         raise Refused(Code.INVALID, "usage is summed by label or by project; by=job takes both")
     if path != ROOT and query.by == "label":
@@ -94,6 +98,11 @@ def _of_labels(ledger: Ledger) -> _Sums:
 def _of_projects(ledger: Ledger) -> _Sums:
     """By project, see `names_of_project`, and user."""
     return _Sums(ledger.project_usage, ledger.running_in_projects)
+
+
+def _of_pools(ledger: Ledger) -> _Sums:
+    """By user and pool."""
+    return _Sums(ledger.pool_usage, ledger.running_in_pools)
 
 
 def job_usage(ledger: Ledger, query: JobUsageQuery, caller: Caller) -> UsageView:
@@ -218,6 +227,121 @@ def _projects(ledger: Ledger, query: UsageQuery, user: str | None, path: str) ->
     return page(rows, view, query, lambda row: bool(row[1]))
 
 
+def _pools(ledger: Ledger, query: UsageQuery, user: str) -> Page:
+    """What each user, or one ``user``, has held on hosts of each pool, after it what idled there; last
+    what was outside of pools. Raises Refused.
+    """
+    if query.label or normal(query.project) != ROOT:
+        raise Refused(
+            Code.INVALID, "usage by pool is not of one label or project; by=job takes both"
+        )
+    last = _PoolRow.behind(query.cursor)
+    rows = (
+        (cursor_of("/".join(row)), row)
+        for row in _pool_rows(ledger, user)
+        if last is None or row > last
+    )
+    first = query.since_ms // DAY_MS
+
+    def read(row: _PoolRow) -> tuple[_PoolRow, Outcomes]:
+        if row.kind == _IDLE:
+            return row, _offered(ledger, row.pool, first)
+        found = _with_running(ledger, _of_pools(ledger), (row.user, row.pool or None), first)
+        if row.kind == _USED:
+            return row, found
+        whole = _with_running(ledger, _of_labels(ledger), (row.user, None), first)
+        left = _without(whole, [found])
+        return row, {outcome: used for outcome, used in left.items() if used != Used()}
+
+    def view(found: tuple[_PoolRow, Outcomes]) -> UsageView:
+        row, outcomes = found
+        if row.kind == _IDLE:
+            held = _with_running(ledger, _of_pools(ledger), (None, row.pool), first)
+            return _idle_view(row.pool, _all_of(outcomes), held)
+        return replace(_view(outcomes, user=row.user), pool=row.pool or None)
+
+    return page(
+        ((cursor, read(row)) for cursor, row in rows), view, query, lambda found: bool(found[1])
+    )
+
+
+_USED, _IDLE, _OUTSIDE = "1", "2", "3"
+
+
+class _PoolRow(NamedTuple):
+    """A row by pool, in their order: what is ``outside`` of pools has the last place and no name."""
+
+    place: str
+    pool: str
+    kind: str
+    user: str
+
+    @classmethod
+    def behind(cls, cursor: str) -> _PoolRow | None:
+        """The row after which a page continues. Raises Refused."""
+        if not cursor:
+            return None
+        parts = behind_name(cursor).split("/", 3)
+        if len(parts) != 4:
+            raise Refused(Code.INVALID, "not a cursor of this listing")
+        return cls(*parts)
+
+
+def _pool_rows(ledger: Ledger, user: str) -> Iterator[_PoolRow]:
+    """Every row that there may be, of all users or of one."""
+    used = ledger.pool_usage.projects.get(None, ())
+    offered = ledger.slice_usage.users.get(None, ())
+    for pool in sorted({*used, *offered, *ledger.fleet.pools}):
+        known = ledger.pool_usage.users.get(pool, ())
+        for name in [user] if user else known:
+            if name in known:
+                yield _PoolRow("1", pool, _USED, name)
+        if not user:
+            yield _PoolRow("1", pool, _IDLE, "")
+    known = ledger.usage.users.get(None, ())
+    for name in [user] if user else known:
+        if name in known:
+            yield _PoolRow("2", "", _OUTSIDE, name)
+
+
+def _offered(ledger: Ledger, pool: str, first: int) -> Outcomes:
+    """What the slices of a pool have offered since a day, with those that there are now."""
+    first = max(first, ledger.now_ms // DAY_MS - KEPT_DAYS + 1)
+    found = ledger.slice_usage.since((pool, None), first)
+    total = _all_of(found)
+    for one in ledger.fleet.of_pool(pool):
+        if one.asked_ms and not one.is_over:
+            for day, used in slice_days(one, ledger.now_ms):
+                if day >= first:
+                    total.add(used)
+    return {USEFUL: total} if total != Used() else {}
+
+
+def _idle_view(pool: str, offered: Used, held: Outcomes) -> UsageView:
+    """What the slices of a pool offered, without what attempts held there, and what they cost without
+    what is billed.
+    """
+    billed_cost = sum(used.cost for outcome, used in held.items() if outcome not in NOT_BILLED)
+    left = offered.less(_all_of(held))
+    idle = Used(
+        cpu=max(left.cpu, 0),
+        memory=max(left.memory, 0),
+        chips={variant: max(chip_ms, 0) for variant, chip_ms in left.chips.items()},
+    )
+    cost = max(offered.cost - billed_cost, 0) / COST
+    nothing = UsedView()
+    return UsageView(
+        pool=pool,
+        total=_used(idle),
+        useful=nothing,
+        lost={},
+        running=nothing,
+        billed=nothing,
+        outside=nothing,
+        pools_cost=cost if offered.cost else None,
+    )
+
+
 def _without(total: Outcomes, parts: Iterable[Outcomes]) -> Outcomes:
     """What is left of sums without those of parts."""
     left = dict(total)
@@ -267,7 +391,13 @@ def _view(outcomes: Outcomes, **whose: str | None) -> UsageView:
     }
     useful, running = (_used(outcomes.get(name, Used())) for name in (USEFUL, _RUNNING))
     view = UsageView(
-        total=_used(total), useful=useful, lost=lost, running=running, billed=_used(billed)
+        total=_used(total),
+        useful=useful,
+        lost=lost,
+        running=running,
+        billed=_used(billed),
+        outside=_used(billed.less(billed.pooled)),
+        pools_cost=billed.cost / COST if billed.cost else None,
     )
     return replace(view, **whose)
 

@@ -16,8 +16,10 @@ from iris.client.http.transport import HttpRequest, in_path
 from iris_core.units import MOMENT, counted, show_bytes
 from iris_core.views.queries import USAGE_BY
 from iris_core.views.usage import (
+    IDLE,
     cpu_share,
     memory_share,
+    show_cost,
     show_devices,
     show_hours,
     show_lost,
@@ -32,6 +34,7 @@ def columns(by: str, priced: bool) -> tuple[Column, ...]:
     return (
         Column(by.upper(), lambda row: row[by] or f"(no {by})"),
         *((Column("USER", lambda row: row["user"]),) if by == "job" else ()),
+        *((Column("USER", lambda row: row["user"] or IDLE),) if by == "pool" else ()),
         *((Column("USERS", show_users, wraps=True),) if by == "label" else ()),
         *((Column("OWN CPU HOURS", _own_hours, right=True),) if by == "project" else ()),
         Column("ATTEMPTS", lambda row: f"{row['total']['attempts']:,}", right=True, gives=2),
@@ -46,7 +49,7 @@ def columns(by: str, priced: bool) -> tuple[Column, ...]:
         ),
         Column("PEAK", memory_share, right=True, gives=1),
         Column("DEVICE HOURS", lambda row: show_devices(row["total"])),
-        *((Column("COST", lambda row: f"{row['cost']:,.2f}", right=True),) if priced else ()),
+        *((Column("COST", show_cost, right=True),) if priced else ()),
         Column("LOST", show_lost, wraps=True),
     )
 
@@ -95,6 +98,10 @@ def usage(
     for. LOST is time of attempts that did not succeed, by why they ended. --by project sums each
     project with those below it. --by label sums by the label `project` of jobs as their submitters
     gave it: anybody may give a job any label, and USERS names who did.
+
+    --by pool has a row for each user on the hosts of each pool, with its part of their price, and for
+    admins a row "(idle)": what the pool's slices offered and nobody held, and what they cost and
+    nobody is billed for. "(no pool)" is what ran on other hosts.
 
     --stored shows the bytes that each user's jobs hold now: records of jobs in memory, artifacts,
     output and results of calls in their stores, and the code that the user has sent (bundles; of
@@ -184,4 +191,4 @@ def describe(found: Row) -> Iterator[tuple[str, str]]:
     yield "memory", memory if total["memory_gib_seconds"] else "none was asked for"
     yield "devices", show_devices(total) and f"{show_devices(total)} hours held"
     yield "lost", show_lost(found)
-    yield "cost", f"{found['cost']:,.2f}" if found["cost"] is not None else ""
+    yield "cost", show_cost(found)
