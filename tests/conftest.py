@@ -12,7 +12,7 @@ import pytest
 from hypothesis import settings
 
 from tests.support.budget import Budget
-from tests.support.cluster import cluster
+from tests.support.cluster import cluster, map_cluster, restoring_cluster
 from tests.support.docker import base_image, container_url, docker, nats_container
 from tests.support.hangs import Hangs
 from tests.support.hosts import mark, place
@@ -28,6 +28,7 @@ __all__ = [
     "container_url",
     "docker",
     "docker_runtime",
+    "map_cluster",
     "mark",
     "nats_container",
     "nats_server",
@@ -35,6 +36,7 @@ __all__ = [
     "own_nats",
     "place",
     "podman",
+    "restoring_cluster",
     "state",
 ]
 

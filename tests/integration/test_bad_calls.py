@@ -15,11 +15,18 @@ import pytest
 
 import iris
 from iris.client.maps.mapping import Mapped
+from tests.support.cluster import Cluster
 
 pytestmark = pytest.mark.integration
 WITHIN_S = 240
 MB = 1_000_000
 FULL = pytest.mark.soak
+
+
+@pytest.fixture
+def cluster(map_cluster: Cluster) -> Cluster:
+    """Of both kinds of calls with fresh memory."""
+    return map_cluster
 
 
 def outcomes(mapped: Mapped[object]) -> list[object]:

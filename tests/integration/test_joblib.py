@@ -72,6 +72,12 @@ except iris.Rejected as error:
 """
 
 
+@pytest.fixture
+def cluster(map_cluster: Cluster) -> Cluster:
+    """Of both kinds of calls with fresh memory."""
+    return map_cluster
+
+
 def said(cluster: Cluster, program: str) -> list[str]:
     """The lines that a program printed."""
     done = subprocess.run(

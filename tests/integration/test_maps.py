@@ -24,9 +24,16 @@ from iris.client.http.event_stream import EventStream
 from iris.client.maps.calls import code_of
 from iris.client.maps.mapping import Mapped
 from iris.client.problems import InvalidOption, JobFailed, JobKilled, RemoteError
+from tests.support.cluster import Cluster
 
 pytestmark = pytest.mark.integration
 WITHIN_S = 60
+
+
+@pytest.fixture
+def cluster(map_cluster: Cluster) -> Cluster:
+    """Of both kinds of calls with fresh memory."""
+    return map_cluster
 
 
 def outcomes(mapped: Mapped[object]) -> list[object]:

@@ -14,6 +14,7 @@ import pytest
 
 from iris_core.messages.message import AttemptRef
 from iris_worker.launcher.records.records import Spawned, StopProcess, TemplateState
+from iris_worker.launcher.templates import reuse
 from iris_worker.launcher.templates.memory_library import build
 from tests.integration.test_templates import MIB, Host, host_in, lives
 
@@ -335,3 +336,35 @@ async def test_a_call_cannot_find_the_result_of_the_one_before(host: Host):
     )
     outs = [await made_by(host, "import os\n" + looks) for _ in range(3)]
     assert [out for _, out in outs] == ["0\n"] * 3
+
+
+CODE = """
+import ctypes, os
+line = next(line for line in open('/proc/self/maps') if 'r-xp' in line)
+here = int(line.split('-')[0], 16)
+def first_byte():
+    return ctypes.string_at(here, 1)[0]
+os.register_at_fork(after_in_child=first_byte)  # so that the snapshot has the page
+"""
+CHANGES_CODE = """
+import code_page, os
+fd = os.open('/proc/self/mem', os.O_RDWR)
+os.pwrite(fd, bytes([code_page.first_byte() ^ 1]), code_page.here)
+os.close(fd)
+"""
+
+
+async def test_a_difference_that_was_found_is_in_the_log_of_the_worker(
+    tmp_path: Path, library: Path, capfd: pytest.CaptureFixture[str]
+):
+    async with host_in(tmp_path) as host:
+        host.preload("code_page", "json", library=library, code_page=CODE)
+        assert await host.state() == TemplateState("1", ready=True)
+        first = host.call(CHANGES_CODE, restores=True)
+        assert (await host.exit(first)).code == 0, host.err(first)
+        second = host.call(KEEPS, restores=True)
+        assert (await host.exit(second)).code == 0, host.err(second)
+        assert reuse.DIFFERS in await note_of(host, second)
+        assert host.out(second)[:2] == "1 "
+    said = f"memory was not restored after a call of job {first.ref.job}: {reuse.DIFFERS}"
+    assert f"iris launcher: {said}\n" in capfd.readouterr().err

@@ -30,7 +30,10 @@ from iris_core.access.roles import login
 from iris_core.views.jobs import TaskView
 from iris_nats.nats_process import OBSERVER, keys_of
 from iris_service.child import end_with_parent
+from iris_worker.launcher.templates.memory_library import kernel_refusal
+from iris_worker.launcher.templates.reuse import DIFFERS
 from tests.support import warm
+from tests.support.needs import needs
 from tests.support.worker import forget_tokens
 
 IRIS = (sys.executable, "-m", "iris.cli")
@@ -182,16 +185,27 @@ def environment() -> dict[str, str]:
     return {**foreign, "IRIS_CLUSTER_READY_S": "100"}
 
 
-def start(data: Path, *options: str, containers: str = "none", fresh: bool = False) -> Cluster:
+def start(
+    data: Path,
+    *options: str,
+    containers: str = "none",
+    restored_calls: str = "",
+    fresh: bool = False,
+) -> Cluster:
     """A cluster on ``data``, ready to be used; it ends when this process does, however that ends.
 
-    ``containers`` is the runtime of its workers, which they do not look for. ``fresh``: an
-    interpreter is started for each of its processes, as users do it.
+    ``containers`` is the runtime of its workers, which they do not look for; ``restored_calls``, if
+    any, their setting of that name. ``fresh``: an interpreter is started for each of its processes, as
+    users do it.
     """
     data.parent.mkdir(parents=True, exist_ok=True)
     log = data.parent / f"{data.name}-up.log"
     words = ["up", "--data", str(data), "--http", "127.0.0.1:0", *_cores(options), *options]
-    environ = {**environment(), "IRIS_WORKER_CONTAINER_RUNTIME": containers}
+    environ = {
+        **environment(),
+        "IRIS_WORKER_CONTAINER_RUNTIME": containers,
+        **({"IRIS_WORKER_RESTORED_CALLS": restored_calls} if restored_calls else {}),
+    }
     with log.open("wb") as errors:
         if fresh:
             given: dict[str, Any] = {
@@ -229,10 +243,16 @@ def stop(cluster: Cluster) -> None:
 
 @contextmanager
 def cluster_on(
-    data: Path, *options: str, containers: str = "none", fresh: bool = False
+    data: Path,
+    *options: str,
+    containers: str = "none",
+    restored_calls: str = "",
+    fresh: bool = False,
 ) -> Iterator[Cluster]:
     """A cluster for as long as the block lasts."""
-    cluster = start(data, *options, containers=containers, fresh=fresh)
+    cluster = start(
+        data, *options, containers=containers, restored_calls=restored_calls, fresh=fresh
+    )
     try:
         yield cluster
     finally:
@@ -241,9 +261,41 @@ def cluster_on(
 
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """One cluster for all stories that leave it as they found it."""
+    """One cluster for all stories that leave it as they found it. Where calls of maps run there,
+    each has a process of its own: it finds no compiler.
+    """
     with cluster_on(tmp_path_factory.mktemp("cluster"), "--tpu", "v4-16x2") as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+@needs("cc")
+def restoring_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """One whose processes of calls restore their memory, which is then compared with what it
+    was.
+    """
+    data = tmp_path_factory.mktemp("restoring") / "data"
+    with cluster_on(data, "--tpu", "v4-16x2", restored_calls="checked") as running:
+        kinds = {worker.attributes["fresh-calls"] for worker in running.client.workers()}
+        assert kinds == {"memory"} or kernel_refusal(), kinds
+        yield running
+    differences = _unrestored(data)
+    assert not differences, differences
+
+
+@pytest.fixture(params=["process", pytest.param("memory", marks=pytest.mark.needs("cc"))])
+def map_cluster(request: pytest.FixtureRequest) -> Cluster:
+    """Each of both in turn, for stories of maps."""
+    name = {"process": "cluster", "memory": "restoring_cluster"}[request.param]
+    found: Cluster = request.getfixturevalue(name)
+    return found
+
+
+def _unrestored(data: Path) -> list[str]:
+    """What launchers have logged of calls after which memory was another one."""
+    logs = (data / "log").glob("*.log")
+    lines = (line for log in logs for line in log.read_text(errors="replace").splitlines())
+    return [line for line in lines if DIFFERS in line]
 
 
 def settings(data: Path, text: str) -> tuple[str, str]:

@@ -113,7 +113,8 @@ class WorkerSettings(DeclaredCapacity, frozen=True):
             or `limit_memory` say that they are not to be limited.
         restored_calls: whether the process of a call of a map puts its memory back and makes
             others: "on" where the host can; "checked" the same, and compares all of it with what
-            it was, which costs milliseconds a call; "off", it makes no other.
+            it was, which costs milliseconds a call, and logs a difference; "off", it makes no
+            other.
         core_bytes: the largest core file of a task.
         log_bytes_per_s: rate at which one attempt's output is sent while it runs; what it prints
             faster waits on disk.

@@ -60,18 +60,8 @@ class Host:
         write_token(slot, f"token of {ref.index}")
         return slot
 
-    def end(self, slot: Workspace, result: bytes = b"vpickle") -> None:
-        """A call has returned as its runner does, and its slot is passed on."""
-        place = Path(slot.workdir, ".iris-call")
-        if place.is_dir():
-            draft = place / "result.new"
-            draft.write_bytes(result)
-            os.chown(draft, *USER)
-            draft.chmod(0o600)
-            draft.rename(place / "result")
-        self.pass_on(slot)
-
-    def pass_on(self, slot: Workspace) -> None:
+    def end(self, slot: Workspace) -> None:
+        """A call has returned, and its slot is passed on."""
         if not self.slots.keep(slot):
             self.slots.clean(slot)
         self.slots.pass_on(slot)
@@ -99,13 +89,19 @@ def test_the_next_call_has_the_directories_of_one_that_left_nothing(host: Host):
     assert entry(str(place / "items"), 0) == b"one"
     assert Path(following.token_file).read_text() == "token of 1"
     assert (os.fstat(following.out).st_size, os.fstat(following.out).st_uid) == (0, USER[0])
-    assert read_result(following.workdir) == b"", "it has the result of the call before"
-    host.end(following, b"vsecond")
-    assert read_result(following.workdir) == b"vsecond"
 
 
 def _file(slot: Workspace) -> None:
     Path(slot.workdir, "left").touch()
+
+
+def _result(slot: Workspace) -> None:
+    """As one of which the launcher was not told."""
+    draft = Path(slot.workdir, ".iris-call/result.new")
+    draft.write_bytes(b"vpickle")
+    os.chown(draft, *USER)
+    draft.chmod(0o600)
+    draft.rename(draft.with_name("result"))
 
 
 def _in_call(slot: Workspace) -> None:
@@ -158,7 +154,7 @@ def settle(slot: Workspace) -> None:
 @pytest.mark.parametrize("settled", [False, True])
 @pytest.mark.parametrize(
     "leaves",
-    [_file, _in_call, _replaced, _exchanged, _closed, _closed_call, _moved, _told],
+    [_file, _result, _in_call, _replaced, _exchanged, _closed, _closed_call, _moved, _told],
     ids=lambda f: f.__name__,
 )
 def test_the_next_call_has_new_directories_after_one_that_left_something(
@@ -168,9 +164,7 @@ def test_the_next_call_has_new_directories_after_one_that_left_something(
     before = inode(first)
     if settled:
         monkeypatch.setattr(given, "SETTLED_NS", 0)
-        first.left_file = False
         settle(first)
-        first.left_file = True
     leaves(first)
     host.end(first)
     following = host.begin(NEXT)
@@ -180,25 +174,14 @@ def test_the_next_call_has_new_directories_after_one_that_left_something(
     assert sorted(os.listdir(f"{following.workdir}/.iris-call")) == ["function", "items", "run.py"]
 
 
-def test_a_result_that_came_with_the_end_is_no_file_to_take_away(host: Host, tmp_path: Path):
+def test_calls_that_leave_nothing_all_have_the_directories_of_the_first(host: Host, tmp_path: Path):
     directories = set()
     for ref in (FIRST, NEXT, AttemptRef(7, 0, 1)):
         slot = host.begin(ref)
         directories.add(inode(slot))
-        slot.left_file = False
-        host.pass_on(slot)
+        host.end(slot)
     assert len(directories) == 1
     assert list((tmp_path / "trash").iterdir()) == []
-
-
-def test_a_result_that_came_with_the_end_allows_no_file_beside_it(host: Host):
-    first = host.begin(FIRST)
-    before = inode(first)
-    first.left_file = False
-    host.end(first)
-    following = host.begin(NEXT)
-    assert inode(following) != before
-    assert read_result(following.workdir) == b""
 
 
 def test_an_attempt_of_another_job_has_new_directories(host: Host):
@@ -210,24 +193,13 @@ def test_an_attempt_of_another_job_has_new_directories(host: Host):
     assert os.listdir(f"{host.slots.attempts}/{other.number}") == [other.directory]
 
 
-def test_a_call_without_a_result_leaves_its_directories_to_nobody(host: Host):
+def test_a_result_in_a_file_is_found_until_its_end_is_recorded(host: Host, tmp_path: Path):
+    """The next call has its slot, but was not requested when the worker was killed."""
     first = host.begin(FIRST)
-    host.end(first)
-    second = host.begin(NEXT)
-    before = inode(second)
-    host.pass_on(second)
-    assert inode(host.begin(AttemptRef(7, 0, 1))) != before
-
-
-@pytest.mark.parametrize("discarded", [False, True])
-def test_a_result_is_found_until_its_end_is_recorded(host: Host, tmp_path: Path, discarded: bool):
-    """The next call has its directory, but was not requested when the worker was killed."""
-    first = host.begin(FIRST)
+    _result(first)
     host.end(first)
     following = host.begin(NEXT)
     assert read_result(following.workdir) == b""
-    if discarded:
-        host.slots.clean(following)
     after = Workspaces(tmp_path, memory=str(tmp_path))
     after.begin({first.number}, {first.number})
     again = after.open(FIRST, first.number, first.directory)
@@ -235,14 +207,6 @@ def test_a_result_is_found_until_its_end_is_recorded(host: Host, tmp_path: Path,
     assert read_result(again.workdir) == b"vpickle"
     after.clean(again)
     assert not os.path.exists(again.workdir)
-
-
-def test_of_calls_that_follow_each_other_one_result_is_left_behind(host: Host, tmp_path: Path):
-    for ref in (FIRST, NEXT, AttemptRef(7, 0, 1)):
-        host.end(host.begin(ref))
-    assert [path.name.partition(".")[2] for path in (tmp_path / "trash").iterdir()] == [
-        "0-7-1-0.result"
-    ]
 
 
 async def test_what_no_call_has_is_taken_away(host: Host):
@@ -263,11 +227,10 @@ def test_directories_that_have_not_changed_are_not_listed_again(
 ):
     monkeypatch.setattr(given, "SETTLED_NS", 0)
     first = host.begin(FIRST)
-    first.left_file = False
     settle(first)
     monkeypatch.delattr(os, "scandir")
     monkeypatch.delattr(os, "listdir")
-    host.pass_on(first)
+    host.end(first)
     assert first.kept
 
 
@@ -341,12 +304,28 @@ def test_output_that_comes_between_two_calls_is_of_neither(host: Host):
     assert inode(following) != before
 
 
-def test_output_files_that_a_template_has_are_not_those_of_the_next_call(host: Host):
+@pytest.mark.parametrize("late", [False, True])
+def test_output_files_that_a_template_has_are_not_those_of_the_next_call(host: Host, late: bool):
+    """Also where that is found out after its end."""
     first = host.begin(FIRST)
     before = inode(first)
-    first.lent = True
-    host.end(first)
+    if late:
+        host.end(first)
+        assert first.kept
+    first.leave_to_nobody()
+    if not late:
+        host.end(first)
     assert inode(host.begin(NEXT)) != before
+
+
+def test_what_is_given_to_an_attempt_after_its_end_takes_nothing_from_the_next(host: Host):
+    first = host.begin(FIRST)
+    host.end(first)
+    following = host.begin(NEXT)
+    write_given(first, "notice", "")
+    host.end(following)
+    assert following.files is not None
+    following.files.put(b"x")
 
 
 def test_a_slot_is_early_until_an_attempt_is_started_there(host: Host):

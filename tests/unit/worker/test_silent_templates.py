@@ -89,7 +89,7 @@ class StandIn:
     def on_cloned(self, *of: object) -> None:
         raise AssertionError
 
-    on_begun = on_again = on_exit = on_cloned
+    on_begun = on_again = on_exit = on_differs = on_cloned
 
     def hear(self) -> None:
         for callback in list(self.read.values()):

@@ -243,12 +243,13 @@ class Finisher:
         self._slots.give(attempt.slot)
 
     def _keep(self, attempt: RunningAttempt, ended: Ended, *, silent: bool | None) -> bool:
-        """Keep the directories of a call for the next one of its job, if it has returned and left
-        only what that returns; False: they are not kept.
+        """Keep the directories of a call for the next one of its job, if it has sent what it
+        returned, and left nothing; False: they are not kept.
         """
         result = attempt.result
         if (
             result is None
+            or not attempt.has_sent_result
             or result.kind not in ("value", "chunk")
             or result.stored
             or ended.exit_code != 0

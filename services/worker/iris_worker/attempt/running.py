@@ -57,6 +57,7 @@ class RunningAttempt:
         ended: its end, which is reported when its output is stored. result: that of a call.
         needs: what of this host its start uses that others do not.
         since_s: when it ended. left: the result of a call as that left it, once it was read.
+        has_sent_result: the result of a call came with its exit, not as a file.
     """
 
     slot: Workspace
@@ -79,6 +80,7 @@ class RunningAttempt:
     result: CallResult | None = None
     since_s: float = 0.0
     left: bytes | None = None
+    has_sent_result: bool = False
     needs: frozenset[str] = frozenset()
 
     @property
@@ -92,7 +94,7 @@ class RunningAttempt:
         slot = self.slot
         if slot.call:
             self.left = exit_.result or read_result(slot.workdir)
-            slot.left_file = not exit_.result
+            self.has_sent_result = bool(exit_.result)
         if self.left and not slot.output and is_stored(self.left):
             slot.output = LARGE
         return bool(slot.output) and not exit_.error

@@ -71,6 +71,7 @@ from iris_worker.launcher.records.records import (
 from iris_worker.launcher.records.store import ProcessStore
 from iris_worker.launcher.starts.spawn import NeedsShell, NotRunnable, as_script, handle_ignored
 from iris_worker.launcher.starts.spawner import Spawner
+from iris_worker.launcher.templates.reuse import DIFFERS
 from iris_worker.launcher.templates.template_programs import CALL
 from iris_worker.launcher.templates.templates import Templates
 
@@ -370,6 +371,9 @@ class Launcher:
 
     def on_again(self, request: StartProcess) -> None:
         self._start(request)
+
+    def on_differs(self, job: int) -> None:
+        _log(f"memory was not restored after a call of job {job}: {DIFFERS}")
 
     def on_begun(self, ref: AttemptRef) -> None:
         """Tell the worker who has asked for it; the next one has the record."""

@@ -27,7 +27,6 @@ seconds.
 _SECOND_NS = 1_000_000_000
 _OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _PRIVATE = stat.S_IFDIR | 0o700
-_WRITABLE = stat.S_IFREG | 0o600
 
 
 @dataclass(slots=True)
@@ -99,20 +98,16 @@ class Directories(Protocol):
     @property
     def workdir(self) -> str: ...
     @property
-    def given_more(self) -> bool: ...
-    @property
     def token_file(self) -> str: ...
     @property
     def owner(self) -> tuple[int, int] | None: ...
-    @property
-    def left_file(self) -> bool: ...
 
 
 def is_as_given(slot: Directories, files: GivenFiles) -> bool:
-    """Whether a call that has ended has left nothing but its result; its token is taken away."""
+    """Whether a call that has ended has left nothing; its token is taken away."""
     try:
         above = os.stat(slot.workdir)
-        if slot.given_more or not _is_private(above, slot.owner):
+        if not _is_private(above, slot.owner):
             return False
         if not files.is_unchanged(above):
             if list(_inodes(slot.workdir, 1)) != [DIRECTORY]:
@@ -121,29 +116,16 @@ def is_as_given(slot: Directories, files: GivenFiles) -> bool:
         here = os.lstat(f"{slot.workdir}/{DIRECTORY}")
         if not _is_private(here, slot.owner):
             return False
-        if slot.left_file or not files.is_unchanged(here):
-            if not _holds_only(slot, files):
-                return False
+        if not files.is_unchanged(here):
+            with call_directory(slot.workdir) as directory:
+                if _inodes(directory, len(files.inodes)) != files.inodes:
+                    return False
             files.note_listed(here)
         with contextlib.suppress(FileNotFoundError):
             os.unlink(slot.token_file)
     except OSError:
         return False
     return True
-
-
-def _holds_only(slot: Directories, files: GivenFiles) -> bool:
-    """Whether the directory of a call has the files that it was given, and its result. Raises
-    OSError.
-    """
-    with call_directory(slot.workdir) as directory:
-        wanted = files.inodes
-        if slot.left_file:
-            result = os.stat(RESULT, dir_fd=directory, follow_symlinks=False)
-            if result.st_mode != _WRITABLE:
-                return False
-            wanted = {**wanted, RESULT: result.st_ino}
-        return _inodes(directory, len(wanted)) == wanted
 
 
 def _inodes(directory: str | int, most: int) -> dict[str, int]:

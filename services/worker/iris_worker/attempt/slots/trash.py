@@ -39,7 +39,7 @@ class Trash:
         """Move a file or directory here, and return its new path. The next worker may `restore` it
         by ``name``.
         """
-        target = self.place(name)
+        target = f"{self._path}/{os.getpid()}-{next(_THROWN)}{name and '.'}{name}"
         self.waits = True
         try:
             os.rename(path, target)
@@ -50,24 +50,18 @@ class Trash:
             os.rename(path, target)
         return target
 
-    def place(self, name: str = "") -> str:
-        """A new path here; what is moved there is deleted with what is thrown away next, if nobody
-        does before.
-        """
-        return f"{self._path}/{os.getpid()}-{next(_THROWN)}{name and '.'}{name}"
-
     def delete(self, *paths: str) -> None:
         """Have files deleted with what is here."""
         self.waits = True
         self._sent += paths
 
-    def restore(self, name: str, path: str, directory: int | None = None) -> None:
+    def restore(self, name: str, path: str) -> None:
         """Move back what an earlier worker has thrown away by this name, if that is still here and
         nothing is there.
         """
         if (found := self._before.pop(name, None)) is not None:
             with contextlib.suppress(OSError):
-                os.rename(f"{self._path}/{found}", path, dst_dir_fd=directory)
+                os.rename(f"{self._path}/{found}", path)
 
     async def empty(self, record: Callable[[], bool]) -> None:
         """Delete all that is here, once ``record`` has recorded the ends of those who left it;

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from iris_core.messages.message import AttemptRef
-from iris_worker.attempt.calls.given import RESULT, GivenFiles, call_directory, is_as_given
+from iris_worker.attempt.calls.given import GivenFiles, is_as_given
 from iris_worker.attempt.slots.numbers import SlotNumbers
 from iris_worker.attempt.slots.trash import Trash
 from iris_worker.data_directory import data_id
@@ -55,12 +55,8 @@ class Workspace:
         early: the output of the attempt that had the slot before is perhaps not sent yet.
         passed: the slot was passed on.
         owner: the user and group of its processes; None: the worker's.
-        files: what a call was given there, if the next one may have it. lent: a template was
-            started with its output files, and what that has left may print. kept: the next call may
+        files: what a call was given there, if the next one may have it. kept: the next call may
             have the directories, and has the open files. again: they are those of the call before.
-                before: where the result of that is now, if it was a file.
-        left_file: the result of a call is one.
-        given_more: files were put beside its token.
         code_version: of which Python the code of a call's function is, ``3.11``; empty: of any.
     """
 
@@ -80,12 +76,8 @@ class Workspace:
     passed: bool = False
     owner: tuple[int, int] | None = None
     files: GivenFiles | None = None
-    lent: bool = False
     kept: bool = False
     again: bool = False
-    before: str = ""
-    left_file: bool = True
-    given_more: bool = False
     code_version: str = ""
 
     def give_files_to(self, owner: tuple[int, int] | None) -> None:
@@ -107,6 +99,12 @@ class Workspace:
         """
         if self.owner is not None and not self.again:
             os.chown(self.workdir, *self.owner)
+
+    def leave_to_nobody(self) -> None:
+        """The next call of its job may not have its directories."""
+        if self.files is not None:
+            os.close(self.files.items)
+            self.files = None
 
     @property
     def below(self) -> str:
@@ -192,16 +190,17 @@ class Workspaces:
         kept = self._kept.get(number, [])
         while kept:
             one = kept.pop()
-            if one.ref.job == ref.job and _is_empty(one) and self._take_result(one):
+            files = one.files
+            if one.ref.job == ref.job and files is not None and _is_empty(one):
                 opened = (one.directory, one.workdir, one.given, one.out, one.err)
+                one.files = None
                 return Workspace(
                     ref,
                     number,
                     *opened,
                     owner=one.owner,
-                    files=one.files,
+                    files=files,
                     again=True,
-                    before=one.before,
                 )
             self._drop(one)
         return None
@@ -212,33 +211,9 @@ class Workspaces:
         """
         self._early.discard(slot.number)
 
-    def _take_result(self, kept: Workspace) -> bool:
-        """Take the result of a call out of the directory that the next one has; False: that cannot
-        have it.
-
-        That of the call before it is deleted: its end was sent to the launcher before this call's
-            start.
-        """
-        before = kept.before
-        kept.before = ""
-        if kept.left_file:
-            path = self.trash.place(_result_name(kept.ref, kept.number))
-            try:
-                with call_directory(kept.workdir) as directory:
-                    os.rename(RESULT, path, src_dir_fd=directory)
-            except OSError:
-                return False
-            kept.before = path
-        if before:
-            with contextlib.suppress(OSError):
-                os.unlink(before)
-        return True
-
     def restore(self, slot: Workspace) -> None:
         """Bring back what an attempt left of which a worker before has not recorded the end."""
         self.trash.restore(slot.name, slot.workdir)
-        with contextlib.suppress(OSError), call_directory(slot.workdir) as directory:
-            self.trash.restore(_result_name(slot.ref, slot.number), RESULT, directory)
 
     def _take_new(self, ref: AttemptRef, number: int) -> Workspace:
         try:
@@ -314,14 +289,10 @@ class Workspaces:
         self.trash.delete(*(f"{self._output}/{slot.below}.{stream}" for stream in ("out", "err")))
 
     def keep(self, slot: Workspace) -> bool:
-        """Keep what a call that has printed nothing has for the next one, if only its result was
-        added to it.
+        """Keep what a call that has printed nothing has for the next one, if nothing was added to
+        it.
         """
-        slot.kept = (
-            slot.files is not None
-            and not (slot.lent or slot.broken)
-            and is_as_given(slot, slot.files)
-        )
+        slot.kept = slot.files is not None and not slot.broken and is_as_given(slot, slot.files)
         return slot.kept
 
     def clean_unused(self) -> None:
@@ -420,11 +391,6 @@ def _is_empty(slot: Workspace) -> bool:
     return not (os.fstat(slot.out).st_size or os.fstat(slot.err).st_size)
 
 
-def _result_name(ref: AttemptRef, number: int) -> str:
-    """Of the result of a call in the trash."""
-    return f"{number}-{ref.job}-{ref.index}-{ref.attempt}.{RESULT}"
-
-
 def _open_both(path: str) -> tuple[int, int]:
     """Open the two files of an attempt's output. Raises OSError."""
     out = _open(f"{path}.out")
@@ -481,7 +447,7 @@ def write_given(slot: Workspace, name: str, text: str) -> None:
     """Replace a file that an attempt is given, for the owner of its directory only; who reads it
     finds the old or the new one. Raises OSError.
     """
-    slot.given_more = True
+    slot.leave_to_nobody()
     path = f"{slot.given}/{name}"
     draft = f"{path}.new"
     try:
@@ -507,7 +473,7 @@ def _write_new(slot: Workspace, path: str, token: str) -> None:
 
 def write_host_file(slot: Workspace, text: str) -> str:
     """Write the hosts of a task's gang for it to read, and return the path. Raises OSError."""
-    slot.given_more = True
+    slot.leave_to_nobody()
     path = f"{slot.given}/hosts"
     _write_new(slot, path, text)
     return path

@@ -219,7 +219,7 @@ class Preloading:
         if not self._logs.follows(attempt.ref):  # what preloading prints begins its output
             self._logs.follow(attempt.slot, self._clock.steady_s())
         attempt.slot.give_directory()
-        attempt.slot.lent = True
+        attempt.slot.leave_to_nobody()  # what the template leaves may print into its output files
         request = self._requests.of_template(key, attempt, template, library)
         own = is_relative(
             request.command[0], request.env

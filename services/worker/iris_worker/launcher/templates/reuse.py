@@ -38,6 +38,8 @@ _ANSWER_S = 5.0
 _REASONS = 1000
 _MOST_IN_VAIN = 8
 """So many snapshots of clones of a template, none of which was restored, are enough."""
+DIFFERS = "a page differs from the snapshot"
+"""What a process says whose restored memory was compared, and is another one than before its call."""
 _MOST_CALLS = 2**53
 """Of a process that restores its memory: as many as there are."""
 
@@ -81,7 +83,8 @@ class ReusedProcesses:
             on_begun: that it does.
         on_again: told of an attempt whose process has ended before it had begun: it is to be
             started again. on_unable: told of a template whose clones cannot restore their memory,
-            and why.
+            and why. on_differs: told of a job after a call of which restored memory was
+            another one.
     """
 
     def __init__(
@@ -93,6 +96,7 @@ class ReusedProcesses:
         on_begun: Callable[[AttemptRef], object],
         on_again: Callable[[StartProcess], object],
         on_unable: Callable[[str, str], object],
+        on_differs: Callable[[int], object],
     ) -> None:
         self._loop = loop
         self._runner = runner
@@ -101,6 +105,7 @@ class ReusedProcesses:
         self._on_begun = on_begun
         self._on_again = on_again
         self._on_unable = on_unable
+        self._on_differs = on_differs
         self._waiting: list[_Reused] = []
         self._idle: dict[int, _Reused] = {}
         self._why: dict[str, str] = {}
@@ -255,6 +260,8 @@ class ReusedProcesses:
         """
         self._note_why(one, why)
         key = one.request.template
+        if why == DIFFERS:
+            self._on_differs(one.request.record.ref.job)
         if not one.request.restores or one.is_again:
             return
         self._in_vain[key] = self._in_vain.get(key, 0) + 1

@@ -87,6 +87,9 @@ class TemplateObserver(Protocol):
     def on_again(self, request: StartProcess) -> None:
         """Nothing of the attempt has run: it is to be started as this says."""
 
+    def on_differs(self, job: int) -> None:
+        """After a call of this job memory was restored and compared, and differs."""
+
     def on_exit(self, ref: AttemptRef, exit_: Exit) -> None: ...
 
 
@@ -119,6 +122,7 @@ class Templates:
             on_begun=observer.on_begun,
             on_again=observer.on_again,
             on_unable=self._unable,
+            on_differs=observer.on_differs,
         )
         runner.on_other_child, runner.on_full = self._ended, partial(self.end_in, key="")
 
