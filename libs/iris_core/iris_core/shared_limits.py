@@ -193,31 +193,40 @@ SHARED_THINGS = (
     SharedThing(
         name="commands under way",
         filled_by="any user, with commands",
-        limits="256 of a gateway; 4,000 and 64 MiB of the leader; `[gateway] requests_per_s`",
-        kept="their turn: each goes in the order of arrival, of whoever it is",
-        is_fair=False,
+        limits="256 and 16 MiB of a gateway, half of them of one user; 4,000 and 64 MiB of the leader; "
+        "`[gateway] requests_per_s`",
+        kept="half of a gateway's, and their turn there: who has least under way is next; who has all of "
+        "the own half is told so",
+        is_fair=True,
     ),
     SharedThing(
         name="environments and code on a host",
         filled_by="any user, with packages, setup commands and bundles",
-        limits="`[worker] environments_kept`, `environments_bytes`, `bundles_kept`",
-        kept="those in use; of the others the one unused for longest goes, whoever's it is, and is "
-        "built or fetched again",
-        is_fair=False,
+        limits="`[worker] environments_kept`, `environments_bytes`, `bundles_kept`; 1 GiB of files of maps",
+        kept="those in use, and an equal share: what is unused for longest of the user who has most is "
+        "deleted, and built or fetched again",
+        is_fair=True,
+    ),
+    SharedThing(
+        name="bundles being fetched on a host",
+        filled_by="any user, with large bundles",
+        limits="`[worker] bundles_at_once`, half of them of one user",
+        kept="half of it: who has least under way is next",
+        is_fair=True,
     ),
     SharedThing(
         name="output directories being stored on a host",
         filled_by="any user, with large output directories",
-        limits="`[worker] artifacts_at_once`, `artifact_timeout_s`",
-        kept="their turn: large ones in the order of their ends; small ones have places of their own",
-        is_fair=False,
+        limits="`[worker] artifacts_at_once`, half of them of one user; `artifact_timeout_s`",
+        kept="half of it: who has least under way is next; small ones have places of their own",
+        is_fair=True,
     ),
     SharedThing(
         name="probes that run on a host",
         filled_by="any user, with deployments whose probes are slow",
-        limits="32 of a host",
-        kept="their turn, later: what was not probed has not failed",
-        is_fair=False,
+        limits="32 of a host, 16 of each user",
+        kept="half of it: the longest overdue first; what was not probed has not failed",
+        is_fair=True,
     ),
     SharedThing(
         name="connections of a proxy",

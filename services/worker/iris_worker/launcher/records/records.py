@@ -115,7 +115,7 @@ class Started(_Record, frozen=True, tag="started"):
     of its order and the name of its ``task`` are for its spans. ``stop_signal`` stops it.
     ``terminal``: it reads and writes one, which the launcher holds. ``notice``: what it is told
     before it is stopped. ``deadline_s``: when the time limit of its gang is over; 0: it has its
-        own.
+    own. ``user``: who has submitted its job.
 
     A process that builds the attempt's ``environment`` has a record of its own, before that of the
     attempt. The client of a ``container`` may end before it.
@@ -146,6 +146,7 @@ class Started(_Record, frozen=True, tag="started"):
     notice: NoticePolicy | None = None
     deadline_s: float = 0.0
     sampled_limit_bytes: int = 0
+    user: str = ""
 
     @property
     def below(self) -> str:
