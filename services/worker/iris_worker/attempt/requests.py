@@ -249,6 +249,7 @@ class StartRequests:
             library=library.path,
             no_library=library.why,
             checks=self._settings.restored_calls == "checked",
+            user=template.user,
         )
 
     def of_build(

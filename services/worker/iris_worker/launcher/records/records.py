@@ -244,7 +244,7 @@ class StartTemplate(_Record, frozen=True, tag="start-template"):
         it is not there; that of ``key``
     itself: only that is wanted. ``restores``: its clones are to restore their memory. ``library``:
     the file of what does that, or empty, and ``no_library`` says why there is none. ``checks``:
-    whether each restore is verified.
+    whether each restore is verified. ``user``: who has submitted its job.
     """
 
     key: str
@@ -263,6 +263,7 @@ class StartTemplate(_Record, frozen=True, tag="start-template"):
     library: str = ""
     no_library: str = ""
     checks: bool = False
+    user: str = ""
 
 
 class EndTemplate(_Record, frozen=True, tag="end-template"):
