@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 import os
 import shutil
+import socket
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Coroutine
@@ -38,6 +40,8 @@ from iris_notifier.records import DeliveryRecord, TargetRecord
 from iris_notifier.senders import SendResult
 from iris_notifier.settings import NotifierSettings
 from iris_notifier.store import RecordStore
+from iris_proxy.http.refusal import ProxyRefusal
+from iris_proxy.routes.room import RequestRoom
 from iris_state.commands.queue_holds import MAX_OF_USER
 from iris_state.policy import Policy
 from iris_state.records.indexes.usage_days import ROWS_OF_A_USER, UsageDays, count
@@ -54,9 +58,13 @@ from iris_worker.attempt.calls.files import CallFiles
 from iris_worker.attempt.executions.room import NoRoom, Running, gives_way
 from iris_worker.attempt.probes.schedule import AT_ONCE, ProbeSchedule
 from iris_worker.clock import HostClock
+from iris_worker.launcher.kernel.event_loop import DelayedCall
+from iris_worker.launcher.records.records import StartTemplate
+from iris_worker.launcher.templates.template import RunningTemplate, beyond
 from iris_worker.limits import ArtifactLimits, EnvironmentLimits
 from iris_worker.metrics import WorkerMetrics
 from tests.support.memory import Memory
+from tests.support.scheduling import Story, worker
 from tests.support.serving import Serving, spec
 from tests.support.world import Host, World
 from tests.unit.worker.test_bundle import tar
@@ -498,12 +506,81 @@ def probes_on_a_host() -> None:
     assert schedule.wait_s(1.0) is None
 
 
+def connections_of_a_proxy() -> None:
+    """By the decision; test_proxy_process.py makes the requests."""
+    room = RequestRoom(connections=8)
+    for _ in range(6):
+        room.enter("eve")
+    with pytest.raises(ProxyRefusal):
+        room.enter("eve")
+    room.enter("ada")
+    room.leave("eve")
+    room.enter("eve")
+
+
+def memory_of_templates() -> None:
+    """By the decision; test_idle_templates.py lets time go by."""
+
+    def template(key: str, user: str, used_s: float) -> RunningTemplate:
+        request = StartTemplate(key, 0, "", (), {}, user=user)
+        late = DelayedCall(0.0, lambda: None)
+        return RunningTemplate(request, 1, cast(socket.socket, None), used_s, late=late)
+
+    hers = template("ada", "ada", 0.0)
+    flood = [template(f"e{number}", "eve", 1.0 + number) for number in range(8)]
+    assert beyond(dict.fromkeys((*flood, hers), 100), 500) == flood[:4]
+
+
+def places_on_hosts() -> None:
+    """All places are Eve's, and she has more that wait."""
+    story = Story(worker("w", cpu=4))
+    story.quota("eve", max_running_cpu=2000)
+    story.running("/eve", ["w"] * 4, user="eve")
+    story.submit("/more", 100, user="eve", at_ms=1)
+    story.submit("/ada", user="ada", at_ms=2)
+    assert story.cycle() == {}
+    story.end("/eve", 0)
+    assert story.cycle() == {"/ada/0": "w"}
+    story.submit("/urgent", user="root", band="production", at_ms=3)
+    victims, _ = story.evict()
+    assert [one.rpartition("/")[0] for one in victims] == ["/eve"]
+
+
+def places_on_hosts_without_a_limit() -> None:
+    story = Story(worker("w", cpu=4))
+    story.running("/eve", ["w"] * 4, user="eve")
+    story.submit("/more", user="eve", at_ms=1)
+    story.submit("/ada", user="ada", at_ms=2)
+    story.end("/eve", 0)
+    assert story.cycle() == {"/more/0": "w"}
+    story.end("/eve", 1)
+    assert story.cycle() == {"/ada/0": "w"}
+
+
+def events() -> None:
+    """The newest eight million, as large as they usually are; test_events.py asks for deleted ones,
+    and test_jobs.py of the notifier for ends of which all events are gone.
+    """
+    made = world()
+    submit(made, "/ada", ADA)
+    for number in range(50):
+        submit(made, f"/e{number}", EVE, replicas=10)
+        made.cancel(f"/e{number}", EVE)
+    stored = 200  # beside the text: subject, id, and what the server keeps of each
+    sizes = [stored + len(json.dumps(event)) for _, event in made.events]
+    assert len(sizes) > 1000
+    assert subjects.EVENTS.max_bytes / (sum(sizes) / len(sizes)) > 8_000_000
+    assert made.ledger.find_job("/ada") is not None
+
+
 FILLED: dict[str, Callable[[], None]] = {
     "commands under way": commands_under_way,
     "environments and code on a host": environments_and_code,
     "bundles being fetched on a host": bundles_being_fetched,
     "output directories being stored on a host": output_directories_being_stored,
     "probes that run on a host": probes_on_a_host,
+    "connections of a proxy": connections_of_a_proxy,
+    "memory of templates on a host": memory_of_templates,
     "deployments": deployments,
     "holds on the queue": holds_on_the_queue,
     "uploads in progress": uploads_in_progress,
@@ -529,10 +606,27 @@ FILLED: dict[str, Callable[[], None]] = {
 }
 
 
+LEFT: dict[str, Callable[[], None]] = {
+    "places on hosts, and slices of pools": places_on_hosts,
+    "events": events,
+}
+"""What others keep of what is not shared fairly."""
+
+
 @pytest.mark.parametrize("name", FILLED)
 def test_one_user_fills_it_and_another_works_on(name):
     FILLED[name]()
 
 
-def test_every_row_that_promises_something_is_filled():
+@pytest.mark.parametrize("name", LEFT)
+def test_one_user_fills_it_and_others_keep_what_is_said(name):
+    LEFT[name]()
+
+
+def test_without_a_limit_places_are_given_in_the_order_of_submission():
+    places_on_hosts_without_a_limit()
+
+
+def test_every_row_is_filled():
     assert {row.name for row in SHARED_THINGS if row.is_fair} == FILLED.keys()
+    assert {row.name for row in SHARED_THINGS if not row.is_fair} == LEFT.keys()
