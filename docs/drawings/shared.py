@@ -12,8 +12,8 @@ from iris_core.shared_limits import SHARED_THINGS
 PAGE = Path(__file__).resolve().parents[1] / "security.md"
 HEADING, NEXT = "## What users share\n", "## HTTP\n"
 EXPLAINED = """\
-Who may fill what all users share, and what the others keep then. A test fills each row that is shared fairly, as one user
-while another works. The rows that are not are gaps: there one user's haste or malice takes something from others."""
+Who may fill what all users share, and what the others keep then. A test fills each row, as one user while another works.
+Of the rows that are not fair, one user's haste or malice takes something from others: they say what, and why that is so."""
 
 
 def security_document() -> str:

@@ -135,27 +135,98 @@ def test_the_option_is_named_in_the_help_and_means_the_setting():
 # --- limits of connections
 
 
+class Slow:
+    """A route that answers when it is told to, and counts the requests that wait."""
+
+    def __init__(self) -> None:
+        self.reached = asyncio.Semaphore(0)
+        self.go = asyncio.Event()
+
+    async def __call__(self, talk: Talk) -> None:
+        while True:
+            await talk.request()
+            self.reached.release()
+            await self.go.wait()
+            await talk.send(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+
+
+async def busy(proxy: Front, slow: Slow, number: int, ask: bytes = ASK) -> list[Talk]:
+    """So many connections with a request under way; some of before may be counted until they are
+    gone.
+    """
+    made: list[Talk] = []
+    async with asyncio.timeout(60):
+        while len(made) < number:
+            talk = await proxy.connect()
+            await talk.send(ask)
+            answer, reached = (
+                asyncio.create_task(one) for one in (talk.head(), slow.reached.acquire())
+            )
+            await asyncio.wait({answer, reached}, return_when=asyncio.FIRST_COMPLETED)
+            if reached.done():
+                made.append(talk)
+            answer.cancel()
+            reached.cancel()
+            await asyncio.gather(answer, reached, return_exceptions=True)
+            if talk not in made:
+                await talk.close()
+    return made
+
+
 async def test_a_connection_too_many_is_answered_503_and_closed(connection, nats_url, tmp_path):
-    async with front(connection, nats_url, tmp_path, "proxy.max_connections=2") as proxy:
-        await proxy.publish("c", await proxy.route(saying(b"ok")))
-        served: list[Talk] = []
-        async with asyncio.timeout(60):
-            while len(served) < 2:  # connections of before may be counted until they are gone
-                talk = await proxy.connect()
-                if (await ask(talk))[0].startswith(b"HTTP/1.1 200 "):
-                    served.append(talk)
-                else:
-                    await talk.close()
-        head, body = await proxy.get("/d/c/")
+    async with front(connection, nats_url, tmp_path, "proxy.max_connections=4") as proxy:
+        slow = Slow()
+        await proxy.publish("c", await proxy.route(slow), user="eve")
+        await proxy.publish("d", await proxy.route(saying(b"ok")), user="eve")
+        await proxy.publish("e", await proxy.route(slow), user="ada")
+        served = await busy(proxy, slow, 3)
+        served += await busy(proxy, slow, 1, ASK.replace(b"/c/", b"/e/"))
+        head, body = await proxy.get("/d/d/")
         assert head.startswith(b"HTTP/1.1 503 ")
         assert b"Retry-After: 1" in head
-        assert b"this proxy serves 2 connections" in body
-        assert (await ask(served[0]))[1] == b"ok"
+        assert b"this proxy serves 4 connections" in body
+        slow.go.set()
         for talk in served:
+            async with asyncio.timeout(60):
+                assert await talk.body(await talk.head()) == b"ok"
             await talk.close()
         async with asyncio.timeout(60):
             while b" 503 " in (await proxy.get("/d/c/"))[0]:
                 await asyncio.sleep(0.02)
+
+
+async def test_deployments_of_one_user_leave_connections_to_those_of_others(
+    connection, nats_url, tmp_path
+):
+    async with front(connection, nats_url, tmp_path, "proxy.max_connections=4") as proxy:
+        slow = Slow()
+        await proxy.publish("c", await proxy.route(slow), user="eve")
+        await proxy.publish("d", await proxy.route(saying(b"ok")), user="eve")
+        await proxy.publish("e", await proxy.route(saying(b"ok")), user="ada")
+        served = await busy(proxy, slow, 3)
+        head, body = await proxy.get("/d/d/")
+        assert head.startswith(b"HTTP/1.1 503 ")
+        assert b"requests to deployments of its user have 3 connections of this proxy" in body
+        assert (await proxy.get("/d/e/"))[1] == b"ok"
+        slow.go.set()
+        for talk in served:
+            await talk.close()
+
+
+async def test_an_idle_connection_gives_way_to_a_new_one(connection, nats_url, tmp_path):
+    options = ("proxy.max_connections=2", "proxy.head_s=1000")
+    async with front(connection, nats_url, tmp_path, *options) as proxy:
+        await proxy.publish("c", await proxy.route(saying(b"ok")))
+        silent = [await proxy.connect() for _ in range(2)]
+        closed = [asyncio.create_task(talk.rest()) for talk in silent]
+        async with asyncio.timeout(60):
+            while not any(one.done() for one in closed):
+                answered, _ = await proxy.get("/d/c/")
+                await asyncio.sleep(0.02)
+        assert answered.startswith(b"HTTP/1.1 200 ")
+        for talk in silent:
+            await talk.close()
+        await asyncio.gather(*closed)
 
 
 async def test_every_head_has_head_s_and_an_idle_connection_longer(connection, nats_url, tmp_path):

@@ -201,6 +201,7 @@ class Front:
         *routes: Route | str,
         reason: str = "",
         minimum: int | None = None,
+        user: str = "",
         **policy: object,
     ) -> None:
         """Write a set, and return when the proxy has taken it up."""
@@ -209,7 +210,7 @@ class Front:
             DiscoveredRoute(f"r1-{n}", route if isinstance(route, str) else route.address)
             for n, route in enumerate(routes)
         )
-        value = Discovery(name, self._version, found, reason, ProxyPolicy(**policy), minimum)  # type: ignore[arg-type]
+        value = Discovery(name, self._version, found, reason, ProxyPolicy(**policy), minimum, user)  # type: ignore[arg-type]
         await self._put(name, value)
         marker = f"marker{self._version}"
         await self._put(marker, Discovery(marker, self._version, reason="draining"))

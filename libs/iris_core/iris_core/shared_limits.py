@@ -1,7 +1,7 @@
 """What all users share, who may fill it, and what the others keep then.
 
-docs/security.md is drawn from the table. A row that bounds what one user takes has a test that
-fills it as one user while another works (tests/unit/state/test_shared_things.py). Out of scope: the
+docs/security.md is drawn from the table. Each row has a test that fills it as one user while
+another works (tests/unit/state/test_shared_things.py). Out of scope: the
 limits themselves (`quota`, settings of the services).
 """
 
@@ -18,7 +18,7 @@ class SharedThing:
         name: what is shared. filled_by: who may fill it, and with what.
         limits: what bounds it: keys of the configuration, or constants.
         kept: what the others keep when one user fills it.
-        is_fair: whether one user can take nothing of it from others. Such a row has a test.
+        is_fair: whether one user can take nothing of it from others.
     """
 
     name: str
@@ -178,53 +178,77 @@ SHARED_THINGS = (
     SharedThing(
         name="places on hosts, and slices of pools",
         filled_by="any user, with tasks that run long; a pool grows for them up to its `max`",
-        limits="`iris quota set --max-running-cpu N USER`, and likewise memory and devices",
-        kept="with a limit, what it leaves; without one, their turn once something ends: only a better "
-        "band takes places",
+        limits="`iris quota set --max-running-cpu N USER`, and likewise memory and devices; for who has none of "
+        "the own `[state] max_running_cpu_millis` and so on",
+        kept="with a limit, the next place that is free: who is over it comes behind all others of the band; "
+        "without one, their turn in the order of submission. What runs is stopped for a better band only, "
+        "so an admin's job in `production` starts at once. Free places are given to whoever waits: one user "
+        "is often most of a cluster",
         is_fair=False,
     ),
     SharedThing(
         name="events",
         filled_by="any user, with tasks that change",
-        limits="`[nats] events_bytes`, `events_days`",
-        kept="jobs and tasks as they are; of a full stream the oldest events go, whoever's they are",
+        limits="`[nats] events_bytes`, `events_days`; what makes events: `[gateway] requests_per_s`, "
+        "`max_pending_tasks`",
+        kept="jobs and tasks as they are, and the newest events of all, by default eight million; of a full "
+        "stream the oldest go, whoever's they are. They are one order that all readers follow, in which a "
+        "hole would pass unnoticed: who asks for what is gone is answered 410",
         is_fair=False,
     ),
     SharedThing(
         name="commands under way",
         filled_by="any user, with commands",
-        limits="256 of a gateway; 4,000 and 64 MiB of the leader; `[gateway] requests_per_s`",
-        kept="their turn: each goes in the order of arrival, of whoever it is",
-        is_fair=False,
+        limits="256 and 16 MiB of a gateway, half of them of one user; 4,000 and 64 MiB of the leader; "
+        "`[gateway] requests_per_s`",
+        kept="half of a gateway's, and their turn there: who has least under way is next; who has all of "
+        "the own half is told so",
+        is_fair=True,
     ),
     SharedThing(
         name="environments and code on a host",
         filled_by="any user, with packages, setup commands and bundles",
-        limits="`[worker] environments_kept`, `environments_bytes`, `bundles_kept`",
-        kept="those in use; of the others the one unused for longest goes, whoever's it is, and is "
-        "built or fetched again",
-        is_fair=False,
+        limits="`[worker] environments_kept`, `environments_bytes`, `bundles_kept`; 1 GiB of files of maps",
+        kept="those in use, and an equal share: what is unused for longest of the user who has most is "
+        "deleted, and built or fetched again",
+        is_fair=True,
+    ),
+    SharedThing(
+        name="memory of templates on a host",
+        filled_by="any user, with maps and jobs that preload modules",
+        limits="of templates that run nothing: 1 GiB together, or a sixteenth of the host's memory; 30 s each",
+        kept="the memory beyond it, and their templates: that of the user who has most which is unused for "
+        "longest ends first",
+        is_fair=True,
+    ),
+    SharedThing(
+        name="bundles being fetched on a host",
+        filled_by="any user, with large bundles",
+        limits="`[worker] bundles_at_once`, half of them of one user",
+        kept="half of it: who has least under way is next",
+        is_fair=True,
     ),
     SharedThing(
         name="output directories being stored on a host",
         filled_by="any user, with large output directories",
-        limits="`[worker] artifacts_at_once`, `artifact_timeout_s`",
-        kept="their turn: large ones in the order of their ends; small ones have places of their own",
-        is_fair=False,
+        limits="`[worker] artifacts_at_once`, half of them of one user; `artifact_timeout_s`",
+        kept="half of it: who has least under way is next; small ones have places of their own",
+        is_fair=True,
     ),
     SharedThing(
         name="probes that run on a host",
         filled_by="any user, with deployments whose probes are slow",
-        limits="32 of a host",
-        kept="their turn, later: what was not probed has not failed",
-        is_fair=False,
+        limits="32 of a host, 16 of each user",
+        kept="half of it: the longest overdue first; what was not probed has not failed",
+        is_fair=True,
     ),
     SharedThing(
         name="connections of a proxy",
         filled_by="clients of any deployment",
-        limits="`[proxy] max_connections`",
-        kept="what they have; one more is answered 503, of whichever deployment",
-        is_fair=False,
+        limits="`[proxy] max_connections`, three quarters of them for requests to deployments of one user",
+        kept="a quarter of them for requests to deployments of others; a connection that has been idle for "
+        "a second is closed where a new one has no room",
+        is_fair=True,
     ),
     SharedThing(
         name="messages to targets",
@@ -241,4 +265,4 @@ SHARED_THINGS = (
         is_fair=True,
     ),
 )
-"""A row that is not fair is a known gap: mend it, set ``is_fair``, and add its test."""
+"""A row that is not fair says why it is not, and what the others keep."""

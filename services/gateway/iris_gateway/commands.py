@@ -2,7 +2,8 @@
 out.
 
 A command keeps its request id through every try, so it takes effect once: the journal holds its
-answer beside its effect. A bounded number is outstanding; the others wait here and were not sent.
+answer beside its effect. A bounded number is outstanding, and half of it of one user; the others
+wait here, users in turn, and were not sent.
 Out of scope: what a command means; deciding whether it is allowed. Source:
     docs/adr/0026-one-way-in-for-commands.md.
 """
@@ -24,10 +25,12 @@ from iris_core.messages.gateway_state import Answer, UserCommand
 from iris_gateway.http.position import Position
 from iris_gateway.http.problem import ProblemResponse, refused
 from iris_service import tracing
+from iris_service.fair_turns import FairTurns
 
 OUTSTANDING = 256
-"""Commands that are sent and not answered, at once: more than rounds need to be full, less than a
-leader queues.
+OUTSTANDING_BYTES = 16 << 20
+"""Commands that are sent and not answered, at once, and their bytes: more than rounds need to be
+full, less than a leader queues, also of several gateways. One user has half of them at most.
 """
 _FIRST_PAUSE_S = 0.02
 _LONGEST_PAUSE_S = 0.25
@@ -39,6 +42,10 @@ UNANSWERED = (
 NO_LEADER = "no replica of the state service leads; the command has had no effect"
 NOT_SENT = (
     "too many commands wait for the state service; this one was not sent and has had no effect"
+)
+TOO_MANY_OF_USER = (
+    "as many of your commands wait for the state service as one user may have there; this one was not sent "
+    "and has had no effect"
 )
 
 
@@ -61,11 +68,13 @@ class _Request:
     unknown: bool = False
     refusal: ProblemResponse | None = None
 
-    def unavailable(self) -> ProblemResponse:
-        """The 503 after the time limit; it states whether the command may have taken effect."""
+    def unavailable(self, not_sent: str) -> ProblemResponse:
+        """The 503 after the time limit; it states whether the command may have taken effect, and
+        with ``not_sent`` why it was never sent.
+        """
         if self.unknown:
             return ProblemResponse("unavailable", UNANSWERED)
-        return self.refusal or ProblemResponse("unavailable", NOT_SENT)
+        return self.refusal or ProblemResponse("unavailable", not_sent)
 
 
 class Commands:
@@ -79,6 +88,7 @@ class Commands:
         outstanding: the largest number of unanswered commands. One that waits to be sent is not
             sent any more when less than `try_timeout_s` of its time is left: its answer would come
                 too late to be told.
+        outstanding_bytes: of these.
         new_id: makes ids that never repeat. now_ms: the time of day.
     """
 
@@ -92,6 +102,7 @@ class Commands:
         retry_for_s: float = 10.0,
         try_timeout_s: float = 0.5,
         outstanding: int = OUTSTANDING,
+        outstanding_bytes: int = OUTSTANDING_BYTES,
     ) -> None:
         self._bus = bus
         self._position = position or Position()
@@ -99,7 +110,8 @@ class Commands:
         self._now_ms = now_ms
         self._retry_for_s = retry_for_s
         self._try_timeout_s = try_timeout_s
-        self._slots = asyncio.Semaphore(outstanding)
+        self._turns = FairTurns(outstanding)
+        self._bytes = FairTurns(outstanding_bytes)
 
     async def ask(self, subject: str, command: UserCommand, *, key: str = "") -> Answer:
         """Send a command under a request id, with its time and trace context; returns its answer
@@ -114,7 +126,10 @@ class Commands:
         traceparent = tracing.current()
         data = pack(self._stamped(command, key or self._new_id(), traceparent))
         answer = await self.send(
-            subject, data, {tracing.HEADER: traceparent} if traceparent else None
+            subject,
+            data,
+            {tracing.HEADER: traceparent} if traceparent else None,
+            user=command.caller.user,
         )
         self._position.note(answer.position)
         if answer.status not in DONE:
@@ -134,8 +149,10 @@ class Commands:
         }
         return msgspec.structs.replace(command, **own)
 
-    async def send(self, subject: str, data: bytes, headers: Headers | None = None) -> Answer:
-        """Send a packed command; returns the answer, which may be a refusal.
+    async def send(
+        self, subject: str, data: bytes, headers: Headers | None = None, *, user: str = ""
+    ) -> Answer:
+        """Send a packed command of a user; returns the answer, which may be a refusal.
 
         Raises ProblemResponse when no answer came in time; it states whether the command may have
         taken effect.
@@ -143,11 +160,20 @@ class Commands:
         request = _Request(subject, data, headers)
         limit_s = asyncio.get_running_loop().time() + self._retry_for_s
         try:
-            async with asyncio.timeout_at(limit_s - self._try_timeout_s) as waiting, self._slots:
+            async with (
+                asyncio.timeout_at(limit_s - self._try_timeout_s) as waiting,
+                self._turns.turn(user),
+                self._bytes.turn(user, len(data)),
+            ):
                 waiting.reschedule(limit_s)
                 return await self._repeat(request)
         except TimeoutError:
-            raise request.unavailable() from None
+            raise request.unavailable(self._not_sent(user, len(data))) from None
+
+    def _not_sent(self, user: str, size: int) -> str:
+        """Why a command of this user is not sent."""
+        has_all = self._turns.has_all(user) or self._bytes.has_all(user, size)
+        return TOO_MANY_OF_USER if has_all else NOT_SENT
 
     async def _repeat(self, request: _Request) -> Answer:
         """Send it until a leader answers; retry when the leader is overloaded or cannot read it."""

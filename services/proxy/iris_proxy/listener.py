@@ -1,8 +1,9 @@
 """Listens for clients: aiohttp's low-level server with the limits that it lacks.
 
 aiohttp cancels the handler of a disconnected client. This module adds: a timeout of request heads,
-and a limit of connections that are served. On some beyond it the first request is refused, as
-clients expect it; more are refused at once, because each takes a descriptor. Source: docs/design/serving.md#proxy-rules.
+and a limit of connections that are served. Beyond it the one that has been idle for longest gives
+way. Where none is idle, on some more the first request is refused, as clients expect it; further
+ones are refused at once, because each takes a descriptor. Source: docs/design/serving.md#proxy-rules.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ import socket
 import ssl
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
-from typing import Any
+from itertools import islice
+from typing import Any, cast
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError, LineTooLong
@@ -29,6 +31,10 @@ _LAST_S = 0.1
 _SHOWN = 200
 _MORE = 4
 """This part of the limit may wait beyond it for a refusal."""
+_GIVES_WAY_S = 1.0
+"""How long a connection has been idle that gives way: on a new one a request is on its way."""
+_LOOKED_AT = 16
+"""Idle connections that are asked to give way: one that has just become so may not yet."""
 _TOO_MANY = "Too many headers received"
 """What aiohttp's parser says; the exception has no type of its own."""
 
@@ -64,10 +70,15 @@ class Listener:
         )
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
-        if getattr(request.protocol, "too_many", False):
+        connection = cast(ClientConnection, request.protocol)
+        if connection.too_many:
             most = f"this proxy serves {self._settings.max_connections} connections"
             return self._refuse(request, ProxyRefusal("overloaded", most, closes=True))
-        return await self._handle(request)
+        connection.begin()
+        try:
+            return await self._handle(request)
+        finally:
+            connection.rest()
 
     async def stop(self) -> None:
         """Accept no more connections, close idle ones, and let requests under way finish within
@@ -95,6 +106,7 @@ class ClientConnection(RequestHandler):
     def __init__(self, manager: _Server, refuse: Refuse, head_s: float, **options: Any) -> None:
         super().__init__(manager, **options)
         self._refuse = refuse
+        self._server = manager
         self.too_many = self.far_too_many = False
         self._head_s = head_s
         self._awaited = 0
@@ -107,6 +119,26 @@ class ClientConnection(RequestHandler):
             self.transport.close()
         else:
             self._expect_head()
+            if not self.too_many:
+                self.rest()
+
+    def begin(self) -> None:
+        """A request is handled from now on."""
+        self._server.idle.pop(self, None)
+
+    def rest(self) -> None:
+        """No request is handled from now on."""
+        if self.transport is not None:
+            self._server.idle[self] = self._loop.time()
+
+    def give_way(self) -> bool:
+        """Close this connection; False: a request has come, or its answer is still being written."""
+        if self._waiter is None or self._waiter.done():
+            return False
+        self.begin()
+        self._server.closing.add(self)
+        self.force_close()
+        return True
 
     def data_received(self, data: bytes) -> None:
         before = self._request_count
@@ -117,6 +149,8 @@ class ClientConnection(RequestHandler):
 
     def connection_lost(self, exc: BaseException | None) -> None:
         super().connection_lost(exc)
+        self.begin()
+        self._server.closing.discard(self)
         if self._timer is not None:
             self._timer.cancel()
 
@@ -150,12 +184,29 @@ class ClientConnection(RequestHandler):
 
 
 class _Server(web.Server):
-    """aiohttp's server with `ClientConnection`."""
+    """aiohttp's server with `ClientConnection`.
+
+    Attributes:
+        idle: connections on which no request is handled, with since when, the first one first.
+        closing: those that give way and are not gone yet.
+    """
 
     def __init__(self, handle: Handle, refuse: Refuse, settings: ProxySettings) -> None:
         super().__init__(handle, handler_cancellation=True)
         self._refuse = refuse
         self._settings = settings
+        self.idle: dict[ClientConnection, float] = {}
+        self.closing: set[ClientConnection] = set()
+
+    def _make_room(self) -> int:
+        """Have idle connections give way; returns how many are served then."""
+        now_s = asyncio.get_running_loop().time()
+        most = self._settings.max_connections
+        for connection, since_s in list(islice(self.idle.items(), _LOOKED_AT)):
+            served = len(self._connections) - len(self.closing)
+            if served < most or now_s - since_s < _GIVES_WAY_S or connection.give_way():
+                break
+        return len(self._connections) - len(self.closing)
 
     def __call__(self) -> RequestHandler:
         connection = ClientConnection(
@@ -171,8 +222,9 @@ class _Server(web.Server):
             auto_decompress=False,
         )
         most = self._settings.max_connections
-        connection.too_many = len(self._connections) >= most
-        connection.far_too_many = len(self._connections) >= most + max(1, most // _MORE)
+        served = self._make_room()
+        connection.too_many = served >= most
+        connection.far_too_many = served >= most + max(1, most // _MORE)
         return connection
 
 

@@ -21,6 +21,7 @@ from iris_proxy.routes.balancer import Balancer
 from iris_proxy.routes.choice import RouteLoad
 from iris_proxy.routes.probing import EjectedRoutes
 from iris_proxy.routes.retry import RetryBudget
+from iris_proxy.routes.room import RequestRoom
 from iris_proxy.settings import ProxySettings
 from iris_proxy.upstream.pool import Pool
 from iris_service.listening import is_within
@@ -49,6 +50,7 @@ class Proxy:
         self._seen: Mapping[str, Entry] = {}
         self._pool = Pool(settings.idle_s)
         self._budget = RetryBudget()
+        self._room = RequestRoom(settings.max_connections)
         self._ejected = EjectedRoutes(self._is_current)
         self.credentials = OwnTokens(issuer=settings.oidc_issuer, audience=settings.oidc_audience)
         self.current = False
@@ -125,23 +127,34 @@ class Proxy:
                 raise self._unknown(name)
             if (place := with_slash(request.method, target)) and "Upgrade" not in headers:
                 return moved(request, place)
-            exchange = Exchange(
-                request,
-                name,
-                inner,
-                balancer,
-                pool=self._pool,
-                credentials=self.credentials,
-                trusted=is_within(request.remote, self._networks),
-                on_ejected=self._ejected.eject,
-            )
-            response = await exchange.run(self._budget, self.metrics.retried)
-            balancer.answered(response.status, exchange.waited_s)
-            return response
+            user = balancer.user
+            self._room.enter(user)
+            try:
+                return await self._exchange(request, name, inner, balancer)
+            finally:
+                self._room.leave(user)
         except ProxyRefusal as refusal:
             if balancer is not None:
                 balancer.answered(refusal.status, None)
             return refused(request, refusal)
+
+    async def _exchange(
+        self, request: web.BaseRequest, name: str, inner: str, balancer: Balancer
+    ) -> web.StreamResponse:
+        """Forward a request to a route of its deployment. Raises ProxyRefusal."""
+        exchange = Exchange(
+            request,
+            name,
+            inner,
+            balancer,
+            pool=self._pool,
+            credentials=self.credentials,
+            trusted=is_within(request.remote, self._networks),
+            on_ejected=self._ejected.eject,
+        )
+        response = await exchange.run(self._budget, self.metrics.retried)
+        balancer.answered(response.status, exchange.waited_s)
+        return response
 
     def _unknown(self, name: str) -> ProxyRefusal:
         if self.current:

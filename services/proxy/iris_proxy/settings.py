@@ -35,8 +35,10 @@ class ProxySettings(msgspec.Struct, frozen=True, kw_only=True):
         head_s: timeout of a request's head.
         idle_s: how long a connection without a request stays open, to clients and to routes.
         head_bytes: size of a request's head.
-        max_connections: of clients that each process serves; a request on one more is answered 503.
-            At most half of the process' descriptors less 128; a lower limit is logged at the start.
+        max_connections: of clients that each process serves. For one more, one that has been idle
+            for a second is closed; where none has, its request is answered 503. Three quarters of
+            them are for requests to deployments of one user. At most half of the process'
+            descriptors less 128; a lower limit is logged at the start.
         queue_requests: of one deployment that may wait for a route with room.
         wake_s: how long a request may wait for the first route of a deployment that was scaled to
             none.

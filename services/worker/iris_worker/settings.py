@@ -130,7 +130,7 @@ class WorkerSettings(DeclaredCapacity, frozen=True):
         bundle_bytes: size of one unpacked bundle.
         bundle_entries: number of files of one unpacked bundle.
         bundles_kept: unpacked bundles kept on disk.
-        bundles_at_once: downloads and copies under way at a time.
+        bundles_at_once: downloads and copies under way at a time, half of them for one user.
         build_timeout_s: for building one environment or pulling one image; shorter than
             preparing_timeout_s of [state].
         environments_kept: built environments kept on disk, beside those of live attempts.
@@ -142,8 +142,8 @@ class WorkerSettings(DeclaredCapacity, frozen=True):
         artifact_entries: number of its files.
         artifact_timeout_s: how long an attempt's end waits until that is stored. The large result
             of a call is waited for without an end.
-        artifacts_at_once: output directories that are stored at a time; of small ones, up to 64
-            KiB, 16 times as many.
+        artifacts_at_once: output directories that are stored at a time, half of them of one user;
+            of small ones, up to 64 KiB, 16 times as many.
         exec_at_once: commands that people execute beside tasks at a time; 0: none are taken.
         exec_idle_s: how long one command may neither read nor print.
         exec_longest_s: how long one command may run.
@@ -203,7 +203,7 @@ class WorkerSettings(DeclaredCapacity, frozen=True):
     artifact_bytes: NonNegativeInt = ArtifactLimits().bytes
     artifact_entries: NonNegativeInt = ArtifactLimits().entries
     artifact_timeout_s: PositiveFloat = 600.0
-    artifacts_at_once: PositiveInt = 4
+    artifacts_at_once: PositiveInt = 8
     exec_at_once: NonNegativeInt = 32
     exec_idle_s: PositiveFloat = 3600.0
     exec_longest_s: PositiveFloat = 43_200.0

@@ -20,7 +20,14 @@ from iris_core.messages.gateway_state import (
 from iris_core.spec.jobs import JobSpec
 from iris_core.subjects import CMD_CANCEL, CMD_SUBMIT, STATE_QUERY, is_command
 from iris_core.views.queries import JobsQuery
-from iris_gateway.commands import NO_LEADER, NOT_SENT, UNANSWERED, UNSENT, Commands
+from iris_gateway.commands import (
+    NO_LEADER,
+    NOT_SENT,
+    TOO_MANY_OF_USER,
+    UNANSWERED,
+    UNSENT,
+    Commands,
+)
 from iris_gateway.http.problem import ProblemResponse
 from iris_gateway.queries import Queries
 from tests.support.gateway import House
@@ -28,6 +35,11 @@ from tests.support.memory import Memory
 from tests.support.rounds import rounds_until
 
 CANCEL = CancelJob("/a", Caller(), *UNSENT)
+SIZE = len(pack(CancelJob("/a", Caller("eve"), "c0", 7)))
+
+
+def of_user(caller: Caller) -> CancelJob:
+    return CancelJob("/a", caller, *UNSENT)
 
 
 def commands(memory: Memory, **more: float) -> Commands:
@@ -147,10 +159,30 @@ async def test_only_so_many_are_outstanding_and_one_that_was_not_sent_is_told_so
     leader = Leader(memory, *[""] * 1000)
     await leader.lead()
     made = commands(memory, outstanding=3, retry_for_s=0.4, try_timeout_s=0.2)
-    asking = [asyncio.create_task(made.ask(CMD_CANCEL, CANCEL)) for _ in range(5)]
+    users = [Caller(f"u{number}") for number in range(5)]
+    asking = [asyncio.create_task(made.ask(CMD_CANCEL, of_user(one))) for one in users]
     refused = await asyncio.gather(*asking, return_exceptions=True)
     details = Counter(one.detail for one in refused if isinstance(one, ProblemResponse))
     assert (details, set(leader.requests)) == ({UNANSWERED: 3, NOT_SENT: 2}, {"c0", "c1", "c2"})
+
+
+@pytest.mark.parametrize("limit", [{"outstanding": 4}, {"outstanding_bytes": 4 * SIZE}])
+async def test_one_user_has_half_of_what_is_outstanding_and_is_told_so(limit: dict[str, int]):
+    memory = Memory()
+    leader = Leader(memory, *[""] * 1000)
+    await leader.lead()
+    made = commands(memory, retry_for_s=0.4, try_timeout_s=0.2, **limit)
+    users = [Caller(name) for name in ("eve", "eve", "eve", "eve", "ada")]
+    asking = [asyncio.create_task(made.ask(CMD_CANCEL, of_user(one))) for one in users]
+    refused = await asyncio.gather(*asking, return_exceptions=True)
+    assert [one.detail for one in refused if isinstance(one, ProblemResponse)] == [
+        UNANSWERED,
+        UNANSWERED,
+        TOO_MANY_OF_USER,
+        TOO_MANY_OF_USER,
+        UNANSWERED,
+    ]
+    assert set(leader.requests) == {"c0", "c1", "c4"}
 
 
 async def test_who_waits_is_sent_when_another_is_answered():

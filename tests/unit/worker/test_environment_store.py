@@ -19,11 +19,13 @@ def opened(root: Path, count: int = 2, size: int = 1 << 30) -> EnvironmentStore:
     return EnvironmentStore(root, EnvironmentLimits(count, size), shutil.rmtree)
 
 
-def built(store: EnvironmentStore, key: str, at_s: int = 0, size: int = 10) -> str:
+def built(
+    store: EnvironmentStore, key: str, at_s: int = 0, size: int = 10, user: str = "ada"
+) -> str:
     """Publish an environment of one file, last used at a time."""
     directory = store.new()
     Path(store.path(directory), "file").write_bytes(b"x" * size)
-    store.publish(key, directory, store.seal(directory))
+    store.publish(key, directory, store.seal(directory), user)
     os.utime(Path(store.path("")) / f"{key}.json", (at_s, at_s))
     return directory
 

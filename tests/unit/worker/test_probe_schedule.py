@@ -132,7 +132,7 @@ def test_the_last_failure_is_kept_in_one_printable_line():
 
 
 def test_thousands_of_failures_fit_into_one_heartbeat():
-    schedule, refs = ProbeSchedule(at_once=5000), [AttemptRef(job, 0, 0) for job in range(5000)]
+    schedule, refs = ProbeSchedule(at_once=10_000), [AttemptRef(job, 0, 0) for job in range(5000)]
     for ref in refs:
         schedule.begin(ref, Probe(), WHERE, 0.0)
     for ref in schedule.take_due(0.0):
@@ -167,7 +167,7 @@ def test_a_process_that_ended_is_not_probed_and_its_last_probe_is_void():
 def test_so_many_are_probed_at_once_and_the_longest_overdue_first():
     schedule = ProbeSchedule(at_once=2)
     for ref, began_s in ((A, 3.0), (B, 1.0), (C, 2.0)):
-        schedule.begin(ref, Probe(), WHERE, began_s)
+        schedule.begin(ref, Probe(), WHERE, began_s, user=f"of {ref.job}")
     assert schedule.take_due(10.0) == [B, C]
     assert (schedule.take_due(11.0), schedule.wait_s(11.0)) == ([], None)
     schedule.on_outcome(C, PASSED, 11.0)

@@ -47,7 +47,9 @@ class Probing:
         self.prober = Prober("127.0.0.1", self.clock, self.metrics, self.news.set)
 
     def begin(self, probe: Probe, port: int = 80, serves: int = 80) -> None:
-        self.prober.begin(A, probe, port, serves, self.commands.start, self.clock.steady_s())
+        self.prober.begin(
+            A, probe, port, serves, "ada", start=self.commands.start, began_s=self.clock.steady_s()
+        )
 
     def count(self, result: str) -> float:
         found = self.metrics.registry.get_sample_value(

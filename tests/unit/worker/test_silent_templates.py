@@ -40,6 +40,9 @@ class StandIn:
     def runs_clone_of(self, template: str) -> bool:
         return False
 
+    def cloned_from(self) -> set[str]:
+        return set()
+
     def call_later(
         self, delay_s: float, callback: Callable[..., object], *arguments: object
     ) -> DelayedCall:
@@ -109,7 +112,7 @@ class StandIn:
 @pytest.fixture
 def host(tmp_path: Path) -> Iterator[StandIn]:
     made: Any = StandIn(tmp_path)
-    templates = Templates(made, made, made, made, tmp_path)
+    templates = Templates(made, made, made, made, tmp_path, 1 << 30)
     templates.start(StartTemplate("1", 0, "0/a", ("python3",), {}, ("json",), bare="bare"))
     made.templates = templates
     yield made

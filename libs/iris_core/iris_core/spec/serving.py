@@ -249,6 +249,7 @@ class Discovery(msgspec.Struct, frozen=True):
         minimum: of its scaling rule: proxies report its load, and where this is 0 requests wait for
             a first route.
             None: it has no rule.
+        user: whose deployment it is; empty: an earlier release has not said so.
     """
 
     deployment: str
@@ -257,6 +258,7 @@ class Discovery(msgspec.Struct, frozen=True):
     reason: str = ""
     proxy: ProxyPolicy = ProxyPolicy()
     minimum: int | None = None
+    user: str = ""
 
     @property
     def wakes(self) -> bool:

@@ -60,7 +60,7 @@ REFUSAL_TYPES: Mapping[str, RefusalType] = {
         503,
         "It has too much to do",
         "Every route has max_outstanding requests and none became free within queue_s, or the proxy has "
-        "max_connections.",
+        "max_connections, or three quarters of these have requests to deployments of the same user.",
         "Add replicas, or raise the limit that the detail names.",
         retry_after_s=1,
     ),

@@ -41,6 +41,7 @@ class Balancer:
     Attributes:
         under_way: requests sent to routes that have not ended, including those on removed routes.
         is_scaled: by a rule, so that its load is reported.
+        user: whose deployment it is.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class Balancer:
         self._on_wake = on_wake
         self._waiting: deque[_Waiting] = deque()
         self._name = discovery.deployment
+        self.user = discovery.user
         self._reason = ""
         self.policy = ProxyPolicy()
         self.routes: list[RouteLoad] = []
@@ -100,6 +102,7 @@ class Balancer:
     def update(self, discovery: Discovery) -> None:
         """Use a new set of routes; requests under way on a removed route continue."""
         self.policy = discovery.proxy
+        self.user = discovery.user
         self.routes = merged(self.routes, discovery)
         self._reason = discovery.reason
         self._wakes = discovery.wakes

@@ -117,6 +117,7 @@ class Adoption:
         if entry.over is None:
             self.slots.restore(slot)
         slot.output = entry.started.output
+        slot.user = entry.started.user
         slot.call = entry.started.call
         attempt = RunningAttempt(slot, self.use, result=entry.result)
         self.logs.follow(slot, self.clock.steady_s(), entry.positions)

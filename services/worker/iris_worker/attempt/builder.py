@@ -193,7 +193,7 @@ class Builder:
             if (ended := self._verdict(exit_, late, plan, place)) is not None:
                 return _with_tail(attempt, ended)
             size = await asyncio.to_thread(self._store.seal, directory)
-            self._store.publish(plan.key, directory, size)
+            self._store.publish(plan.key, directory, size, template.user)
         finally:
             if self._store.find(plan.key) != directory:
                 self._store.release(ref)

@@ -387,6 +387,7 @@ class Executor:
                 probe,
                 ports.get(probe.port, 0),
                 serves,
+                user=attempt.slot.user,
                 start=start,
                 began_s=started.after_s,
                 adopted=adopted,
@@ -446,6 +447,7 @@ class Executor:
     def _take(self, ref: AttemptRef, user: str, slot: int) -> RunningAttempt:
         """An attempt with this slot, which belongs to the user it runs as. Raises OSError."""
         attempt = self.attempts.add(RunningAttempt(self.slots.take(ref, slot), self._use))
+        attempt.slot.user = user
         try:
             attempt.slot.give_files_to(owner_of(self._isolation.sandbox(attempt.slot.number, user)))
         except OSError:

@@ -81,14 +81,24 @@ class Finisher:
         if ref.job in self._logs.muted and not needed:
             done(Artifact(note=MUTED))
             return
-        self._uploader.begin(ref, slot.workdir, slot.output, said, done, needed=needed)
+        self._uploader.begin(
+            ref,
+            slot.workdir,
+            slot.output,
+            said,
+            done,
+            user=slot.user,
+            on_waits=partial(self._tell, ref),
+            needed=needed,
+        )
         if slot.ends_s:
             self._uploader.limit(ref, max(0.0, slot.ends_s - self._clock.steady_s()))
 
     def _on_measured(self, ref: AttemptRef, size: int) -> None:
-        self._agent.on_detail(
-            ref, f"{show_bytes(size)} of output are being stored", self._clock.wall_ms()
-        )
+        self._tell(ref, f"{show_bytes(size)} of output are being stored")
+
+    def _tell(self, ref: AttemptRef, text: str) -> None:
+        self._agent.on_detail(ref, text, self._clock.wall_ms())
         self._flush()
 
     def _on_stored(self, attempt: RunningAttempt, ended: Ended, artifact: Artifact) -> None:

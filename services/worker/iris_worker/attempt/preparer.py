@@ -52,7 +52,12 @@ class Preparer:
     ) -> Ended | None:
         if template.bundle is not None:
             brought = await self._fetcher.fetch(
-                template.bundle, slot.workdir, template.each_line, ref.index, slot.owner
+                template.bundle,
+                slot.workdir,
+                template.each_line,
+                ref.index,
+                owner=slot.owner,
+                user=template.user,
             )
             if isinstance(brought, Ended):
                 return brought

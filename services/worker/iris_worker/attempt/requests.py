@@ -164,6 +164,7 @@ class StartRequests:
             sampled_limit_bytes=sampled_limit(template.resources)
             if self.in_force.memory == SAMPLED and not in_image
             else 0,
+            user=template.user,
         )
         reuse = template.calls.reuse if template.calls is not None else 1
         command = template.command
@@ -248,6 +249,7 @@ class StartRequests:
             library=library.path,
             no_library=library.why,
             checks=self._settings.restored_calls == "checked",
+            user=template.user,
         )
 
     def of_build(

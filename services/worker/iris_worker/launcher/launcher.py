@@ -73,7 +73,7 @@ from iris_worker.launcher.starts.spawn import NeedsShell, NotRunnable, as_script
 from iris_worker.launcher.starts.spawner import Spawner
 from iris_worker.launcher.templates.reuse import DIFFERS
 from iris_worker.launcher.templates.template_programs import CALL
-from iris_worker.launcher.templates.templates import Templates
+from iris_worker.launcher.templates.templates import Templates, most_idle_bytes
 
 _READ_BYTES = 1 << 16  # the memory for more is mapped and unmapped by each read
 _FDS = 64
@@ -101,7 +101,9 @@ class Launcher:
         self._groups, self._support = _find_groups(root)
         self._spawner = Spawner(self._loop, str(root), self._groups)
         self._runner = Runner(self._loop, self._spawner, self._groups, self)
-        self._templates = Templates(self._loop, self._runner, self._spawner, self, root=root)
+        self._templates = Templates(
+            self._loop, self._runner, self._spawner, self, root, most_idle_bytes()
+        )
         self._inbox, self._outbox = bytearray(), bytearray()
         self._fds: list[int] = []
         self._held: list[int] = []

@@ -228,6 +228,7 @@ def discovery_of(deployment: Deployment) -> Discovery:
         said.reason,
         proxy=deployment.spec.proxy,
         minimum=minimum,
+        user=deployment.user,
     )
 
 

@@ -26,12 +26,18 @@ from iris_core import subjects
 from iris_core.limits import clipped
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.state_worker import Artifact
+from iris_service.fair_turns import FairTurns
 from iris_service.run import shared
 from iris_worker.attempt.artifacts.directory import PIECE_BYTES, NotStored, OutputDirectory
 from iris_worker.limits import ArtifactLimits
 
 log = logging.getLogger(__name__)
 
+OWN_FIRST = (
+    "its output directory waits to be stored: as many of the same user as may be at a time are being stored "
+    "on this host"
+)
+OTHERS_FIRST = "its output directory waits to be stored: as many as may be at a time are being stored on this host"
 STOPPED = "its task was stopped before it was stored"
 _RETRY_S = 1.0
 _ANSWER_S = 10.0
@@ -47,18 +53,21 @@ class ArtifactUpload:
     """An output directory to store.
 
     Attributes:
-        until_s: when to stop trying. timeout: ends it then, once it has begun.
+        user: who has submitted its job. until_s: when to stop trying. timeout: ends it then, once it has begun.
         on_measured: called with the bytes of its files, which are ``measured``, when storing them
-            takes a while: when they are several pieces, or cannot be stored now. on_end: called
-                once, with what has become of it.
+            takes a while: when they are several pieces, or cannot be stored now.
+        on_waits: called when it has to wait for others, with the words for its owner. on_end:
+            called once, with what has become of it.
         late: what is said when it was not stored by then.
     """
 
     ref: AttemptRef
     workdir: str
     output: str
+    user: str
     until_s: float
     on_measured: Callable[[int], None]
+    on_waits: Callable[[str], object]
     on_end: Callable[[Artifact], None]
     late: str
     measured: int = 0
@@ -70,7 +79,7 @@ class Uploader:
 
     Args:
         worker: its id. timeout_s: for one directory, from the end of its process, with all waiting.
-        at_once: pieces that are packed and stored at a time.
+        at_once: pieces that are packed and stored at a time, half of them of one user.
         spawn: runs a coroutine; one that raises ends this worker.
     """
 
@@ -90,8 +99,8 @@ class Uploader:
         self._small = ArtifactLimits(
             min(limits.bytes, _SMALL.bytes), min(limits.entries, _SMALL.entries)
         )
-        self._small_turn = asyncio.Semaphore(at_once * _SMALL_AT_ONCE)
-        self._turn = asyncio.Semaphore(at_once)
+        self._small_turns = FairTurns(at_once * _SMALL_AT_ONCE)
+        self._turns = FairTurns(at_once)
         self._spawn = spawn
         self._clock = asyncio.get_running_loop().time
         self._uploads: dict[AttemptRef, ArtifactUpload] = {}
@@ -104,18 +113,29 @@ class Uploader:
         on_measured: Callable[[int], None],
         on_end: Callable[[Artifact], None],
         *,
+        user: str = "",
+        on_waits: Callable[[str], object] = str,
         needed: bool = False,
     ) -> None:
         """Store the output directory of an attempt whose processes have ended.
 
         Args:
+            user, on_waits: as in `ArtifactUpload`.
             needed: without it the attempt would have been for nothing: until it is stopped, it is
                 tried without an end.
         """
         until_s = math.inf if needed else self._clock() + self._timeout_s
         late = f"it was not stored within {self._timeout_s:g} s"
         upload = self._uploads[ref] = ArtifactUpload(
-            ref, workdir, output, until_s, on_measured=on_measured, on_end=on_end, late=late
+            ref,
+            workdir,
+            output,
+            user,
+            until_s,
+            on_measured=on_measured,
+            on_waits=on_waits,
+            on_end=on_end,
+            late=late,
         )
         self._spawn(self._run(upload))
 
@@ -159,10 +179,14 @@ class Uploader:
         """Upload until it is stored. Raises NotStored, OSError."""
         while True:
             try:
-                async with self._small_turn:
+                async with self._small_turns.turn(upload.user):
                     stored = await self._store_small(upload)
                 if stored is None:
-                    async with self._turn:
+                    if self._turns.would_wait(upload.user):
+                        upload.on_waits(
+                            OWN_FIRST if self._turns.has_all(upload.user) else OTHERS_FIRST
+                        )
+                    async with self._turns.turn(upload.user):
                         stored = await self._store(upload)
             except (Full, Unavailable) as error:
                 log.warning("an output directory cannot be stored now: %s", error)

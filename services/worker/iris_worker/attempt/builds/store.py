@@ -1,5 +1,5 @@
 """The virtual environments on this host's disk, by the key of their build; the least recently used
-are deleted first.
+of the user who has most are deleted first.
 
 Each is built in its own directory, where it stays, because its scripts hold its path. It counts
 once a file named after the key says where it is; that file appears at once, by renaming it.
@@ -20,16 +20,20 @@ import msgspec
 
 from iris_core import codec
 from iris_core.messages.message import AttemptRef
+from iris_worker.attempt.kept import Kept, surplus
 from iris_worker.limits import EnvironmentLimits
 
 _SUFFIX = ".json"
 
 
 class Published(msgspec.Struct, frozen=True):
-    """The content of a key's file. ``directory``: its name. ``bytes``: of all its files."""
+    """The content of a key's file. ``directory``: its name. ``bytes``: of all its files. ``user``:
+    whose tasks use it.
+    """
 
     directory: str
     bytes: int
+    user: str = ""
 
 
 class EnvironmentStore:
@@ -92,11 +96,11 @@ class EnvironmentStore:
                         size += _seal(entry.path, builder)
         return size
 
-    def publish(self, key: str, directory: str, size: int) -> None:
-        """The build is finished: keep it, and delete what is beyond the limits."""
+    def publish(self, key: str, directory: str, size: int, user: str) -> None:
+        """The build is finished: keep it for a user, and delete what is beyond the limits."""
         file = self._root / f"{key}{_SUFFIX}"
         draft = file.with_suffix(".new")
-        draft.write_bytes(codec.to_json(Published(directory, size)))
+        draft.write_bytes(codec.to_json(Published(directory, size, user)))
         draft.rename(file)
         self._make_room(key)
 
@@ -117,18 +121,21 @@ class EnvironmentStore:
 
     def _make_room(self, newest: str) -> None:
         used = set(self._users.values())
-        entries = sorted(self._entries(), key=lambda found: found[0].stat().st_mtime_ns)
-        count = len(entries)
-        size = sum(entry.bytes for _, entry in entries)
-        for path, entry in entries:
-            if count <= self._limits.count and size <= self._limits.bytes:
-                return
-            if entry.directory in used or path.stem == newest:
-                continue
+        entries = {path.stem: (path, entry) for path, entry in self._entries()}
+        kept = [
+            Kept(
+                key,
+                entry.user,
+                entry.bytes,
+                path.stat().st_mtime_ns,
+                in_use=entry.directory in used or key == newest,
+            )
+            for key, (path, entry) in entries.items()
+        ]
+        for key in surplus(kept, self._limits.count, self._limits.bytes):
+            path, entry = entries[key]
             path.unlink()
             self._throw(self.path(entry.directory))
-            count = count - 1
-            size = size - entry.bytes
 
     def _entries(self) -> list[tuple[Path, Published]]:
         found = []

@@ -30,6 +30,7 @@ from iris_core.admission.archive_paths import InvalidArchive
 from iris_core.admission.archive_reader import ArchiveReader
 from iris_core.spec import array_values
 from iris_worker.attempt.bundles.manifest import ArchiveEntry, EntryKind, Manifest
+from iris_worker.attempt.kept import Kept, surplus
 from iris_worker.limits import BundleLimits
 
 _DIGEST = re.compile(r"(?:sha256:)?([0-9a-f]{64})\Z")
@@ -51,6 +52,7 @@ _SENT = 1 << 30
 _SMALL_ENTRIES = 16
 _SMALL_BYTES = 64 << 10
 _LINK_MODE = 0o120000
+_UNPACKING = ".unpacking-"
 _TYPE_MASK = 0o170000
 
 ArchiveStream = io.BytesIO | gzip.GzipFile | bz2.BZ2File
@@ -69,34 +71,43 @@ def digest_of(bundle: str) -> str:
 
 
 class BundleStore:
-    """Unpacked bundles of this host, by digest; the least recently used are deleted first."""
+    """Unpacked bundles of this host, by digest; the least recently used of the user who has most
+    are deleted first. A bundle is of the user whose task had it last; which that was before this
+    process started is not known, and these are as one user's.
+    """
 
     def __init__(self, root: Path, limits: BundleLimits | None = None, keep: int = 16) -> None:
         self._root = root
         self._limits = limits or BundleLimits()
         self._keep = keep
         self._small: set[str] = set()
+        self._user_of: dict[str, str] = {}
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        for left in root.glob(".unpacking-*"):
+        for left in root.glob(f"{_UNPACKING}*"):
             shutil.rmtree(left, ignore_errors=True)
 
     def has(self, digest: str) -> bool:
         return os.path.isdir(f"{self._root}/{digest}")
 
-    def add(self, digest: str, data: bytes) -> None:
-        """Unpack an archive; slow, for a thread. Raises InvalidArchive, and OSError when the disk
-        is full.
+    def use(self, digest: str, user: str) -> None:
+        """A task of this user has a bundle that is here."""
+        self._user_of[digest] = user
+
+    def add(self, digest: str, data: bytes, user: str = "") -> None:
+        """Unpack an archive for a task of this user; slow, for a thread. Raises InvalidArchive, and
+        OSError when the disk is full.
         """
         found = hashlib.sha256(data).hexdigest()
         if found != digest:
             raise InvalidArchive(f"its digest is {found}, not {digest}")
-        target = Path(tempfile.mkdtemp(prefix=".unpacking-", dir=self._root))
+        target = Path(tempfile.mkdtemp(prefix=_UNPACKING, dir=self._root))
         try:
             unpack(data, target, self._limits)
             target.rename(self._root / digest)
         finally:
             shutil.rmtree(target, ignore_errors=True)
-        self._make_room()
+        self.use(digest, user)
+        self._make_room(digest)
 
     def is_small(self, digest: str) -> bool:
         """Whether to `copy` it takes no longer than a turn of a thread. False for one that was not
@@ -131,11 +142,22 @@ class BundleStore:
         except ValueError as error:
             raise InvalidArchive(f"{path}: {error}") from None
 
-    def _make_room(self) -> None:
-        held = sorted(self._root.iterdir(), key=lambda path: path.stat().st_mtime)
-        for path in held[: max(0, len(held) - self._keep)]:
-            self._small.discard(path.name)
-            shutil.rmtree(path, ignore_errors=True)
+    def _make_room(self, newest: str) -> None:
+        kept = [
+            Kept(
+                path.name,
+                self._user_of.get(path.name, ""),
+                0,
+                path.stat().st_mtime_ns,
+                in_use=path.name == newest,
+            )
+            for path in self._root.iterdir()
+            if not path.name.startswith(_UNPACKING)
+        ]
+        for name in surplus(kept, self._keep):
+            self._small.discard(name)
+            self._user_of.pop(name, None)
+            shutil.rmtree(self._root / name, ignore_errors=True)
 
 
 @dataclass(slots=True)

@@ -17,6 +17,7 @@ from iris_core.admission.jobs import MASK
 from iris_core.messages.state_worker import Ended
 from iris_core.spec.calls import Calls, is_inline
 from iris_core.states import Cause
+from iris_service.fair_turns import FairTurns
 from iris_worker.attempt.bundles.bundle import BundleStore, digest_of
 from iris_worker.attempt.calls.files import CallFiles
 from iris_worker.attempt.slots.workspaces import Workspace
@@ -34,7 +35,7 @@ class Fetcher:
 
     Args:
         store: of bundles. calls: files of maps.
-        at_once: bundles that are fetched or copied at a time.
+        at_once: bundles that are fetched or copied at a time, half of them of one user.
         on_error: called with the number and the words of an error of this host.
     """
 
@@ -54,7 +55,7 @@ class Fetcher:
         self._clock = clock
         self._metrics = metrics
         self._on_error = on_error
-        self._at_once = asyncio.Semaphore(at_once)
+        self._turns = FairTurns(at_once)
         self._one_by_one: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def fetch(
@@ -64,20 +65,22 @@ class Fetcher:
         each_line: str = "",
         index: int = 0,
         owner: tuple[int, int] | None = None,
+        user: str = "",
     ) -> Ended | str:
-        """Copy a bundle into ``workdir`` for ``owner``; returns the end of the attempt when that
-        failed, else the line ``index`` of its file ``each_line``. A bad archive is its owner's
-        failure. The end does not name the bundle, because others read it too.
+        """Copy a bundle of a submitting user into ``workdir`` for ``owner``; returns the end of the
+        attempt when that failed, else the line ``index`` of its file ``each_line``. A bad archive
+        is its owner's failure. The end does not name the bundle, because others read it too.
         """
         line = ""
         try:
             digest = digest_of(bundle)
             if not each_line and self._store.is_small(digest) and self._store.has(digest):
+                self._store.use(digest, user)
                 with self._timing("copy"):
                     self._store.copy(digest, workdir, owner)
                 return line
-            async with self._at_once:
-                await self._have(self._store, digest)
+            async with self._turns.turn(user):
+                await self._have(self._store, digest, user)
                 if each_line:
                     line = await asyncio.to_thread(self._store.line, digest, each_line, index)
                 with self._timing("copy"):
@@ -103,9 +106,9 @@ class Fetcher:
             files = (calls.runner, calls.function, *files)
         try:
             if not all(self._calls.has(digest) for digest in files):
-                async with self._at_once:
+                async with self._turns.turn(slot.user):
                     for digest in files:
-                        await self._have(self._calls, digest)
+                        await self._have(self._calls, digest, slot.user)
             slot.files = self._calls.give(
                 calls, index, slot.workdir, slot.owner, slot.files, keeps=keeps
             )
@@ -122,17 +125,19 @@ class Fetcher:
             self._on_error(error.errno, text)
         return Ended(Cause.INFRASTRUCTURE, error=text)
 
-    async def _have(self, store: BundleStore | CallFiles, digest: str) -> None:
+    async def _have(self, store: BundleStore | CallFiles, digest: str, user: str) -> None:
         """Raises InvalidArchive, Unavailable, ValueError, OSError."""
         lock = self._one_by_one.setdefault(
             digest, asyncio.Lock()
         )  # as long as an attempt needs this bundle
         async with lock:
-            if not store.has(digest):
+            if store.has(digest):
+                store.use(digest, user)
+            else:
                 with self._timing("download"):
                     data = await self._download(digest)
                 with self._timing("unpack"):
-                    await asyncio.to_thread(store.add, digest, data)
+                    await asyncio.to_thread(store.add, digest, data, user)
 
     async def _download(self, digest: str) -> bytes:
         for left in reversed(range(_TRIES)):

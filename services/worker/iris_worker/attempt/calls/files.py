@@ -22,6 +22,7 @@ from pathlib import Path
 from iris_core.admission.archive_paths import InvalidArchive
 from iris_core.spec.calls import Calls, inlined, is_inline
 from iris_worker.attempt.calls.given import DIRECTORY, FUNCTION, ITEMS, RUNNER, GivenFiles
+from iris_worker.attempt.kept import Kept, surplus
 
 _HEAD = 4
 _OFFSET = 8
@@ -32,13 +33,16 @@ _VERSION = re.compile(r"3\.[0-9]{1,3}")
 
 
 class CallFiles:
-    """Files of maps, the least recently used of which are deleted beyond ``limit`` bytes."""
+    """Files of maps. Beyond ``limit`` bytes the least recently used of the user who has most are
+    deleted; whose they are is told as for bundles.
+    """
 
     def __init__(self, root: Path, limit: int = 1 << 30) -> None:
         self._root = root
         self._limit = limit
         self._adding = threading.Lock()
         self._last = ("", b"")
+        self._user_of: dict[str, str] = {}
         self._versions: dict[str, str] = {}
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._bytes = {path.name: path.stat().st_size for path in sorted(root.iterdir(), key=_age)}
@@ -52,12 +56,16 @@ class CallFiles:
             self._bytes[digest] = found
         return found is not None
 
+    def use(self, digest: str, user: str) -> None:
+        """A call of this user has a file that is here."""
+        self._user_of[digest] = user
+
     def path(self, digest: str) -> str:
         return f"{self._root}/{digest}"
 
-    def add(self, digest: str, data: bytes) -> None:
-        """Keep a file; slow, for a thread. Raises InvalidArchive when it is another one,
-        OSError.
+    def add(self, digest: str, data: bytes, user: str = "") -> None:
+        """Keep a file for a call of this user; slow, for a thread. Raises InvalidArchive when it is
+        another one, OSError.
         """
         found = hashlib.sha256(data).hexdigest()
         if found != digest:
@@ -69,8 +77,14 @@ class CallFiles:
         os.rename(draft, self.path(digest))
         with self._adding:
             self._bytes[digest] = len(data)
-            while len(self._bytes) > 1 and sum(list(self._bytes.values())) > self._limit:
-                self._delete(next(iter(self._bytes)))
+            self.use(digest, user)
+            held = list(self._bytes.items())  # the least recently used comes first
+            kept = [
+                Kept(name, self._user_of.get(name, ""), size, place, in_use=name == digest)
+                for place, (name, size) in enumerate(held)
+            ]
+            for name in surplus(kept, len(kept), self._limit):
+                self._delete(name)
 
     def code_version(self, function: str) -> str:
         """Of which Python the code in the file of a function is, as its client has said; empty when
@@ -84,6 +98,7 @@ class CallFiles:
 
     def _delete(self, name: str) -> None:
         del self._bytes[name]
+        self._user_of.pop(name, None)
         self._versions.pop(name, None)
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self.path(name))

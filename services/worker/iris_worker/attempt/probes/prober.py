@@ -45,6 +45,7 @@ class Prober:
         probe: Probe,
         port: int,
         serves: int,
+        user: str,
         start: StartCommand,
         began_s: float,
         adopted: bool = False,
@@ -52,12 +53,12 @@ class Prober:
         """Probe an attempt from now on, whose process runs since ``began_s``.
 
         Args:
-            port: the probed port.
+            port: the probed port. user: who has submitted its job.
             serves: the port of requests. Each is 0 when the attempt has no such port.
         """
         self._targets[ref] = ProbeTarget(probe, self._host, port, start)
         self._schedule.begin(
-            ref, probe, netloc(self._host, serves) if serves else "", began_s, adopted
+            ref, probe, netloc(self._host, serves) if serves else "", began_s, adopted, user
         )
         self._changed.set()
 

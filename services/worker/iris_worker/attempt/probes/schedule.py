@@ -8,6 +8,7 @@ Source: docs/design/serving.md#probes, docs/design/semantics.md#deployments-and-
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 from iris_core.messages.message import AttemptRef
@@ -15,8 +16,8 @@ from iris_core.messages.state_worker import ProbeResult
 from iris_core.spec.jobs import Probe
 
 AT_ONCE = 32
-"""Probes in progress on one worker at a time; others that are due wait, the longest overdue
-first.
+"""Probes in progress on one worker at a time, half of them of one user's attempts; others that are
+due wait, the longest overdue first.
 """
 START_INTERVAL_S = 1.0
 """Between probes until the first one passes, unless the probe's own interval is shorter."""
@@ -45,6 +46,7 @@ class _Probed:
         asked_s: when the present or last probe began. heard_s: time of the last result, or of the
             process' start.
         adopted: it was started by an earlier worker process, whose results are unknown.
+        user: who has submitted its job.
         healthy: the last verdict of the thresholds; None before the first.
     """
 
@@ -54,6 +56,7 @@ class _Probed:
     heard_s: float
     ready: bool
     adopted: bool
+    user: str
     asked_s: float = 0.0
     under_way: bool = False
     passed: bool = False
@@ -111,15 +114,24 @@ class ProbeSchedule:
 
     def __init__(self, at_once: int = AT_ONCE) -> None:
         self._at_once = at_once
+        self._of_user = max(1, at_once // 2)
         self._probed: dict[AttemptRef, _Probed] = {}
 
     def begin(
-        self, ref: AttemptRef, probe: Probe, address: str, began_s: float, adopted: bool = False
+        self,
+        ref: AttemptRef,
+        probe: Probe,
+        address: str,
+        began_s: float,
+        adopted: bool = False,
+        user: str = "",
     ) -> None:
-        """An attempt's process runs since ``began_s`` and serves at ``address``."""
+        """An attempt's process runs since ``began_s`` and serves at ``address``; its job is of
+        ``user``.
+        """
         due_s = began_s + max(0.0, probe.initial_delay_s)
         self._probed[ref] = _Probed(
-            probe, address, due_s, began_s, ready=not probe.ready_path, adopted=adopted
+            probe, address, due_s, began_s, ready=not probe.ready_path, adopted=adopted, user=user
         )
 
     def end(self, ref: AttemptRef) -> None:
@@ -130,24 +142,37 @@ class ProbeSchedule:
         """Attempts to probe now, the longest overdue first; each counts as in progress until its
         outcome is recorded.
         """
-        room = self._at_once - sum(one.under_way for one in self._probed.values())
         due = [ref for ref, one in self._probed.items() if not one.under_way and one.due_s <= now_s]
-        taken = sorted(due, key=lambda ref: self._probed[ref].due_s)[: max(0, room)]
-        for ref in taken:
+        of_user = self._under_way()
+        taken: list[AttemptRef] = []
+        for ref in sorted(due, key=lambda ref: self._probed[ref].due_s):
             one = self._probed[ref]
-            one.under_way = True
-            one.asked_s = now_s
+            if of_user.total() >= self._at_once:
+                break
+            if of_user[one.user] < self._of_user:
+                of_user[one.user] += 1
+                one.under_way = True
+                one.asked_s = now_s
+                taken.append(ref)
         return taken
+
+    def _under_way(self) -> Counter[str]:
+        """How many probes of each user are in progress."""
+        return Counter(one.user for one in self._probed.values() if one.under_way)
 
     def wait_s(self, now_s: float) -> float | None:
         """How long no probe is due, after `take_due`; None: not before an attempt begins or an
         outcome is recorded.
         """
-        if sum(one.under_way for one in self._probed.values()) >= self._at_once:
+        of_user = self._under_way()
+        if of_user.total() >= self._at_once:
             return None
-        first_s = min(
-            (one.due_s for one in self._probed.values() if not one.under_way), default=None
+        may_s = (
+            one.due_s
+            for one in self._probed.values()
+            if not one.under_way and of_user[one.user] < self._of_user
         )
+        first_s = min(may_s, default=None)
         return None if first_s is None else max(0.0, first_s - now_s)
 
     def on_outcome(self, ref: AttemptRef, outcome: ProbeOutcome, now_s: float) -> bool:

@@ -48,6 +48,7 @@ class Workspace:
         workdir: its directory. given: the directory of what Iris gives it: its token, the hosts of
         its gang. out, err: open files that its process writes to.
         broken: its directory could not be taken away; the slot is not used again.
+        user: who has submitted its job; empty: not known.
         output: the output directory of the attempt, below its own; empty: it has none.
         line: its line of the job's file; empty: the job has none.
         call: whether it is one of a map, and so leaves a result.
@@ -68,6 +69,7 @@ class Workspace:
     out: int
     err: int
     broken: bool = False
+    user: str = ""
     output: str = ""
     line: str = ""
     ends_s: float = 0.0

@@ -119,6 +119,10 @@ class Runner:
         """Attempts that have not ended."""
         return len(self._known.by_ref)
 
+    def cloned_from(self) -> set[str]:
+        """The keys of the templates of which an attempt was cloned that has not ended."""
+        return {process.template for process in self._known.by_ref.values()}
+
     def runs_clone_of(self, template: str) -> bool:
         """Whether an attempt that was cloned from the template of this key has not ended."""
         return any(process.template == template for process in self._known.by_ref.values())

@@ -115,7 +115,7 @@ class Started(_Record, frozen=True, tag="started"):
     of its order and the name of its ``task`` are for its spans. ``stop_signal`` stops it.
     ``terminal``: it reads and writes one, which the launcher holds. ``notice``: what it is told
     before it is stopped. ``deadline_s``: when the time limit of its gang is over; 0: it has its
-        own.
+    own. ``user``: who has submitted its job.
 
     A process that builds the attempt's ``environment`` has a record of its own, before that of the
     attempt. The client of a ``container`` may end before it.
@@ -146,6 +146,7 @@ class Started(_Record, frozen=True, tag="started"):
     notice: NoticePolicy | None = None
     deadline_s: float = 0.0
     sampled_limit_bytes: int = 0
+    user: str = ""
 
     @property
     def below(self) -> str:
@@ -243,7 +244,7 @@ class StartTemplate(_Record, frozen=True, tag="start-template"):
         it is not there; that of ``key``
     itself: only that is wanted. ``restores``: its clones are to restore their memory. ``library``:
     the file of what does that, or empty, and ``no_library`` says why there is none. ``checks``:
-    whether each restore is verified.
+    whether each restore is verified. ``user``: who has submitted its job.
     """
 
     key: str
@@ -262,6 +263,7 @@ class StartTemplate(_Record, frozen=True, tag="start-template"):
     library: str = ""
     no_library: str = ""
     checks: bool = False
+    user: str = ""
 
 
 class EndTemplate(_Record, frozen=True, tag="end-template"):

@@ -11,7 +11,8 @@ import marshal
 import os
 import socket
 import struct
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -107,6 +108,10 @@ class RunningTemplate:
         return self.request.key
 
     @property
+    def user(self) -> str:
+        return self.request.user
+
+    @property
     def is_bare(self) -> bool:
         return self.request.key == self.request.bare
 
@@ -129,6 +134,26 @@ class RunningTemplate:
                 if kind == socket.SCM_CREDENTIALS
             )
             yield data, next(signed, 0)
+
+
+def beyond(idle: Mapping[RunningTemplate, int], limit: int) -> list[RunningTemplate]:
+    """The templates that end so that those of which nothing runs hold at most ``limit`` bytes
+    together: those of the user who has most, what was unused for longest first. The last one stays,
+    however large.
+
+    Args:
+        idle: what each holds.
+    """
+    left = dict(sorted(idle.items(), key=lambda one: max(one[0].used_s, one[0].seen_s)))
+    held = Counter[str]()
+    for one, size in left.items():
+        held[one.user] += size
+    gone: list[RunningTemplate] = []
+    while len(left) > 1 and held.total() > limit:
+        template = max(left, key=lambda one: held[one.user])
+        held[template.user] -= left.pop(template)
+        gone.append(template)
+    return gone
 
 
 def connection() -> tuple[socket.socket, socket.socket]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import marshal
+import os
 import signal
 import socket
 import time
@@ -46,6 +47,7 @@ from iris_worker.launcher.templates.reuse import ReusedProcesses
 from iris_worker.launcher.templates.template import (
     OrderedClone,
     RunningTemplate,
+    beyond,
     command_of,
     connection,
     control,
@@ -65,6 +67,13 @@ _LARGE_BYTES = 256 << 20
 """A larger template is kept for less time after its clones: so much for `_IDLE_S`, or as much memory
 for less. It is in no account then, since its job holds nothing.
 """
+_IDLE_BYTES = 1 << 30
+_IDLE_SHARE = 16
+"""Templates of which nothing runs may hold so much together, or this part of the host's memory where
+that is more.
+"""
+_LOOK_S = 1.0
+"""How often that is looked at; a template that was used within this time may be about to be."""
 _BARE = 16
 """Bare templates that are kept longer than others; what more there are cost a host memory."""
 
@@ -94,7 +103,11 @@ class TemplateObserver(Protocol):
 
 
 class Templates:
-    """The templates of one launcher, by key."""
+    """The templates of one launcher, by key.
+
+    Args:
+        idle_bytes: what those of which nothing runs may hold together.
+    """
 
     def __init__(
         self,
@@ -103,8 +116,11 @@ class Templates:
         spawner: Spawner,
         observer: TemplateObserver,
         root: Path,
+        idle_bytes: int,
     ) -> None:
         self._loop = loop
+        self._idle_bytes = idle_bytes
+        self._is_watched = False
         self._runner = runner
         self._spawner = spawner
         self._observer = observer
@@ -216,6 +232,9 @@ class Templates:
         late = self._loop.call_later(due_s, lambda: self._silent(template))
         template = RunningTemplate(request, pid, mine, time.monotonic(), late=late)
         self._by_key[request.key] = self._by_pid[pid] = template
+        if not self._is_watched:
+            self._is_watched = True
+            self._loop.call_later(_LOOK_S, self._look_at_all)
         self._in_slot.setdefault(template.slot, []).append(template)
         self._runner.spares.add(pid, template.slot, group)
         self._loop.watch(mine.fileno(), partial(self._read, template))
@@ -558,6 +577,26 @@ class Templates:
             else:
                 self._over(template)
 
+    def _look_at_all(self) -> None:
+        """End templates of which nothing runs while they hold too much together."""
+        now_s = time.monotonic()
+        used = self._runner.cloned_from()
+        for template in self._by_key.values():
+            if template.key in used:
+                template.seen_s = now_s
+        idle = {
+            one: tree.own_bytes(one.pid)
+            for one in self._by_key.values()
+            if one.ready
+            and not (one.clones or one.waiting)
+            and now_s - max(one.used_s, one.seen_s) >= _LOOK_S
+        }
+        for template in beyond(idle, self._idle_bytes):
+            self.end(template.key)
+        self._is_watched = bool(self._by_key)
+        if self._is_watched:
+            self._loop.call_later(_LOOK_S, self._look_at_all)
+
     def _look(self, template: RunningTemplate) -> None:
         """End a template that was not used lately, a large one soon after its clones."""
         if self._by_key.get(template.key) is not template:
@@ -574,6 +613,12 @@ class Templates:
             self.end(template.key)
         else:
             self._loop.call_later(max(rest_s, 1.0), self._look, template)
+
+
+def most_idle_bytes() -> int:
+    """What templates of which nothing runs may hold together on this host."""
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return max(_IDLE_BYTES, memory // _IDLE_SHARE)
 
 
 def kept_s(held_bytes: int, most_s: float) -> float:
