@@ -115,6 +115,14 @@ class JetKeyValue:
                     subject,
                 )
 
+    async def is_any(self, pattern: str) -> bool:
+        """Whether there is a value whose key matches. Raises Unavailable."""
+        for subject in sorted(await self._api.subjects(self._stream, self._prefix + pattern)):
+            present = await self._api.message(self._stream, last_by_subj=subject)
+            if present is not None and not _deletes(present):
+                return True
+        return False
+
     def merge(self, values: dict[str, Entry], messages: Iterable[Message]) -> None:
         """Apply changes to a set."""
         for message in messages:
