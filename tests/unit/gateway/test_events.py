@@ -324,7 +324,7 @@ async def test_a_watcher_that_falls_behind_the_ring_is_let_go_and_may_come_back(
 
 
 @pytest.mark.parametrize("subjects", [(), ("job.state.*",)], ids=["whole", "some subjects"])
-async def test_watchers_of_a_stream_that_was_made_anew_are_let_go_and_see_the_new_one(
+async def test_watchers_are_let_go_when_the_stream_was_made_anew(
     subjects: tuple[str, ...],
 ):
     """As of a gateway that goes on while a backup is restored."""
