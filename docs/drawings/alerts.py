@@ -75,7 +75,7 @@ ALERTS = (
     ),
     Alert(
         "IrisLeaderChanges",
-        "max by (cluster) (iris_epoch) - max by (cluster) (iris_epoch offset 15m) > 3",
+        "max by (cluster) (iris_epoch) - max by (cluster) (iris_epoch offset 15m) > 3 < 10000",
         "0m",
         "ticket",
         "The leader of the state service has changed more than three times in 15 minutes.",

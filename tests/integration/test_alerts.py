@@ -73,6 +73,13 @@ def test_no_alert_fires_on_a_healthy_cluster(tmp_path: Path):
     assert checked(tmp_path, HEALTHY, {}) == ""
 
 
+def test_the_epoch_of_a_restore_is_no_change_of_leaders(tmp_path: Path):
+    """It is higher than all that were before: the time, in milliseconds."""
+    [epoch] = [name for name in HEALTHY if name.startswith("iris_epoch")]
+    restored = HEALTHY | {epoch: "1795897878000x170 1795900000000x10"}
+    assert checked(tmp_path, restored, {}) == ""
+
+
 def test_every_alert_has_a_case():
     assert set(CASES) == {alert.name for alert in ALERTS}
 

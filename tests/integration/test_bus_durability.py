@@ -360,3 +360,20 @@ async def test_a_set_that_is_read_while_it_changes_lacks_no_key(kept):
             revisions[key] = await bucket.put(key, b"%d" % revisions[key], expected=revisions[key])
         async with asyncio.timeout(60):
             assert set(await looking) == set(revisions)
+
+
+@pytest.mark.parametrize("subjects", [(), ("task.state.>",)], ids=["whole", "some subjects"])
+async def test_a_stream_that_was_made_anew_is_a_gap_for_whoever_reads_on(
+    kept: JetStreamConnection, subjects: tuple[str, ...]
+):
+    """Else messages of the new one would be passed over until it is as long as the old one was."""
+    for n in range(5):
+        await kept.streams.publish("task.state.running", b"%d" % n)
+    reader = kept.streams.read("IRIS_EVENTS", 0, *subjects)
+    for n in range(5):
+        assert await first(reader) == b"%d" % n
+    await kept.raw("IRIS_EVENTS").replace(1)
+    await kept.streams.publish("task.state.running", b"new")
+    with pytest.raises(Gap):
+        await first(reader)
+    await reader.close()

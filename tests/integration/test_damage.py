@@ -291,6 +291,25 @@ async def test_a_damaged_value_of_a_bucket_is_said_and_written_anew(
     assert admin("verify", store=directory).code == 0
 
 
+async def test_a_damaged_target_of_messages_is_named(tmp_path: Path):
+    """Else nobody is told of jobs any more, and nobody knows."""
+    directory = tmp_path / "nats"
+    server = OpenServer(directory)
+    server.start()
+    connection = await connect(server.url, name="test")
+    await connection.streams.ensure()
+    bucket = connection.key_value(subjects.NOTIFY_BUCKET)
+    await bucket.put("position", b"p" * 200, expected=0)
+    await bucket.put("target.ann.ops", b"t" * 200, expected=0)
+    await connection.close()
+    server.stop()
+    assert admin("verify", store=directory).code == 0
+    damage.flip_value(directory, subjects.NOTIFY_BUCKET)
+    found = admin("verify", store=directory)
+    assert found.code == DAMAGED, found
+    assert "bucket iris-notify: target.ann.ops cannot be read" in found.out
+
+
 async def test_without_a_readable_snapshot_the_trimmed_journal_is_read(tmp_path: Path):
     directory = tmp_path / "nats"
     await work(directory, "state.snapshot_changes=10", "state.events_settle_s=0", trimmed=True)

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from iris.cli.exit_codes import ExitCode
+from iris.doctor.collect import processes_that_answer
 from iris_bus.connection.keys import Keys
 from iris_bus.contract import Full, Unavailable
 from iris_bus.jetstream import connect
@@ -27,6 +29,7 @@ from tests.support.suspend import suspend
 pytestmark = pytest.mark.integration
 
 QUICKLY_LOST = "[state]\nworker_grace_s = 5\n[worker]\nheartbeat_interval_s = 1\n"
+ON_LOOPBACK = '[notifier]\nallow = ["127.0.0.0/8"]\n'
 PATIENCE_S = 25
 """Doctor has given up a gateway by then; another command waits for longer."""
 NOBODY = "http://127.0.0.1:1"
@@ -78,7 +81,7 @@ def test_a_certificate_that_expires_soon(nats_url: str, tmp_path: Path):
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """A cluster with two workers, which a test may misconfigure."""
     data = tmp_path_factory.mktemp("states") / "data"
-    given = settings(data, QUICKLY_LOST)
+    given = settings(data, QUICKLY_LOST + ON_LOOPBACK)
     with cluster_on(data, "--workers", "2", *given) as running:
         yield running
 
@@ -165,6 +168,40 @@ def test_a_project_that_nobody_may_submit_to(cluster: Cluster):
     finally:
         cluster.client.remove_project("forgotten")
     assert "only admins of the cluster submit to it" in told[0]
+
+
+def test_targets_without_a_notifier(cluster: Cluster, tmp_path: Path):
+    """A target is there, whether messages reach it or not."""
+    [pid] = cluster.pids("notifier")
+    secret = tmp_path / "secret"
+    secret.write_text("sixteen bytes and more\n")
+    suspend(pid)
+    try:
+        until(lambda: not answers(cluster, "notifier"), "it answers no more", 60)
+        assert "no_notifier" not in look(cluster, IRIS_TOKEN=cluster.token), "nobody is to be told"
+        os.kill(pid, signal.SIGCONT)
+        words = ("--webhook", NOBODY, "--secret-file", secret)
+        added = cluster.iris("notify", "target", "add", "ops", *words)
+        assert added.code == ExitCode.TRY_AGAIN, added
+        until(lambda: "no_notifier" not in look(cluster, IRIS_TOKEN=cluster.token), "it runs", 60)
+        suspend(pid)
+        told = until(lambda: look(cluster, IRIS_TOKEN=cluster.token).get("no_notifier"), "told", 60)
+        assert told == ["there are targets for messages, and no notifier answers"]
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    assert cluster.iris("notify", "target", "rm", "ops").code == 0
+    suspend(pid)
+    try:
+        until(lambda: not answers(cluster, "notifier"), "it answers no more", 60)
+        assert "no_notifier" not in look(cluster, IRIS_TOKEN=cluster.token), "it was removed"
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+def answers(cluster: Cluster, service: str) -> bool:
+    """Whether a process of that service does, as doctor asks."""
+    known = processes_that_answer(cluster.client) or []
+    return any(process.service == service for process in known)
 
 
 def test_pools_that_wait_for_somebody(tmp_path: Path):

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,11 +24,19 @@ from iris_service.child import DAMAGED
 from tests.support.cluster import until
 from tests.support.damage import admin
 from tests.support.fleet import Fleet, Member, fleet
+from tests.support.hook import Hook
 from tests.support.nats import OpenServer
 
 pytestmark = pytest.mark.integration
 
 ENDS_S = 60
+PROGRAM = """#!/bin/sh
+case $1 in
+    list) echo '{{"slices": []}}' ;;
+    create) cat > {asked}.part; mv {asked}.part {asked} ;;
+esac
+"""
+"""Of a pool: it keeps what it was asked for last, and makes nothing."""
 QUICK = "worker.heartbeat_interval_s=0.3"
 
 
@@ -64,6 +73,14 @@ def lose_all_streams(server: OpenServer, state: Member) -> None:
     server.stop()
     shutil.rmtree(server.directory / "store")
     server.start()
+
+
+def epoch_of(state: Member) -> float:
+    with urllib.request.urlopen(f"{state.url}/metrics", timeout=10) as answer:
+        [line] = [
+            line for line in answer.read().decode().splitlines() if line.startswith("iris_epoch ")
+        ]
+    return float(line.split()[1])
 
 
 def refused(state: Member) -> str:
@@ -112,6 +129,64 @@ async def test_lost_records_are_restored_while_the_tasks_of_the_backup_run_on(tm
         assert job.wait(ENDS_S).state == "succeeded"
         assert [len(one.attempts) for one in job.tasks()] == [1]
         assert "records_lost" not in await found_by_doctor(server.url)
+
+
+def test_what_runs_on_follows_a_backup_of_an_earlier_leader(tmp_path: Path):
+    """A worker, a provisioner and a notifier have heard of later leaders than the backup has."""
+    program = tmp_path / "cloud"
+    program.write_text(PROGRAM.format(asked=tmp_path / "asked"))
+    program.chmod(0o755)
+    pool = {"provider": "exec", "max": 1, "resources": {"cpu_millis": 1000}}
+    pool |= {"options": {"program": "cloud"}, "name": "spare"}
+    hook = Hook()
+    with cluster(tmp_path) as (server, services, client):
+        [state] = services.of("state")
+        services.add("provisioner", "provisioner", f"provisioner.programs=cloud={program}")
+        services.add("notifier", "notifier", "notifier.allow=127.0.0.0/8")
+        client.add_notify_target(
+            "ops", webhook=hook.url, secret="sixteen bytes and more", shared=True
+        )
+        client.replace_pool(pool)
+        job, _ = running(client, tmp_path, "kept")
+        assert admin("backup", tmp_path / "backup", url=server.url).code == 0
+        for number in range(3):
+            state.terminate()
+            state.start()
+            state.ready()
+            client.run(["true"], name=f"after-{number}", cpu=0.1).wait(ENDS_S)
+        seen = epoch_of(state)
+        lose_all_streams(server, state)
+        assert admin("restore", tmp_path / "backup", url=server.url).code == 0
+        state.start()
+        state.ready()
+        assert epoch_of(state) > seen
+
+        until(lambda: "ops" in [one.name for one in client.notify_targets()], "it is known", ENDS_S)
+        told = client.run(["true"], name="told", cpu=0.1, notify=["ops:ended"])
+        assert told.wait(ENDS_S).state == "succeeded", "the worker takes orders"
+        (tmp_path / "kept.end").touch()
+        assert job.wait(ENDS_S).state == "succeeded"
+        assert [len(one.attempts) for one in job.tasks()] == [1]
+        until(lambda: hook.jobs("ended") == {"/told"}, "the notifier tells of it", ENDS_S)
+        client.replace_pool({**pool, "min": 1})
+        until((tmp_path / "asked").exists, "the provisioner takes orders", ENDS_S)
+    hook.close()
+
+
+def test_workers_take_orders_of_a_cluster_that_has_begun_anew_beside_them(tmp_path: Path):
+    """They ran nothing when all streams were lost, and nobody has a backup."""
+    with cluster(tmp_path) as (server, services, client):
+        [state] = services.of("state")
+        for _ in range(3):
+            state.terminate()
+            state.start()
+            state.ready()
+            assert client.run(["true"], cpu=0.1).wait(ENDS_S).state == "succeeded"
+        lose_all_streams(server, state)
+        state.start()
+        state.ready()
+        with Client(services.of("gateway")[0].url, retry_for_s=ENDS_S) as anew:
+            assert anew.run(["true"], name="first", cpu=0.1).wait(ENDS_S).state == "succeeded"
 
 
 def test_without_a_backup_a_cluster_begins_anew_only_when_told_to(tmp_path: Path):

@@ -30,6 +30,7 @@ from iris_state.policy import Policy
 from iris_state.records.changes import Commit
 from tests.support.cluster import until
 from tests.support.fleet import Fleet, Member, fleet
+from tests.support.hook import Hook
 from tests.support.script import Script
 
 pytestmark = pytest.mark.integration
@@ -194,6 +195,8 @@ def worded(commits: list[bytes]) -> list[tuple[int, ...]]:
 # ── one service after another ─────────────────────────────────────────────────────────────────────
 
 PAUSE_S = 0.25
+TELL = ("ops:ended",)
+ONE_BY_ONE = ("notifier.allow=127.0.0.0/8", "notifier.storm_s=0.001")
 MORE = 6
 """Jobs of each caller that must have ended between two restarts."""
 
@@ -201,10 +204,14 @@ MORE = 6
 class Load:
     """Callers in threads that submit short jobs until they are told to stop; each task leaves a
     mark.
+
+    Attributes:
+        told: jobs of which somebody is to be told.
     """
 
     def __init__(self, marks: Path) -> None:
         self.marks = marks
+        self.told: list[str] = []
         self.ended: Counter[str] = Counter()
         self.taken: list[str] = []
         self.wrong: list[str] = []
@@ -221,7 +228,8 @@ class Load:
             client.get("/v1/meta", dict)
             for name in self._names(who):
                 try:
-                    job = client.run(self.command(name), name=name, cpu=0.1)
+                    job = client.run(self.command(name), name=name, cpu=0.1, notify=TELL)
+                    self.told.append(f"/{name}")
                     self.taken.append(name)
                     state = job.wait(60).state
                 except ClientError as error:
@@ -332,17 +340,24 @@ async def test_each_service_is_restarted_under_load_and_nobody_is_any_the_wiser(
     marks = tmp_path / "marks"
     marks.mkdir()
     load = Load(marks)
+    hook = Hook()
     with fleet(nats_url, tmp_path) as made:
         states = [made.add("state", f"state-{number}") for number in range(2)]
         schedulers = [made.add("scheduler", f"scheduler-{number}") for number in range(2)]
         gateways = [made.add("gateway", f"gateway-{number}") for number in range(2)]
+        provisioners = [made.add("provisioner", f"provisioner-{number}") for number in range(2)]
+        notifiers = [made.add("notifier", f"notifier-{n}", *ONE_BY_ONE) for n in range(2)]
         workers = [made.add_worker(f"worker-{number}") for number in range(2)]
+        with Client(gateways[0].url) as client:
+            client.add_notify_target(
+                "ops", webhook=hook.url, secret="sixteen bytes and more", shared=True
+            )
         for number, gateway in enumerate(gateways):
             load.begin(load.by_sdk, f"sdk{number}", gateway.url)
             load.begin(load.by_hand, f"hand{number}", gateway.url)
         until(lambda: len(load.ended) == 4, "every caller has had a job")
         with Client(gateways[0].url) as client:
-            for member in (*reversed(states), *schedulers):
+            for member in (*reversed(states), *schedulers, *provisioners, *notifiers):
                 restart(member)
                 load.more()
             for member in workers:
@@ -358,6 +373,8 @@ async def test_each_service_is_restarted_under_load_and_nobody_is_any_the_wiser(
         assert reader.lines() == [str(number) for number in range(len(reader.lines()))]
         with Client(gateways[0].url) as client:
             jobs = all_ended(client)
+        until(lambda: hook.jobs("ended") == {*load.told}, "each end is told", 60)
+    hook.close()
     assert load.wrong == []
     assert {name for name, job in jobs.items() if job.state != "succeeded"} == set()
     assert set(load.taken) <= {name.strip("/") for name in jobs}

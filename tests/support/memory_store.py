@@ -69,6 +69,7 @@ class MemoryStream:
         self.first = 1
         self.bytes = 0
         self.readers: list[MemoryReader] = []
+        self.made = 0
         self._later = later
 
     def store(
@@ -111,6 +112,13 @@ class MemoryStream:
         self.first = max(self.first, min(below, self.last + 1))
         self.wake()
 
+    def make_anew(self) -> None:
+        self.messages.clear()
+        self.last = self.bytes = 0
+        self.first = 1
+        self.made += 1
+        self.wake()
+
     def _make_room(self, size: int) -> None:
         limit = self.row.max_bytes
         if limit and self.row.discard_new and self.bytes + size > limit:
@@ -133,6 +141,7 @@ class MemoryReader:
     ) -> None:
         self._server = server
         self._stored = stored
+        self._made = stored.made
         self._subjects = subjects
         self._dense = not subjects
         self._position = after if strict or after else stored.first - 1
@@ -146,6 +155,8 @@ class MemoryReader:
             raise Unavailable("the reader is closed")
         if self._server.away:
             return []
+        if self._stored.made != self._made:
+            raise Gap(f"{self._stored.row.name} was made anew")
         if self._dense and self._stored.first > self._position + 1:
             raise Gap(
                 f"{self._stored.row.name} begins at {self._stored.first}, {self._position + 1} is needed"
@@ -237,6 +248,10 @@ class MemoryStreams:
     async def trim(self, stream: str, below: int) -> None:
         reach(self._server)
         self._server.streams[stream].trim(below)
+
+    def make_anew(self, stream: str) -> None:
+        """Empty it and begin it at 1 again, as a restore does."""
+        self._server.streams[stream].make_anew()
 
     async def size(self, stream: str) -> int:
         reach(self._server)

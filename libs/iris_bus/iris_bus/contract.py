@@ -175,7 +175,7 @@ class Streams(Protocol):
 
         ``after`` 0 means from the oldest message that is kept. With ``subjects``, messages on
         others are left out, so sequences are not consecutive, and trimmed messages are skipped
-        instead of raising Gap.
+        instead of raising Gap. A stream that was made anew meanwhile is a Gap for every reader.
         """
         ...
 

@@ -124,6 +124,12 @@ DISCOVERY_BUCKET = "iris-discovery"
 """The key-value bucket that holds `Discovery` as JSON under each deployment's name."""
 NOTIFY_BUCKET = "iris-notify"
 """The key-value bucket of the notifier's records: targets, subscriptions, messages."""
+NOTIFY_TARGETS = "target"
+"""How the key of each target begins there."""
+NOTIFY_WRITER = "writer"
+"""The key of the notifier that works: whoever finds another revision of it than expected reads all
+records again.
+"""
 KEYS_BUCKET = "iris-keys"
 """The key-value bucket of the keys that sign tokens of attempts; only the state service and
 gateways read it.

@@ -12,6 +12,7 @@ import msgspec
 from iris_core.names import to_token
 from iris_core.spec.notify import NotifyRule
 from iris_core.spec.projects import ROOT
+from iris_core.subjects import NOTIFY_TARGETS, NOTIFY_WRITER
 from iris_core.views.notify import DeliveryStatus, MessageFormat, TargetState
 
 
@@ -134,27 +135,26 @@ class StoreWriter(msgspec.Struct, kw_only=True):
 
     @property
     def key(self) -> str:
-        return WRITER
+        return NOTIFY_WRITER
 
 
 POSITION = "position"
-WRITER = "writer"
 NotifyRecord = (
     TargetRecord | SubscriptionRecord | WatchedJob | DeliveryRecord | EventPosition | StoreWriter
 )
 KINDS: dict[str, type[NotifyRecord]] = {
-    "target": TargetRecord,
+    NOTIFY_TARGETS: TargetRecord,
     "subscription": SubscriptionRecord,
     "job": WatchedJob,
     "delivery": DeliveryRecord,
     "position": EventPosition,
-    "writer": StoreWriter,
+    NOTIFY_WRITER: StoreWriter,
 }
 """By the first part of the key."""
 
 
 def target_key(user: str, name: str) -> str:
-    return f"target.{to_token(user)}.{to_token(name)}"
+    return f"{NOTIFY_TARGETS}.{to_token(user)}.{to_token(name)}"
 
 
 def delivery_key(delivery: str, target: str) -> str:

@@ -101,6 +101,8 @@ class NotifierProcess:
             await self._work()
         except* Fenced:
             log.warning("another notifier has written; this one stands by")
+        except* Gap as group:
+            log.warning("what was read is gone: %s", group.exceptions[0])
         except* Unavailable as group:
             log.warning("the bus did not answer: %s", group.exceptions[0])
         finally:
@@ -165,6 +167,7 @@ class NotifierProcess:
         if is_behind:
             log.error("events after %d were deleted before they were read", position)
             self.metrics.missed()
+            position = min(position, await self._streams.end(EVENTS.name))
         await watch.resume(is_behind=is_behind)
         reader = self._streams.read(EVENTS.name, position, JOB_EVENTS)
         stored_ms = self._now_ms()
@@ -199,9 +202,10 @@ class NotifierProcess:
         await watch.on_event(event)
 
     async def _is_behind(self, position: int) -> bool:
-        """Whether the stream has deleted events after a position."""
-        if position >= await self._streams.end(EVENTS.name):
-            return False
+        """Whether the stream has deleted events after a position, or was made anew and is shorter."""
+        end = await self._streams.end(EVENTS.name)
+        if position >= end:
+            return position > end
         probe = self._streams.read(EVENTS.name, position)
         try:
             await probe.batch(limit=1, wait=_PROBE_S)

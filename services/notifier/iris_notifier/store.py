@@ -15,7 +15,8 @@ from typing import TypeVar
 
 from iris_bus.contract import KeyValue
 from iris_core.codec import Undecodable, pack, unpack
-from iris_notifier.records import KINDS, POSITION, WRITER, NotifyRecord, StoreWriter
+from iris_core.subjects import NOTIFY_WRITER
+from iris_notifier.records import KINDS, POSITION, NotifyRecord, StoreWriter
 
 log = logging.getLogger(__name__)
 
@@ -80,8 +81,8 @@ class RecordStore:
         changed a record, Unavailable when it is unknown what was stored.
         """
         async with self._flushing:
-            if self._changed and WRITER in self._records[StoreWriter]:
-                self._changed = {WRITER: None, **self._changed}
+            if self._changed and NOTIFY_WRITER in self._records[StoreWriter]:
+                self._changed = {NOTIFY_WRITER: None, **self._changed}
             while self._changed:
                 key = self._next_changed()
                 del self._changed[key]

@@ -179,10 +179,10 @@ def test_a_line_is_not_printed_after_its_output_is_closed(iris, monkeypatch, cap
     read, closed = threading.Event(), threading.Event()
 
     class Late(LinePrinter):
-        def print(self, line, whose=""):
+        def print(self, line, whose="", *, flush=True):
             read.set()
             closed.wait(0.2)  # never set: the time that a loaded machine takes
-            super().print(line, whose)
+            super().print(line, whose, flush=flush)
 
     monkeypatch.setattr("iris.cli.follow.LinePrinter", Late)
     gateway = Ending(lambda _: Said(headers=SSE, body=events(line(1))))

@@ -132,3 +132,38 @@ def test_a_file_gets_the_bytes_as_they_were_printed(monkeypatch: pytest.MonkeyPa
     printer.print(data)
     sys.stdout.flush()
     assert pipe.getvalue() == b"\r1%\r2%\r3%\n\x80\n"
+
+
+class CountedFlushes(io.TextIOWrapper):
+    """A file; ``flushes``: how often it was flushed."""
+
+    flushes = 0
+
+    def flush(self) -> None:
+        self.flushes += 1
+        super().flush()
+
+
+def test_lines_that_come_together_are_shown_together_and_in_order(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """stdout and stderr are one file here, as of ``iris logs > all 2>&1``."""
+    file = io.BytesIO()
+    streams = {
+        name: CountedFlushes(io.BufferedWriter(file), "utf-8")  # type: ignore[type-var]
+        for name in ("stdout", "stderr")
+    }
+    for name, stream in streams.items():
+        monkeypatch.setattr(sys, name, stream)
+    printer = LinePrinter(prefix=True)
+    before = [stream.flushes for stream in streams.values()]
+    for number in range(100):
+        printer.print(line(f"o{number}"), flush=False)
+    assert [stream.flushes for stream in streams.values()] == before
+    printer.print(line("e", stream="stderr"), flush=False)
+    printer.print(line("last"), flush=False)
+    printer.flush()
+    assert file.getvalue().decode().split() == [
+        *(word for number in range(100) for word in ("0|", f"o{number}")),
+        *("0|", "e", "0|", "last"),
+    ]

@@ -62,6 +62,7 @@ BUS = BusFacts(
         ConnectedProcess("worker", "0.1.0", "iris", "worker-w0", "10.0.0.3"),
     ),
     keys=tuple(map(key_of, [*SERVICES, login("worker", "w0"), login("observer", "local")])),
+    has_targets=False,
 )
 HEALTHY = ClusterFacts("0.1.0", "/data", 100 << 30, gateway=GATEWAY, bus=BUS)
 
@@ -72,6 +73,10 @@ def gateway(**fields) -> ClusterFacts:
 
 def bus(**fields) -> ClusterFacts:
     return msgspec.structs.replace(HEALTHY, bus=msgspec.structs.replace(BUS, **fields))
+
+
+TARGETS = bus(has_targets=True)
+"""The connections to the servers show that no notifier runs."""
 
 
 def server(**fields) -> ClusterFacts:
@@ -211,6 +216,10 @@ PLANTED = [
     (
         gateway(pools=(PoolFacts("cpu", "process", "ok"),), processes=TWO_STATES),
         {"no_provisioner": "there are pools, and no provisioner answers"},
+    ),
+    (
+        msgspec.structs.replace(TARGETS, gateway=GATEWAY),
+        {"no_notifier": "there are targets for messages, and no notifier answers"},
     ),
     (
         gateway(pools=(PoolFacts("v5e", "exec", "paused", "permission denied"), PAUSED)),
@@ -470,6 +479,21 @@ def test_what_is_unknown_is_no_problem_but_is_named():
         "the servers were not asked",
         "the permissions of proxy were not checked: no answer",
     ]
+
+
+def test_a_missing_notifier_is_a_problem_where_somebody_is_to_be_told():
+    with_one = (*TWO_STATES, ProcessFacts("notifier", "a", 3))
+    asked = {
+        (len(processes), has_targets): msgspec.structs.replace(
+            gateway(processes=processes), bus=msgspec.structs.replace(BUS, has_targets=has_targets)
+        )
+        for processes in (TWO_STATES, with_one)
+        for has_targets in (None, False, True)
+    }
+    told = {key: [one.code for one in problems(facts)] for key, facts in asked.items()}
+    noted = [key for key, facts in asked.items() if notes(facts)]
+    assert told == {key: ["no_notifier"] if key == (len(TWO_STATES), True) else [] for key in asked}
+    assert noted == [(len(TWO_STATES), None)]
 
 
 def test_slow_moves_between_control_groups_are_no_problem_but_advice():

@@ -334,6 +334,32 @@ async def test_a_watcher_that_falls_behind_the_ring_is_let_go_and_may_come_back(
     assert seen == list(range(1, 21))
 
 
+@pytest.mark.parametrize("subjects", [(), ("job.state.*",)], ids=["whole", "some subjects"])
+async def test_watchers_are_let_go_when_the_stream_was_made_anew(
+    subjects: tuple[str, ...],
+):
+    """As of a gateway that goes on while a backup is restored."""
+    async with house() as iris:
+        feed = Feed(iris.gateway.feed.streams, None, *subjects, tick_s=0.01)
+        await feed.wake()
+        for number in range(5):
+            await iris.state.tell_job(f"/a{number}", "pending")
+        await rounds_until(lambda: feed.newest == 5)
+        watcher = feed.watch(Filter(), 5)
+        await anext(watcher)
+        iris.state.streams.make_anew("IRIS_EVENTS")
+        with pytest.raises(Lagging):
+            [_ async for _ in watcher]
+        await iris.state.tell_job("/new", "pending")
+        again = feed.watch(Filter(), 0)
+        seen: list[int] = []
+        while not seen:
+            seen += [event.sequence for event in (await anext(again)).events]
+        await again.aclose()
+        await feed.close()
+    assert seen == [1]
+
+
 async def test_who_watches_a_job_does_not_fall_behind_by_events_of_others():
     async with house(event_ring=4) as iris:
         feed = iris.gateway.feed

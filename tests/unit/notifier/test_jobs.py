@@ -257,3 +257,27 @@ async def test_an_event_waits_for_a_state_service_that_does_not_answer(stage: St
     await stage.state.begin()
     [(_, sent)] = await stage.sender.has_sent(1)
     assert data(sent).error == "why"
+
+
+@pytest.mark.parametrize("is_running", [False, True])
+async def test_jobs_are_told_when_the_stream_of_events_was_made_anew(
+    stage: Stage, is_running: bool
+) -> None:
+    """As after a restore, whether a notifier reads meanwhile or is started later."""
+    for number in range(5):
+        stage.state.add(f"j{number}", f"/before-{number}")
+        await stage.state.publish(f"j{number}", "pending", notify=on("ended"))
+    await stage.until(lambda: "job.j4" in stage.memory.key_values["iris-notify"].values)
+    await stage.end()
+    if not is_running:
+        stage.memory.connect().streams.make_anew("IRIS_EVENTS")
+    notifier = stage.start()
+    await stage.until(lambda: notifier.is_active)
+    if is_running:
+        stage.memory.connect().streams.make_anew("IRIS_EVENTS")
+    gaps = notifier.metrics.registry
+    await stage.until(lambda: gaps.get_sample_value("iris_notify_gaps_total") == 1)
+    stage.state.add("j9", "/after")
+    await stage.state.publish("j9", "pending", notify=on("ended"))
+    await stage.state.publish("j9", "succeeded", "pending")
+    assert [sent.job for _, sent in await stage.sender.has_sent(1)] == ["/after"]

@@ -119,6 +119,7 @@ class FollowOutput:
         self._stream = client.open_logs(job.id, {"follow": True, "unfinished": unfinished})
         self._progress = progress
         self._printer = LinePrinter(prefix=several and sys.stdout.isatty())
+        self._stream.before_wait = self._printer.flush
         progress.lines = self._printer
         self._stopped = False
         self._left = 0
@@ -161,7 +162,8 @@ class FollowOutput:
                     self._left += not line.continued
                     continue
                 with self._progress.above(output=True):
-                    self._printer.print(line)
+                    self._printer.print(line, flush=False)
+            self._printer.flush()
         except Exception as error:  # noqa: BLE001 - the thread that joins raises or tells it
             self._error = error
         finally:
@@ -188,7 +190,7 @@ class Waiting:
         self._left.set()
 
     def _watch(self) -> None:
-        shown = ""
+        shown: object = ""
         while not self._left.wait(_DRAWN_S if self._progress.on else _WAITING_S):
             try:
                 view = self._client.get(self._path, JobView)
@@ -197,12 +199,15 @@ class Waiting:
             if self._progress.on and not self._left.is_set():
                 self._progress.show(view)
             stands = not any(view.task_counts.get(state) for state in _AT_WORK)
-            reason = view.pending_reason.message if stands and view.pending_reason else ""
-            if reason and reason != shown:
+            reason = view.pending_reason if stands else None
+            if reason is None:
+                continue
+            means = reason.facts or reason.message  # words may say how long ago something was
+            if means != shown:
                 before = f"{view.interrupted.message}; " if view.interrupted else ""
                 with self._progress.above():
-                    note(f"{view.name} waits: {before}{reason}")
-            shown = reason or shown
+                    note(f"{view.name} waits: {before}{reason.message}")
+            shown = means
 
 
 def print_event_line(event: Event, *, places: bool = False) -> None:

@@ -55,7 +55,11 @@ def problems(facts: ClusterFacts) -> list[Finding]:
 
 def notes(facts: ClusterFacts) -> list[str]:
     """What could not be checked, and what is worth a look without being a misconfiguration."""
-    return [*_of_unknown_gateway(facts), *_of_unknown_bus(facts.bus)]
+    return [
+        *_of_unknown_gateway(facts),
+        *_of_unknown_bus(facts.bus),
+        *_of_unknown_targets(facts),
+    ]
 
 
 def _of_unknown_gateway(facts: ClusterFacts) -> Iterator[str]:
@@ -81,6 +85,12 @@ def _of_unknown_bus(bus: BusFacts | None) -> Iterator[str]:
         for key in bus.keys
         if key.unknown
     )
+
+
+def _of_unknown_targets(facts: ClusterFacts) -> Iterator[str]:
+    is_unknown = facts.bus is None or facts.bus.has_targets is None
+    if is_unknown and judge.lacks_notifier(facts):
+        yield "no notifier answers: whether there are targets for messages, only the NATS servers say"
 
 
 def _of_gateway(
@@ -297,6 +307,13 @@ CHECKS = (
         "no slice of a pool is made or deleted",
         "start a provisioner: `iris server provisioner`",
         see="docs/howto/fleet.md#when-a-pool-does-not-grow",
+    ),
+    Check(
+        "no_notifier",
+        judge.no_notifier,
+        "nobody is told of jobs until one runs, nor ever of what happened before the oldest event that is kept",
+        "start a notifier: `iris server notifier`",
+        see="docs/troubleshooting.md#nobody-is-told-of-jobs",
     ),
     Check(
         "pool_halted",

@@ -73,6 +73,18 @@ def no_provisioner(gateway: GatewayFacts) -> Iterator[str]:
         yield "there are pools, and no provisioner answers"
 
 
+def no_notifier(facts: ClusterFacts) -> Iterator[str]:
+    if lacks_notifier(facts) and facts.bus is not None and facts.bus.has_targets:
+        yield "there are targets for messages, and no notifier answers"
+
+
+def lacks_notifier(facts: ClusterFacts) -> bool:
+    """As the gateway's question to all processes says, else as the connections to the servers."""
+    known = facts.gateway.processes if facts.gateway is not None else None
+    every = known if known is not None else _processes(facts.bus)
+    return bool(every) and not any(process.service == "notifier" for process in every)
+
+
 def halted_pool(gateway: GatewayFacts) -> Iterator[str]:
     """Pools that no person has paused: what their provider refuses no repeat mends, or more fails
     there than may be given up.

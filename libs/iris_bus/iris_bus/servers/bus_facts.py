@@ -117,6 +117,7 @@ class BusFacts(msgspec.Struct, frozen=True):
         not_asked: what could not be found out, and why.
         certificates: by the address of a server with TLS, when the certificate that it shows
             expires (Unix, s). now_s: when that was looked at.
+        has_targets: whether somebody is to be told of jobs; None: unknown.
     """
 
     url: str
@@ -132,3 +133,4 @@ class BusFacts(msgspec.Struct, frozen=True):
     not_asked: tuple[str, ...] = ()
     certificates: dict[str, float] = {}
     now_s: float = 0.0
+    has_targets: bool | None = None

@@ -104,9 +104,12 @@ class Cluster(msgspec.Struct, frozen=True):
 
 
 class StreamInfo(msgspec.Struct, frozen=True):
-    """The answer to STREAM.INFO, CREATE and UPDATE."""
+    """The answer to STREAM.INFO, CREATE and UPDATE. ``created``: when; one that was made anew has
+    another time.
+    """
 
     config: dict[str, Any] = {}
+    created: str = ""
     state: StreamState = StreamState()
     error: Trouble | None = None
     cluster: Cluster = Cluster()

@@ -36,8 +36,9 @@ from iris_bus.servers.bus_facts import (
 from iris_bus.servers.certificates import expiries_s
 from iris_bus.servers.servers import ANSWER_S, ask_all
 from iris_bus.streams.api import STREAM_NOT_FOUND, Api, ApiError, StreamInfo, standing_of
+from iris_bus.streams.key_value import JetKeyValue
 from iris_core.access.roles import SYSTEM, USER_INFO, Login, login_of
-from iris_core.subjects import RECORDS_LOST, STORES
+from iris_core.subjects import NOTIFY_BUCKET, NOTIFY_TARGETS, RECORDS_LOST, STORES
 
 _CONNECT_S = 3.0
 _NO_JETSTREAM = (10039, 10076)  # not enabled for the account, not enabled
@@ -63,9 +64,9 @@ async def _diagnosed(url: str, credentials: Credentials, keys: Path | None) -> B
     shown = ",".join(part.rpartition("@")[2] for part in url.split(","))
     try:
         async with _connected(url, credentials) as (link, requests):
-            found = await _streams(
-                Api(requests, ANSWER_S), BusFacts(shown, jetstream=link.client.has_jetstream)
-            )
+            api = Api(requests, ANSWER_S)
+            found = await _streams(api, BusFacts(shown, jetstream=link.client.has_jetstream))
+            found = await _targets(JetKeyValue(link, api, NOTIFY_BUCKET), found)
             found = replace(found, account=await _account(requests))
     except KeyRefused as error:
         found = BusFacts(shown, refused=str(error))
@@ -150,6 +151,16 @@ def _stream(name: str, info: StreamInfo) -> StreamFacts:
         behind=tuple(sorted(behind)),
         notes=dict(standing.notes),
     )
+
+
+async def _targets(bucket: JetKeyValue, found: BusFacts) -> BusFacts:
+    """With whether there is a target of the notifier."""
+    if f"KV_{NOTIFY_BUCKET}" not in [stream.name for stream in found.streams]:
+        return found
+    try:
+        return replace(found, has_targets=await bucket.is_any(f"{NOTIFY_TARGETS}.>"))
+    except Unavailable as error:
+        return _without(found, f"targets of messages were not looked for: {error}")
 
 
 async def _account(requests: Requests) -> str:

@@ -96,7 +96,11 @@ class JetKeyValue:
                     subjects.add(message.subject)
                     end = message.sequence
                 if before.messages > len(subjects):
-                    await self._find_damaged(subjects)
+                    for subject in await self._damaged(subjects):
+                        log.error(
+                            "the value of %s is damaged, no server can read it; its writer replaces it",
+                            subject,
+                        )
                 self._unreadable_below = (
                     before.last_seq + 1 if before.messages and not subjects else 0
                 )
@@ -106,14 +110,29 @@ class JetKeyValue:
             ) from error
         return values, end
 
-    async def _find_damaged(self, readable: set[str]) -> None:
-        """Tell of values that are stored and that no server can read."""
-        for subject in await self._retrying.subjects(self._stream, f"{self._prefix}>") - readable:
-            if await self._retrying.message(self._stream, last_by_subj=subject) is None:
-                log.error(
-                    "the value of %s is damaged, no server can read it; its writer replaces it",
-                    subject,
-                )
+    async def unreadable(self) -> list[str]:
+        """The keys whose values are stored and damaged: no server can read them. Raises
+        Unavailable.
+        """
+        raw = RawStream(self._link, self._api, self._stream)
+        readable = {message.subject async for message in raw.readable(0, sys.maxsize)}
+        return [subject.removeprefix(self._prefix) for subject in await self._damaged(readable)]
+
+    async def _damaged(self, readable: set[str]) -> list[str]:
+        stored = await self._retrying.subjects(self._stream, f"{self._prefix}>")
+        return [
+            subject
+            for subject in sorted(stored - readable)
+            if await self._retrying.message(self._stream, last_by_subj=subject) is None
+        ]
+
+    async def is_any(self, pattern: str) -> bool:
+        """Whether there is a value whose key matches. Raises Unavailable."""
+        for subject in sorted(await self._api.subjects(self._stream, self._prefix + pattern)):
+            present = await self._api.message(self._stream, last_by_subj=subject)
+            if present is not None and not _deletes(present):
+                return True
+        return False
 
     def merge(self, values: dict[str, Entry], messages: Iterable[Message]) -> None:
         """Apply changes to a set."""

@@ -2,7 +2,8 @@
 checked.
 
 On any error (a missing sequence, a deleted consumer, silence, a lost connection) the consumer is
-created again after the last message read, with backoff. One that has dropped what it held
+created again after the last message read, with backoff. That the stream itself was made anew, as by
+a restore, is a Gap: sequences of the new one say nothing about the old one. One that has dropped what it held
 (`holdings`) has no consumer until its user has taken the message that is left.
 Out of scope: acknowledgements; where to start after a Gap.
 Source: contract.py `Reader`; docs/design/nats.md#nats-py-behaviour,
@@ -98,6 +99,7 @@ class JetReader:
         self._failure: Exception | None = None
         self._notify: Callable[[], None] | None = None
         self._waiter: asyncio.Future[None] | None = None
+        self._created = ""
         self._next = 1
         self._credit = 0
         self._pull_count = 0
@@ -232,9 +234,13 @@ class JetReader:
         self._wake()
 
     async def _check_start(self) -> None:
+        info = await self._api.info(self._stream)
+        if self._created not in ("", info.created):
+            raise Gap(f"{self._stream} was made anew")
+        self._created = info.created
         if not self._dense:
             return
-        first = (await self._api.info(self._stream)).state.first_seq
+        first = info.state.first_seq
         if first <= self._position + 1:
             return
         if self._strict:

@@ -37,7 +37,8 @@ QuotaBody = msgspec.defstruct(
     bases=(SetQuota,),
     namespace={
         "__doc__": "The limits of one user, or of each member of a ``@GROUP``; 0 is "
-        "unlimited. ``max_band`` is the best band it may ask for."
+        "unlimited. ``max_band`` is the best band it may ask for. All are set: what is left out is not "
+        "limited, so that without ``max_band`` any band may be asked for."
     },
     frozen=True,
 )

@@ -114,6 +114,7 @@ class Feed:
         self._after = 0
         self._waiters: dict[str, set[_Waiter]] = {}
         self._everybody_s = -math.inf
+        self._known_before = 0
         self._reader: Reader | None = None
         self._task: asyncio.Task[None] | None = None
         self.closed = False
@@ -215,7 +216,7 @@ class Feed:
                 del self._waiters[root]
 
     def _since(self, position: int) -> Sequence[EventRecord]:
-        if position < self._after:
+        if position < self._after or self.newest < position <= self._known_before:
             raise Lagging
         if position >= self.newest:
             return ()
@@ -268,12 +269,16 @@ class Feed:
         )
 
     async def _restart(self) -> None:
-        """Continue after a gap: watchers before it are disconnected and resume from the stream."""
+        """Continue after a gap: watchers before it are disconnected and resume from the stream, as
+        are those behind the end of a stream that was made anew.
+        """
         assert self._reader is not None
         await self._reader.close()
+        before = self.newest
         self._clear_ring()
         with contextlib.suppress(ProblemResponse):
             self._after = await self.last()
+            self._known_before = before if self._after < before else 0
         self._reader = self.streams.read(EVENTS.name, self._after, *self._subjects)
         self._wake_waiters(first=1)
 

@@ -161,6 +161,13 @@ async def bad_values(stored: Stored) -> list[str]:
             bad.append(
                 f"bucket {bucket}: the server has dropped its newest value; a leader writes it anew"
             )
+    if await stored.connection.raw(f"KV_{subjects.NOTIFY_BUCKET}").state() is not None:
+        notices = stored.connection.key_value(subjects.NOTIFY_BUCKET)
+        bad += [
+            f"bucket {subjects.NOTIFY_BUCKET}: {key} cannot be read; the notifier goes on without it: "
+            "add that target or subscription again, or restore a backup"
+            for key in await notices.unreadable()
+        ]
     return bad
 
 

@@ -37,7 +37,7 @@ class DamagedArchive(BadArchive):
 
 
 class Item(msgspec.Struct, frozen=True, array_like=True):
-    """One record. ``kind``: about, snapshot, bundle, event, log. ``name``: of an object, or a
+    """One record. ``kind``: about, snapshot, bundle, notice, event, log. ``name``: of an object, or a
     subject. ``headers``: of a message; of a bundle its owners.
     """
 

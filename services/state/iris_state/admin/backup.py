@@ -1,8 +1,8 @@
 """Backup of a running cluster into one file, and restore onto an empty one.
 
 The records are those of one commit: the newest snapshot and the journal after it, replayed here
-while the leader runs and written as a new snapshot. With them: bundles, and on request events and
-    output. Out of scope: the file (`archive`).
+while the leader runs and written as a new snapshot. With them: bundles, the records of the notifier,
+    and on request events and output. Out of scope: the file (`archive`).
 """
 
 from __future__ import annotations
@@ -23,13 +23,20 @@ from iris_state.admin.salvage import NUMBERS
 from iris_state.check import records as check
 from iris_state.clock import Clock
 from iris_state.effects.outbox import event_place
-from iris_state.machine.machine import Machine
+from iris_state.machine.machine import Machine, unseen_epoch
 from iris_state.policy import Policy
 from iris_state.replication.replica import Replica
 from iris_state.snapshots import snapshot
 from iris_state.snapshots.snapshot import name_of
 
 _AT_ONCE = 64
+_STREAMS = {
+    "event": subjects.EVENTS.name,
+    "log": subjects.LOGS.name,
+    "notice": f"KV_{subjects.NOTIFY_BUCKET}",
+}
+"""Where items of these kinds are stored as they are."""
+_WRITER = f"$KV.{subjects.NOTIFY_BUCKET}.{subjects.NOTIFY_WRITER}"
 _UNFINISHED = "a restore onto these servers was not finished: run `iris admin restore` again"
 
 
@@ -61,6 +68,7 @@ async def backup(connection: JetStreamConnection, path: Path, *, events: bool, l
 
     Raises DamagedCommit, InvariantBroken when the records are inconsistent, Unavailable, OSError.
     """
+    notices = await _notices(connection)  # before the records: it has read no event that they lack
     replica = Replica("backup", Policy(), connection, Clock())
     await replica.recover()
     machine = replica.machine
@@ -87,6 +95,8 @@ async def backup(connection: JetStreamConnection, path: Path, *, events: bool, l
             bundle = await bundles.get(blob.name)
             if bundle is not None:
                 out.add(Item("bundle", blob.name, bundle, dict.fromkeys(blob.owners, "")))
+        for notice in notices:
+            out.add(notice)
         if events:
             async for item in _events(connection, machine.sequence, unpublished):
                 out.add(item)
@@ -110,28 +120,31 @@ async def restore(connection: JetStreamConnection, path: Path) -> About:
     await _refuse_records(connection)
     await connection.streams.ensure()
     await connection.streams.annotate(subjects.JOURNAL.name, RECORDS_LOST, _UNFINISHED)
-    raw = {stream: connection.raw(stream.name) for stream in (subjects.EVENTS, subjects.LOGS)}
+    raw = {kind: connection.raw(stream) for kind, stream in _STREAMS.items()}
     firsts = [item.sequence for item in read(path) if item.kind == "event" and item.sequence]
-    await raw[subjects.EVENTS].replace(firsts[0] if firsts else max(about.events, 1) + 1)
-    await raw[subjects.LOGS].replace(1)
+    await raw["event"].replace(firsts[0] if firsts else max(about.events, 1) + 1)
+    await raw["log"].replace(1)
+    await raw["notice"].replace(1)
     bundles = connection.blobs(subjects.BUNDLES_BUCKET)
     image = Item("snapshot", "", b"")
-    streams = {"event": subjects.EVENTS, "log": subjects.LOGS}
+    last: list[Message] = []
     for batch in _batches(read(path)):
-        for kind, stream in streams.items():
-            await raw[stream].store([_restored(item) for item in batch if item.kind == kind])
+        last += [_restored(item) for item in batch if item.name == _WRITER]
+        for kind, stream in raw.items():
+            await stream.store([_restored(item) for item in batch if item.kind == kind])
         for item in batch:
             if item.kind == "bundle":
                 await bundles.put(item.name, item.data, owners=item.headers)
             elif item.kind == "snapshot":
                 image = item
-    events = await raw[subjects.EVENTS].state()
+    await raw["notice"].store(last)  # whoever has read some of them reads all again
+    events = await raw["event"].state()
     mark = f"{events.last_seq if events else 0} {about.last_published}"
     await connection.streams.annotate(subjects.EVENTS.name, MARK, mark)
     snapshots = connection.blobs(subjects.SNAPSHOTS_BUCKET)
     for name in await snapshots.names():
         await snapshots.delete(name)
-    await snapshots.put(image.name, _with_new_numbers(image.data))
+    await snapshots.put(image.name, _with_unseen_numbers(image.data, Clock().now_ms()))
     await connection.raw(subjects.JOURNAL.name).replace(about.sequence + 1)
     await connection.streams.annotate(subjects.JOURNAL.name, RECORDS_LOST, "")
     # The archive is a backup of what is there now: without the note, "no backup for two days" fires.
@@ -139,14 +152,16 @@ async def restore(connection: JetStreamConnection, path: Path) -> About:
     return about
 
 
-def _with_new_numbers(data: bytes) -> bytes:
-    """A snapshot whose next job gets a number that no host knows: one may still run what was
-    submitted after the backup, and would take a job of the same number for that.
+def _with_unseen_numbers(data: bytes, now_ms: int) -> bytes:
+    """A snapshot whose next job and next leader get numbers that no process knows. A host may still
+    run what was submitted after the backup, and would take a job of the same number for that; whoever
+    has heard of a later leader than the backup has would drop the orders of an earlier one.
     """
     image = snapshot.read(data)
     machine = Machine(Policy(), "restore")
     machine.restore(image)
     machine.ledger.next_number += NUMBERS
+    machine.ledger.epoch = max(machine.ledger.epoch, unseen_epoch(now_ms))
     return snapshot.cut(
         machine.ledger, image.rest.sequence, image.rest.at_ms, image.rest.last_published
     )
@@ -189,6 +204,17 @@ async def _stored(
     if state is not None:
         async for message in raw.readable(max(after, state.first_seq - 1, 0), state.last_seq):
             yield message
+
+
+async def _notices(connection: JetStreamConnection) -> list[Item]:
+    """The records of the notifier; none of a cluster of a release before it."""
+    if await connection.raw(_STREAMS["notice"]).state() is None:
+        return []
+    found = await connection.key_value(subjects.NOTIFY_BUCKET).all()
+    return [
+        Item("notice", f"$KV.{subjects.NOTIFY_BUCKET}.{key}", entry.value)
+        for key, entry in found.items()
+    ]
 
 
 async def _events(

@@ -82,6 +82,13 @@ TRACES = 1000
 FACTS: frozenset[type] = frozenset(get_args(PublicFact))
 
 
+def unseen_epoch(at_ms: int) -> int:
+    """A higher epoch than any that processes may have heard of from leaders of records that are lost:
+    its time, for leaders do not change once a millisecond.
+    """
+    return max(1, at_ms)
+
+
 class Machine:
     """Judges inputs, applies changes and makes messages; the shell appends commits and sends.
 
@@ -167,8 +174,10 @@ class Machine:
         Args:
             boot, boot_ms: by what its times pass, see `Led`.
         """
-        led = Led(self.leader, self.ledger.epoch + 1, boot, boot_ms)
-        return codec.pack(Commit(led.epoch, 0, max(now_ms, self.round.now_ms), [led]))
+        at_ms = max(now_ms, self.round.now_ms)
+        epoch = self.ledger.epoch + 1 if self.ledger.epoch else unseen_epoch(at_ms)
+        led = Led(self.leader, epoch, boot, boot_ms)
+        return codec.pack(Commit(led.epoch, 0, at_ms, [led]))
 
     def lead(self, now_ms: int) -> Output:
         """Our bid and all behind it was replayed: a full grace for every worker, every open order

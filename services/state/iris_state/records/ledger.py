@@ -156,6 +156,7 @@ class Ledger:
         self.pending_of_project: Counter[str] = Counter()
         self.next_number = 1
         self.epoch = 0
+        self.first_epoch = 0
         self.boots: dict[str, int] = {}
         self.deployments: dict[int, Deployment] = {}
         self.deployment_names: dict[str, int] = SortedDict()

@@ -245,7 +245,9 @@ class ReplicaCollector(Collector):
             "iris_leader", "1 on the replica that leads, 0 on a standby.", value=standing.leads
         )
         yield GaugeMetricFamily(
-            "iris_epoch", "Number of the newest change of leader.", value=machine.ledger.epoch
+            "iris_epoch",
+            "Number of the newest leader: one more than the last, the time (ms) at the start of records and at a restore.",
+            value=machine.ledger.epoch,
         )
         applied = "Sequence of the newest commit applied on this replica."
         yield GaugeMetricFamily("iris_journal_sequence", applied, value=machine.sequence)

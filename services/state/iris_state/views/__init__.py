@@ -50,6 +50,7 @@ from iris_state.views.cluster import (
     usage,
     users,
 )
+from iris_state.views.cluster.pool_reasons import with_pools
 from iris_state.views.cluster.users import quota_view
 from iris_state.views.pages import Pieces, finished, whole
 from iris_state.views.work import jobs, queue, sessions, tasks, why
@@ -84,6 +85,8 @@ def whole_job(ledger: Ledger, record: Job) -> JobView:
     """A job, with what it takes longer to find out."""
     view = jobs.job_view(ledger, record)
     view.limits = capacity.not_held(ledger, record)
+    if view.pending_reason is not None:
+        view.pending_reason = with_pools(ledger, record, view.pending_reason)
     limits = ledger.grace_limits
     found = ledger.route_for(record.number)
     asked_ms = (

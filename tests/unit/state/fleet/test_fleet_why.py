@@ -26,11 +26,11 @@ def waiting(world: World, *, cpu_millis: int = 1000) -> World:
     return world
 
 
-def reason(world: World, said: Reason = NO_WORKER) -> Any:
+def reason(world: World, said: Reason = NO_WORKER, what: str = "why") -> Any:
     """The answer after a scheduler has ``said`` why the job waits."""
     world.ledger.reasons[1] = said
     try:
-        return world.query("why", job="/a")["pending_reason"]
+        return world.query(what, job="/a")["pending_reason"]
     finally:
         del world.ledger.reasons[1]
 
@@ -52,6 +52,7 @@ def test_a_job_waits_for_the_slice_that_will_hold_it() -> None:
     )
     assert facts.keys() == {"slice", "pool", "status", "requested_at"}
     assert (facts["slice"], facts["pool"], facts["status"]) == ("cpu-0", "cpu", "requested")
+    assert reason(world, what="job") == found, "`iris run` and `iris show` say the same"
 
 
 def test_after_three_boots_it_is_told_how_long_slices_take() -> None:

@@ -40,24 +40,48 @@ class LinePrinter:
         self._raw = asked_raw()
         self._lock = threading.Lock()
         self._open: dict[bool, OpenLine] = {}
+        self._unflushed: Any = None
         self._interrupted: set[LineSource] = set()
         self._shared = sys.stdout.isatty() and sys.stderr.isatty()
+        sys.stdout.flush()
+        sys.stderr.flush()
 
     @property
     def is_open(self) -> bool:
         """Whether a line stands on the terminal that has not ended."""
         return bool(self._open) and self._shared
 
-    def print(self, line: LogLineView, whose: str = "") -> None:
-        """Print one line, or what is new of it. ``whose``: in place of its task, as the prefix."""
+    def print(self, line: LogLineView, whose: str = "", *, flush: bool = True) -> None:
+        """Print one line, or what is new of it.
+
+        Args:
+            whose: in place of its task, as the prefix.
+            flush: show it now; else at the latest before this thread waits (`flush`). Each flush is
+                a call of the system, which takes longer than a short line.
+        """
         source = (whose, line.index, line.attempt, line.stream)
         with self._lock:
+            stream = _stream(line)
+            if self._unflushed is not stream:
+                self._flush()  # both may be one file, where lines stay in their order
             found = self._open.get(self._place(line))
             if found is None or found.source != source or line.notice:
                 self._begin(line, source, whose)
             else:
                 self._go_on(line, found)
-            _stream(line).flush()
+            self._unflushed = stream
+            if flush or isinstance(stream, Terminal):
+                self._flush()
+
+    def flush(self) -> None:
+        """Show what was printed."""
+        with self._lock:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._unflushed is not None:
+            self._unflushed.flush()
+            self._unflushed = None
 
     def interrupt(self) -> None:
         """End the line that stands on the terminal: something else is printed."""
@@ -81,8 +105,8 @@ class LinePrinter:
         self._interrupted.discard(source)
         stream = _stream(line)
         head = self._head(line, whose)
-        stream.write((f"{line.notice}\n" if line.notice else "") + head)
-        self._write(stream, line, line.line)
+        before_it = (f"{line.notice}\n" if line.notice else "") + head
+        self._write(stream, line, line.line, before=before_it)
         self._leave(line, source, head, line.line)
 
     def _go_on(self, line: LogLineView, found: OpenLine) -> None:
@@ -100,11 +124,13 @@ class LinePrinter:
             self._write(stream, line, line.line)
         self._leave(line, found.source, found.head, text)
 
-    def _write(self, stream: Any, line: LogLineView, text: str) -> None:
+    def _write(self, stream: Any, line: LogLineView, text: str, before: str = "") -> None:
         end = "" if line.continued else "\n"
         if takes_bytes(stream, raw=self._raw):
-            write_bytes(stream, line.printed + end.encode())
+            head = before.encode(stream.encoding, stream.errors)
+            write_bytes(stream, head + line.printed + end.encode())
         else:
+            stream.write(before)
             stream.write(text + end)
 
     def _leave(self, line: LogLineView, source: LineSource, head: str, text: str) -> None:

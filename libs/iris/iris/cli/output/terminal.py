@@ -168,8 +168,7 @@ def takes_bytes(stream: Any, *, raw: bool) -> bool:
 
 
 def write_bytes(stream: Any, data: bytes) -> None:
-    """Write bytes to a stream that takes them, behind the text that was written before."""
-    stream.flush()
+    """Write bytes to a stream that takes them, behind the text that was written and flushed."""
     stream.buffer.write(data)
 
 

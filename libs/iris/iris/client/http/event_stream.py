@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from iris.client.http.transport import BROKEN, Channel, HttpRequest, Transport, Wait
@@ -83,6 +84,10 @@ class SseParser:
         return ServerEvent(self.last_id, name, b"\n".join(data))
 
 
+def _nothing() -> None:
+    return
+
+
 class EventStream:
     """Iterate for events; ends after the gateway's ``end`` event, after ``timeout_s``, or by
     `close` from any thread.
@@ -92,6 +97,7 @@ class EventStream:
 
     Attributes:
         end: the data of the ``end`` event; empty before it.
+        before_wait: called when everything that has arrived was taken, before more is waited for.
     """
 
     def __init__(
@@ -99,6 +105,7 @@ class EventStream:
     ) -> None:
         self.transport = transport
         self.end = b""
+        self.before_wait: Callable[[], None] = _nothing
         self._request = request
         self._parser = SseParser()
         self._ready: deque[ServerEvent] = deque()
@@ -134,6 +141,7 @@ class EventStream:
             if self._closed.is_set() or self._left_s() <= 0:
                 self.close()
                 raise StopIteration
+            self.before_wait()
             with self._reading:
                 self._fill()
         event = self._ready.popleft()

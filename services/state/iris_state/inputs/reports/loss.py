@@ -14,8 +14,6 @@ from iris_core.messages.state_worker import Stage
 from iris_state.policy import Policy
 from iris_state.records.ledger import Ledger
 
-_FIRST_EPOCH = 1
-
 
 def check(
     ledger: Ledger, policy: Policy, worker: str, stages: Iterable[Stage], leads_ms: int
@@ -44,5 +42,5 @@ def check(
 
 def _has_just_begun(ledger: Ledger, policy: Policy, leads_ms: int) -> bool:
     return ledger.next_number == 1 or (
-        ledger.epoch == _FIRST_EPOCH and leads_ms <= policy.lost_after_ms
+        ledger.epoch == ledger.first_epoch and leads_ms <= policy.lost_after_ms
     )

@@ -157,6 +157,8 @@ def audited(ledger: Ledger, change: c.Audited, at_ms: int) -> None:
 
 
 def led(ledger: Ledger, change: c.Led, at_ms: int) -> None:
+    if not ledger.epoch:
+        ledger.first_epoch = change.epoch
     ledger.epoch = change.epoch
     if change.boot:
         ledger.boots.pop(change.boot, None)

@@ -17,6 +17,7 @@ from iris.cli.parsing.command import CliCommand
 from iris.cli.parsing.options import NAME, connected, form_option
 from iris.client.client import Client
 from iris.client.http.api import is_task
+from iris.client.http.events import log_query, read_lines, whole_lines
 from iris.client.http.transport import UrlQuery, in_path
 from iris.client.problems import TryAgain, Unreachable
 from iris_core.units import MOMENT
@@ -62,14 +63,14 @@ def logs(
     wanted = compiled(grep)
     query: UrlQuery = {"attempt": attempt, "tail": tail, "since": since, "stream": stream}
     unfinished = follow and wanted is None and form != "jsonl" and is_one_output(client, name)
-    lines = client.logs(name, query, follow=follow, unfinished=unfinished)
+    prefix = sys.stdout.isatty() if prefix is None else prefix
+    printer = LinePrinter(prefix=prefix, timestamps=timestamps)
     try:
-        printed = print_lines(
-            (line for line in lines if wanted is None or wanted.search(line.line)),
-            prefix=sys.stdout.isatty() if prefix is None else prefix,
-            timestamps=timestamps,
-            as_json=form == "jsonl",
-        )
+        with client.open_logs(name, log_query(query, follow, unfinished)) as stream:
+            stream.before_wait = printer.flush
+            lines = read_lines(stream) if unfinished else whole_lines(read_lines(stream))
+            found = (line for line in lines if wanted is None or wanted.search(line.line))
+            printed = print_lines(found, printer, as_json=form == "jsonl")
     except (Unreachable, TryAgain):
         if follow and client.transport.has_answered:
             note(f"{name} goes on unless it has ended; come back: iris logs -f {name}")
@@ -110,18 +111,16 @@ def compiled(pattern: str | None) -> re.Pattern[str] | None:
         raise click.UsageError(f"--grep {pattern!r}: {error}") from None
 
 
-def print_lines(
-    lines: Iterable[LogLineView], *, prefix: bool, timestamps: bool, as_json: bool
-) -> int:
+def print_lines(lines: Iterable[LogLineView], printer: LinePrinter, *, as_json: bool) -> int:
     """Print each line to its stream, or as one JSON object on stdout. Returns the number of
     lines.
     """
     count = 0
-    printer = LinePrinter(prefix=prefix, timestamps=timestamps)
     for line in lines:
         count += 1
         if as_json:
             print_json(line, indent=0)
-            continue
-        printer.print(line)
+        else:
+            printer.print(line, flush=False)
+    printer.flush()
     return count
