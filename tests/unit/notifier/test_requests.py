@@ -9,7 +9,8 @@ import pytest
 from iris_core.messages.gateway_notifier import NotifyVerb
 from iris_core.views.notify import NewSubscription, NewTarget
 from iris_notifier.requests import MAX_TARGETS
-from tests.unit.notifier.conftest import OPS, SECRET, Stage
+from tests.support.notifier import OPS, SECRET
+from tests.unit.notifier.conftest import Stage
 
 URL = "https://hooks.example.org/x"
 
