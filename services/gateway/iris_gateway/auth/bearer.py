@@ -149,6 +149,13 @@ def may_act(caller: Caller, owner: str) -> bool:
     return may(caller, Verb.CHANGE, owner)
 
 
+def may_notify(caller: Caller, owner: str) -> bool:
+    """Whether a caller is offered to change targets and subscriptions of ``owner``, which the
+    notifier decides.
+    """
+    return may(caller, Verb.NOTIFY, owner)
+
+
 def own_machine(host: str) -> None:
     """Without authentication, answer only to the names of loopback, which prevents DNS rebinding:
     the page of another site whose name resolves to loopback is detected by its ``Host`` header.
