@@ -99,7 +99,12 @@ PATHS = (
 )
 PATHS += ("/deployments/chat", "/sessions", "/users", "/audit", "/events", "/system")
 PATHS += ("/fleet", "/fleet/pools/cpu", "/fleet/slices/cpu-0")
-PATHS += ("/projects", "/notifications", "/notifications/targets/ops/remove")
+PATHS += (
+    "/projects",
+    "/projects/%2Fresearch/update",
+    "/notifications",
+    "/notifications/targets/ops/remove",
+)
 PATHS += ("/login", "/jobs/%2Fnope", "/cancel?job=j1")
 
 

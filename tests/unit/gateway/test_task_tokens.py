@@ -152,6 +152,8 @@ DECISIONS = {
     ("GET", "/sessions"): REFUSED,
     ("GET", "/users"): REFUSED,
     ("GET", "/projects"): REFUSED,
+    ("GET", "/projects/{project}/update"): REFUSED,
+    ("POST", "/projects/{project}/update"): REFUSED,
     ("GET", "/notifications"): REFUSED,
     ("POST", "/notifications/targets/{name}/change"): REFUSED,
     ("GET", "/notifications/targets/{name}/remove"): REFUSED,

@@ -30,6 +30,7 @@ from iris_gateway.dashboard import (
     notify_actions,
     notify_data,
     page_data,
+    project_actions,
 )
 from iris_gateway.dashboard.assets import ASSETS, VERSION
 from iris_gateway.dashboard.page_reads import Facts, PageData
@@ -311,6 +312,8 @@ PAGES: tuple[Endpoint, ...] = (
     _endpoint(
         "POST", "/deployments/{deployment}/delete", deployment_actions.delete, "Delete a deployment"
     ),
+    _endpoint("GET", "/projects/{project}/update", project_actions.edit, "Change a project"),
+    _endpoint("POST", "/projects/{project}/update", project_actions.update, "Change a project"),
     _endpoint(
         "POST",
         "/notifications/targets/{name}/change",

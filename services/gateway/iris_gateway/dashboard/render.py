@@ -24,7 +24,7 @@ from iris_core.states import JOB_TERMINAL, display_name
 from iris_core.units import counted, show_bytes
 from iris_core.views.jobs import JOB_ORDERS, JOBS_ORDERED, NEWEST_FIRST
 from iris_core.views.usage import cpu_share, memory_share, show_devices, show_hours, show_lost
-from iris_gateway.auth.bearer import may_act, may_administer, may_notify
+from iris_gateway.auth.bearer import may_act, may_administer, may_notify, may_repeat
 from iris_gateway.dashboard import fleet_words
 from iris_gateway.dashboard.assets import VERSION
 from iris_gateway.dashboard.decisions import decision
@@ -191,6 +191,7 @@ def environment() -> Environment:
         "may_act": may_act,
         "may_administer": may_administer,
         "may_notify": may_notify,
+        "may_repeat": may_repeat,
         "resources": RESOURCES,
         "quota_limits": QUOTA_LIMITS,
         "running_limits": [limit for limit, _ in RUNNING_LIMITS],
