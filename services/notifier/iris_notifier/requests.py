@@ -65,6 +65,14 @@ class NamesToCheck(msgspec.Struct, forbid_unknown_fields=True):
     names: tuple[str, ...]
 
 
+class JobOfRules(msgspec.Struct, forbid_unknown_fields=True):
+    """A job by its id, whose it is, and the path of its project."""
+
+    job: str
+    user: str
+    project: str
+
+
 class NotifyRequests:
     """Answers requests about the records of one store.
 
@@ -104,6 +112,7 @@ class NotifyRequests:
             NotifyVerb.SUBSCRIBE: self._subscribe,
             NotifyVerb.UNSUBSCRIBE: self._unsubscribe,
             NotifyVerb.LIST_DELIVERIES: self._list_deliveries,
+            NotifyVerb.LIST_RULES: self._list_rules,
         }
 
     async def answer(self, request: NotifyRequest) -> Answer:
@@ -371,6 +380,13 @@ class NotifyRequests:
         self._store.remove(found)
         await self._store.flush()
         return _ok({"id": found.id})
+
+    async def _list_rules(self, request: NotifyRequest) -> Answer:
+        """Who is told of a job by subscriptions that the caller may see."""
+        asked = from_json(request.body, JobOfRules)
+        rules = self._watch.matching.rules(asked.job, asked.user, asked.project, None)
+        shown = [one._asdict() for one in rules if _may(request.caller, one.owner)]
+        return _ok({"rules": shown})
 
     # ── deliveries ────────────────────────────────────────────────────────────────────────────────
 

@@ -205,6 +205,40 @@ async def test_messages_are_filtered_by_target_and_status(team: Team):
     assert 'value="mail"' in await team.page("ada", "/notifications?target=mail")
 
 
+async def test_a_jobs_page_shows_who_is_told_of_it(team: Team):
+    job = {"name": "/b", "command": ["true"], "notify": [{"to": "pager", "on": ["time_80"]}]}
+    job["timeout_s"] = 60
+    made = await team.api("ada", "POST", "/v1/jobs", **job)
+    told = {}
+    for who in PEOPLE:
+        for path in ("/jobs/j1", f"/jobs/{made['id']}"):
+            text = await team.page(who, path)
+            if 'id="told"' in text:
+                told[who, path] = words_of(section(text, "told"))
+    both = "pager is told: failed, ended"
+    own = f"Notifications pager is told: time_80 {both} What became of messages"
+    assert told == {
+        **{
+            (who, "/jobs/j1"): f"Notifications {both} {both} What became of messages"
+            for who in ("ada", "mia")
+        },
+        **{(who, "/jobs/j2"): own for who in ("ada", "mia")},
+        ("bob", "/jobs/j2"): "Notifications pager is told: time_80 What became of messages",
+    }
+
+
+async def test_a_jobs_page_says_that_nobody_is_told_while_no_notifier_runs():
+    async with house(parse_tokens(TOKENS)) as iris:
+        await fill(iris, token="ada")
+        text = (await iris.http.get("/jobs/j1", headers={"cookie": "iris_token=ada"})).text
+        assert 'id="told"' not in text
+        job = {"name": "/b", "command": ["true"], "notify": [{"to": "pager", "on": ["ended"]}]}
+        await iris.http.post("/v1/jobs", json=job, headers={"authorization": "Bearer ada"})
+        text = (await iris.http.get("/jobs/j2", headers={"cookie": "iris_token=ada"})).text
+        said = words_of(section(text, "told"))
+        assert "pager is told: ended No notifier is running: nobody is told now" in said
+
+
 async def test_long_listings_continue_on_a_next_page(team: Team):
     for number in range(ROWS - 2):
         await team.api(

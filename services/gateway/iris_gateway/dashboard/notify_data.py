@@ -7,6 +7,7 @@ what (the notifier).
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any, get_args
 
 import msgspec
@@ -19,7 +20,9 @@ from iris_gateway.dashboard.page_reads import ROWS, Facts, PageData
 from iris_gateway.http.problem import ProblemResponse
 
 ANSWER_S = 2.0
-"""How long a page waits for the notifier."""
+"""How long the page waits for the notifier."""
+_BESIDE_S = 0.5
+"""How long a page does that is about something else."""
 STATUSES: tuple[str, ...] = get_args(DeliveryStatus)
 
 
@@ -57,8 +60,21 @@ def _rows(cursor: str) -> NotifyPage:
     return NotifyPage(limit=ROWS, cursor=cursor)
 
 
-async def ask(look: PageData, verb: NotifyVerb, body: msgspec.Struct) -> Any:
+async def told_of(look: PageData, job: Mapping[str, Any]) -> Facts:
+    """Who is told of a job: the rules of its specification, and those of subscriptions that the
+    caller may see; ``unknown``: why these are not known.
+    """
+    asked = {"job": job["id"], "user": job["user"], "project": job["project"]}
+    own = [{"owner": job["user"], **rule} for rule in job["spec"].get("notify", ())]
+    try:
+        found = await ask(look, NotifyVerb.LIST_RULES, asked, timeout_s=_BESIDE_S)
+    except ProblemResponse as problem:
+        return {"rules": own, "unknown": problem.detail}
+    return {"rules": [*own, *found["rules"]], "unknown": ""}
+
+
+async def ask(look: PageData, verb: NotifyVerb, body: Any, *, timeout_s: float = ANSWER_S) -> Any:
     """What the notifier answers, soon. Raises ProblemResponse."""
     request = NotifyRequest(verb, look.caller, body=to_json(body))
-    answer = await ask_notifier(look.gateway.bus, request, timeout_s=ANSWER_S)
+    answer = await ask_notifier(look.gateway.bus, request, timeout_s=timeout_s)
     return msgspec.json.decode(answer.body)
