@@ -27,6 +27,7 @@ from tests.support.example_fleet import (
     show_fleet,
 )
 from tests.support.gateway import house, listening
+from tests.support.notifier import notifier_of, show_notifications
 
 WIDTHS = (390, 1024, 1440, 1920)
 HIGHEST = 2400
@@ -61,6 +62,8 @@ PAGES = {
     "deployment-update": f"/deployments/{DEPLOYMENT}/update",
     "deployment-delete": f"/deployments/{DEPLOYMENT}/delete",
     "sessions": "/sessions",
+    "projects": "/projects",
+    "notifications": "/notifications",
     "audit": "/audit",
     "users": "/users",
     "events": "/events",
@@ -79,6 +82,7 @@ async def draw(
     with tempfile.TemporaryDirectory(prefix="iris-screenshots-") as profile:
         async with (
             house() as iris,
+            notifier_of(iris.memory) as sender,
             listening(iris) as http,
             browser(Path(profile), "--hide-scrollbars") as page,
         ):
@@ -91,6 +95,7 @@ async def draw(
                     await opened(page, f"{http.base_url}{path}")
                     await save(page, ROOT / "docs" / "images" / f"{name}.png", *README_SIZE)
             await show_fleet(iris, ledger, now_ms)
+            await show_notifications(iris.http, sender)
             for theme in themes:
                 await page.prefer(theme)
                 for name in names:

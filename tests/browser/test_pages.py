@@ -21,6 +21,7 @@ from tests.support.example_cluster import show_example
 from tests.support.example_fleet import FULL_POOL, POOLS, FleetStory, pool_of, show_fleet
 from tests.support.fake_state import attempt_of
 from tests.support.gateway import House, house, listening
+from tests.support.notifier import notifier_of, show_notifications
 from tests.support.pages import fill
 from tests.support.seen import (
     AXE,
@@ -57,8 +58,9 @@ async def page(shared: Browser) -> AsyncIterator[Page]:
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def iris() -> AsyncIterator[House]:
-    async with house() as made:
+    async with house() as made, notifier_of(made.memory) as sender:
         await fill(made)
+        await show_notifications(made.http, sender)
         yield made
 
 
@@ -97,6 +99,12 @@ PATHS = (
 )
 PATHS += ("/deployments/chat", "/sessions", "/users", "/audit", "/events", "/system")
 PATHS += ("/fleet", "/fleet/pools/cpu", "/fleet/slices/cpu-0")
+PATHS += (
+    "/projects",
+    "/projects/%2Fresearch/update",
+    "/notifications",
+    "/notifications/targets/ops/remove",
+)
 PATHS += ("/login", "/jobs/%2Fnope", "/cancel?job=j1")
 
 
@@ -309,6 +317,21 @@ async def test_a_job_is_cancelled_without_the_script_and_without_fetch_metadata(
         await page.click(".danger")
         assert await page.shows('<span class="badge status-killed">killed</span>')
         assert [command.job for command in iris.state.commands[1:]] == ["j1"]
+
+
+async def test_a_target_is_paused_and_removed_without_the_script(iris: House, page: Page):
+    """A form of that page answers by the page."""
+    async with listening(iris) as http:
+        await page.send("Emulation.setScriptExecutionDisabled", value=True)
+        await page.open(f"{http.base_url}/notifications")
+        assert await page.shows('aria-label="Pause ops"')
+        await page.click("[aria-label='Pause ops']")
+        assert await page.shows('aria-label="Resume ops"')
+        await page.click("[aria-label='Remove ops']")
+        assert await page.shows("Remove ops?")
+        await page.click(".danger")
+        assert await page.shows("No subscription.")
+        assert page.complaints == []
 
 
 async def test_a_hundred_thousand_lines_are_read_searched_and_followed(iris: House, page: Page):

@@ -348,6 +348,8 @@ def pages_of(state: FakeState) -> dict[str, dict[str, Any]]:
         "usage": {"items": [USAGE], "next_cursor": None},
         "stored_usage": {"items": [STORED], "next_cursor": None},
         "projects": listing(PROJECT),
+        "project": PROJECT,
+        "memberships": {"memberships": {}},
         "audit": listing(AUDITED),
         "why": {"ahead": 4},
         "deployments": listing(DEPLOYMENT),

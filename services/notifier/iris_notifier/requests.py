@@ -7,6 +7,7 @@ admin's; of others neither name nor address is shown.
 from __future__ import annotations
 
 import hashlib
+import logging
 import uuid
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import UTC, datetime
@@ -14,6 +15,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from iris_core.access.actor import actor_of, audit_line
 from iris_core.access.rights import Verb, may
 from iris_core.codec import Undecodable, from_json, to_json
 from iris_core.errors import Code, Invalid, Mistake, Refused
@@ -43,6 +45,8 @@ from iris_notifier.senders import MessageSender
 from iris_notifier.store import RecordStore
 from iris_notifier.watching import ENDED, JobWatch
 
+log = logging.getLogger(__name__)
+
 MAX_TARGETS = 20
 """Targets of one user."""
 MAX_SUBSCRIPTIONS = 100
@@ -63,6 +67,14 @@ class NamesToCheck(msgspec.Struct, forbid_unknown_fields=True):
 
     user: str
     names: tuple[str, ...]
+
+
+class JobOfRules(msgspec.Struct, forbid_unknown_fields=True):
+    """A job by its id, whose it is, and the path of its project."""
+
+    job: str
+    user: str
+    project: str
 
 
 class NotifyRequests:
@@ -104,6 +116,7 @@ class NotifyRequests:
             NotifyVerb.SUBSCRIBE: self._subscribe,
             NotifyVerb.UNSUBSCRIBE: self._unsubscribe,
             NotifyVerb.LIST_DELIVERIES: self._list_deliveries,
+            NotifyVerb.LIST_RULES: self._list_rules,
         }
 
     async def answer(self, request: NotifyRequest) -> Answer:
@@ -165,6 +178,7 @@ class NotifyRequests:
         )
         self._store.save(target)
         await self._try(target)
+        _log(caller, "set", target, "shared" if target.shared else "")
         return Answer("created", to_json(self._view(target, caller)))
 
     async def _wrong(self, asked: NewTarget) -> list[Mistake]:
@@ -217,11 +231,13 @@ class NotifyRequests:
         self._outbox.forget(target.key)
         self._store.remove(target)
         await self._store.flush()
+        _log(request.caller, "remove", target)
         return _ok({"name": target.name})
 
     async def _test_target(self, request: NotifyRequest) -> Answer:
         target = self._owned(request)
         await self._try(target)
+        _log(request.caller, "test", target)
         return _ok(self._view(target, request.caller))
 
     async def _pause_target(self, request: NotifyRequest) -> Answer:
@@ -231,6 +247,7 @@ class NotifyRequests:
             target.detail = f"by {request.caller.user}"
             self._store.save(target)
             await self._store.flush()
+            _log(request.caller, "pause", target)
         return _ok(self._view(target, request.caller))
 
     async def _resume_target(self, request: NotifyRequest) -> Answer:
@@ -244,6 +261,7 @@ class NotifyRequests:
             self._store.save(target)
             await self._store.flush()
             self._deliverer.forgive(target.key)
+            _log(request.caller, "resume", target)
         return _ok(self._view(target, request.caller))
 
     def _target(self, request: NotifyRequest) -> TargetRecord:
@@ -326,6 +344,7 @@ class NotifyRequests:
         if job is not None:
             await self._watch.watch(job)
         await self._store.flush()
+        _log(caller, "set", made)
         return Answer("created", to_json(_subscription_view(made)))
 
     def _misdirected(self, asked: NewSubscription, caller: Caller) -> Iterable[Mistake]:
@@ -370,7 +389,15 @@ class NotifyRequests:
             raise Refused(Code.NOT_FOUND, f"there is no subscription {request.name[:80]}")
         self._store.remove(found)
         await self._store.flush()
+        _log(request.caller, "remove", found)
         return _ok({"id": found.id})
+
+    async def _list_rules(self, request: NotifyRequest) -> Answer:
+        """Who is told of a job by subscriptions that the caller may see."""
+        asked = from_json(request.body, JobOfRules)
+        rules = self._watch.matching.rules(asked.job, asked.user, asked.project, None)
+        shown = [one._asdict() for one in rules if _may(request.caller, one.owner)]
+        return _ok({"rules": shown})
 
     # ── deliveries ────────────────────────────────────────────────────────────────────────────────
 
@@ -398,6 +425,23 @@ def _subscription_id(user: str, key: str) -> str:
     if not key:
         return uuid.uuid4().hex[:12]
     return hashlib.sha256(f"{user}\0{key}".encode()).hexdigest()[:12]
+
+
+def _log(
+    caller: Caller, action: str, record: TargetRecord | SubscriptionRecord, detail: str = ""
+) -> None:
+    """One line for each change, once it is stored, as the leader of the state service logs commands;
+    names only.
+    """
+    if isinstance(record, TargetRecord):
+        kind = "target"
+        name = record.name
+    else:
+        kind = "subscription"
+        name = record.id
+        detail = f"{record.to} of {record.job or record.project or 'all jobs'}"
+    line = audit_line(actor_of(caller), action, kind, name, owner=record.user, detail=detail)
+    log.info("%s", line)
 
 
 def _may(caller: Caller, owner: str) -> bool:

@@ -12,7 +12,7 @@ from collections import UserDict
 from datetime import UTC, datetime
 from enum import Enum
 from hashlib import sha256
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 import pytest
@@ -37,6 +37,7 @@ from iris_core.tables import deployment as deployment_table
 from iris_core.tables import route as route_table
 from iris_core.tables import session as session_table
 from iris_core.views.jobs import ActorView, ArtifactView, GateView, InterruptionView, JobLink
+from iris_core.views.notify import DeliveryStatus, TargetState
 from iris_gateway.auth.bearer import parse_tokens
 from iris_gateway.dashboard import fleet_words
 from iris_gateway.dashboard.decisions import DECISIONS
@@ -145,6 +146,7 @@ PATHS = [
     "/sessions",
     "/users",
     "/projects",
+    "/notifications",
 ]
 PATHS += [
     "/deployments",
@@ -490,7 +492,9 @@ def test_every_status_has_the_shape_of_a_kind_or_of_a_task_state():
         SliceStatus,
     )
     statuses = {display_name(status) for entity in entities for status in entity}
+    statuses |= {*get_args(TargetState), *get_args(DeliveryStatus)}
     others = {"requeued", "missing", "mismatch", *fleet_words.STANDS}  # attempts, hosts, pools
+    others -= statuses
     assert statuses - set(map(display_name, TaskState)) == glyphs.KIND_OF.keys() - others
     assert others <= glyphs.KIND_OF.keys()
 

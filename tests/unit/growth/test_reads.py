@@ -124,6 +124,7 @@ FLAT_READS: tuple[q.ViewQuery, ...] = (
     q.UsageQuery(limit=SHOWN, by="project"),
     q.ProjectsQuery(limit=SHOWN),
     q.ProjectQuery(project="/"),
+    q.MembershipsQuery(projects=("/", "/research")),
 )
 OTHER_READS = {
     q.TaskStatesQuery: "says the state of every task, 0.25 us each",

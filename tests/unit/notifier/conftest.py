@@ -5,9 +5,7 @@ keeps what it is given.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
@@ -20,56 +18,10 @@ from iris_core.messages.gateway_notifier import NotifyRequest, NotifyVerb
 from iris_core.messages.gateway_state import Answer, Caller, Query
 from iris_core.spec.notify import NotifyRule
 from iris_core.views.events import JobEvent
-from iris_core.views.notify import NewTarget
-from iris_notifier.records import DeliveryRecord, TargetRecord
-from iris_notifier.senders import SendResult
 from iris_notifier.service import NotifierProcess
 from iris_notifier.settings import NotifierSettings
 from tests.support.memory import Memory
-
-SECRET = "sixteen bytes and"
-OPS = NewTarget(name="ops", webhook="https://hooks.example.org/x", secret=SECRET)
-QUICK = NotifierSettings(retry_first_s=0.01, retry_longest_s=0.02, storm_s=0.2)
-
-
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000
-
-
-@dataclass
-class KeptMessages:
-    """A sender.
-
-    Attributes:
-        sent: what was delivered, with the name of its target.
-        results: what comes of the next tries; afterwards every message is delivered.
-    """
-
-    sent: list[tuple[str, DeliveryRecord]] = field(default_factory=list)
-    results: list[SendResult] = field(default_factory=list)
-    arrived: asyncio.Condition = field(default_factory=asyncio.Condition)
-    sends_mail: bool = False
-
-    async def send(self, delivery: DeliveryRecord, target: TargetRecord) -> SendResult:
-        result = self.results.pop(0) if self.results else SendResult(True, "200")
-        async with self.arrived:
-            if result.is_delivered:
-                self.sent.append((target.name, msgspec.structs.replace(delivery)))
-            self.arrived.notify_all()
-        return result
-
-    async def refusal(self, webhook: str) -> str:
-        return "" if webhook.startswith("https://") else "no"
-
-    async def has_sent(self, number: int) -> list[tuple[str, DeliveryRecord]]:
-        """The messages, once there are so many beside tests of targets."""
-        async with asyncio.timeout(10), self.arrived:
-            await self.arrived.wait_for(lambda: len(self.messages) >= number)
-        return self.messages
-
-    @property
-    def messages(self) -> list[tuple[str, DeliveryRecord]]:
-        return [(to, one) for to, one in self.sent if one.type != "iris.test"]
+from tests.support.notifier import OPS, QUICK, KeptMessages, answering, now_ms
 
 
 class SmallState:
@@ -194,12 +146,7 @@ class Stage:
         caller = Caller(user=user, role=more.pop("role", "user"))
         sent = codec.to_json({} if body is None else body)
         request = codec.pack(NotifyRequest(verb, caller, name, sent, **more))
-        async with asyncio.timeout(10):
-            while not any(
-                one.pattern == tuple(subjects.NOTIFIER_REQUEST.split("."))
-                for one in self.memory.listeners
-            ):
-                await asyncio.sleep(0)
+        await answering(self.memory)
         while True:
             message = await self.people.request(subjects.NOTIFIER_REQUEST, request, timeout=10)
             answer = codec.unpack(message.data, Answer)

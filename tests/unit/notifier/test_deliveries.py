@@ -11,7 +11,8 @@ from iris_core import subjects
 from iris_core.messages.gateway_notifier import NotifyVerb
 from iris_core.spec.notify import NotifyRule
 from iris_notifier.senders import SendResult
-from tests.unit.notifier.conftest import OPS, QUICK, Stage
+from tests.support.notifier import OPS, QUICK
+from tests.unit.notifier.conftest import Stage
 
 ENDED = (NotifyRule("ops", ("ended",)),)
 REFUSED = SendResult(False, "answered 500: busy")

@@ -12,7 +12,8 @@ from iris_core.messages.gateway_notifier import NotifyVerb
 from iris_core.spec.notify import NotifyRule
 from iris_core.views.notify import JobMessage, JobSummary, NewSubscription, NewTarget
 from iris_notifier.records import DeliveryRecord
-from tests.unit.notifier.conftest import SECRET, Stage
+from tests.support.notifier import SECRET
+from tests.unit.notifier.conftest import Stage
 
 MAIL = NewTarget(name="mail", webhook="https://mail.example.org", secret=SECRET)
 

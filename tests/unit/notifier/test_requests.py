@@ -9,7 +9,8 @@ import pytest
 from iris_core.messages.gateway_notifier import NotifyVerb
 from iris_core.views.notify import NewSubscription, NewTarget
 from iris_notifier.requests import MAX_TARGETS
-from tests.unit.notifier.conftest import OPS, SECRET, Stage
+from tests.support.notifier import OPS, SECRET
+from tests.unit.notifier.conftest import Stage
 
 URL = "https://hooks.example.org/x"
 
@@ -151,3 +152,40 @@ async def test_deliveries_are_listed_newest_first_in_pages(stage: Stage) -> None
 async def test_names_in_a_job_are_checked(stage: Stage) -> None:
     asked = {"user": "ann", "names": ["ops", "opps"]}
     assert (await stage.ask(NotifyVerb.CHECK, asked))[1] == {"unknown": ["opps"], "known": ["ops"]}
+
+
+async def test_each_change_is_one_line_of_the_log_with_names_only(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    stage.state.add("j1", "/train")
+    caplog.set_level("INFO", "iris_notifier.requests")
+    made = NewTarget(name="night", webhook=URL, secret=SECRET)
+    await stage.ask(NotifyVerb.ADD_TARGET, made)
+    await stage.ask(NotifyVerb.ADD_TARGET, made)
+    for verb in (
+        *(NotifyVerb.TEST_TARGET, NotifyVerb.PAUSE_TARGET, NotifyVerb.PAUSE_TARGET),
+        *(NotifyVerb.RESUME_TARGET, NotifyVerb.RESUME_TARGET),
+    ):
+        await stage.ask(verb, {"user": "ann"}, name="night", user="root", role="admin")
+    await stage.ask(NotifyVerb.PAUSE_TARGET, {"user": "ann"}, name="night", user="bob")
+    ids = []
+    for wanted in (
+        NewSubscription(to="night", on=("ended",), job="/train"),
+        NewSubscription(to="night", on=("ended",), all_mine=True),
+    ):
+        ids.append((await stage.ask(NotifyVerb.SUBSCRIBE, wanted))[1]["id"])
+    await stage.ask(NotifyVerb.UNSUBSCRIBE, name=ids[0])
+    await stage.ask(NotifyVerb.REMOVE_TARGET, name="night")
+    lines = [one.getMessage() for one in caplog.records if one.name == "iris_notifier.requests"]
+    assert lines == [
+        "audit: ann (user): set target night of ann",
+        *(
+            f"audit: root (admin): {action} target night of ann"
+            for action in ("test", "pause", "resume")
+        ),
+        f"audit: ann (user): set subscription {ids[0]} of ann: night of j1",
+        f"audit: ann (user): set subscription {ids[1]} of ann: night of all jobs",
+        f"audit: ann (user): remove subscription {ids[0]} of ann: night of j1",
+        "audit: ann (user): remove target night of ann",
+    ]
+    assert not [word for word in (URL, SECRET) if word in caplog.text]

@@ -13,7 +13,8 @@ from iris_notifier.records import EventPosition, StoreWriter, WatchedJob
 from iris_notifier.store import RecordStore
 from tests.support.memory import Memory
 from tests.support.memory_store import StoredKeys
-from tests.unit.notifier.conftest import OPS, Stage
+from tests.support.notifier import OPS
+from tests.unit.notifier.conftest import Stage
 
 
 class Written:

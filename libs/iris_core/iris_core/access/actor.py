@@ -52,3 +52,12 @@ def described(actor: Actor) -> str:
     token = f"token {actor.token}" if actor.token else ""
     facts = ", ".join(filter(None, (actor.role, token, actor.address)))
     return f"{named(actor)} ({facts})" if facts else named(actor)
+
+
+def audit_line(
+    by: Actor, action: str, kind: str, name: str, *, owner: str = "", detail: str = ""
+) -> str:
+    """``audit: mia (admin): drain worker w0: a new disk``, of something that was done."""
+    whose = f" of {owner}" if owner else ""
+    why = f": {detail}" if detail else ""
+    return f"audit: {described(by)}: {action} {kind} {name}{whose}{why}"

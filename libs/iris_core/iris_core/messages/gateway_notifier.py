@@ -27,6 +27,7 @@ class NotifyVerb(StrEnum):
     SUBSCRIBE = "subscribe"
     UNSUBSCRIBE = "unsubscribe"
     LIST_DELIVERIES = "list_deliveries"
+    LIST_RULES = "list_rules"
 
 
 class NotifyRequest(ServiceMessage, frozen=True):
@@ -34,7 +35,8 @@ class NotifyRequest(ServiceMessage, frozen=True):
 
     Attributes:
         name: of the target, or the id of the subscription.
-        body: JSON: what is added, or the parameters of a listing; of CHECK the names of targets.
+        body: JSON: what is added, or the parameters of a listing; of CHECK the names of targets, of
+            LIST_RULES the job.
         key: of a request that may arrive twice; empty: none.
     """
 

@@ -41,3 +41,9 @@ class ProjectView(View, kw_only=True):
     version: int
     by: ActorView | None
     warnings: list[str] = msgspec.field(default_factory=list)
+
+
+class MembershipsView(View, kw_only=True):
+    """What somebody is in some projects, by their paths: a number of `access.rights.Membership`."""
+
+    memberships: dict[str, int]

@@ -408,6 +408,15 @@ class ProjectQuery(ViewQuery, frozen=True):
     project: str = ""
 
 
+class MembershipsQuery(ViewQuery, frozen=True):
+    """What the caller is in each of these projects. ``groups``: the caller's, as its token says;
+    None: those that are known.
+    """
+
+    projects: tuple[str, ...] = ()
+    groups: tuple[str, ...] | None = None
+
+
 class AuditQuery(PageQuery, frozen=True):
     """Commands that changed something, newest first."""
 

@@ -37,7 +37,7 @@ from iris_gateway.api.handling import (
 from iris_gateway.api.work.admission import all_mistakes, deployment_from, json_from
 from iris_gateway.api.work.bundles import check_bundle
 from iris_gateway.api.work.validation import shape_mistakes
-from iris_gateway.auth.bearer import may_act
+from iris_gateway.auth.bearer import may_repeat
 from iris_gateway.commands import UNSENT
 from iris_gateway.dispatch.endpoint import JSON, Answers, Call, Endpoint, passed_on
 from iris_gateway.http.bodies import check_media_type, read_body
@@ -139,7 +139,7 @@ async def _change(call: Call, name: str, value: Any) -> actions.DeploymentAction
     code = None
     if wanted:
         deployment = msgspec.json.decode(await call.read(q.DeploymentQuery(name)), type=_Specified)
-        if not may_act(call.caller, deployment.user):
+        if not may_repeat(call.caller, deployment.user):
             words = f"{name} belongs to {deployment.user}; only its owner or an admin may change it"
             raise ProblemResponse("forbidden", words)
         owner = deployment.user

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import msgspec
 from starlette.responses import Response
 
-from iris_bus.contract import NoResponders, Unavailable
+from iris_bus.contract import Bus, NoResponders, Unavailable
 from iris_core.codec import Undecodable, from_json, pack, to_json, unpack
 from iris_core.errors import Mistake, pointer_to
 from iris_core.messages.gateway_notifier import NotifyRequest, NotifyVerb
@@ -63,8 +63,13 @@ async def ask(
     """The notifier's answer. Raises ProblemResponse unavailable, or as the notifier refuses."""
     sent = to_json({} if body is None else body)
     request = NotifyRequest(verb, call.caller, name, sent, key=call.idempotency_key)
+    return await ask_notifier(call.gateway.bus, request, timeout_s=timeout_s)
+
+
+async def ask_notifier(bus: Bus, request: NotifyRequest, *, timeout_s: float) -> Answer:
+    """As `ask`, for what is no call of the API."""
     try:
-        message = await call.gateway.bus.request(NOTIFIER_REQUEST, pack(request), timeout=timeout_s)
+        message = await bus.request(NOTIFIER_REQUEST, pack(request), timeout=timeout_s)
         answer = unpack(message.data, Answer)
     except NoResponders:
         raise ProblemResponse("unavailable", "no notifier is running") from None

@@ -24,6 +24,8 @@ from iris_gateway.api.handling import (
     tagged,
     view,
 )
+from iris_gateway.api.work.admission import decoded
+from iris_gateway.api.work.validation import shape_mistakes
 from iris_gateway.commands import UNSENT
 from iris_gateway.dispatch.endpoint import Answers, Call, Endpoint, passed_on
 from iris_gateway.http.parameters import identifier
@@ -33,28 +35,46 @@ _PROJECT = Answers("The project.", ProjectView, headers=TAG)
 _CHANGES = ("conflict", "idempotency_mismatch", "precondition_failed")
 
 
-async def _command(call: Call, path: str, asked: actions.ProjectAction) -> Answer:
+def path_of(call: Call) -> str:
+    """The path of the project that a request is about. Raises ProblemResponse not_found."""
+    return identifier(call.segment("project"), "project")
+
+
+async def _command(call: Call, path: str, asked: actions.ProjectAction, key: str) -> Answer:
     command = ProjectCommand(
         asked.action, path, call.caller, *UNSENT, **msgspec.structs.asdict(asked)
     )
-    return await call.command(command, key=request_key(call))
+    return await call.command(command, key=key)
+
+
+def read_spec(body: bytes) -> ProjectSpec:
+    """What is to be set of a project. Raises ProblemResponse with every mistake."""
+    return decoded(body, ProjectSpec, lambda value: shape_mistakes(value, ProjectSpec))
+
+
+async def send_project(
+    call: Call, path: str, spec: ProjectSpec, version: int, *, key: str
+) -> Answer:
+    """Set a project. Raises ProblemResponse."""
+    if mistakes := validate_project(path, spec):
+        raise invalid(mistakes)
+    return await _command(call, path, actions.SetProject(spec=spec, version=version), key)
 
 
 async def put(call: Call) -> Response:
-    path = identifier(call.segment("project"), "project")
+    path = path_of(call)
     version = expected_version(call)
     spec = await json_body(call, ProjectSpec)
-    if mistakes := validate_project(path, spec):
-        raise invalid(mistakes)
-    answer = await _command(call, path, actions.SetProject(spec=spec, version=version))
+    answer = await send_project(call, path, spec, version, key=request_key(call))
     return tagged(answer.body, 201 if answer.status == "created" else 200)
 
 
 async def delete(call: Call) -> Response:
-    path = identifier(call.segment("project"), "project")
+    path = path_of(call)
     if validate_project(path, ProjectSpec()):
         raise ProblemResponse("not_found", f"there is no project {path[:80]}")
-    answer = await _command(call, path, actions.RemoveProject(version=expected_version(call)))
+    asked = actions.RemoveProject(version=expected_version(call))
+    answer = await _command(call, path, asked, request_key(call))
     return passed_on(answer.body)
 
 

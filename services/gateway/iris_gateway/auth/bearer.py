@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from iris_core.access import token_file
-from iris_core.access.rights import Verb, may
+from iris_core.access.rights import Membership, Verb, may
 from iris_core.access.token_file import Token, digest_of, is_user_name
 from iris_core.addresses import is_loopback
 from iris_core.messages.gateway_state import Caller, UserCommand
@@ -142,11 +142,35 @@ def require_named(caller: Caller, owner: str, what: str, named: str) -> None:
         )
 
 
-def may_act(caller: Caller, owner: str) -> bool:
-    """Whether a caller is offered to cancel, change and rerun jobs of ``owner``, which the state
-    service decides.
+def may_act(caller: Caller, owner: str, membership: Membership = Membership.NONE) -> bool:
+    """Whether a caller is offered to cancel, hold, change and requeue jobs of ``owner``, which the
+    state service decides. ``membership``: the caller's in the project of the job.
     """
-    return may(caller, Verb.CHANGE, owner)
+    return may(caller, Verb.CHANGE, owner, membership)
+
+
+def may_repeat(caller: Caller, owner: str) -> bool:
+    """Whether a caller is offered to rerun jobs of ``owner``, and to change and delete
+    deployments.
+    """
+    return may(caller, Verb.REPEAT, owner)
+
+
+def may_set_below(caller: Caller, membership: Membership) -> bool:
+    """Whether a caller is offered to set what is below a project."""
+    return may(caller, Verb.SET_BELOW, membership=membership)
+
+
+def may_set_members(caller: Caller, membership: Membership) -> bool:
+    """Whether a caller is offered to set the members of a project."""
+    return may(caller, Verb.SET_MEMBERS, membership=membership)
+
+
+def may_notify(caller: Caller, owner: str) -> bool:
+    """Whether a caller is offered to change targets and subscriptions of ``owner``, which the
+    notifier decides.
+    """
+    return may(caller, Verb.NOTIFY, owner)
 
 
 def own_machine(host: str) -> None:

@@ -14,13 +14,14 @@ from typing import Any
 import msgspec
 from starlette.responses import RedirectResponse, Response
 
+from iris_core.access.rights import Membership
 from iris_core.limits import SENTENCE
 from iris_core.messages.gateway_state import Caller
 from iris_core.views.queries import NamedJobsQuery
 from iris_gateway.api.handling import request_key
 from iris_gateway.api.work.jobs import RerunBody, send_cancel, send_rerun
 from iris_gateway.auth.bearer import may_act
-from iris_gateway.dashboard.page_reads import Facts
+from iris_gateway.dashboard.page_reads import Facts, memberships_of
 from iris_gateway.dashboard.render import ENDED
 from iris_gateway.dashboard.responses import FormFields, fields_of, first, html
 from iris_gateway.dispatch.endpoint import Call
@@ -41,8 +42,12 @@ async def confirm_cancel(call: Call) -> Response:
         "items"
     ]
     missing = {*names} - {name for job in jobs for name in (job["id"], job["name"])}
-    refused = [(job, why) for job in jobs if (why := _obstacle(caller, job))]
-    live = [job for job in jobs if not _obstacle(caller, job)]
+    memberships = await memberships_of(
+        call.gateway, caller, {job["project"] for job in jobs if job["state"] not in ENDED}
+    )
+    judged = [(job, _obstacle(caller, job, memberships)) for job in jobs]
+    refused = [(job, why) for job, why in judged if why]
+    live = [job for job, why in judged if not why]
     return await html(
         call,
         "cancel.html",
@@ -65,11 +70,12 @@ def _chosen(references: list[str]) -> list[str]:
     return jobs
 
 
-def _obstacle(caller: Caller, job: Mapping[str, Any]) -> str:
+def _obstacle(caller: Caller, job: Mapping[str, Any], memberships: Mapping[str, Membership]) -> str:
     """Why a caller cannot cancel a job; empty when nothing is in the way."""
     if job["state"] in ENDED:
         return f"has ended ({job['state']})"
-    return "" if may_act(caller, job["user"]) else f"belongs to {job['user']}"
+    is_theirs = may_act(caller, job["user"], memberships[job["project"]])
+    return "" if is_theirs else f"belongs to {job['user']}"
 
 
 async def cancel(call: Call) -> Response:

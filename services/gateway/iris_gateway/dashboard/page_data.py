@@ -16,6 +16,7 @@ import msgspec
 from markupsafe import Markup
 
 from iris_core.spec.jobs import BANDS, JobSpec
+from iris_core.spec.projects import parent_of
 from iris_core.units import DAY_MS
 from iris_core.views import queries as q
 from iris_core.views.causes import LOOKED_AT, failure_groups, last_line, last_printed
@@ -32,7 +33,9 @@ from iris_gateway.dashboard.drawings.last_hour import (
     requests_over_time,
 )
 from iris_gateway.dashboard.drawings.task_grid import task_grid
+from iris_gateway.dashboard.notify_data import told_of
 from iris_gateway.dashboard.page_reads import ROWS, Facts, PageData
+from iris_gateway.dashboard.project_rights import settable
 from iris_gateway.dashboard.render import ENDED, STATE_EVENTS, STATES
 from iris_gateway.http.parameters import identifier, job_reference, task_reference
 from iris_gateway.http.problem import ProblemResponse
@@ -176,6 +179,7 @@ async def jobs(look: PageData) -> Facts:
     total = counts.get(query["state"], 0) if query["state"] else sum(counts.values())
     return {
         "jobs": {**found, "items": await _with_last_lines(look, found["items"])},
+        "memberships": await look.memberships(job["project"] for job in found["items"]),
         "query": query,
         "counts": counts,
         "since": SINCE,
@@ -221,6 +225,7 @@ async def job(look: PageData) -> Facts:
     return {
         "title": _title(shown),
         "job": shown,
+        "membership": (await look.memberships([shown["project"]]))[shown["project"]],
         "form_key": look.gateway.new_id(),
         "bands": BANDS,
         "facts": facts_of(spec, shown.get("grace_s")),
@@ -236,6 +241,7 @@ async def job(look: PageData) -> Facts:
         if slices > 1
         else [],
         "tasks": tasks,
+        "told": await told_of(look, shown),
         "peak": max(
             ((peak, one["id"]) for one in tasks["items"] if (peak := _peak(one))), default=None
         ),
@@ -287,6 +293,7 @@ async def task(look: PageData) -> Facts:
     return {
         "title": f"{shown['state']}: {shown['task']}",
         "task": shown,
+        "membership": (await look.memberships([above["project"]]))[above["project"]],
         "form_key": look.gateway.new_id(),
         "why": await look.at(q.WhyQuery(task=shown["id"])),
         "output": await output_of(
@@ -458,9 +465,13 @@ async def _of_pools(look: PageData, since_ms: int) -> Facts:
 
 async def projects(look: PageData) -> Facts:
     """The tree of projects, with what is used of each."""
+    found = await look.page_of(q.ProjectsQuery())
+    paths = [project["path"] for project in found["items"]]
+    memberships = await look.memberships({*paths, *map(parent_of, paths)})
     return {
-        "projects": await look.page_of(q.ProjectsQuery()),
+        "projects": found,
         "overview": await look.at(q.OverviewQuery()),
+        "settable": {path for path in paths if settable(look.caller, path, memberships)},
     }
 
 

@@ -5,6 +5,7 @@ short one.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -12,8 +13,11 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from iris_core.access.rights import Membership
 from iris_core.messages.gateway_state import Caller
-from iris_core.views.queries import MAX_LIMIT, PageQuery, ViewQuery
+from iris_core.spec.projects import ROOT
+from iris_core.views.queries import MAX_LIMIT, MembershipsQuery, PageQuery, ViewQuery
+from iris_gateway.auth.bearer import may_administer
 from iris_gateway.gateway import Gateway
 from iris_gateway.http.problem import ProblemResponse
 
@@ -75,6 +79,10 @@ class PageData:
                 break
         return items
 
+    async def memberships(self, projects: Iterable[str]) -> dict[str, Membership]:
+        """What the caller is in each of these projects."""
+        return await memberships_of(self.gateway, self.caller, projects)
+
     def number(self, name: str) -> int | None:
         """A whole number of the page's query; None when it has none. Raises Problem."""
         if not (text := self.query.get(name, "")):
@@ -84,3 +92,18 @@ class PageData:
                 "malformed", f"{text[:80]!r} is not the number of a task, an attempt or an event"
             )
         return int(text)
+
+
+async def memberships_of(
+    gateway: Gateway, caller: Caller, projects: Iterable[str]
+) -> dict[str, Membership]:
+    """What a caller is in each of these projects. It is asked for only where it may matter: the root
+    has no members, and an admin of the cluster needs to be none.
+    """
+    found = dict.fromkeys(projects, Membership.NONE)
+    paths = tuple(sorted(found.keys() - {ROOT}))
+    if paths and not may_administer(caller):
+        query = MembershipsQuery(paths, caller.groups)
+        shown = msgspec.json.decode(await gateway.queries.ask(query, caller))
+        found |= {path: Membership(value) for path, value in shown["memberships"].items()}
+    return found

@@ -27,7 +27,10 @@ from iris_gateway.dashboard import (
     fleet_actions,
     fleet_data,
     job_changes,
+    notify_actions,
+    notify_data,
     page_data,
+    project_actions,
 )
 from iris_gateway.dashboard.assets import ASSETS, VERSION
 from iris_gateway.dashboard.page_reads import Facts, PageData
@@ -263,6 +266,7 @@ _PAGES = (
     ("/sessions", "Sessions", "sessions.html", page_data.sessions),
     ("/users", "Users", "users.html", page_data.users),
     ("/projects", "Projects", "projects.html", page_data.projects),
+    ("/notifications", "Notifications", "notifications.html", notify_data.notifications),
     ("/audit", "Audit", "audit.html", page_data.audit),
     ("/events", "Events", "events.html", page_data.events),
     ("/system", "System", "system.html", page_data.system),
@@ -307,6 +311,32 @@ PAGES: tuple[Endpoint, ...] = (
     ),
     _endpoint(
         "POST", "/deployments/{deployment}/delete", deployment_actions.delete, "Delete a deployment"
+    ),
+    _endpoint("GET", "/projects/{project}/update", project_actions.edit, "Change a project"),
+    _endpoint("POST", "/projects/{project}/update", project_actions.update, "Change a project"),
+    _endpoint(
+        "POST",
+        "/notifications/targets/{name}/change",
+        notify_actions.change_target,
+        "Change a target of messages",
+    ),
+    _endpoint(
+        "GET",
+        "/notifications/targets/{name}/remove",
+        notify_actions.confirm_remove,
+        "Remove a target of messages",
+    ),
+    _endpoint(
+        "POST",
+        "/notifications/targets/{name}/remove",
+        notify_actions.remove_target,
+        "Remove a target of messages",
+    ),
+    _endpoint(
+        "POST",
+        "/notifications/subscriptions/{id}/remove",
+        notify_actions.unsubscribe,
+        "End a subscription",
     ),
     _endpoint("POST", "/theme", themed, "Theme"),
     _endpoint("GET", "/login", login, "Sign in"),

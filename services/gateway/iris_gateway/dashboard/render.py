@@ -31,7 +31,7 @@ from iris_core.views.usage import (
     show_hours,
     show_lost,
 )
-from iris_gateway.auth.bearer import may_act, may_administer
+from iris_gateway.auth.bearer import may_act, may_administer, may_notify, may_repeat
 from iris_gateway.dashboard import fleet_words
 from iris_gateway.dashboard.assets import VERSION
 from iris_gateway.dashboard.decisions import decision
@@ -198,6 +198,8 @@ def environment() -> Environment:
         "newest_first": NEWEST_FIRST,
         "may_act": may_act,
         "may_administer": may_administer,
+        "may_notify": may_notify,
+        "may_repeat": may_repeat,
         "resources": RESOURCES,
         "quota_limits": QUOTA_LIMITS,
         "running_limits": [limit for limit, _ in RUNNING_LIMITS],

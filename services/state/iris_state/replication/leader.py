@@ -26,7 +26,7 @@ from iris_bus.contract import (
     Unavailable,
 )
 from iris_core import codec, subjects
-from iris_core.access.actor import described
+from iris_core.access.actor import audit_line
 from iris_core.access.task_tokens import SigningKey
 from iris_core.batching import Batcher
 from iris_core.errors import Code
@@ -540,14 +540,7 @@ def _log_audit(changes: Sequence[Change]) -> None:
     """One line for each command that changed something, once it is durable."""
     for done in changes:
         if type(done) is Audited:
-            why = f": {done.detail}" if done.detail else ""
-            whose = f" of {done.owner}" if done.owner else ""
-            log.info(
-                "audit: %s: %s %s %s%s%s",
-                described(done.by),
-                done.action,
-                done.kind,
-                done.name,
-                whose,
-                why,
+            line = audit_line(
+                done.by, done.action, done.kind, done.name, owner=done.owner, detail=done.detail
             )
+            log.info("%s", line)

@@ -199,6 +199,7 @@ READS_OF_A_CALLER: dict[type[q.ViewQuery], Callable[[Ledger, Any, Caller], Any]]
     q.JobUsageQuery: usage.job_usage,
     q.StoredUsageQuery: stored.stored_usage,
     q.ClosedGateQuery: queue.closed_gate,
+    q.MembershipsQuery: projects.memberships,
 }
 """Those of which every caller has another one."""
 READS: dict[type[q.ViewQuery], Callable[[Ledger, Any], Any]] = {

@@ -44,9 +44,9 @@ KIND_GLYPHS = {
 """By the kind of any other status."""
 
 KINDS = {
-    "good": ("healthy", "ready", "ok"),
-    "warn": ("degraded", "terminating", "exhausted", "paused"),
-    "bad": ("unhealthy", "lost", "failed_to_start", "error", "stopped", "mismatch"),
+    "good": ("healthy", "ready", "ok", "active", "delivered"),
+    "warn": ("degraded", "terminating", "exhausted", "paused", "unverified"),
+    "bad": ("unhealthy", "lost", "failed_to_start", "error", "stopped", "mismatch", "given_up"),
     "busy": (
         *("draining", "scaling", "deploying", "destroying", "provisioning"),
         *("scheduled", "preparing", "pulling", "creating", "deleting"),

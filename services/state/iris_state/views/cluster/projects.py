@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from iris_core.access.rights import Membership
+from iris_core.messages.gateway_state import Caller
 from iris_core.quota import RUNNING_LIMITS
 from iris_core.spec.projects import ROOT, order_of, parent_of
 from iris_core.spec.resources import Amount, ResourceLimits
-from iris_core.views.projects import ProjectView
-from iris_core.views.queries import ProjectsQuery
+from iris_core.views.projects import MembershipsView, ProjectView
+from iris_core.views.queries import MembershipsQuery, ProjectsQuery
 from iris_state.records.ledger import Ledger
 from iris_state.records.projects import Project
 from iris_state.views.actors import actor_view
@@ -88,6 +89,18 @@ def projects(ledger: Ledger, query: ProjectsQuery) -> Piece:
         rows,
         lambda one: project_view(ledger, one, children=children.get(one.path, [])),
         query,
+    )
+
+
+def memberships(ledger: Ledger, query: MembershipsQuery, caller: Caller) -> MembershipsView:
+    """What the caller is in each project, by which rights are judged."""
+    known = ledger.groups.get(caller.user, ())
+    groups = known if query.groups is None else query.groups
+    return MembershipsView(
+        memberships={
+            path: int(ledger.projects.membership(caller.user, groups, path))
+            for path in query.projects
+        }
     )
 
 

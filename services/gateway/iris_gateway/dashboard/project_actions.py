@@ -1,0 +1,100 @@
+"""Changes of projects by people on pages: what the caller may set of one, as JSON.
+
+A form that works without JavaScript, sends the command that the API sends, and leads back to the
+page of projects. Source: docs/adr/0036-forms-may-change-jobs.md.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+from starlette.responses import RedirectResponse, Response
+
+from iris_core.codec import to_json
+from iris_core.spec.projects import parent_of
+from iris_core.views.queries import ProjectQuery
+from iris_gateway.api.handling import request_key
+from iris_gateway.api.projects import path_of, read_spec, send_project
+from iris_gateway.api.work.admission import json_from
+from iris_gateway.dashboard.actions import acting
+from iris_gateway.dashboard.page_reads import memberships_of
+from iris_gateway.dashboard.project_rights import FIELDS, settable
+from iris_gateway.dashboard.responses import first, html, number_of
+from iris_gateway.dispatch.endpoint import Call
+from iris_gateway.dispatch.identity import identify
+from iris_gateway.http.problem import ProblemResponse
+
+
+async def edit(call: Call) -> Response:
+    """A form with what the caller may set of a project."""
+    call = replace(call, caller=identify(call.gateway, call.request))
+    shown = await _shown(call)
+    fields = await _settable(call, shown["path"])
+    return await _form(call, shown, fields, _text(shown, fields))
+
+
+async def update(call: Call) -> Response:
+    """Set what the form says, and leave the other fields as they are; one that is refused is shown
+    again with its mistakes.
+    """
+    call, form = await acting(call)
+    shown = await _shown(call)
+    path = shown["path"]
+    fields = await _settable(call, path)
+    text = first(form, "specification")
+    key = request_key(call, first(form, "key"))
+    try:
+        given = json_from(text.encode("utf-8", "replace"))
+        body = {**_set(shown, FIELDS), **given} if isinstance(given, dict) else given
+        spec = read_spec(to_json(body))
+        await send_project(call, path, spec, int(number_of(form, "version") or 0), key=key)
+    except ProblemResponse as problem:
+        if problem.code not in ("invalid", "malformed", "precondition_failed"):
+            raise
+        return await _form(call, shown, fields, text, problem)
+    return RedirectResponse("/projects", 303)
+
+
+async def _shown(call: Call) -> Any:
+    return msgspec.json.decode(await call.read(ProjectQuery(path_of(call))))
+
+
+async def _settable(call: Call, path: str) -> tuple[str, ...]:
+    """The fields that the caller may set. Raises ProblemResponse forbidden."""
+    memberships = await memberships_of(call.gateway, call.caller, {path, parent_of(path)})
+    fields = settable(call.caller, path, memberships)
+    if not fields:
+        raise ProblemResponse("forbidden", f"{path} is set by its admins, and by those above it")
+    return fields
+
+
+def _set(shown: Any, fields: Sequence[str]) -> dict[str, Any]:
+    """What is set of a project now."""
+    return {name: shown[name] for name in fields if name in shown}
+
+
+def _text(shown: Any, fields: Sequence[str]) -> str:
+    return json.dumps(_set(shown, fields), indent=2)
+
+
+async def _form(
+    call: Call,
+    shown: Any,
+    fields: Sequence[str],
+    text: str,
+    problem: ProblemResponse | None = None,
+) -> Response:
+    status = 200 if problem is None else problem.kind.status
+    facts = {
+        "project": shown,
+        "fields": fields,
+        "specification": text,
+        "problem": problem,
+        "form_key": call.gateway.new_id(),
+    }
+    title = f"Change {shown['path']}"
+    return await html(call, "edit_project.html", status, title=title, caller=call.caller, **facts)

@@ -1,0 +1,28 @@
+"""Which fields of a project a caller is offered to set; the state service decides. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from iris_core.access.rights import Membership
+from iris_core.messages.gateway_state import Caller
+from iris_core.spec.projects import ROOT, ProjectSpec, parent_of
+from iris_gateway.auth.bearer import may_set_below, may_set_members
+
+FIELDS = tuple(field.name for field in msgspec.structs.fields(ProjectSpec))
+_OF_MEMBERS = ("members", "default_for")
+"""What an admin of a project sets of its own node."""
+_OF_ALL_USERS = ("members", "admins", "default_for")
+"""What the root has not, which is everybody's."""
+
+
+def settable(caller: Caller, path: str, memberships: Mapping[str, Membership]) -> tuple[str, ...]:
+    """The fields of the project at ``path`` that a caller may set; none: it is not the caller's to
+    set. ``memberships``: in it, and in the one above it.
+    """
+    above = Membership.NONE if path == ROOT else memberships[parent_of(path)]
+    if may_set_below(caller, above):
+        return tuple(name for name in FIELDS if path != ROOT or name not in _OF_ALL_USERS)
+    return _OF_MEMBERS if may_set_members(caller, memberships[path]) else ()
