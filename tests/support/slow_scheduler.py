@@ -130,7 +130,14 @@ class SlowScheduler:
 
     @staticmethod
     def _key(row: JobRow) -> tuple[int, ...]:
-        return priority_key(row.band, row.depth, row.root_submitted_ms, row.submitted_ms, row.job)
+        return priority_key(
+            row.band,
+            row.depth,
+            row.root_submitted_ms,
+            row.submitted_ms,
+            row.job,
+            steps=row.steps,
+        )
 
     # ── promises ──────────────────────────────────────────────────────────────────────────────────
 

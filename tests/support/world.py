@@ -493,6 +493,7 @@ def picture(machine: Machine, now_ms: int) -> dict[str, Any]:
         "idempotency": dict(ledger.idempotency),
         "answers": dict(ledger.answers),
         "names": dict(ledger.names),
+        "shares": ledger.shares.picture(),
         "shared_names": dict(ledger.shared_names),
         "nominations": dict(ledger.nominations),
         "avoided": {key: dict(workers) for key, workers in ledger.avoided.items()},

@@ -76,6 +76,7 @@ def row_of(mirror: Mirror, spec: JobSpec, user: str, now_ms: int) -> JobRow:
         depth=name.depth,
         root_submitted_ms=parent.root_submitted_ms if parent else now_ms,
         submitted_ms=now_ms,
+        steps=mirror.steps_of(spec.project, spec.user or user),
     )
 
 

@@ -6,7 +6,7 @@ Defaults: docs/design/semantics.md.
 from __future__ import annotations
 
 from functools import cache
-from typing import Annotated, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import msgspec
 
@@ -119,6 +119,9 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         max_running_accelerators: likewise, devices.
         max_band: the best band that such a user may ask for; admins, and callers without
             authentication, may ask for any.
+        fair_share: whether, in a band and depth, who has had less of a fair share goes first:
+            projects by weight, then the users of each. "auto": once two projects have a weight.
+        share_half_life_s: how long until what was used counts half for that.
         max_deployments: deployments that may exist at a time.
         max_deployments_of_user: of them those of one user; 0: no limit beside that of all.
         keep_deployments: destroyed deployments that are kept for display.
@@ -222,6 +225,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     max_running_memory_bytes: NonNegativeInt = 0
     max_running_accelerators: NonNegativeInt = 0
     max_band: BandName = "interactive"
+    fair_share: bool | Literal["auto"] = "auto"
+    share_half_life_s: PositiveFloat = 604_800.0
     max_deployments: NonNegativeInt = 1000
     max_deployments_of_user: NonNegativeInt = 200
     keep_deployments: NonNegativeInt = 100
@@ -277,6 +282,10 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             max_live_bytes=self.max_live_bytes,
             max_stored_today=self.max_stored_today,
         )
+
+    @property
+    def share_half_life_ms(self) -> int:
+        return max(1, int(self.share_half_life_s * 1000))
 
     def expected_grace_ms(self, band: PriorityBand) -> int:
         """The longest grace period that is counted on when an attempt of a band stops."""

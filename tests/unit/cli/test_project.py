@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from iris.cli.commands.operate.project import describe
 from tests.support.answers import Answers, Asked, Said, answering
 
 
@@ -30,6 +31,8 @@ def shown(path: str, parent: str | None, *children: str, **fields: Any) -> dict[
         "version": 3,
         "by": None,
         "warnings": [],
+        "weight": None,
+        "share": None,
         **fields,
     }
 
@@ -110,12 +113,14 @@ def test_a_project_is_shown_with_its_warnings(iris: Any, gateway: Answers) -> No
 
 def test_setting_changes_the_given_parts_and_keeps_the_others(iris: Any, gateway: Answers) -> None:
     options = ["--limit", "cpu=500,memory=4TiB", "--member", "", "--max-pending", "0"]
+    options += ["--weight", "2.5"]
     code, _, told = iris("project", "set", "research/nlp", *options, "--url", gateway.url)
     assert (code, told.splitlines()[0]) == (0, "/research/nlp is set")
     assert "warning: it is the default of bob" in told
     sent = last(gateway, "PUT")
     assert sent.json == {
         "guarantee": {},
+        "weight": 2.5,
         "limit": {"cpu_millis": 500_000, "memory_bytes": 4 << 40},
         "max_pending_tasks": 0,
         "members": [],
@@ -123,6 +128,15 @@ def test_setting_changes_the_given_parts_and_keeps_the_others(iris: Any, gateway
         "default_for": ["ada"],
     }
     assert sent.headers["If-Match"] == '"3"'
+
+
+def test_a_weight_is_shown_and_taken_away(iris: Any, gateway: Answers) -> None:
+    facts = dict(describe({**NLP, "weight": 2.5, "share": 0.4}))
+    assert (facts["weight"], facts["share"]) == ("2.5", "0.4")
+    iris("project", "set", "research/nlp", "--weight", "", "--url", gateway.url)
+    assert last(gateway, "PUT").json["weight"] is None
+    code, _, told = iris("project", "set", "research/nlp", "--weight", "much", "--url", gateway.url)
+    assert (code, "'much' is not a valid float" in told) == (2, True)
 
 
 def test_a_new_project_has_what_is_given_only(iris: Any, gateway: Answers) -> None:

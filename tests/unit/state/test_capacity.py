@@ -175,7 +175,7 @@ def test_nothing_is_placed_where_it_does_not_match(script):
 def test_the_scheduler_is_told_what_follows_from_an_image(script):
     script.play("submit /a image=lab/train:1")
     (job,) = script.world.ledger.jobs.values()
-    assert job_row(job).constraints == (NEEDS_RUNTIME,)
+    assert job_row(script.world.ledger, job).constraints == (NEEDS_RUNTIME,)
 
 
 def test_what_waits_for_anothers_build_is_not_in_the_building_window(script):

@@ -79,7 +79,8 @@ def test_each_member_shows_where_it_is_on_each_level(script):
 
 def test_one_required_key_is_told_as_before(script):
     script.play(f"{HOSTS}\n submit /g replicas=2 gang=rack\n submit /h replicas=2 gang=rack,block")
-    plain, levelled = [job_row(job) for job in script.world.machine.ledger.jobs.values()]
+    ledger = script.world.ledger
+    plain, levelled = [job_row(ledger, job) for job in ledger.jobs.values()]
     assert (plain.group_by, plain.levels) == ("rack", ())
     assert (levelled.group_by, levelled.levels) == ("rack", (Level("rack"), Level("block")))
     assert b"levels" not in codec.pack(plain)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from typing import Any, Unpack
+from typing import Any, Literal, Unpack
 
 from iris.client.async_base import AsyncCalls, DeploymentWaits, JobWaits
 from iris.client.client import IfExists
@@ -376,6 +376,7 @@ class AsyncClient(AsyncCalls):
         project: str,
         *,
         guarantee: Mapping[str, float | str] | None = None,
+        weight: float | Literal[""] | None = None,
         limit: Mapping[str, float | str] | None = None,
         max_pending: int | None = None,
         members: Sequence[str] | None = None,
@@ -387,6 +388,7 @@ class AsyncClient(AsyncCalls):
             lambda: self.sync.set_project(
                 project,
                 guarantee=guarantee,
+                weight=weight,
                 limit=limit,
                 max_pending=max_pending,
                 members=members,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 from iris.client.http.api import GatewayApi
 from iris.client.http.transport import in_path
@@ -35,6 +35,7 @@ class ProjectApi(GatewayApi):
         project: str,
         *,
         guarantee: Mapping[str, float | str] | None = None,
+        weight: float | Literal[""] | None = None,
         limit: Mapping[str, float | str] | None = None,
         max_pending: int | None = None,
         members: Sequence[str] | None = None,
@@ -47,6 +48,8 @@ class ProjectApi(GatewayApi):
         Args:
             guarantee: what it may hold before others, as ``{"cpu": 500, "chips": 64}``; the projects
                 below one are guaranteed at most as much as that one, together.
+            weight: its part among the projects beside it, where there is fair share; ``""`` unsets
+                it, and it counts as 1.
             limit: ``{"cpu": 500, "memory": "4TiB", "chips": 64}``; what is left out has no limit.
             max_pending: waiting tasks; 0 is no limit.
             members, admins: users, and each member of an ``"@group"``.
@@ -62,6 +65,8 @@ class ProjectApi(GatewayApi):
             for name, given in lists.items()
             if given is not None
         }
+        if weight is not None:
+            changes["weight"] = None if weight == "" else weight
         for name, amounts in (("guarantee", guarantee), ("limit", limit)):
             if amounts is not None:
                 changes[name] = reading.read(partial(read_amounts, name, amounts), dict[str, int]())

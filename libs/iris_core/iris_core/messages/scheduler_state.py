@@ -25,6 +25,7 @@ class JobRow(ServiceMessage, frozen=True):
         chained: its tasks may wait behind one another, see `is_chainable`.
         protect_ms: its attempts are not preempted before they have run for so long.
         project: the path of the one it is in; empty: the root.
+        steps: of its user and project, see `packed_steps`.
     """
 
     job: int
@@ -47,6 +48,7 @@ class JobRow(ServiceMessage, frozen=True):
     chained: bool = False
     protect_ms: int = 0
     project: str = ""
+    steps: int = 0
 
     @classmethod
     def of(cls, spec: JobSpec, **others: Any) -> JobRow:
@@ -95,6 +97,14 @@ class ProjectRow(ServiceMessage, frozen=True):
     path: str
     limit: ResourceLimits
     guarantee: ResourceLimits = ResourceLimits()
+
+
+class ShareRow(ServiceMessage, frozen=True):
+    """The jobs of a user right in a project have these steps from now on, see `packed_steps`."""
+
+    project: str
+    user: str
+    steps: int
 
 
 class Hold(ServiceMessage, frozen=True):
@@ -184,7 +194,7 @@ class Delta(ServiceMessage, frozen=True):
         drafts: how many drafts came before this one since version ``after``.
 
     Order of application: jobs, workers, quotas, projects, closed, unqueued, opened (takes its task out of the
-    queue), moved, queued, avoid, nominations, reclaimed, released, gone.
+    queue), moved, queued, avoid, nominations, reclaimed, released, gone, shares.
     """
 
     version: int
@@ -207,6 +217,7 @@ class Delta(ServiceMessage, frozen=True):
     drafts: int = 0
     projects: tuple[ProjectRow, ...] = ()
     reclaimed: tuple[Reclaimed, ...] = ()
+    shares: tuple[ShareRow, ...] = ()
 
 
 class FullSnapshot(ServiceMessage, frozen=True):

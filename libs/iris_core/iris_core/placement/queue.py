@@ -120,6 +120,13 @@ class TaskQueue:
         self._recount(job, before, len(waiting))
         return before - len(waiting)
 
+    def move(self, job: int, key: PriorityKey) -> None:
+        """Give a job another key, if it is in the queue."""
+        ranges = self.ranges(job)
+        if ranges:
+            self.drop(job)
+            self.add(job, key, ranges)
+
     def drop(self, job: int) -> int:
         """Remove a whole job. Returns how many of its tasks were in the queue."""
         waiting = self._waiting.get(job)

@@ -14,7 +14,7 @@ import msgspec
 
 from iris_core.errors import Code, Refused
 from iris_core.names import check_component
-from iris_core.spec.field_rules import at_most, between, text
+from iris_core.spec.field_rules import at_most, between, more_than_0, text
 from iris_core.spec.resources import MOST_OF_ALL, ResourceLimits
 
 ROOT = "/"
@@ -22,6 +22,7 @@ ROOT = "/"
 MAX_DEPTH = 8
 """Levels of a tree, without the root."""
 MAX_PROJECTS = 1000
+MAX_WEIGHT = 1_000_000
 MAX_NAMES = 1000
 """Names in a list of a project."""
 
@@ -60,6 +61,8 @@ class ProjectSpec(
     Attributes:
         guarantee: what it, with the projects below it, may hold before work that has no guarantee for it,
             and takes back from those that use it meanwhile; without a resource: nothing of that.
+        weight: its part among the projects beside it, where there is fair share. None: none is set,
+            and it counts as 1.
         limit: what its running tasks and those of projects below it hold together; what is beyond
             goes behind others of its band.
         max_pending_tasks: its waiting tasks, and those below it; a job that would pass it is refused.
@@ -71,6 +74,12 @@ class ProjectSpec(
     """
 
     guarantee: ResourceLimits = ResourceLimits()
+    weight: (
+        Annotated[
+            float, more_than_0(MAX_WEIGHT, "a weight of ", hint="1 is that of a project without")
+        ]
+        | None
+    ) = None
     limit: ResourceLimits = ResourceLimits()
     max_pending_tasks: Annotated[int, between(0, MOST_OF_ALL)] = 0
     members: Members = ()

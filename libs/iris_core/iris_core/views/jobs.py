@@ -434,6 +434,8 @@ class QueueRow(View, kw_only=True):
     """One range of a waiting job's tasks in the queue, with the columns of the sort key
     (docs/design/semantics.md#order). ``id``: of the first task, ``job_id``: of the job. ``side``: near,
     within a guarantee of its project, or far; empty while no project has one.
+    ``project``: the path of the one it is in. ``step``: of fair share, of the projects on its way
+    and of its user last; empty while there is none.
     """
 
     position: int
@@ -450,6 +452,8 @@ class QueueRow(View, kw_only=True):
     id: str = ""
     job_id: str = ""
     side: str = ""
+    project: str = ROOT
+    step: list[int] = msgspec.field(default_factory=list)
 
 
 QuotaView = msgspec.defstruct(

@@ -13,6 +13,9 @@ class ProjectView(View, kw_only=True):
     Attributes:
         parent: the project above it; None of the root. children: those right below it.
         guarantee: what it holds before others, and takes back from them; without a resource: nothing.
+        weight: its part among the projects beside it, where there is fair share; None: none is set,
+            which counts as 1. share: what it has had of late over its weight's part, 1: just; None:
+            there is no fair share.
         limit: what is beyond it goes behind others of its band; without a resource: no limit.
             max_pending_tasks: 0: no limit.
         members, admins: its own; those of the projects above it are members and admins too.
@@ -40,6 +43,8 @@ class ProjectView(View, kw_only=True):
     pending_tasks: int
     version: int
     by: ActorView | None
+    weight: float | None = None
+    share: float | None = None
     warnings: list[str] = msgspec.field(default_factory=list)
 
 

@@ -16,7 +16,7 @@ from sortedcontainers import SortedList
 from iris_core.messages.scheduler_state import JobRow
 from iris_core.placement import constraints
 from iris_core.placement.coscheduling import groupings
-from iris_core.placement.priority import PriorityKey, priority_key
+from iris_core.placement.priority import STEPS_BITS, PriorityKey, priority_key
 from iris_core.spec.jobs import Constraint, Level
 from iris_core.spec.resources import ResourceRequest
 from iris_core.states import PriorityBand
@@ -233,7 +233,12 @@ first_of: Callable[[JobClass | UserLine], int] = attrgetter("first")
 def key_of(row: JobRow) -> PriorityKey:
     """The place of a job's first task in the queue."""
     return priority_key(
-        row.band, row.depth, row.root_submitted_ms, row.submitted_ms, sequence=row.job
+        row.band,
+        row.depth,
+        row.root_submitted_ms,
+        row.submitted_ms,
+        sequence=row.job,
+        steps=row.steps,
     )
 
 
@@ -241,6 +246,7 @@ def place_of(row: JobRow) -> int:
     """The same key as one number, which sorts faster than a tuple and contains the job number."""
     depth_rank = max(0, 255 - row.depth)
     place = int(row.band) << 8 | depth_rank
+    place = place << STEPS_BITS | row.steps
     place = place << _TIME_BITS | min(max(row.root_submitted_ms, 0), _TIME)
     place = place << _TIME_BITS | min(max(row.submitted_ms, 0), _TIME)
     return place << _JOB_BITS | row.job

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from msgspec.structs import replace
 from sortedcontainers import SortedList
 
 from iris_core.messages.message import AttemptRef
@@ -26,10 +27,12 @@ from iris_core.messages.scheduler_state import (
     ProjectRow,
     Queued,
     Reclaimed,
+    ShareRow,
 )
 from iris_core.placement.queue import Range, TaskQueue
 from iris_core.quota import Quota
 from iris_core.spec.jobs import TASKS
+from iris_core.spec.projects import ROOT
 from iris_core.spec.resources import ResourceLimits
 from iris_core.states import PriorityBand
 from iris_scheduler.mirror.capacity import DEPTH
@@ -117,6 +120,7 @@ class Mirror:
         self.held = dict.fromkeys(PriorityBand, 0)
         self.routes: dict[str, dict[AttemptRef, str]] = {}
         self.chains: dict[int, JobChains] = {}
+        self._sharing: dict[tuple[str, str], dict[int, None]] = {}
         self._open_attempts: dict[int, int] = {}
         self._leaving: set[int] = set()
         self._classes: dict[ClassKey, JobClass] = {}
@@ -160,6 +164,8 @@ class Mirror:
             self._gone(number)
         for name in delta.lost_workers:
             self._lose(name)
+        for share in delta.shares:
+            self._share(share)
         self.drafts = self.drafts + 1 if delta.version == self.version else 0
         self.version = delta.version
         self.at_ms = delta.at_ms
@@ -260,8 +266,31 @@ class Mirror:
         self.kinds[row.job] = kind
         self._members[kind] += 1
         self.users[row.user] += 1
+        self._sharing.setdefault((row.project or ROOT, row.user), {})[row.job] = None
         if self.queue.pending(row.job):
             self._line_up(kind, row)
+
+    def _share(self, share: ShareRow) -> None:
+        """The jobs of a user in a project have another place in the order."""
+        for job in self._sharing.get((share.project, share.user), ()):
+            before = self.jobs[job]
+            if before.steps == share.steps:
+                continue
+            kind = self.kinds[job]
+            row = replace(before, steps=share.steps)
+            if not self.queue.pending(job):
+                self.jobs[job] = row
+                continue
+            self._leave_line(kind, before)
+            self.jobs[job] = row
+            self._line_up(kind, row)
+            self.queue.move(job, key_of(row))
+            self.changes.fresh.add(job)
+
+    def steps_of(self, project: str, user: str) -> int:
+        """The steps of the jobs of a user in a project; of one who has none here 0."""
+        jobs = self._sharing.get((project or ROOT, user), ())
+        return next((self.jobs[job].steps for job in jobs), 0)
 
     def _change_band(self, before: JobRow, row: JobRow) -> None:
         """Count a job's open attempts in its new band; where they are, others may preempt them
@@ -289,8 +318,13 @@ class Mirror:
 
     def _gone_from_class(self, job: int) -> None:
         kind = self.kinds.pop(job)
-        user = self.jobs[job].user
-        self._leave_line(kind, self.jobs[job])
+        row = self.jobs[job]
+        user = row.user
+        self._leave_line(kind, row)
+        sharing = self._sharing[row.project or ROOT, user]
+        del sharing[job]
+        if not sharing:
+            del self._sharing[row.project or ROOT, user]
         self.users[user] -= 1
         if not self.users[user]:
             del self.users[user]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 from iris_core.errors import InvariantBroken
 from iris_core.placement.reasons import ReasonCode
-from iris_core.spec.projects import within
+from iris_core.spec.projects import ROOT, within
 from iris_core.spec.resources import NOTHING
 from iris_core.states import (
     ACTIVE,
@@ -30,6 +30,7 @@ from iris_state.records.indexes.running_usage import RunningInPools, RunningUsag
 from iris_state.records.indexes.stored import NONE_STORED, StoredSums
 from iris_state.records.indexes.usage_days import PROJECT, UsageDays, groups_of_project
 from iris_state.records.ledger import Ledger
+from iris_state.records.shares import counted_of
 
 
 def queue_is_sorted(ledger: Ledger) -> Wrongs:
@@ -124,6 +125,30 @@ def what_runs_is_summed(ledger: Ledger) -> Wrongs:
     ):
         if kept != wanted:
             yield f"what runs is summed as {kept}, recount {wanted}"
+
+
+def shares_are_summed(ledger: Ledger) -> Wrongs:
+    """What fair share counts as running and as waiting is what the records say."""
+    if not ledger.shares.enabled:
+        return
+    kept = ledger.shares.counted()
+    recount: dict[tuple[str, str], tuple[int, list[int], int]] = {}
+
+    def count(job: Job, attempts: int, waiting: int) -> None:
+        key = (job.spec.project or ROOT, job.user)
+        more = [attempts * part for part in counted_of(ledger.requested[job.number])]
+        running, held, before = recount.get(key, (0, [0] * len(more), 0))
+        total = [one + other for one, other in zip(held, more, strict=True)]
+        recount[key] = (running + attempts, total, before + waiting)
+
+    for presence in ledger.presence.values():
+        for number, _, _ in {chain_of(key, one.chain) for key, one in presence.open.items()}:
+            count(ledger.jobs[number], 1, 0)
+    for job in ledger.jobs.values():
+        if pending := job.counts[TaskState.PENDING]:
+            count(job, 0, pending)
+    if kept != recount:
+        yield f"fair share counts {kept}, recount {recount}"
 
 
 def jobs_are_in_projects(ledger: Ledger) -> Wrongs:
@@ -373,6 +398,7 @@ OF_LEDGER: tuple[Callable[[Ledger], Wrongs], ...] = (
     hosts_are_summed,
     what_runs_is_summed,
     jobs_are_in_projects,
+    shares_are_summed,
     live_jobs_are_weighed,
     stored_bytes_are_summed,
     gates_are_indexed,

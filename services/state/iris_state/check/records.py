@@ -85,8 +85,8 @@ def waiting_is_queued(ledger: Ledger, job: Job) -> Wrongs:
     queued = list(ledger.queue.pending(job.number))
     if waiting != queued:
         yield f"{job.name} has the waiting tasks {waiting}, the queue {queued}"
-    elif waiting and ledger.queue.key(job.number) != job.key:
-        yield f"{job.name} waits at {ledger.queue.key(job.number)}, its key is {job.key}"
+    elif waiting and ledger.queue.key(job.number) != ledger.key_of(job):
+        yield f"{job.name} waits at {ledger.queue.key(job.number)}, its key is {ledger.key_of(job)}"
 
 
 def attempts_are_in_order(ledger: Ledger, job: Job) -> Wrongs:

@@ -25,6 +25,7 @@ from iris_core.messages.scheduler_state import (
     Queued,
     Ran,
     Reclaimed,
+    ShareRow,
     WorkerRow,
 )
 from iris_core.placement.chains import is_chainable
@@ -47,6 +48,7 @@ from iris_state.records.fleet_changes import (
 from iris_state.records.hosts import Worker
 from iris_state.records.ledger import Ledger
 from iris_state.records.reactions import complete
+from iris_state.records.shares import ShareMove
 
 NOTHING = -2
 """A version that no mirror has, so that a delta after it never applies."""
@@ -85,6 +87,7 @@ class DeltaBuilder:
         self._released_jobs: dict[int, None] = {}
         self._changed: dict[int, None] = {}
         self._ran: dict[int, Ran] = {}
+        self._shares: list[ShareRow] = []
 
     def _admitted(self, change: c.JobAdmitted) -> None:
         self._jobs[change.number] = None
@@ -235,6 +238,10 @@ class DeltaBuilder:
     def _project_changed(self, change: c.ProjectSet | c.ProjectRemoved) -> None:
         self._projects[change.path] = None
 
+    def share(self, moved: Iterable[ShareMove]) -> None:
+        """The jobs of these have another place at the end of the commit."""
+        self._shares += [ShareRow(*key, steps) for key, steps, _ in moved]
+
     REACTIONS = complete(
         {
             c.JobAdmitted: _admitted,
@@ -293,7 +300,7 @@ class DeltaBuilder:
         delta = Delta(
             version=version,
             at_ms=at_ms,
-            jobs=tuple(job_row(job) for job in known),
+            jobs=tuple(job_row(ledger, job) for job in known),
             workers=tuple(
                 worker_row(ledger, ledger.workers[w], self._policy.max_building)
                 for w in self._workers
@@ -314,6 +321,7 @@ class DeltaBuilder:
             after=after,
             ran=tuple(self._ran.values()),
             drafts=drafts,
+            shares=tuple(self._shares),
         )
         self._clear()
         return delta
@@ -390,7 +398,7 @@ def _reclaimable(ledger: Ledger) -> Iterator[Key]:
             yield from ((number, index) for index in ledger.queue.pending(number))
 
 
-def job_row(job: Job) -> JobRow:
+def job_row(ledger: Ledger, job: Job) -> JobRow:
     return JobRow.of(
         job.spec,
         job=job.number,
@@ -400,6 +408,7 @@ def job_row(job: Job) -> JobRow:
         root_submitted_ms=job.root_submitted_ms,
         submitted_ms=job.submitted_ms,
         chained=is_chainable(job.spec),
+        steps=ledger.shares.steps_of(job.spec.project, job.user),
     )
 
 
@@ -444,7 +453,7 @@ def full(ledger: Ledger, version: int, at_ms: int, policy: Policy) -> FullSnapsh
     return FullSnapshot(
         version=version,
         at_ms=at_ms,
-        jobs=tuple(job_row(ledger.jobs[number]) for number in numbers),
+        jobs=tuple(job_row(ledger, ledger.jobs[number]) for number in numbers),
         workers=tuple(
             worker_row(ledger, worker, policy.max_building) for worker in ledger.workers.values()
         ),

@@ -111,6 +111,7 @@ class Machine:
         self.ledger = Ledger()
         self.ledger.default_quota = policy.default_quota
         self.ledger.grace_limits = policy.grace_limits
+        self.ledger.begin_shares(policy.fair_share, policy.share_half_life_ms)
         self.ledger.fleet_policy = fleet
         self.ledger.probes.heartbeat_ms = policy.heartbeat_interval_ms
         self.sequence = self.previous = 0
@@ -160,6 +161,7 @@ class Machine:
             )
         self.serial = commit.serial
         self.round.replay(commit)
+        self.ledger.renew_shares(commit.at_ms)
         self.previous = self.sequence
         self.sequence = sequence
         facts = self.ledger.facts
@@ -290,6 +292,7 @@ class Machine:
             self.previous = self.sequence
             self.sequence += framing.count(len(output.commit), self.policy.journal_part_bytes)
             output.sequence = self.sequence
+            self.round.deltas.share(self.ledger.renew_shares(self.round.now_ms))
             output.add([self._delta(), *self._discovery(changes)])
             output.add(outbox.events(facts, self.sequence))
             if not self.torn:

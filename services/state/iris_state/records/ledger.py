@@ -14,18 +14,20 @@ import re
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator
+from typing import Literal
 
 from sortedcontainers import SortedDict
 
 from iris_core.access.rights import Membership
 from iris_core.messages.scheduler_state import OCCUPIED
 from iris_core.messages.state_worker import HeartbeatMessage
+from iris_core.placement.priority import PriorityKey
 from iris_core.placement.queue import TaskQueue, as_ranges
 from iris_core.placement.reasons import Reason, ReasonCode
 from iris_core.quota import GROUP, Quota, by_default, of_groups
 from iris_core.spec.projects import ROOT, within
-from iris_core.spec.resources import Amount
-from iris_core.states import KernelStatus, PriorityBand, SessionStatus, TaskState
+from iris_core.spec.resources import NOTHING, Amount
+from iris_core.states import KernelStatus, PriorityBand, SessionStatus, TaskState, WorkerState
 from iris_core.tables.session import SINGLE, StatusTimeout
 from iris_core.units import DAY_MS
 from iris_state.policy import FleetPolicy, GraceLimits
@@ -53,6 +55,7 @@ from iris_state.records.fleet.records import Fleet
 from iris_state.records.fleet.sightings import Sightings
 from iris_state.records.gates import WHOLE, GateKind
 from iris_state.records.hosts import Presence, Worker, running_output
+from iris_state.records.indexes.chains import chain_of
 from iris_state.records.indexes.gates import GateIndex
 from iris_state.records.indexes.host_sums import HostSums
 from iris_state.records.indexes.index import WAITING, JobIndex
@@ -70,6 +73,7 @@ from iris_state.records.indexes.timer_queue import TimeoutQueue
 from iris_state.records.indexes.usage_days import PROJECT, UsageDays, groups_of_project
 from iris_state.records.projects import ProjectTree
 from iris_state.records.queue_holds import QueueHold
+from iris_state.records.shares import ShareMove, Shares, StoredShares
 from iris_state.records.weight import written
 
 _WHOLE = re.compile(r"[0-9]{1,18}")
@@ -154,6 +158,8 @@ class Ledger:
         self.running_in_pools = RunningInPools(self.pool_usage)
         self.projects = ProjectTree()
         self.pending_of_project: Counter[str] = Counter()
+        self.shares = Shares()
+        self.fair_share: bool | Literal["auto"] = "auto"
         self.next_number = 1
         self.epoch = 0
         self.first_epoch = 0
@@ -594,7 +600,7 @@ class Ledger:
         if (job.gates and job.is_gated) or any(job.task(one).is_gated for one in ready):
             return
         for one in ready:
-            if self.queue.add(job.number, job.key, ((one, one + 1),)):
+            if self.queue.add(job.number, self.key_of(job), ((one, one + 1),)):
                 self.newly_queued.append((job.number, one))
 
     def enqueue_new(self, job: Job) -> None:
@@ -607,7 +613,77 @@ class Ledger:
             ranges = as_ranges(index for index, task in job.numbered() if not task.gates)
         else:
             ranges = job.indexes.ranges
-        self.queue.add(job.number, job.key, ranges)
+        self.queue.add(job.number, self.key_of(job), ranges)
+
+    def key_of(self, job: Job) -> PriorityKey:
+        """The place of a job in the queue."""
+        key = job.key
+        if not self.shares.enabled:
+            return key
+        return key._replace(steps=self.shares.steps_of(job.spec.project, job.user))
+
+    def begin_shares(self, fair_share: bool | Literal["auto"], half_life_ms: int) -> None:
+        """Take the settings of fair share, before there are records."""
+        self.fair_share = fair_share
+        self.shares = Shares(half_life_ms)
+        self.follow_weights(0)
+
+    def follow_weights(self, at_ms: int) -> None:
+        """Take the weights of projects: they decide whether there is fair share, too."""
+        weights = {
+            one.path: one.spec.weight for one in self.projects if one.spec.weight is not None
+        }
+        is_wanted = len(weights) > 1 if self.fair_share == "auto" else self.fair_share
+        shares = self.shares
+        if is_wanted and not shares.enabled:
+            shares.begin(at_ms)
+            for number, tasks in self._waiting_jobs():
+                job = self.jobs[number]
+                shares.wait(job.spec.project, job.user, number, tasks)
+            for presence in self.presence.values():
+                held = {chain_of(key, attempt.chain) for key, attempt in presence.open.items()}
+                for number, _, _ in sorted(held):
+                    job = self.jobs[number]
+                    shares.hold(job.spec.project, job.user, self.requested[number], 1)
+        elif shares.enabled and not is_wanted:
+            shares.end()
+        if shares.enabled:
+            shares.weigh(weights)
+
+    def _waiting_jobs(self) -> Iterator[tuple[int, int]]:
+        """The jobs with pending tasks, and how many."""
+        for number in self.index.of(WAITING):
+            yield number, self.jobs[number].counts[TaskState.PENDING]
+
+    def renew_shares(self, now_ms: int) -> list[ShareMove]:
+        """At the end of a commit: renew the steps of fair share, and the places that follow."""
+        moved = self.shares.renew(now_ms, self._capacity)
+        for _, _, waiting in moved:
+            for number in waiting:
+                if number in self.jobs:
+                    self.queue.move(number, self.key_of(self.jobs[number]))
+        return moved
+
+    def _capacity(self) -> Amount:
+        """What the hosts have that are not lost."""
+        total = NOTHING
+        for worker in self.workers.values():
+            if worker.state is not WorkerState.LOST:
+                total = total + worker.total
+        return total
+
+    def restore_shares(self, stored: StoredShares | None, at_ms: int) -> None:
+        """Take what a snapshot has of fair share, once all jobs are known."""
+        self.shares.end()
+        self.follow_weights(at_ms)
+        if stored is not None and self.shares.enabled:
+            waiting = (
+                (self.jobs[number].spec.project, self.jobs[number].user, number, tasks)
+                for number, tasks in self._waiting_jobs()
+            )
+            self.shares.restore(stored, waiting)
+        for number in list(self.queue.jobs()) if self.shares.enabled else ():
+            self.queue.move(number, self.key_of(self.jobs[number]))
 
     def delay(self, job: Job, index: int, until_ms: int) -> None:
         """Keep a pending task out of the queue until a time; 0: it may be queued."""
@@ -630,7 +706,11 @@ class Ledger:
             self.nominations.pop((job.number, index), None)
 
     def _count_in_projects(self, job: Job, by: int) -> None:
-        """So many more tasks of a job wait, in its project and those above it but the root."""
+        """So many more tasks of a job wait, in its project and those above it but the root, and for
+        fair share.
+        """
+        if by and self.shares.enabled:
+            self.shares.wait(job.spec.project, job.user, job.number, by)
         for path in within(job.spec.project):
             self.pending_of_project[path] += by
             if not self.pending_of_project[path]:
@@ -654,7 +734,7 @@ class Ledger:
 
     def _count_pending(self, job: Job, by: int) -> None:
         self.pending_of_user[job.user] += by
-        if job.spec.project:
+        if job.spec.project or self.shares.enabled:
             self._count_in_projects(job, by)
         reason = self.reasons.get(job.number)
         if reason is not None:
@@ -682,6 +762,8 @@ class Ledger:
             amount = self.requested[job.number]
             presence.committed = presence.committed + amount
             self.host_sums.hold(attempt.worker, amount)
+            if self.shares.enabled:
+                self.shares.hold(job.spec.project, job.user, amount, 1)
         presence.open[key] = attempt
         if len(presence.open) == 1:
             self.host_sums.use(attempt.worker, 1)
@@ -707,6 +789,8 @@ class Ledger:
                 amount = self.requested[job.number]
                 presence.committed = presence.committed - amount
                 self.host_sums.release(attempt.worker, amount)
+                if self.shares.enabled:
+                    self.shares.hold(job.spec.project, job.user, amount, -1)
             if not presence.open:
                 self.host_sums.use(attempt.worker, -1)
             self.running_usage.leave(job, self.requested[job.number], index, attempt)

@@ -21,6 +21,11 @@ def changes_in_words(before: ProjectSpec, after: ProjectSpec) -> Iterator[str]:
         old, new = (getattr(one, field) for one in (before, after))
         if old != new:
             yield f"{field} {limits_in_words(new)}, was {limits_in_words(old)}"
+    if before.weight != after.weight:
+        new_weight, old_weight = (
+            "unset" if one.weight is None else f"{one.weight:g}" for one in (after, before)
+        )
+        yield f"weight {new_weight}, was {old_weight}"
     if before.max_pending_tasks != after.max_pending_tasks:
         was, now = (one.max_pending_tasks or "unlimited" for one in (before, after))
         yield f"max pending tasks {now}, was {was}"

@@ -32,6 +32,7 @@ from iris_state.records.ledger import Ledger
 from iris_state.records.projects import Project
 from iris_state.records.queue_holds import QueueHold
 from iris_state.records.reactions import complete
+from iris_state.records.shares import StoredShares
 
 VERSION = 1
 _MAGIC = b"IRISSNAP"
@@ -98,6 +99,7 @@ class Rest(msgspec.Struct, array_like=True):
     usage_series_of_pools: list[StoredSeries] = []
     usage_of_slices: list[tuple[int, bytes]] = []
     usage_series_of_slices: list[StoredSeries] = []
+    shares: StoredShares | None = None
 
 
 def _compacted_form() -> Any:
@@ -312,6 +314,7 @@ def _rest(ledger: Ledger, sequence: int, at_ms: int, last_published: str) -> Res
         usage_series_of_pools=ledger.pool_usage.stored_series(),
         usage_of_slices=ledger.slice_usage.stored(),
         usage_series_of_slices=ledger.slice_usage.stored_series(),
+        shares=ledger.shares.stored(),
         boots=ledger.boots,
         written=ledger.written,
     )
@@ -428,6 +431,7 @@ def restore(ledger: Ledger, image: Image) -> None:
         ledger.count_tasks(record, 1)
     ledger.names = SortedDict(ledger.names)
     ledger.index.restore(jobs)
+    ledger.restore_shares(rest.shares, rest.at_ms)
     for line in ledger.timeouts.values():
         line.sort()
     _restore_spent_keys(ledger, rest)

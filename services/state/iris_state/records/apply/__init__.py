@@ -47,4 +47,6 @@ def apply(ledger: Ledger, change: Change, at_ms: int) -> None:
     """Apply one change to the records. Public facts are appended to ``ledger.facts``."""
     if at_ms >= ledger.totals.minute_ends_ms:
         minutes.sample(ledger, at_ms)
+    if ledger.shares.enabled:
+        ledger.shares.now_ms = at_ms
     WRITERS[type(change)](ledger, change, at_ms)

@@ -264,9 +264,8 @@ def _specify(ledger: Ledger, job: Job, spec: JobSpec) -> None:
     ledger.index.relist(job, listed)
     ledger.weigh(job, written(spec, ledger.index))
     ledger.running_usage.move(job, spec.labels.get(PROJECT, ""))
-    if waiting := ledger.queue.ranges(job.number):
-        ledger.queue.drop(job.number)
-        ledger.queue.add(job.number, job.key, waiting)
+    if len(ledger.queue.pending(job.number)):
+        ledger.queue.move(job.number, ledger.key_of(job))
     if retimed:
         job.retimed = True
         ledger.retimed.add(job.number)

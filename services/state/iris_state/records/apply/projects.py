@@ -19,12 +19,17 @@ def project_set(ledger: Ledger, change: ProjectSet, at_ms: int) -> None:
     before = known.spec if known is not None else ProjectSpec()
     version = known.version + 1 if known is not None else 1
     ledger.projects.put(Project(change.path, change.spec, version, at_ms, change.by))
+    if before.weight != change.spec.weight:
+        ledger.follow_weights(at_ms)
     words = tuple(changes_in_words(before, change.spec))
     ledger.facts.append(ProjectFact(change.path, "set", words, at_ms, by=change.by))
 
 
 def project_removed(ledger: Ledger, change: ProjectRemoved, at_ms: int) -> None:
+    known = ledger.projects.find(change.path)
     ledger.projects.drop(change.path)
+    if known is not None and known.spec.weight is not None:
+        ledger.follow_weights(at_ms)
     ledger.facts.append(ProjectFact(change.path, "removed", (), at_ms, by=change.by))
 
 

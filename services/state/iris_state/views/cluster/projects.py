@@ -13,6 +13,7 @@ from iris_core.views.projects import MembershipsView, ProjectView
 from iris_core.views.queries import MembershipsQuery, ProjectsQuery
 from iris_state.records.ledger import Ledger
 from iris_state.records.projects import Project
+from iris_state.records.shares import ShareKey
 from iris_state.views.actors import actor_view
 from iris_state.views.pages import Piece, behind_name, cursor_of, page
 
@@ -38,6 +39,8 @@ def project_view(
         guarantee={
             row.name: n for _, row in RUNNING_LIMITS if (n := getattr(spec.guarantee, row.name))
         },
+        weight=spec.weight,
+        share=round(ledger.shares.share(ShareKey(path, "")), 3) if ledger.shares.enabled else None,
         limit={row.name: n for _, row in RUNNING_LIMITS if (n := getattr(spec.limit, row.name))},
         max_pending_tasks=spec.max_pending_tasks,
         members=list(spec.members),

@@ -13,7 +13,6 @@ from typing import Any
 from msgspec.structs import replace
 from sortedcontainers import SortedList
 
-from iris_core.placement.priority import PriorityKey
 from iris_core.placement.reasons import NOT_YET_LOOKED_AT, Reason, run_before_ending, still_ending
 from iris_core.spec import projects
 from iris_core.states import TERMINAL, JobState, PriorityBand, TaskState, display_name
@@ -442,14 +441,14 @@ def _ahead_note(ledger: Ledger, record: Job, index: int) -> str | None:
     ahead = ledger.queue.position(record.number, index)
     if not ahead:
         return None
-    place = ledger.queue.key(record.number)
     counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
     looked_at = 0
     for number in islice(ledger.queue.jobs(), AHEAD_JOBS):
         if number == record.number:
             break
         tasks = len(ledger.queue.pending(number))
-        counts[_why_first(ledger.queue.key(number), place)][ledger.jobs[number].user] += tasks
+        other = ledger.jobs[number]
+        counts[_why_first(ledger, other, record)][other.user] += tasks
         looked_at += tasks
     words = [f"{_tasks_of(users)}, {why}" for why, users in counts.items()]
     own = ahead - ledger.queue.position(record.number, ledger.queue.pending(record.number)[0])
@@ -459,12 +458,18 @@ def _ahead_note(ledger: Ledger, record: Job, index: int) -> str | None:
     return f"behind {counted(ahead, 'task')}: {first}{'; '.join(words)}"
 
 
-def _why_first(first: PriorityKey, then: PriorityKey) -> str:
+def _why_first(ledger: Ledger, before: Job, job: Job) -> str:
     """Why the tasks of one job precede those of another in the queue, in words."""
+    first, then = ledger.queue.key(before.number), ledger.queue.key(job.number)
     if first.band != then.band:
         return "in a higher band"
     if first.negative_depth != then.negative_depth:
         return "of jobs deeper in their trees"
+    if first.steps != then.steps:
+        shares = ledger.shares
+        less, more = shares.apart((before.spec.project, before.user), (job.spec.project, job.user))
+        words = f"{less.user or less.path} has had {shares.share(less):.2g} of its share"
+        return f"as {words}, {more.user or more.path} {shares.share(more):.2g}"
     return "submitted before"
 
 

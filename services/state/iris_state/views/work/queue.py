@@ -14,6 +14,7 @@ from iris_core.placement.guarantees import Guarantees
 from iris_core.placement.priority import PriorityKey
 from iris_core.placement.reasons import Reason
 from iris_core.spec.jobs import JobSpec
+from iris_core.spec.projects import ROOT
 from iris_core.states import PriorityBand, TaskState, display_name
 from iris_core.views.jobs import ClosedGate, GatedJobView, Page, QueueHoldView, QueueRow, moment
 from iris_core.views.queries import ClosedGateQuery, GatedJobsQuery, QueueHoldsQuery, QueueQuery
@@ -76,6 +77,8 @@ def _queue_row(ledger: Ledger, guarantees: Guarantees, number: int) -> QueueRow:
         id=f"{record.id}/{pending[0]}",
         job_id=record.id,
         side=side_of(guarantees, record),
+        project=record.spec.project or ROOT,
+        step=ledger.shares.levels(record.spec.project, record.user),
     )
 
 

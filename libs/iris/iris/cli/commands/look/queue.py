@@ -22,6 +22,7 @@ COLUMNS = (
     Column("BAND", lambda row: row["band"], gives=5),
     Column("SIDE", lambda row: row.get("side", ""), gives=7, wide=True),
     Column("DEPTH", lambda row: str(row["depth"]), right=True, gives=2),
+    Column("STEPS", lambda row: "/".join(map(str, row.get("step", ()))), wide=True),
     Column("ROOT AGE", lambda row: age(row["root_submitted_at"]), right=True, gives=3),
     Column("AGE", lambda row: age(row["submitted_at"]), right=True, gives=6),
     Column("SEQ", lambda row: str(row["sequence"]), right=True, gives=1),

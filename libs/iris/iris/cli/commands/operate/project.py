@@ -31,6 +31,20 @@ class KnownProject(click.ParamType):  # type: ignore[type-arg]
         return completions(ctx, "/v1/projects", "pending_tasks", name="path")
 
 
+class Weight(click.ParamType):  # type: ignore[type-arg]
+    """A number, or nothing for none; how large it may be is said by the state service."""
+
+    name = "weight"
+
+    def convert(
+        self, value: str, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float | str:
+        if not value:
+            return ""
+        number: float = click.FLOAT(value, param, ctx)
+        return number
+
+
 PATH = KnownProject()
 path_argument = click.argument("path", type=PATH, metavar="PATH")
 
@@ -142,6 +156,10 @@ def describe(found: Row) -> Iterator[tuple[str, str]]:
     """A project as lines."""
     yield "path", found["path"]
     yield "children", ", ".join(found["children"])
+    if found.get("weight") is not None:
+        yield "weight", f"{found['weight']:g}"
+    if found.get("share") is not None:
+        yield "share", f"{found['share']:g}"
     for _, resource in RUNNING_LIMITS:
         yield resource.words, show_use(resource, found)
     for name, words in (
@@ -162,6 +180,12 @@ def describe(found: Row) -> Iterator[tuple[str, str]]:
 
 @project.command("set")
 @path_argument
+@click.option(
+    "--weight",
+    type=Weight(),
+    help="Its part among the projects beside it, where there is fair share; '' is as 1.",
+    metavar="N",
+)
 @click.option(
     "--guarantee",
     help="What it may hold before others, and takes back from those that use it: cpu=500,chips=64.",
