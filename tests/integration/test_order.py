@@ -82,6 +82,39 @@ def test_production_evicts_batch_and_starts_after_the_victim_has_stopped(
     assert victim.wait(60).state == "killed"
 
 
+def test_what_borrows_gives_way_to_a_guarantee_and_runs_again_uncharged(
+    small: Cluster, tmp_path: Path
+) -> None:
+    log, gate = tmp_path / "log", tmp_path / "gate"
+    small.client.set_project("lender", guarantee={"cpu": 1}, members=["me"])
+    small.client.set_project("borrower", members=["me"])
+    borrows = small.submit(
+        "sh",
+        "-c",
+        f"trap 'echo stopped >> {log}; exit 1' TERM; "
+        f"until [ -e {gate} ]; do sleep 0.05; done; echo again >> {log}",
+        name="borrows",
+        project="/borrower",
+    )
+    until(lambda: next(iter(borrows.tasks())).state == "running", "what borrows runs")
+    shown = small.client.project("/borrower")
+    near = small.submit(
+        "sh", "-c", f"echo near >> {log}; touch {gate}", name="near", project="/lender"
+    )
+    ended = near.wait(60)
+    again = borrows.wait(60)
+    task = next(iter(borrows.tasks()))
+    small.client.remove_project("lender")
+    small.client.remove_project("borrower")
+
+    assert shown.borrowed["cpu_millis"] == 1000
+    assert (ended.state, again.state) == ("succeeded", "succeeded")
+    assert log.read_text().split()[-2:] == ["near", "again"]
+    assert (task.attempts[0].state, task.attempts[0].cause) == ("preempted", "reclaimed")
+    assert task.attempts[0].error == "reclaimed by /lender for /near"
+    assert (task.reclaim_count, task.preemption_count, task.failure_count) == (1, 0, 0)
+
+
 def test_a_deep_child_goes_before_an_older_root(small: Cluster, tmp_path: Path) -> None:
     log, gate = tmp_path / "log", tmp_path / "gate"
     parent = small.submit("sh", "-c", f"until [ -e {gate} ]; do sleep 0.05; done", name="tree")

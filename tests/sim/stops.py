@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from iris_core.spec.jobs import JobSpec
-from iris_core.states import Cause, KernelStatus, TaskState
+from iris_core.states import GIVES_WAY, Cause, KernelStatus, TaskState
 from iris_state.records.changes import (
     Assigned,
     Closed,
@@ -71,7 +71,7 @@ class _Stops:
             self._moved(change, key, at_ms)
 
     def _preempted(self, cause: Cause, key: AttemptKey, at_ms: int) -> None:
-        if cause is Cause.PREEMPTED:
+        if cause in GIVES_WAY:
             age_s, protect_s = (
                 (at_ms - self.since_ms[key]) / 1000,
                 self.specs[key[0]].protect_s or 0.0,
@@ -87,9 +87,9 @@ class _Stops:
         """
         if key not in self.ordered:
             self._preempted(moved.cause, key, at_ms)
-        elif moved.cause in (Cause.EXITED, Cause.PREEMPTED):
+        elif moved.cause in (Cause.EXITED, *GIVES_WAY):
             expect(
-                moved.closed or moved.cause is Cause.PREEMPTED,
+                moved.closed or moved.cause in GIVES_WAY,
                 f"{key} was left before its end is known: {moved}",
             )
         if key[0] not in self.specs or self.specs[key[0]].notice is None or key in self.requeued:

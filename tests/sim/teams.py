@@ -10,9 +10,10 @@ from collections.abc import Iterator
 
 import msgspec
 
-from iris_core.messages.gateway_state import ProjectCommand, SubmitJob
+from iris_core.messages.gateway_state import Caller, ProjectCommand, SubmitJob
+from iris_core.spec.jobs import Coscheduling, JobSpec, Level, NoticePolicy
 from iris_core.spec.projects import ProjectSpec, within
-from iris_core.spec.resources import ResourceLimits
+from iris_core.spec.resources import ResourceLimits, ResourceRequest
 from iris_state.records.ledger import Ledger
 from tests.sim.people import ADMIN
 from tests.support.usage import usage_rows
@@ -21,6 +22,8 @@ TEAMS = 0.6
 """In so many storms there are projects."""
 PATHS = ("/lab", "/lab/a", "/lab/a/x", "/lab/b")
 """Each behind those above it."""
+LENT_S = 16.0
+"""For so long more work comes than there is room for."""
 
 
 def in_teams(rng: random.Random, plan: list[tuple[float, object]]) -> list[tuple[float, object]]:
@@ -49,6 +52,43 @@ def in_teams(rng: random.Random, plan: list[tuple[float, object]]) -> list[tuple
     gone = ProjectCommand("remove", rng.choice(PATHS), ADMIN, "tr", 1)
     made.append((2 + rng.random() * 20, gone))
     return sorted(made, key=lambda each: each[0])
+
+
+def lent(rng: random.Random) -> list[tuple[float, object]]:
+    """A plan of its own: more work than there is room for, in projects that lend each other what they
+    are guaranteed, and whose guarantees change meanwhile.
+    """
+    cores = {"/lab": 10, "/lab/a": 6, "/lab/a/x": 0, "/lab/b": 4, "/web": 2}
+    plan: list[tuple[float, object]] = [
+        (number / 10, _lends(path, f"lt{number}", count))
+        for number, (path, count) in enumerate(cores.items())
+    ]
+    for number in range(3):
+        at, path = 2 + rng.random() * LENT_S, rng.choice(("/lab/a/x", "/web"))
+        plan.append((at, _lends(path, f"lc{number}", rng.choice((0, 4)))))
+    number, at = 0, 0.6
+    while at < LENT_S:
+        is_gang = rng.random() < 0.15
+        spec = JobSpec(
+            name=f"/lent-{number}",
+            command=("work", "any"),
+            project=rng.choice(("", "/web", "/web", "/lab/a", "/lab/a/x", "/lab/b")),
+            replicas=2 if is_gang else rng.randint(2, 6),
+            resources=ResourceRequest(cpu_millis=rng.choice((1000, 1000, 2000))),
+            coscheduling=Coscheduling((Level("rack"),)) if is_gang else None,
+            band=rng.choice(("interactive", "interactive", "batch")),
+            protect_s=rng.choice((None, None, None, 2.0)),
+            notice=rng.choice((None, None, NoticePolicy())),
+        )
+        user = Caller(rng.choice(("ann", "bob")), "user")
+        plan.append((at, SubmitJob(spec, user, f"lent{number}", 1)))
+        number, at = number + 1, at + rng.random() * 1.6
+    return sorted(plan, key=lambda each: each[0])
+
+
+def _lends(path: str, request: str, cores: int) -> ProjectCommand:
+    guarantee = ResourceLimits(cpu_millis=1000 * cores)
+    return _set(path, request, members=("ann", "bob"), guarantee=guarantee)
 
 
 def _with_project(command: SubmitJob, path: str) -> object:

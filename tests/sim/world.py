@@ -32,7 +32,7 @@ from iris_state.policy import Policy
 from iris_state.replication import leader
 from iris_state.replication.replica import Replica
 from iris_state.service.service import StateService
-from tests.sim import crowds, maps, proxies
+from tests.sim import crowds, guarantees, maps, proxies
 from tests.sim.amendments import amended
 from tests.sim.faults import EVERYTHING, SETTLE_S, STORM_S, Fault, Storm
 from tests.sim.host import Machine, Running, Worker
@@ -52,7 +52,7 @@ from tests.sim.people import (
     wishes,
 )
 from tests.sim.process import Process
-from tests.sim.teams import in_teams
+from tests.sim.teams import in_teams, lent
 
 WALL_MS = 1_700_000_000_000
 CALM_S = 900.0
@@ -98,6 +98,7 @@ class Outcome:
     largest: int = 0
     chained: int = 0
     handed_back: int = 0
+    reclaimed: int = 0
 
 
 class World:
@@ -105,17 +106,26 @@ class World:
 
     Args:
         storm: what may happen in it.
+        lends: whether there is only work of projects that lend each other what they are guaranteed.
         crowded: whether there is a crowd, whatever the seed says; such a world has fewer other
             jobs, and of `CHECKED_EVERY` commits one is checked for what the crowd does not touch.
     """
 
-    def __init__(self, seed: int, storm: Storm = EVERYTHING, *, crowded: bool = False) -> None:
+    def __init__(
+        self,
+        seed: int,
+        storm: Storm = EVERYTHING,
+        *,
+        crowded: bool = False,
+        lends: bool = False,
+    ) -> None:
         self.seed = seed
+        self._lends = lends
         self._storm = storm
         self._crowded = crowded
         self.rng = random.Random(seed)
         self.server = Server(self.rng)
-        self.judge = Judge(self.server, check_every=CHECKED_EVERY if crowded else 1)
+        self.judge = Judge(self.server, check_every=CHECKED_EVERY if crowded or lends else 1)
         self.promises = Promises()
         self.processes: dict[str, Process] = {}
         self._busy: dict[Process, None] = {}
@@ -179,6 +189,8 @@ class World:
             random.Random(f"{self.seed}/scaling"),
             [] if crowd else rollouts(random.Random(f"{self.seed}/deployments"), STORM_S),
         )
+        if self._lends:
+            self._plan = lent(random.Random(f"{self.seed}/lent"))
         self._has_family = crowds.has_family(self._plan)
         self._scaled = proxies.names(self._plan)
         for name in ("proxy-0", "proxy-1") if self._scaled else ():
@@ -357,6 +369,7 @@ class World:
             self.wrong,
             self.server.largest,
             *self.judge.chained(),
+            reclaimed=self.judge.reclaimed(),
         )
 
     def _verdict(self) -> str:
@@ -604,6 +617,7 @@ class _SimScheduler(Scheduler):
             SchedulerSettings(
                 answer_timeout_s=2.0,
                 gang_reservation_after_s=20.0,
+                reclaim_min_s=guarantees.RECLAIM_MIN_S,
                 task_reservation_after_s=crowds.RESERVED_AFTER_S,
             ),
             asyncio.Event(),
@@ -632,10 +646,12 @@ def _is_bug(error: BaseException | None) -> bool:
     )
 
 
-def play(seed: int, storm: Storm = EVERYTHING, *, crowded: bool = False) -> Outcome:
+def play(
+    seed: int, storm: Storm = EVERYTHING, *, crowded: bool = False, lends: bool = False
+) -> Outcome:
     """Run one seed, silently."""
     logging.disable(logging.CRITICAL)
     try:
-        return World(seed, storm, crowded=crowded).run()
+        return World(seed, storm, crowded=crowded, lends=lends).run()
     finally:
         logging.disable(logging.NOTSET)
