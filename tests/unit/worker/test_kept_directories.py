@@ -231,7 +231,7 @@ def test_directories_that_have_not_changed_are_not_listed_again(
     monkeypatch.delattr(os, "scandir")
     monkeypatch.delattr(os, "listdir")
     host.end(first)
-    assert first.kept
+    assert first.reusable
 
 
 @pytest.mark.parametrize("changed_ns", [1_000_000_000, 1_000_000_001])
@@ -271,7 +271,7 @@ def test_of_a_directory_full_of_files_only_the_first_are_read(
     monkeypatch.setattr(os, "scandir", scanned)
     monkeypatch.setattr(os, "listdir", lambda path: list(counted(listdir(path))))
     host.end(first)
-    assert (first.kept, read < 10) == (False, True)
+    assert (first.reusable, read < 10) == (False, True)
 
 
 def test_a_slot_that_is_reserved_is_left_to_whoever_takes_it(
@@ -290,7 +290,7 @@ def test_a_slot_that_is_reserved_is_left_to_whoever_takes_it(
     with monkeypatch.context() as patched:
         patched.setattr(host.slots, "clean", fails)
         host.slots.clean_unused()
-    assert host.slots.take(NEXT, number).again
+    assert host.slots.take(NEXT, number).is_reused
 
 
 def test_output_that_comes_between_two_calls_is_of_neither(host: Host):
@@ -311,14 +311,14 @@ def test_output_files_that_a_template_has_are_not_those_of_the_next_call(host: H
     before = inode(first)
     if late:
         host.end(first)
-        assert first.kept
+        assert first.reusable
     first.leave_to_nobody()
     if not late:
         host.end(first)
     assert inode(host.begin(NEXT)) != before
 
 
-def test_what_is_given_to_an_attempt_after_its_end_takes_nothing_from_the_next(host: Host):
+def test_a_file_given_to_an_ended_attempt_closes_nothing_of_the_next(host: Host):
     first = host.begin(FIRST)
     host.end(first)
     following = host.begin(NEXT)
@@ -336,7 +336,7 @@ def test_a_slot_is_early_until_an_attempt_is_started_there(host: Host):
     discarded = host.begin(OTHER)
     host.slots.clean(discarded)
     host.slots.give(discarded)
-    assert host.slots.take(AttemptRef(9, 0, 0)).early
+    assert host.slots.take(AttemptRef(9, 0, 0)).previous_output_pending
 
 
 def test_output_of_the_next_call_is_not_stored_as_that_of_the_last(host: Host, tmp_path: Path):
@@ -348,7 +348,7 @@ def test_output_of_the_next_call_is_not_stored_as_that_of_the_last(host: Host, t
     )  # the worker is restarted
     following = after.open(NEXT, first.number, first.directory)
     os.write(following.out, b"of the next one")
-    ended = after.open(FIRST, first.number, first.directory, kept=True)
+    ended = after.open(FIRST, first.number, first.directory, reusable=True)
     logs.follow(ended, 0.0)
     assert not logs.finish(FIRST, CallResult(0, 0, "value", b"v", Cause.EXITED, 0), silent=True)
     [(_, message)] = logs.collect(1.0, 0).messages

@@ -59,7 +59,9 @@ class Adoption:
         last = {entry.started.below: ref for ref, entry in entries.items()}
         for ref, entry in ended.items():
             self._end(
-                ref, entry, kept=last[entry.started.below] != ref and bool(entry.started.directory)
+                ref,
+                entry,
+                reusable=last[entry.started.below] != ref and bool(entry.started.directory),
             )
         return running, len(ended)
 
@@ -79,9 +81,9 @@ class Adoption:
         self.use.devices.hold(ref, started.devices)
         return attempt
 
-    def _end(self, ref: AttemptRef, entry: StoredProcess, *, kept: bool) -> None:
+    def _end(self, ref: AttemptRef, entry: StoredProcess, *, reusable: bool) -> None:
         """Report an end with the registration, and send the output that is not stored yet.
-        ``kept``: as of `_open`.
+        ``reusable``: as of `_open`.
         """
         self.use.ports.hold(ref, entry.started.ports.values())
         self.use.ports.free(ref, self.clock.steady_s())
@@ -89,7 +91,7 @@ class Adoption:
         if entry.reused and stage is not None:
             self.agent.adopt(was_started(entry), stage)
             return
-        attempt = self.attempts.add(self._open(ref, entry, kept=kept))
+        attempt = self.attempts.add(self._open(ref, entry, reusable=reusable))
         slot = attempt.slot
         if (
             stage is None
@@ -109,11 +111,13 @@ class Adoption:
         self.agent.adopt(was_started(entry), stage)
         self.finisher.finish(attempt, stage.ended)
 
-    def _open(self, ref: AttemptRef, entry: StoredProcess, *, kept: bool = False) -> RunningAttempt:
+    def _open(
+        self, ref: AttemptRef, entry: StoredProcess, *, reusable: bool = False
+    ) -> RunningAttempt:
         """An attempt of an earlier worker process; its output is read from where that stored it.
-        ``kept``: a later one has its directories, because it has left nothing there.
+        ``reusable``: a later one has its directories, because it has left nothing there.
         """
-        slot = self.slots.open(ref, entry.started.slot, entry.started.directory, kept=kept)
+        slot = self.slots.open(ref, entry.started.slot, entry.started.directory, reusable=reusable)
         if entry.over is None:
             self.slots.restore(slot)
         slot.output = entry.started.output

@@ -155,7 +155,7 @@ class Finisher:
         if (ref := next((ref for ref in self._uncleared if ref.job == job), None)) is not None:
             attempt, ended = self._uncleared.pop(ref)
             self._clear(attempt, ended)
-            if attempt.slot.kept:
+            if attempt.slot.reusable:
                 self._logs.pass_on(ref)
 
     def over(self, attempt: RunningAttempt, ended: Ended) -> Stage:
@@ -180,7 +180,7 @@ class Finisher:
         attempt.ended, attempt.since_s = ended, self._clock.steady_s()
         replaced = self._agent.is_replaced(attempt.ref)
         if self._logs.finish(
-            attempt.ref, attempt.result, replaced=replaced, silent=attempt.slot.kept
+            attempt.ref, attempt.result, replaced=replaced, silent=attempt.slot.reusable
         ):
             self._report(attempt, ended)
 

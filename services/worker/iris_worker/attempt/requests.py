@@ -157,7 +157,7 @@ class StartRequests:
             task=f"{template.name}/{held.ref.index}" if template.traceparent else "",
             stop_signal=template.stop_signal
             or (signal.SIGHUP if template.terminal else signal.SIGTERM),
-            early=slot.early,
+            early=slot.previous_output_pending,
             terminal=template.terminal,
             notice=template.notice,
             deadline_s=held.gang.deadline_ms / 1000 if held.gang is not None else 0.0,
@@ -314,7 +314,7 @@ class StartRequests:
             at_ms=self._clock.wall_ms(),
             timeout_ms=None,
             directory=slot.directory,
-            early=slot.early,
+            early=slot.previous_output_pending,
         )
 
     def use_groups(self, cgroups: CgroupSupport) -> None:

@@ -144,7 +144,7 @@ class OutputLogs:
                 OutputStream.resumed("stderr", slot.err, positions[1]),
             )
             budget.ever = 0 if any(stream.dropped for stream in streams) else budget.ever
-        elif not slot.kept:
+        elif not slot.reusable:
             streams = (OutputStream("stdout", slot.out), OutputStream("stderr", slot.err))
         self._live[ref] = Tail(ref, streams, budget, now_s + TICK_S, output_bytes=sum(positions))
 

@@ -53,11 +53,13 @@ class Workspace:
         line: its line of the job's file; empty: the job has none.
         call: whether it is one of a map, and so leaves a result.
         ends_s: when an attempt that is stopped is over at the latest; 0: it is not stopped.
-        early: the output of the attempt that had the slot before is perhaps not sent yet.
-        passed: the slot was passed on.
+        previous_output_pending: the output of the attempt that had the slot before is perhaps not
+            sent yet.
+        handed_over: another attempt may have the slot before the output of this one is sent.
         owner: the user and group of its processes; None: the worker's.
-        files: what a call was given there, if the next one may have it. kept: the next call may
-            have the directories, and has the open files. again: they are those of the call before.
+        files: what a call was given there, if the next one may have it. reusable: the next call may
+            have, or has, the directories and the open files. is_reused: they are those of the call
+            before.
         code_version: of which Python the code of a call's function is, ``3.11``; empty: of any.
     """
 
@@ -74,12 +76,12 @@ class Workspace:
     line: str = ""
     ends_s: float = 0.0
     call: bool = False
-    early: bool = False
-    passed: bool = False
+    previous_output_pending: bool = False
+    handed_over: bool = False
     owner: tuple[int, int] | None = None
     files: GivenFiles | None = None
-    kept: bool = False
-    again: bool = False
+    reusable: bool = False
+    is_reused: bool = False
     code_version: str = ""
 
     def give_files_to(self, owner: tuple[int, int] | None) -> None:
@@ -99,7 +101,7 @@ class Workspace:
 
         Until then it is filled by paths, which another process of that user could redirect.
         """
-        if self.owner is not None and not self.again:
+        if self.owner is not None and not self.is_reused:
             os.chown(self.workdir, *self.owner)
 
     def leave_to_nobody(self) -> None:
@@ -181,11 +183,13 @@ class Workspaces:
         call before it.
         """
         number = self.numbers.reserve() if reserved is None else reserved
-        slot = self._take_kept(ref, number) or self._take_new(ref, number)
-        slot.early = number in self._early or self.numbers.is_shared(number, ref.job)
+        slot = self._reuse(ref, number) or self._take_new(ref, number)
+        slot.previous_output_pending = number in self._early or self.numbers.is_shared(
+            number, ref.job
+        )
         return slot
 
-    def _take_kept(self, ref: AttemptRef, number: int) -> Workspace | None:
+    def _reuse(self, ref: AttemptRef, number: int) -> Workspace | None:
         """What a call of the same job has left in this slot; anything else that was kept there is
         taken away.
         """
@@ -202,7 +206,7 @@ class Workspaces:
                     *opened,
                     owner=one.owner,
                     files=files,
-                    again=True,
+                    is_reused=True,
                 )
             self._drop(one)
         return None
@@ -234,21 +238,21 @@ class Workspaces:
         return slot
 
     def open(
-        self, ref: AttemptRef, number: int, directory: str, *, kept: bool = False
+        self, ref: AttemptRef, number: int, directory: str, *, reusable: bool = False
     ) -> Workspace:
         """The attempt that has this directory of slot ``number``, with the files of its output;
-        ``kept``: a later one has them.
+        ``reusable``: a later one has them.
         """
         self.numbers.join(number)
-        return self._open(ref, number, directory, kept=kept)
+        return self._open(ref, number, directory, reusable=reusable)
 
     def _open(
-        self, ref: AttemptRef, number: int, directory: str, *, kept: bool = False
+        self, ref: AttemptRef, number: int, directory: str, *, reusable: bool = False
     ) -> Workspace:
         below = f"{number}/{directory}"
-        files = (-1, -1) if kept else _open_both(f"{self._output}/{below}")
+        files = (-1, -1) if reusable else _open_both(f"{self._output}/{below}")
         directories = (f"{self.attempts}/{below}", f"{self.tokens}/{below}")
-        return Workspace(ref, number, directory, *directories, *files, kept=kept)
+        return Workspace(ref, number, directory, *directories, *files, reusable=reusable)
 
     def clean(self, slot: Workspace) -> None:
         """No process is left in the slot: take its directories out of the sight of the next, into
@@ -280,9 +284,9 @@ class Workspaces:
         """The output is sent and the directories are gone, or kept: the slot is free for another
         attempt.
         """
-        if not slot.kept:
+        if not slot.reusable:
             self._close(slot)
-        if not slot.passed:
+        if not slot.handed_over:
             self._leave(slot)
 
     def _close(self, slot: Workspace) -> None:
@@ -294,8 +298,8 @@ class Workspaces:
         """Keep what a call that has printed nothing has for the next one, if nothing was added to
         it.
         """
-        slot.kept = slot.files is not None and not slot.broken and is_as_given(slot, slot.files)
-        return slot.kept
+        slot.reusable = slot.files is not None and not slot.broken and is_as_given(slot, slot.files)
+        return slot.reusable
 
     def clean_unused(self) -> None:
         """Take away what was kept since before the last time this was called, and no call has
@@ -328,9 +332,9 @@ class Workspaces:
         the output is sent.
         """
         if not slot.broken:
-            slot.passed = True
+            slot.handed_over = True
             self._early.add(slot.number)
-            if slot.kept:
+            if slot.reusable:
                 self._kept.setdefault(slot.number, []).append(slot)
             self._leave(slot)
 
