@@ -213,8 +213,8 @@ async def test_a_jobs_page_shows_who_is_told_of_it(team: Team):
     for who in PEOPLE:
         for path in ("/jobs/j1", f"/jobs/{made['id']}"):
             text = await team.page(who, path)
-            if 'id="told"' in text:
-                told[who, path] = words_of(section(text, "told"))
+            if 'id="notify"' in text:
+                told[who, path] = words_of(section(text, "notify"))
     both = "pager is told: failed, ended"
     own = f"Notifications pager is told: time_80 {both} What became of messages"
     assert told == {
@@ -231,12 +231,14 @@ async def test_a_jobs_page_says_that_nobody_is_told_while_no_notifier_runs():
     async with house(parse_tokens(TOKENS)) as iris:
         await fill(iris, token="ada")
         text = (await iris.http.get("/jobs/j1", headers={"cookie": "iris_token=ada"})).text
-        assert 'id="told"' not in text
+        assert 'id="notify"' not in text
         job = {"name": "/b", "command": ["true"], "notify": [{"to": "pager", "on": ["ended"]}]}
         await iris.http.post("/v1/jobs", json=job, headers={"authorization": "Bearer ada"})
         text = (await iris.http.get("/jobs/j2", headers={"cookie": "iris_token=ada"})).text
-        said = words_of(section(text, "told"))
-        assert "pager is told: ended No notifier is running: nobody is told now" in said
+        said = words_of(section(text, "notify"))
+        assert (
+            "pager is told: ended No notifier is running: subscriptions to it are not known" in said
+        )
 
 
 async def test_long_listings_continue_on_a_next_page(team: Team):
@@ -265,7 +267,7 @@ async def test_the_page_says_that_no_notifier_answers():
         answer = await iris.http.get("/notifications", headers={"cookie": "iris_token=ada"})
         assert answer.status_code == 200
         said = words_of(section(answer.text, "unavailable"))
-        assert said.startswith("No notifier is running: nobody is told of jobs now")
+        assert said.startswith("No notifier is running: targets and messages can be neither read")
         assert "<table" not in answer.text
         changed = await iris.http.post(
             "/notifications/targets/pager/change",

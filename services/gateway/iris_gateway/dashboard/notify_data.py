@@ -60,7 +60,7 @@ def _rows(cursor: str) -> NotifyPage:
     return NotifyPage(limit=ROWS, cursor=cursor)
 
 
-async def told_of(look: PageData, job: Mapping[str, Any]) -> Facts:
+async def notify_rules(look: PageData, job: Mapping[str, Any]) -> Facts:
     """Who is told of a job: the rules of its specification, and those of subscriptions that the
     caller may see; ``unknown``: why these are not known.
     """

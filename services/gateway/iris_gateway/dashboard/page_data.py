@@ -33,7 +33,7 @@ from iris_gateway.dashboard.drawings.last_hour import (
     requests_over_time,
 )
 from iris_gateway.dashboard.drawings.task_grid import task_grid
-from iris_gateway.dashboard.notify_data import told_of
+from iris_gateway.dashboard.notify_data import notify_rules
 from iris_gateway.dashboard.page_reads import ROWS, Facts, PageData
 from iris_gateway.dashboard.project_rights import settable
 from iris_gateway.dashboard.render import ENDED, STATE_EVENTS, STATES
@@ -241,7 +241,7 @@ async def job(look: PageData) -> Facts:
         if slices > 1
         else [],
         "tasks": tasks,
-        "told": await told_of(look, shown),
+        "notify": await notify_rules(look, shown),
         "peak": max(
             ((peak, one["id"]) for one in tasks["items"] if (peak := _peak(one))), default=None
         ),
