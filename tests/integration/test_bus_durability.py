@@ -1,11 +1,16 @@
 """What the bus keeps when the server dies, stalls, or its answers are lost."""
 
 import asyncio
+import math
 import os
 import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from urllib.parse import urlsplit
 
 import pytest
 
+from iris_bus.connection.connection import DEAD
 from iris_bus.contract import Fenced, Gap, Publication, Unavailable
 from iris_bus.jetstream import JetStreamConnection, connect
 from iris_nats.nats_process import NatsProcess
@@ -303,6 +308,50 @@ async def test_a_client_whose_read_loop_died_comes_back(own_nats, kept):
     async with asyncio.timeout(60):
         await back.wait()
     assert await kept.streams.publish("iris.log.w.0.0", b"1", timeout=10) == 1
+
+
+@asynccontextmanager
+async def swallowing(url: str, most: int) -> AsyncIterator[str]:
+    """Another address of a server, of which each connection stays open and takes no more than so
+    many bytes to the server, as a network that drops large packets.
+    """
+    address = urlsplit(url)
+
+    async def pass_on(
+        source: asyncio.StreamReader, target: asyncio.StreamWriter, left: float
+    ) -> None:
+        while data := await source.read(1 << 16):
+            left -= len(data)
+            if left >= 0:
+                target.write(data)
+        target.close()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there, back = await asyncio.open_connection(address.hostname, address.port)
+        both = pass_on(reader, back, most), pass_on(there, writer, math.inf)
+        await asyncio.gather(*both, return_exceptions=True)
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    login, _, _ = address.netloc.rpartition("@")
+    place = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    yield f"nats://{login}@{place}" if login else f"nats://{place}"
+    server.close()
+
+
+async def test_a_network_that_swallows_large_packets_is_said_and_small_ones_go_on(
+    own_nats, kept, caplog
+):
+    back = asyncio.Event()
+    async with swallowing(own_nats.url, 1 << 20) as url:
+        connection = await connect(url, name="far")
+        connection.on_return(back.set)
+        with pytest.raises(Unavailable):
+            await connection.streams.publish("iris.log.w.0.0", bytes(2 << 20), timeout=1)
+        async with asyncio.timeout(60):
+            await back.wait()
+        assert DEAD in caplog.text
+        assert await connection.streams.publish("iris.log.w.0.0", b"small", timeout=10) == 1
+        await connection.close()
 
 
 async def test_a_watch_keeps_its_set_without_a_server_and_reads_it_again_later(own_nats, kept):

@@ -30,6 +30,10 @@ from iris_core.limits import MESSAGE_BYTES
 log = logging.getLogger(__name__)
 
 _WATCH_S = 2.0
+DEAD = (
+    "connection to NATS is dead though it looks open, opening it again; when that happens again and again, "
+    "large packets may not get through: see docs/troubleshooting.md#irisbusreconnects"
+)
 _QUIET_S = 5.0
 _FORBIDDEN = re.compile(r"permissions violation for publish(?:ish)? to \"([^\"]+)\"", re.IGNORECASE)
 _REFUSED = ("authorization violation", "authentication expired", "user authentication")
@@ -271,7 +275,7 @@ class Link:
                 continue
             if await self._alive():
                 continue
-            log.error("connection to NATS is dead though it looks open, opening it again")
+            log.error("%s", DEAD)
             await self.client.force_reconnect()
 
     async def _alive(self) -> bool:
