@@ -292,7 +292,8 @@ class Machine:
             self.previous = self.sequence
             self.sequence += framing.count(len(output.commit), self.policy.journal_part_bytes)
             output.sequence = self.sequence
-            self.round.deltas.share(self.ledger.renew_shares(self.round.now_ms))
+            if self.ledger.shares.enabled or self.ledger.shares.undone:
+                self.round.deltas.share(self.ledger.renew_shares(self.round.now_ms))
             output.add([self._delta(), *self._discovery(changes)])
             output.add(outbox.events(facts, self.sequence))
             if not self.torn:

@@ -104,6 +104,7 @@ class Shares:
         now_ms: the time of the change that is applied.
         weights: by path, of projects whose weight was set.
         pending: how many tasks of each wait.
+        undone: whose jobs have no steps any more, until `renew` tells it.
     """
 
     def __init__(self, half_life_ms: int = WEEK_MS) -> None:
@@ -119,18 +120,18 @@ class Shares:
         self._renewed_ms = -1
         self._touched: dict[ShareKey, None] = {}
         self._fresh: dict[ShareKey, None] = {}
-        self._undone: list[ShareMove] = []
+        self.undone: list[ShareMove] = []
 
     def begin(self, at_ms: int) -> None:
         """Count from now on."""
         self._clear()
-        self._undone = []
+        self.undone = []
         self.enabled = True
         self.now_ms = at_ms
 
     def end(self) -> None:
         """Forget everything; the next `renew` tells that there are no steps."""
-        self._undone = [
+        self.undone = [
             ShareMove(key, 0, tuple(self._waiting.get(key, ()))) for key in self._nodes if key.user
         ]
         self._clear()
@@ -231,7 +232,7 @@ class Shares:
         """Renew the steps of what has started or ended work, and each minute of all. Returns whose
         jobs have another place.
         """
-        moved, self._undone = self._undone, []
+        moved, self.undone = self.undone, []
         if not self.enabled:
             return moved
         is_whole = now_ms // RENEW_MS != self._renewed_ms // RENEW_MS
