@@ -21,11 +21,13 @@ def create(asked: dict) -> None:
     place = CLOUD / asked["slice"]
     if place.exists():
         return  # a call may come twice
-    if len(list(CLOUD.glob("*/labels.json"))) >= asked["options"].get("quota", 100):
+    if len(list(CLOUD.glob("[!.]*/labels.json"))) >= asked["options"].get("quota", 100):
         print(json.dumps({"reason": "the quota is used up", "retry_after_s": 30}))
         sys.exit(NO_CAPACITY)
-    place.mkdir(parents=True)
-    (place / "labels.json").write_text(json.dumps(asked["labels"]))
+    making = CLOUD / f".{asked['slice']}-{os.getpid()}"  # a call may be killed at any time
+    making.mkdir(parents=True)
+    (making / "labels.json").write_text(json.dumps(asked["labels"]))
+    making.rename(place)
     amounts = [f"worker.{name}={n}" for name, n in asked["resources"].items() if n]
     for host in asked["hosts"]:
         given = [*amounts, f"worker.id={host['name']}", f"worker.data={place / host['name']}"]
@@ -40,10 +42,10 @@ def create(asked: dict) -> None:
             given += [f"nats.nkey_seed={key}"]
         words = [word for each in given for word in ("--set", each)]
         with (place / f"{host['name']}.log").open("wb") as log:
-            worker = subprocess.Popen(
+            subprocess.Popen(
                 ["iris", "server", "worker", *words], stdout=log, stderr=log, start_new_session=True
             )
-        (place / f"{host['name']}.pid").write_text(str(worker.pid))
+        (place / f"{host['name']}.started").touch()
 
 
 def delete(asked: dict) -> None:
@@ -58,15 +60,18 @@ def delete(asked: dict) -> None:
 
 
 def found(asked: dict) -> None:
-    slices = [
-        {
-            "name": place.name,
-            "labels": labels(place),
-            "status": "running" if len(pids(place)) == len(list(place.glob("*.pid"))) else "failed",
-        }
-        for place in (file.parent for file in CLOUD.glob("*/labels.json"))
-    ]
+    slices = []
+    for place in (file.parent for file in CLOUD.glob("[!.]*/labels.json")):
+        said = {"name": place.name, "labels": labels(place), "status": "running"}
+        if len(list(place.glob("*.started"))) > len(pids(place)):
+            lines = map(last_line, sorted(place.glob("*.log")))
+            said |= {"status": "failed", "detail": " / ".join(filter(None, lines))}
+        slices.append(said)
     print(json.dumps({"slices": slices}))
+
+
+def last_line(log: Path) -> str:
+    return next(iter(log.read_text(errors="replace").splitlines()[-1:]), "")
 
 
 def labels(place: Path) -> dict:
@@ -74,17 +79,15 @@ def labels(place: Path) -> dict:
 
 
 def pids(place: Path) -> list[int]:
-    """The processes of a slice that run."""
-    known = [int(file.read_text()) for file in place.glob("*.pid")]
-    return [pid for pid in known if is_of(place, pid)]
+    """The workers of a slice that run, by their command lines: a number may be another process' by now."""
+    return [int(process.name) for process in Path("/proc").glob("[0-9]*") if is_of(place, process)]
 
 
-def is_of(place: Path, pid: int) -> bool:
-    """Whether this process still is a worker that was started for the slice."""
+def is_of(place: Path, process: Path) -> bool:
     try:
-        return os.fsencode(place) in Path(f"/proc/{pid}/cmdline").read_bytes()
+        return f"worker.data={place}/".encode() in (process / "cmdline").read_bytes()
     except OSError:
-        return False
+        return False  # it has ended
 
 
 CALLS = {"create": create, "delete": delete, "list": found}

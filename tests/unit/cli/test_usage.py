@@ -36,6 +36,7 @@ def test_by_pool_shows_users_what_idled_and_what_ran_elsewhere(iris):
         (False, True),
         (False, False),
     ]
+    assert ["25%  " in line for line in out.splitlines()[1:]] == [True, False, True]
     assert "by=pool" in server.requests[0].path
 
 

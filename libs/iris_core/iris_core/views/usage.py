@@ -226,13 +226,22 @@ def show_devices(used: _Row) -> str:
     )
 
 
+def _is_idle(row: _Row) -> bool:
+    """Whether a row is what no attempt held on a pool's hosts."""
+    return row.get("pool") is not None and row["user"] is None
+
+
 def cpu_share(row: _Row) -> str:
     """Processor time used, of what attempts that have ended had asked for."""
+    if _is_idle(row):
+        return "-"
     return _share(row["total"]["cpu_used_seconds"], _ended(row, "cpu_seconds"))
 
 
 def memory_share(row: _Row) -> str:
     """The peak of memory, of what attempts that have ended had asked for."""
+    if _is_idle(row):
+        return "-"
     return _share(row["total"]["memory_peak_gib_seconds"], _ended(row, "memory_gib_seconds"))
 
 

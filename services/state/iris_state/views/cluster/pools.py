@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -321,7 +322,8 @@ def obstacle_view(ledger: Ledger, name: str, code: str) -> PoolObstacleView:
     elif code in EXPLAINED and reason:
         words = f"{words}: {reason}"
     if code == "exhausted" and until_ms:
-        words += f"; tried again in {show_duration(max(0, until_ms - ledger.now_ms) / 1000)}"
+        seconds = math.ceil(max(0, until_ms - ledger.now_ms) / 1000)
+        words += f"; tried again in {show_duration(seconds)}"
     until = moment(until_ms) if code == "exhausted" else None
     return PoolObstacleView(pool=name, code=code, message=words, until=until)
 
