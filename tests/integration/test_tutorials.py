@@ -377,7 +377,7 @@ def test_pools_grow_and_shrink_as_their_page_says(checkout: Path):
         said = follow("howto/fleet.md", checkout, environ)
     finally:
         subprocess.run([*IRIS, "down"], env=environ, capture_output=True, check=False)
-    up, burst, shrunk, changed, file, removed, made, gone = said
+    up, burst, shrunk, changed, file, priced, removed, made, gone = said
     assert re.search(r"^cpu +ok +0 +0 .* 4 ", up, re.MULTILINE)
     assert sorted(re.findall(r"done by (\d)", burst)) == list("01234567")
     assert re.search(r"^cpu-\d-0 .* cpu +cpu-\d ", burst, re.MULTILINE)
@@ -385,6 +385,8 @@ def test_pools_grow_and_shrink_as_their_page_says(checkout: Path):
     assert re.search(r"ready +draining +idle", shrunk)
     assert "cpu would make" in changed
     assert "cpu is set: 0 to 3 slices of process" in file
+    assert re.search(r"^cpu +\(idle\)", priced, re.MULTILINE)
+    assert re.search(r"^POOL +USER .* COST", priced, re.MULTILINE)
     assert re.search(r"cpu (is removed|goes with its last slice)", removed)
     ran = re.findall(r"^(\d) ran in (\S+)", made, re.MULTILINE)
     assert sorted(index for index, _ in ran) == list("0123")

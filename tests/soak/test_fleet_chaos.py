@@ -152,6 +152,12 @@ class DirectoryCloud:
         """The workers of its hosts."""
         return [one for one in psutil.process_iter() if self._is_worker(one)]
 
+    def calls_left(self) -> list[psutil.Process]:
+        """Calls that hang, and whose provisioner was killed before it could end them."""
+        program = str(self.here / "program")
+        found = psutil.process_iter(["cmdline"])
+        return [one for one in found if program in (one.info["cmdline"] or [])]
+
     def _is_worker(self, one: psutil.Process) -> bool:
         try:
             words = one.cmdline()
@@ -206,7 +212,7 @@ def cloud() -> Iterator[DirectoryCloud]:
     program.chmod(0o755)
     made = DirectoryCloud(here)
     yield made
-    for one in made.processes():
+    for one in [*made.processes(), *made.calls_left()]:
         with contextlib.suppress(psutil.NoSuchProcess):
             one.kill()
     shutil.rmtree(here, ignore_errors=True)
