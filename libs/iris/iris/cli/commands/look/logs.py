@@ -66,9 +66,9 @@ def logs(
     prefix = sys.stdout.isatty() if prefix is None else prefix
     printer = LinePrinter(prefix=prefix, timestamps=timestamps)
     try:
-        with client.open_logs(name, log_query(query, follow, unfinished)) as stream:
-            stream.before_wait = printer.flush
-            lines = read_lines(stream) if unfinished else whole_lines(read_lines(stream))
+        with client.open_logs(name, log_query(query, follow, unfinished)) as output:
+            output.before_wait = printer.flush
+            lines = read_lines(output) if unfinished else whole_lines(read_lines(output))
             found = (line for line in lines if wanted is None or wanted.search(line.line))
             printed = print_lines(found, printer, as_json=form == "jsonl")
     except (Unreachable, TryAgain):
