@@ -93,7 +93,7 @@ def test_a_near_gang_goes_before_a_far_one_and_whole():
     assert list(story.cycle()) == ["/near/0", "/near/1", "/far/0", "/far/1"]
 
 
-def test_a_host_is_not_reserved_for_a_far_task_before_the_near_ones_have_started():
+def test_no_host_is_reserved_for_a_far_task_before_near_ones_have_started():
     for guaranteed, placed in ((2000, ["/near/0"]), (0, [])):
         story = Story(worker("w", cpu=2))
         story.guarantee("/nlp", cpu_millis=guaranteed)
@@ -129,7 +129,7 @@ def test_without_a_guarantee_plans_are_those_of_a_cluster_without_projects():
 
 
 @pytest.mark.parametrize("band", ["production", "interactive", "batch"])
-def test_near_work_takes_back_what_is_borrowed_in_its_band_the_newest_first(band: str):
+def test_near_work_takes_back_what_is_borrowed_in_its_band_newest_first(band: str):
     story = lent(band=band)
     story.submit("/near", 2, project="/nlp", band=band)
     story.submit("/beyond", project="/nlp", band=band)

@@ -532,7 +532,7 @@ def hosts(world: World, chip_hosts: int = 1, each: int = 64) -> None:
         world.register(Host(f"w{number}", Amount(64_000, 64 << 30, 0, each), {}))
 
 
-def test_what_projects_are_guaranteed_together_is_within_the_one_above_them():
+def test_guarantees_of_projects_together_are_within_the_one_above_them():
     world = World()
     hosts(world, 2)
     world.change_project("/research", guarantee=chips(64))
@@ -580,7 +580,7 @@ def test_a_guarantee_that_no_host_could_hold_is_taken_with_a_warning():
     assert none[-1].endswith("pools at their largest have none")
 
 
-def test_a_project_shows_what_it_borrows_and_what_it_may_start_within_its_guarantee():
+def test_a_project_shows_what_it_borrows_and_what_it_may_still_start():
     world = World()
     hosts(world)
     world.change_project("/a", members=("ada",))

@@ -95,7 +95,7 @@ def lent(**fields: Any) -> World:
     return world
 
 
-def test_what_is_reclaimed_is_told_why_is_charged_nothing_and_waits_in_its_place():
+def test_what_is_reclaimed_is_told_why_charged_nothing_and_keeps_its_place():
     world = lent()
     made = cycle(world)
     (eviction,) = made.evictions

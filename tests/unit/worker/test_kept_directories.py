@@ -318,7 +318,7 @@ def test_output_files_that_a_template_has_are_not_those_of_the_next_call(host: H
     assert inode(host.begin(NEXT)) != before
 
 
-def test_what_is_given_to_an_attempt_after_its_end_takes_nothing_from_the_next(host: Host):
+def test_what_comes_after_an_attempt_takes_nothing_from_the_next(host: Host):
     first = host.begin(FIRST)
     host.end(first)
     following = host.begin(NEXT)
