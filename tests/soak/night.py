@@ -1,6 +1,6 @@
 """The cluster of the night shift: the three machines of the page with TLS between services and
 NATS, nginx with the shipped file before the gateways, Prometheus with the shipped rules, proxies
-with HTTPS, a deployment, and a steady load.
+with HTTPS, a deployment, a pool, a target of messages, and a steady load.
 
 A fourth machine, `front`, has nginx, Prometheus and the load. Services are started by the commands
 of the page, by functions of each machine's shell: ``start_nats``, ``start_worker [OPTION...]``,
@@ -41,13 +41,21 @@ MACHINES, PLANE = ("m1", "m2", "m3"), ("m1", "m2")
 NATS = [ADDRESSES[name] for name in MACHINES]
 TLS = "/etc/iris/tls"
 AS_ADMIN = "IRIS_NATS_NKEY_SEED=cluster/keys/admin.seed"
-PORTS = {"state": 9101, "scheduler": 9102, "worker": 9103, "proxy": 9104}
+PORTS = {
+    "state": 9101,
+    "scheduler": 9102,
+    "worker": 9103,
+    "proxy": 9104,
+    "provisioner": 9105,
+    "notifier": 9106,
+}
+SERVICES = "state scheduler gateway proxy provisioner notifier"
 LIMITED = ("events", "logs", "results", "artifacts")
 """Streams that reserve less than the small disks of the servers have."""
 READY_S = 300
-OLDER = "c967af59"
-"""The commit of the older build: that of a release, once there is one before this. Before this
-commit the sandbox of a task could start in a group that forbids forks, and workers were DEGRADED.
+OLDER = "cf355b79"
+"""The commit of the older build: that of a release, once there is one before this. It is the first
+whose keys are those of all services of the page.
 """
 YEARS = timedelta(days=825)
 
@@ -65,6 +73,8 @@ start() {{
         state) metrics="--set run.metrics=$address:9101" ;;
         scheduler) metrics="--set run.metrics=$address:9102" ;;
         proxy) metrics="--set run.metrics=$address:9104" ;;
+        provisioner) metrics="--set run.metrics=$address:9105" ;;
+        notifier) metrics="--set run.metrics=$address:9106" ;;
         *) metrics= ;;
     esac
     {service}
@@ -98,6 +108,14 @@ tls_key = "{tls}/proxy.key"
 [worker.check]
 command = ["/etc/iris/check-host"]
 interval_s = 5
+"""
+_USED = """
+iris pool set spare --provider process --max 0 --cpu 1
+head -c 24 /dev/urandom | base64 > secret
+iris notify target add ops --webhook https://10.0.0.9:1 --secret-file secret || test $? -eq 75
+"""
+"""A pool that makes nothing, and a target that no message reaches: what a provisioner and a notifier
+are for.
 """
 _NGINX = """pid {place}/nginx.pid; error_log {place}/error.log; worker_processes 1;
 events {{ worker_connections 256; }}
@@ -275,6 +293,8 @@ def with_tls(make: Block) -> str:
     script = make.script.replace("--out cluster", f"--out cluster {files}")
     assert files in script
     script = script.replace("nats://", "tls://")
+    assert "[notifier]\n" in script
+    script = script.replace("[notifier]\n", '[notifier]\nallow = ["10.0.0.0/8"]\n')
     limits = "".join(f"{name}_bytes = {32 << 20}\n" for name in LIMITED)
     return script.replace("replicas = 3\n", f'replicas = 3\ntls_ca = "{TLS}/ca.pem"\n{limits}')
 
@@ -286,6 +306,7 @@ def night(directory: Path, older: str = "") -> Iterator[Night]:
     with page_machines(directory, ADDRESSES) as machines:
         made = with_builds(machines, older)
         _start(made)
+        made.run(COMPUTER, _USED)
         if not older:
             serve = "iris deploy create chat --port http --cpu 0.1 --probe-tcp"
             command = "sh -c 'exec python3 -m http.server $IRIS_PORT_HTTP'"
@@ -338,7 +359,7 @@ def _start(made: Night) -> None:
         made.run(name, functions(name, agents, services))
         made.run(name, "start_nats\nstart_worker")
     for name in PLANE:
-        made.run(name, "for each in state scheduler gateway proxy; do start $each; done")
+        made.run(name, f"for each in {SERVICES}; do start $each; done")
     for name in PLANE:
         until(
             lambda name=name: made.is_ready(name, 8080), f"the gateway of {name} is ready", READY_S
@@ -395,7 +416,7 @@ def start_prometheus(made: Night) -> None:
     answers = "curl -sf -o /dev/null http://127.0.0.1:9090/-/ready && echo yes || true"
     until(lambda: "yes" in made.run(FRONT, answers), "Prometheus is ready", READY_S)
     until(
-        lambda: Counter(made.targets().values()) == {"up": 11}, "every target is scraped", READY_S
+        lambda: Counter(made.targets().values()) == {"up": 15}, "every target is scraped", READY_S
     )
 
 
