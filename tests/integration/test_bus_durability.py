@@ -338,9 +338,7 @@ async def swallowing(url: str, most: int) -> AsyncIterator[str]:
     server.close()
 
 
-async def test_a_network_that_swallows_large_packets_is_said_and_small_ones_go_on(
-    own_nats, kept, caplog
-):
+async def test_a_network_that_swallows_large_packets_is_named_in_the_log(own_nats, kept, caplog):
     back = asyncio.Event()
     async with swallowing(own_nats.url, 1 << 20) as url:
         connection = await connect(url, name="far")

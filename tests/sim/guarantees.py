@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from itertools import groupby
 from operator import itemgetter
 
-from iris_core.placement.guarantees import NOTHING, Held, held_of, way_of
+from iris_core.placement.guarantees import NOTHING, GuaranteedAmount, held_of, way_of
 from iris_core.spec.jobs import JobSpec
 from iris_state.records.changes import (
     Assigned,
@@ -64,7 +64,7 @@ class _Book:
 
     def __init__(self) -> None:
         self.specs: dict[int, JobSpec] = {}
-        self.guarantees: dict[str, Held] = {}
+        self.guarantees: dict[str, GuaranteedAmount] = {}
         self.open: dict[Key, bool] = {}
         self.staying: dict[Key, None] = {}
         self.gave_way_ms: dict[tuple[int, int], int] = {}
@@ -137,7 +137,7 @@ class _Book:
         for change in stops:
             self.take(change)
 
-    def _sum(self, path: str, keys: Iterable[Key]) -> Held:
+    def _sum(self, path: str, keys: Iterable[Key]) -> GuaranteedAmount:
         amounts = [
             held_of(self.specs[key[0]].resources.amount)
             for key in keys

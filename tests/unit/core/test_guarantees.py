@@ -9,10 +9,10 @@ import random
 
 import pytest
 
-from iris_core.placement.guarantees import Guarantees, Held, way_of
+from iris_core.placement.guarantees import GuaranteedAmount, Guarantees, way_of
 
 
-def cores(count: int, chips: int = 0) -> Held:
+def cores(count: int, chips: int = 0) -> GuaranteedAmount:
     return (count, 0, chips)
 
 
@@ -64,7 +64,7 @@ def test_what_has_been_told_to_stop_is_not_counted_on_twice():
     assert found.held["/a"] == cores(6)
 
 
-def test_whatever_gives_way_together_leaves_each_project_what_it_is_guaranteed():
+def test_what_gives_way_together_leaves_each_project_its_guarantee():
     paths = ("/a", "/a/x", "/a/y", "/b", "/c")
     for seed in range(300):
         rng = random.Random(seed)

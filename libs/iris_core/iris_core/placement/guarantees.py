@@ -16,15 +16,15 @@ from iris_core.quota import RUNNING_LIMITS
 from iris_core.spec.projects import ROOT, within
 from iris_core.spec.resources import Amount, ResourceLimits
 
-Held = tuple[int, ...]
+GuaranteedAmount = tuple[int, ...]
 """An amount for each of `RUNNING_LIMITS`."""
 
-NOTHING: Held = (0,) * len(RUNNING_LIMITS)
-Part = tuple[str, Held]
+NOTHING: GuaranteedAmount = (0,) * len(RUNNING_LIMITS)
+ProjectPart = tuple[str, GuaranteedAmount]
 """The project of some attempts, and what they hold."""
 
 
-def held_of(amount: Amount | ResourceLimits) -> Held:
+def held_of(amount: Amount | ResourceLimits) -> GuaranteedAmount:
     """The amounts that guarantees are about."""
     return tuple([getattr(amount, resource.name) for _, resource in RUNNING_LIMITS])
 
@@ -44,7 +44,7 @@ class Guarantees:
         staying: the same, without the promises and without what has been told to stop.
     """
 
-    def __init__(self, amounts: Mapping[str, Held]) -> None:
+    def __init__(self, amounts: Mapping[str, GuaranteedAmount]) -> None:
         self.amounts = {path: amount for path, amount in amounts.items() if any(amount)}
         self.held = dict.fromkeys(self.amounts, NOTHING)
         self.staying = dict.fromkeys(self.amounts, NOTHING)
@@ -53,19 +53,19 @@ class Guarantees:
         """Whether there is any guarantee."""
         return bool(self.amounts)
 
-    def add(self, project: str, amount: Held, *, staying: bool = True) -> None:
+    def add(self, project: str, amount: GuaranteedAmount, *, staying: bool = True) -> None:
         """Count attempts, or promises, of a project; ``staying``: attempts that were not told to stop."""
         for path in self._guaranteed(project):
             self.held[path] = tuple(map(add, self.held[path], amount))
             if staying:
                 self.staying[path] = tuple(map(add, self.staying[path], amount))
 
-    def stop(self, project: str, amount: Held) -> None:
+    def stop(self, project: str, amount: GuaranteedAmount) -> None:
         """Attempts of a project have been told to stop: they hold what they hold until they end."""
         for path in self._guaranteed(project):
             self.staying[path] = tuple(map(sub, self.staying[path], amount))
 
-    def near(self, project: str, need: Held, count: int) -> int:
+    def near(self, project: str, need: GuaranteedAmount, count: int) -> int:
         """How many of ``count`` such tasks stay within every guarantee on the way of their project; none
         where nothing that they ask for is guaranteed.
         """
@@ -79,7 +79,7 @@ class Guarantees:
                     count = min(count, max(0, guaranteed - held) // asked)
         return count if is_covered else 0
 
-    def may_reclaim(self, project: str, need: Held) -> bool:
+    def may_reclaim(self, project: str, need: GuaranteedAmount) -> bool:
         """Whether such a task is within the innermost guarantee on its way that says something about
         it, so that work of other projects may be told to give way for it.
         """
@@ -88,7 +88,7 @@ class Guarantees:
                 return not self._exceeded(path, need)
         return False
 
-    def gives_way(self, project: str, need: Held, unit: Part) -> bool:
+    def gives_way(self, project: str, need: GuaranteedAmount, unit: ProjectPart) -> bool:
         """Whether attempts that end together borrow, as seen from a task of a project, so that all that
         stays of their own project is at least what it is guaranteed.
         """
@@ -101,7 +101,11 @@ class Guarantees:
         return all(self._lends(path, amount) for path in self._guaranteed(of) if path not in common)
 
     def is_just(
-        self, project: str, need: Held, giving: Sequence[Part], others: Sequence[Part] = ()
+        self,
+        project: str,
+        need: GuaranteedAmount,
+        giving: Sequence[ProjectPart],
+        others: Sequence[ProjectPart] = (),
     ) -> bool:
         """Whether these may give way, in this order, for such a task of a project. ``others``: what ends
         besides, whatever it is guaranteed.
@@ -124,13 +128,15 @@ class Guarantees:
         other.staying.update(self.staying)
         return other
 
-    def _is_below_all_exceeded(self, project: str, need: Held, common: set[str]) -> bool:
+    def _is_below_all_exceeded(
+        self, project: str, need: GuaranteedAmount, common: set[str]
+    ) -> bool:
         """Whether the end of work makes room in each guarantee that the task would exceed."""
         return all(
             path in common for path in self._guaranteed(project) if self._exceeded(path, need)
         )
 
-    def suffices(self, project: str, need: Held, units: Sequence[Part]) -> bool:
+    def suffices(self, project: str, need: GuaranteedAmount, units: Sequence[ProjectPart]) -> bool:
         """Whether no guarantee on the way of a task is exceeded, or exceeded further, if these end and it
         starts in their place.
         """
@@ -143,7 +149,7 @@ class Guarantees:
                     return False
         return True
 
-    def _lends(self, path: str, amount: Held) -> bool:
+    def _lends(self, path: str, amount: GuaranteedAmount) -> bool:
         """Whether a project still holds what it is guaranteed without such attempts: of what they hold,
         and of at least one thing that it held more of. What it held less of anyway does not protect
         them.
@@ -165,11 +171,11 @@ class Guarantees:
         """The projects on a way that have a guarantee, the innermost first."""
         return [path for path in way_of(project) if path in self.amounts]
 
-    def _says(self, path: str, amount: Held) -> bool:
+    def _says(self, path: str, amount: GuaranteedAmount) -> bool:
         """Whether a guarantee is about something of what is asked for, or held."""
         return any(map(_both, self.amounts[path], amount))
 
-    def _exceeded(self, path: str, need: Held) -> bool:
+    def _exceeded(self, path: str, need: GuaranteedAmount) -> bool:
         """Whether a guarantee would be exceeded with one more such task."""
         rows = zip(self.amounts[path], self.held[path], need, strict=True)
         return any(
@@ -179,7 +185,7 @@ class Guarantees:
     def _common(self, project: str, other: str) -> set[str]:
         return set(way_of(project)).intersection(way_of(other))
 
-    def _covers(self, project: str, need: Held, common: set[str]) -> bool:
+    def _covers(self, project: str, need: GuaranteedAmount, common: set[str]) -> bool:
         """Whether a guarantee below the place where two ways meet is about the task."""
         return any(
             path not in common and self._says(path, need) for path in self._guaranteed(project)
@@ -190,6 +196,6 @@ def _both(one: int, other: int) -> bool:
     return one > 0 and other > 0
 
 
-def multiplied(amount: Held, count: int) -> Held:
+def multiplied(amount: GuaranteedAmount, count: int) -> GuaranteedAmount:
     """What so many such tasks hold."""
     return tuple([count * part for part in amount])

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from iris_core.placement.guarantees import Held, Part, multiplied
+from iris_core.placement.guarantees import GuaranteedAmount, ProjectPart, multiplied
 from iris_core.states import PriorityBand
 from iris_scheduler.cycle.cycle import Cycle
 from iris_scheduler.feasible.near import NearSide
@@ -29,11 +29,11 @@ from iris_scheduler.preempt.victims import Victim
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Unit:
+class JointVictims:
     """The attempts that end together: one, or a gang. ``part``: their project and what they hold."""
 
     victims: tuple[Victim, ...]
-    part: Part
+    part: ProjectPart
     band: PriorityBand
 
     def frees(self, slot: int) -> list[int]:
@@ -175,8 +175,8 @@ class Reclaim:
         return True
 
     def _newest(
-        self, job: int, size: int, units: Sequence[Unit]
-    ) -> tuple[tuple[int, ...], list[Unit]] | None:
+        self, job: int, size: int, units: Sequence[JointVictims]
+    ) -> tuple[tuple[int, ...], list[JointVictims]] | None:
         """The workers of a gang, and who must end there: as few of the first units as are enough, and of
         these what is needed.
         """
@@ -194,7 +194,9 @@ class Reclaim:
         going = {victim for unit in found.units for victim in unit}
         return found.slots, [unit for unit in units if not going.isdisjoint(unit.victims)]
 
-    def _jointly(self, project: str, need: Held, band: PriorityBand) -> list[Unit]:
+    def _jointly(
+        self, project: str, need: GuaranteedAmount, band: PriorityBand
+    ) -> list[JointVictims]:
         """Those that may all give way together, the first ones first."""
         left = self._near.guarantees.copy()
         found = []
@@ -209,7 +211,7 @@ class Reclaim:
     # ── both ──────────────────────────────────────────────────────────────────────────────────────
 
     def _evict(
-        self, job: int, indexes: Sequence[int], slots: Sequence[int], units: Sequence[Unit]
+        self, job: int, indexes: Sequence[int], slots: Sequence[int], units: Sequence[JointVictims]
     ) -> None:
         self._near.promise(job, indexes)
         for unit in units:
@@ -233,7 +235,7 @@ class Reclaim:
         self._cycle.wake_at(until_ms)
         return True
 
-    def _units_below(self, band: PriorityBand) -> list[Unit]:
+    def _units_below(self, band: PriorityBand) -> list[JointVictims]:
         """What may give way for work of a band: lower bands first, of each the newest first."""
         return [
             unit
@@ -242,18 +244,20 @@ class Reclaim:
             for unit in self._units.get(lower, ())
         ]
 
-    def _all_units(self) -> dict[PriorityBand, list[Unit]]:
+    def _all_units(self) -> dict[PriorityBand, list[JointVictims]]:
         """By band, the newest first."""
         victims = self._evictions.victims
         whole = [[victim] for victim in victims.all if victim.session is None]
         whole += [members for _, members in sorted(victims.sessions.items())]
-        units: dict[PriorityBand, list[Unit]] = {}
+        units: dict[PriorityBand, list[JointVictims]] = {}
         for members in sorted(whole, key=_age):
             band = members[0].band
-            units.setdefault(band, []).append(Unit(tuple(members), self._part(members), band))
+            units.setdefault(band, []).append(
+                JointVictims(tuple(members), self._part(members), band)
+            )
         return units
 
-    def _part(self, victims: Sequence[Victim]) -> Part:
+    def _part(self, victims: Sequence[Victim]) -> ProjectPart:
         mirror = self._cycle.mirror
         job = victims[0].ref.job
         return mirror.jobs[job].project, multiplied(share_of(mirror.kinds[job].need), len(victims))
@@ -298,7 +302,7 @@ class UnitSearch:
         near: NearSide,
         kind: JobClass,
         project: str,
-        units: Sequence[Unit],
+        units: Sequence[JointVictims],
         *,
         mask: Mask,
     ) -> None:
@@ -310,7 +314,7 @@ class UnitSearch:
         self._units = units
         self._mask = mask
         self._position = 0
-        self._gathered: dict[int, list[Unit]] = {}
+        self._gathered: dict[int, list[JointVictims]] = {}
         self._due: list[int] = []
 
     def waits(self) -> bool:
@@ -325,7 +329,7 @@ class UnitSearch:
         future.take(int(slots[fits][0]), self._kind.need)
         return True
 
-    def best(self) -> tuple[int, list[Unit]] | None:
+    def best(self) -> tuple[int, list[JointVictims]] | None:
         """The worker, and who must give way there; None when nobody's end helps."""
         while True:
             while self._due:
@@ -342,17 +346,17 @@ class UnitSearch:
                     self._gathered.setdefault(slot, []).append(unit)
                     self._due.append(slot)
 
-    def _may_go(self, unit: Unit, gives_way: bool) -> bool:
+    def _may_go(self, unit: JointVictims, gives_way: bool) -> bool:
         is_going = any(victim in self._evictions.stopped for victim in unit.victims)
         return not is_going and (unit.band > self._kind.band or gives_way)
 
-    def _on(self, slot: int) -> list[Unit] | None:
+    def _on(self, slot: int) -> list[JointVictims] | None:
         """Who must give way on one worker, of those that are gathered there; None when all are not
         enough.
         """
         room = self._evictions.future.at(slot)
         left = self._guarantees.copy()
-        chosen: list[Unit] = []
+        chosen: list[JointVictims] = []
         for unit in self._gathered[slot]:
             if self._may_go(unit, left.gives_way(self._project, self._need, unit.part)):
                 chosen.append(unit)
@@ -371,7 +375,7 @@ class UnitSearch:
         return chosen if self._guarantees.suffices(self._project, self._need, parts) else None
 
 
-def _victims(units: Iterable[Unit]) -> list[Victim]:
+def _victims(units: Iterable[JointVictims]) -> list[Victim]:
     return [victim for unit in units for victim in unit.victims]
 
 

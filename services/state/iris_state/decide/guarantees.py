@@ -4,12 +4,12 @@ the ledger. Source: docs/design/team.md#guarantee-and-share.
 
 from __future__ import annotations
 
-from iris_core.placement.guarantees import Guarantees, Held, held_of
+from iris_core.placement.guarantees import GuaranteedAmount, Guarantees, held_of
 from iris_state.records.entities import Job
 from iris_state.records.ledger import Ledger
 
 
-def need_of(job: Job) -> Held:
+def need_of(job: Job) -> GuaranteedAmount:
     """What one task of a job holds."""
     return held_of(job.spec.resources.amount)
 

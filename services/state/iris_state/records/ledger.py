@@ -156,6 +156,7 @@ class Ledger:
         self.pool_usage = UsageDays()
         self.slice_usage = UsageDays()
         self.running_in_pools = RunningInPools(self.pool_usage)
+        self.every_usage = (self.usage, self.project_usage, self.pool_usage, self.slice_usage)
         self.projects = ProjectTree()
         self.pending_of_project: Counter[str] = Counter()
         self.shares = Shares()
@@ -793,10 +794,7 @@ class Ledger:
                     self.shares.hold(job.spec.project, job.user, amount, -1)
             if not presence.open:
                 self.host_sums.use(attempt.worker, -1)
-            self.running_usage.leave(job, self.requested[job.number], index, attempt)
-            if job.spec.project:
-                self.running_in_projects.leave(job, self.requested[job.number], index, attempt)
-            self.running_in_pools.leave(job, self.requested[job.number], index, attempt)
+            self._stop_using(job, index, attempt)
             self.open_of_job[job.number] -= 1
             if not self.open_of_job[job.number]:
                 del self.open_of_job[job.number]
@@ -808,21 +806,25 @@ class Ledger:
                 if newest is not None:
                     self._enqueue_next_run(newest)
 
-    @property
-    def every_usage(self) -> tuple[UsageDays, ...]:
-        """All sums by day."""
-        return self.usage, self.project_usage, self.pool_usage, self.slice_usage
-
     def use(self, job: Job, index: int, attempt: Attempt) -> None:
         """An open attempt may hold its place from now on."""
         amount = self.requested[job.number]
         label = job.spec.labels.get(PROJECT, "")
-        place = self.fleet.place_of(attempt.worker, amount)
-        self.running_usage.enter(job, amount, index, attempt, label, place)
+        place = self.fleet.place_of(attempt.worker, amount) if self.fleet.pools else None
+        is_new = self.running_usage.enter(job, amount, index, attempt, label, place)
         if path := job.spec.project:
             self.running_in_projects.enter(job, amount, index, attempt, path, place)
-        if place is not None:
+        if is_new and place is not None:
             self.running_in_pools.enter(job, amount, index, attempt, place.pool, place)
+
+    def _stop_using(self, job: Job, index: int, attempt: Attempt) -> None:
+        """An attempt does not hold its place any more."""
+        amount = self.requested[job.number]
+        place = self.running_usage.leave(job, amount, index, attempt)
+        if job.spec.project:
+            self.running_in_projects.leave(job, amount, index, attempt)
+        if place is not None:
+            self.running_in_pools.leave(job, amount, index, attempt)
 
     def _enqueue_next_run(self, job: Job) -> None:
         """An earlier run of a name has ended: queue the newest run, unless another one has not

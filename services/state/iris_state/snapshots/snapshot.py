@@ -206,14 +206,14 @@ class Cutter:
     def work(self, tasks: int) -> bool:
         """Encode jobs with about so many tasks; True when `finish` can encode the rest."""
         for usage in self._ledger.every_usage:
-            if usage.is_folding:
+            if usage.folding:
                 tasks -= usage.fold()
         while tasks > 0 and self._todo:
             tasks -= self._encode(self._todo.pop())
         if not self._todo and self._changed and self._passes < _PASSES:
             self._passes += 1
             self._todo, self._changed = sorted(self._changed), set()
-        if any(usage.is_folding for usage in self._ledger.every_usage):
+        if any(usage.folding for usage in self._ledger.every_usage):
             return False
         return not self._todo and (not self._changed or self._passes >= _PASSES)
 

@@ -10,7 +10,7 @@ from functools import cached_property
 
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.scheduler_state import Eviction
-from iris_core.placement.guarantees import Guarantees, Part, multiplied
+from iris_core.placement.guarantees import Guarantees, ProjectPart, multiplied
 from iris_state.decide.guarantees import held_guarantees, need_of
 from iris_state.records.entities import Attempt
 from iris_state.records.ledger import Ledger
@@ -43,7 +43,7 @@ class Reclaims:
         self._guarantees.add(project, need, staying=False)
         return True
 
-    def _parts(self, victims: Iterable[AttemptRef]) -> list[tuple[int, Part]]:
+    def _parts(self, victims: Iterable[AttemptRef]) -> list[tuple[int, ProjectPart]]:
         """What ends together, in order: each attempt, and all members of a gang."""
         found: dict[tuple[int, int], int] = {}
         for victim in victims:

@@ -100,10 +100,11 @@ def account(ledger: Ledger, job: Job, index: int, attempt: Attempt, at_ms: int) 
     sums += ledger.usage.recent.get(key) or ledger.usage.of(*key)
     if job.spec.project:
         sums += _in_projects(ledger, last, job, outcome)
-    sums += _in_pool(ledger, last, job, outcome, place)
+    if place is not None:
+        sums += _in_pool(ledger, last, job, outcome, place)
     count(sums, held_ms, amount, variant, cpu_ms=cpu_ms, peak_bytes=peak_bytes, place=place)
     for usage in ledger.every_usage:
-        if usage.is_folding:
+        if usage.folding:
             usage.fold()
 
 

@@ -130,6 +130,9 @@ _Held = int | UsageGroup
 class RunningUsage:
     """What the open attempts of each job and group hold, by the day on which they began."""
 
+    _is_by_pool = False
+    """Whether the pool of an attempt's host stands in the place of the project."""
+
     def __init__(
         self,
         usage: UsageDays,
@@ -150,8 +153,10 @@ class RunningUsage:
         attempt: Attempt,
         project: str,
         place: SlicePart | None = None,
-    ) -> None:
-        """An attempt is open, or has begun to hold its place; a repeated call changes nothing."""
+    ) -> bool:
+        """An attempt is open, or has begun to hold its place; False, and nothing has changed, where
+        that was known.
+        """
         began_ms = (
             attempt.assigned_ms
             if attempt.chain is None
@@ -159,33 +164,34 @@ class RunningUsage:
         )
         key = (job.number, index, attempt.number)
         if not began_ms or key in self._opened:
-            return
+            return False
         opened = self._opened[key] = OpenHold(began_ms, place)
         if job.number not in self._project:
             self._project[job.number] = project
         self._count(job, amount, attempt.worker, opened, sign=1)
+        return True
 
-    def leave(self, job: Job, amount: Amount, index: int, attempt: Attempt) -> None:
-        """The end of an attempt is known."""
+    def leave(self, job: Job, amount: Amount, index: int, attempt: Attempt) -> SlicePart | None:
+        """The end of an attempt is known; returns where in the fleet it was."""
         opened = self._opened.pop((job.number, index, attempt.number), None)
-        if opened is not None:
-            self._count(job, amount, attempt.worker, opened, sign=-1)
-            if job.number not in self._held:
-                del self._project[job.number]
+        if opened is None:
+            return None
+        self._count(job, amount, attempt.worker, opened, sign=-1)
+        if job.number not in self._held:
+            del self._project[job.number]
+        return opened.place
 
     def place_of(self, key: AttemptKey) -> SlicePart | None:
         """Where in the fleet an open attempt was when it began."""
         opened = self._opened.get(key)
         return opened.place if opened is not None else None
 
-    def _summed_as(self, job: Job, opened: OpenHold) -> str:
-        """The project in whose sums an attempt is."""
-        return self._project[job.number]
-
     def _count(self, job: Job, amount: Amount, worker: str, opened: OpenHold, sign: int) -> None:
-        day = opened.began_ms // DAY_MS
-        groups = self._groups(job.user, self._summed_as(job, opened))
-        every: tuple[_Held, ...] = (job.number, *groups)
+        day, place = opened.began_ms // DAY_MS, opened.place
+        summed_as = self._project[job.number]
+        if self._is_by_pool and place is not None:
+            summed_as = place.pool
+        every: tuple[_Held, ...] = (job.number, *self._groups(job.user, summed_as))
         for what in every:
             days = self._held.get(what)
             held = days.get(day) if days is not None else None
@@ -273,5 +279,4 @@ class RunningUsage:
 class RunningInPools(RunningUsage):
     """The same of attempts on hosts of pools: by user, and in the place of the project by pool."""
 
-    def _summed_as(self, job: Job, opened: OpenHold) -> str:
-        return opened.place.pool if opened.place is not None else ""
+    _is_by_pool = True

@@ -352,6 +352,7 @@ class UsageDays:
             for it.
         users, projects: the names with any sum, by project, or user, or None for all.
         running: the groups of which something runs, which have names too.
+        folding: sums of days that are over and not yet in their series.
     """
 
     def __init__(self) -> None:
@@ -363,7 +364,7 @@ class UsageDays:
         self._known: set[tuple[str, str]] = set()
         self._newest = 0
         self._open: dict[int, _Day] = {}
-        self._folding: dict[int, _Day] = {}
+        self.folding: dict[int, _Day] = {}
         self._series: dict[UsageGroup, Series] = {}
         self._stored: dict[int, bytes] = {}
 
@@ -387,7 +388,7 @@ class UsageDays:
 
     def _summed_as(self, opened: _Day, day: int, user: str, project: str, outcome: str) -> str:
         """The project, or `OTHERS` where its user has too many on the day; counts a new sum."""
-        if day in self._folding:
+        if day in self.folding:
             self.fold(groups=MANY)
         if user not in opened.projects:
             kept = self._entry((user, None), day)
@@ -462,12 +463,7 @@ class UsageDays:
         for day in sorted(one for one in self._open if one <= self._newest - _OPENED):
             opened = self._open.pop(day)
             self._stored[day] = self._encoded(day, opened)
-            self._folding[day] = opened
-
-    @property
-    def is_folding(self) -> bool:
-        """Whether sums of days that are over are not in their series."""
-        return bool(self._folding)
+            self.folding[day] = opened
 
     def fold(self, groups: int = FOLDED_AT_ONCE) -> int:
         """Put so many sums of days that are over into the series of their groups; how many were.
@@ -475,8 +471,8 @@ class UsageDays:
         A day of 1,000 users is 4,000 groups, 70 us each: so it is done beside other work.
         """
         folded = 0
-        while self._folding and folded < groups:
-            day, opened = next(iter(self._folding.items()))
+        while self.folding and folded < groups:
+            day, opened = next(iter(self.folding.items()))
             while opened.sums and folded < groups:
                 group, sums = opened.sums.popitem()
                 series = self._series.get(group)
@@ -485,7 +481,7 @@ class UsageDays:
                 series.add(day, opened.counted(group), sums)
                 folded += 1
             if not opened.sums:
-                del self._folding[day]
+                del self.folding[day]
         return folded
 
     def _encoded(self, day: int, opened: _Day) -> bytes:
@@ -524,7 +520,7 @@ class UsageDays:
 
     def _unfolded(self) -> Iterator[tuple[int, _Day]]:
         """The days of which something is not in the series."""
-        yield from self._folding.items()
+        yield from self.folding.items()
         yield from self._open.items()
 
     def names(self) -> list[tuple[str, str]]:
