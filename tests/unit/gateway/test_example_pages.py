@@ -234,7 +234,8 @@ async def test_events_are_filtered_and_go_on_to_older_ones(iris: House):
 async def test_the_queue_tells_what_decides_its_order(iris: House):
     text = await page(iris, "/queue")
     assert "the deeper child first" in text
-    assert "No user has a share or a weight" in text
+    assert "what projects are guaranteed before what they borrow" in text
+    assert "who has had less of a fair share" in text
 
 
 async def test_many_jobs_are_looked_up_by_one_question_before_they_are_cancelled(iris: House):

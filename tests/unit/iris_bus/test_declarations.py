@@ -70,7 +70,7 @@ def test_a_difference_is_said_in_the_units_of_the_settings():
 
 def info(*peers: Peer, leader: str = "n0", name: str = "iris", replicas: int = 3) -> StreamInfo:
     config = {"num_replicas": replicas, "max_bytes": -1, "metadata": {"k": "v"}}
-    return StreamInfo(config, StreamState(bytes=7), cluster=Cluster(name, leader, peers))
+    return StreamInfo(config, state=StreamState(bytes=7), cluster=Cluster(name, leader, peers))
 
 
 def test_a_copy_counts_while_its_server_answers_and_it_holds_everything():
