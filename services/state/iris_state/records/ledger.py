@@ -156,7 +156,6 @@ class Ledger:
         self.pool_usage = UsageDays()
         self.slice_usage = UsageDays()
         self.running_in_pools = RunningInPools(self.pool_usage)
-        self.every_usage = (self.usage, self.project_usage, self.pool_usage, self.slice_usage)
         self.projects = ProjectTree()
         self.pending_of_project: Counter[str] = Counter()
         self.shares = Shares()
@@ -805,6 +804,11 @@ class Ledger:
                 newest = self.job_of(job.user, job.name)
                 if newest is not None:
                     self._enqueue_next_run(newest)
+
+    @property
+    def every_usage(self) -> tuple[UsageDays, ...]:
+        """All sums by day."""
+        return self.usage, self.project_usage, self.pool_usage, self.slice_usage
 
     def use(self, job: Job, index: int, attempt: Attempt) -> None:
         """An open attempt may hold its place from now on."""

@@ -103,8 +103,13 @@ def account(ledger: Ledger, job: Job, index: int, attempt: Attempt, at_ms: int) 
     if place is not None:
         sums += _in_pool(ledger, last, job, outcome, place)
     count(sums, held_ms, amount, variant, cpu_ms=cpu_ms, peak_bytes=peak_bytes, place=place)
-    for usage in ledger.every_usage:
-        if usage.folding:
+    if (
+        ledger.usage.folding
+        or ledger.project_usage.folding
+        or ledger.pool_usage.folding
+        or ledger.slice_usage.folding
+    ):
+        for usage in ledger.every_usage:
             usage.fold()
 
 
