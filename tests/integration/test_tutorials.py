@@ -409,7 +409,7 @@ def test_a_cluster_is_set_up_for_a_team_as_its_page_says(tmp_path: Path):
         said = follow("howto/team.md", tmp_path, environ)
     finally:
         subprocess.run([*IRIS, "down"], env=environ, capture_output=True, check=False)
-    _, tree, work, limits, guarantees, admin, usage = said
+    _, tree, work, limits, guarantees, shares, admin, usage = said
     assert re.search(r"^└─ research +0 of 64 ", tree, re.MULTILINE)
     assert re.search(r"^   ├─ nlp +0 of 1 ", tree, re.MULTILINE)
     assert "in /research/nlp\n" in work
@@ -419,6 +419,7 @@ def test_a_cluster_is_set_up_for_a_team_as_its_page_says(tmp_path: Path):
     assert re.search(r"^/research/nlp +\S+ of 1 ", limits, re.MULTILINE)
     assert "projects right below /research would be guaranteed 3 cpu" in guarantees
     assert re.search(r"^guaranteed +cpu 1$", guarantees, re.MULTILINE)
+    assert re.search(r"^weight +3$", shares, re.MULTILINE)
     assert "/research/nlp/small is made" in admin
     assert "lin is an admin of /research and sets its members and defaults" in admin
     assert "exit code 9" in admin
