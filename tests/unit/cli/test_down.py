@@ -139,6 +139,12 @@ def test_down_spares_a_container_with_another_directory_of_that_name(tmp_path: P
 def test_what_a_program_of_a_pool_has_started_is_known_and_no_orphan(
     environ: dict[str, str], is_its: bool
 ):
-    with subprocess.Popen(["sleep", "60"], env={**environ, "PATH": os.environ["PATH"]}) as process:
+    pipe = subprocess.PIPE
+    words = {**environ, "PATH": os.environ["PATH"]}
+    with subprocess.Popen(["cat"], env=words, stdin=pipe, stdout=pipe, bufsize=0) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(b"x")
+        assert process.stdout.read(1) == b"x"  # before its start is over it has no environment
         assert is_of_program(process.pid) == is_its
         process.kill()
