@@ -18,8 +18,8 @@ from iris_state.views.actors import actor_view
 from iris_state.views.pages import Piece, behind_name, cursor_of, page
 
 _SHOWN = 5
-NO_GUARANTEE = ResourceLimits()
 """Users that a warning names."""
+NO_GUARANTEE = ResourceLimits()
 
 
 def project_view(
