@@ -14,7 +14,7 @@ import pytest
 from tests.support.answers import Said, answering, in_turn, job_view
 
 HELP_STARTS = 2.0
-LS_STARTS = 3.5
+LS_STARTS = 4.5
 BARE = ("-c", "import click, msgspec")
 IRIS = ("-m", "iris.cli")
 

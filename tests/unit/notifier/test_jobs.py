@@ -275,6 +275,9 @@ async def test_jobs_are_told_when_the_stream_of_events_was_made_anew(
     notifier = stage.start()
     await stage.until(lambda: notifier.is_active)
     if is_running:
+        stage.state.add("j5", "/read")
+        await stage.state.publish("j5", "pending", notify=on("ended"))
+        await stage.until(lambda: "job.j5" in stage.memory.key_values["iris-notify"].values)
         stage.memory.connect().streams.make_anew("IRIS_EVENTS")
     gaps = notifier.metrics.registry
     await stage.until(lambda: gaps.get_sample_value("iris_notify_gaps_total") == 1)
