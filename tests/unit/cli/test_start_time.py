@@ -14,7 +14,7 @@ import pytest
 from tests.support.answers import Said, answering, in_turn, job_view
 
 HELP_STARTS = 2.0
-LS_STARTS = 4.5
+LS_STARTS = 3.5
 BARE = ("-c", "import click, msgspec")
 IRIS = ("-m", "iris.cli")
 
@@ -45,6 +45,16 @@ def test_a_listing_is_there_at_once():
     page = Said(200, {"items": [job_view()] * 50, "next_cursor": None})
     with answering(in_turn(page)) as server:
         assert starts("ls", "--url", server.url) < LS_STARTS
+
+
+def test_a_client_imports_what_maps_need_only_for_a_map():
+    program = (
+        "import sys, iris.client.client; print(*[one for one in sys.modules if '.maps.' in one])"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", program], check=True, capture_output=True, text=True
+    )
+    assert ended.stdout == "\n"
 
 
 @pytest.mark.parametrize("module", ["typing", "click", "iris.cli.errors"])

@@ -71,7 +71,7 @@ from iris_core.views.usage import StoredUsageView, UsageView
 if TYPE_CHECKING:
     from iris.client.files.bundle import Bundle
     from iris.client.maps.future import CallFuture
-from iris.client.maps.mapping import Mapped
+    from iris.client.maps.mapping import Mapped
 
 A = TypeVar("A")
 B = TypeVar("B")
