@@ -18,11 +18,11 @@ from tests.support.frameworks import FRAMEWORKS
 from tests.support.guide import blocks
 from tests.support.worker import closed_above
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.integration
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-LIMIT_S = 300
+LIMIT_S = 120
 
 
 @pytest.fixture

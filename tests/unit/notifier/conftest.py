@@ -156,7 +156,7 @@ class Stage:
 
     async def until(self, is_so: Callable[[], object]) -> None:
         """Return when it is so."""
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(10):
             while not is_so():
                 await asyncio.sleep(0.005)
 
