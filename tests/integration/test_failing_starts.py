@@ -59,7 +59,7 @@ def is_told(job: Job, *words: str) -> bool:
 
 
 def test_a_host_on_which_starts_fail_gets_no_tasks(tmp_path: Path) -> None:
-    data, go = tmp_path / "data", tmp_path / "go"
+    data, go, begun = tmp_path / "data", tmp_path / "go", tmp_path / "begun"
     with cluster_on(data, "--workers", "2", *settings(data, QUICK)) as cluster:
         good, bad = Host(cluster, "worker-0"), Host(cluster, "worker-1")
         bad.break_()
@@ -68,9 +68,9 @@ def test_a_host_on_which_starts_fail_gets_no_tasks(tmp_path: Path) -> None:
         until(bad.is_degraded, "it says that starts fail")
         assert sum(task.preemption_count for task in job.tasks()) <= 60
         running = cluster.submit(
-            "sh", "-c", f"until [ -e {go} ]; do sleep 0.02; done", name="running"
+            *("sh", "-c", f"touch {begun}; until [ -e {go} ]; do sleep 0.02; done"), name="running"
         )
-        until(lambda: running.refresh().state == "running", "it runs")
+        until(begun.exists, "its process runs")
         assert [task.worker for task in running.tasks()] == ["worker-0"]
 
         good.break_()

@@ -258,6 +258,28 @@ async def test_a_host_in_trouble_is_well_when_a_trial_start_succeeds(
     assert not executor.trouble()
 
 
+async def test_a_host_is_in_trouble_while_directories_cannot_be_deleted(
+    opened: Open,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    executor = await opened()
+    first = await executor.prepare(AttemptRef(1, 0, 0))
+    attempts = tmp_path / "attempts"
+    gone = attempts.rename(tmp_path / "gone")
+    attempts.touch()
+    executor.finisher.discard(executor.attempts.by_ref[first.ref])
+    for _ in range(2):
+        assert executor.trouble() == (
+            "the directories of an attempt cannot be deleted: Not a directory: " + first.workdir
+        )
+    attempts.unlink()
+    gone.rename(attempts)
+    assert not executor.trouble()
+    assert not Path(first.workdir).exists()
+    second = await executor.prepare(AttemptRef(1, 1, 0))
+    assert second.number != first.number
+
+
 async def test_programs_that_do_not_exist_are_no_trouble(opened: Open) -> None:  # noqa: F811
     executor = await opened()
     await launch(executor, 0, 1, 2, 3, command="no-such-program")

@@ -522,10 +522,12 @@ class Executor:
         return (*(live for live in measured if live is not None), *self.containers.usage)
 
     def trouble(self) -> str:
-        """The fault of this host, empty when it is healthy; also pings the launcher."""
+        """The fault of this host, empty when it is healthy; also pings the launcher, and tries once
+        more to delete what could not be deleted.
+        """
         faults = (
             self.watch.ask(),
-            self.finisher.trouble,
+            self.finisher.trouble(),
             self.containers.trouble,
             self.slots.trouble,
         )

@@ -4,11 +4,13 @@ output is stored.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from functools import partial
 
 from msgspec import structs
 
+from iris_core.limits import clipped
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.state_worker import Artifact, Ended, Stage
 from iris_core.units import show_bytes
@@ -20,10 +22,12 @@ from iris_worker.attempt.ends import without_result
 from iris_worker.attempt.health.host_checks import HostChecks
 from iris_worker.attempt.output.logs import Batch, OutputLogs, Tail
 from iris_worker.attempt.running import RunningAttempt, RunningAttempts
-from iris_worker.attempt.slots.workspaces import Workspaces
+from iris_worker.attempt.slots.workspaces import Workspace, Workspaces
 from iris_worker.clock import HostClock
 from iris_worker.launcher.client import LauncherClient
 from iris_worker.launcher.records.records import Over, Read
+
+log = logging.getLogger(__name__)
 
 MUTED = "not kept: its user has stored as much today as the quota allows (max_stored_today)"
 RESULT_WAITS = "its call has ended; the result cannot be stored now, and the end waits for that"
@@ -34,9 +38,6 @@ class Finisher:
 
     Args:
         flush: called at the end of a round. checks: of this host; None: there are none.
-
-    Attributes:
-        trouble: why the directories of an attempt could not be taken away; empty otherwise.
     """
 
     def __init__(
@@ -51,7 +52,6 @@ class Finisher:
         flush: Callable[[], None],
         checks: HostChecks | None,
     ) -> None:
-        self.trouble = ""
         self._agent = agent
         self._clock = clock
         self._launcher = launcher
@@ -64,6 +64,20 @@ class Finisher:
         self._waiting: set[AttemptRef] = set()
         self._unjudged: dict[AttemptRef, tuple[RunningAttempt, Ended]] = {}
         self._uncleared: dict[AttemptRef, tuple[RunningAttempt, Ended]] = {}
+        self._undeleted: list[Workspace] = []
+
+    def trouble(self) -> str:
+        """Why the directories of an attempt cannot be deleted; empty when none are left. Tries
+        those that are left once more.
+        """
+        while self._undeleted:
+            try:
+                self._slots.clean(self._undeleted[-1])
+            except OSError as error:
+                why = f"{error.strerror}: {error.filename}"
+                return clipped(f"the directories of an attempt cannot be deleted: {why}")
+            self._undeleted.pop()
+        return ""
 
     def store(self, attempt: RunningAttempt, ended: Ended) -> None:
         """Store the output directory of an attempt whose processes have ended; its end is reported
@@ -274,8 +288,9 @@ class Finisher:
         try:
             self._slots.clean(attempt.slot)
         except OSError as error:
-            self.trouble = f"attempts: {error.strerror}"
+            log.error("cannot delete the directories of attempt %s: %s", attempt.ref, error)
             attempt.slot.broken = True
+            self._undeleted.append(attempt.slot)
 
 
 def has_large_result(attempt: RunningAttempt) -> bool:
