@@ -22,10 +22,14 @@ input()
 """
 
 PARENT = """import subprocess, sys
+from subprocess import PIPE
 words = ("podman", "iris_worker.launcher.launcher")
-start = [sys.executable, "-c", "input()"]
-children = [subprocess.Popen([*start, word], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) for word in words]
+start = [sys.executable, "-c", "print(flush=True); input()"]
+children = [subprocess.Popen([*start, word], stdin=PIPE, stdout=PIPE) for word in words]
+for child in children:
+    child.stdout.readline()
 """
+"""It waits until each says that it runs: a process that is being started has no command line yet."""
 
 
 def test_the_cpu_of_threads_that_have_ended_is_counted(tmp_path: Path):
