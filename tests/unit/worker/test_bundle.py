@@ -265,6 +265,19 @@ def test_the_bundles_used_longest_ago_make_room(tmp_path: Path):
     assert [store.has(digest) for digest in digests] == [False, True, True]
 
 
+def test_a_bundle_that_is_about_to_be_copied_is_kept(tmp_path: Path):
+    store = BundleStore(tmp_path / "bundles", keep=1)
+    archives = [tar((f"f{number}", b"")) for number in range(3)]
+    held, other, last = [hashlib.sha256(data).hexdigest() for data in archives]
+    store.add(held, archives[0])
+    os.utime(tmp_path / "bundles" / held, (0, 0))
+    with store.holds.hold(held):
+        store.add(other, archives[1])
+        assert (store.has(held), store.has(other)) == (True, True)
+    store.add(last, archives[2])
+    assert [path.name for path in (tmp_path / "bundles").iterdir()] == [last]
+
+
 @pytest.mark.parametrize(
     "text", ["", "abc", "sha256:xyz", "../" + "a" * 61, "A" * 64, "a" * 64 + "\n"]
 )

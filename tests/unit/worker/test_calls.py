@@ -115,6 +115,17 @@ def test_a_file_with_another_digest_is_refused_and_the_oldest_are_deleted(tmp_pa
     assert [again.has(digest(data)) for data in (b"aaaa", b"bbbb", b"cccc")] == [True, False, True]
 
 
+def test_a_file_that_a_call_is_about_to_be_given_is_kept(tmp_path: Path):
+    files = CallFiles(tmp_path / "calls", limit=10)
+    held, other, last = b"aaaa", b"bbbbbbbb", b"cccc"
+    files.add(digest(held), held)
+    with files.holds.hold(digest(held)):
+        files.add(digest(other), other)
+        assert len(list((tmp_path / "calls").iterdir())) == 2
+    files.add(digest(last), last)
+    assert [path.name for path in (tmp_path / "calls").iterdir()] == [digest(last)]
+
+
 def test_a_result_is_what_the_runner_wrote(workdir: Path):
     (workdir / ".iris-call/result").write_bytes(b"vpickle")
     assert result_of(REF, read_result(str(workdir)), EXITED) == CallResult(

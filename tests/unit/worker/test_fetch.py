@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import random
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -14,7 +15,7 @@ from iris_core import subjects
 from iris_core.messages.state_worker import Ended
 from iris_core.states import Cause
 from iris_worker.attempt.bundles.bundle import BundleStore
-from iris_worker.attempt.bundles.fetch import Fetcher
+from iris_worker.attempt.bundles.fetch import FETCHES, Fetcher
 from iris_worker.attempt.calls.files import CallFiles
 from iris_worker.clock import HostClock
 from iris_worker.launcher.starts.spawn import NOT_EXECUTABLE
@@ -91,3 +92,34 @@ async def test_a_small_bundle_that_is_gone_is_fetched_again(tmp_path: Path):
     for turn in range(2):  # of four bundles two are kept
         for digest in digests:
             assert await fetcher.fetch(digest, str(tmp_path / f"{digest}-{turn}")) == ""
+
+
+async def test_who_waits_for_a_turn_is_told_and_also_that_it_has_come(tmp_path: Path):
+    blobs, go = Memory().connect().blobs(subjects.BUNDLES_BUCKET), asyncio.Event()
+
+    class Slow:
+        async def get(self, name: str) -> bytes | None:
+            await go.wait()
+            return await blobs.get(name)
+
+    digests = []
+    for number in range(3):
+        data = tar(("number", str(number).encode()))
+        digests.append(hashlib.sha256(data).hexdigest())
+        await blobs.put(digests[-1], data)
+    fetcher = fetcher_of(cast(Blobs, Slow()), tmp_path)
+    said: list[list[str]] = [[] for _ in digests]
+    fetches = [
+        asyncio.create_task(
+            fetcher.fetch(digest, str(tmp_path / digest), user="eve", on_detail=told.append)
+        )
+        for digest, told in zip(digests, said, strict=True)
+    ]
+    await asyncio.sleep(0)
+    waits = (
+        "waits for its turn to fetch its files: 4 are fetched at a time on a host, 2 of one user"
+    )
+    assert said == [[], [], [waits]]
+    go.set()
+    assert await asyncio.gather(*fetches) == ["", "", ""]
+    assert said == [[], [], [waits, FETCHES]]

@@ -1,6 +1,6 @@
 """Chooses which of the things that a host keeps for later tasks are deleted. Pure.
 
-Out of scope: what they are (bundles, environments).
+Out of scope: what they are (bundles, environments), and which are in use (holds).
 """
 
 from __future__ import annotations

@@ -7,6 +7,9 @@ Part of the shell: it waits. Out of scope: how each is provided (host_checks, fe
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.state_worker import Ended, TaskTemplate
 from iris_core.states import Cause
@@ -20,15 +23,25 @@ from iris_worker.attempt.templates.preloading import is_cloned, leaves_directory
 
 
 class Preparer:
-    """Prepares the attempts of one host."""
+    """Prepares the attempts of one host.
+
+    Args:
+        on_detail: called with what is done for an attempt when that is to wait for others.
+    """
 
     def __init__(
-        self, executor: Executor, fetcher: Fetcher, builder: Builder, checks: HostChecks
+        self,
+        executor: Executor,
+        fetcher: Fetcher,
+        builder: Builder,
+        checks: HostChecks,
+        on_detail: Callable[[AttemptRef, str], object],
     ) -> None:
         self._executor = executor
         self._fetcher = fetcher
         self._builder = builder
         self._checks = checks
+        self._on_detail = on_detail
 
     async def prepare(self, ask: Prepare) -> Ended | None:
         """Fetch an attempt's bundle into its directory, and provide its environment; returns its
@@ -50,6 +63,7 @@ class Preparer:
     async def _provide(
         self, ref: AttemptRef, template: TaskTemplate, slot: Workspace
     ) -> Ended | None:
+        on_detail = partial(self._on_detail, ref)
         if template.bundle is not None:
             brought = await self._fetcher.fetch(
                 template.bundle,
@@ -58,6 +72,7 @@ class Preparer:
                 ref.index,
                 owner=slot.owner,
                 user=template.user,
+                on_detail=on_detail,
             )
             if isinstance(brought, Ended):
                 return brought
@@ -65,7 +80,7 @@ class Preparer:
         ended = None
         if template.calls is not None:
             ended = await self._fetcher.bring_call(
-                template.calls, slot, keeps=leaves_directory(template)
+                template.calls, slot, keeps=leaves_directory(template), on_detail=on_detail
             )
         if ended is None and template.environment is not None:
             ended = await self._builder.provide(ref, template, template.environment, slot)

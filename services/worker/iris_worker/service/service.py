@@ -22,6 +22,7 @@ from typing import ClassVar
 from iris_bus.contract import Connection, Message
 from iris_core import codec, subjects
 from iris_core.batching import Batcher
+from iris_core.messages.message import AttemptRef
 from iris_core.messages.state_worker import Order, Register, ReportTaken, Stage
 from iris_core.placement.constraints import DEVICE_TYPE, DEVICE_VARIANT
 from iris_core.placement.limits import FRESH_CALLS
@@ -154,7 +155,11 @@ class WorkerService:
         self._executor = self._open_executor(found)
         self._shipper = self._open_shipper(connection)
         self._preparer = Preparer(
-            self._executor, self._open_fetcher(connection), self._open_builder(), self._checks
+            self._executor,
+            self._open_fetcher(connection),
+            self._open_builder(),
+            self._checks,
+            on_detail=self._on_detail,
         )
         self._launching = False
         self._change = asyncio.Event()
@@ -416,6 +421,10 @@ class WorkerService:
             self._executor.flush()
         else:
             self._do(self.agent.on_unprepared(ask.ref, ended, now_ms))
+
+    def _on_detail(self, ref: AttemptRef, detail: str) -> None:
+        self.agent.on_detail(ref, detail, self._clock.wall_ms())
+        self._changed()
 
     def _changed(self) -> None:
         """End of a round: wake the tasks that may have something to send, and begin what has waited

@@ -19,6 +19,7 @@ import shutil
 import stat
 import tarfile
 import tempfile
+import threading
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -30,6 +31,7 @@ from iris_core.admission.archive_paths import InvalidArchive
 from iris_core.admission.archive_reader import ArchiveReader
 from iris_core.spec import array_values
 from iris_worker.attempt.bundles.manifest import ArchiveEntry, EntryKind, Manifest
+from iris_worker.attempt.holds import Holds
 from iris_worker.attempt.kept import Kept, surplus
 from iris_worker.limits import BundleLimits
 
@@ -74,12 +76,17 @@ class BundleStore:
     """Unpacked bundles of this host, by digest; the least recently used of the user who has most
     are deleted first. A bundle is of the user whose task had it last; which that was before this
     process started is not known, and these are as one user's.
+
+    Attributes:
+        holds: those that an attempt is about to be given; they are not deleted.
     """
 
     def __init__(self, root: Path, limits: BundleLimits | None = None, keep: int = 16) -> None:
         self._root = root
         self._limits = limits or BundleLimits()
         self._keep = keep
+        self.holds = Holds()
+        self._adding = threading.Lock()
         self._small: set[str] = set()
         self._user_of: dict[str, str] = {}
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -143,21 +150,30 @@ class BundleStore:
             raise InvalidArchive(f"{path}: {error}") from None
 
     def _make_room(self, newest: str) -> None:
-        kept = [
-            Kept(
-                path.name,
-                self._user_of.get(path.name, ""),
-                0,
-                path.stat().st_mtime_ns,
-                in_use=path.name == newest,
-            )
-            for path in self._root.iterdir()
-            if not path.name.startswith(_UNPACKING)
-        ]
-        for name in surplus(kept, self._keep):
-            self._small.discard(name)
-            self._user_of.pop(name, None)
-            shutil.rmtree(self._root / name, ignore_errors=True)
+        with self._adding:
+            kept = [
+                Kept(
+                    path.name,
+                    self._user_of.get(path.name, ""),
+                    0,
+                    path.stat().st_mtime_ns,
+                    in_use=path.name == newest or path.name in self.holds,
+                )
+                for path in self._root.iterdir()
+                if not path.name.startswith(_UNPACKING)
+            ]
+            for name in surplus(kept, self._keep):
+                self._delete(name)
+
+    def _delete(self, name: str) -> None:
+        """Unless an attempt has come for it meanwhile."""
+        away = tempfile.mkdtemp(prefix=_UNPACKING, dir=self._root)
+        with self.holds.lock:
+            if name not in self.holds:
+                self._small.discard(name)
+                self._user_of.pop(name, None)
+                os.rename(self._root / name, away)
+        shutil.rmtree(away, ignore_errors=True)
 
 
 @dataclass(slots=True)

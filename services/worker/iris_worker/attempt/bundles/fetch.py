@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from weakref import WeakValueDictionary
 
 from iris_bus.contract import Blobs, Unavailable
@@ -27,6 +27,13 @@ from iris_worker.metrics import WorkerMetrics
 
 _TRIES = 3
 _RETRY_S = 0.3
+FETCHES = "fetches its files"
+
+OnDetail = Callable[[str], object]
+
+
+def ignore(detail: str) -> None:
+    """Nobody is told."""
 
 
 class Fetcher:
@@ -56,6 +63,10 @@ class Fetcher:
         self._metrics = metrics
         self._on_error = on_error
         self._turns = FairTurns(at_once)
+        self._waits = (
+            f"waits for its turn to fetch its files: {at_once} are fetched at a time on a host, "
+            f"{self._turns.of_user} of one user"
+        )
         self._one_by_one: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def fetch(
@@ -66,25 +77,29 @@ class Fetcher:
         index: int = 0,
         owner: tuple[int, int] | None = None,
         user: str = "",
+        on_detail: OnDetail = ignore,
     ) -> Ended | str:
         """Copy a bundle of a submitting user into ``workdir`` for ``owner``; returns the end of the
         attempt when that failed, else the line ``index`` of its file ``each_line``. A bad archive
         is its owner's failure. The end does not name the bundle, because others read it too.
+
+        ``on_detail``: called with what is done when that is to wait for others, and afterwards.
         """
         line = ""
         try:
             digest = digest_of(bundle)
-            if not each_line and self._store.is_small(digest) and self._store.has(digest):
-                self._store.use(digest, user)
-                with self._timing("copy"):
-                    self._store.copy(digest, workdir, owner)
-                return line
-            async with self._turns.turn(user):
-                await self._have(self._store, digest, user)
-                if each_line:
-                    line = await asyncio.to_thread(self._store.line, digest, each_line, index)
-                with self._timing("copy"):
-                    await asyncio.to_thread(self._store.copy, digest, workdir, owner)
+            with self._store.holds.hold(digest):
+                if not each_line and self._store.is_small(digest) and self._store.has(digest):
+                    self._store.use(digest, user)
+                    with self._timing("copy"):
+                        self._store.copy(digest, workdir, owner)
+                    return line
+                async with self._turn(user, on_detail):
+                    await self._have(self._store, digest, user)
+                    if each_line:
+                        line = await asyncio.to_thread(self._store.line, digest, each_line, index)
+                    with self._timing("copy"):
+                        await asyncio.to_thread(self._store.copy, digest, workdir, owner)
         except InvalidArchive as error:
             return Ended(Cause.EXITED, NOT_EXECUTABLE, error=_unnamed(error, bundle))
         except (Unavailable, ValueError, OSError) as error:
@@ -92,12 +107,12 @@ class Fetcher:
         return line
 
     async def bring_call(
-        self, calls: Calls, slot: Workspace, *, keeps: bool = False
+        self, calls: Calls, slot: Workspace, *, keeps: bool = False, on_detail: OnDetail = ignore
     ) -> Ended | None:
         """Give the call of an attempt what it reads; returns the end of the attempt when that
         failed.
 
-        ``keeps``: the next call of its job may have its directory.
+        ``keeps``: the next call of its job may have its directory. ``on_detail``: as for `fetch`.
         """
         index = slot.ref.index
         segment = calls.place(index)[0]
@@ -105,19 +120,30 @@ class Fetcher:
         if slot.files is None:  # else they are in the directory
             files = (calls.runner, calls.function, *files)
         try:
-            if not all(self._calls.has(digest) for digest in files):
-                async with self._turns.turn(slot.user):
-                    for digest in files:
-                        await self._have(self._calls, digest, slot.user)
-            slot.files = self._calls.give(
-                calls, index, slot.workdir, slot.owner, slot.files, keeps=keeps
-            )
+            with self._calls.holds.hold(*files):
+                if not all(self._calls.has(digest) for digest in files):
+                    async with self._turn(slot.user, on_detail):
+                        for digest in files:
+                            await self._have(self._calls, digest, slot.user)
+                slot.files = self._calls.give(
+                    calls, index, slot.workdir, slot.owner, slot.files, keeps=keeps
+                )
             slot.code_version = self._calls.code_version(calls.function)
         except InvalidArchive as error:
             return Ended(Cause.EXITED, NOT_EXECUTABLE, error=f"map: {error}")
         except (Unavailable, ValueError, OSError) as error:
             return self._failed(error, f"map: {error}")
         return None
+
+    @contextlib.asynccontextmanager
+    async def _turn(self, user: str, on_detail: OnDetail) -> AsyncIterator[None]:
+        waits = self._turns.would_wait(user)
+        if waits:
+            on_detail(self._waits)
+        async with self._turns.turn(user):
+            if waits:
+                on_detail(FETCHES)
+            yield
 
     def _failed(self, error: Exception, text: str) -> Ended:
         """The end of an attempt for an error that is not its owner's."""

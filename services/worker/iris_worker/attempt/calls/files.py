@@ -22,6 +22,7 @@ from pathlib import Path
 from iris_core.admission.archive_paths import InvalidArchive
 from iris_core.spec.calls import Calls, inlined, is_inline
 from iris_worker.attempt.calls.given import DIRECTORY, FUNCTION, ITEMS, RUNNER, GivenFiles
+from iris_worker.attempt.holds import Holds
 from iris_worker.attempt.kept import Kept, surplus
 
 _HEAD = 4
@@ -35,11 +36,15 @@ _VERSION = re.compile(r"3\.[0-9]{1,3}")
 class CallFiles:
     """Files of maps. Beyond ``limit`` bytes the least recently used of the user who has most are
     deleted; whose they are is told as for bundles.
+
+    Attributes:
+        holds: those that a call is about to be given; they are not deleted.
     """
 
     def __init__(self, root: Path, limit: int = 1 << 30) -> None:
         self._root = root
         self._limit = limit
+        self.holds = Holds()
         self._adding = threading.Lock()
         self._last = ("", b"")
         self._user_of: dict[str, str] = {}
@@ -80,11 +85,19 @@ class CallFiles:
             self.use(digest, user)
             held = list(self._bytes.items())  # the least recently used comes first
             kept = [
-                Kept(name, self._user_of.get(name, ""), size, place, in_use=name == digest)
+                Kept(
+                    name,
+                    self._user_of.get(name, ""),
+                    size,
+                    place,
+                    in_use=name == digest or name in self.holds,
+                )
                 for place, (name, size) in enumerate(held)
             ]
             for name in surplus(kept, len(kept), self._limit):
-                self._delete(name)
+                with self.holds.lock:
+                    if name not in self.holds:  # unless a call has come for it meanwhile
+                        self._delete(name)
 
     def code_version(self, function: str) -> str:
         """Of which Python the code in the file of a function is, as its client has said; empty when
