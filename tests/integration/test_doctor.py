@@ -158,6 +158,21 @@ async def test_a_leader_with_its_two_connections_is_one_process(tmp_path: Path):
     assert [process.service for process in found.processes] == ["state"]
 
 
+async def test_a_process_that_has_connected_anew_is_one(tmp_path: Path):
+    """Its connection before is there until the server notices."""
+    server = NatsProcess(tmp_path / "nats")
+    with serving(server):
+        credentials = server.credentials("state")
+        first, second = "a" * 12, "b" * 12
+        names = [str(ClientName("state", "0.1.0", "iris", id_)) for id_ in (first, first, second)]
+        links = [await connect(server.url, name=name, credentials=credentials) for name in names]
+        keys = Path(credentials.nkey_seed).parent
+        found = await diagnose(server.url, server.credentials("admin"), keys)
+        for link in links:
+            await link.close()
+    assert sorted(process.process for process in found.processes) == [first, second]
+
+
 async def test_one_of_three_servers_down(tmp_path: Path):
     async with nats_cluster(tmp_path) as cluster:
         url = cluster.url

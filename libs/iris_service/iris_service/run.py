@@ -130,7 +130,7 @@ class Service(Generic[S]):
         """
         self._connection = await connect(
             self.nats.url,
-            name=str(ClientName(self.name, VERSION, self.run.cluster)),
+            name=str(ClientName(self.name, VERSION, self.run.cluster, self.id)),
             credentials=self.nats.credentials(),
             replicas=self.nats.replicas,
             table=self.nats.streams(),

@@ -539,6 +539,11 @@ def test_one_subject_pattern_covers_another(pattern: str, subject: str, does: bo
 def test_only_names_of_our_connections_name_a_process():
     name = ClientName("state", "0.1.0", "prod")
     assert (str(name), client_name(str(name))) == ("iris-state/0.1.0 (prod)", name)
+    name = ClientName("state", "0.1.0", "prod (eu)", "4f2a914f2a91")
+    assert (str(name), client_name(str(name))) == (
+        "iris-state/0.1.0 (prod (eu)) 4f2a914f2a91",
+        name,
+    )
     assert [client_name(text) for text in ("", "NATS CLI Version 0.3", "iris-doctor")] == [
         None,
         None,

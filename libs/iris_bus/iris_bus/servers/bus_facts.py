@@ -11,24 +11,31 @@ from typing import NamedTuple
 
 import msgspec
 
-_NAME = re.compile(r"iris-(?P<service>\w+)/(?P<version>\S+) \((?P<cluster>.*)\)\Z")
+_NAME = re.compile(
+    r"iris-(?P<service>\w+)/(?P<version>\S+) \((?P<cluster>.*)\)(?: (?P<process>[0-9a-f]{12}))?\Z"
+)
 
 
 class ClientName(NamedTuple):
-    """The name of a process' connection, as `nats server report connections` shows it."""
+    """The name of a process' connection, as `nats server report connections` shows it.
+
+    ``process``: twelve hexadecimal digits that it has chosen when it started; empty: unknown.
+    """
 
     service: str
     version: str
     cluster: str
+    process: str = ""
 
     def __str__(self) -> str:
-        return f"iris-{self.service}/{self.version} ({self.cluster})"
+        name = f"iris-{self.service}/{self.version} ({self.cluster})"
+        return f"{name} {self.process}" if self.process else name
 
 
 def client_name(text: str) -> ClientName | None:
     """The parts of a connection's name; None for a client that is not a process of Iris."""
     match = _NAME.match(text)
-    return ClientName(**match.groupdict()) if match else None
+    return ClientName(**match.groupdict("")) if match else None
 
 
 class ServerFacts(msgspec.Struct, frozen=True):
@@ -79,13 +86,17 @@ class StreamFacts(msgspec.Struct, frozen=True):
 
 
 class ConnectedProcess(msgspec.Struct, frozen=True):
-    """A connected process of Iris, with the account and the host it connects from."""
+    """A connected process of Iris, with the account and the host it connects from.
+
+    ``process``: its id; empty: unknown.
+    """
 
     service: str
     version: str
     cluster: str
     account: str = ""
     host: str = ""
+    process: str = ""
 
 
 class KeyFacts(msgspec.Struct, frozen=True):

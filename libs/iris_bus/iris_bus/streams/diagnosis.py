@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager
 from datetime import datetime
 from pathlib import Path
@@ -226,7 +226,7 @@ async def _system(link: Link) -> dict[str, Any]:
     return {
         "servers": tuple(_server(answer, at, errors) for answer, at in settings),
         "size": max((meta.get("cluster_size", 0) for meta in metas), default=0),
-        "processes": tuple(process for answer, _ in connections for process in _processes(answer)),
+        "processes": tuple(_processes(answer for answer, _ in connections)),
     }
 
 
@@ -254,11 +254,23 @@ def _error(answer: dict[str, Any]) -> str:
     return str(data.get("error") or (answer.get("error") or {}).get("description") or "")
 
 
-def _processes(answer: dict[str, Any]) -> Sequence[ConnectedProcess]:
-    rows = (answer["data"].get("connections") or ()) if answer.get("data") else ()
-    named = ((client_name(row.get("name", "")), row) for row in rows)
-    return [
-        ConnectedProcess(*name, row.get("account", ""), row.get("ip", ""))
-        for name, row in named
-        if name is not None
-    ]
+def _processes(answers: Iterable[dict[str, Any]]) -> Iterator[ConnectedProcess]:
+    """Each process once: a server keeps the connection of one that has connected anew, here or to
+    another server, until it notices that nothing comes on the old one.
+    """
+    seen: set[str] = set()
+    for answer in answers:
+        for row in (answer.get("data") or {}).get("connections") or ():
+            name = client_name(row.get("name", ""))
+            if name is None or name.process in seen:
+                continue
+            if name.process:
+                seen.add(name.process)
+            yield ConnectedProcess(
+                name.service,
+                name.version,
+                name.cluster,
+                account=row.get("account", ""),
+                host=row.get("ip", ""),
+                process=name.process,
+            )
