@@ -15,7 +15,7 @@ from iris_core import subjects
 from iris_core.messages.state_worker import Ended
 from iris_core.states import Cause
 from iris_worker.attempt.bundles.bundle import BundleStore
-from iris_worker.attempt.bundles.fetch import FETCHES, Fetcher
+from iris_worker.attempt.bundles.fetch import FETCHES, OWN_FIRST, Fetcher
 from iris_worker.attempt.calls.files import CallFiles
 from iris_worker.clock import HostClock
 from iris_worker.launcher.starts.spawn import NOT_EXECUTABLE
@@ -116,10 +116,7 @@ async def test_who_waits_for_a_turn_is_told_and_also_that_it_has_come(tmp_path: 
         for digest, told in zip(digests, said, strict=True)
     ]
     await asyncio.sleep(0)
-    waits = (
-        "waits for its turn to fetch its files: 4 are fetched at a time on a host, 2 of one user"
-    )
-    assert said == [[], [], [waits]]
+    assert said == [[], [], [OWN_FIRST]]
     go.set()
     assert await asyncio.gather(*fetches) == ["", "", ""]
-    assert said == [[], [], [waits, FETCHES]]
+    assert said == [[], [], [OWN_FIRST, FETCHES]]

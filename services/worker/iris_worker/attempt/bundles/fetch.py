@@ -27,6 +27,13 @@ from iris_worker.metrics import WorkerMetrics
 
 _TRIES = 3
 _RETRY_S = 0.3
+OWN_FIRST = (
+    "its files wait to be fetched: as many of the same user as may be at a time are being fetched "
+    "on this host"
+)
+OTHERS_FIRST = (
+    "its files wait to be fetched: as many as may be at a time are being fetched on this host"
+)
 FETCHES = "fetches its files"
 
 OnDetail = Callable[[str], object]
@@ -63,10 +70,6 @@ class Fetcher:
         self._metrics = metrics
         self._on_error = on_error
         self._turns = FairTurns(at_once)
-        self._waits = (
-            f"waits for its turn to fetch its files: {at_once} are fetched at a time on a host, "
-            f"{self._turns.of_user} of one user"
-        )
         self._one_by_one: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def fetch(
@@ -139,7 +142,7 @@ class Fetcher:
     async def _turn(self, user: str, on_detail: OnDetail) -> AsyncIterator[None]:
         waits = self._turns.would_wait(user)
         if waits:
-            on_detail(self._waits)
+            on_detail(OWN_FIRST if self._turns.has_all(user) else OTHERS_FIRST)
         async with self._turns.turn(user):
             if waits:
                 on_detail(FETCHES)
