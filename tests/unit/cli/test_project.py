@@ -137,6 +137,11 @@ def test_a_weight_is_shown_and_taken_away(iris: Any, gateway: Answers) -> None:
     assert last(gateway, "PUT").json["weight"] is None
     code, _, told = iris("project", "set", "research/nlp", "--weight", "much", "--url", gateway.url)
     assert (code, "'much' is not a valid float" in told) == (2, True)
+    before = len(gateway.requests)
+    for odd in ("nan", "inf"):
+        code, _, told = iris("project", "set", "/x", "--weight", odd, "--url", gateway.url)
+        assert (code, "weight is not a finite number" in told) == (2, True)
+    assert len(gateway.requests) == before
 
 
 def test_a_new_project_has_what_is_given_only(iris: Any, gateway: Answers) -> None:
@@ -152,12 +157,26 @@ def test_a_guarantee_is_sent_and_shown_with_what_is_borrowed(iris: Any, gateway:
     assert last(gateway, "PUT").json["guarantee"] == {"chips": 64, "cpu_millis": 2000}
     code, _, told = iris("project", "set", "/x", "--guarantee", "gpus=4", "--url", gateway.url)
     assert (code, "'gpus' has no guarantee; there are cpu, memory, chips" in told) == (2, True)
+    iris("project", "set", "/x", "--guarantee", "", "--url", gateway.url)
+    assert last(gateway, "PUT").json["guarantee"] == {}
     sides = {"guarantee": {"chips": 64}, "borrowed": {"cpu_millis": 500}, "near": {"chips": 8}}
     gateway.answer = lambda _: Said(200, {**NLP, **sides})
     _, out, _ = iris("project", "show", "/x", "--url", gateway.url)
     lines = [" ".join(line.split()) for line in out.splitlines()]
     for line in ("guaranteed chips 64", "borrowed cpu 0.5", "left of it chips 8"):
         assert line in lines
+
+
+def test_the_root_is_shown_and_set_and_no_path_is_not_the_root(iris: Any, gateway: Answers) -> None:
+    code, _, told = iris("project", "set", "/", "--limit", "chips=64", "--url", gateway.url)
+    assert (code, last(gateway, "PUT").path, told.count("must not")) == (0, "/v1/projects/%2F", 0)
+    code, _, _ = iris("project", "show", "/", "--url", gateway.url)
+    assert (code, last(gateway, "GET").path) == (0, "/v1/projects/%2F")
+    before = len(gateway.requests)
+    for empty in ("", "//"):
+        code, _, told = iris("project", "show", empty, "--url", gateway.url)
+        assert (code, "must not be empty" in told) == (2, True)
+    assert len(gateway.requests) == before
 
 
 @pytest.mark.parametrize(

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal
 
 from iris.client.http.api import GatewayApi
+from iris.client.http.encode import encode_segment
 from iris.client.http.transport import in_path
 from iris.client.options.jobs import OptionReader, refuse
 from iris.client.options.units import PARSERS
 from iris.client.problems import InvalidOption, NotFound
 from iris_core.codec import to_builtins
 from iris_core.quota import RUNNING_LIMITS
-from iris_core.spec.projects import ProjectSpec
+from iris_core.spec.projects import ROOT, ProjectSpec
 from iris_core.views.projects import ProjectView
 
 _WORDS = {resource.word: resource for _, resource in RUNNING_LIMITS}
@@ -66,7 +68,7 @@ class ProjectApi(GatewayApi):
             if given is not None
         }
         if weight is not None:
-            changes["weight"] = None if weight == "" else weight
+            changes["weight"] = reading.read(partial(read_weight, weight), None)
         for name, amounts in (("guarantee", guarantee), ("limit", limit)):
             if amounts is not None:
                 changes[name] = reading.read(partial(read_amounts, name, amounts), dict[str, int]())
@@ -101,14 +103,26 @@ class ProjectApi(GatewayApi):
 
 
 def place_of(project: str) -> str:
-    """Where a project is, whose path may lack its leading slash."""
-    return f"/v1/projects/{in_path(project if project.startswith('/') else f'/{project}')}"
+    """Where a project is, whose path may lack its leading slash. Raises InvalidOption."""
+    path = project if project.startswith(ROOT) else f"{ROOT}{project}"
+    return f"/v1/projects/{encode_segment(ROOT) if project == ROOT else in_path(path)}"
 
 
 def _names(option: str, given: Sequence[str]) -> list[str]:
     if isinstance(given, str):
         refuse(f"{option} is a list of names, not a text: [{given!r}]")
     return list(given)
+
+
+def read_weight(given: Any) -> Any:
+    """A weight; None: none is to be set. Raises InvalidOption for what JSON does not have, which would
+    arrive as none.
+    """
+    if given == "":
+        return None
+    if isinstance(given, float) and not math.isfinite(given):
+        raise InvalidOption("weight is not a finite number")
+    return given
 
 
 def read_amounts(option: str, given: Mapping[str, float | str]) -> dict[str, int]:

@@ -13,7 +13,7 @@ from click.core import ParameterSource
 from iris.cli.parsing.suggestions import alias, did_you_mean
 
 MAY_BE_EMPTY = frozenset({"setup", "reason", "grep"}) | frozenset(
-    {"members", "admins", "default_for", "project_limit", "weight"}
+    {"members", "admins", "default_for", "guarantee", "project_limit", "weight"}
 )
 """Options to which an empty value says something. To others it is a variable that was not set,
 whose option would be left out.
