@@ -18,6 +18,7 @@ import pytest
 from iris_core import subjects
 from iris_core.messages.gateway_state import Answer, Caller
 from iris_core.spec.jobs import JobSpec
+from iris_core.spec.resources import ResourceLimits
 from iris_gateway.auth.bearer import parse_tokens
 from tests.support.fake_state import COMMANDS
 from tests.support.gateway import House, house
@@ -142,6 +143,30 @@ async def test_the_page_of_projects_offers_what_its_reader_may_set(team: Team):
         "ada": set(),
         "bob": set(),
     }
+
+
+def rows_of(text: str) -> list[str]:
+    """What a reader sees of each row of a page's tables, on one line."""
+    rows = re.findall(r"<tr.*?</tr>", text, re.DOTALL)
+    return [" ".join(re.sub(r"<[^>]*>", " ", row).split()) for row in rows]
+
+
+async def test_pages_show_guarantees_weights_and_the_side_of_what_waits(team: Team):
+    [waits] = [row for row in rows_of(await team.page("bob", "/queue")) if WAITS in row]
+    assert " side " not in waits
+    assert "steps" not in waits
+    team.world.change_project(
+        "/research", admins=("lin",), weight=3, guarantee=ResourceLimits(cpu_millis=2000)
+    )
+    team.world.change_project("/web", weight=0.5)
+    shown = {row.split()[0]: row for row in rows_of(await team.page("bob", "/projects"))}
+    assert "cpu 0 2 guaranteed" in shown["/research"]
+    assert "weight 3 share 0 " in shown["/research"]
+    assert "weight 0.5 share 0 " in shown["/web"]
+    assert "guaranteed" not in shown["/web"]
+    [waits] = [row for row in rows_of(await team.page("bob", "/queue")) if WAITS in row]
+    assert "band interactive near side" in waits
+    assert re.search(r"steps -?\d+/-?\d+/-?\d+ ", waits)
 
 
 @pytest.mark.parametrize("path", PROJECTS)

@@ -33,7 +33,7 @@ LOOKED_AT_ONCE = 2000
 
 
 def queue(ledger: Ledger, query: QueueQuery) -> Page:
-    """The exact order; ``position`` counts the tasks before a job's first. The cursor is the key of
+    """The order of the key; ``position`` counts the tasks before a job's first. The cursor is the key of
     the last row.
     """
     rows = (

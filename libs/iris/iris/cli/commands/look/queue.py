@@ -64,8 +64,12 @@ def queue(
     gated: bool,
     form: str,
 ) -> None:
-    """Show what waits, in its exact order, with the columns of the key; what of the queue is held,
-    and which jobs wait outside it.
+    """Show what waits, in the order of its key, with the columns of the key; what of the queue is
+    held, and which jobs wait outside it.
+
+    In a band, work within a guarantee of its project (the near side, see -o wide) goes before what
+    borrows, and that before what is over a limit. Rows are not sorted by this, which follows from
+    what runs.
     """
     if ctx.invoked_subcommand is None:
         most = None if everything else limit
