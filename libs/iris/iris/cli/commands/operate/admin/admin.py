@@ -131,7 +131,9 @@ def streams(program: list[str], apply: bool) -> None:
 @click.option("--logs", is_flag=True, help="Output of tasks as well.")
 @located
 def backup(program: list[str], file: Path, events: bool, logs: bool) -> None:
-    """Write the records and the bundles into FILE while the cluster runs."""
+    """Write the records, the bundles, and the targets and subscriptions of messages into FILE while
+    the cluster runs.
+    """
     more = [*(["--events"] if events else []), *(["--logs"] if logs else [])]
     become([*program, "backup", *more, str(file.absolute())])
 
