@@ -216,7 +216,8 @@ SHARED_THINGS = (
     SharedThing(
         name="memory of templates on a host",
         filled_by="any user, with maps and jobs that preload modules",
-        limits="of templates that run nothing: 1 GiB together, or a sixteenth of the host's memory; 30 s each",
+        limits="of templates that run nothing: 1 GiB together, or a sixteenth of the host's memory where that "
+        "is more; 30 s each",
         kept="the memory beyond it, and their templates: that of the user who has most which is unused for "
         "longest ends first",
         is_fair=True,
