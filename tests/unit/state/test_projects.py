@@ -157,7 +157,7 @@ def test_an_admin_of_a_project_sets_what_is_below_it_and_its_own_members():
     assert said(raised) == (
         "forbidden",
         "lin is an admin of /research and sets its members and defaults; an admin of a project "
-        "above it sets its guarantee, limits and admins",
+        "above it sets its guarantee, weight, limits and admins",
     )
     for path, action in (("/research", "remove"), ("/", "set"), ("/other", "set")):
         assert world.change_project(path, LIN, action=action).status == "forbidden"

@@ -13,10 +13,10 @@ from itertools import islice
 from iris_core.errors import Mistake, Refused, pointer_to
 from iris_core.limits import MISTAKES
 from iris_core.spec import field_rules
-from iris_core.spec.projects import ROOT, ProjectSpec, normal
-from iris_core.spec.resources import ResourceLimits
+from iris_core.spec.projects import NOT_OF_ROOT, ROOT, ProjectSpec, normal
 
 _LISTS = ("members", "admins", "default_for")
+_NOTHING_SET = ProjectSpec()
 
 
 def validate_project(path: str, spec: ProjectSpec) -> list[Mistake]:
@@ -31,22 +31,16 @@ def _mistakes(path: str, spec: ProjectSpec) -> Iterator[Mistake]:
         yield Mistake(pointer="", code="bad_project", message=refused.detail)
         return
     yield from field_rules.mistakes(spec)
-    if place == ROOT and spec.guarantee != ResourceLimits():
-        yield Mistake(
-            pointer="/guarantee",
-            code="unexpected",
-            message=f"{ROOT} is all there is and has no guarantee",
-            hint="leave guarantee out",
-        )
-    for field in _LISTS:
-        names = getattr(spec, field)
-        if names and place == ROOT:
+    for field in NOT_OF_ROOT if place == ROOT else ():
+        if getattr(spec, field) != getattr(_NOTHING_SET, field):
             yield Mistake(
                 pointer=f"/{field}",
                 code="unexpected",
                 message=f"{ROOT} is everybody's and has no {field.replace('_', ' ')}",
                 hint=f"leave {field} out",
             )
+    for field in _LISTS:
+        names = getattr(spec, field)
         seen: set[str] = set()
         for number, name in enumerate(names):
             if name in seen:

@@ -89,6 +89,12 @@ class ProjectSpec(
     ] = ()
 
 
+NOT_OF_ROOT = ("guarantee", "members", "admins", "default_for")
+"""Fields that the root has not, which is everybody's."""
+SET_BY_ITS_ADMINS = ("members", "default_for")
+"""Fields that an admin of a project sets of it; an admin of a project above it sets all."""
+
+
 def normal(text: str) -> str:
     """The path with its leading slash and without one at its end. Raises Refused naming the part that
     is wrong.

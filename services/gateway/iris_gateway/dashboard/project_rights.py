@@ -8,14 +8,10 @@ import msgspec
 
 from iris_core.access.rights import Membership
 from iris_core.messages.gateway_state import Caller
-from iris_core.spec.projects import ROOT, ProjectSpec, parent_of
+from iris_core.spec.projects import NOT_OF_ROOT, ROOT, SET_BY_ITS_ADMINS, ProjectSpec, parent_of
 from iris_gateway.auth.bearer import may_set_below, may_set_members
 
 FIELDS = tuple(field.name for field in msgspec.structs.fields(ProjectSpec))
-_OF_MEMBERS = ("members", "default_for")
-"""What an admin of a project sets of its own node."""
-_OF_ALL_USERS = ("members", "admins", "default_for")
-"""What the root has not, which is everybody's."""
 
 
 def settable(caller: Caller, path: str, memberships: Mapping[str, Membership]) -> tuple[str, ...]:
@@ -24,5 +20,5 @@ def settable(caller: Caller, path: str, memberships: Mapping[str, Membership]) -
     """
     above = Membership.NONE if path == ROOT else memberships[parent_of(path)]
     if may_set_below(caller, above):
-        return tuple(name for name in FIELDS if path != ROOT or name not in _OF_ALL_USERS)
-    return _OF_MEMBERS if may_set_members(caller, memberships[path]) else ()
+        return tuple(name for name in FIELDS if path != ROOT or name not in NOT_OF_ROOT)
+    return SET_BY_ITS_ADMINS if may_set_members(caller, memberships[path]) else ()

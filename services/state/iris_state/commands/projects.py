@@ -16,7 +16,14 @@ from iris_core.admission.projects import validate_project
 from iris_core.errors import Code, Invalid, Mistake, Refused, pointer_to
 from iris_core.messages.gateway_state import Caller, ProjectCommand
 from iris_core.quota import RUNNING_LIMITS
-from iris_core.spec.projects import MAX_PROJECTS, ROOT, ProjectSpec, normal, parent_of
+from iris_core.spec.projects import (
+    MAX_PROJECTS,
+    ROOT,
+    SET_BY_ITS_ADMINS,
+    ProjectSpec,
+    normal,
+    parent_of,
+)
 from iris_core.spec.resources import Resource
 from iris_core.units import counted
 from iris_state.records.changes import ProjectRemoved, ProjectSet
@@ -91,12 +98,12 @@ def _check_may_set(
     if known is None or not may(caller, Verb.SET_MEMBERS, membership=of_it):
         who = "an admin of the cluster" if path == ROOT else "an admin of a project above it"
         raise Refused(Code.FORBIDDEN, f"{path} is set by {who}, which {caller.user} is not")
-    own = replace(known.spec, members=spec.members, default_for=spec.default_for)
+    own = replace(known.spec, **{name: getattr(spec, name) for name in SET_BY_ITS_ADMINS})
     if own != spec:
         words = f"{caller.user} is an admin of {path} and sets its members and defaults"
         raise Refused(
             Code.FORBIDDEN,
-            f"{words}; an admin of a project above it sets its guarantee, limits and admins",
+            f"{words}; an admin of a project above it sets its guarantee, weight, limits and admins",
         )
 
 
