@@ -21,7 +21,14 @@ from iris_gateway.api.deployments import name_of, send_change, send_delete
 from iris_gateway.api.work.admission import json_from
 from iris_gateway.dashboard.actions import acting
 from iris_gateway.dashboard.drawings.bars import segment
-from iris_gateway.dashboard.responses import FormFields, first, html, number_of
+from iris_gateway.dashboard.responses import (
+    SHOWN_AGAIN,
+    FormFields,
+    editor,
+    first,
+    html,
+    number_of,
+)
 from iris_gateway.dispatch.endpoint import Call
 from iris_gateway.dispatch.identity import identify
 from iris_gateway.http.problem import ProblemResponse
@@ -76,7 +83,7 @@ async def update(call: Call) -> Response:
             key=key,
         )
     except ProblemResponse as problem:
-        if problem.code not in ("invalid", "malformed", "precondition_failed"):
+        if problem.code not in SHOWN_AGAIN:
             raise
         return await _form(call, await _shown(call, name), text, problem)
     return _back(name)
@@ -117,17 +124,8 @@ def _editable(spec: Mapping[str, Any]) -> dict[str, Any]:
 async def _form(
     call: Call, shown: Any, text: str, problem: ProblemResponse | None = None
 ) -> Response:
-    status = 200 if problem is None else problem.kind.status
-    facts = {
-        "deployment": shown,
-        "specification": text,
-        "problem": problem,
-        "form_key": call.gateway.new_id(),
-    }
-    title = f"Update {shown['name']}"
-    return await html(
-        call, "edit_deployment.html", status, title=title, caller=call.caller, **facts
-    )
+    facts = {"title": f"Update {shown['name']}", "deployment": shown}
+    return await editor(call, "edit_deployment.html", text, problem, **facts)
 
 
 def _back(name: str) -> Response:

@@ -23,7 +23,7 @@ from iris_gateway.api.work.admission import json_from
 from iris_gateway.dashboard.actions import acting
 from iris_gateway.dashboard.page_reads import memberships_of
 from iris_gateway.dashboard.project_rights import FIELDS, settable
-from iris_gateway.dashboard.responses import first, html, number_of
+from iris_gateway.dashboard.responses import SHOWN_AGAIN, editor, first, number_of
 from iris_gateway.dispatch.endpoint import Call
 from iris_gateway.dispatch.identity import identify
 from iris_gateway.http.problem import ProblemResponse
@@ -53,7 +53,7 @@ async def update(call: Call) -> Response:
         spec = read_spec(to_json(body))
         await send_project(call, path, spec, int(number_of(form, "version") or 0), key=key)
     except ProblemResponse as problem:
-        if problem.code not in ("invalid", "malformed", "precondition_failed"):
+        if problem.code not in SHOWN_AGAIN:
             raise
         return await _form(call, shown, fields, text, problem)
     return RedirectResponse("/projects", 303)
@@ -88,13 +88,5 @@ async def _form(
     text: str,
     problem: ProblemResponse | None = None,
 ) -> Response:
-    status = 200 if problem is None else problem.kind.status
-    facts = {
-        "project": shown,
-        "fields": fields,
-        "specification": text,
-        "problem": problem,
-        "form_key": call.gateway.new_id(),
-    }
-    title = f"Change {shown['path']}"
-    return await html(call, "edit_project.html", status, title=title, caller=call.caller, **facts)
+    facts = {"title": f"Change {shown['path']}", "project": shown, "fields": fields}
+    return await editor(call, "edit_project.html", text, problem, **facts)

@@ -30,6 +30,8 @@ HEADERS = {
     "referrer-policy": "same-origin",  # with no-referrer, a form is sent with `Origin: null`
 }
 _FORM_BYTES = 16 << 10
+SHOWN_AGAIN = ("invalid", "malformed", "precondition_failed")
+"""Refusals of what a form says, after which it is shown again with its mistakes."""
 WHOLE = re.compile(r"[0-9]{1,15}")
 THEMES = ("light", "dark")
 THEME_COOKIE = "iris-theme"
@@ -39,6 +41,15 @@ FormFields = dict[str, list[str]]
 async def html(call: Call, template: str, status: int = 200, **facts: object) -> Response:
     """An HTML response in the caller's theme, with security headers."""
     return Response(await text_of(call, template, **facts), status, HEADERS, HTML)
+
+
+async def editor(
+    call: Call, template: str, text: str, problem: ProblemResponse | None = None, **facts: object
+) -> Response:
+    """A form with a specification as JSON; ``problem``: why it was refused."""
+    status = 200 if problem is None else problem.kind.status
+    facts |= {"specification": text, "problem": problem, "form_key": call.gateway.new_id()}
+    return await html(call, template, status, caller=call.caller, **facts)
 
 
 async def text_of(call: Call, template: str, **facts: object) -> str:
