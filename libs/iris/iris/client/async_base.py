@@ -20,7 +20,7 @@ from iris.client import deployments
 from iris.client.client import Client
 from iris.client.deployments import Deployment
 from iris.client.http.event_stream import EventStream
-from iris.client.http.events import Event, log_query, read_events, read_lines, whole_lines
+from iris.client.http.events import Event, log_lines, log_query, read_events
 from iris.client.http.transport import RETRY_FOR_S, UrlQuery
 from iris.client.job_ends import JobEnds
 from iris.client.jobs import TERMINAL, Job, resumable
@@ -194,8 +194,7 @@ class AsyncCalls:
     ) -> AsyncIterator[LogLineView]:
         """As `Client.logs`."""
         stream = self.sync.open_logs(name, log_query(query, follow, unfinished))
-        lines = read_lines(stream)
-        return self.read(stream, lines if unfinished else whole_lines(lines))
+        return self.read(stream, log_lines(stream, unfinished=unfinished))
 
     def events(self, query: UrlQuery | None = None) -> AsyncIterator[Event]:
         """As `Client.events`."""

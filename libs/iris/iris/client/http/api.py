@@ -17,7 +17,7 @@ from iris.client.decode import from_json
 from iris.client.http.address import Address, find_gateway
 from iris.client.http.encode import encode_json
 from iris.client.http.event_stream import EventStream
-from iris.client.http.events import Event, log_query, read_events, read_lines, whole_lines
+from iris.client.http.events import Event, log_lines, log_query, read_events
 from iris.client.http.transport import (
     ANSWER_S,
     RETRY_FOR_S,
@@ -264,8 +264,7 @@ class GatewayApi:
         with ``continued``, and its rest follows as the next line of that task, attempt and stream.
         """
         with self.open_logs(name, log_query(query, follow, unfinished)) as stream:
-            lines = read_lines(stream)
-            yield from lines if unfinished else whole_lines(lines)
+            yield from log_lines(stream, unfinished=unfinished)
 
     def open_logs(self, name: str, query: UrlQuery) -> EventStream:
         """The stream behind `logs`, not connected yet."""

@@ -77,6 +77,12 @@ def log_query(query: UrlQuery | None, follow: bool, unfinished: bool) -> UrlQuer
     return {"follow": follow, **(query or {}), **more}
 
 
+def log_lines(stream: Iterable[ServerEvent], *, unfinished: bool) -> Iterator[LogLineView]:
+    """The lines of output of a stream, each whole, or with ``unfinished`` also as they come."""
+    lines = read_lines(stream)
+    return lines if unfinished else whole_lines(lines)
+
+
 def read_lines(stream: Iterable[ServerEvent]) -> Iterator[LogLineView]:
     """The lines of output of a stream; what arrives again after a lost connection is dropped, also
     a part of a line that has not ended.

@@ -17,7 +17,7 @@ from iris.cli.parsing.command import CliCommand
 from iris.cli.parsing.options import NAME, connected, form_option
 from iris.client.client import Client
 from iris.client.http.api import is_task
-from iris.client.http.events import log_query, read_lines, whole_lines
+from iris.client.http.events import log_lines, log_query
 from iris.client.http.transport import UrlQuery, in_path
 from iris.client.problems import TryAgain, Unreachable
 from iris_core.units import MOMENT
@@ -68,7 +68,7 @@ def logs(
     try:
         with client.open_logs(name, log_query(query, follow, unfinished)) as answer:
             answer.before_wait = printer.flush
-            lines = read_lines(answer) if unfinished else whole_lines(read_lines(answer))
+            lines = log_lines(answer, unfinished=unfinished)
             found = (line for line in lines if wanted is None or wanted.search(line.line))
             printed = print_lines(found, printer, as_json=form == "jsonl")
     except (Unreachable, TryAgain):
