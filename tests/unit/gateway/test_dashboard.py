@@ -52,7 +52,7 @@ from iris_state.records.deployments.records import AUTOSCALE
 from tests.house.repository import ROOT
 from tests.support.fake_state import attempt_of, refusal
 from tests.support.gateway import House, house
-from tests.support.pages import fill, listing, pages_of
+from tests.support.pages import USAGE, fill, listing, pages_of
 
 
 @pytest.fixture
@@ -938,6 +938,28 @@ async def test_what_happens_while_a_page_reads_is_not_in_the_future(iris: House)
 async def test_a_task_without_attempts_says_so(iris: House):
     iris.state.tasks["/a/1"].attempts = []
     assert "No attempt has been made." in await page(iris, "/tasks/%2Fa%2F1")
+
+
+async def test_users_of_pools_are_shown_with_their_costs_and_what_idled(iris: House):
+    assert 'id="pools"' not in await page(iris, "/users")
+    used = [
+        {**USAGE, "pool": "v5e", "pools_cost": 12.5},
+        {**USAGE, "pool": "v5e", "user": None, "lost": {}, "pools_cost": 0.004},
+        {**USAGE, "pool": None},
+    ]
+    iris.state.pages["usage"] = {"items": used, "next_cursor": "more"}
+    text = await page(iris, "/users")
+    shown = text[text.index('id="pools"') : text.index('id="stored"')]
+    cells = [
+        [" ".join(re.sub(r"<[^>]*>", " ", cell).split()) for cell in re.findall("<td.*?</td>", row)]
+        for row in re.findall(r"<tr><td.*?</tr>", shown, re.DOTALL)
+    ]
+    assert [(row[0], row[1], row[5]) for row in cells] == [
+        ("v5e", "user ada", "cost 12.50"),
+        ("v5e", "user (idle)", "cost 0.004"),
+        ("(no pool)", "user ada", "cost no price"),
+    ]
+    assert "These are the first 3 rows" in shown
 
 
 async def test_holds_on_the_queue_are_listed_and_released_on_its_page(iris: House):

@@ -24,6 +24,7 @@ from iris_core.states import JOB_TERMINAL, display_name
 from iris_core.units import counted, show_bytes
 from iris_core.views.jobs import JOB_ORDERS, JOBS_ORDERED, NEWEST_FIRST
 from iris_core.views.usage import (
+    IDLE,
     cpu_share,
     memory_share,
     show_cost,
@@ -200,6 +201,7 @@ def environment() -> Environment:
         "may_administer": may_administer,
         "may_notify": may_notify,
         "may_repeat": may_repeat,
+        "idle": IDLE,
         "resources": RESOURCES,
         "quota_limits": QUOTA_LIMITS,
         "running_limits": [limit for limit, _ in RUNNING_LIMITS],
