@@ -179,11 +179,12 @@ SHARED_THINGS = (
         name="places on hosts, and slices of pools",
         filled_by="any user, with tasks that run long; a pool grows for them up to its `max`",
         limits="`iris quota set --max-running-cpu N USER`, and likewise memory and devices; for who has none of "
-        "the own `[state] max_running_cpu_millis` and so on",
+        "the own `[state] max_running_cpu_millis` and so on; `iris project set` with `--guarantee`, `--limit`, "
+        "`--weight`",
         kept="with a limit, the next place that is free: who is over it comes behind all others of the band; "
-        "without one, their turn in the order of submission. What runs is stopped for a better band only, "
-        "so an admin's job in `production` starts at once. Free places are given to whoever waits: one user "
-        "is often most of a cluster",
+        "with weights of projects, the next one by shares; without any, their turn in the order of submission. "
+        "What runs is stopped for a better band and for a guarantee of the own project only, so an admin's job in "
+        "`production` starts at once. Free places are given to whoever waits: one user is often most of a cluster",
         is_fair=False,
     ),
     SharedThing(

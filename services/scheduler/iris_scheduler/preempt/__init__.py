@@ -1,1 +1,1 @@
-"""Preempts work of lower bands for work of higher bands."""
+"""Preempts work of lower bands for work of higher bands, and reclaims what is guaranteed."""
