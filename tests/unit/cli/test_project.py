@@ -160,6 +160,11 @@ def test_a_guarantee_is_sent_and_shown_with_what_is_borrowed(iris: Any, gateway:
     iris("project", "set", "/x", "--guarantee", "", "--url", gateway.url)
     assert last(gateway, "PUT").json["guarantee"] == {}
     sides = {"guarantee": {"chips": 64}, "borrowed": {"cpu_millis": 500}, "near": {"chips": 8}}
+    listed = {"items": [{**NLP, **sides}], "next_cursor": None}
+    gateway.answer = lambda _: Said(200, listed)
+    wide = iris("project", "ls", "-o", "wide", "--url", gateway.url)[1].splitlines()
+    assert wide[0].split()[6:8] == ["GUARANTEED", "BORROWED"]
+    assert "chips 64 cpu 0.5" in " ".join(wide[1].split())
     gateway.answer = lambda _: Said(200, {**NLP, **sides})
     _, out, _ = iris("project", "show", "/x", "--url", gateway.url)
     lines = [" ".join(line.split()) for line in out.splitlines()]

@@ -69,6 +69,23 @@ def test_the_queue_tells_what_is_held(iris: Any, gateway: Answers) -> None:
     )
 
 
+def test_the_queue_shows_sides_and_steps_where_it_is_wide(iris: Any, gateway: Answers) -> None:
+    row = {"position": 0, "task": "/a/0", "job": "/a", "user": "ada", "band": "batch", "depth": 1}
+    row |= {"root_submitted_at": None, "submitted_at": None, "sequence": 1, "id": "j1/0"}
+    row |= {"job_id": "j1", "tasks": 3, "pending_reason": None, "side": "near", "step": [-1, 2]}
+    empty = {"items": [], "next_cursor": None}
+
+    def answer(asked: Asked) -> Said:
+        is_queue = asked.path.split("?")[0] == "/v1/queue"
+        return Said(200, {"items": [row], "next_cursor": None} if is_queue else empty)
+
+    gateway.answer = answer
+    heading, line = iris("queue", "-o", "wide", "--url", gateway.url)[1].splitlines()
+    assert heading.split()[4:7] == ["SIDE", "DEPTH", "STEPS"]
+    assert line.split()[4:7] == ["near", "1", "-1/2"]
+    assert "SIDE" not in iris("queue", "--url", gateway.url)[1]
+
+
 def test_the_queue_tells_which_jobs_wait_outside_it(iris: Any, gateway: Answers) -> None:
     _, _, err = iris("queue", "--url", gateway.url)
     first, second, *_, last = err.splitlines()[1:]

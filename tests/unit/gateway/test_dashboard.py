@@ -130,9 +130,12 @@ async def test_the_first_page_does_not_hold_up_other_requests(iris: House):
 @pytest.mark.parametrize("path", ["/jobs/%2Fa", "/tasks/%2Fa%2F0"])
 async def test_what_waits_says_whose_tasks_come_first(iris: House, path: str):
     note = "behind 4 tasks: 4 of bob, submitted before"
-    iris.state.pages["why"] |= {"ahead_note": note}
+    side = "far side: /a would borrow, so work within a guarantee goes first"
+    iris.state.pages["why"] |= {"ahead_note": note, "side_note": side}
     iris.state.jobs["/a"].task_counts = {"pending": 2}
-    assert f">{note}</p>" in await page(iris, path)
+    text = await page(iris, path)
+    assert f">{note}</p>" in text
+    assert f">{side}</p>" in text
 
 
 PATHS = [
