@@ -91,7 +91,7 @@ def test_why_tells_the_reason_and_its_numbers():
 
 def test_why_says_whose_tasks_come_first():
     note = "behind 19,750 tasks: 19,750 of bob, submitted before"
-    side = "near side: within what /nlp is guaranteed, so it goes before what borrows"
+    side = "near side: within what is guaranteed to /nlp, so it goes before what borrows"
     why = {"job": "/a", "job_state": "pending", "pending_tasks": 2, "ahead_note": note}
     why["side_note"] = side
     assert [click.unstyle(line) for line in explain_lines(why, of_task=False)] == [

@@ -18,6 +18,7 @@ import pytest
 from iris_core import subjects
 from iris_core.messages.gateway_state import Answer, Caller
 from iris_core.spec.jobs import JobSpec
+from iris_core.spec.projects import MAX_NAMES
 from iris_core.spec.resources import ResourceLimits
 from iris_gateway.auth.bearer import parse_tokens
 from tests.support.fake_state import COMMANDS
@@ -207,6 +208,15 @@ async def test_an_admin_of_a_project_sets_its_members_and_all_of_what_is_below(t
     assert await team.send("lin", below, key="1", specification=changed) == (303, "/projects")
     project = team.project("/research/nlp")
     assert (project["limit"], project["members"]) == ({"cpu_millis": 4000}, shown["members"])
+
+
+async def test_the_form_of_a_project_takes_as_many_members_as_it_may_have(team: Team):
+    own = f"/projects/{quote('/research', safe='')}/update"
+    members = [f"user-{number:0>50}" for number in range(MAX_NAMES)]
+    changed = json.dumps({"members": members})
+    assert await team.send("lin", own, key="1", specification=changed) == (303, "/projects")
+    assert team.project("/research")["members"] == members
+    assert form_of(await team.page("lin", own))["members"] == members
 
 
 async def test_a_refused_change_of_a_project_is_shown_with_what_was_written(team: Team):

@@ -557,6 +557,11 @@ def test_guarantees_of_projects_are_within_that_of_the_one_above():
     assert mistake(world.change_project("/research/nlp", guarantee=chips(49)))[1] == "over_parent"
 
 
+def test_the_root_has_no_weight_for_nothing_is_beside_it():
+    refused = World().change_project("/", weight=2.0)
+    assert mistake(refused)[:2] == ("/weight", "unexpected")
+
+
 def test_the_root_has_no_guarantee_and_bounds_none():
     world = World()
     refused = world.change_project("/", guarantee=chips(8))

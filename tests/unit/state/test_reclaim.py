@@ -126,7 +126,7 @@ def test_the_queue_and_why_say_the_side_and_who_has_reclaimed():
         "far side: /other would borrow, so work within a guarantee goes first"
     )
     assert world.query("why", job="/near@ada")["side_note"] == (
-        "near side: within what /nlp is guaranteed, so it goes before what borrows"
+        "near side: within what is guaranteed to /nlp, so it goes before what borrows"
     )
     (ref,) = cycle(world).evictions[0].victims
     interrupted = world.query("why", task=f"/old/{ref.index}")["interrupted"]

@@ -8,7 +8,7 @@ who is chosen is decided elsewhere. Source: docs/design/team.md#guarantee-and-sh
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from operator import add, sub
 
@@ -53,16 +53,20 @@ class Guarantees:
         """Whether there is any guarantee."""
         return bool(self.amounts)
 
+    def on_way(self, project: str) -> list[str]:
+        """A project and those above it that have a guarantee, the innermost first."""
+        return [path for path in way_of(project) if path in self.amounts]
+
     def add(self, project: str, amount: GuaranteedAmount, *, staying: bool = True) -> None:
         """Count attempts, or promises, of a project; ``staying``: attempts that were not told to stop."""
-        for path in self._guaranteed(project):
+        for path in self.on_way(project):
             self.held[path] = tuple(map(add, self.held[path], amount))
             if staying:
                 self.staying[path] = tuple(map(add, self.staying[path], amount))
 
     def stop(self, project: str, amount: GuaranteedAmount) -> None:
         """Attempts of a project have been told to stop: they hold what they hold until they end."""
-        for path in self._guaranteed(project):
+        for path in self.on_way(project):
             self.staying[path] = tuple(map(sub, self.staying[path], amount))
 
     def near(self, project: str, need: GuaranteedAmount, count: int) -> int:
@@ -70,7 +74,7 @@ class Guarantees:
         where nothing that they ask for is guaranteed.
         """
         is_covered = False
-        for path in self._guaranteed(project):
+        for path in self.on_way(project):
             for guaranteed, held, asked in zip(
                 self.amounts[path], self.held[path], need, strict=True
             ):
@@ -83,7 +87,7 @@ class Guarantees:
         """Whether such a task is within the innermost guarantee on its way that says something about
         it, so that work of other projects may be told to give way for it.
         """
-        for path in self._guaranteed(project):
+        for path in self.on_way(project):
             if self._says(path, need):
                 return not self._exceeded(path, need)
         return False
@@ -98,7 +102,7 @@ class Guarantees:
             return False
         if not self._is_below_all_exceeded(project, need, common):
             return False
-        return all(self._lends(path, amount) for path in self._guaranteed(of) if path not in common)
+        return all(self._lends(path, amount) for path in self.on_way(of) if path not in common)
 
     def is_just(
         self,
@@ -132,15 +136,13 @@ class Guarantees:
         self, project: str, need: GuaranteedAmount, common: set[str]
     ) -> bool:
         """Whether the end of work makes room in each guarantee that the task would exceed."""
-        return all(
-            path in common for path in self._guaranteed(project) if self._exceeded(path, need)
-        )
+        return all(path in common for path in self.on_way(project) if self._exceeded(path, need))
 
     def suffices(self, project: str, need: GuaranteedAmount, units: Sequence[ProjectPart]) -> bool:
         """Whether no guarantee on the way of a task is exceeded, or exceeded further, if these end and it
         starts in their place.
         """
-        for path in self._guaranteed(project):
+        for path in self.on_way(project):
             freed = [amount for of, amount in units if path in way_of(of)]
             ends = tuple(map(sum, zip(NOTHING, *freed, strict=True)))
             rows = zip(self.amounts[path], self.held[path], need, ends, strict=True)
@@ -167,10 +169,6 @@ class Guarantees:
                 return False
         return is_beyond
 
-    def _guaranteed(self, project: str) -> Iterable[str]:
-        """The projects on a way that have a guarantee, the innermost first."""
-        return [path for path in way_of(project) if path in self.amounts]
-
     def _says(self, path: str, amount: GuaranteedAmount) -> bool:
         """Whether a guarantee is about something of what is asked for, or held."""
         return any(map(_both, self.amounts[path], amount))
@@ -187,9 +185,7 @@ class Guarantees:
 
     def _covers(self, project: str, need: GuaranteedAmount, common: set[str]) -> bool:
         """Whether a guarantee below the place where two ways meet is about the task."""
-        return any(
-            path not in common and self._says(path, need) for path in self._guaranteed(project)
-        )
+        return any(path not in common and self._says(path, need) for path in self.on_way(project))
 
 
 def _both(one: int, other: int) -> bool:

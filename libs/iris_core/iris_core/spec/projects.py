@@ -89,8 +89,8 @@ class ProjectSpec(
     ] = ()
 
 
-NOT_OF_ROOT = ("guarantee", "members", "admins", "default_for")
-"""Fields that the root has not, which is everybody's."""
+NOT_OF_ROOT = ("guarantee", "weight", "members", "admins", "default_for")
+"""Fields that the root has not, which is everybody's and has nobody beside it."""
 SET_BY_ITS_ADMINS = ("members", "default_for")
 """Fields that an admin of a project sets of it; an admin of a project above it sets all."""
 

@@ -14,6 +14,7 @@ from urllib.parse import parse_qs
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from iris_core.limits import SPEC_BYTES
 from iris_gateway.auth.bearer import own_pages
 from iris_gateway.dashboard import render
 from iris_gateway.dispatch.endpoint import Call
@@ -29,7 +30,6 @@ HEADERS = {
     "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
     "referrer-policy": "same-origin",  # with no-referrer, a form is sent with `Origin: null`
 }
-_FORM_BYTES = 16 << 10
 SHOWN_AGAIN = ("invalid", "malformed", "precondition_failed")
 """Refusals of what a form says, after which it is shown again with its mistakes."""
 WHOLE = re.compile(r"[0-9]{1,15}")
@@ -105,7 +105,7 @@ async def fields_of(request: Request) -> FormFields:
     """The fields of a form that a page of this gateway sent. Raises Problem."""
     own_pages(request.headers)
     check_media_type(request, FORM)
-    body = await read_body(request, _FORM_BYTES)
+    body = await read_body(request, SPEC_BYTES)
     return parse_qs(body.decode("latin-1"))
 
 

@@ -424,10 +424,12 @@ def why(ledger: Ledger, query: WhyQuery) -> Pieces[dict[str, Any]]:
 
 def _side_note(ledger: Ledger, record: Job) -> str | None:
     """On which side of its band a job waits; None while nothing is guaranteed."""
-    side = side_of(held_guarantees(ledger), record)
+    guarantees = held_guarantees(ledger)
+    side = side_of(guarantees, record)
     project = record.spec.project_path
     if side == "near":
-        return f"near side: within what {project} is guaranteed, so it goes before what borrows"
+        names = " and ".join(guarantees.on_way(project))
+        return f"near side: within what is guaranteed to {names}, so it goes before what borrows"
     if side == "far":
         return f"far side: {project} would borrow, so work within a guarantee goes first"
     return None

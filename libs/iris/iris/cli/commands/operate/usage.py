@@ -92,7 +92,7 @@ def usage(
     form: str,
 ) -> None:
     """Show what jobs have held and used, and what of it was lost; with JOB of that one since it was
-    submitted.
+    submitted. Only admins of the cluster see what is not their own.
 
     USED is processor time, PEAK the peak of memory, both of what attempts that have ended had asked
     for. LOST is time of attempts that did not succeed, by why they ended. --by project sums each
