@@ -210,6 +210,36 @@ async def test_an_admin_of_a_project_sets_its_members_and_all_of_what_is_below(t
     assert (project["limit"], project["members"]) == ({"cpu_millis": 4000}, shown["members"])
 
 
+async def test_a_project_is_removed_by_who_may_set_what_is_above_it(team: Team):
+    """With the version that its page has shown, once nothing of it lives."""
+    team.world.change_project("/research/nlp/small")
+    place = f"/projects/{quote('/research/nlp/small', safe='')}"
+    for who, may in {"mia": True, "lin": True, "ada": False, "bob": False}.items():
+        cookie = {"cookie": f"iris_token={who}"}
+        for path in ("update", "remove"):
+            answer = await team.iris.http.get(f"{place}/{path}", headers=cookie)
+            offers = f'href="{place}/remove"' in answer.text or "Remove the project" in answer.text
+            assert (who, path, answer.status_code, offers) == (
+                *(who, path),
+                *((200, True) if may else (403, False)),
+            )
+    status, _ = await team.send("ada", f"{place}/remove", key="1", version="1")
+    assert status == 403
+    status, text = await team.send("lin", f"{place}/remove", key="2", version="7")
+    assert (status, "has been changed since" in text) == (412, True)
+    above = f"/projects/{quote('/research/nlp', safe='')}/remove"
+    status, text = await team.send("lin", above, key="3", version="1")
+    assert (status, "has 1 project below it" in text) == (409, True)
+    assert await team.send("lin", f"{place}/remove", key="4", version="1") == (303, "/projects")
+    assert "/research/nlp/small" not in await team.page("lin", "/projects")
+    own = await team.iris.http.get(
+        f"/projects/{quote('/research', safe='')}/update", headers={"cookie": "iris_token=lin"}
+    )
+    assert "Remove it" not in own.text
+    whole = await team.page("mia", f"/projects/{quote('/', safe='')}/update")
+    assert "Remove it" not in whole
+
+
 async def test_the_form_of_a_project_takes_as_many_members_as_it_may_have(team: Team):
     own = f"/projects/{quote('/research', safe='')}/update"
     members = [f"user-{number:0>50}" for number in range(MAX_NAMES)]

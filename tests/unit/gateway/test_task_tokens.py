@@ -154,6 +154,8 @@ DECISIONS = {
     ("GET", "/projects"): REFUSED,
     ("GET", "/projects/{project}/update"): REFUSED,
     ("POST", "/projects/{project}/update"): REFUSED,
+    ("GET", "/projects/{project}/remove"): REFUSED,
+    ("POST", "/projects/{project}/remove"): REFUSED,
     ("GET", "/notifications"): REFUSED,
     ("POST", "/notifications/targets/{name}/change"): REFUSED,
     ("GET", "/notifications/targets/{name}/remove"): REFUSED,

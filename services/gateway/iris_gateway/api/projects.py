@@ -61,6 +61,11 @@ async def send_project(
     return await _command(call, path, actions.SetProject(spec=spec, version=version), key)
 
 
+async def send_removal(call: Call, path: str, version: int, *, key: str) -> Answer:
+    """Remove a project. Raises ProblemResponse."""
+    return await _command(call, path, actions.RemoveProject(version=version), key)
+
+
 async def put(call: Call) -> Response:
     path = path_of(call)
     version = expected_version(call)
@@ -73,8 +78,7 @@ async def delete(call: Call) -> Response:
     path = path_of(call)
     if validate_project(path, ProjectSpec()):
         raise ProblemResponse("not_found", f"there is no project {path[:80]}")
-    asked = actions.RemoveProject(version=expected_version(call))
-    answer = await _command(call, path, asked, request_key(call))
+    answer = await send_removal(call, path, expected_version(call), key=request_key(call))
     return passed_on(answer.body)
 
 

@@ -315,6 +315,10 @@ PAGES: tuple[Endpoint, ...] = (
     _endpoint("GET", "/projects/{project}/update", project_actions.edit, "Change a project"),
     _endpoint("POST", "/projects/{project}/update", project_actions.update, "Change a project"),
     _endpoint(
+        "GET", "/projects/{project}/remove", project_actions.confirm_remove, "Remove a project"
+    ),
+    _endpoint("POST", "/projects/{project}/remove", project_actions.remove, "Remove a project"),
+    _endpoint(
         "POST",
         "/notifications/targets/{name}/change",
         notify_actions.change_target,

@@ -1,7 +1,7 @@
-"""Changes of projects by people on pages: what the caller may set of one, as JSON.
+"""Changes of projects by people on pages: what the caller may set of one, as JSON, and its removal.
 
-A form that works without JavaScript, sends the command that the API sends, and leads back to the
-page of projects. Source: docs/adr/0036-forms-may-change-jobs.md.
+Forms that work without JavaScript, send the commands that the API sends, and lead back to the page
+of projects. Source: docs/adr/0036-forms-may-change-jobs.md.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from iris_core.codec import to_json
 from iris_core.spec.projects import parent_of
 from iris_core.views.queries import ProjectQuery
 from iris_gateway.api.handling import request_key
-from iris_gateway.api.projects import path_of, read_spec, send_project
+from iris_gateway.api.projects import path_of, read_spec, send_project, send_removal
 from iris_gateway.api.work.admission import json_from
 from iris_gateway.dashboard.actions import acting
 from iris_gateway.dashboard.page_reads import memberships_of
-from iris_gateway.dashboard.project_rights import FIELDS, settable
-from iris_gateway.dashboard.responses import SHOWN_AGAIN, editor, first, number_of
+from iris_gateway.dashboard.project_rights import FIELDS, is_removable, settable
+from iris_gateway.dashboard.responses import SHOWN_AGAIN, editor, first, html, number_of
 from iris_gateway.dispatch.endpoint import Call
 from iris_gateway.dispatch.identity import identify
 from iris_gateway.http.problem import ProblemResponse
@@ -59,6 +59,28 @@ async def update(call: Call) -> Response:
     return RedirectResponse("/projects", 303)
 
 
+async def confirm_remove(call: Call) -> Response:
+    """A page that tells what goes with a project."""
+    call = replace(call, caller=identify(call.gateway, call.request))
+    shown = await _shown(call)
+    path = shown["path"]
+    if not is_removable(path, await _settable(call, path)):
+        raise ProblemResponse("forbidden", f"{path} is removed by admins of what is above it")
+    facts = {"project": shown, "form_key": call.gateway.new_id()}
+    return await html(
+        call, "remove_project.html", title=f"Remove {path}", caller=call.caller, **facts
+    )
+
+
+async def remove(call: Call) -> Response:
+    """Remove a project in the version that the page has shown."""
+    call, form = await acting(call)
+    version = int(number_of(form, "version") or 0)
+    key = request_key(call, first(form, "key"))
+    await send_removal(call, path_of(call), version, key=key)
+    return RedirectResponse("/projects", 303)
+
+
 async def _shown(call: Call) -> Any:
     return msgspec.json.decode(await call.read(ProjectQuery(path_of(call))))
 
@@ -89,4 +111,5 @@ async def _form(
     problem: ProblemResponse | None = None,
 ) -> Response:
     facts = {"title": f"Change {shown['path']}", "project": shown, "fields": fields}
+    facts["removable"] = is_removable(shown["path"], fields)
     return await editor(call, "edit_project.html", text, problem, **facts)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import msgspec
 
@@ -22,3 +22,8 @@ def settable(caller: Caller, path: str, memberships: Mapping[str, Membership]) -
     if may_set_below(caller, above):
         return tuple(name for name in FIELDS if path != ROOT or name not in NOT_OF_ROOT)
     return SET_BY_ITS_ADMINS if may_set_members(caller, memberships[path]) else ()
+
+
+def is_removable(path: str, fields: Collection[str]) -> bool:
+    """Whether who may set these fields of a project may remove it, too."""
+    return path != ROOT and set(fields) > set(SET_BY_ITS_ADMINS)
