@@ -16,7 +16,6 @@ from iris_core.messages.scheduler_state import JobRow
 from iris_core.names import JobName
 from iris_core.placement import reasons
 from iris_core.placement.reasons import Reason, ReasonCode
-from iris_core.spec.jobs import JobSpec
 from iris_scheduler.cycle.cache import Cache
 from iris_scheduler.mirror.capacity import WINDOW, Slots, fitting
 from iris_scheduler.mirror.classes import NO_JOB, JobClass
@@ -54,7 +53,7 @@ def preview(
 def _preview_one(
     mirror: Mirror, cache: Cache, request: PlanRequest, now_ms: int, settings: SchedulerSettings
 ) -> PlanPreview:
-    row = row_of(mirror, request.spec, request.caller.user, now_ms)
+    row = row_of(mirror, request, now_ms)
     with mirror.supposing(row, request.spec.index_set.ranges):
         decision = plan(mirror, cache, now_ms, settings, most=len(mirror.queue))
         ahead = mirror.queue.position(row.job, request.spec.index_set[0])
@@ -62,21 +61,22 @@ def _preview_one(
         return _preview(mirror, cache, decision, row, ahead=ahead, possible=possible)
 
 
-def row_of(mirror: Mirror, spec: JobSpec, user: str, now_ms: int) -> JobRow:
-    """The job as the state service would admit it: last in its band, below its parent if the parent
-    exists.
+def row_of(mirror: Mirror, request: PlanRequest, now_ms: int) -> JobRow:
+    """The job as the state service would admit it: last in its band and of its share, below its
+    parent if the parent exists.
     """
+    spec = request.spec
     name = JobName.job(spec.name)
     parent = next((row for row in mirror.jobs.values() if row.name == str(name.parent)), None)
     return JobRow.of(
         spec,
         job=NO_JOB,
         name=spec.name,
-        user=spec.user or user,
+        user=spec.user or request.caller.user,
         depth=name.depth,
         root_submitted_ms=parent.root_submitted_ms if parent else now_ms,
         submitted_ms=now_ms,
-        steps=mirror.steps_of(spec.project, spec.user or user),
+        steps=request.steps,
     )
 
 

@@ -10,10 +10,18 @@ from random import Random
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
+from iris_core import codec
+from iris_core.messages.gateway_scheduler import PlanRequest
+from iris_core.messages.gateway_state import Caller
 from iris_core.placement.priority import LEAST_STEP, MOST_STEP, packed_steps
+from iris_core.spec.jobs import JobSpec
 from iris_core.spec.projects import ProjectSpec
 from iris_core.spec.resources import Amount
+from iris_scheduler.cycle.cache import Cache
+from iris_scheduler.preview import preview
+from iris_scheduler.settings import SchedulerSettings
 from iris_state.machine.machine import Machine
 from iris_state.policy import Policy
 from iris_state.records import shares
@@ -186,6 +194,29 @@ def test_it_begins_with_the_second_weight_and_ends_with_it():
     cluster.change_project("/prod")
     assert order(cluster) == ["/ada", "/ada2", "/bob"]
     assert all(row.steps == 0 for row in cluster.snapshot().jobs)
+
+
+@pytest.mark.parametrize(
+    ("user", "project"), [("ada", "/nlp"), ("new", "/nlp"), ("ada", "/prod"), ("new", "")]
+)
+def test_a_dry_run_has_the_place_that_the_job_would_have(user: str, project: str):
+    """Also of somebody who has no job: the scheduler does not know such a share."""
+    cluster = two_projects(8)
+    cluster.want("/ada", "ada", 40, "/nlp")
+    cluster.want("/bob", "bob", 40, "/prod")
+    cluster.run(1800)
+    spec = JobSpec(name="/next", command=("true",), project=project, user=user)
+    gate = cluster.query("closed_gate", spec=codec.to_json(spec).decode())
+    request = PlanRequest(
+        replace(spec, project=gate["project"]), Caller(user), cluster.now_ms, gate["steps"]
+    )
+    assert cluster.mirror is not None
+    said = preview(cluster.mirror, Cache(), request, cluster.now_ms, SchedulerSettings())
+    cluster.want("/next", user, 1, project)
+    job = cluster.ledger.job_of(user, "/next")
+    assert job is not None
+    assert gate["steps"] == cluster.ledger.key_of(job).steps
+    assert said.ahead == cluster.ledger.queue.position(job.number, 0)
 
 
 def test_it_is_off_and_on_as_set():

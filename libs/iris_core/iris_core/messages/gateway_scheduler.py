@@ -9,11 +9,16 @@ from iris_core.spec.jobs import JobSpec
 
 
 class PlanRequest(ServiceMessage, frozen=True):
-    """A dry run: whether a job would be placed now, after which preemptions, or never."""
+    """A dry run: whether a job would be placed now, after which preemptions, or never.
+
+    ``steps``: of fair share in the key of its order, as `ClosedGate` says; schedulers know those of
+    users who have jobs.
+    """
 
     spec: JobSpec
     caller: Caller
     at_ms: int
+    steps: int = 0
 
 
 class PlanPreview(ServiceMessage, frozen=True):

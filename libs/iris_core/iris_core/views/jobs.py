@@ -166,11 +166,12 @@ class GatedJobView(View, kw_only=True):
 
 class ClosedGate(View, kw_only=True):
     """What a job would wait for besides capacity; None: nothing. ``project``: as `JobSpec.project`
-    of an admitted job.
+    of an admitted job. ``steps``: those of fair share in the key of its order.
     """
 
     reason: Reason | None = None
     project: str = ""
+    steps: int = 0
 
 
 class StoredView(View, kw_only=True):

@@ -287,11 +287,6 @@ class Mirror:
             self.queue.move(job, key_of(row))
             self.changes.fresh.add(job)
 
-    def steps_of(self, project: str, user: str) -> int:
-        """The steps of the jobs of a user in a project; of one who has none here 0."""
-        jobs = self._sharing.get((project or ROOT, user), ())
-        return next((self.jobs[job].steps for job in jobs), 0)
-
     def _change_band(self, before: JobRow, row: JobRow) -> None:
         """Count a job's open attempts in its new band; where they are, others may preempt them
         now.

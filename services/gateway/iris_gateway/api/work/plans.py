@@ -27,7 +27,8 @@ async def planned(call: Call) -> Response:
     await check_code(call, spec)
     admission = await admitted(call, spec)
     spec = msgspec.structs.replace(spec, project=admission.project)
-    preview = await ask_scheduler(call, PlanRequest(spec, call.caller, call.gateway.now_ms()))
+    request = PlanRequest(spec, call.caller, call.gateway.now_ms(), admission.steps)
+    preview = await ask_scheduler(call, request)
     gated = admission.reason if preview.verdict != "never" else None
     if gated is not None:
         return json_response(

@@ -168,8 +168,8 @@ def _hold_view(hold: QueueHold, held: list[Job]) -> QueueHoldView:
 
 
 def closed_gate(ledger: Ledger, query: ClosedGateQuery, caller: Caller) -> ClosedGate:
-    """In which project a job of the ``spec`` would be, and what it would wait for besides capacity,
-    if it were submitted now. Raises Refused.
+    """In which project a job of the ``spec`` would be, what it would wait for besides capacity, and
+    what it would have of fair share in its order, if it were submitted now. Raises Refused.
     """
     try:
         spec = codec.from_json(query.spec.encode(), JobSpec)
@@ -179,4 +179,8 @@ def closed_gate(ledger: Ledger, query: ClosedGateQuery, caller: Caller) -> Close
     above = spec.name.rpartition("/")[0]
     parent = ledger.job_of(user, above) if above else None
     project = project_of(ledger, spec.project, user, caller, parent)
-    return ClosedGate(reason=gates.reason_for_new(ledger, spec, spec.user), project=project)
+    return ClosedGate(
+        reason=gates.reason_for_new(ledger, spec, spec.user),
+        project=project,
+        steps=ledger.shares.steps_of(project, user),
+    )
