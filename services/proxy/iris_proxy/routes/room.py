@@ -11,7 +11,7 @@ class RequestRoom:
     """The requests under way at a proxy, by the user of their deployment.
 
     Args:
-        connections: as many clients it serves.
+        connections: how many connections of clients it serves.
     """
 
     def __init__(self, connections: int) -> None:

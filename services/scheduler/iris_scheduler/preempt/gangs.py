@@ -99,7 +99,8 @@ class GangPreemptor:
         kind = cycle.mirror.kinds[job]
         victims = self._evictions.victims
         relieved = self._evictions.relieved(kind.band)
-        best = self._best(kind, len(indexes), delayed, self._lower(kind, victims.all), relieved)
+        lower = self._lower(kind, victims.all)
+        best = self._best(kind, len(indexes), delayed, lower, relieved=relieved)
         if best is not None:
             going = sorted(
                 (victim for unit in best.units for victim in unit), key=lambda victim: victim.ref
@@ -108,7 +109,7 @@ class GangPreemptor:
             return True
         if victims.protected:
             lower = self._lower(kind, [*victims.all, *victims.protected])
-            later = self._best(kind, len(indexes), delayed, lower, relieved)
+            later = self._best(kind, len(indexes), delayed, lower, relieved=relieved)
             if later is not None:
                 self._evictions.protect(kind, [victim for unit in later.units for victim in unit])
         for slot in own:
@@ -121,7 +122,7 @@ class GangPreemptor:
         relieved = self._evictions.future.matrix.copy()
         for victim in victims:
             relieved[:, victim.slot] += victim.frees
-        return self._best(kind, size, self._cycle.delayed(job), victims, relieved)
+        return self._best(kind, size, self._cycle.delayed(job), victims, relieved=relieved)
 
     def _lower(self, kind: JobClass, victims: Sequence[Victim]) -> list[Victim]:
         """Those of a lower band that go on."""
@@ -134,6 +135,7 @@ class GangPreemptor:
         size: int,
         delayed: Sequence[int],
         remaining: Sequence[Victim],
+        *,
         relieved: Matrix,
     ) -> GangEviction | None:
         """The cheapest eviction; of equal ones, with as many preferred levels as possible.

@@ -89,9 +89,11 @@ class Reclaim:
         """Count what higher bands have evicted, and what they were promised."""
         mirror = self._cycle.mirror
         for made in self._evictions.made[self._noted :]:
-            for nomination in () if made.reclaims else made.nominations:
+            if made.reclaims:
+                continue  # counted by `_evict`
+            for nomination in made.nominations:
                 self._near.promise(nomination.job, [nomination.index])
-            for ref in () if made.reclaims else made.victims:
+            for ref in made.victims:
                 need = share_of(mirror.kinds[ref.job].need)
                 self._near.guarantees.stop(mirror.jobs[ref.job].project, need)
         self._noted = len(self._evictions.made)

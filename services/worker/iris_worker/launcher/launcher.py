@@ -102,7 +102,12 @@ class Launcher:
         self._spawner = Spawner(self._loop, str(root), self._groups)
         self._runner = Runner(self._loop, self._spawner, self._groups, self)
         self._templates = Templates(
-            self._loop, self._runner, self._spawner, self, root, most_idle_bytes()
+            self._loop,
+            self._runner,
+            self._spawner,
+            self,
+            root=root,
+            idle_bytes=most_idle_bytes(),
         )
         self._inbox, self._outbox = bytearray(), bytearray()
         self._fds: list[int] = []

@@ -235,7 +235,7 @@ def _evict(ledger: Ledger, eviction: Eviction, now_ms: int) -> Iterator[Step]:
         job = ledger.jobs.get(victim.job)
         if job is None or not _may_stop(job, victim, now_ms):
             return
-        if job.band <= lowest - eviction.reclaims:
+        if job.band < lowest or (job.band == lowest and not eviction.reclaims):
             return
     going = _with_chains(ledger, eviction.victims)
     young = any(

@@ -156,8 +156,15 @@ def count(
     for used in sums:
         if place is not None:
             used.cost += cost_of(place.rate * held_ms)
-            part = used.in_pools()
-            count([part], held_ms, amount, variant, cpu_ms, peak_bytes, attempts)
+            count(
+                [used.in_pools()],
+                held_ms,
+                amount,
+                variant,
+                cpu_ms=cpu_ms,
+                peak_bytes=peak_bytes,
+                attempts=attempts,
+            )
         used.attempts += attempts
         used.cpu += amount.cpu_millis * held_ms
         used.memory += amount.memory_bytes * held_ms >> 20

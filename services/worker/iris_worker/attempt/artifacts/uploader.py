@@ -53,7 +53,8 @@ class ArtifactUpload:
     """An output directory to store.
 
     Attributes:
-        user: who has submitted its job. until_s: when to stop trying. timeout: ends it then, once it has begun.
+        user: who has submitted its job. until_s: when to stop trying. timeout: ends it then, once it
+            has begun.
         on_measured: called with the bytes of its files, which are ``measured``, when storing them
             takes a while: when they are several pieces, or cannot be stored now.
         on_waits: called when it has to wait for others, with the words for its owner. on_end:

@@ -58,7 +58,12 @@ class Prober:
         """
         self._targets[ref] = ProbeTarget(probe, self._host, port, start)
         self._schedule.begin(
-            ref, probe, netloc(self._host, serves) if serves else "", began_s, adopted, user
+            ref,
+            probe,
+            netloc(self._host, serves) if serves else "",
+            began_s,
+            adopted=adopted,
+            user=user,
         )
         self._changed.set()
 
