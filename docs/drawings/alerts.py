@@ -215,7 +215,7 @@ ALERTS = (
         " iris_notify_gaps_total offset 1h",
         "0m",
         "ticket",
-        "The notifier at {{ $labels.instance }} was away for longer than events are kept.",
+        "Events were deleted before the notifier at {{ $labels.instance }} read them, as by a restore.",
     ),
     Alert(
         "IrisHeartbeatsLate",

@@ -16,8 +16,9 @@ import pytest
 
 from iris.client.problems import Conflict
 from iris_bus.jetstream import JetStreamConnection, connect
-from iris_core import subjects
+from iris_core import codec, subjects
 from iris_core.views.jobs import JobView
+from iris_notifier.records import EventPosition
 from iris_state.admin import archive
 from iris_state.admin.examine import digests
 from iris_state.admin.salvage import salvage
@@ -54,6 +55,8 @@ async def test_a_backup_under_load_restores_every_job_acknowledged_before_it(
     connection = await connect(source.url, name="test")
     await connection.streams.ensure()
     await connection.blobs(subjects.BUNDLES_BUCKET).put("b", BUNDLE, owners=["ann"])
+    read = EventPosition(events=1, made=(await connection.streams.position("IRIS_EVENTS")).made)
+    await connection.key_value(subjects.NOTIFY_BUCKET).put(read.key, codec.pack(read), expected=0)
     acknowledged: list[str] = []
     enough, over = asyncio.Event(), asyncio.Event()
 
@@ -99,6 +102,10 @@ async def test_a_backup_under_load_restores_every_job_acknowledged_before_it(
         again = await connect(copy.url, name="test")
         assert 0 < await last_backup_ms(again) <= noted_ms, "IrisBackupOld fires after a restore"
         assert await again.blobs(subjects.BUNDLES_BUCKET).get("b") == BUNDLE
+        place = (await again.key_value(subjects.NOTIFY_BUCKET).all())[subjects.NOTIFY_POSITION]
+        assert codec.unpack(place.value, EventPosition) == EventPosition(events=1), (
+            "a notifier takes the restored events for others, and tells them again"
+        )
         assert [blob.owners for blob in await again.blobs(subjects.BUNDLES_BUCKET).listed()] == [
             ("ann",)
         ]

@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -424,3 +425,89 @@ async def test_a_stream_that_was_made_anew_is_a_gap_for_whoever_reads_on(
     with pytest.raises(Gap):
         await first(reader)
     await reader.close()
+
+
+@pytest.mark.parametrize("subjects", [(), ("task.state.>",)], ids=["whole", "some subjects"])
+async def test_a_stream_that_was_made_anew_before_the_first_read_is_a_gap(
+    kept: JetStreamConnection, subjects: tuple[str, ...]
+):
+    """Whether the new one is longer by then than the old one was, or shorter."""
+    for n in range(5):
+        await kept.streams.publish("task.state.running", b"%d" % n)
+    for count in (1, 10):
+        end = await kept.streams.position("IRIS_EVENTS")
+        await kept.raw("IRIS_EVENTS").replace(1)
+        for n in range(count):
+            await kept.streams.publish("task.state.running", b"new %d" % n)
+        reader = kept.streams.read("IRIS_EVENTS", end.sequence, *subjects, made=end.made)
+        with pytest.raises(Gap):
+            await first(reader)
+        await reader.close()
+
+
+async def test_a_position_is_read_on_from_while_its_stream_stays(own_nats, kept):
+    """As when a process goes on where the one before it ended, also after the server was killed."""
+    journal = kept.journal()
+    await journal.append(b"before", expected=0)
+    end = await kept.streams.position("IRIS_JOURNAL")
+    await crash(own_nats, kept)
+    await journal.append(b"next", expected=end.sequence)
+    reader = kept.streams.read("IRIS_JOURNAL", end.sequence, made=end.made)
+    assert (await first(reader)).endswith(b"next")
+    await reader.close()
+
+
+@pytest.mark.parametrize("request_name", ["CONSUMER.CREATE", "STREAM.INFO"])
+async def test_a_stream_that_is_made_anew_while_a_reader_opens_is_a_gap(
+    own_nats, kept, monkeypatch, request_name
+):
+    """Before each request of its opening."""
+    for n in range(5):
+        await kept.streams.publish("task.state.running", b"%d" % n)
+    end = await kept.streams.position("IRIS_EVENTS")
+    other = await connect(own_nats.url, name="other")
+    call = kept._api.call
+    seen: list[str] = []
+
+    async def called(verb: str, *arguments: Any) -> Any:
+        if verb.startswith(request_name) and not seen:
+            seen.append(verb)
+            await other.raw("IRIS_EVENTS").replace(1)
+            await other.streams.publish("task.state.running", b"new")
+        return await call(verb, *arguments)
+
+    monkeypatch.setattr(kept._api, "call", called)
+    reader = kept.streams.read("IRIS_EVENTS", end.sequence, "task.state.>", made=end.made)
+    with pytest.raises(Gap):
+        await first(reader)
+    assert seen
+    await reader.close()
+    await other.close()
+
+
+async def test_a_journal_that_was_made_anew_behind_its_replay_is_a_gap(kept):
+    journal = kept.journal()
+    end = 0
+    for n in range(5):
+        end = await journal.append(b"%d" % n, expected=end)
+    assert len([entry async for entry in await journal.replay(0)]) == 5
+    await kept.raw("IRIS_JOURNAL").replace(1)
+    reader = await journal.tail(end)
+    with pytest.raises(Gap):
+        await first(reader)
+    await reader.close()
+
+
+async def test_a_watch_reads_a_bucket_again_that_was_made_anew(kept):
+    """While it reads, with a connection that stays."""
+    bucket = kept.key_value("iris-discovery")
+    watch = kept.key_value("iris-discovery").watch()
+    for n in range(5):
+        await bucket.put(f"d{n}", b"1", expected=0)
+    assert len(await watch.next()) == 5
+    following = asyncio.create_task(watch.next())
+    await kept.raw("KV_iris-discovery").replace(1)
+    await bucket.put("new", b"1", expected=0)
+    async with asyncio.timeout(60):
+        assert set(await following) == {"new"}
+    await watch.close()

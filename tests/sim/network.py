@@ -643,7 +643,7 @@ class SimStreams:
             )
         )
 
-    def read(self, stream: str, after: int, *subjects: str) -> SimReader:
+    def read(self, stream: str, after: int, *subjects: str, made: str = "") -> SimReader:
         return SimReader(self._link, self._link.server.streams[stream], after, strict=False)
 
     async def last(self, stream: str, *, subject: str = "") -> Message | None:

@@ -28,6 +28,7 @@ from iris_bus.contract import (
     Publication,
     ServerStorage,
     StoreStanding,
+    StreamPosition,
     Unavailable,
     checked_key,
 )
@@ -137,11 +138,17 @@ class MemoryReader:
     """Messages of one stream in order; see the contract."""
 
     def __init__(
-        self, server: Server, stored: MemoryStream, after: int, *subjects: str, strict: bool
+        self,
+        server: Server,
+        stored: MemoryStream,
+        after: int,
+        *subjects: str,
+        strict: bool,
+        made: str = "",
     ) -> None:
         self._server = server
         self._stored = stored
-        self._made = stored.made
+        self._made = made
         self._subjects = subjects
         self._dense = not subjects
         self._position = after if strict or after else stored.first - 1
@@ -155,7 +162,8 @@ class MemoryReader:
             raise Unavailable("the reader is closed")
         if self._server.away:
             return []
-        if self._stored.made != self._made:
+        self._made = self._made or str(self._stored.made)
+        if self._made != str(self._stored.made):
             raise Gap(f"{self._stored.row.name} was made anew")
         if self._dense and self._stored.first > self._position + 1:
             raise Gap(
@@ -212,9 +220,9 @@ class MemoryStreams:
         reach(self._server)
         return self._server.store(subject, data, headers or {})
 
-    def read(self, stream: str, after: int, *subjects: str) -> MemoryReader:
+    def read(self, stream: str, after: int, *subjects: str, made: str = "") -> MemoryReader:
         return MemoryReader(
-            self._server, self._server.streams[stream], after, *subjects, strict=False
+            self._server, self._server.streams[stream], after, *subjects, strict=False, made=made
         )
 
     async def last(self, stream: str, *, subject: str = "") -> Message | None:
@@ -244,6 +252,9 @@ class MemoryStreams:
             return stored.last
         used = self._server.used.get(stream.removeprefix("OBJ_"), {})
         return max((version for _, version in used.values()), default=0)
+
+    async def position(self, stream: str) -> StreamPosition:
+        return StreamPosition(await self.end(stream), str(self._server.streams[stream].made))
 
     async def trim(self, stream: str, below: int) -> None:
         reach(self._server)

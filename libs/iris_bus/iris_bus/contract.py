@@ -155,6 +155,15 @@ class ServerStorage(msgspec.Struct, frozen=True):
     limit: int = 0
 
 
+class StreamPosition(msgspec.Struct, frozen=True):
+    """A place in a stream, and when that stream was made: sequences of one that was made anew say
+    nothing about it.
+    """
+
+    sequence: int = 0
+    made: str = ""
+
+
 class Streams(Protocol):
     """Stored messages."""
 
@@ -170,12 +179,13 @@ class Streams(Protocol):
         """
         ...
 
-    def read(self, stream: str, after: int, *subjects: str) -> StoredReader:
+    def read(self, stream: str, after: int, *subjects: str, made: str = "") -> StoredReader:
         """A gap-checked reader of everything after sequence ``after``, then of new messages.
 
         ``after`` 0 means from the oldest message that is kept. With ``subjects``, messages on
         others are left out, so sequences are not consecutive, and trimmed messages are skipped
-        instead of raising Gap. A stream that was made anew meanwhile is a Gap for every reader.
+        instead of raising Gap. A stream that was made anew meanwhile is a Gap for every reader:
+        since ``made``, of the `position` that ``after`` was taken from; empty: since the first read.
         """
         ...
 
@@ -199,6 +209,12 @@ class Streams(Protocol):
 
     async def end(self, stream: str) -> int:
         """The last sequence the stream has ever used, 0 when it never held a message. Raises
+        Unavailable.
+        """
+        ...
+
+    async def position(self, stream: str) -> StreamPosition:
+        """Its `end`, and when it was made, for whoever reads on from there later. Raises
         Unavailable.
         """
         ...

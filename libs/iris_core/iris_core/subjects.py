@@ -130,6 +130,8 @@ NOTIFY_WRITER = "writer"
 """The key of the notifier that works: whoever finds another revision of it than expected reads all
 records again.
 """
+NOTIFY_POSITION = "position"
+"""The key of the place in the stream of events up to which the notifier has read."""
 KEYS_BUCKET = "iris-keys"
 """The key-value bucket of the keys that sign tokens of attempts; only the state service and
 gateways read it.

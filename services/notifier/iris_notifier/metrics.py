@@ -48,7 +48,7 @@ class NotifierMetrics:
         )
         self._gaps = Counter(
             "iris_notify_gaps",
-            "Times that events were deleted from their stream before they were read.",
+            "Times that events were deleted, or their stream was made anew, before they were read.",
             registry=self.registry,
         )
         for result in ("delivered", "given_up"):

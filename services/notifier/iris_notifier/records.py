@@ -12,7 +12,7 @@ import msgspec
 from iris_core.names import to_token
 from iris_core.spec.notify import NotifyRule
 from iris_core.spec.projects import ROOT
-from iris_core.subjects import NOTIFY_TARGETS, NOTIFY_WRITER
+from iris_core.subjects import NOTIFY_POSITION, NOTIFY_TARGETS, NOTIFY_WRITER
 from iris_core.views.notify import DeliveryStatus, MessageFormat, TargetState
 
 
@@ -119,13 +119,16 @@ class DeliveryRecord(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class EventPosition(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """Up to which event of the stream everything has become records."""
+    """Up to which event of the stream everything has become records; ``made``: when that stream was
+    made, empty in the record of an older release.
+    """
 
     events: int = 0
+    made: str = ""
 
     @property
     def key(self) -> str:
-        return POSITION
+        return NOTIFY_POSITION
 
 
 class StoreWriter(msgspec.Struct, kw_only=True):
@@ -138,7 +141,6 @@ class StoreWriter(msgspec.Struct, kw_only=True):
         return NOTIFY_WRITER
 
 
-POSITION = "position"
 NotifyRecord = (
     TargetRecord | SubscriptionRecord | WatchedJob | DeliveryRecord | EventPosition | StoreWriter
 )
@@ -147,7 +149,7 @@ KINDS: dict[str, type[NotifyRecord]] = {
     "subscription": SubscriptionRecord,
     "job": WatchedJob,
     "delivery": DeliveryRecord,
-    "position": EventPosition,
+    NOTIFY_POSITION: EventPosition,
     NOTIFY_WRITER: StoreWriter,
 }
 """By the first part of the key."""

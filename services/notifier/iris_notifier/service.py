@@ -21,6 +21,7 @@ from iris_bus.contract import (
     Gap,
     Message,
     NoResponders,
+    StreamPosition,
     Streams,
     Unavailable,
 )
@@ -28,13 +29,20 @@ from iris_core import codec
 from iris_core.errors import Code
 from iris_core.messages.gateway_notifier import NotifyRequest, NotifyVerb
 from iris_core.messages.gateway_state import Answer
-from iris_core.subjects import EVENTS, JOB_EVENTS, NOTIFIER_REQUEST, NOTIFY_BUCKET, is_inbox
+from iris_core.subjects import (
+    EVENTS,
+    JOB_EVENTS,
+    NOTIFIER_REQUEST,
+    NOTIFY_BUCKET,
+    NOTIFY_POSITION,
+    is_inbox,
+)
 from iris_core.views.events import JobEvent
 from iris_notifier.delivering import Deliverer
 from iris_notifier.facts import StateReader
 from iris_notifier.metrics import NotifierMetrics
 from iris_notifier.outbox import MessageOutbox
-from iris_notifier.records import POSITION, EventPosition, StoreWriter, TargetRecord
+from iris_notifier.records import EventPosition, StoreWriter, TargetRecord
 from iris_notifier.requests import NotifyRequests
 from iris_notifier.senders import MessageSender, Sender
 from iris_notifier.settings import NotifierSettings
@@ -141,35 +149,39 @@ class NotifierProcess:
         self._store = store
         self._outbox = outbox
         self.is_active = True
-        log.info("this notifier works", extra={"position": position})
+        log.info("this notifier works", extra={"position": position.events})
         async with asyncio.TaskGroup() as group:
             group.create_task(self._answer(requests, group))
             group.create_task(deliverer.run())
             group.create_task(self._check_times(store, watch, deliverer))
             group.create_task(self._read_events(store, watch, deliverer, position))
 
-    async def _position(self, store: RecordStore) -> int:
+    async def _position(self, store: RecordStore) -> EventPosition:
         """Where to read on; of the first notifier of a cluster at the end of the stream. The store is
         this notifier's from now on. Raises Fenced when it is another's by now.
         """
         store.save(StoreWriter(id=uuid.uuid4().hex))
-        known = store.find(POSITION, EventPosition)
+        known = store.find(NOTIFY_POSITION, EventPosition)
         if known is None:
-            known = EventPosition(events=await self._streams.end(EVENTS.name))
+            end = await self._streams.position(EVENTS.name)
+            known = EventPosition(events=end.sequence, made=end.made)
             store.save(known)
         await store.flush()
-        return known.events
+        return known
 
     async def _read_events(
-        self, store: RecordStore, watch: JobWatch, deliverer: Deliverer, position: int
+        self, store: RecordStore, watch: JobWatch, deliverer: Deliverer, known: EventPosition
     ) -> None:
-        is_behind = await self._is_behind(position)
+        end = await self._streams.position(EVENTS.name)
+        position = known.events
+        is_another = known.made not in ("", end.made)
+        is_behind = is_another or await self._is_behind(end, position)
         if is_behind:
             log.error("events after %d were deleted before they were read", position)
             self.metrics.missed()
-            position = min(position, await self._streams.end(EVENTS.name))
+            position = 0 if is_another else min(position, end.sequence)
         await watch.resume(is_behind=is_behind)
-        reader = self._streams.read(EVENTS.name, position, JOB_EVENTS)
+        reader = self._streams.read(EVENTS.name, position, JOB_EVENTS, made=end.made)
         stored_ms = self._now_ms()
         changes = -1
         try:
@@ -178,7 +190,7 @@ class NotifierProcess:
                     await self._on_event(watch, message)
                     position = message.sequence
                 if store.changes != changes or self._now_ms() - stored_ms >= 1000 * _BATCH_S:
-                    store.save(EventPosition(events=position))
+                    store.save(EventPosition(events=position, made=end.made))
                     await store.flush()
                     deliverer.wake()
                     changes = store.changes
@@ -201,12 +213,11 @@ class NotifierProcess:
             return
         await watch.on_event(event)
 
-    async def _is_behind(self, position: int) -> bool:
-        """Whether the stream has deleted events after a position, or was made anew and is shorter."""
-        end = await self._streams.end(EVENTS.name)
-        if position >= end:
-            return position > end
-        probe = self._streams.read(EVENTS.name, position)
+    async def _is_behind(self, end: StreamPosition, position: int) -> bool:
+        """Whether the stream has deleted events after a position, or is shorter."""
+        if position >= end.sequence:
+            return position > end.sequence
+        probe = self._streams.read(EVENTS.name, position, made=end.made)
         try:
             await probe.batch(limit=1, wait=_PROBE_S)
         except Gap:

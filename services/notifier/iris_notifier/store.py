@@ -15,8 +15,8 @@ from typing import TypeVar
 
 from iris_bus.contract import KeyValue
 from iris_core.codec import Undecodable, pack, unpack
-from iris_core.subjects import NOTIFY_WRITER
-from iris_notifier.records import KINDS, POSITION, NotifyRecord, StoreWriter
+from iris_core.subjects import NOTIFY_POSITION, NOTIFY_WRITER
+from iris_notifier.records import KINDS, NotifyRecord, StoreWriter
 
 log = logging.getLogger(__name__)
 
@@ -94,7 +94,7 @@ class RecordStore:
 
     def _next_changed(self) -> str:
         """The oldest change but that of the position, which waits for all others."""
-        return next((key for key in self._changed if key != POSITION), POSITION)
+        return next((key for key in self._changed if key != NOTIFY_POSITION), NOTIFY_POSITION)
 
     async def _write(self, key: str) -> None:
         record = self._records[KINDS[key.partition(".")[0]]].get(key)

@@ -335,16 +335,21 @@ async def test_a_watcher_that_falls_behind_the_ring_is_let_go_and_may_come_back(
 
 
 @pytest.mark.parametrize("subjects", [(), ("job.state.*",)], ids=["whole", "some subjects"])
+@pytest.mark.parametrize("is_read", [False, True])
 async def test_watchers_are_let_go_when_the_stream_was_made_anew(
-    subjects: tuple[str, ...],
+    subjects: tuple[str, ...], is_read: bool
 ):
-    """As of a gateway that goes on while a backup is restored."""
+    """As of a gateway that goes on while a backup is restored, also of one that has just begun to
+    read.
+    """
     async with house() as iris:
         feed = Feed(iris.gateway.feed.streams, None, *subjects, tick_s=0.01)
-        await feed.wake()
+        if is_read:
+            await feed.wake()
         for number in range(5):
             await iris.state.tell_job(f"/a{number}", "pending")
-        await rounds_until(lambda: feed.newest == 5)
+        if is_read:
+            await rounds_until(lambda: feed.newest == 5)
         watcher = feed.watch(Filter(), 5)
         await anext(watcher)
         iris.state.streams.make_anew("IRIS_EVENTS")

@@ -295,8 +295,8 @@ class DamagedCopy(MemoryStreams):
         super().__init__(memory)
         self.lost = lost
 
-    def read(self, stream: str, after: int, *subjects: str) -> MemoryReader:
-        reader = super().read(stream, after, *subjects)
+    def read(self, stream: str, after: int, *subjects: str, made: str = "") -> MemoryReader:
+        reader = super().read(stream, after, *subjects, made=made)
         take = reader.take
         reader.take = lambda limit=2000: [m for m in take(limit) if m.sequence < self.lost]  # type: ignore[method-assign]
         return reader
@@ -307,8 +307,8 @@ class CountedReads(MemoryStreams):
 
     messages = 0
 
-    def read(self, stream: str, after: int, *subjects: str) -> MemoryReader:
-        reader = super().read(stream, after, *subjects)
+    def read(self, stream: str, after: int, *subjects: str, made: str = "") -> MemoryReader:
+        reader = super().read(stream, after, *subjects, made=made)
         take = reader.take
 
         def counted(limit: int = 2000) -> Sequence[Message]:
@@ -333,8 +333,8 @@ async def test_the_last_lines_of_long_output_are_read_from_its_end_only(iris: Ho
 class SlowReads(MemoryStreams):
     """Streams of which reading takes several turns of the loop."""
 
-    def read(self, stream: str, after: int, *subjects: str) -> MemoryReader:
-        reader = super().read(stream, after, *subjects)
+    def read(self, stream: str, after: int, *subjects: str, made: str = "") -> MemoryReader:
+        reader = super().read(stream, after, *subjects, made=made)
         batch = reader.batch
 
         async def slowly(**options: Any) -> Sequence[Message]:

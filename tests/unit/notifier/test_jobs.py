@@ -260,24 +260,27 @@ async def test_an_event_waits_for_a_state_service_that_does_not_answer(stage: St
     assert data(sent).error == "why"
 
 
-@pytest.mark.parametrize("is_running", [False, True])
+@pytest.mark.parametrize("when", ["stopped", "started", "reading"])
 async def test_jobs_are_told_when_the_stream_of_events_was_made_anew(
-    stage: Stage, is_running: bool
+    stage: Stage, when: str
 ) -> None:
-    """As after a restore, whether a notifier reads meanwhile or is started later."""
+    """As after a restore, whether a notifier reads meanwhile, has just started or is started
+    later.
+    """
     for number in range(5):
         stage.state.add(f"j{number}", f"/before-{number}")
         await stage.state.publish(f"j{number}", "pending", notify=on("ended"))
     await stage.until(lambda: "job.j4" in stage.memory.key_values["iris-notify"].values)
     await stage.end()
-    if not is_running:
+    if when == "stopped":
         stage.memory.connect().streams.make_anew("IRIS_EVENTS")
     notifier = stage.start()
     await stage.until(lambda: notifier.is_active)
-    if is_running:
+    if when == "reading":
         stage.state.add("j5", "/read")
         await stage.state.publish("j5", "pending", notify=on("ended"))
         await stage.until(lambda: "job.j5" in stage.memory.key_values["iris-notify"].values)
+    if when != "stopped":
         stage.memory.connect().streams.make_anew("IRIS_EVENTS")
     gaps = notifier.metrics.registry
     await stage.until(lambda: gaps.get_sample_value("iris_notify_gaps_total") == 1)
@@ -285,3 +288,23 @@ async def test_jobs_are_told_when_the_stream_of_events_was_made_anew(
     await stage.state.publish("j9", "pending", notify=on("ended"))
     await stage.state.publish("j9", "succeeded", "pending")
     assert [sent.job for _, sent in await stage.sender.has_sent(1)] == ["/after"]
+
+
+async def test_a_new_stream_of_events_is_read_from_its_beginning(stage: Stage) -> None:
+    """Whether it is longer by then than the old one was, or shorter."""
+    for number, count in enumerate((1, 20)):
+        stage.state.add(f"j{number}", f"/known-{number}")
+        await stage.state.publish(f"j{number}", "pending", notify=on("ended"))
+        key = f"job.j{number}"
+        await stage.until(lambda key=key: key in stage.memory.key_values["iris-notify"].values)
+        await stage.end()
+        stage.memory.connect().streams.make_anew("IRIS_EVENTS")
+        for new in range(count):
+            stage.state.add(f"n{number}.{new}", f"/new-{number}-{new}")
+            await stage.state.publish(f"n{number}.{new}", "pending", notify=on("ended"))
+        notifier = stage.start()
+        gaps = notifier.metrics.registry
+        await stage.until(lambda gaps=gaps: gaps.get_sample_value("iris_notify_gaps_total") == 1)
+        await stage.state.publish(f"n{number}.0", "succeeded", "pending")
+    told = [sent.job for _, sent in await stage.sender.has_sent(2)]
+    assert told == ["/new-0-0", "/new-1-0"]

@@ -63,6 +63,7 @@ class JetJournal:
         self._api = api
         self._retry_for_s = retry_for_s
         self._retrying = api.retrying(retry_for_s)
+        self._made = ""
 
     async def append(self, data: bytes, *, expected: int) -> int:
         """Store ``data``, which is unique among commits, durably after sequence ``expected``;
@@ -121,9 +122,11 @@ class JetJournal:
         """Entries after ``after`` up to the present end. Raises Gap when they were trimmed,
         Unavailable.
         """
-        state = (await self._retrying.info(JOURNAL.name)).state
+        info = await self._retrying.info(JOURNAL.name)
+        state = info.state
         if state.first_seq > after + 1:
             raise Gap(f"the journal begins at {state.first_seq}, {after + 1} is needed")
+        self._made = info.created
         return self._entries(after, state.last_seq)
 
     async def _entries(self, after: int, end: int) -> AsyncIterator[JournalEntry]:
@@ -201,7 +204,9 @@ class JetJournal:
         return (await self._retrying.info(JOURNAL.name)).state.last_seq
 
     async def tail(self, after: int) -> AssembledReader:
-        """Follow the journal. Raises Gap when ``after`` + 1 was trimmed, Unavailable."""
+        """Follow the journal that was replayed. Raises Gap when ``after`` + 1 was trimmed,
+        Unavailable.
+        """
         first = (await self._retrying.info(JOURNAL.name)).state.first_seq
         if first > after + 1:
             raise Gap(f"the journal begins at {first}, {after + 1} is needed")
@@ -209,7 +214,14 @@ class JetJournal:
 
     def _reader(self, after: int) -> JetReader:
         return JetReader(
-            self._link, self._api, JOURNAL.name, after, dense=True, strict=True, bare=True
+            self._link,
+            self._api,
+            JOURNAL.name,
+            after,
+            dense=True,
+            strict=True,
+            bare=True,
+            made=self._made,
         )
 
 

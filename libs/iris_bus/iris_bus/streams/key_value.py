@@ -17,7 +17,16 @@ from functools import partial
 
 from iris_bus.connection.connection import Link
 from iris_bus.connection.retry import with_retries
-from iris_bus.contract import Entry, Fenced, Headers, Message, Unavailable, checked_key
+from iris_bus.contract import (
+    Entry,
+    Fenced,
+    Gap,
+    Headers,
+    Message,
+    StreamPosition,
+    Unavailable,
+    checked_key,
+)
 from iris_bus.streams.api import Api
 from iris_bus.streams.raw import RawStream
 from iris_bus.streams.reader import JetReader
@@ -79,8 +88,8 @@ class JetKeyValue:
         """Every present value. Raises Unavailable."""
         return (await self.load())[0]
 
-    async def load(self) -> tuple[dict[str, Entry], int]:
-        """Every present value, and the stream sequence from which to follow changes. Raises
+    async def load(self) -> tuple[dict[str, Entry], StreamPosition]:
+        """Every present value, and the position from which to follow changes. Raises
         Unavailable.
         """
         raw = RawStream(self._link, self._api, self._stream)
@@ -89,7 +98,8 @@ class JetKeyValue:
         end = 0
         try:
             async with asyncio.timeout(_READ_S):
-                before = (await self._retrying.info(self._stream)).state
+                info = await self._retrying.info(self._stream)
+                before = info.state
                 # Read until the end: a value that is replaced meanwhile moves to a later sequence.
                 async for message in raw.readable(0, sys.maxsize):
                     self.merge(values, [message])
@@ -108,7 +118,7 @@ class JetKeyValue:
             raise Unavailable(
                 f"bucket {self._bucket} could not be read in {_READ_S:.0f} s"
             ) from error
-        return values, end
+        return values, StreamPosition(end, info.created)
 
     async def unreadable(self) -> list[str]:
         """The keys whose values are stored and damaged: no server can read them. Raises
@@ -143,9 +153,17 @@ class JetKeyValue:
             else:
                 values[key] = Entry(message.data, message.sequence)
 
-    def follow(self, after: int) -> JetReader:
-        """A reader of the changes after a sequence."""
-        return JetReader(self._link, self._api, self._stream, after, dense=False, strict=False)
+    def follow(self, after: StreamPosition) -> JetReader:
+        """A reader of the changes after a position."""
+        return JetReader(
+            self._link,
+            self._api,
+            self._stream,
+            after.sequence,
+            dense=False,
+            strict=False,
+            made=after.made,
+        )
 
     def watch(self) -> JetWatch:
         return JetWatch(self._link, self)
@@ -177,9 +195,7 @@ class JetWatch:
     async def next(self) -> Mapping[str, Entry]:
         while not self._closed:
             self._news.clear()
-            if self._current and self._reader is not None:
-                self._bucket.merge(self._values, self._reader.take())
-            else:
+            if not (self._current and self._is_read_on()):
                 await self._reload()
             if self._current and self._values != self._returned:
                 self._returned = dict(self._values)
@@ -194,6 +210,16 @@ class JetWatch:
         self._link.forget(self._reconnected)
         await self._drop_reader()
         self._news.set()
+
+    def _is_read_on(self) -> bool:
+        """Apply the changes that have arrived; False: the whole set must be read again."""
+        if self._reader is None:
+            return False
+        try:
+            self._bucket.merge(self._values, self._reader.take())
+        except Gap:
+            return False
+        return True
 
     async def _reload(self) -> None:
         """Read the whole set; it stays as it was when the server is unavailable."""

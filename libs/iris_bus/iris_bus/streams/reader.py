@@ -3,7 +3,8 @@ checked.
 
 On any error (a missing sequence, a deleted consumer, silence, a lost connection) the consumer is
 created again after the last message read, with backoff. That the stream itself was made anew, as by
-a restore, is a Gap: sequences of the new one say nothing about the old one. One that has dropped what it held
+a restore, is a Gap: sequences of the new one say nothing about the old one. That is looked at after
+each consumer is made, as a stream takes its consumers with it. A reader that has dropped what it held
 (`holdings`) has no consumer until its user has taken the message that is left.
 Out of scope: acknowledgements; where to start after a Gap.
 Source: contract.py `Reader`; docs/design/nats.md#nats-py-behaviour,
@@ -67,6 +68,7 @@ class JetReader:
             that drop nothing in between.
         bare: messages without their headers, for readers of millions of messages.
         strict: with ``after`` 0 the stream must still begin at 1; otherwise 0 means what is kept.
+        made: when the stream was made that ``after`` is a sequence of; empty: whichever is there.
         holdings: bounds what it holds together with other readers; None: it is bounded alone.
     """
 
@@ -80,6 +82,7 @@ class JetReader:
         dense: bool,
         strict: bool,
         bare: bool = False,
+        made: str = "",
         holdings: Holdings | None = None,
     ) -> None:
         self._link = link
@@ -99,7 +102,7 @@ class JetReader:
         self._failure: Exception | None = None
         self._notify: Callable[[], None] | None = None
         self._waiter: asyncio.Future[None] | None = None
-        self._created = ""
+        self._made = made
         self._next = 1
         self._credit = 0
         self._pull_count = 0
@@ -219,7 +222,6 @@ class JetReader:
         """
         self._generation += 1
         self._trouble.clear()
-        await self._check_start()
         generation = self._generation
         self._inbox = self._link.client.new_inbox()
         self._subscription = await self._link.subscribe(
@@ -228,16 +230,19 @@ class JetReader:
         self._consumer = f"iris-{self._inbox.rpartition('.')[2]}"
         self._next = 1
         self._credit = 0
-        await self._create()
+        left = await self._create()
+        await self._check_start()
+        self._left = left
+        self._begun.set()
         self._last_arrival_s = self._clock()
         self._ask_for_more()
         self._wake()
 
     async def _check_start(self) -> None:
         info = await self._api.info(self._stream)
-        if self._created not in ("", info.created):
+        if self._made not in ("", info.created):
             raise Gap(f"{self._stream} was made anew")
-        self._created = info.created
+        self._made = info.created
         if not self._dense:
             return
         first = info.state.first_seq
@@ -247,7 +252,8 @@ class JetReader:
             raise Gap(f"{self._stream} begins at {first}, {self._position + 1} is needed")
         self._position = first - 1
 
-    async def _create(self) -> None:
+    async def _create(self) -> int:
+        """Create the consumer; how many messages there are for it. Raises Unavailable."""
         config: dict[str, Any] = {
             "name": self._consumer,
             "deliver_policy": "by_start_sequence" if self._position else "all",
@@ -270,8 +276,7 @@ class JetReader:
         )
         if made.error is not None:
             raise ApiError(f"reader of {self._stream}", made.error)
-        self._left = made.num_pending
-        self._begun.set()
+        return made.num_pending
 
     async def _watch(self) -> bool:
         """Return when the consumer must be created again; whether it has delivered anything."""

@@ -14,7 +14,7 @@ from functools import partial
 
 from iris_bus.connection.connection import Link
 from iris_bus.connection.retry import with_retries
-from iris_bus.contract import Headers, Message, ServerStorage, StoreStanding
+from iris_bus.contract import Headers, Message, ServerStorage, StoreStanding, StreamPosition
 from iris_bus.servers import servers
 from iris_bus.streams.api import STREAM_NOT_FOUND, Api, ApiError, BusyError, standing_of
 from iris_bus.streams.declarations import (
@@ -136,7 +136,7 @@ class JetStreams:
 
         return await with_retries(store, timeout, repeat_unknown=False)
 
-    def read(self, stream: str, after: int, *subjects: str) -> JetReader:
+    def read(self, stream: str, after: int, *subjects: str, made: str = "") -> JetReader:
         dense = not subjects and stream in self._table
         return JetReader(
             self._link,
@@ -146,6 +146,7 @@ class JetStreams:
             *subjects,
             dense=dense,
             strict=False,
+            made=made,
             holdings=self._holdings,
         )
 
@@ -168,7 +169,11 @@ class JetStreams:
         await self._retrying.purge(stream, filter=subject, **rest)
 
     async def end(self, stream: str) -> int:
-        return (await self._retrying.info(stream)).state.last_seq
+        return (await self.position(stream)).sequence
+
+    async def position(self, stream: str) -> StreamPosition:
+        found = await self._retrying.info(stream)
+        return StreamPosition(found.state.last_seq, found.created)
 
     async def trim(self, stream: str, below: int) -> None:
         if below > 1:

@@ -112,6 +112,7 @@ class Feed:
         self._waking = asyncio.Lock()
         self._ring: list[EventRecord] = []
         self._after = 0
+        self._made = ""
         self._waiters: dict[str, set[_Waiter]] = {}
         self._everybody_s = -math.inf
         self._known_before = 0
@@ -143,8 +144,8 @@ class Feed:
             if self.reading:
                 return
             self._clear_ring()
-            self._after = await self._newest()
-            self._reader = self.streams.read(EVENTS.name, self._after, *self._subjects)
+            await self._take_position()
+            self._reader = self._new_reader()
             self._task = asyncio.create_task(self._run())
 
     async def close(self) -> None:
@@ -158,26 +159,23 @@ class Feed:
         if self._reader is not None:
             await self._reader.close()
 
-    async def last(self) -> int:
-        """The newest sequence of the stream, 0 when it is empty. Raises ProblemResponse
-        unavailable.
+    async def _take_position(self) -> None:
+        """Stand at the end of the stream that is there; reads are as new as its last event from now
+        on. Raises ProblemResponse unavailable.
         """
-        message = await self._last()
-        return message.sequence if message is not None else 0
-
-    async def _last(self) -> Message | None:
         try:
-            return await self.streams.last(EVENTS.name)
+            end = await self.streams.position(EVENTS.name)
+            message = await self.streams.last(EVENTS.name)
         except Unavailable:
             raise _unavailable() from None
+        self._after = end.sequence
+        self._made = end.made
+        if message is not None:
+            self._position.note(journal_position(message))
 
-    async def _newest(self) -> int:
-        """As `last`; reads are as new as that event from now on."""
-        message = await self._last()
-        if message is None:
-            return 0
-        self._position.note(journal_position(message))
-        return message.sequence
+    def _new_reader(self) -> Reader:
+        """A reader of what is behind that position."""
+        return self.streams.read(EVENTS.name, self._after, *self._subjects, made=self._made)
 
     async def watch(self, wanted: Filter, after: int) -> AsyncGenerator[NewEvents, None]:
         """Matching events after ``after``, in order; empty batches at intervals.
@@ -229,7 +227,7 @@ class Feed:
             return
         if self._subjects:
             raise Lagging
-        with reading(self.streams, EVENTS.name, position) as reader:
+        with reading(self.streams, EVENTS.name, position, made=self._made) as reader:
             while position < self._after:
                 batch = await _batch(reader)
                 if batch:
@@ -277,9 +275,9 @@ class Feed:
         before = self.newest
         self._clear_ring()
         with contextlib.suppress(ProblemResponse):
-            self._after = await self.last()
+            await self._take_position()
             self._known_before = before if self._after < before else 0
-        self._reader = self.streams.read(EVENTS.name, self._after, *self._subjects)
+        self._reader = self._new_reader()
         self._wake_waiters(first=1)
 
     def _take(self, messages: Sequence[Message]) -> Sequence[EventRecord]:

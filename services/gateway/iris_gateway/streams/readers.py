@@ -21,9 +21,11 @@ _closing: set[asyncio.Task[None]] = set()
 
 
 @contextmanager
-def reading(streams: Streams, stream: str, after: int, *subjects: str) -> Iterator[StoredReader]:
+def reading(
+    streams: Streams, stream: str, after: int, *subjects: str, made: str = ""
+) -> Iterator[StoredReader]:
     """A reader that is closed in the background when the block is left."""
-    reader = streams.read(stream, after, *subjects)
+    reader = streams.read(stream, after, *subjects, made=made)
     try:
         yield reader
     finally:

@@ -169,12 +169,14 @@ class NewResults:
 
     async def _open(self) -> None:
         try:
-            end = await self._streams.end(subjects.RESULTS.name)
+            end = await self._streams.position(subjects.RESULTS.name)
         except Unavailable:
             return  # the next follower tries again
-        self._position = self._complete_from = end
+        self._position = self._complete_from = end.sequence
         self._unclaimed.clear()
-        self._reader = self._streams.read(subjects.RESULTS.name, end, *subjects.RESULTS.subjects)
+        self._reader = self._streams.read(
+            subjects.RESULTS.name, end.sequence, *subjects.RESULTS.subjects, made=end.made
+        )
         self._reader.on_arrival(self._pass_on)
 
     def _pass_on(self) -> None:

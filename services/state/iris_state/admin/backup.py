@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -37,6 +38,7 @@ _STREAMS = {
 }
 """Where items of these kinds are stored as they are."""
 _WRITER = f"$KV.{subjects.NOTIFY_BUCKET}.{subjects.NOTIFY_WRITER}"
+_POSITION = f"$KV.{subjects.NOTIFY_BUCKET}.{subjects.NOTIFY_POSITION}"
 _UNFINISHED = "a restore onto these servers was not finished: run `iris admin restore` again"
 
 
@@ -246,9 +248,19 @@ def _item(kind: str, message: Message) -> Item:
 
 
 def _restored(item: Item) -> Message:
-    """The messages to publish so that the stream holds what the backup holds."""
+    """The message to publish so that the stream holds what the backup holds."""
     subject = subjects.restored_output(item.name) if item.kind == "log" else item.name
-    return Message(subject, item.data, item.headers)
+    data = _in_new_stream(item.data) if item.name == _POSITION else item.data
+    return Message(subject, data, item.headers)
+
+
+def _in_new_stream(position: bytes) -> bytes:
+    """The notifier's position without the time at which its stream was made: the numbers of the
+    restored one continue those of the backup, so it is a position there.
+    """
+    record = codec.unpack(position, dict[str, Any])
+    record.pop("made", None)
+    return codec.pack(record)
 
 
 def _batches(items: Iterable[Item]) -> Iterator[list[Item]]:
