@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import re
 import sys
 import time
 import urllib.request
@@ -26,7 +27,7 @@ from iris_state.admin.survey import survey
 from iris_state.policy import Policy
 from iris_state.snapshots import snapshot
 from tests.support.cluster import Cluster, settings, start, stop, until
-from tests.support.damage import admin
+from tests.support.damage import Ended, admin
 from tests.support.disk_cluster import Acknowledged
 from tests.support.nats import OpenServer
 from tests.support.records import jobs_of, ledger_of
@@ -116,12 +117,25 @@ async def test_a_backup_under_load_restores_every_job_acknowledged_before_it(
             assert (await group.submit("/after")).status == "created"
             assert "/after" in await group.names()
         await again.close()
+        submitted = (await ledger_of(copy.url)).next_number
+        once_more = admin("restore", file, store=tmp_path / "restored-again")
+        assert next_number(restored) == ledger.next_number < submitted
+        assert next_number(once_more) >= submitted, (
+            "an id names one job before the second restore, and another one after it"
+        )
         refused = admin("restore", file, url=copy.url)
         assert (refused.code, "empty cluster only" in refused.err) == (1, True)
     finally:
         await connection.close()
         copy.stop()
         source.stop()
+
+
+def next_number(restored: Ended) -> int:
+    """What a restore says of the ids that come."""
+    said = re.search(r"^ids of new jobs begin at j(\d+)", restored.out, re.MULTILINE)
+    assert said is not None, restored
+    return int(said[1])
 
 
 async def last_backup_ms(connection: JetStreamConnection) -> int:

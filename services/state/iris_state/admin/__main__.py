@@ -68,8 +68,9 @@ async def run(options: argparse.Namespace, nats: NatsSettings) -> int:
             raise backup.NotEmpty(
                 "a state service runs there: a backup is restored onto an empty cluster only"
             )
-        about = await backup.restore(stored.connection, path)
+        about, number = await backup.restore(stored.connection, path)
     say(f"restored: {described(about)}")
+    say(f"ids of new jobs begin at j{number}: those after the backup may name jobs that are lost")
     return OK
 
 

@@ -39,6 +39,10 @@ _STREAMS = {
 """Where items of these kinds are stored as they are."""
 _WRITER = f"$KV.{subjects.NOTIFY_BUCKET}.{subjects.NOTIFY_WRITER}"
 _POSITION = f"$KV.{subjects.NOTIFY_BUCKET}.{subjects.NOTIFY_POSITION}"
+_NUMBER_MS = 10
+"""On average no more than one job is submitted in this time between two restores of one backup: then
+no two jobs get one number.
+"""
 _UNFINISHED = "a restore onto these servers was not finished: run `iris admin restore` again"
 
 
@@ -111,9 +115,9 @@ async def backup(connection: JetStreamConnection, path: Path, *, events: bool, l
     return about
 
 
-async def restore(connection: JetStreamConnection, path: Path) -> About:
+async def restore(connection: JetStreamConnection, path: Path) -> tuple[About, int]:
     """Fill an empty cluster from a backup, or one on which a state service has begun anew after a
-    loss.
+    loss; what the backup holds, and the number of the next job.
 
     Until it is done no state service leads there; after an interruption it can be run again. Raises
     BadArchive before anything is changed, NotEmpty, DamagedCommit, Full, Unavailable.
@@ -146,27 +150,31 @@ async def restore(connection: JetStreamConnection, path: Path) -> About:
     snapshots = connection.blobs(subjects.SNAPSHOTS_BUCKET)
     for name in await snapshots.names():
         await snapshots.delete(name)
-    await snapshots.put(image.name, _with_unseen_numbers(image.data, Clock().now_ms()))
+    renumbered, next_number = _with_unseen_numbers(image.data, about.at_ms, Clock().now_ms())
+    await snapshots.put(image.name, renumbered)
     await connection.raw(subjects.JOURNAL.name).replace(about.sequence + 1)
     await connection.streams.annotate(subjects.JOURNAL.name, RECORDS_LOST, "")
     # The archive is a backup of what is there now: without the note, "no backup for two days" fires.
     await connection.streams.annotate(subjects.JOURNAL.name, subjects.LAST_BACKUP, str(about.at_ms))
-    return about
+    return about, next_number
 
 
-def _with_unseen_numbers(data: bytes, now_ms: int) -> bytes:
-    """A snapshot whose next job and next leader get numbers that no process knows. A host may still
-    run what was submitted after the backup, and would take a job of the same number for that; whoever
-    has heard of a later leader than the backup has would drop the orders of an earlier one.
+def _with_unseen_numbers(data: bytes, from_ms: int, now_ms: int) -> tuple[bytes, int]:
+    """A snapshot of that time whose next job and next leader get numbers that no process knows, and
+    the number of that job. A host may still run what was submitted after the backup, and would take
+    a job of the same number for that; whoever has heard of a later leader than the backup has would
+    drop the orders of an earlier one. Both count with the time, so they are other ones each time that
+    a backup is restored.
     """
     image = snapshot.read(data)
     machine = Machine(Policy(), "restore")
     machine.restore(image)
-    machine.ledger.next_number += NUMBERS
+    machine.ledger.next_number += NUMBERS + max(0, now_ms - from_ms) // _NUMBER_MS
     machine.ledger.epoch = max(machine.ledger.epoch, unseen_epoch(now_ms))
-    return snapshot.cut(
+    renumbered = snapshot.cut(
         machine.ledger, image.rest.sequence, image.rest.at_ms, image.rest.last_published
     )
+    return renumbered, machine.ledger.next_number
 
 
 async def _refuse_records(connection: JetStreamConnection) -> None:
