@@ -45,6 +45,59 @@ def test_who_waits_is_told_by_user_project_and_oldest_job(script) -> None:
     }
 
 
+def test_a_job_waits_from_when_it_is_in_the_queue(script) -> None:
+    """Else an alert names a job that its owner holds, and hides one of the same user that waits."""
+    script.play("""
+        submit /held user=ann
+        hold /held
+        submit /first user=bob
+        submit /behind after=/first user=bob
+        wait 50
+        submit /waits user=ann
+        wait 10
+    """)
+
+    def seen() -> dict[str, float]:
+        metrics = StateMetrics(lambda: script.world.machine)
+        return shown(metrics, "iris_user_oldest", "iris_oldest", "iris_user_pending")
+
+    counts = {
+        'iris_user_pending_tasks{user="ann"}': 2,
+        'iris_user_pending_tasks{user="bob"}': 2,
+    }
+    assert seen() == counts | {
+        'iris_user_oldest_pending_seconds{user="ann",waiting_job="/waits"}': 10,
+        'iris_user_oldest_pending_seconds{user="bob",waiting_job="/first"}': 60,
+        "iris_oldest_pending_seconds": 60,
+    }
+    script.play("""
+        cancel /first user=bob
+        cancel /behind user=bob
+        cancel /waits user=ann
+        release /held
+        wait 5
+    """)
+    assert seen() == {
+        'iris_user_pending_tasks{user="ann"}': 1,
+        'iris_user_oldest_pending_seconds{user="ann",waiting_job="/held"}': 5,
+        "iris_oldest_pending_seconds": 5,
+    }
+
+
+def test_a_job_that_was_preempted_waits_from_then(script) -> None:
+    script.play("""
+        worker w0 cpu=1
+        submit /long cpu=1 user=ann
+        schedule
+        /long/0 run
+        wait 1000
+        lose w0
+        wait 5
+    """)
+    seen = shown(StateMetrics(lambda: script.world.machine), "iris_user_oldest")
+    assert seen == {'iris_user_oldest_pending_seconds{user="ann",waiting_job="/long"}': 5}
+
+
 def test_what_is_held_is_told_by_user_and_project(script) -> None:
     script.play("""
         worker w0 cpu=8

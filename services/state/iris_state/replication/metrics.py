@@ -34,7 +34,6 @@ from iris_state.records import changes as c
 from iris_state.records.entities import Fact
 from iris_state.records.fleet_changes import SliceMoved
 from iris_state.records.gates import GateKind
-from iris_state.records.indexes.index import WAITING
 from iris_state.records.reactions import complete
 from iris_state.replication.fleet_metrics import FleetMetrics
 from iris_state.replication.people_metrics import HostFailures, PeopleCollector
@@ -346,15 +345,6 @@ class LedgerCollector(Collector):
                 waiting[job.band, NOT_YET_LOOKED_AT.code] -= job.counts[TaskState.PENDING]
         pending = {(code.value, display_name(band)): n for (band, code), n in (+waiting).items()}
         yield gauges("iris_pending_tasks", "Waiting tasks by reason.", ["reason", "band"], pending)
-        numbers = ledger.index.of(WAITING)
-        seconds = (
-            (self._machine.last_ms - ledger.jobs[numbers[0]].submitted_ms) / 1000
-            if numbers
-            else 0.0
-        )
-        yield GaugeMetricFamily(
-            "iris_oldest_pending_seconds", "Age of the longest waiting job.", value=seconds
-        )
 
     def _gangs(self) -> Iterator[Metric]:
         ledger = self._machine.ledger

@@ -8,13 +8,14 @@ figures of all work (`metrics`).
 
 from __future__ import annotations
 
+import math
 from collections import Counter as Tally
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import TypeVar
 
-from prometheus_client.core import Metric
+from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from iris_core.quota import RUNNING_LIMITS
@@ -23,6 +24,7 @@ from iris_core.states import FAILURES, TaskState, WorkerState
 from iris_service.telemetry import gauges
 from iris_state.machine.machine import Machine
 from iris_state.records.changes import Moved
+from iris_state.records.entities import Job
 from iris_state.records.indexes.index import WAITING
 from iris_state.records.indexes.stored import StoredKind
 from iris_state.records.indexes.usage_days import PROJECT, UsageGroup
@@ -111,11 +113,13 @@ def _waiting(ledger: Ledger, now_ms: int) -> Iterator[Metric]:
     `OTHER`.
     """
     numbers = ledger.index.of(WAITING)
-    oldest: dict[str, tuple[str, int]] = {}
+    oldest: dict[str, tuple[int, str]] = {}
     projects = Tally[str]()
     for job in map(ledger.jobs.__getitem__, islice(numbers, JOBS_LOOKED_AT)):
         projects[job.spec.labels.get(PROJECT) or NO_PROJECT] += job.counts[TaskState.PENDING]
-        oldest.setdefault(job.user, (job.name, job.submitted_ms))
+        from_ms = _waits_from_ms(ledger, job)
+        if from_ms is not None and from_ms < oldest.get(job.user, (math.inf,))[0]:
+            oldest[job.user] = (from_ms, job.name)
     every = sum(ledger.pending_of_user.values())
     projects[OTHER] += max(every - projects.total(), 0)
     words = "Waiting tasks by {}: of the most by name, of the rest as other.".format
@@ -123,13 +127,26 @@ def _waiting(ledger: Ledger, now_ms: int) -> Iterator[Metric]:
     yield gauges("iris_user_pending_tasks", words("user"), ["user"], by_user)
     by_project = _flat(dict(projects))
     yield gauges("iris_project_pending_tasks", words("project"), ["project"], by_project)
-    ages = {
-        (user, name): (now_ms - submitted_ms) / 1000
-        for user, (name, submitted_ms) in oldest.items()
-    }
+    ages = {(user, name): (now_ms - from_ms) / 1000 for user, (from_ms, name) in oldest.items()}
+    words_of_age = "For how long the task that has waited longest in the queue has waited."
+    longest_s = max(ages.values(), default=0.0)
+    yield GaugeMetricFamily("iris_oldest_pending_seconds", words_of_age, value=longest_s)
     longest = {key: ages[key] for key in largest(ages)}
-    words_of_age = "Age of the longest waiting job of those users who have waited longest."
+    words_of_age = (
+        "For how long the job of a user that has waited longest in the queue has waited, of those "
+        "users who have waited longest; what is held, or waits for a job or a time, is not queued."
+    )
     yield gauges("iris_user_oldest_pending_seconds", words_of_age, ["user", "waiting_job"], longest)
+
+
+def _waits_from_ms(ledger: Ledger, job: Job) -> int | None:
+    """Since when its first or its last task in the queue waits; None: it has none there, as it is
+    held or waits for a job or a time.
+    """
+    queued = ledger.queue.pending(job.number)
+    if not len(queued):
+        return None
+    return min(job.task(queued[0]).queued_ms, job.task(queued[-1]).queued_ms)
 
 
 def _flat(sums: Mapping[str, float]) -> dict[str, float]:
