@@ -121,11 +121,13 @@ sys.stderr.buffer.write(done.stderr)
 sys.exit(done.returncode)
 """
 TASK = """
+umask 0
 exec 9>>{here}/tasks/$(echo $IRIS_TASK | tr / _)
 flock -n 9 || echo $IRIS_TASK >> {here}/doubled
 sleep {seconds}
 echo done >&9
 """
+"""Each host has users of its own: the next attempt writes to the file of another one."""
 
 
 class DirectoryCloud:
@@ -332,7 +334,9 @@ def test_nothing_is_lost_and_nothing_costs_unseen_whatever_fails(
 
 
 def tell(cluster: Cluster, failed: list[Job]) -> None:
-    """What happened to the pool and to jobs that failed, for whoever has to find out why."""
+    """What happened to the pool and to jobs that failed, and what these wrote, for whoever has to find
+    out why.
+    """
     for one in cluster.client.pool_history("chaos"):
         print(
             f"{one.at:%H:%M:%S.%f} {one.slice} {one.id} {one.was} {one.to} {one.cause} {one.detail}"
@@ -340,6 +344,9 @@ def tell(cluster: Cluster, failed: list[Job]) -> None:
     for task in (task for job in failed for task in job.tasks()):
         ends = [(a.worker, a.cause, a.exit_code, a.error) for a in task.attempts]
         print(f"{task.task} {task.state} {ends}")
+    for job in failed:
+        for line in job.logs(follow=False):
+            print(f"{line.task} attempt {line.attempt}: {line.line}")
 
 
 def judge_records(cluster: Cluster, cloud: DirectoryCloud) -> None:
