@@ -34,6 +34,8 @@ MOST = 3
 STRUCK = ("provisioner", "provisioner", "state", "scheduler", "nats", "gateway", *["host"] * 3)
 HOST_S = 20
 """So long a host is waited for that is to be killed."""
+CALL_END_S = 5
+"""So long a call may outlive its provisioner."""
 ORPHAN_S = 20
 """As in the configuration below."""
 CONFIG = """
@@ -154,11 +156,12 @@ class DirectoryCloud:
         """The workers of its hosts."""
         return [one for one in psutil.process_iter() if self._is_worker(one)]
 
-    def calls_left(self) -> list[psutil.Process]:
-        """Calls that hang, and whose provisioner was killed before it could end them."""
+    def calls_under_way(self, provisioner: int = 0) -> list[psutil.Process]:
+        """Processes of the program: those that one provisioner has started, or all."""
         program = str(self.here / "program")
-        found = psutil.process_iter(["cmdline"])
-        return [one for one in found if program in (one.info["cmdline"] or [])]
+        found = psutil.process_iter(["cmdline", "ppid"])
+        ours = [one for one in found if program in (one.info["cmdline"] or [])]
+        return [one for one in ours if not provisioner or one.info["ppid"] == provisioner]
 
     def _is_worker(self, one: psutil.Process) -> bool:
         try:
@@ -214,7 +217,7 @@ def cloud() -> Iterator[DirectoryCloud]:
     program.chmod(0o755)
     made = DirectoryCloud(here)
     yield made
-    for one in [*made.processes(), *made.calls_left()]:
+    for one in [*made.processes(), *made.calls_under_way()]:
         with contextlib.suppress(psutil.NoSuchProcess):
             one.kill()
     shutil.rmtree(here, ignore_errors=True)
@@ -308,7 +311,11 @@ def test_nothing_is_lost_and_nothing_costs_unseen_whatever_fails(
             if what == "host":
                 cloud.kill_host(rng)
             elif pids := cluster.pids(what):
-                os.kill(rng.choice(pids), signal.SIGKILL)
+                pid = rng.choice(pids)
+                calls = cloud.calls_under_way(pid)
+                os.kill(pid, signal.SIGKILL)
+                _, left = psutil.wait_procs(calls, CALL_END_S)
+                assert left == [], "its calls have ended with it"
             else:
                 continue
             killed[what] = killed.get(what, 0) + 1
