@@ -125,9 +125,10 @@ async def test_an_exit_code_is_an_answer(make: Make, script: str, answer: str, d
     assert (found.answer, found.detail) == (answer, detail)
 
 
-async def test_a_program_asks_for_time(make: Make) -> None:
-    answer = await make("echo '{\"retry_after_s\": 90}'; exit 75").create(ORDER)
-    assert (answer.answer, answer.retry_after_s) == ("exhausted", 90.0)
+@pytest.mark.parametrize(("asked", "told"), [("90", 90.0), ("1e7", 1e7), ("-1", 0.0)])
+async def test_a_program_asks_for_time(make: Make, asked: str, told: float) -> None:
+    answer = await make(f"echo '{{\"retry_after_s\": {asked}}}'; exit 75").create(ORDER)
+    assert (answer.answer, answer.retry_after_s) == ("exhausted", told)
 
 
 async def test_a_program_that_hangs_is_ended_with_what_it_has_started(

@@ -176,8 +176,7 @@ class ExecProvider:
         if ended.is_unknown:
             answer = "refused"  # no repeat mends it: the pool or the settings have to change
         detail = said.detail if answer == "accepted" else _reason(ended, said.reason)
-        retry_after_s = min(max(0.0, said.retry_after_s), 86_400.0)
-        return CallAnswer(answer, clipped(detail), retry_after_s)
+        return CallAnswer(answer, clipped(detail), max(0.0, said.retry_after_s))
 
     async def _run(self, options: ProviderOptions, asked: dict[str, Any], most: int) -> ProgramEnd:
         """Run the program that a pool names, with one object on its standard input."""

@@ -51,6 +51,8 @@ MANNED_MS = 10_000
 ORDERS_AT_ONCE = 50
 LIST_AGAIN_MS = 2_000
 """So long after a deletion providers are asked for their lists again."""
+_LONGEST_TOLD_S = 1e9
+"""What asks to wait for longer, also without end, asks for this."""
 _ANSWERS = get_args(ProviderAnswer)
 _STATUSES = get_args(ListedStatus)
 
@@ -226,7 +228,7 @@ class FleetRounds:
             order,
             cast(ProviderAnswer, one.answer),
             one.detail,
-            retry_after_ms=round(one.retry_after_s * 1000),
+            retry_after_ms=round(min(max(0.0, one.retry_after_s), _LONGEST_TOLD_S) * 1000),
         )
 
     def _listed(self, one: ListAnswer) -> None:
