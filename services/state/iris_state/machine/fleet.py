@@ -103,7 +103,7 @@ class FleetRounds:
         sightings = self._ledger.sightings
         self._choose(now_ms)
         if policy.dry_run:
-            sightings.obstacle = "dry_run"
+            sightings.obstacle = ""  # what it would do is told, as with a provisioner
             self._pack(waiting_work(self._ledger))
             return
         sightings.obstacle = "" if self._active else "provisioner_down"

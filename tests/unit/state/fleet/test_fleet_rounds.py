@@ -13,7 +13,7 @@ from datetime import datetime
 import pytest
 from msgspec.structs import replace
 
-from iris_core.codec import pack
+from iris_core.codec import pack, to_json
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.state_provisioner import (
     FoundSlice,
@@ -252,6 +252,27 @@ def test_nothing_is_made_while_no_provisioner_is_there() -> None:
     turn(world, Provisioner(world))
     world.wait(1.0)
     assert statuses(world) == ["requested"]
+
+
+def test_a_dry_run_tells_what_it_would_do_and_does_nothing_of_it() -> None:
+    world = World()
+    world.ledger.fleet_policy = world.ledger.fleet_policy._replace(dry_run=True)
+    provisioner = Provisioner(world)
+    world.change_fleet("set", "cpu", spec=CPU)
+    resources = ResourceRequest(cpu_millis=4000)
+    world.submit(JobSpec(name="/a", command=("true",), replicas=3, resources=resources))
+    schedule(world)
+    for _ in range(3):
+        turn(world, provisioner, seconds=10.0)
+    assert (statuses(world), world.fleet_orders) == ([], [])
+    fleet = world.query("fleet")
+    assert (fleet["dry_run"], fleet["need"]) == (True, 2)
+    [unmet] = fleet["unmet"]
+    assert (unmet["tasks"], [one["code"] for one in unmet["pools"]]) == (1, ["at_max"])
+    plan = world.query("pool_plan", spec=to_json(CPU).decode())
+    assert plan == {"create": 2, "delete": 0, "tasks": 2, "left": 1}
+    [obstacle] = world.query("why", job="/a")["pending_reason"]["facts"]["pools"]
+    assert (obstacle["pool"], obstacle["code"]) == ("cpu", "dry_run")
 
 
 def test_one_of_two_provisioners_is_ordered_and_the_other_takes_over() -> None:
