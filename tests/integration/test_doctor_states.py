@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from iris.cli.exit_codes import ExitCode
+from iris.client.problems import Rejected
 from iris.doctor.collect import processes_that_answer
 from iris_bus.connection.keys import Keys
 from iris_bus.contract import Full, Unavailable
@@ -204,6 +205,15 @@ def answers(cluster: Cluster, service: str) -> bool:
     return any(process.service == service for process in known)
 
 
+def is_set(cluster: Cluster, pool: dict[str, object]) -> bool:
+    """Whether a pool is not refused for its program."""
+    try:
+        cluster.client.replace_pool(pool)
+    except Rejected as error:
+        return "the provisioner has no program" not in str(error)
+    return True
+
+
 def test_pools_that_wait_for_somebody(tmp_path: Path):
     program = tmp_path / "cloud"
     program.write_text(
@@ -224,9 +234,8 @@ def test_pools_that_wait_for_somebody(tmp_path: Path):
         assert found["pool_halted"] == [
             "pool v5e is paused: its provider refuses: permission denied"
         ]
-        cluster.client.replace_pool({**pool, "name": "v6e", "options": {"program": "none"}})
-        told = look(cluster, IRIS_TOKEN=cluster.token)["pool_warning"]
-        assert "pool v6e: the provisioner has no program 'none'; it has cloud" in told
+        without = {**pool, "name": "v6e", "options": {"program": "none"}}
+        assert not is_set(cluster, without)
         [pid] = cluster.pids("provisioner")
         suspend(pid)
         try:
@@ -235,5 +244,9 @@ def test_pools_that_wait_for_somebody(tmp_path: Path):
                 "it is told",
                 60,
             )
+            until(lambda: is_set(cluster, without), "nobody knows which programs there are", 60)
         finally:
             os.kill(pid, signal.SIGCONT)
+        lacking = "pool v6e: the provisioner has no program 'none'; it has cloud"
+        told = lambda: look(cluster, IRIS_TOKEN=cluster.token).get("pool_warning", [])  # noqa: E731
+        until(lambda: lacking in told(), "it is told", 60)

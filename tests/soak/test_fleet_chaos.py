@@ -34,6 +34,8 @@ MOST = 3
 STRUCK = ("provisioner", "provisioner", "state", "scheduler", "nats", "gateway", *["host"] * 3)
 HOST_S = 20
 """So long a host is waited for that is to be killed."""
+CALL_END_S = 5
+"""So long a call may outlive its provisioner."""
 ORPHAN_S = 20
 """As in the configuration below."""
 CONFIG = """
@@ -121,11 +123,13 @@ sys.stderr.buffer.write(done.stderr)
 sys.exit(done.returncode)
 """
 TASK = """
+umask 0
 exec 9>>{here}/tasks/$(echo $IRIS_TASK | tr / _)
 flock -n 9 || echo $IRIS_TASK >> {here}/doubled
 sleep {seconds}
 echo done >&9
 """
+"""Each host has users of its own: the next attempt writes to the file of another one."""
 
 
 class DirectoryCloud:
@@ -152,11 +156,12 @@ class DirectoryCloud:
         """The workers of its hosts."""
         return [one for one in psutil.process_iter() if self._is_worker(one)]
 
-    def calls_left(self) -> list[psutil.Process]:
-        """Calls that hang, and whose provisioner was killed before it could end them."""
+    def calls_under_way(self, provisioner: int = 0) -> list[psutil.Process]:
+        """Processes of the program: those that one provisioner has started, or all."""
         program = str(self.here / "program")
-        found = psutil.process_iter(["cmdline"])
-        return [one for one in found if program in (one.info["cmdline"] or [])]
+        found = psutil.process_iter(["cmdline", "ppid"])
+        ours = [one for one in found if program in (one.info["cmdline"] or [])]
+        return [one for one in ours if not provisioner or one.info["ppid"] == provisioner]
 
     def _is_worker(self, one: psutil.Process) -> bool:
         try:
@@ -212,7 +217,7 @@ def cloud() -> Iterator[DirectoryCloud]:
     program.chmod(0o755)
     made = DirectoryCloud(here)
     yield made
-    for one in [*made.processes(), *made.calls_left()]:
+    for one in [*made.processes(), *made.calls_under_way()]:
         with contextlib.suppress(psutil.NoSuchProcess):
             one.kill()
     shutil.rmtree(here, ignore_errors=True)
@@ -306,7 +311,11 @@ def test_nothing_is_lost_and_nothing_costs_unseen_whatever_fails(
             if what == "host":
                 cloud.kill_host(rng)
             elif pids := cluster.pids(what):
-                os.kill(rng.choice(pids), signal.SIGKILL)
+                pid = rng.choice(pids)
+                calls = cloud.calls_under_way(pid)
+                os.kill(pid, signal.SIGKILL)
+                _, left = psutil.wait_procs(calls, CALL_END_S)
+                assert left == [], "its calls have ended with it"
             else:
                 continue
             killed[what] = killed.get(what, 0) + 1
@@ -332,7 +341,9 @@ def test_nothing_is_lost_and_nothing_costs_unseen_whatever_fails(
 
 
 def tell(cluster: Cluster, failed: list[Job]) -> None:
-    """What happened to the pool and to jobs that failed, for whoever has to find out why."""
+    """What happened to the pool and to jobs that failed, and what these wrote, for whoever has to find
+    out why.
+    """
     for one in cluster.client.pool_history("chaos"):
         print(
             f"{one.at:%H:%M:%S.%f} {one.slice} {one.id} {one.was} {one.to} {one.cause} {one.detail}"
@@ -340,6 +351,9 @@ def tell(cluster: Cluster, failed: list[Job]) -> None:
     for task in (task for job in failed for task in job.tasks()):
         ends = [(a.worker, a.cause, a.exit_code, a.error) for a in task.attempts]
         print(f"{task.task} {task.state} {ends}")
+    for job in failed:
+        for line in job.logs(follow=False):
+            print(f"{line.task} attempt {line.attempt}: {line.line}")
 
 
 def judge_records(cluster: Cluster, cloud: DirectoryCloud) -> None:

@@ -126,7 +126,7 @@ class FleetSettings(msgspec.Struct, frozen=True):
         orphan_s: how long what a provider lists without a record is kept.
         exhausted_first_s: how long a pool waits after a refusal for capacity; doubles up to
             `exhausted_longest_s`.
-        exhausted_longest_s: the longest such time.
+        exhausted_longest_s: the longest such time, unless the provider asks for a longer one.
         delete_fraction: part of a pool's ready slices that may be given up for failure in ten
             minutes, at least one.
         max_price_per_hour: of all slices together; 0: no limit.

@@ -289,6 +289,7 @@ async def main(service: Service[ProvisionerSettings]) -> None:
         await provisioner.run(service.stop)
     finally:
         await tpus.close()
+        programs.close()
         await connection.close()
 
 

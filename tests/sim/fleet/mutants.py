@@ -47,6 +47,8 @@ def a_pool_has_more_slots_than_its_max(put: Put) -> None:
         return max(pool.spec.min, has.busy + new + pool.spec.buffer)
 
     put(pools, "free_slots", more)
+    put(pools, "_beyond_max", lambda scene: set())
+    put(pools, "_withdrawals", lambda scene: iter(()))
     put(pools, "_wanted", wanted)
 
 

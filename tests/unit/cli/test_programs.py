@@ -28,6 +28,7 @@ from iris.cluster.supervisor import stop_phase
 from iris_service.listening import listen
 from iris_service.settings import load
 from tests.support.answers import answering, in_turn, problem
+from tests.support.passable import passable_directory
 
 LOOPBACK = {"http": "127.0.0.1:0"}
 
@@ -458,17 +459,15 @@ def test_commands_that_would_go_to_another_gateway_are_said(tmp_path, shell, sai
     assert elsewhere("http://127.0.0.1:1", Path("/data"), environ) == said
 
 
-def test_a_directory_that_tasks_may_not_enter_is_found_above_a_program(tmp_path):
-    home = tmp_path / "home"
-    program = home / "venv" / "bin" / "python"
-    program.parent.mkdir(parents=True)
-    program.touch()
-    link = tmp_path / "python"
-    link.symlink_to(program)
-    for directory in [*tmp_path.parents, tmp_path]:
-        if not directory.stat().st_mode & 0o001:
-            directory.chmod(directory.stat().st_mode | 0o001)
-    assert closed_directory(link) is None
+def test_a_directory_that_tasks_may_not_enter_is_found_above_a_program():
+    with passable_directory() as place:
+        home = place / "home"
+        program = home / "venv" / "bin" / "python"
+        program.parent.mkdir(parents=True)
+        program.touch()
+        link = place / "python"
+        link.symlink_to(program)
+        assert closed_directory(link) is None
 
-    home.chmod(0o700)
-    assert (closed_directory(program), closed_directory(link)) == (home, home)
+        home.chmod(0o700)
+        assert (closed_directory(program), closed_directory(link)) == (home, home)

@@ -16,6 +16,7 @@ from iris_service.process_settings import NatsSettings, RunSettings
 from iris_service.settings import BadSetting, Settings, keys_of, load, read_files
 from iris_state.policy import Policy
 from iris_worker.settings import WorkerSettings
+from tests.support.passable import passable_directory
 
 SECTIONS: dict[str, type[msgspec.Struct]] = {
     "nats": NatsSettings,
@@ -46,14 +47,12 @@ def without_rights() -> Iterator[int]:
 
 
 @pytest.fixture
-def forbidden(tmp_path: Path) -> Path:
-    file = tmp_path / "secret"
-    file.write_text("x")
-    file.chmod(0)
-    for place in (tmp_path, *tmp_path.parents):
-        if place.owner() and place.stat().st_uid == os.geteuid() and place != Path("/"):
-            place.chmod(place.stat().st_mode | 0o111)
-    return file
+def forbidden() -> Iterator[Path]:
+    with passable_directory() as place:
+        file = place / "secret"
+        file.write_text("x")
+        file.chmod(0)
+        yield file
 
 
 def given(section: str, key: str, file: Path) -> Settings:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -18,6 +20,8 @@ from iris_provisioner.providers import exec as exec_provider
 from iris_provisioner.providers.exec import ExecProvider
 from iris_provisioner.providers.provider import ListFailed
 from iris_provisioner.providers.slot_keys import SlotKeys
+from iris_service.slice_processes import began as process_began
+from tests.support.cluster import until
 
 ORDER = SliceOrder(
     "create",
@@ -29,11 +33,26 @@ ORDER = SliceOrder(
     hosts=(OrderedHost("cpu-0-0", {"tpu-name": "cpu-0"}),),
     resources={"cpu_millis": 4000},
 )
+PROVISIONER = """
+import asyncio, sys
+from iris_core.messages.state_provisioner import SliceOrder
+from iris_provisioner.providers.exec import ExecProvider
+from iris_provisioner.providers.slot_keys import SlotKeys
+provider = ExecProvider({"mine": sys.argv[1]}, SlotKeys(""), "one", {}, timeout_s=60)
+options = {"program": "mine"}
+order = SliceOrder(sys.argv[2], "exec", options, "cpu", "cpu-0", 7)
+if order.call == "list":
+    asyncio.run(provider.listed(options))
+else:
+    asyncio.run(getattr(provider, order.call)(order))
+"""
 Make = Callable[..., ExecProvider]
 
 
 @pytest.fixture
-def make(tmp_path: Path) -> Make:
+def make(tmp_path: Path) -> Iterator[Make]:
+    providers: list[ExecProvider] = []
+
     def made(script: str, *, timeout_s: float = 30.0) -> ExecProvider:
         program = tmp_path / "mine"
         program.write_text(f"#!/bin/sh\n{script}\n")
@@ -41,15 +60,19 @@ def make(tmp_path: Path) -> Make:
         keys = tmp_path / "keys"
         keys.mkdir()
         Keys(keys).path(login("worker", "cpu-0-0").label).write_text("SEED\n")
-        return ExecProvider(
+        provider = ExecProvider(
             {"mine": str(program)},
             SlotKeys(str(keys)),
             "one",
             {"nats_url": "nats://n:4222", "gateway_url": "http://g"},
             timeout_s=timeout_s,
         )
+        providers.append(provider)
+        return provider
 
-    return made
+    yield made
+    for provider in providers:
+        provider.close()
 
 
 async def test_a_creation_is_told_all_there_is_to_know(make: Make, tmp_path: Path) -> None:
@@ -104,22 +127,37 @@ async def test_an_exit_code_is_an_answer(make: Make, script: str, answer: str, d
     assert (found.answer, found.detail) == (answer, detail)
 
 
-async def test_a_program_asks_for_time(make: Make) -> None:
-    answer = await make("echo '{\"retry_after_s\": 90}'; exit 75").create(ORDER)
-    assert (answer.answer, answer.retry_after_s) == ("exhausted", 90.0)
+@pytest.mark.parametrize(("asked", "told"), [("90", 90.0), ("1e7", 1e7), ("-1", 0.0)])
+async def test_a_program_asks_for_time(make: Make, asked: str, told: float) -> None:
+    answer = await make(f"echo '{{\"retry_after_s\": {asked}}}'; exit 75").create(ORDER)
+    assert (answer.answer, answer.retry_after_s) == ("exhausted", told)
 
 
 async def test_a_program_that_hangs_is_ended_with_what_it_has_started(
     make: Make, tmp_path: Path
 ) -> None:
-    provider = make(f"sleep 600 & echo $! > {tmp_path}/child; wait", timeout_s=1.0)
+    provider = make(f"sleep 600 & echo $! > {tmp_path}/child; wait", timeout_s=5.0)
     began = time.monotonic()
     answer = await provider.create(ORDER)
-    assert (answer.answer, answer.detail) == ("failed", "mine did not end within 1 s")
+    assert (answer.answer, answer.detail) == ("failed", "mine did not end within 5 s")
     assert time.monotonic() - began < 20
     child = int((tmp_path / "child").read_text())
-    stat = Path(f"/proc/{child}/stat")
-    assert not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "Z"
+    until(lambda: not process_began(child), "its child has ended")
+
+
+@pytest.mark.parametrize("call", ["create", "delete", "list"])
+def test_a_program_ends_with_a_provisioner_that_is_killed(tmp_path: Path, call: str) -> None:
+    held = tmp_path / "held"
+    os.mkfifo(held)
+    program = tmp_path / "mine"
+    program.write_text(f"#!/bin/sh\nexec 3>{held}\necho $1 >&3\nsleep 60 & wait\n")
+    program.chmod(0o700)
+    provisioner = subprocess.Popen([sys.executable, "-c", PROVISIONER, str(program), call])
+    with held.open() as pipe:  # nothing but the program and its child holds its other end
+        assert pipe.readline() == f"{call}\n"
+        provisioner.kill()
+        provisioner.wait()
+        assert pipe.read() == ""
 
 
 async def test_nobody_waits_for_what_left_the_group_of_a_program(

@@ -75,7 +75,6 @@ def order(
 @pytest.fixture
 async def cloud(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[CloudTpu]:
     monkeypatch.setattr(tpu_api, "POLL_S", 0.01)
-    monkeypatch.setattr(tpu, "SETTLE_S", 0.1)
     async with CloudTpu() as made:
         file = made.credentials(tmp_path)
         monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(file))
@@ -256,12 +255,13 @@ async def test_an_error_is_an_answer_at_once_or_with_the_operation(
         assert str(error) in told.detail
 
 
+@pytest.mark.parametrize("wait", ["17", "172800"])
 async def test_too_many_requests_say_how_long_to_wait(
-    cloud: CloudTpu, provider: TpuProvider
+    cloud: CloudTpu, provider: TpuProvider, wait: str
 ) -> None:
-    cloud.faults.append(Fault("POST", "/v2/", refused(8), headers={"Retry-After": "17"}))
+    cloud.faults.append(Fault("POST", "/v2/", refused(8), headers={"Retry-After": wait}))
     told = await provider.create(order())
-    assert (told.answer, told.retry_after_s) == ("exhausted", 17.0)
+    assert (told.answer, told.retry_after_s) == ("exhausted", float(wait))
 
 
 @pytest.mark.parametrize("options", [OPTIONS, NODE], ids=["queued", "node"])
@@ -456,8 +456,9 @@ async def test_half_a_list_is_none(cloud: CloudTpu, provider: TpuProvider, fault
 
 
 async def test_a_creation_that_fails_after_it_was_accepted_is_listed_as_failed(
-    cloud: CloudTpu, provider: TpuProvider
+    cloud: CloudTpu, provider: TpuProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(tpu, "SETTLE_S", 0.1)
     cloud.polls, cloud.capacity = 1000, 0
     assert (await provider.create(order(options=NODE))).answer == "accepted"
     assert await provider.listed(NODE) == ()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from iris_worker.attempt.calls.interpreter import (
     may_execute,
     version_of,
 )
+from tests.support.passable import passable_directory
 
 ANYBODY = CallUser(os.geteuid() + 4711, os.getegid() + 4711)
 NOWHERE = Own("/nowhere")
@@ -31,12 +33,10 @@ def program(path: Path, mode: int = 0o755) -> str:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Path:
-    """A directory that everybody may enter; those of pytest are the user's own."""
-    for parent in (tmp_path, *tmp_path.parents):
-        if parent.stat().st_uid == os.geteuid() and str(parent).startswith("/tmp/"):
-            parent.chmod(0o755)
-    return tmp_path
+def place() -> Iterator[Path]:
+    """A directory that everybody may enter."""
+    with passable_directory() as found:
+        yield found
 
 
 def test_the_python_of_the_path_is_taken(place: Path) -> None:

@@ -6,7 +6,7 @@ Source: docs/design/fleet.md#pools.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from typing import NamedTuple
 
 from iris_core.errors import Mistake
@@ -71,6 +71,18 @@ def option_mistakes(pool: PoolSpec) -> Iterator[Mistake]:
         yield from _unknown(pool, TPU_OPTIONS.keys() | TPU_SWITCHES)
         yield from _of_tpu(pool)
         yield from _variant_of_tpu(pool)
+
+
+def program_mistakes(pool: PoolSpec, programs: Set[str] | None) -> Iterator[Mistake]:
+    """The mistake in a program's name. ``programs``: those that the provisioner has; None: unknown."""
+    name = pool.options.get("program")
+    if pool.provider == "exec" and programs is not None and name not in programs:
+        yield Mistake(
+            pointer="/options/program",
+            code="unknown_program",
+            message=f"the provisioner has no program {str(name)[:80]!r}",
+            hint=", ".join(sorted(programs)) or "a name of [provisioner] programs",
+        )
 
 
 def _unknown(pool: PoolSpec, known: frozenset[str] | set[str]) -> Iterator[Mistake]:

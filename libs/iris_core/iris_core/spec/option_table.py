@@ -379,7 +379,7 @@ class PoolOptions(TypedDict, total=False):
     ``tpu``: also sets the hosts and the chips of a slice.
     """
 
-    provider: Annotated[Text, Option("What makes its slices: process or exec.", "WORD")]
+    provider: Annotated[Text, Option("What makes its slices: process, exec or tpu.", "WORD")]
     provider_options: Annotated[
         Values,
         Option(

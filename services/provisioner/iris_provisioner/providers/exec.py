@@ -2,6 +2,7 @@
 out.
 
 A program that hangs, prints too much or ends in any other way is a failed call, and nothing else.
+It runs in a group of its own, which ends with the call, and with the provisioner.
 Source: docs/design/fleet.md#orders-and-lists.
 """
 
@@ -11,7 +12,6 @@ import asyncio
 import contextlib
 import logging
 import os
-import signal
 from typing import Any, NamedTuple
 
 import msgspec
@@ -21,6 +21,7 @@ from iris_core.limits import clipped
 from iris_core.messages.state_provisioner import FoundSlice, ProviderOptions, SliceOrder
 from iris_provisioner.providers.provider import CallAnswer, ListFailed, ProviderResult
 from iris_provisioner.providers.slot_keys import NoKey, SlotKeys
+from iris_service.group_guard import GroupGuard, kill_group
 
 log = logging.getLogger(__name__)
 
@@ -95,6 +96,7 @@ class ExecProvider:
         self._addresses = addresses
         self._timeout_s = timeout_s
         self._room = asyncio.Semaphore(AT_ONCE)
+        self._guard = GroupGuard()
 
     async def create(self, order: SliceOrder, epoch: int = 0) -> CallAnswer:
         try:
@@ -138,6 +140,10 @@ class ExecProvider:
             raise ListFailed(f"its list cannot be read: {clipped(str(error))}") from None
         return tuple(self._ours(found))
 
+    def close(self) -> None:
+        """End the programs that run."""
+        self._guard.close()
+
     def _ours(self, found: list[_Listed]) -> list[FoundSlice]:
         """What is of this cluster and has a number; each name once, the last one."""
         ours: dict[str, FoundSlice] = {}
@@ -170,8 +176,7 @@ class ExecProvider:
         if ended.is_unknown:
             answer = "refused"  # no repeat mends it: the pool or the settings have to change
         detail = said.detail if answer == "accepted" else _reason(ended, said.reason)
-        retry_after_s = min(max(0.0, said.retry_after_s), 86_400.0)
-        return CallAnswer(answer, clipped(detail), retry_after_s)
+        return CallAnswer(answer, clipped(detail), max(0.0, said.retry_after_s))
 
     async def _run(self, options: ProviderOptions, asked: dict[str, Any], most: int) -> ProgramEnd:
         """Run the program that a pool names, with one object on its standard input."""
@@ -181,25 +186,33 @@ class ExecProvider:
             words = f"this provisioner has no program {name!r}"
             return ProgramEnd(None, trouble=words, is_unknown=True)
         async with self._room:
-            try:
-                process = await asyncio.create_subprocess_exec(
-                    path,
-                    str(asked["call"]),
-                    stdin=asyncio.subprocess.PIPE,
-                    stdout=asyncio.subprocess.PIPE,
-                    stderr=asyncio.subprocess.PIPE,
-                    env=self._environ(),
-                    start_new_session=True,
-                )
-            except OSError as error:
-                return ProgramEnd(None, trouble=f"{name} cannot be run: {error.strerror}")
-            try:
-                async with asyncio.timeout(self._timeout_s):
-                    return await _talk(process, codec.to_json(asked), most)
-            except TimeoutError:
-                return ProgramEnd(None, trouble=f"{name} did not end within {self._timeout_s:g} s")
-            finally:
-                await _end(process)
+            with self._guard.group() as begin:
+                try:
+                    process = await asyncio.create_subprocess_exec(
+                        path,
+                        str(asked["call"]),
+                        stdin=asyncio.subprocess.PIPE,
+                        stdout=asyncio.subprocess.PIPE,
+                        stderr=asyncio.subprocess.PIPE,
+                        env=self._environ(),
+                        start_new_session=True,
+                        preexec_fn=begin,
+                    )
+                except OSError as error:
+                    return ProgramEnd(None, trouble=f"{name} cannot be run: {error.strerror}")
+                return await self._within_time(process, name, codec.to_json(asked), most)
+
+    async def _within_time(
+        self, process: asyncio.subprocess.Process, name: str, asked: bytes, most: int
+    ) -> ProgramEnd:
+        """What a program that was started says, and how it ends, by itself or because it hangs."""
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                return await _talk(process, asked, most)
+        except TimeoutError:
+            return ProgramEnd(None, trouble=f"{name} did not end within {self._timeout_s:g} s")
+        finally:
+            await _end(process)
 
     def _environ(self) -> dict[str, str]:
         kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
@@ -244,8 +257,7 @@ async def _end(process: asyncio.subprocess.Process) -> None:
     A process counts as ended once its pipes are, and a pipe that is not read to its end never is.
     What left the group may hold one open: nobody waits for that.
     """
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
+    kill_group(process.pid)
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(_PIPES_S):
             await asyncio.gather(_drop(process.stdout), _drop(process.stderr))

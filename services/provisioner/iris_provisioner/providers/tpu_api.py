@@ -29,7 +29,6 @@ PAGE_SIZE = 500
 _PAGES = 1000
 """Pages of one list at most: one that does not end is none."""
 POLL_S = 0.5
-_LONGEST_WAIT_S = 86_400.0
 _SEED = re.compile(r"\bS[A-Z][A-Z2-7]{56}\b")
 """The seed of a key of NATS, should an error repeat what it was sent."""
 _RATE_REASONS = ("RATE_LIMIT_EXCEEDED", "rateLimitExceeded", "userRateLimitExceeded")
@@ -50,7 +49,7 @@ class TpuApiError(Exception):
         self.answer = answer
         self.detail = clipped(_SEED.sub("(a key)", detail))
         self.status = status
-        self.retry_after_s = min(max(0.0, retry_after_s), _LONGEST_WAIT_S)
+        self.retry_after_s = max(0.0, retry_after_s)
 
     def as_answer(self) -> CallAnswer:
         return CallAnswer(self.answer, self.detail, self.retry_after_s)

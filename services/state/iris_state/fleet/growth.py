@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from iris_core.moments import show_duration
 from iris_core.spec.pools import MAX_SLICES, PoolSpec
 from iris_core.states import SliceCause
 from iris_state.policy import FleetPolicy
@@ -17,6 +18,8 @@ UNANSWERED = 3
 """So many in a row, and the pool is put off as after a refusal for capacity."""
 FASTEST = 8
 """The rate of creation grows to so many times ``create_rate`` while nothing is refused."""
+LONGEST_ASKED_MS = 86_400_000
+"""So long at most a pool waits because its provider asks for it."""
 
 C = SliceCause
 OF_BOOTS = frozenset(
@@ -34,12 +37,20 @@ def put_off(
     now_ms: int,
     retry_after_ms: int = 0,
 ) -> Growth:
-    """After a refusal for capacity or quota, or what counts like one: twice the last delay."""
+    """After a refusal for capacity or quota, or what counts like one: twice the last delay, or as
+    long as its provider asks for, where that is longer.
+    """
+    asked_ms = min(retry_after_ms, LONGEST_ASKED_MS)
+    if retry_after_ms > asked_ms:
+        asked, held = show_duration(retry_after_ms / 1000), show_duration(asked_ms / 1000)
+        detail = f"{detail} (asks for {asked}, is asked again after {held})"
+    wait_ms = min(policy.exhausted_longest_ms, growth.wait_ms * 2) or policy.exhausted_first_ms
     if growth.put_off_ms > now_ms:
         # Slices that were asked for together are refused together: that is one refusal.
-        return growth
-    wait_ms = min(policy.exhausted_longest_ms, growth.wait_ms * 2) or policy.exhausted_first_ms
-    wait_ms = max(wait_ms, min(retry_after_ms, policy.exhausted_longest_ms))
+        if growth.put_off_ms >= now_ms + asked_ms:
+            return growth
+        wait_ms = 0
+    wait_ms = max(wait_ms, asked_ms)
     return replace(
         growth,
         put_off_ms=now_ms + wait_ms,

@@ -79,6 +79,7 @@ def steps(
                 yield from _after(scene, one)
     yield from _losses(scene)
     yield from _adoptions(scene)
+    yield from _withdrawals(scene)
     need = needed(scene, work)
     if on_need is not None:
         on_need(need)
@@ -350,7 +351,8 @@ def _has_waited(scene: Scene, seen: Seen) -> bool:
 
 
 def free_slots(scene: Scene, pool: HostPool, orphans: Set[int]) -> list[int]:
-    """The slots in which a slice can be made, lowest first: nothing is there and nothing may be.
+    """The slots in which a slice can be made, lowest first: nothing is there and nothing may be, nor
+    are there as many as ``max`` with those of slots that a larger one had.
 
     ``orphans``: slots of the pool in which something without a record is.
     """
@@ -359,7 +361,9 @@ def free_slots(scene: Scene, pool: HostPool, orphans: Set[int]) -> list[int]:
         for one in scene.fleet.of_pool(pool.name)
         if one.is_open or not one.cleared or _has_hosts(scene, one)
     }
-    return [slot for slot in range(pool.spec.max) if slot not in taken and slot not in orphans]
+    taken |= orphans
+    free = [slot for slot in range(pool.spec.max) if slot not in taken]
+    return free[: max(0, pool.spec.max - len(taken))]
 
 
 def _orphan_slots(scene: Scene) -> dict[str, set[int]]:
@@ -370,6 +374,43 @@ def _orphan_slots(scene: Scene) -> dict[str, set[int]]:
         if found is not None:
             slots.setdefault(found[0].name, set()).add(found[1])
     return slots
+
+
+def _withdrawals(scene: Scene) -> Iterator[SliceMoved]:
+    """Withdraw what was requested and is more than a ``max`` that was lowered since."""
+    for pool in scene.fleet.pools.values():
+        live = [one for one in scene.fleet.of_pool(pool.name) if one.is_live]
+        requested = [one for one in live if _is_only_requested(scene, one)]
+        requested.sort(key=lambda one: -one.slot)
+        for one in requested[: max(0, len(live) - pool.spec.max)]:
+            yield from slices.judged(one, table.WITHDRAW, Outcome.SUCCESS, C.OVER_MAX)
+
+
+def _beyond_max(scene: Scene) -> set[int]:
+    """The numbers of requested slices for which there is no room beside what providers may have, of
+    what pools decided whatever.
+    """
+    requested = [one for one in scene.fleet.slices.values() if _is_only_requested(scene, one)]
+    if not requested:
+        return set()
+    taken = _orphan_slots(scene)
+    for one in scene.fleet.slices.values():
+        if (one.is_open or not one.cleared) and not _is_only_requested(scene, one):
+            taken.setdefault(one.pool, set()).add(one.slot)
+    beyond = set()
+    for one in sorted(requested, key=lambda one: one.slot):
+        pool = scene.fleet.pools.get(one.pool)
+        slots = taken.setdefault(one.pool, set())
+        if pool is None or (one.slot not in slots and len(slots) >= pool.spec.max):
+            beyond.add(one.number)
+        else:
+            slots.add(one.slot)
+    return beyond
+
+
+def _is_only_requested(scene: Scene, one: Slice) -> bool:
+    """Whether nothing says that its provider has a requested slice already."""
+    return one.status is S.REQUESTED and scene.sightings.listed(one) is None
 
 
 def _has_hosts(scene: Scene, one: Slice) -> bool:
@@ -613,9 +654,10 @@ def _holds_pool(scene: Scene, one: Slice) -> bool:
 
 def orders(scene: Scene, *, terminating_timeout_ms: int) -> Iterator[ProviderOrder]:
     """Everything that providers ought to do now, whether they were asked already or not."""
+    beyond = _beyond_max(scene)
     for one in scene.fleet.slices.values():
         source = ListSource.of(one.spec)
-        if one.status is S.REQUESTED:
+        if one.status is S.REQUESTED and one.number not in beyond:
             yield ProviderOrder("create", source, one.name, one.label, one.number)
         elif one.status is S.DELETING:
             is_overdue = scene.in_status_ms(one) > terminating_timeout_ms

@@ -51,6 +51,8 @@ MANNED_MS = 10_000
 ORDERS_AT_ONCE = 50
 LIST_AGAIN_MS = 2_000
 """So long after a deletion providers are asked for their lists again."""
+_LONGEST_REPORTED_S = 1e9
+"""What asks to wait for longer, also without end, asks for this."""
 _ANSWERS = get_args(ProviderAnswer)
 _STATUSES = get_args(ListedStatus)
 
@@ -101,7 +103,7 @@ class FleetRounds:
         sightings = self._ledger.sightings
         self._choose(now_ms)
         if policy.dry_run:
-            sightings.obstacle = "dry_run"
+            sightings.obstacle = ""  # what it would do is told, as with a provisioner
             self._pack(waiting_work(self._ledger))
             return
         sightings.obstacle = "" if self._active else "provisioner_down"
@@ -178,6 +180,8 @@ class FleetRounds:
         if self._active not in self._heard_ms:
             self._active = max(self._heard_ms, key=self._heard_ms.__getitem__, default="")
             self._lists_due_ms = 0
+        if not self._active:
+            self._ledger.sightings.programs = None
 
     def on_report(self, data: bytes) -> Iterator[Change]:
         """What a provisioner tells. What has come of an earlier leader's orders is not taken: the
@@ -226,7 +230,7 @@ class FleetRounds:
             order,
             cast(ProviderAnswer, one.answer),
             one.detail,
-            retry_after_ms=round(one.retry_after_s * 1000),
+            retry_after_ms=round(min(max(0.0, one.retry_after_s), _LONGEST_REPORTED_S) * 1000),
         )
 
     def _listed(self, one: ListAnswer) -> None:

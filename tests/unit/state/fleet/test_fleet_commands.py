@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from iris_core.codec import to_json
+from iris_core.codec import pack, to_json
 from iris_core.messages.gateway_state import Answer, Caller
+from iris_core.messages.state_provisioner import ProvisionerReport
 from iris_core.placement.reasons import Reason, ReasonCode
 from iris_core.spec.jobs import JobSpec
 from iris_core.spec.pools import PoolSpec, Reservation
@@ -20,6 +21,7 @@ from iris_core.spec.resources import HostResources, ResourceRequest
 from iris_core.states import SliceCause
 from iris_state.fleet import pools
 from iris_state.records.fleet_changes import PoolGrowth, SliceRequested
+from iris_state.records.inputs import FleetReport
 from iris_state.replication.metrics import StateMetrics
 from tests.support.world import World
 from tests.unit.state.test_metrics import scraped
@@ -125,6 +127,45 @@ def test_each_mistake_of_a_pool_is_told_with_its_place() -> None:
     assert answer.status == "invalid"
     pointers = {mistake["pointer"] for mistake in body(answer)["errors"]}
     assert pointers == {"/min", "/options/speed", "/reservation/chips"}
+
+
+def with_programs(*names: str) -> World:
+    """A cluster whose provisioner has these programs; it is heard once a pool is there."""
+    world = World()
+    world.change_fleet("set", "cpu", spec=CPU)
+    report = ProvisionerReport("p1", 0, programs=names)
+    world.step(FleetReport(pack(report)))
+    return world
+
+
+def test_a_pool_names_a_program_that_the_provisioner_has() -> None:
+    world = with_programs("cloud", "lab")
+    mine = replace(CPU, name="mine", provider="exec", options={"program": "clou"})
+    refused = world.change_fleet("set", "mine", spec=mine)
+    [mistake] = body(refused)["errors"]
+    assert (refused.status, mistake["pointer"]) == ("invalid", "/options/program")
+    assert (mistake["code"], mistake["hint"]) == ("unknown_program", "cloud, lab")
+    named = replace(mine, options={"program": "cloud"})
+    assert world.change_fleet("set", "mine", spec=named).status == "created"
+    assert world.change_fleet("set", "mine", spec=mine).status == "invalid"
+    assert world.query("pool", pool="mine")["options"] == {"program": "cloud"}
+
+
+def test_a_pool_whose_program_is_gone_keeps_it_and_says_so() -> None:
+    world = with_programs("cloud")
+    mine = replace(CPU, name="mine", provider="exec", options={"program": "cloud"})
+    world.change_fleet("set", "mine", spec=mine)
+    world.step(FleetReport(pack(ProvisionerReport("p1", 0, programs=("lab",)))))
+    assert world.change_fleet("set", "mine", spec=replace(mine, max=1)).status == "ok"
+    [warning] = world.query("pool", pool="mine")["warnings"]
+    assert warning == "the provisioner has no program 'cloud'; it has lab"
+
+
+def test_a_program_is_not_judged_while_no_provisioner_is_heard() -> None:
+    world = with_programs("cloud")
+    world.wait(30.0)
+    mine = replace(CPU, name="mine", provider="exec", options={"program": "lab"})
+    assert world.change_fleet("set", "mine", spec=mine).status == "created"
 
 
 def test_a_pool_with_slices_goes_with_its_last_one_only() -> None:

@@ -6,13 +6,14 @@ Source: docs/design/fleet.md#orders-and-lists.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from datetime import datetime
 
 import pytest
 from msgspec.structs import replace
 
-from iris_core.codec import pack
+from iris_core.codec import pack, to_json
 from iris_core.messages.message import AttemptRef
 from iris_core.messages.state_provisioner import (
     FoundSlice,
@@ -49,8 +50,8 @@ class Provisioner:
     """One that carries out every order at once, and tells so when it is asked to.
 
     Attributes:
-        has: what its provider has, by name. answer, detail: to each creation. delete_answer: to each
-            deletion.
+        has: what its provider has, by name. answer, detail, retry_after_s: to each creation.
+            delete_answer: to each deletion.
         keyed: what it tells of the keys of slots. list_error: why its lists fail; empty: they do
             not.
     """
@@ -61,6 +62,7 @@ class Provisioner:
     has: dict[str, SliceOrder] = field(default_factory=dict)
     answer: str = "accepted"
     detail: str = ""
+    retry_after_s: float = 0.0
     delete_answer: str = "accepted"
     keyed: dict[str, int] = field(default_factory=lambda: {"cpu": MAX_SLICES})
     list_error: str = ""
@@ -81,9 +83,8 @@ class Provisioner:
                     self.has.pop(one.slice, None)
                 elif said == "accepted":
                     self.has[one.slice] = one
-                self.answers.append(
-                    OrderAnswer(one.call, one.slice, one.label, one.number, said, self.detail)
-                )
+                about = (one.call, one.slice, one.label, one.number)
+                self.answers.append(OrderAnswer(*about, said, self.detail, self.retry_after_s))
             for asked in orders.lists:
                 found = tuple(FoundSlice(name, one.label) for name, one in self.has.items())
                 if self.list_error:
@@ -253,6 +254,27 @@ def test_nothing_is_made_while_no_provisioner_is_there() -> None:
     assert statuses(world) == ["requested"]
 
 
+def test_a_dry_run_tells_what_it_would_do_and_does_nothing_of_it() -> None:
+    world = World()
+    world.ledger.fleet_policy = world.ledger.fleet_policy._replace(dry_run=True)
+    provisioner = Provisioner(world)
+    world.change_fleet("set", "cpu", spec=CPU)
+    resources = ResourceRequest(cpu_millis=4000)
+    world.submit(JobSpec(name="/a", command=("true",), replicas=3, resources=resources))
+    schedule(world)
+    for _ in range(3):
+        turn(world, provisioner, seconds=10.0)
+    assert (statuses(world), world.fleet_orders) == ([], [])
+    fleet = world.query("fleet")
+    assert (fleet["dry_run"], fleet["need"]) == (True, 2)
+    [unmet] = fleet["unmet"]
+    assert (unmet["tasks"], [one["code"] for one in unmet["pools"]]) == (1, ["at_max"])
+    plan = world.query("pool_plan", spec=to_json(CPU).decode())
+    assert plan == {"create": 2, "delete": 0, "tasks": 2, "left": 1}
+    [obstacle] = world.query("why", job="/a")["pending_reason"]["facts"]["pools"]
+    assert (obstacle["pool"], obstacle["code"]) == ("cpu", "dry_run")
+
+
 def test_one_of_two_provisioners_is_ordered_and_the_other_takes_over() -> None:
     world, first = with_work(2)
     second = Provisioner(world, "p2")
@@ -286,6 +308,48 @@ def test_a_refusal_for_capacity_puts_the_pool_off_and_says_so() -> None:
     said = [(subject, body["cause"]) for subject, body in world.events if "fleet" in subject]
     assert ("fleet.slice.failed", "exhausted") in said
     assert ("fleet.pool.exhausted", "exhausted") in said
+
+
+@pytest.mark.parametrize(
+    ("asked_s", "waits_s", "reason"),
+    [
+        (0.0, 30, "no capacity"),
+        (5.0, 30, "no capacity"),
+        (7200.0, 7200, "no capacity"),
+        (86_400.0, 86_400, "no capacity"),
+        (172_800.0, 86_400, "no capacity (asks for 2d, is asked again after 1d)"),
+        (math.inf, 86_400, "no capacity (asks for 1000000000s, is asked again after 1d)"),
+        (math.nan, 30, "no capacity"),
+        (-1.0, 30, "no capacity"),
+    ],
+)
+def test_a_provider_is_asked_again_when_it_says_and_what_is_cut_is_said(
+    asked_s: float, waits_s: int, reason: str
+) -> None:
+    world, provisioner = with_work(1)
+    provisioner.answer, provisioner.detail = "exhausted", "no capacity"
+    provisioner.retry_after_s = asked_s
+    turn(world, provisioner)
+    told = world.query("pool", pool="cpu")
+    assert told["reason"] == reason
+    assert round(_seconds(told["until"]) - world.now_ms / 1000) == waits_s
+    world.change_fleet("resume", "cpu")
+    assert told_since(world) == ("ok", None)
+
+
+def test_of_slices_that_are_refused_together_the_longest_delay_counts() -> None:
+    world, provisioner = with_work(2)
+    provisioner.answer, provisioner.detail = "exhausted", "no capacity"
+    world.wait(1.0)
+    provisioner.work()
+    assert len(provisioner.answers) == 2
+    asked = {"cpu-0": 3600.0, "cpu-1": 7200.0}
+    provisioner.answers = [
+        replace(one, retry_after_s=asked[one.slice]) for one in provisioner.answers
+    ]
+    provisioner.report()
+    told = world.query("pool", pool="cpu")
+    assert round(_seconds(told["until"]) - world.now_ms / 1000) == 7200
 
 
 def test_what_runs_on_a_slice_that_is_taken_away_is_preempted() -> None:

@@ -14,6 +14,7 @@ import pytest
 from iris_core.spec.resources import Device
 from iris_core.states import SliceCause, SliceStatus
 from iris_state.fleet import pools
+from iris_state.records.apply.fleet import apply_change
 from iris_state.records.fleet.packing import CoverFrom
 from iris_state.records.fleet.sightings import ListedSlice, ListSource
 from iris_state.records.fleet_changes import SliceMoved, SliceRequested
@@ -197,6 +198,26 @@ def test_three_boots_that_fail_in_a_row_put_the_pool_off():
     assert pools.hindrance(it.fleet.pools["cpu"], it.now_ms) == "exhausted"
 
 
+def test_a_slice_that_dies_soon_after_it_was_ready_puts_the_pool_off():
+    it = world(cpu_pool(max=1, boot_timeout_s=600.0))
+    it.submit("/t", runs_ms=900_000)
+    it.run_until(lambda: it.work[0].runs, 100)
+    it.cloud.instances["cpu-0"].status = "preempted"
+    it.run_until(lambda: it.fleet.slices[1].status != SliceStatus.READY, 100)
+    growth = it.fleet.pools["cpu"].growth
+    assert (growth.cause, growth.wait_ms) == (SliceCause.PREEMPTED, it.policy.exhausted_first_ms)
+
+
+def test_a_slice_that_dies_long_after_it_was_ready_puts_nothing_off():
+    it = world(cpu_pool(max=1, boot_timeout_s=60.0))
+    it.submit("/t", runs_ms=900_000)
+    it.run_until(lambda: it.work[0].runs, 100)
+    it.run(120)
+    it.cloud.instances["cpu-0"].status = "preempted"
+    it.run_until(lambda: it.fleet.slices[1].status != SliceStatus.READY, 100)
+    assert it.fleet.pools["cpu"].growth.wait_ms == 0
+
+
 def test_a_slice_that_never_registers_is_given_up_after_its_boot_timeout():
     never = CloudFaults(boot_ms=(10_000_000, 10_000_001))
     it = world(cpu_pool(boot_timeout_s=100.0, max=1), faults=never)
@@ -282,6 +303,42 @@ def test_a_smaller_max_drains_what_is_idle_and_leaves_what_works():
     assert it.work[0].runs
     gone = [one for one in it.fleet.slices.values() if one.number > 1]
     assert {one.steps[3].cause for one in gone} == {SliceCause.OVER_MAX}
+
+
+def test_a_smaller_max_makes_nothing_that_was_requested_before():
+    it = world(cpu_pool(max=4))
+    for index in range(4):
+        it.submit(f"/t{index}", cpu_millis=4000, runs_ms=400_000)
+    it.cloud.faults.down = ((0, it.now_ms + 20_000),)  # no order takes effect
+    it.run_until(lambda: len(statuses(it, "cpu")) == 4, 15)
+    it.set_pool(cpu_pool(max=2))
+    it.run(200)
+    assert it.cloud.most == {"cpu": 2}
+    causes = [[step.cause for step in one.steps][1] for one in it.fleet.slices.values()][:4]
+    assert causes == [*[SliceCause.ACCEPTED] * 2, *[SliceCause.OVER_MAX] * 2]
+
+
+def test_max_holds_where_orders_are_given_whatever_was_decided():
+    it = world(cpu_pool(max=2))
+    for slot in range(4):
+        apply_change(it.fleet, SliceRequested(slot + 1, "cpu", slot, SliceCause.NEED), it.now_ms)
+    orders = pools.orders(it.scene, terminating_timeout_ms=0)
+    assert [one.name for one in orders] == ["cpu-0", "cpu-1"]
+
+
+def test_slots_of_a_larger_max_count_for_the_smaller_one():
+    it = world(cpu_pool(max=4))
+    for index in range(4):
+        it.submit(f"/t{index}", cpu_millis=4000, runs_ms=400_000 if index > 1 else 60_000)
+    it.run_until(lambda: sum(one.runs for one in it.work) == 4, 100)
+    it.set_pool(cpu_pool(max=2))
+    it.run_until(lambda: len(it.cloud.present) == 2, 300)
+    assert sorted(it.cloud.present) == ["cpu-2", "cpu-3"]
+    it.submit("/more", cpu_millis=4000)
+    it.run(100)
+    assert it.cloud.created == {"cpu": 4}
+    [unmet] = pools.needed(it.scene, it.pending()).unmet
+    assert unmet.pools == {"cpu": "at_max"}
 
 
 def test_a_removed_pool_ends_with_its_last_slice():

@@ -89,7 +89,7 @@ class Sightings:
             that ought to have it, by its number. asked: orders, by call, name and label.
         listed_ms: when a provider was listed last; 0: not yet. failed_lists: why the newest list
             failed, of sources whose newest one did.
-        programs: those that the provisioner has; None: unknown.
+        programs: those that the provisioner has; None: unknown, as while none is heard.
             keyed: how many slots of a pool have keys, from the first. uncounted: pools of which
             that was not told yet. keys: as of `ProvisionerReport`.
         obstacle: why nothing can be made at all, as a code of `why`; empty: it can.

@@ -77,7 +77,9 @@ def _obstacles(
     ledger: Ledger, need: FleetNeed, work: PendingWork, cover: CoverFrom | None
 ) -> list[Any]:
     """Each pool that could hold the work, with what keeps it from making a slice."""
-    if cover is not None:
+    if cover is not None and ledger.fleet_policy.dry_run:
+        found = [obstacle_view(ledger, cover.pool, "dry_run")]
+    elif cover is not None:
         words = "its next slice is asked for as soon as its rate permits"
         found = [PoolObstacleView(pool=cover.pool, code="rate", message=words, until=None)]
     else:
