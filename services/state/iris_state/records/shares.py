@@ -51,6 +51,11 @@ class ShareKey(NamedTuple):
     user: str
 
     @property
+    def name(self) -> str:
+        """What it is called beside its siblings."""
+        return self.user or self.path
+
+    @property
     def above(self) -> ShareKey:
         """The project of which it is a part."""
         return ShareKey(self.path if self.user else parent_of(self.path), "")
