@@ -420,6 +420,8 @@ def test_a_cluster_is_set_up_for_a_team_as_its_page_says(tmp_path: Path):
     assert "projects right below /research would be guaranteed 3 cpu" in guarantees
     assert re.search(r"^guaranteed +cpu 1$", guarantees, re.MULTILINE)
     assert re.search(r"^weight +3$", shares, re.MULTILINE)
+    assert re.search(r"^/research +3 +[0-9.]+% ", shares, re.MULTILINE)
+    assert "there is no fair share" in shares
     assert "/research/nlp/small is made" in admin
     assert "lin is an admin of /research and sets its members and defaults" in admin
     assert "exit code 9" in admin

@@ -326,6 +326,7 @@ async def test_every_view_is_asked_for_by_its_name(iris: House):
         "/v1/queue?limit=2": ("queue", {"limit": 2}),
         "/v1/queue/gated?limit=2": ("gated_jobs", {"limit": 2}),
         "/v1/slices": ("slices", {}),
+        "/v1/share?project=%2Fnlp": ("shares", {"project": "/nlp"}),
         "/v1/quotas": ("quotas", {}),
         "/v1/quotas/ada": ("quota", {"user": "ada"}),
         "/v1/overview": ("overview", {}),

@@ -116,6 +116,7 @@ DECISIONS = {
     ("GET", "/v1/quotas/{user}"): REFUSED,
     ("PUT", "/v1/quotas/{user}"): REFUSED,
     ("GET", "/v1/audit"): REFUSED,
+    ("GET", "/v1/share"): REFUSED,
     ("GET", "/v1/usage"): REFUSED,
     ("GET", "/v1/usage/stored"): REFUSED,
     ("POST", "/v1/deployments"): REFUSED,

@@ -15,6 +15,7 @@ from iris_core.views.jobs import JOB_COLUMNS
 from iris_state import views
 from iris_state.records.changes import Assigned, Change, JobMoved, WorkerRegistered
 from iris_state.records.ledger import Ledger
+from iris_state.records.shares import WEEK_MS
 from iris_state.views import pages
 from iris_state.views.cluster import demand, hosts
 from iris_state.views.cluster.demand import in_whole_gib, known_shapes
@@ -42,6 +43,7 @@ def cluster(size: int) -> Ledger:
     have ended, each of a user of its own; and one job of as many tasks, of which each runs.
     """
     story = Story()
+    story.ledger.begin_shares(fair_share=True, half_life_ms=WEEK_MS)
     story.tell(*map(host, range(size)))
     for number in range(1, 3 * size + 1):
         admitted = job(number, f"/job-{number:05}", 1)
@@ -125,6 +127,7 @@ FLAT_READS: tuple[q.ViewQuery, ...] = (
     q.ProjectsQuery(limit=SHOWN),
     q.ProjectQuery(project="/"),
     q.MembershipsQuery(projects=("/", "/research")),
+    q.SharesQuery(limit=SHOWN),
 )
 OTHER_READS = {
     q.TaskStatesQuery: "says the state of every task, 0.25 us each",

@@ -392,6 +392,38 @@ def test_the_queue_shows_steps_and_why_says_who_has_had_less():
     )
 
 
+def behind(cluster: SharedCluster, job: str) -> dict[str, Any]:
+    reason = cluster.query("why", job=job)["pending_reason"]
+    assert reason["code"] == "behind", reason
+    return {name: reason["facts"][name] for name in ("share", "ahead") if name in reason["facts"]}
+
+
+def shares_of(cluster: SharedCluster) -> dict[str, float]:
+    """By project, or by user."""
+    rows = cluster.query("shares")["items"]
+    return {row["user"] or row["project"]: round(row["share"], 3) for row in rows}
+
+
+def test_a_reason_names_the_projects_that_go_first():
+    cluster = two_projects(8)
+    cluster.want("/ada", "ada", 20, "/nlp")
+    cluster.run(60)
+    cluster.want("/bob", "bob", 9, "/prod")
+    cluster.run(541)  # those of ada have ended, and as many of bob have begun
+    share = shares_of(cluster)
+    assert behind(cluster, "/ada") == {"share": share["/nlp"], "ahead": {"/prod": share["/prod"]}}
+
+
+def test_a_reason_names_the_users_of_a_project_that_go_first():
+    cluster = two_projects(8)
+    cluster.want("/ada", "ada", 20, "/nlp")
+    cluster.run(60)
+    cluster.want("/cyd", "cyd", 9, "/nlp")
+    cluster.run(541)
+    share = shares_of(cluster)
+    assert behind(cluster, "/ada") == {"share": share["ada"], "ahead": {"cyd": share["cyd"]}}
+
+
 def _together(self: Shares, key: ShareKey) -> int:
     """Only the steps of projects."""
     return packed_steps(self.step(one) for one in self._down(*key) if not one.user)

@@ -61,6 +61,7 @@ SECTIONS = {
         "worker": ("List, drain and decommission hosts.", "worker:worker"),
         "pool": ("Set pools of hosts that the cluster makes itself.", "pool:pool"),
         "project": ("Set projects and who is in them.", "project:project"),
+        "share": ("Show who has had less than is just.", "share:share"),
         "notify": ("Tell people and programs of jobs.", "notify:notify"),
         "quota": ("Show and set limits of users.", "quota:quota"),
         "usage": ("Show what jobs have held and used.", "usage:usage"),

@@ -35,7 +35,7 @@ from iris_core.views.jobs import (
     TreeView,
 )
 from iris_core.views.notify import DeliveryView, MessageFormat, NotifyTargetView, SubscriptionView
-from iris_core.views.projects import ProjectView
+from iris_core.views.projects import ProjectView, ShareView
 from iris_core.views.usage import StoredUsageView, UsageView
 
 
@@ -370,6 +370,10 @@ class AsyncClient(AsyncCalls):
     async def project(self, project: str) -> ProjectView:
         """As `Client.project`."""
         return await self.call(lambda: self.sync.project(project))
+
+    def shares(self, *, project: str | None = None) -> AsyncIterator[ShareView]:
+        """As `Client.shares`."""
+        return self.iterate(self.sync.shares(project=project))
 
     async def set_project(
         self,

@@ -16,7 +16,7 @@ from iris.client.problems import InvalidOption, NotFound
 from iris_core.codec import to_builtins
 from iris_core.quota import RUNNING_LIMITS
 from iris_core.spec.projects import ROOT, ProjectSpec
-from iris_core.views.projects import ProjectView
+from iris_core.views.projects import ProjectView, ShareView
 
 _WORDS = {resource.word: resource for _, resource in RUNNING_LIMITS}
 
@@ -31,6 +31,16 @@ class ProjectApi(GatewayApi):
     def project(self, project: str) -> ProjectView:
         """A project by its path. Raises NotFound."""
         return self.get(place_of(project), ProjectView)
+
+    def shares(self, *, project: str | None = None) -> Iterator[ShareView]:
+        """What projects and their users have had of late over what is just: each project, its users,
+        and then those below it. Nothing while there is no fair share; users only for admins, for
+        others themselves.
+
+        Args:
+            project: only this one and those below it, with their users. Raises NotFound.
+        """
+        return self.pages("/v1/share", ShareView, {"project": project})
 
     def set_project(
         self,

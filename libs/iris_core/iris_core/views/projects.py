@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from iris_core.views.jobs import ActorView, View
+from iris_core.views.jobs import ActorView, Page, View
 
 
 class ProjectView(View, kw_only=True):
@@ -46,6 +46,43 @@ class ProjectView(View, kw_only=True):
     weight: float | None = None
     share: float | None = None
     warnings: list[str] = msgspec.field(default_factory=list)
+
+
+class ShareView(View, kw_only=True):
+    """What a project, or a user whose jobs are right in it, has had of late beside its siblings: the
+    projects and users right below the same project that have work.
+
+    Attributes:
+        user: None: the project itself, with all below it.
+        weight: of a user, and where none is set, 1. weight_part: its part of the weights of its
+            siblings and itself.
+        usage: what it has used, halved with every half-life: seconds of the whole cluster.
+            usage_part: its part of what its siblings and it have used, as of when the steps were
+            renewed.
+        share: usage_part over weight_part; 1 is just, and who has less goes first. step: the whole part
+            of log2 of it, which stands in the order of the queue.
+        running: the part of the cluster that it holds. pending_tasks: that wait there.
+    """
+
+    project: str
+    user: str | None
+    weight: float
+    weight_part: float
+    usage: float
+    usage_part: float
+    share: float
+    step: int
+    running: float
+    pending_tasks: int
+
+
+class SharePage(Page, kw_only=True):
+    """Shares in the order of the tree. ``enabled``: there is fair share; otherwise nothing is counted,
+    and there are no items.
+    """
+
+    enabled: bool
+    items: list[ShareView]
 
 
 class MembershipsView(View, kw_only=True):

@@ -408,6 +408,12 @@ class ProjectQuery(ViewQuery, frozen=True):
     project: str = ""
 
 
+class SharesQuery(PageQuery, frozen=True):
+    """Shares of projects and of their users: each project, its users, and then those below it."""
+
+    project: ProjectName = ""
+
+
 class MembershipsQuery(ViewQuery, frozen=True):
     """What the caller is in each of these projects. ``groups``: the caller's, as its token says;
     None: those that are known.

@@ -13,7 +13,7 @@ from iris_core.admission.projects import validate_project
 from iris_core.messages.gateway_state import Answer, ProjectCommand
 from iris_core.spec.projects import ProjectSpec
 from iris_core.views import queries as q
-from iris_core.views.projects import ProjectView
+from iris_core.views.projects import ProjectView, SharePage
 from iris_gateway.api.handling import (
     TAG,
     expected_version,
@@ -97,6 +97,7 @@ ENDPOINTS = (
         body=ProjectSpec,
         problems=_CHANGES,
     ),
+    listing("/v1/share", q.SharesQuery, "List fair shares", SharePage),
     Endpoint(
         "DELETE",
         "/v1/projects/{project}",

@@ -138,7 +138,6 @@ ENDPOINTS = (
             )
         },
         parameters=UsageQuery,
-        problems=("not_found",),
     ),
     listing(
         "/v1/usage/stored",

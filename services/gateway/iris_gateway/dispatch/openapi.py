@@ -20,7 +20,7 @@ from iris_gateway.dispatch.endpoint import (
     needs_body,
 )
 from iris_gateway.http import problem
-from iris_gateway.http.parameters import OF_USERS, OWNER, names_a_job, query_parameters
+from iris_gateway.http.parameters import OF_USERS, OWNER, names_a_record, query_parameters
 from iris_gateway.http.problem import ProblemDocument
 from iris_gateway.http.problem_types import PROBLEM_TYPES
 
@@ -197,7 +197,7 @@ def problem_codes(endpoint: Endpoint) -> list[str]:
     """The codes of the refusals an endpoint may give, in the order of the table."""
     codes = {"malformed", "timeout", "head_too_large", "internal", *endpoint.problems}
     codes |= set() if endpoint.public else {"unauthenticated", "forbidden", "too_many_requests"}
-    codes |= {"not_found"} if "{" in endpoint.path or names_a_job(endpoint.parameters) else set()
+    codes |= {"not_found"} if "{" in endpoint.path or names_a_record(endpoint.parameters) else set()
     codes |= {"conflict"} if _names_work(endpoint) else set()
     codes |= {"invalid"} if endpoint.path.startswith("/v1") else set()
     codes |= {"unavailable"} if endpoint.path != "/healthz" else set()

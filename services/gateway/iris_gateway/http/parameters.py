@@ -290,9 +290,10 @@ def read_owner(texts: list[str]) -> str:
     return str(found)
 
 
-def names_a_job(kind: type[msgspec.Struct] | None) -> bool:
-    """Whether a query may name a job, which there may not be."""
-    return kind is not None and any(one.name in _REFERENCES for one in query_parameters(kind))
+def names_a_record(kind: type[msgspec.Struct] | None) -> bool:
+    """Whether a query may name a job or a project, which there may not be."""
+    named = {*_REFERENCES, "project"}
+    return kind is not None and any(one.name in named for one in query_parameters(kind))
 
 
 OF_USERS: dict[str, Callable[[str, str], str]] = {"job": job_reference, "task": task_reference}

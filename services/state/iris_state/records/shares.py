@@ -51,6 +51,11 @@ class ShareKey(NamedTuple):
     user: str
 
     @property
+    def name(self) -> str:
+        """What it is called beside its siblings."""
+        return self.user or self.path
+
+    @property
     def above(self) -> ShareKey:
         """The project of which it is a part."""
         return ShareKey(self.path if self.user else parent_of(self.path), "")
@@ -114,6 +119,7 @@ class Shares:
         self.pending = Counter[ShareKey]()
         self._half_life_ms = half_life_ms
         self._nodes: dict[ShareKey, ShareNode] = {}
+        self._users: dict[str, set[str]] = {}
         self._waiting: dict[ShareKey, dict[int, int]] = {}
         self._sums: dict[ShareKey, list[int]] = {}
         self._capacity = [0] * len(RUNNING_LIMITS)
@@ -140,6 +146,7 @@ class Shares:
     def _clear(self) -> None:
         for known in (self.pending, self._nodes, self._waiting, self._sums, self._touched):
             known.clear()
+        self._users.clear()
         self._fresh.clear()
         self._renewed_ms = -1
 
@@ -181,6 +188,7 @@ class Shares:
         for one in self._way(key):
             if one not in self._nodes:
                 self._nodes[one] = ShareNode(*one, self.now_ms)
+        self._users.setdefault(key.path, set()).add(key.user)
         self._nodes[key].steps = self._steps(key)
         self._fresh[key] = None
 
@@ -274,20 +282,38 @@ class Shares:
         """Its part of the use of its siblings with work, over its part of their weights, as of when
         its step was renewed; 0 when none of them has used anything.
         """
-        node = self._nodes.get(key)
-        if key == _TOP or node is None:
-            return 1.0 if key == _TOP else 0.0
+        if key == _TOP:
+            return 1.0
+        mine, use, weight = self._among(key)
+        return mine * weight / (use * self._weight(key)) if use else 0.0
+
+    def parts(self, key: ShareKey) -> tuple[float, float]:
+        """The two of which the share is the quotient: its part of the use, and of the weights."""
+        if key == _TOP:
+            return 1.0, 1.0
+        mine, use, weight = self._among(key)
+        return mine / use if use else 0.0, self._weight(key) / weight
+
+    def _among(self, key: ShareKey) -> tuple[int, int, int]:
+        """Its use, and the use and the weight of its siblings with work; it is one of them in any
+        case.
+        """
         use, weight = self._sums.get(key.above, (0, 0))
-        if not self._is_active(key):
-            use, weight = use + node.use, weight + self._weight(key)
-        return node.use * weight / (use * self._weight(key)) if use else 0.0
+        node = self._nodes.get(key)
+        mine = node.use if node is not None else 0
+        if node is None or not self._is_active(key):
+            use, weight = use + mine, weight + self._weight(key)
+        return mine, use, weight
 
     def _steps(self, key: ShareKey) -> int:
         return packed_steps(map(self.step, self._down(*key)))
 
+    def weight(self, key: ShareKey) -> float:
+        """What was set of a project; 1 of others, and of users."""
+        return 1.0 if key.user else self.weights.get(key.path, 1.0)
+
     def _weight(self, key: ShareKey) -> int:
-        weight = 1.0 if key.user else self.weights.get(key.path, 1.0)
-        return max(1, round(weight * _WHOLE))
+        return max(1, round(self.weight(key) * _WHOLE))
 
     # ── use ───────────────────────────────────────────────────────────────────────────────────────
 
@@ -329,6 +355,8 @@ class Shares:
         ]
         for key in gone:
             del self._nodes[key]
+            if key.user:
+                self._users[key.path].discard(key.user)
             self._fresh.pop(key, None)
             self._waiting.pop(key, None)
 
@@ -336,7 +364,7 @@ class Shares:
 
     def users(self, path: str) -> list[str]:
         """The users who have work right in a project, or had some of late, by name."""
-        return sorted(key.user for key in self._nodes if key.path == path and key.user)
+        return sorted(self._users.get(path, ()))
 
     def step(self, key: ShareKey) -> int:
         """Its own step."""
@@ -354,6 +382,9 @@ class Shares:
         self._clear()
         self.enabled = True
         self._nodes = {ShareKey(node.path, node.user): node for node in stored.nodes}
+        for path, user in self._nodes:
+            if user:
+                self._users.setdefault(path, set()).add(user)
         self._capacity, self._renewed_ms = stored.capacity, stored.renewed_ms
         for project, user, job, tasks in waiting:
             key = ShareKey(project or ROOT, user)

@@ -46,6 +46,7 @@ from iris_state.views.cluster import (
     hosts,
     pools,
     projects,
+    shares,
     stored,
     usage,
     users,
@@ -200,6 +201,7 @@ READS_OF_A_CALLER: dict[type[q.ViewQuery], Callable[[Ledger, Any, Caller], Any]]
     q.StoredUsageQuery: stored.stored_usage,
     q.ClosedGateQuery: queue.closed_gate,
     q.MembershipsQuery: projects.memberships,
+    q.SharesQuery: shares.shares,
 }
 """Those of which every caller has another one."""
 READS: dict[type[q.ViewQuery], Callable[[Ledger, Any], Any]] = {

@@ -37,11 +37,13 @@ class Piece(Page, kw_only=True):
 
     Attributes:
         size: bytes of its items. is_last: the page ends with it, because so many records were read.
+        head: the page without its items, where it has other fields.
         rest: what makes the next pieces; None: what has made this one.
     """
 
     size: int = 0
     is_last: bool = False
+    head: Page | None = None
     rest: Callable[[Any], Piece] | None = None
 
 
@@ -126,12 +128,13 @@ def whole(
         piece = yield from finished(listing(asked))
         if not isinstance(piece, Piece):
             return shown(piece)
+        head = piece.head or Page(items=[])
         if items and size + piece.size > PAGE_BYTES:
-            return Page(items=items, next_cursor=asked.cursor)
+            return replace(head, items=items, next_cursor=asked.cursor)
         items += shown(Page(items=piece.items)).items
         size += piece.size
         if piece.next_cursor is None or piece.is_last or len(items) == query.limit:
-            return Page(items=items, next_cursor=piece.next_cursor)
+            return replace(head, items=items, next_cursor=piece.next_cursor)
         asked = replace(query, limit=query.limit - len(items), cursor=piece.next_cursor)
         listing = piece.rest or listing
         yield

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 import msgspec
@@ -25,6 +25,9 @@ class ListedPage(msgspec.Struct, frozen=True):
     next_cursor: str | None = None
 
 
+P = TypeVar("P", bound=ListedPage)
+
+
 def read_page(
     client: Client,
     path: str,
@@ -33,17 +36,29 @@ def read_page(
     cursor: str | None = None,
 ) -> ListedPage:
     """The rows of a listing from ``cursor`` on, at most ``limit``."""
+    return read_page_as(ListedPage, client, path, query, limit, cursor)
+
+
+def read_page_as(
+    kind: type[P],
+    client: Client,
+    path: str,
+    query: UrlQuery | None = None,
+    limit: int | None = None,
+    cursor: str | None = None,
+) -> P:
+    """The same of a page with more fields, which are those of the last one that was read."""
     asked: UrlQuery = query or {}
     rows: list[Row] = []
     while True:
         most = PAGE_ITEMS if limit is None else min(limit - len(rows), PAGE_ITEMS)
-        page = client.get(path, ListedPage, {**asked, "limit": most, "cursor": cursor})
+        page = client.get(path, kind, {**asked, "limit": most, "cursor": cursor})
         rows += page.items
         cursor = page.next_cursor
         if cursor is None or len(rows) == limit:
             break
     more = cursor and any(True for _ in client.pages(path, dict, {**asked, "cursor": cursor}, 1))
-    return ListedPage(rows, cursor if more else None)
+    return msgspec.structs.replace(page, items=rows, next_cursor=cursor if more else None)
 
 
 def print_page(

@@ -30,6 +30,7 @@ SYNONYMS = {
     "sinfo": ("worker ls",),
     "squeue": ("ls", "queue"),
     "srun": ("run",),
+    "sshare": ("share",),
     "ssh": ("exec",),
     "start": ("run", "up"),
     "status": ("ls", "show"),

@@ -13,7 +13,14 @@ from typing import Any
 from msgspec.structs import replace
 from sortedcontainers import SortedList
 
-from iris_core.placement.reasons import NOT_YET_LOOKED_AT, Reason, run_before_ending, still_ending
+from iris_core.limits import SHOWN
+from iris_core.placement.reasons import (
+    NOT_YET_LOOKED_AT,
+    Reason,
+    ReasonCode,
+    run_before_ending,
+    still_ending,
+)
 from iris_core.spec import projects
 from iris_core.states import TERMINAL, JobState, PriorityBand, TaskState, display_name
 from iris_core.units import counted
@@ -37,6 +44,7 @@ from iris_state.records.gates import Gate, GateKind
 from iris_state.records.indexes.index import Field, has
 from iris_state.records.indexes.stored import NONE_STORED, StoredBytes
 from iris_state.records.ledger import Ledger
+from iris_state.records.shares import ShareKey
 from iris_state.records.targets import known_job, known_project, known_task
 from iris_state.views.actors import actor_view
 from iris_state.views.order import in_order
@@ -397,6 +405,8 @@ def why(ledger: Ledger, query: WhyQuery) -> Pieces[dict[str, Any]]:
         reason = reason_of(ledger, record)
         interrupted = interruptions.of_job(ledger, record)
     is_queued = (record.number, index) in ledger.queue
+    if is_queued and reason is not None:
+        reason = _with_shares(ledger, record, reason)
     return {
         "job": record.name,
         "task": f"{record.name}/{index}",
@@ -469,10 +479,41 @@ def _why_first(ledger: Ledger, before: Job, job: Job) -> str:
         return "of jobs deeper in their trees"
     if first.steps != then.steps:
         shares = ledger.shares
-        less, more = shares.apart((before.spec.project, before.user), (job.spec.project, job.user))
-        words = f"{less.user or less.path} has had {shares.share(less):.2g} of its share"
-        return f"as {words}, {more.user or more.path} {shares.share(more):.2g}"
+        less, more = _parted(ledger, before, job)
+        words = f"{less.name} has had {shares.share(less):.2g} of its share"
+        return f"as {words}, {more.name} {shares.share(more):.2g}"
     return "submitted before"
+
+
+def _parted(ledger: Ledger, before: Job, job: Job) -> tuple[ShareKey, ShareKey]:
+    """Who has had less and who more, where that puts one job before another one."""
+    return ledger.shares.apart((before.spec.project, before.user), (job.spec.project, job.user))
+
+
+def _with_shares(ledger: Ledger, record: Job, reason: Reason) -> Reason:
+    """The reason of a job behind others with the shares for which they go first: its own, or of the
+    project of it that they are compared with first, and theirs. Of a long queue it looks at the first
+    jobs.
+    """
+    shares = ledger.shares
+    if reason.code is not ReasonCode.BEHIND or not shares.enabled:
+        return reason
+    then = ledger.queue.key(record.number)
+    own: ShareKey | None = None
+    ahead: dict[str, float] = {}
+    for number in islice(ledger.queue.jobs(), AHEAD_JOBS):
+        if number == record.number or len(ahead) == SHOWN:
+            break
+        first = ledger.queue.key(number)
+        if first[:2] == then[:2] and first.steps != then.steps:
+            less, more = _parted(ledger, ledger.jobs[number], record)
+            own = own or more
+            if more == own:
+                ahead[less.name] = round(shares.share(less), 3)
+    if own is None:
+        return reason
+    facts = {"share": round(shares.share(own), 3), "ahead": ahead}
+    return replace(reason, facts={**reason.facts, **facts})
 
 
 def _tasks_of(users: Counter[str]) -> str:
