@@ -356,7 +356,10 @@ class Shares:
         for key in gone:
             del self._nodes[key]
             if key.user:
-                self._users[key.path].discard(key.user)
+                users = self._users[key.path]
+                users.discard(key.user)
+                if not users:
+                    del self._users[key.path]
             self._fresh.pop(key, None)
             self._waiting.pop(key, None)
 
