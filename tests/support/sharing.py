@@ -1,15 +1,15 @@
 """A cluster in which people with projects want more than there is: the state machine and the planner,
 on a clock of their own.
 
-Every attempt starts as soon as it is assigned and ends when its time has passed. Used by the tests of
-fair share.
+Every attempt starts as soon as it is assigned and ends when its time has passed, or when it is told to
+and `SharedCluster.give_way` is called. Used by the tests of fair share.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 
 from iris_core.messages.gateway_state import Caller
 from iris_core.messages.message import AttemptRef
@@ -25,6 +25,7 @@ from tests.support.world import Host, World, stage
 
 SETTINGS = SchedulerSettings()
 DONE = Ended(Cause.EXITED, exit_code=0)
+STOPPED = Ended(Cause.CANCELLED, exit_code=143)
 CHIPS = {"device-type": "gpu", "device-variant": "h100"}
 
 
@@ -85,6 +86,15 @@ class SharedCluster(World):
             job = self.ledger.jobs[ref.job]
             self.started.setdefault(job.name, []).append(self.now_ms)
             heappush(self._ends, (self.now_ms + self.length_ms(), ref))
+
+    def give_way(self) -> list[AttemptRef]:
+        """What was told to stop ends; returns it."""
+        stopping = sorted(self.hosts["w"].stopping)
+        self._ends = [one for one in self._ends if one[1] not in stopping]
+        heapify(self._ends)
+        ended = (stage(ref, KernelStatus.TERMINATED, self.now_ms, STOPPED) for ref in stopping)
+        self.say("w", *ended)
+        return stopping
 
     def run(self, seconds: float) -> None:
         """Let so much time pass."""

@@ -424,6 +424,48 @@ def test_a_reason_names_the_users_of_a_project_that_go_first():
     assert behind(cluster, "/ada") == {"share": share["ada"], "ahead": {"cyd": share["cyd"]}}
 
 
+def test_while_nothing_is_free_why_says_so_and_whose_share_is_lower():
+    """Of three projects with nine tasks each: nobody who is first would find a chip either."""
+    cluster = two_projects(8)
+    cluster.change_project("/vis", weight=2.0)
+    for user, project in (("ada", "/nlp"), ("bob", "/prod"), ("cyd", "/vis")):
+        cluster.want(f"/{user}", user, 9, project)
+    cluster.run(601)  # those of ada have ended, and as many of bob have begun
+    assert behind(cluster, "/ada")["ahead"].keys() == {"/prod", "/vis"}
+    cluster.cycle()
+    share = shares_of(cluster)
+    for job in ("/ada", "/bob", "/cyd"):
+        reason = cluster.query("why", job=job)["pending_reason"]
+        facts = reason["facts"]
+        assert (reason["code"], facts["best_free"]) == ("not_enough_chips", 0), job
+        assert not {"share", "ahead"} & facts.keys()
+    assert cluster.query("why", job="/bob")["ahead_note"] == (
+        f"behind 9 tasks: 9 of cyd, as /vis has had 0 of its share, /prod {share['/prod']:.2g}"
+    )
+
+
+@pytest.mark.parametrize("is_set", [False, True])
+def test_while_it_is_off_no_reason_has_shares(is_set: bool):
+    """Because nothing has a weight, and because it is set so."""
+    if is_set:
+        cluster = two_projects(8, policy=Policy(fair_share=False))
+    else:
+        cluster = SharedCluster(8)
+        for path in ("/nlp", "/prod"):
+            cluster.change_project(path)
+    cluster.want("/ada", "ada", 20, "/nlp")
+    cluster.run(60)
+    cluster.want("/bob", "bob", 9, "/prod")
+    cluster.run(541)  # the next of ada have begun: she came first
+    assert cluster.query("shares")["enabled"] is False
+    reason = cluster.query("why", job="/bob")["pending_reason"]
+    assert (reason["code"], reason["facts"].keys()) == ("behind", {"tasks"})
+    assert behind(cluster, "/bob") == {}
+    assert cluster.query("why", job="/bob")["ahead_note"] == (
+        "behind 4 tasks: 4 of ada, submitted before"
+    )
+
+
 def _together(self: Shares, key: ShareKey) -> int:
     """Only the steps of projects."""
     return packed_steps(self.step(one) for one in self._down(*key) if not one.user)
