@@ -1,10 +1,13 @@
-"""Prints rows as `squeue` and `sacct` do: in columns, or with a sign between fields. Pure."""
+"""Prints rows as `squeue`, `sacct` and `sshare` do: in columns, or with a sign between fields.
+Pure.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from iris.cli.output.terminal import in_one_line
 from iris_slurm.records import FIELDS, SlurmRow
@@ -13,7 +16,9 @@ from iris_slurm.values import NotHonoured
 
 @dataclass(frozen=True)
 class FieldColumn:
-    """``field``: of `FIELDS`. ``width``: 0: as wide as the text. ``left``: where texts begin."""
+    """``field``: of those of the command. ``width``: 0: as wide as the text. ``left``: where texts
+    begin.
+    """
 
     field: str
     title: str
@@ -91,9 +96,13 @@ def text_of(field: str, title: str, row: SlurmRow | None) -> str:
     return fact(field, row)
 
 
-def fact(field: str, row: SlurmRow) -> str:
-    """A field of `FIELDS` as part of a line: what a person has named cannot end it."""
-    return in_one_line(FIELDS[field](row))
+SlurmFields = Mapping[str, Callable[[Any], str]]
+"""What a command shows of a row, by the names of its format in lower case."""
+
+
+def fact(field: str, row: Any, fields: SlurmFields = FIELDS) -> str:
+    """A field as part of a line: what a person has named cannot end it."""
+    return in_one_line(fields[field](row))
 
 
 _TITLES = {
@@ -111,40 +120,61 @@ _TITLES |= {
     "reqmem": "ReqMem",
 }
 _TITLES |= {"reqcpus": "ReqCPUS", "qos": "QOS"}
+_TITLES |= {
+    "rawshares": "RawShares",
+    "normshares": "NormShares",
+    "rawusage": "RawUsage",
+    "effectvusage": "EffectvUsage",
+    "fairshare": "FairShare",
+    "levelfs": "LevelFS",
+}
 
 
-def columns_of(format_: str) -> list[FieldColumn]:
-    """Those of `sacct` with a format such as ``JobID,State%20``. Raises NotHonoured."""
+def columns_of(format_: str, fields: SlurmFields = FIELDS) -> list[FieldColumn]:
+    """Those of `sacct` or `sshare` with a format such as ``JobID,State%20``. Raises NotHonoured."""
     found = []
     for word in format_.split(","):
         name, _, width = word.strip().partition("%")
         field = name.lower()
-        if field not in FIELDS or not (width or "0").lstrip("-").isdigit():
+        if field not in fields or not (width or "0").lstrip("-").isdigit():
             raise NotHonoured(
-                f"--format={format_}: {word} is not known; use {', '.join(sorted(FIELDS))}"
+                f"--format={format_}: {word} is not known; use {', '.join(sorted(fields))}"
             )
         title = _TITLES.get(field, field.capitalize())
         found.append(FieldColumn(field, title, abs(int(width or 12)), width.startswith("-")))
     return found
 
 
-def table(columns: Sequence[FieldColumn], rows: Iterable[SlurmRow], *, header: bool) -> list[str]:
-    """The lines of `sacct`."""
+def table(
+    columns: Sequence[FieldColumn],
+    rows: Iterable[Any],
+    *,
+    header: bool,
+    fields: SlurmFields = FIELDS,
+) -> list[str]:
+    """The lines of `sacct` or `sshare`."""
     titles = [" ".join(column.cell(column.title) for column in columns)] if header else []
     lines = [" ".join("-" * column.width for column in columns)] if header else []
-    cells = (" ".join(column.cell(fact(column.field, row)) for column in columns) for row in rows)
+    cells = (
+        " ".join(column.cell(fact(column.field, row, fields)) for column in columns) for row in rows
+    )
     return [*titles, *lines, *cells]
 
 
 def parsable(
-    columns: Sequence[FieldColumn], rows: Iterable[SlurmRow], *, header: bool, end: str
+    columns: Sequence[FieldColumn],
+    rows: Iterable[Any],
+    *,
+    header: bool,
+    end: str,
+    fields: SlurmFields = FIELDS,
 ) -> list[str]:
-    """The lines of `sacct` with a | between fields; ``end``: behind the last one."""
+    """The lines of either with a | between fields; ``end``: behind the last one."""
     titles = ["|".join(column.title for column in columns) + end] if header else []
     return [
         *titles,
         *(
-            "|".join(fact(column.field, row).replace("|", BAR) for column in columns) + end
+            "|".join(fact(column.field, row, fields).replace("|", BAR) for column in columns) + end
             for row in rows
         ),
     ]

@@ -10,7 +10,10 @@ from iris_slurm.directives import Parser
 from iris_slurm.translate import BANDS
 from iris_slurm.values import NotHonoured
 
-ANY_ACCOUNT = "there are no accounts: --account sets a label, and any name is accepted"
+ANY_ACCOUNT = (
+    "there is no list of accounts: a path such as /research/nlp is that project, and any other name "
+    "is taken as a label"
+)
 _ASSOCIATIONS = {"user", "users", "account", "accounts", "association", "associations", "assoc"}
 
 

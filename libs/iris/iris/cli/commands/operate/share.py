@@ -15,6 +15,11 @@ from iris.cli.parsing.options import connected, form_option
 from iris.client.client import Client
 from iris_core.views.usage import show_hours
 
+NO_FAIR_SHARE = (
+    "there is no fair share: it begins with the second project that has a weight "
+    "(iris project set PATH --weight N), or as [state] fair_share says"
+)
+
 
 class ListedShares(ListedPage, frozen=True, kw_only=True):
     """Rows of shares. ``enabled``: there is fair share."""
@@ -60,8 +65,4 @@ def share(client: Client, path: str | None, limit: int, cursor: str | None, form
     page = read_page_as(ListedShares, client, "/v1/share", {"project": path}, limit, cursor=cursor)
     print_page(page, COLUMNS, form, name="project")
     if not page.enabled:
-        click.echo(
-            "there is no fair share: it begins with the second project that has a weight "
-            "(iris project set PATH --weight N), or as [state] fair_share says",
-            err=True,
-        )
+        click.echo(NO_FAIR_SHARE, err=True)
