@@ -116,7 +116,7 @@ def _after(scene: Scene, one: Slice) -> Iterator[PoolGrowth]:
         new = g.after_boot(now)
     elif one.status is S.CREATING and one.cause is C.ACCEPTED:
         new = g.after_accepted(now)
-    elif one.status is S.FAILED and one.cause in (C.NO_ANSWER, C.CREATE_FAILED):
+    elif one.status is S.FAILED and one.cause in UNANSWERED and scene.sightings.ordered_ms(one):
         new = g.after_no_answer(now, one.cause, one.detail, scene.policy, scene.now_ms)
     elif one.status is S.DELETING and not one.ready_ms and one.cause in BOOT_FAILURES:
         new = g.after_failed_boot(now, one.cause, one.detail, scene.policy, scene.now_ms)
@@ -124,6 +124,8 @@ def _after(scene: Scene, one: Slice) -> Iterator[PoolGrowth]:
         yield PoolGrowth(pool=pool.name, growth=new)
 
 
+UNANSWERED = frozenset({C.NO_ANSWER, C.CREATE_FAILED})
+"""Causes that tell of a provider, where it was asked."""
 BOOT_FAILURES = frozenset({C.BOOT_FAILED, C.BOOT_TIMEOUT, C.GONE, C.PREEMPTED})
 
 

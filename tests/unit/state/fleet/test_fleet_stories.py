@@ -326,6 +326,56 @@ def test_max_holds_where_orders_are_given_whatever_was_decided():
     assert [one.name for one in orders] == ["cpu-0", "cpu-1"]
 
 
+def test_a_request_that_was_given_no_order_is_not_unanswered():
+    it = world(cpu_pool(max=8))
+    for index in range(8):
+        it.submit(f"/t{index}", cpu_millis=4000, runs_ms=400_000)
+    it.cloud.faults.down = ((0, it.now_ms + 150_000),)  # nor is anything deleted
+    it.run_until(lambda: len(statuses(it, "cpu")) == 8, 15)
+    it.set_pool(cpu_pool(max=4))
+    it.run_until(lambda: statuses(it, "cpu") == ["deleting"] * 4, 100)
+    held = [one for one in it.fleet.slices.values() if one.is_over]
+    assert [(str(one.status), one.cause) for one in held] == [("failed", SliceCause.OVER_MAX)] * 4
+    assert {one.detail for one in held} == {"no order was given: max 4 left no room for it"}
+    growth = it.fleet.pools["cpu"].growth
+    assert (growth.unanswered, growth.wait_ms) == (0, 0)
+    it.run_until(lambda: sum(one.runs for one in it.work) == 4, 400)
+    assert it.cloud.most == {"cpu": 4}
+
+
+def test_a_request_has_the_whole_time_for_its_answer_once_it_is_ordered():
+    it = world(cpu_pool(max=1, idle_s=1000.0))
+    for slot in range(2):
+        apply_change(it.fleet, SliceRequested(slot + 1, "cpu", slot, SliceCause.NEED), it.now_ms)
+    it.cloud.faults.down = ((0, it.now_ms + 10_000),)
+    waiting = it.fleet.slices[1]
+    ordered = ("create", waiting.number)
+    waited = it.run_until(
+        lambda: ordered in {(sent.order.call, sent.order.number) for sent in it.wires}, 59
+    )
+    it.cloud.faults.down = ((0, it.now_ms + 1_000_000),)
+    lasted = it.run_until(lambda: waiting.is_over, 100)
+    assert waited > 10
+    assert lasted > it.policy.answer_timeout_ms / 1000
+    assert waiting.cause is SliceCause.NO_ANSWER
+    assert it.fleet.pools["cpu"].growth.unanswered == 1
+
+
+def test_a_request_that_no_provisioner_was_given_is_not_unanswered():
+    it = world(cpu_pool(max=3))
+    it.sightings.obstacle = "provisioner_down"
+    for slot in range(3):
+        apply_change(it.fleet, SliceRequested(slot + 1, "cpu", slot, SliceCause.NEED), it.now_ms)
+    it.now_ms += it.policy.answer_timeout_ms + 1
+    for change in pools.steps(it.scene, []):
+        it.apply(change)
+    ended = [(str(one.status), one.cause, one.detail) for one in it.fleet.slices.values()]
+    words = "no order was given: no provisioner was there"
+    assert ended == [("failed", SliceCause.NO_ANSWER, words)] * 3
+    growth = it.fleet.pools["cpu"].growth
+    assert (growth.unanswered, growth.wait_ms) == (0, 0)
+
+
 def test_slots_of_a_larger_max_count_for_the_smaller_one():
     it = world(cpu_pool(max=4))
     for index in range(4):
