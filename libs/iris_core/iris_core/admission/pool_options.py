@@ -76,7 +76,7 @@ def option_mistakes(pool: PoolSpec) -> Iterator[Mistake]:
 def program_mistakes(pool: PoolSpec, programs: Set[str] | None) -> Iterator[Mistake]:
     """The mistake in a program's name. ``programs``: those that the provisioner has; None: unknown."""
     name = pool.options.get("program")
-    if pool.provider == "exec" and programs is not None and name not in programs:
+    if pool.provider == "exec" and name and programs is not None and name not in programs:
         yield Mistake(
             pointer="/options/program",
             code="unknown_program",
