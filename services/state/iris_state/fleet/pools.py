@@ -13,7 +13,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from iris_core.moments import show_duration
-from iris_core.placement.pools import host_name
+from iris_core.placement.pools import host_name, numbered
 from iris_core.spec.pools import PoolSpec
 from iris_core.states import Outcome, SliceCause, SliceStatus, WorkerState
 from iris_core.tables import slice as table
@@ -22,7 +22,7 @@ from iris_state.fleet import slices
 from iris_state.fleet.need import Limit, PoolRoom, SliceGroup, by_size, in_order, pack
 from iris_state.fleet.slices import Loss, Scene
 from iris_state.records.fleet.packing import FleetNeed, PendingWork
-from iris_state.records.fleet.records import HostPool, Slice
+from iris_state.records.fleet.records import FIRST_NUMBER, HostPool, Slice
 from iris_state.records.fleet.sightings import (
     ListedSlice,
     ListSource,
@@ -280,6 +280,8 @@ def _adoptions(scene: Scene) -> Iterator[SliceRequested | SliceMoved]:
         found = _slot_of(scene, seen.listed)
         if found is None or seen.listed.status not in ("creating", "running"):
             continue
+        if seen.listed.label < FIRST_NUMBER:
+            continue
         pool, slot = found
         if _was_recorded(scene, seen.listed) or slot >= pool.spec.max or pool.removing:
             continue
@@ -317,12 +319,12 @@ def _relabelled(scene: Scene, one: Slice, listed: ListedSlice) -> Iterator[Slice
 
 
 def _slot_of(scene: Scene, listed: ListedSlice) -> tuple[HostPool, int] | None:
-    """The pool and the slot that a listed name belongs to."""
-    name, _, slot = listed.name.rpartition("-")
-    pool = scene.fleet.pools.get(name)
-    if pool is None or not slot.isdigit():
-        return None
-    return pool, int(slot)
+    """The pool and the slot that a listed name belongs to; None for a name that no slice has had:
+    it may be anything that a provider says.
+    """
+    place = numbered(listed.name)
+    pool = scene.fleet.pools.get(place[0]) if place is not None else None
+    return (pool, place[1]) if place is not None and pool is not None else None
 
 
 def _was_recorded(scene: Scene, listed: ListedSlice) -> bool:

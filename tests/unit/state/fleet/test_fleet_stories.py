@@ -462,6 +462,25 @@ def test_a_stranger_whose_hosts_never_register_is_deleted(name):
     it.run_until(lambda: not it.cloud.present, 100)
 
 
+@pytest.mark.parametrize("slot", ["²", "01", "9" * 5_000])
+def test_a_name_that_no_slice_can_have_is_a_stranger_like_any_other(slot):
+    it = world(cpu_pool(max=2))
+    it.cloud.create(f"cpu-{slot}", 77, "cpu", 1, it.now_ms)
+    it.submit("/t", runs_ms=1_000)
+    it.run_until(lambda: finished(it), 200)
+    assert it.fleet.of_host(f"cpu-0-{slot}") is None
+    it.run_until(lambda: not it.cloud.present, 1_500)
+    assert {one.name for one in it.fleet.slices.values()} == {"cpu-0"}
+
+
+def test_what_has_a_number_that_no_slice_has_is_not_adopted():
+    it = world(cpu_pool())
+    it.cloud.create("cpu-3", 0, "cpu", 1, it.now_ms)
+    it.run(300)
+    assert not it.fleet.slices
+    it.run_until(lambda: not it.cloud.present, 1_000)
+
+
 def test_a_slot_that_a_stranger_has_is_not_used():
     slow = CloudFaults(boot_ms=(9_000_000, 9_000_001))
     it = world(cpu_pool(max=2), faults=slow)
