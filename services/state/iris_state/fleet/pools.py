@@ -101,8 +101,16 @@ def _returns(scene: Scene, work: Sequence[PendingWork]) -> Iterator[SliceMoved]:
     used = pack([*_coming(scene), *_groups(draining)], [], by_size(work)).used
     for one in draining:
         is_lost = slices.loss(scene, one) is not None or _notice_of(scene, one) > 0
-        if one.name in used and not is_lost:
+        if one.name in used and not is_lost and _has_place(scene, one.pool):
             yield from slices.judged(one, table.DRAIN, Outcome.FAILURE, C.DEMAND_BACK)
+
+
+def _has_place(scene: Scene, name: str) -> bool:
+    """Whether a pool may have one more slice that works, of those that are there."""
+    pool = scene.fleet.pools.get(name)
+    if pool is None or pool.removing:
+        return False
+    return sum(1 for one in scene.fleet.of_pool(name) if one.is_live) < pool.spec.max
 
 
 def _after(scene: Scene, one: Slice) -> Iterator[PoolGrowth]:

@@ -519,6 +519,29 @@ def test_work_that_comes_back_takes_what_was_about_to_go():
     assert it.cloud.created == {"cpu": 1}
 
 
+def test_work_that_comes_back_takes_nothing_beyond_a_smaller_max():
+    it = world(cpu_pool(max=2, min=2, idle_s=1_000.0))
+    it.run_until(lambda: statuses(it, "cpu") == ["ready"] * 2, 100)
+    it.set_pool(cpu_pool(max=1, idle_s=1_000.0))
+    it.run_until(lambda: "draining" in statuses(it, "cpu"), 10)
+    for name in ("/a", "/b"):
+        it.submit(name, cpu_millis=4000, runs_ms=200_000)
+    it.run_until(lambda: len(it.cloud.present) == 1, 100)
+    assert sum(one.runs for one in it.work) == 1
+    causes = [step.cause for one in it.fleet.slices.values() for step in one.steps]
+    assert SliceCause.DEMAND_BACK not in causes
+
+
+def test_work_that_comes_back_keeps_no_slice_of_a_pool_that_goes():
+    it = world(cpu_pool(idle_s=30.0))
+    it.submit("/a", runs_ms=1_000)
+    it.run_until(lambda: "draining" in statuses(it, "cpu"), 200)
+    it.set_pool(cpu_pool(idle_s=30.0), removing=True)
+    it.submit("/b", runs_ms=500_000)
+    it.run_until(lambda: "cpu" not in it.fleet.pools, 300)
+    assert it.work[1].is_waiting
+
+
 def test_the_dearest_pool_is_not_made_beyond_the_price_of_all():
     it = world(
         cpu_pool(price=2.0),
