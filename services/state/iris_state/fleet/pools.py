@@ -391,11 +391,16 @@ def _orphan_slots(scene: Scene) -> dict[str, set[int]]:
 def _withdrawals(scene: Scene) -> Iterator[SliceMoved]:
     """Withdraw what was requested and is more than a ``max`` that was lowered since."""
     for pool in scene.fleet.pools.values():
-        live = [one for one in scene.fleet.of_pool(pool.name) if one.is_live]
-        requested = [one for one in live if _is_only_requested(scene, one)]
-        requested.sort(key=lambda one: -one.slot)
-        for one in requested[: max(0, len(live) - pool.spec.max)]:
+        for one in _requested_over_max(scene, pool):
             yield from slices.judged(one, table.WITHDRAW, Outcome.SUCCESS, C.OVER_MAX)
+
+
+def _requested_over_max(scene: Scene, pool: HostPool) -> list[Slice]:
+    """What was requested of a pool and is more than its ``max``, the highest slots first."""
+    live = [one for one in scene.fleet.of_pool(pool.name) if one.is_live]
+    requested = [one for one in live if _is_only_requested(scene, one)]
+    requested.sort(key=lambda one: -one.slot)
+    return requested[: max(0, len(live) - pool.spec.max)]
 
 
 def _beyond_max(scene: Scene) -> set[int]:
@@ -458,14 +463,18 @@ def planned(scene: Scene, work: Sequence[PendingWork], name: str) -> tuple[int, 
         room = _rooms(scene)[name]
         makes = 0 if hindrance(pool, scene.now_ms) else min(wanted - has.live, room.left)
         return makes, 0
-    over = has.live - pool.spec.max
+    withdrawn = len(_requested_over_max(scene, pool))
+    if not _may_shrink(pool):
+        return 0, withdrawn
+    over = has.live - withdrawn - pool.spec.max
     idle_ms = [
         scene.now_ms - since_ms
         for one in scene.fleet.of_pool(name)
         if one.name not in need.used and (since_ms := scene.idle_since_ms(one))
     ]
     ripe = sum(1 for lasted in idle_ms if lasted >= round(pool.spec.idle_s * 1000))
-    return 0, min(has.live - wanted, max(ripe, min(over, len(idle_ms))))
+    shrunk = min(has.live - withdrawn - wanted, max(ripe, min(over, len(idle_ms))))
+    return 0, withdrawn + shrunk
 
 
 def _coming(scene: Scene) -> list[SliceGroup]:
@@ -592,8 +601,13 @@ def _resize(scene: Scene, room: PoolRoom, need: FleetNeed) -> Iterator[FleetChan
     wanted = _wanted(pool, has, new)
     if wanted > has.live and not hindrance(pool, scene.now_ms):
         yield from _grow(scene, pool, room, new, wanted - has.live)
-    elif wanted < has.live and not spec.paused and not pool.growth.stopped:
+    elif wanted < has.live and _may_shrink(pool):
         yield from _shrink(scene, pool, need, has.live - wanted)
+
+
+def _may_shrink(pool: HostPool) -> bool:
+    """Whether a pool gives back what is idle."""
+    return not pool.spec.paused and not pool.growth.stopped
 
 
 def _grow(

@@ -415,6 +415,41 @@ def test_a_paused_pool_neither_grows_nor_shrinks_but_is_mended():
     it.run_until(lambda: statuses(it, "cpu") == ["ready"], 300)
 
 
+@pytest.mark.parametrize(
+    ("given", "gives_up"),
+    [
+        ({"max": 4, "idle_s": 1.0}, 3),
+        ({"max": 4, "idle_s": 1.0, "paused": True}, 0),
+        ({"max": 1, "idle_s": 1_000.0}, 2),
+        ({"max": 1, "idle_s": 1_000.0, "paused": True}, 0),
+    ],
+)
+def test_a_plan_gives_up_what_the_next_round_gives_up(given, gives_up):
+    it = world(cpu_pool(min=3, max=4))
+    it.run_until(lambda: statuses(it, "cpu") == ["ready"] * 3, 100)
+    it.set_pool(cpu_pool(**given))
+    it.now_ms += 2_000
+    planned = pools.planned(it.scene, it.pending(), "cpu")
+    for change in pools.steps(it.scene, it.pending()):
+        it.apply(change)
+    assert statuses(it, "cpu").count("draining") == gives_up
+    assert planned == (0, gives_up)
+
+
+@pytest.mark.parametrize("paused", [False, True])
+def test_a_plan_of_a_smaller_max_withdraws_what_was_requested(paused):
+    it = world(cpu_pool(max=4))
+    it.cloud.faults.down = ((0, it.now_ms + 1_000_000),)
+    for index in range(4):
+        it.submit(f"/t{index}", cpu_millis=4000, runs_ms=400_000)
+    it.run_until(lambda: len(statuses(it, "cpu")) == 4, 15)
+    it.set_pool(cpu_pool(max=1, paused=paused))
+    assert pools.planned(it.scene, it.pending(), "cpu") == (0, 3)
+    for change in pools.steps(it.scene, it.pending()):
+        it.apply(change)
+    assert sorted(statuses(it, "cpu")) == ["deleting"] * 3 + ["requested"]
+
+
 def test_a_notice_of_preemption_drains_with_its_deadline():
     faults = CloudFaults(boot_ms=(5_000, 5_001), preempted=1.0, notice=1.0)
     it = world(cpu_pool(max=1), faults=faults)
