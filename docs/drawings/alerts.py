@@ -197,7 +197,8 @@ ALERTS = (
     ),
     Alert(
         "IrisNeedUnmet",
-        f"max by (cluster, pool) {leader('iris_fleet_need_slices')} > 0",
+        f"max by (cluster, pool) {leader('iris_fleet_need_slices')} > 0"
+        f" unless on (cluster) {leader('iris_fleet_dry_run')} == 1",
         "1h",
         "ticket",
         "Work has waited for slices of pool {{ $labels.pool }} for an hour.",

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from drawings.alerts import ALERTS, Alert
-from tests.support.alert_cases import CASES, HEALTHY, SCHEDULER, STILL, Case
+from tests.support.alert_cases import CASES, HEALTHY, LEADER, SCHEDULER, STANDBY, STILL, Case
 from tests.support.cluster import until
 from tests.support.fleet import Member, fleet
 from tests.support.prometheus import DEPLOYED, promtool
@@ -78,6 +78,22 @@ def test_the_epoch_of_a_restore_is_no_change_of_leaders(tmp_path: Path):
     [epoch] = [name for name in HEALTHY if name.startswith("iris_epoch")]
     restored = HEALTHY | {epoch: "1795897878000x170 1795900000000x10"}
     assert checked(tmp_path, restored, {}) == ""
+
+
+def test_need_that_a_dry_run_only_shows_is_no_unmet_need(tmp_path: Path):
+    """In its own cluster, and as the leader says: a standby may have another configuration."""
+    [alert] = [alert for alert in ALERTS if alert.name == "IrisNeedUnmet"]
+    needing = HEALTHY | CASES[alert.name].differs
+    dry = {f"iris_fleet_dry_run{{{LEADER}}}": f"1{STILL}"}
+    assert checked(tmp_path, needing | dry, {}) == ""
+    other = {
+        series.replace('cluster="c"', 'cluster="d"'): values for series, values in needing.items()
+    }
+    fires = [expected(alert, Case({}, {"cluster": "d", "pool": "cpu"}))]
+    assert checked(tmp_path, needing | dry | other, {alert.name: fires}) == ""
+    standby = {f"iris_fleet_dry_run{{{STANDBY}}}": f"1{STILL}"}
+    fires = [expected(alert, CASES[alert.name])]
+    assert checked(tmp_path, needing | standby, {alert.name: fires}) == ""
 
 
 def test_every_alert_has_a_case():

@@ -41,6 +41,8 @@ HEALTHY: dict[str, str] = {
     f'iris_fleet_slices_overdue{{{LEADER}, pool="cpu"}}': f"0{STILL}",
     f'iris_fleet_need_slices{{{LEADER}, pool="cpu"}}': f"0{STILL}",
     f"iris_fleet_orphans{{{LEADER}}}": f"0{STILL}",
+    f"iris_fleet_dry_run{{{LEADER}}}": f"0{STILL}",
+    f"iris_fleet_dry_run{{{STANDBY}}}": f"0{STILL}",
     f'iris_fleet_refusals_total{{{LEADER}, pool="cpu", cause="boot_timeout"}}': f"1{STILL}",
     f'iris_heartbeat_lag_seconds_bucket{{{WORKER}, le="0.1"}}': f"0{STEADY}",
     f'iris_heartbeat_lag_seconds_bucket{{{WORKER}, le="10.0"}}': f"0{STEADY}",

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from iris_core import codec
-from iris_core.admission.pool_options import TPU_OPTIONS, TPU_SWITCHES
+from iris_core.admission.pool_options import PROCESS_NUMBERS, TPU_OPTIONS, TPU_SWITCHES
 from iris_core.admission.pools import validate_pool
 from iris_core.placement.pools import differences, host_attributes, is_eligible
 from iris_core.spec.jobs import Constraint
@@ -66,7 +66,14 @@ def test_a_pool_as_in_the_manual_is_accepted(base: dict[str, Any]) -> None:
         ({"boot_timeout_s": 0.0}, "/boot_timeout_s", "out_of_range"),
         ({"create_rate": 0}, "/create_rate", "out_of_range"),
         ({"provider": "exec"}, "/options/program", "missing"),
+        ({"provider": "exec", "options": {"program": True}}, "/options/program", "bad_value"),
         ({"options": {"boots": 1}}, "/options/boots", "unknown_field"),
+        ({"options": {"boot_s": "2s"}}, "/options/boot_s", "bad_value"),
+        ({"options": {"boot_s": -1}}, "/options/boot_s", "bad_value"),
+        ({"options": {"boot_s": 1e300}}, "/options/boot_s", "bad_value"),
+        ({"options": {"boot_s": float("nan")}}, "/options/boot_s", "bad_value"),
+        ({"options": {"refusal_chance": 1.5}}, "/options/refusal_chance", "bad_value"),
+        ({"options": {"preemption_chance": True}}, "/options/preemption_chance", "bad_value"),
         ({"attributes": {"Zone": "a"}}, "/attributes/Zone/key", "not_lower_case"),
         ({"attributes": {"tpu-name": "x"}}, "/attributes/tpu-name", "not_settable"),
         (
@@ -79,6 +86,12 @@ def test_a_pool_as_in_the_manual_is_accepted(base: dict[str, Any]) -> None:
 def test_a_mistake_is_named_with_its_place(given: dict[str, Any], pointer: str, code: str) -> None:
     found = refused(pool(CPU, **given))
     assert (pointer, code) in found or (pointer.removesuffix("/key"), code) in found
+
+
+def test_all_options_of_processes_are_accepted() -> None:
+    lowest: dict[str, Any] = dict.fromkeys(PROCESS_NUMBERS, 0)
+    assert refused(pool(CPU, options={**lowest, "seed": "a"})) == []
+    assert refused(pool(CPU, options={**PROCESS_NUMBERS, "seed": 7})) == []
 
 
 CLOUD_TPU: dict[str, Any] = {

@@ -13,19 +13,18 @@ from iris_core.errors import Mistake
 from iris_core.placement.constraints import DEVICE_TYPE, DEVICE_VARIANT
 from iris_core.placement.pools import variant_of
 from iris_core.placement.topology import topology_of
+from iris_core.spec.field_rules import MAX_SECONDS
 from iris_core.spec.pools import PoolSpec
 
-PROCESS_OPTIONS = frozenset(
-    {
-        "boot_s",
-        "refusal_chance",
-        "boot_failure_chance",
-        "preemption_chance",
-        "preemption_after_s",
-        "preemption_notice_s",
-        "seed",
-    }
-)
+PROCESS_NUMBERS: dict[str, int] = {
+    "boot_s": MAX_SECONDS,
+    "refusal_chance": 1,
+    "boot_failure_chance": 1,
+    "preemption_chance": 1,
+    "preemption_after_s": MAX_SECONDS,
+    "preemption_notice_s": MAX_SECONDS,
+}
+"""The options of the provider ``process`` that are numbers from 0 on, and the highest of each."""
 
 
 class _TextOption(NamedTuple):
@@ -58,15 +57,11 @@ TPU_SWITCHES = frozenset({"external_ips"})
 
 def option_mistakes(pool: PoolSpec) -> Iterator[Mistake]:
     """The mistakes in what a pool tells its provider."""
-    if pool.provider == "exec" and not pool.options.get("program"):
-        yield Mistake(
-            pointer="/options/program",
-            code="missing",
-            message="the provider exec wants the name of a program",
-            hint="a name of [provisioner] programs",
-        )
+    if pool.provider == "exec":
+        yield from _of_exec(pool)
     if pool.provider == "process":
-        yield from _unknown(pool, PROCESS_OPTIONS)
+        yield from _unknown(pool, {*PROCESS_NUMBERS, "seed"})
+        yield from _of_process(pool)
     if pool.provider == "tpu":
         yield from _unknown(pool, TPU_OPTIONS.keys() | TPU_SWITCHES)
         yield from _of_tpu(pool)
@@ -76,11 +71,13 @@ def option_mistakes(pool: PoolSpec) -> Iterator[Mistake]:
 def program_mistakes(pool: PoolSpec, programs: Set[str] | None) -> Iterator[Mistake]:
     """The mistake in a program's name. ``programs``: those that the provisioner has; None: unknown."""
     name = pool.options.get("program")
-    if pool.provider == "exec" and programs is not None and name not in programs:
+    if pool.provider != "exec" or programs is None or not isinstance(name, str):
+        return
+    if name and name not in programs:
         yield Mistake(
             pointer="/options/program",
             code="unknown_program",
-            message=f"the provisioner has no program {str(name)[:80]!r}",
+            message=f"the provisioner has no program {name[:80]!r}",
             hint=", ".join(sorted(programs)) or "a name of [provisioner] programs",
         )
 
@@ -93,6 +90,29 @@ def _unknown(pool: PoolSpec, known: frozenset[str] | set[str]) -> Iterator[Mista
             message=f"the provider {pool.provider} has no option {key[:80]!r}",
             hint=", ".join(sorted(known)),
         )
+
+
+def _of_exec(pool: PoolSpec) -> Iterator[Mistake]:
+    program = pool.options.get("program", "")
+    if not isinstance(program, str) or not program:
+        yield Mistake(
+            pointer="/options/program",
+            code="bad_value" if program else "missing",
+            message="the provider exec wants the name of a program",
+            hint="a name of [provisioner] programs",
+        )
+
+
+def _of_process(pool: PoolSpec) -> Iterator[Mistake]:
+    for name, highest in PROCESS_NUMBERS.items():
+        value = pool.options.get(name, 0)
+        if isinstance(value, str | bool) or not 0 <= value <= highest:
+            yield Mistake(
+                pointer=f"/options/{name}",
+                code="bad_value",
+                message=f"{name} {str(value)[:80]!r} is no number from 0 to {highest}",
+                hint=f"a number from 0 to {highest}",
+            )
 
 
 def _of_tpu(pool: PoolSpec) -> Iterator[Mistake]:

@@ -6,10 +6,10 @@ docs/design/fleet.md#pools.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from itertools import islice
 
-from iris_core.admission.pool_options import option_mistakes
+from iris_core.admission.pool_options import option_mistakes, program_mistakes
 from iris_core.errors import Mistake
 from iris_core.limits import MISTAKES
 from iris_core.placement.constraints import DEVICE_TYPE, DEVICE_VARIANT, key_mistakes
@@ -25,6 +25,19 @@ _GIVEN_BY_SLICES = ("tpu-name", "tpu-worker-id", "capacity")
 def validate_pool(pool: PoolSpec, others: Iterable[PoolSpec] = ()) -> list[Mistake]:
     """The mistakes in a pool's specification beside the other pools, at most `MISTAKES`."""
     return list(islice(_mistakes(pool, others), MISTAKES))
+
+
+def unknown_program(
+    pool: PoolSpec, known: PoolSpec | None, programs: Set[str] | None
+) -> list[Mistake]:
+    """The mistake of a program that the provisioner does not have, unless the pool has it already: its
+    other fields can still be changed.
+
+    ``known``: the pool as it is. ``programs``: as of `program_mistakes`.
+    """
+    if known is not None and known.options.get("program") == pool.options.get("program"):
+        return []
+    return list(program_mistakes(pool, programs))
 
 
 def _mistakes(pool: PoolSpec, others: Iterable[PoolSpec]) -> Iterator[Mistake]:

@@ -6,6 +6,7 @@ Source: docs/design/fleet.md#need.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 from iris_core.placement.constraints import (
@@ -23,6 +24,7 @@ from iris_core.units import BYTES
 
 POOL_CAPACITY = "capacity"
 """The attribute that says how a host was bought: spot, on_demand or reserved."""
+_NUMBER = re.compile("0|[1-9][0-9]{0,8}")
 _LIKE = 1 / 64
 """A host may have so much less memory and disk than its pool says: kernels keep some."""
 
@@ -43,6 +45,14 @@ def is_for_devices_only(pool: PoolSpec) -> bool:
 
 def slice_name(pool: str, slot: int) -> str:
     return f"{pool}-{slot}"
+
+
+def numbered(name: str) -> tuple[str, int] | None:
+    """The parts of the name of a slice, or of a host of one: what stands before its last number, and
+    that; None for a name that is written otherwise, as strangers may be.
+    """
+    first, _, last = name.rpartition("-")
+    return (first, int(last)) if _NUMBER.fullmatch(last) else None
 
 
 def host_name(pool: str, slot: int, index: int) -> str:

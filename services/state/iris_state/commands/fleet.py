@@ -12,8 +12,7 @@ from msgspec.structs import replace
 
 from iris_core.access.rights import Verb, may
 from iris_core.admission import actions
-from iris_core.admission.pool_options import program_mistakes
-from iris_core.admission.pools import validate_pool
+from iris_core.admission.pools import unknown_program, validate_pool
 from iris_core.errors import Code, Invalid, Refused
 from iris_core.messages.gateway_state import FleetCommand
 from iris_core.spec.pools import PoolSpec
@@ -70,7 +69,9 @@ def _set(ledger: Ledger, name: str, asked: actions.SetPool) -> Iterator[Step]:
         if spec == known.spec and not known.removing and not is_hindered(known):
             return
         _check_provider(ledger, known, spec)
-    _check_program(ledger, known, spec)
+    now = known.spec if known is not None else None
+    if mistakes := unknown_program(spec, now, ledger.sightings.programs):
+        raise Invalid(mistakes)
     yield PoolSet(spec, reason=asked.reason)
 
 
@@ -101,16 +102,6 @@ def _check_provider(ledger: Ledger, pool: HostPool, spec: PoolSpec) -> None:
         raise Refused(
             Code.CONFLICT, f"{words}: its provider and options are changed when it has none"
         )
-
-
-def _check_program(ledger: Ledger, known: HostPool | None, spec: PoolSpec) -> None:
-    """Raises Invalid for a program that the provisioner does not have, unless the pool has it already:
-    its other fields can still be changed.
-    """
-    if known is not None and known.spec.options.get("program") == spec.options.get("program"):
-        return
-    if mistakes := list(program_mistakes(spec, ledger.sightings.programs)):
-        raise Invalid(mistakes)
 
 
 def _left(ledger: Ledger, pool: HostPool) -> int:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from iris_core.moments import show_duration
-from iris_core.placement.pools import host_name
+from iris_core.placement.pools import host_name, numbered
 from iris_core.spec.pools import PoolSpec
 from iris_core.states import Outcome, SliceCause, SliceStatus, WorkerState
 from iris_core.tables import slice as table
@@ -22,7 +22,7 @@ from iris_state.fleet import slices
 from iris_state.fleet.need import Limit, PoolRoom, SliceGroup, by_size, in_order, pack
 from iris_state.fleet.slices import Loss, Scene
 from iris_state.records.fleet.packing import FleetNeed, PendingWork
-from iris_state.records.fleet.records import HostPool, Slice
+from iris_state.records.fleet.records import FIRST_NUMBER, HostPool, Slice
 from iris_state.records.fleet.sightings import (
     ListedSlice,
     ListSource,
@@ -101,8 +101,16 @@ def _returns(scene: Scene, work: Sequence[PendingWork]) -> Iterator[SliceMoved]:
     used = pack([*_coming(scene), *_groups(draining)], [], by_size(work)).used
     for one in draining:
         is_lost = slices.loss(scene, one) is not None or _notice_of(scene, one) > 0
-        if one.name in used and not is_lost:
+        if one.name in used and not is_lost and _has_place(scene, one.pool):
             yield from slices.judged(one, table.DRAIN, Outcome.FAILURE, C.DEMAND_BACK)
+
+
+def _has_place(scene: Scene, name: str) -> bool:
+    """Whether a pool may have one more slice that works, of those that are there."""
+    pool = scene.fleet.pools.get(name)
+    if pool is None or pool.removing:
+        return False
+    return sum(1 for one in scene.fleet.of_pool(name) if one.is_live) < pool.spec.max
 
 
 def _after(scene: Scene, one: Slice) -> Iterator[PoolGrowth]:
@@ -116,7 +124,7 @@ def _after(scene: Scene, one: Slice) -> Iterator[PoolGrowth]:
         new = g.after_boot(now)
     elif one.status is S.CREATING and one.cause is C.ACCEPTED:
         new = g.after_accepted(now)
-    elif one.status is S.FAILED and one.cause in (C.NO_ANSWER, C.CREATE_FAILED):
+    elif one.status is S.FAILED and one.cause in UNANSWERED and scene.sightings.ordered_ms(one):
         new = g.after_no_answer(now, one.cause, one.detail, scene.policy, scene.now_ms)
     elif one.status is S.DELETING and not one.ready_ms and one.cause in BOOT_FAILURES:
         new = g.after_failed_boot(now, one.cause, one.detail, scene.policy, scene.now_ms)
@@ -124,6 +132,8 @@ def _after(scene: Scene, one: Slice) -> Iterator[PoolGrowth]:
         yield PoolGrowth(pool=pool.name, growth=new)
 
 
+UNANSWERED = frozenset({C.NO_ANSWER, C.CREATE_FAILED})
+"""Causes that tell of a provider, where it was asked."""
 BOOT_FAILURES = frozenset({C.BOOT_FAILED, C.BOOT_TIMEOUT, C.GONE, C.PREEMPTED})
 
 
@@ -278,6 +288,8 @@ def _adoptions(scene: Scene) -> Iterator[SliceRequested | SliceMoved]:
         found = _slot_of(scene, seen.listed)
         if found is None or seen.listed.status not in ("creating", "running"):
             continue
+        if seen.listed.label < FIRST_NUMBER:
+            continue
         pool, slot = found
         if _was_recorded(scene, seen.listed) or slot >= pool.spec.max or pool.removing:
             continue
@@ -315,12 +327,12 @@ def _relabelled(scene: Scene, one: Slice, listed: ListedSlice) -> Iterator[Slice
 
 
 def _slot_of(scene: Scene, listed: ListedSlice) -> tuple[HostPool, int] | None:
-    """The pool and the slot that a listed name belongs to."""
-    name, _, slot = listed.name.rpartition("-")
-    pool = scene.fleet.pools.get(name)
-    if pool is None or not slot.isdigit():
-        return None
-    return pool, int(slot)
+    """The pool and the slot that a listed name belongs to; None for a name that no slice has had:
+    it may be anything that a provider says.
+    """
+    place = numbered(listed.name)
+    pool = scene.fleet.pools.get(place[0]) if place is not None else None
+    return (pool, place[1]) if place is not None and pool is not None else None
 
 
 def _was_recorded(scene: Scene, listed: ListedSlice) -> bool:
@@ -379,11 +391,16 @@ def _orphan_slots(scene: Scene) -> dict[str, set[int]]:
 def _withdrawals(scene: Scene) -> Iterator[SliceMoved]:
     """Withdraw what was requested and is more than a ``max`` that was lowered since."""
     for pool in scene.fleet.pools.values():
-        live = [one for one in scene.fleet.of_pool(pool.name) if one.is_live]
-        requested = [one for one in live if _is_only_requested(scene, one)]
-        requested.sort(key=lambda one: -one.slot)
-        for one in requested[: max(0, len(live) - pool.spec.max)]:
+        for one in _requested_over_max(scene, pool):
             yield from slices.judged(one, table.WITHDRAW, Outcome.SUCCESS, C.OVER_MAX)
+
+
+def _requested_over_max(scene: Scene, pool: HostPool) -> list[Slice]:
+    """What was requested of a pool and is more than its ``max``, the highest slots first."""
+    live = [one for one in scene.fleet.of_pool(pool.name) if one.is_live]
+    requested = [one for one in live if _is_only_requested(scene, one)]
+    requested.sort(key=lambda one: -one.slot)
+    return requested[: max(0, len(live) - pool.spec.max)]
 
 
 def _beyond_max(scene: Scene) -> set[int]:
@@ -446,14 +463,18 @@ def planned(scene: Scene, work: Sequence[PendingWork], name: str) -> tuple[int, 
         room = _rooms(scene)[name]
         makes = 0 if hindrance(pool, scene.now_ms) else min(wanted - has.live, room.left)
         return makes, 0
-    over = has.live - pool.spec.max
+    withdrawn = len(_requested_over_max(scene, pool))
+    if not _may_shrink(pool):
+        return 0, withdrawn
+    over = has.live - withdrawn - pool.spec.max
     idle_ms = [
         scene.now_ms - since_ms
         for one in scene.fleet.of_pool(name)
         if one.name not in need.used and (since_ms := scene.idle_since_ms(one))
     ]
     ripe = sum(1 for lasted in idle_ms if lasted >= round(pool.spec.idle_s * 1000))
-    return 0, min(has.live - wanted, max(ripe, min(over, len(idle_ms))))
+    shrunk = min(has.live - withdrawn - wanted, max(ripe, min(over, len(idle_ms))))
+    return 0, withdrawn + shrunk
 
 
 def _coming(scene: Scene) -> list[SliceGroup]:
@@ -580,8 +601,13 @@ def _resize(scene: Scene, room: PoolRoom, need: FleetNeed) -> Iterator[FleetChan
     wanted = _wanted(pool, has, new)
     if wanted > has.live and not hindrance(pool, scene.now_ms):
         yield from _grow(scene, pool, room, new, wanted - has.live)
-    elif wanted < has.live and not spec.paused and not pool.growth.stopped:
+    elif wanted < has.live and _may_shrink(pool):
         yield from _shrink(scene, pool, need, has.live - wanted)
+
+
+def _may_shrink(pool: HostPool) -> bool:
+    """Whether a pool gives back what is idle."""
+    return not pool.spec.paused and not pool.growth.stopped
 
 
 def _grow(

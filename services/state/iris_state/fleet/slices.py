@@ -162,16 +162,31 @@ def _requested(scene: Scene, one: Slice) -> Iterator[SliceMoved]:
             asked_ms=scene.now_ms,
         )
         return
+    ordered_ms = scene.sightings.ordered_ms(one)
     failure = scene.sightings.failure(one)
+    if not ordered_ms:
+        cause, detail = _not_ordered(scene, one)
+    elif failure is not None:
+        cause, detail = C.CREATE_FAILED, failure
+    else:
+        cause, detail = C.NO_ANSWER, "the provider did not answer"
     yield from judged(
         one,
         table.REQUEST,
         Outcome.SKIPPED,
-        C.CREATE_FAILED if failure is not None else C.NO_ANSWER,
-        detail=failure or "the provider did not answer",
-        in_status_ms=scene.in_status_ms(one),
+        cause,
+        detail=detail,
+        in_status_ms=scene.now_ms - ordered_ms if ordered_ms else scene.in_status_ms(one),
         timeout_ms=scene.policy.answer_timeout_ms,
     )
+
+
+def _not_ordered(scene: Scene, one: Slice) -> tuple[SliceCause, str]:
+    """Why nobody was asked for a slice that was requested."""
+    pool = scene.fleet.pools.get(one.pool)
+    if scene.sightings.obstacle or pool is None:
+        return C.NO_ANSWER, "no order was given: no provisioner was there"
+    return C.OVER_MAX, f"no order was given: max {pool.spec.max} left no room for it"
 
 
 def _creating(scene: Scene, one: Slice) -> Iterator[SliceMoved]:

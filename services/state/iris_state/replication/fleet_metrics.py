@@ -124,6 +124,11 @@ class FleetMetrics(Collector):
             "Slices that providers list and no record has.",
             value=sum(1 for _ in ledger.sightings.orphans(fleet)),
         )
+        yield GaugeMetricFamily(
+            "iris_fleet_dry_run",
+            "1 with `[fleet] dry_run`: what pools need is told, and nothing is made.",
+            value=int(ledger.fleet_policy.dry_run),
+        )
 
     def _sums(self) -> Iterator[Metric]:
         words = "Time of ready slices, with and without work."

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from iris_core import subjects
 from iris_core.codec import pack, to_json
-from iris_core.messages.gateway_state import Answer, Caller
+from iris_core.messages.gateway_state import Answer, Caller, Query
 from iris_core.messages.state_provisioner import ProvisionerReport
 from iris_core.placement.reasons import Reason, ReasonCode
 from iris_core.spec.jobs import JobSpec
@@ -32,6 +33,13 @@ CPU = PoolSpec(name="cpu", provider="process", max=4, resources=HostResources(cp
 
 def body(answer: Answer) -> Any:
     return json.loads(answer.body)
+
+
+def plan_of(world: World, spec: PoolSpec) -> Answer:
+    query = Query("pool_plan", {"spec": to_json(spec).decode()}, world.reader)
+    answer = world.ask(subjects.STATE_QUERY, query, Answer)
+    assert isinstance(answer, Answer)
+    return answer
 
 
 def with_slice(world: World) -> World:
@@ -145,6 +153,8 @@ def test_a_pool_names_a_program_that_the_provisioner_has() -> None:
     [mistake] = body(refused)["errors"]
     assert (refused.status, mistake["pointer"]) == ("invalid", "/options/program")
     assert (mistake["code"], mistake["hint"]) == ("unknown_program", "cloud, lab")
+    planned = plan_of(world, mine)
+    assert (planned.status, body(planned)["errors"]) == ("invalid", [mistake])
     named = replace(mine, options={"program": "cloud"})
     assert world.change_fleet("set", "mine", spec=named).status == "created"
     assert world.change_fleet("set", "mine", spec=mine).status == "invalid"
@@ -157,6 +167,7 @@ def test_a_pool_whose_program_is_gone_keeps_it_and_says_so() -> None:
     world.change_fleet("set", "mine", spec=mine)
     world.step(FleetReport(pack(ProvisionerReport("p1", 0, programs=("lab",)))))
     assert world.change_fleet("set", "mine", spec=replace(mine, max=1)).status == "ok"
+    assert plan_of(world, replace(mine, max=2)).status == "ok"
     [warning] = world.query("pool", pool="mine")["warnings"]
     assert warning == "the provisioner has no program 'cloud'; it has lab"
 
@@ -165,6 +176,7 @@ def test_a_program_is_not_judged_while_no_provisioner_is_heard() -> None:
     world = with_programs("cloud")
     world.wait(30.0)
     mine = replace(CPU, name="mine", provider="exec", options={"program": "lab"})
+    assert plan_of(world, mine).status == "ok"
     assert world.change_fleet("set", "mine", spec=mine).status == "created"
 
 

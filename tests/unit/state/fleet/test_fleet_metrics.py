@@ -47,13 +47,13 @@ class Watched:
 
 def test_without_a_pool_there_are_no_figures_of_pools() -> None:
     metrics = StateMetrics(lambda: World().machine)
-    shown = [
-        sample.name
+    shown = {
+        sample.name: sample.value
         for family in metrics.registry.collect()
         for sample in family.samples
         if sample.name.startswith("iris_fleet_")
-    ]
-    assert shown == ["iris_fleet_orphans"]
+    }
+    assert shown == {"iris_fleet_orphans": 0, "iris_fleet_dry_run": 0}
 
 
 def test_slices_are_counted_by_status_and_gone_ones_are_none() -> None:

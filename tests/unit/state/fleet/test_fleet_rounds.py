@@ -273,6 +273,8 @@ def test_a_dry_run_tells_what_it_would_do_and_does_nothing_of_it() -> None:
     assert plan == {"create": 2, "delete": 0, "tasks": 2, "left": 1}
     [obstacle] = world.query("why", job="/a")["pending_reason"]["facts"]["pools"]
     assert (obstacle["pool"], obstacle["code"]) == ("cpu", "dry_run")
+    told = scraped(StateMetrics(lambda: world.machine))
+    assert (told["iris_fleet_dry_run"], told['iris_fleet_need_slices{pool="cpu"}']) == (1, 2)
 
 
 def test_one_of_two_provisioners_is_ordered_and_the_other_takes_over() -> None:

@@ -326,6 +326,56 @@ def test_max_holds_where_orders_are_given_whatever_was_decided():
     assert [one.name for one in orders] == ["cpu-0", "cpu-1"]
 
 
+def test_a_request_that_was_given_no_order_is_not_unanswered():
+    it = world(cpu_pool(max=8))
+    for index in range(8):
+        it.submit(f"/t{index}", cpu_millis=4000, runs_ms=400_000)
+    it.cloud.faults.down = ((0, it.now_ms + 150_000),)  # nor is anything deleted
+    it.run_until(lambda: len(statuses(it, "cpu")) == 8, 15)
+    it.set_pool(cpu_pool(max=4))
+    it.run_until(lambda: statuses(it, "cpu") == ["deleting"] * 4, 100)
+    held = [one for one in it.fleet.slices.values() if one.is_over]
+    assert [(str(one.status), one.cause) for one in held] == [("failed", SliceCause.OVER_MAX)] * 4
+    assert {one.detail for one in held} == {"no order was given: max 4 left no room for it"}
+    growth = it.fleet.pools["cpu"].growth
+    assert (growth.unanswered, growth.wait_ms) == (0, 0)
+    it.run_until(lambda: sum(one.runs for one in it.work) == 4, 400)
+    assert it.cloud.most == {"cpu": 4}
+
+
+def test_a_request_has_the_whole_time_for_its_answer_once_it_is_ordered():
+    it = world(cpu_pool(max=1, idle_s=1000.0))
+    for slot in range(2):
+        apply_change(it.fleet, SliceRequested(slot + 1, "cpu", slot, SliceCause.NEED), it.now_ms)
+    it.cloud.faults.down = ((0, it.now_ms + 10_000),)
+    waiting = it.fleet.slices[1]
+    ordered = ("create", waiting.number)
+    waited = it.run_until(
+        lambda: ordered in {(sent.order.call, sent.order.number) for sent in it.wires}, 59
+    )
+    it.cloud.faults.down = ((0, it.now_ms + 1_000_000),)
+    lasted = it.run_until(lambda: waiting.is_over, 100)
+    assert waited > 10
+    assert lasted > it.policy.answer_timeout_ms / 1000
+    assert waiting.cause is SliceCause.NO_ANSWER
+    assert it.fleet.pools["cpu"].growth.unanswered == 1
+
+
+def test_a_request_that_no_provisioner_was_given_is_not_unanswered():
+    it = world(cpu_pool(max=3))
+    it.sightings.obstacle = "provisioner_down"
+    for slot in range(3):
+        apply_change(it.fleet, SliceRequested(slot + 1, "cpu", slot, SliceCause.NEED), it.now_ms)
+    it.now_ms += it.policy.answer_timeout_ms + 1
+    for change in pools.steps(it.scene, []):
+        it.apply(change)
+    ended = [(str(one.status), one.cause, one.detail) for one in it.fleet.slices.values()]
+    words = "no order was given: no provisioner was there"
+    assert ended == [("failed", SliceCause.NO_ANSWER, words)] * 3
+    growth = it.fleet.pools["cpu"].growth
+    assert (growth.unanswered, growth.wait_ms) == (0, 0)
+
+
 def test_slots_of_a_larger_max_count_for_the_smaller_one():
     it = world(cpu_pool(max=4))
     for index in range(4):
@@ -363,6 +413,41 @@ def test_a_paused_pool_neither_grows_nor_shrinks_but_is_mended():
     assert statuses(it, "cpu") == ["ready", "ready"]
     it.cloud.instances["cpu-0"].dead.add(0)
     it.run_until(lambda: statuses(it, "cpu") == ["ready"], 300)
+
+
+@pytest.mark.parametrize(
+    ("given", "gives_up"),
+    [
+        ({"max": 4, "idle_s": 1.0}, 3),
+        ({"max": 4, "idle_s": 1.0, "paused": True}, 0),
+        ({"max": 1, "idle_s": 1_000.0}, 2),
+        ({"max": 1, "idle_s": 1_000.0, "paused": True}, 0),
+    ],
+)
+def test_a_plan_gives_up_what_the_next_round_gives_up(given, gives_up):
+    it = world(cpu_pool(min=3, max=4))
+    it.run_until(lambda: statuses(it, "cpu") == ["ready"] * 3, 100)
+    it.set_pool(cpu_pool(**given))
+    it.now_ms += 2_000
+    planned = pools.planned(it.scene, it.pending(), "cpu")
+    for change in pools.steps(it.scene, it.pending()):
+        it.apply(change)
+    assert statuses(it, "cpu").count("draining") == gives_up
+    assert planned == (0, gives_up)
+
+
+@pytest.mark.parametrize("paused", [False, True])
+def test_a_plan_of_a_smaller_max_withdraws_what_was_requested(paused):
+    it = world(cpu_pool(max=4))
+    it.cloud.faults.down = ((0, it.now_ms + 1_000_000),)
+    for index in range(4):
+        it.submit(f"/t{index}", cpu_millis=4000, runs_ms=400_000)
+    it.run_until(lambda: len(statuses(it, "cpu")) == 4, 15)
+    it.set_pool(cpu_pool(max=1, paused=paused))
+    assert pools.planned(it.scene, it.pending(), "cpu") == (0, 3)
+    for change in pools.steps(it.scene, it.pending()):
+        it.apply(change)
+    assert sorted(statuses(it, "cpu")) == ["deleting"] * 3 + ["requested"]
 
 
 def test_a_notice_of_preemption_drains_with_its_deadline():
@@ -412,6 +497,25 @@ def test_a_stranger_whose_hosts_never_register_is_deleted(name):
     it.run_until(lambda: not it.cloud.present, 100)
 
 
+@pytest.mark.parametrize("slot", ["²", "01", "9" * 5_000])
+def test_a_name_that_no_slice_can_have_is_a_stranger_like_any_other(slot):
+    it = world(cpu_pool(max=2))
+    it.cloud.create(f"cpu-{slot}", 77, "cpu", 1, it.now_ms)
+    it.submit("/t", runs_ms=1_000)
+    it.run_until(lambda: finished(it), 200)
+    assert it.fleet.of_host(f"cpu-0-{slot}") is None
+    it.run_until(lambda: not it.cloud.present, 1_500)
+    assert {one.name for one in it.fleet.slices.values()} == {"cpu-0"}
+
+
+def test_what_has_a_number_that_no_slice_has_is_not_adopted():
+    it = world(cpu_pool())
+    it.cloud.create("cpu-3", 0, "cpu", 1, it.now_ms)
+    it.run(300)
+    assert not it.fleet.slices
+    it.run_until(lambda: not it.cloud.present, 1_000)
+
+
 def test_a_slot_that_a_stranger_has_is_not_used():
     slow = CloudFaults(boot_ms=(9_000_000, 9_000_001))
     it = world(cpu_pool(max=2), faults=slow)
@@ -448,6 +552,29 @@ def test_work_that_comes_back_takes_what_was_about_to_go():
     causes = [step.cause for step in it.fleet.slices[1].steps]
     assert SliceCause.DEMAND_BACK in causes
     assert it.cloud.created == {"cpu": 1}
+
+
+def test_work_that_comes_back_takes_nothing_beyond_a_smaller_max():
+    it = world(cpu_pool(max=2, min=2, idle_s=1_000.0))
+    it.run_until(lambda: statuses(it, "cpu") == ["ready"] * 2, 100)
+    it.set_pool(cpu_pool(max=1, idle_s=1_000.0))
+    it.run_until(lambda: "draining" in statuses(it, "cpu"), 10)
+    for name in ("/a", "/b"):
+        it.submit(name, cpu_millis=4000, runs_ms=200_000)
+    it.run_until(lambda: len(it.cloud.present) == 1, 100)
+    assert sum(one.runs for one in it.work) == 1
+    causes = [step.cause for one in it.fleet.slices.values() for step in one.steps]
+    assert SliceCause.DEMAND_BACK not in causes
+
+
+def test_work_that_comes_back_keeps_no_slice_of_a_pool_that_goes():
+    it = world(cpu_pool(idle_s=30.0))
+    it.submit("/a", runs_ms=1_000)
+    it.run_until(lambda: "draining" in statuses(it, "cpu"), 200)
+    it.set_pool(cpu_pool(idle_s=30.0), removing=True)
+    it.submit("/b", runs_ms=500_000)
+    it.run_until(lambda: "cpu" not in it.fleet.pools, 300)
+    assert it.work[1].is_waiting
 
 
 def test_the_dearest_pool_is_not_made_beyond_the_price_of_all():

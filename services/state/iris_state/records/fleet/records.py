@@ -12,7 +12,7 @@ import msgspec
 
 from iris_core.access.actor import Actor
 from iris_core.placement.constraints import DEVICE_ONLY
-from iris_core.placement.pools import host_name, is_for_devices_only, slice_name
+from iris_core.placement.pools import host_name, is_for_devices_only, numbered, slice_name
 from iris_core.spec.jobs import Attribute
 from iris_core.spec.pools import PoolSpec
 from iris_core.spec.resources import Amount
@@ -20,6 +20,8 @@ from iris_core.states import SliceCause, SliceStatus
 from iris_core.tables.slice import COMING, LIVE, OPEN, TERMINAL
 from iris_state.records.indexes.usage_days import SlicePart, rate_of, share_of
 
+FIRST_NUMBER = 1
+"""Of a slice; a provider that lists something with a lower one has it from nobody here."""
 MINUTE_MS = 60_000
 LOSS_WINDOW_MS = 600_000
 """Within so long a pool gives up at most a part of its slices for failure."""
@@ -193,7 +195,7 @@ class Fleet:
     def __init__(self) -> None:
         self.pools: dict[str, HostPool] = {}
         self.slices: dict[int, Slice] = {}
-        self.next_number = 1
+        self.next_number = FIRST_NUMBER
         self._by_pool: dict[str, dict[int, Slice]] = {}
         self._by_name: dict[str, Slice] = {}
 
@@ -226,12 +228,13 @@ class Fleet:
         """
         if not self.pools:
             return None
-        name, _, index = host.rpartition("-")
-        pool, _, slot = name.rpartition("-")
-        if pool not in self.pools or not (slot.isdigit() and index.isdigit()):
+        place = numbered(host)
+        slot = numbered(place[0]) if place is not None else None
+        if place is None or slot is None or slot[0] not in self.pools:
             return None
+        name, index = place
         one = self._by_name.get(name)
-        return pool, one if one is not None and int(index) < one.spec.hosts else None
+        return slot[0], one if one is not None and index < one.spec.hosts else None
 
     def place_of(self, host: str, amount: Amount) -> SlicePart | None:
         """What an attempt on a host pays of its slice: the larger of its parts of processors and

@@ -62,8 +62,11 @@ class ProviderOrder(NamedTuple):
 
 @dataclass(slots=True)
 class Asked:
-    """One order that was sent."""
+    """One order that was sent. ``since_ms``: since when it is given without a break; 0: it is held
+    back.
+    """
 
+    since_ms: int = 0
     times: int = 0
     next_ms: int = 0
     answered_ms: int = 0
@@ -207,10 +210,22 @@ class Sightings:
         asked = self.asked.get(("create", one.name, one.label))
         return asked.detail or "failed" if asked is not None and asked.failures else None
 
+    def ordered_ms(self, one: Slice) -> int:
+        """Since when the creation of a slice is ordered without a break; 0: it is not."""
+        asked = self.asked.get(("create", one.name, one.label))
+        return asked.since_ms if asked is not None else 0
+
     def due(self, orders: Iterable[ProviderOrder], now_ms: int) -> Iterator[ProviderOrder]:
-        """The orders that are to be sent now: for the first time, or again without an answer."""
-        for order in orders:
-            asked = self.asked.setdefault((order.call, order.name, order.label), Asked())
+        """The orders that are to be sent now: for the first time, or again without an answer.
+
+        ``orders``: all that are given; any other is held back from now on.
+        """
+        given = {(order.call, order.name, order.label): order for order in orders}
+        for key in self.asked.keys() - given.keys():
+            self.asked[key].since_ms = 0
+        for key, order in given.items():
+            asked = self.asked.setdefault(key, Asked())
+            asked.since_ms = asked.since_ms or now_ms
             if now_ms < asked.next_ms:
                 continue
             if asked.answered_ms and order.call == "create":

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from msgspec.structs import asdict, replace
 
 from iris_core import codec
-from iris_core.admission.pools import validate_pool
+from iris_core.admission.pools import unknown_program, validate_pool
 from iris_core.codec import Undecodable
 from iris_core.errors import Code, Invalid, Refused
 from iris_core.moments import show_duration
@@ -354,6 +354,10 @@ def plan(ledger: Ledger, query: PoolPlanQuery) -> PoolPlanView:
         raise Refused(Code.INVALID, str(error)) from None
     others = [pool.spec for pool in ledger.fleet.pools.values()]
     if mistakes := validate_pool(spec, others):
+        raise Invalid(mistakes)
+    known = ledger.fleet.pools.get(spec.name)
+    now = known.spec if known is not None else None
+    if mistakes := unknown_program(spec, now, ledger.sightings.programs):
         raise Invalid(mistakes)
     scene = scene_of(ledger)
     work = waiting_work(ledger, proposed=True)
