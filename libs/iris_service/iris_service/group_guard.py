@@ -33,7 +33,8 @@ class GroupGuard:
         """A new group, which is over at the end of the block.
 
         Its first process calls what this yields before exec (``preexec_fn``), so no program runs that
-        the guard does not know. Raises OSError when no guard can be started.
+        the guard does not know; that fails as ``SubprocessError`` when the guard does not read. Raises
+        OSError when no guard can be started.
         """
         pipe, token = self._input(), next(self._tokens)
 

@@ -177,7 +177,10 @@ class NotifierProcess:
         is_another = known.made not in ("", end.made)
         is_behind = is_another or await self._is_behind(end, position)
         if is_behind:
-            log.error("events after %d were deleted before they were read", position)
+            log.error(
+                "events after %d were deleted, or their stream was made anew, before they were read",
+                position,
+            )
             self.metrics.missed()
             position = 0 if is_another else min(position, end.sequence)
         await watch.resume(is_behind=is_behind)

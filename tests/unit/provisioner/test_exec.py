@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -20,6 +21,7 @@ from iris_provisioner.providers import exec as exec_provider
 from iris_provisioner.providers.exec import ExecProvider
 from iris_provisioner.providers.provider import ListFailed
 from iris_provisioner.providers.slot_keys import SlotKeys
+from iris_service import group_guard
 from iris_service.slice_processes import began as process_began
 from tests.support.cluster import until
 
@@ -240,3 +242,33 @@ async def test_a_list_has_what_is_of_this_cluster_each_name_once(
 async def test_what_is_no_list_is_a_failed_one(make: Make, script: str) -> None:
     with pytest.raises(ListFailed):
         await make(script).listed({"program": "mine"})
+
+
+async def test_a_call_fails_when_no_guard_can_be_started(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    provider = make("cat")
+    monkeypatch.setattr(group_guard.sys, "executable", "/no/such/program")
+    answer = await provider.create(ORDER)
+    assert (answer.answer, answer.detail) == (
+        "failed",
+        "mine cannot be run: No such file or directory",
+    )
+
+
+async def test_a_call_fails_when_its_guard_does_not_read(make: Make) -> None:
+    provider = make('echo "{}"')
+    assert (await provider.create(ORDER)).answer == "accepted"
+    guarding = provider._guard._process
+    assert guarding is not None
+    assert guarding.stdin is not None
+    guarding.send_signal(signal.SIGSTOP)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(guarding.stdin.fileno(), b"0 0\n")
+    answer = await provider.create(ORDER)
+    guarding.send_signal(signal.SIGCONT)
+    assert (answer.answer, answer.detail) == (
+        "failed",
+        "mine cannot be run: what would end its processes does not read",
+    )

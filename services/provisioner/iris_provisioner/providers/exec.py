@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import subprocess
 from typing import Any, NamedTuple
 
 import msgspec
@@ -31,6 +32,7 @@ LIST_BYTES = 64 << 20
 _PIECE = 1 << 16
 _ERRORS = 1 << 16
 """Bytes of standard error that are kept, its last ones."""
+_UNGUARDED = "what would end its processes does not read"
 _PIPES_S = 5.0
 """How long the pipes of a program that was ended may stay open."""
 _EXHAUSTED, _REFUSED = 75, 78
@@ -186,8 +188,9 @@ class ExecProvider:
             words = f"this provisioner has no program {name!r}"
             return ProgramEnd(None, trouble=words, is_unknown=True)
         async with self._room:
-            with self._guard.group() as begin:
+            with contextlib.ExitStack() as stack:
                 try:
+                    begin = stack.enter_context(self._guard.group())
                     process = await asyncio.create_subprocess_exec(
                         path,
                         str(asked["call"]),
@@ -200,6 +203,8 @@ class ExecProvider:
                     )
                 except OSError as error:
                     return ProgramEnd(None, trouble=f"{name} cannot be run: {error.strerror}")
+                except subprocess.SubprocessError:  # from `begin`
+                    return ProgramEnd(None, trouble=f"{name} cannot be run: {_UNGUARDED}")
                 return await self._within_time(process, name, codec.to_json(asked), most)
 
     async def _within_time(
