@@ -357,9 +357,12 @@ async def test_one_stopped_while_stored_ends_within_its_grace_period(opened: Ope
 async def test_one_that_is_stopped_is_stored_in_the_rest_of_its_grace_period(
     opened: Open, bus: Memory
 ):
+    """Its shell has no program in the foreground: it would print that the signal has ended that, and
+    the end would wait for this output.
+    """
     executor = await opened()
     keeping(
-        executor, "sh", "-c", 'trap "echo x > out/x; exit 0" TERM; sleep 100 & touch out/on; wait'
+        executor, "sh", "-c", 'trap "echo x > out/x; exit 0" TERM; sleep 100 & : > out/on; wait'
     )
     on = Path(executor.attempts.by_ref[A].slot.workdir) / "out" / "on"
     await until(on.exists)
