@@ -484,6 +484,7 @@ async def test_a_task_that_signals_all_that_it_can_holds_up_nobody_else(
     async with worker_of(mode, state, nats_url, place, **own_users(mode)) as worker:
         launcher = worker.launcher_pid
         attacker = await state.run(PYTHON, "-c", SIGNALS_ALL, str(int(number)))
+        await state.running(attacker)  # a command beside a task is taken from then on
         await state.printed(attacker, b"ready\n")
         for turn in range(8):
             await execute(state.connection, str(turn), attacker)
