@@ -113,3 +113,13 @@ def test_a_guarantee_is_reclaimed_from_who_borrows_whatever_the_shares(team: Sha
     assert why(team, "/more")["side_note"].startswith("far side: /nlp would borrow")
     team.cycle()
     assert team.give_way() == []
+
+
+def test_each_task_says_whether_it_is_the_one_that_others_give_way_to(team: SharedCluster):
+    team.run(2 * TASK_S)
+    team.want("/near", "ada", 2, "/nlp")  # the first is within the guarantee, and the second not
+    team.cycle()
+    of_tasks = [team.query("why", task=f"/near/{index}")["pending_reason"] for index in (0, 1)]
+    assert [reason["code"] for reason in of_tasks] == ["waiting_for_victim", "not_enough_chips"]
+    assert of_tasks[0]["facts"] == {"workers": ["w"]}
+    assert len(team.give_way()) == 1

@@ -367,10 +367,6 @@ def test_a_newcomer_waits_no_longer_than_one_task():
     judge_a_newcomer()
 
 
-def _without_decay(ms: int, half_life_ms: int) -> tuple[float, float]:
-    return 1.0, ms / 1000
-
-
 def test_the_queue_shows_steps_and_why_says_who_has_had_less():
     cluster = two_projects(8)
     cluster.want("/ada", "ada", 20, "/nlp")

@@ -20,6 +20,7 @@ from iris_core.placement.reasons import (
     ReasonCode,
     run_before_ending,
     still_ending,
+    waiting_for_victim,
 )
 from iris_core.spec import projects
 from iris_core.states import TERMINAL, JobState, PriorityBand, TaskState, display_name
@@ -215,7 +216,11 @@ def reason_of_task(ledger: Ledger, record: Job, index: int) -> Reason | None:
     task = record.task(index)
     if task.state is not TaskState.PENDING:
         return None
-    if record.is_gang or (record.number, index) in ledger.queue:
+    if record.is_gang:
+        return reason_of(ledger, record)
+    if worker := ledger.nominations.get((record.number, index)):
+        return waiting_for_victim([worker])  # the reason of the job may be that of another task
+    if (record.number, index) in ledger.queue:
         return reason_of(ledger, record)
     return reason_outside_the_queue(ledger, record, [task])
 
