@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -9,8 +10,11 @@ from typing import Any
 import click
 import pytest
 
-from iris.cli.commands.control.port_forward import read_port, until_it_runs
+from iris.cli.commands.control import port_forward
+from iris.cli.commands.control.port_forward import named_port, read_port, until_it_runs
+from iris.cli.commands.run import notebook
 from iris.cli.commands.run.notebook import lacks_jupyter
+from iris.client.problems import ExecutionLost
 
 
 @pytest.mark.parametrize(
@@ -46,3 +50,36 @@ def test_a_directory_without_jupyter_is_noticed_before_anything_is_sent(tmp_path
     assert lacks_jupyter(tmp_path) == f"{packages} names neither jupyterlab nor notebook"
     packages.write_text("numpy\nJupyterLab==4\n")
     assert lacks_jupyter(tmp_path) == ""
+
+
+def test_a_task_that_ends_while_it_is_read_is_one_that_has_ended(monkeypatch: pytest.MonkeyPatch):
+    def lost(*_: object) -> None:
+        raise ExecutionLost("the task has ended")
+
+    monkeypatch.setattr(notebook, "RemoteCommand", lost)
+    client: Any = SimpleNamespace(task=lambda _: SimpleNamespace(state="failed"))
+    assert notebook._served(client, "/a/0") is None
+
+
+class Killed:
+    """A command that was ended before it has printed anything."""
+
+    exit_code = 137
+
+    def __init__(self, *_: object) -> None: ...
+
+    def __enter__(self) -> Killed:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(())
+
+
+def test_a_port_whose_number_could_not_be_read_is_not_said_to_be_missing(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(port_forward, "RemoteCommand", Killed)
+    with pytest.raises(ExecutionLost, match="was ended"):
+        named_port(SimpleNamespace(), "/a/0", "web")  # type: ignore[arg-type]

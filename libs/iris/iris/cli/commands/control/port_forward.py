@@ -15,7 +15,7 @@ from iris.cli.parsing.command import CliCommand
 from iris.cli.parsing.options import NAME, connected
 from iris.client.client import Client
 from iris.client.executions import RemoteCommand
-from iris.client.problems import ClientError
+from iris.client.problems import ClientError, ExecutionLost
 from iris.client.tunnels import PortForward
 from iris_core.views.jobs import TaskView
 
@@ -83,10 +83,14 @@ def read_port(text: str) -> tuple[int | None, int | str]:
 
 
 def named_port(client: Client, task: str, name: str) -> int:
-    """The number of a port of a task's job. Raises UsageError."""
+    """The number of a port of a task's job. Raises UsageError, ExecutionLost."""
     variable = f"IRIS_PORT_{re.sub('[^A-Z0-9]', '_', name.upper())}"
     with RemoteCommand(client, task, ("/bin/sh", "-c", f'echo "${variable}"')) as remote:
         text = b"".join(line.stdout for line in remote).decode().strip()
+    if remote.exit_code:
+        raise ExecutionLost(
+            f"the command that reads the ports of {task} was ended, as when the task ends"
+        )
     if not text.isdigit():
         raise click.UsageError(f"{task} has no port {name}; --port {name} of its job reserves one")
     return int(text)

@@ -27,7 +27,7 @@ from iris.client.client import Client
 from iris.client.executions import RemoteCommand, RemotePort
 from iris.client.jobs import Job
 from iris.client.options.units import parse_duration
-from iris.client.problems import Conflict
+from iris.client.problems import Conflict, ExecutionLost
 from iris.client.tunnels import PortForward
 from iris_core.units import DURATION
 
@@ -193,7 +193,7 @@ def _served(client: Client, task: str) -> tuple[int, str, str] | None:
             if place is not None:
                 with contextlib.closing(RemotePort(client, task, place[0])):
                     return place
-        except Conflict:  # it does not listen yet, or has ended
+        except (Conflict, ExecutionLost):  # it does not listen yet, or ends
             pass
         if client.task(task).state != "running":
             return None
