@@ -107,7 +107,7 @@ def test_each_option_has_values_here():
 @pytest.mark.parametrize("name", sorted(VALUES.keys() | SWITCHES))
 def test_an_option_makes_the_same_deployment_when_it_comes_later(cluster, deploy, name):
     command = ("--", "serve")
-    made = [f"options-{number}" for number in range(3)]
+    made = [f"{name}-{number}".replace("_", "-") for number in range(3)]
     try:
         deploy("create", made[0], *NONE, *given(name, 0), *command)
         deploy("create", made[1], *NONE, *given(name, 1), *command)
