@@ -368,3 +368,29 @@ async def test_a_difference_that_was_found_is_in_the_log_of_the_worker(
         assert host.out(second)[:2] == "1 "
     said = f"memory was not restored after a call of job {first.ref.job}: {reuse.DIFFERS}"
     assert f"iris launcher: {said}\n" in capfd.readouterr().err
+
+
+WAITS = """
+import time
+while not os.path.exists("go"):
+    time.sleep(0.01)
+"""
+
+
+async def test_what_a_process_said_before_its_end_is_read_after_it(tmp_path: Path, library: Path):
+    """A launcher that was stopped finds a call's end, its process's, and the next call at once."""
+    async with host_in(tmp_path) as host:
+        host.preload("code_page", "json", library=library, code_page=CODE)
+        assert await host.state() == TemplateState("1", ready=True)
+        first = host.call(CHANGES_CODE + WAITS, restores=True)
+        process, launcher = psutil.Process(await host.pid(first)), host.process()
+        launcher.suspend()
+        try:
+            Path(first.workdir, "go").touch()
+            await host.until_gone([process])
+            second = host.call(KEEPS, restores=True)
+        finally:
+            launcher.resume()
+        assert (await host.exit(first)).code == 0
+        assert (await host.exit(second)).code == 0, host.err(second)
+        assert reuse.DIFFERS in await note_of(host, second)

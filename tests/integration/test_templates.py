@@ -156,13 +156,17 @@ class Host:
         answer: Spawned = await self.until(lambda m: isinstance(m, Spawned) and m.ref == slot.ref)
         return answer.pid
 
+    def process(self) -> psutil.Process:
+        """The launcher's."""
+        [launcher] = rescue._processes(self.root)
+        return psutil.Process(launcher)
+
     def templates(self) -> list[psutil.Process]:
         """The living processes that are no attempts."""
-        [launcher] = rescue._processes(self.root)
         attempts = [answer.pid for answer in self.answers if isinstance(answer, Spawned)]
         return [
             one
-            for one in psutil.Process(launcher).children()
+            for one in self.process().children()
             if one.pid not in attempts and lives(one)
         ]
 

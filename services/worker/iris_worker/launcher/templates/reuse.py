@@ -174,7 +174,8 @@ class ReusedProcesses:
             else:
                 with self._spawner.output_of(below) as (_, out, err):
                     socket.send_fds(one.link, [marshal.dumps(order)], [out, err])
-        except OSError:
+        except OSError:  # it has ended
+            self._read(one)
             self._end(one)
             return False
         del self._idle[one.process.pid]
@@ -304,8 +305,12 @@ class ReusedProcesses:
                 os.kill(one.process.pid, signal.SIGKILL)
 
     def ended(self, pid: int) -> None:
-        """A child that is no attempt's has ended, maybe one of these."""
-        if (one := self._idle.pop(pid, None)) is not None:
+        """A child that is no attempt's has ended, maybe one of these. What it said last may not have
+        been read.
+        """
+        if (one := self._idle.get(pid)) is not None:
+            self._read(one)
+            del self._idle[pid]
             self._stop_waiting(one)
             self._close(one)
 
