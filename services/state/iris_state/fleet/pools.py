@@ -322,6 +322,7 @@ def _relabelled(scene: Scene, one: Slice, listed: ListedSlice) -> Iterator[Slice
             handler=table.BOOT.name,
             cause=C.ADOPTED,
             detail=f"its provider has it with number {listed.label}",
+            asked_ms=scene.now_ms,  # unknown since when it is there: older lists say nothing of it
             label=listed.label,
         )
 

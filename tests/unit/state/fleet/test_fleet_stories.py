@@ -16,7 +16,7 @@ from iris_core.states import SliceCause, SliceStatus
 from iris_state.fleet import pools
 from iris_state.records.apply.fleet import apply_change
 from iris_state.records.fleet.packing import CoverFrom
-from iris_state.records.fleet.sightings import ListedSlice, ListSource
+from iris_state.records.fleet.sightings import ENOUGH_LISTS, ListedSlice, ListSource
 from iris_state.records.fleet_changes import SliceMoved, SliceRequested
 from tests.sim.fleet.cloud import CloudFaults
 from tests.sim.fleet.world import FleetWorld, cpu_pool, tpu_pool
@@ -680,3 +680,28 @@ def test_what_works_is_not_deleted_for_a_record_of_another_backup():
     [adopted] = [one for one in it.fleet.slices.values() if one.is_open]
     assert (adopted.label, adopted.cause) == (1, SliceCause.REGISTERED)
     assert it.cloud.created == {"cpu": 1}
+
+
+def test_older_lists_say_nothing_of_what_was_adopted_with_another_number():
+    """After a backup was made its slice was taken away, and another one made in its place."""
+    it = world(cpu_pool(max=1))
+    it.submit("/t", runs_ms=3_000_000)
+    it.run_until(lambda: it.work[0].runs, 100)
+    it.run(it.policy.list_lag_ms // 1000)
+    backup = msgspec.msgpack.encode([list(it.fleet.pools.values()), list(it.fleet.slices.values())])
+    [instance] = it.cloud.instances.values()
+    instance.label = it.fleet.next_number
+    it.fleet.next_number += 1
+    it._restore(backup)
+    it._lead()
+    [one] = it.fleet.slices.values()
+    it.run_until(lambda: one.label == instance.label, 100)
+    lists = {"source": ListSource.of(one.spec), "entries": [], "fleet": it.fleet}
+    lists |= {"policy": it.policy}
+    first_ms = it.now_ms + it.policy.list_lag_ms
+    for _ in range(ENOUGH_LISTS):
+        it.sightings.on_list(**lists, began_ms=first_ms - 1)
+    assert not it.sightings.is_gone(one)
+    for _ in range(ENOUGH_LISTS):
+        it.sightings.on_list(**lists, began_ms=first_ms)
+    assert it.sightings.is_gone(one)

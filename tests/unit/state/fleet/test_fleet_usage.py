@@ -208,6 +208,22 @@ def test_costs_are_of_the_days_on_which_they_arose(script):
     assert since == pytest.approx(8 * (script.world.now_ms - today) / 3_600_000, rel=0.01)
 
 
+def test_one_that_has_taken_the_place_of_another_is_paid_for_beside_it(script):
+    """A restored cluster learns that its provider has the slice with another number."""
+    grow(script, CPU)
+    script.play(f"wait {HOUR_S}")
+    now_ms = script.world.now_ms
+    script.world.machine.round.apply(
+        SliceMoved(1, SliceStatus.READY, "BootSlice", SliceCause.ADOPTED, asked_ms=now_ms, label=9)
+    )
+    assert by_pool(script)["cpu", None]["pools_cost"] == pytest.approx(8, rel=0.01)
+    script.play(f"wait {HOUR_S}")
+    assert by_pool(script)["cpu", None]["pools_cost"] == pytest.approx(16, rel=0.01)
+    end(script)
+    script.play("wait 60")
+    assert by_pool(script)["cpu", None]["pools_cost"] == pytest.approx(16, rel=0.01)
+
+
 def test_sums_of_pools_outlive_a_restart(script):
     an_hour_of_two(script)
     script.play("""

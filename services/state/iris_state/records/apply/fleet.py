@@ -184,9 +184,16 @@ def _write(ledger: Ledger, change: FleetChange, at_ms: int) -> None:
         known = fleet.slices.get(change.number)
         was = known.status if known is not None else None
         was_over = known is not None and known.is_over
+        if (
+            known is not None
+            and isinstance(change, SliceMoved)
+            and change.label
+            and change.asked_ms
+        ):
+            account_slice(ledger, known, until_ms=at_ms)  # another one has its place
         apply_change(fleet, change, at_ms)
         if known is not None and known.is_over and not was_over:
-            account_slice(ledger, known)
+            account_slice(ledger, known, until_ms=known.ended_ms)
         ledger.facts += _slice_facts(fleet, change, was, at_ms)
         if isinstance(change, SliceRequested) and change.cause is SliceCause.ADOPTED:
             one = fleet.slices[change.number]

@@ -113,10 +113,10 @@ def account(ledger: Ledger, job: Job, index: int, attempt: Attempt, at_ms: int) 
             usage.fold()
 
 
-def account_slice(ledger: Ledger, one: Slice) -> None:
-    """Add a slice that its provider does not have any more, or never made."""
+def account_slice(ledger: Ledger, one: Slice, until_ms: int) -> None:
+    """Add a slice that its provider does not have any more, or never made, as that is known."""
     if one.asked_ms:
-        for day, used in slice_days(one, one.ended_ms):
+        for day, used in slice_days(one, until_ms):
             for sums in ledger.slice_usage.of(day, one.pool, "", USEFUL):
                 sums.add(used)
 
