@@ -55,7 +55,7 @@ from iris_state.records.deployments.records import discovery_of
 from iris_state.records.entities import Attempt
 from iris_state.records.ledger import Ledger
 from iris_state.snapshots import snapshot
-from tests.sim import guarantees, open_jobs, stops
+from tests.sim import guarantees, nominations, open_jobs, shares, stops
 from tests.sim.amendments import Amendments
 from tests.sim.crowds import starved
 from tests.sim.host import Running
@@ -251,6 +251,10 @@ class Judge:
         """How many attempts gave way to the guarantee of another project."""
         return guarantees.reclaimed(_commits(self._server))
 
+    def was_shared(self) -> bool:
+        """Whether the weights of projects decided the order at some time."""
+        return shares.is_counted(_commits(self._server))
+
     def at_the_end(self, machine: Machine, promises: Promises, policy: Policy) -> str:
         """Everything is quiet. Returns a digest of the whole run."""
         self._no_job_is_lost(machine, promises)
@@ -266,6 +270,10 @@ class Judge:
         for sentence in open_jobs.violations(_commits(self._server), promises.grown):
             raise Violation(sentence)
         for sentence in guarantees.violations(_commits(self._server)):
+            raise Violation(sentence)
+        for sentence in nominations.violations(_commits(self._server)):
+            raise Violation(sentence)
+        for sentence in shares.violations(_commits(self._server), machine.ledger.shares):
             raise Violation(sentence)
         stops.check_stops(_commits(self._server))
         self._nothing_is_stuck(machine)

@@ -8,11 +8,14 @@ from __future__ import annotations
 import msgspec
 
 from iris_core.messages.gateway_state import Caller
+from iris_core.spec.resources import Amount
 from iris_state.commands import execute, projects
+from iris_state.records import shares
 from iris_state.records.apply import usage
 from iris_state.records.changes import ProjectRemoved
 from iris_state.records.indexes.running_usage import RunningUsage
 from iris_state.records.ledger import Ledger
+from iris_state.records.shares import Shares
 from iris_state.snapshots import snapshot
 from tests.sim.mutants import Put, plant
 
@@ -69,3 +72,34 @@ def a_snapshot_forgets_projects(put: Put) -> None:
 def a_user_keeps_an_earlier_default(put: Put) -> None:
     """Somebody has two default projects."""
     put(projects, "_taken_from", lambda ledger, user, path: iter(()))
+
+
+@plant()
+def an_end_is_not_counted_for_shares(put: Put) -> None:
+    """What has ended goes on to be used."""
+    hold = Shares.hold
+
+    def kept(self: Shares, project: str, user: str, amount: Amount, sign: int) -> None:
+        if sign > 0:
+            hold(self, project, user, amount, sign)
+
+    put(Shares, "hold", kept)
+
+
+@plant()
+def what_was_used_counts_for_ever(put: Put) -> None:
+    """Use is not halved with time."""
+    put(shares, "_decayed", lambda ms, half_life_ms: (1.0, ms / 1000))
+
+
+@plant()
+def a_snapshot_forgets_shares(put: Put) -> None:
+    """After a restart nobody has used anything."""
+    rest = snapshot._rest
+    put(snapshot, "_rest", lambda *given: msgspec.structs.replace(rest(*given), shares=None))
+
+
+@plant()
+def steps_of_waiting_jobs_stay(put: Put) -> None:
+    """The queue is in the order of when tasks came to wait."""
+    put(Ledger, "renew_shares", lambda self, now_ms: self.shares.renew(now_ms, self._capacity))

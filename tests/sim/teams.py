@@ -22,6 +22,8 @@ TEAMS = 0.6
 """In so many storms there are projects."""
 PATHS = ("/lab", "/lab/a", "/lab/a/x", "/lab/b")
 """Each behind those above it."""
+WEIGHED = 0.6
+"""In so many of those their weights decide who goes first."""
 LENT_S = 16.0
 """For so long more work comes than there is room for."""
 
@@ -32,8 +34,18 @@ def in_teams(rng: random.Random, plan: list[tuple[float, object]]) -> list[tuple
     """
     if rng.random() > TEAMS:
         return plan
+    is_weighed = rng.random() < WEIGHED
     made: list[tuple[float, object]] = [
-        (number / 2, _set(path, f"t{number}", members=("ann", "bob"), limit=_limit(rng)))
+        (
+            number / 2,
+            _set(
+                path,
+                f"t{number}",
+                members=("ann", "bob"),
+                limit=_limit(rng),
+                weight=_weight(rng, is_weighed),
+            ),
+        )
         for number, path in enumerate(PATHS)
     ]
     for at, command in plan:
@@ -47,7 +59,14 @@ def in_teams(rng: random.Random, plan: list[tuple[float, object]]) -> list[tuple
         at = 1 + rng.random() * 15
         members = rng.choice((("ann",), ("bob",), ("@lab", "bob")))
         default = ("bob",) if "bob" in members else ()
-        change = _set(path, f"tc{number}", members=members, limit=_limit(rng), default_for=default)
+        change = _set(
+            path,
+            f"tc{number}",
+            members=members,
+            limit=_limit(rng),
+            default_for=default,
+            weight=_weight(rng, is_weighed),
+        )
         made.append((at, change))
     gone = ProjectCommand("remove", rng.choice(PATHS), ADMIN, "tr", 1)
     made.append((2 + rng.random() * 20, gone))
@@ -58,14 +77,16 @@ def lent(rng: random.Random) -> list[tuple[float, object]]:
     """A plan of its own: more work than there is room for, in projects that lend each other what they
     are guaranteed, and whose guarantees change meanwhile.
     """
+    is_weighed = rng.random() < WEIGHED
     cores = {"/lab": 10, "/lab/a": 6, "/lab/a/x": 0, "/lab/b": 4, "/web": 2}
     plan: list[tuple[float, object]] = [
-        (number / 10, _lends(path, f"lt{number}", count))
+        (number / 10, _lends(path, f"lt{number}", count, weight=_weight(rng, is_weighed)))
         for number, (path, count) in enumerate(cores.items())
     ]
     for number in range(3):
         at, path = 2 + rng.random() * LENT_S, rng.choice(("/lab/a/x", "/web"))
-        plan.append((at, _lends(path, f"lc{number}", rng.choice((0, 4)))))
+        change = _lends(path, f"lc{number}", rng.choice((0, 4)), weight=_weight(rng, is_weighed))
+        plan.append((at, change))
     number, at = 0, 0.6
     while at < LENT_S:
         is_gang = rng.random() < 0.15
@@ -86,9 +107,9 @@ def lent(rng: random.Random) -> list[tuple[float, object]]:
     return sorted(plan, key=lambda each: each[0])
 
 
-def _lends(path: str, request: str, cores: int) -> ProjectCommand:
+def _lends(path: str, request: str, cores: int, *, weight: float | None) -> ProjectCommand:
     guarantee = ResourceLimits(cpu_millis=1000 * cores)
-    return _set(path, request, members=("ann", "bob"), guarantee=guarantee)
+    return _set(path, request, members=("ann", "bob"), guarantee=guarantee, weight=weight)
 
 
 def _with_project(command: SubmitJob, path: str) -> object:
@@ -97,6 +118,11 @@ def _with_project(command: SubmitJob, path: str) -> object:
 
 def _set(path: str, request: str, **fields: object) -> ProjectCommand:
     return ProjectCommand("set", path, ADMIN, request, 1, spec=ProjectSpec(**fields))  # type: ignore[arg-type]
+
+
+def _weight(rng: random.Random, is_weighed: bool) -> float | None:
+    """Of a project; without one it has none of its own, and below two there is no fair share."""
+    return rng.choice((None, 0.5, 1.0, 3.0)) if is_weighed else None
 
 
 def _limit(rng: random.Random) -> ResourceLimits:

@@ -10,6 +10,8 @@ import pytest
 from iris_bus.contract import JournalEntry
 from iris_core.messages.gateway_state import SubmitJob
 from iris_state.policy import Policy
+from iris_state.records.changes import Assigned, Commit, Nominated
+from tests.sim import nominations
 from tests.sim.judge import Judge, Violation
 from tests.sim.network import Server
 from tests.sim.people import Promises
@@ -74,3 +76,11 @@ def test_a_refusal_of_what_was_done_is_a_broken_promise():
     assert asking.submit("/a", request="another") == "conflict"
     with pytest.raises(Violation, match=r"people were told \{'once': None\}"):
         asking.judge()
+
+
+def test_work_that_is_evicted_for_one_task_again_and_again_is_found():
+    promised = Commit(epoch=1, serial=1, at_ms=1, changes=[Nominated(1, 0, "a")])
+    placed = Commit(epoch=1, serial=1, at_ms=1, changes=[Assigned(1, 0, 0, "a")])
+    often = [promised] * nominations.MOST
+    assert list(nominations.violations([*often, placed, *often])) == []
+    assert len(list(nominations.violations([*often, promised, promised]))) == 1

@@ -32,7 +32,7 @@ from iris_state.policy import Policy
 from iris_state.replication import leader
 from iris_state.replication.replica import Replica
 from iris_state.service.service import StateService
-from tests.sim import crowds, guarantees, maps, proxies
+from tests.sim import crowds, guarantees, maps, proxies, shares
 from tests.sim.amendments import amended
 from tests.sim.faults import EVERYTHING, SETTLE_S, STORM_S, Fault, Storm
 from tests.sim.host import Machine, Running, Worker
@@ -81,6 +81,7 @@ POLICY = Policy(
     ping_interval_s=0.5,
     keep_jobs=0,
     keep_deployments=1,
+    share_half_life_s=shares.HALF_LIFE_S,
 )
 
 
@@ -99,6 +100,7 @@ class Outcome:
     chained: int = 0
     handed_back: int = 0
     reclaimed: int = 0
+    shared: bool = False
 
 
 class World:
@@ -370,6 +372,7 @@ class World:
             self.server.largest,
             *self.judge.chained(),
             reclaimed=self.judge.reclaimed(),
+            shared=self.judge.was_shared(),
         )
 
     def _verdict(self) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import pytest
 
 from iris_core.messages.message import AttemptRef
+from iris_core.messages.scheduler_state import OCCUPIED
 from iris_core.placement.reasons import ReasonCode
 from iris_scheduler.cycle.cache import Cache
 from iris_scheduler.settings import SchedulerSettings
@@ -315,3 +316,14 @@ def test_lower_bands_give_way_first_and_together_with_what_borrows():
     story.running("/same", "a", project="/other")
     story.submit("/near", cpu=2, project="/nlp")
     assert evicted(story) == ["/low/0", "/same/0"]
+
+
+def test_nobody_gives_way_to_a_task_that_needs_a_worker_without_attempts():
+    story = Story(worker("w", cpu=2))
+    story.guarantee("/nlp", cpu_millis=1000)
+    story.running("/old", ["w", "w"], project="/other")
+    story.submit("/nlp", project="/nlp")
+    story.avoid("/nlp", 0, OCCUPIED, for_s=30)
+    assert evicted(story) == []
+    story.wait(31)
+    assert len(evicted(story)) == 1

@@ -4,7 +4,7 @@ place is reserved.
 
 from __future__ import annotations
 
-from iris_core.messages.scheduler_state import Nomination
+from iris_core.messages.scheduler_state import OCCUPIED, Nomination
 from iris_core.placement.reasons import ReasonCode
 from iris_core.states import WorkerState
 from iris_scheduler.settings import SchedulerSettings
@@ -49,6 +49,30 @@ def test_nobody_is_evicted_while_there_is_room() -> None:
     story.running("/low", "a", band="batch")
     story.submit("/high", band="production")
     assert story.evict() == ([], ())
+
+
+def test_nobody_is_evicted_for_a_task_that_needs_a_worker_without_attempts() -> None:
+    """What one victim leaves is not that: its place would go to others, and the next one after it."""
+    story = Story(worker("a", cpu=2))
+    story.running("/low", ["a", "a"], band="batch")
+    story.submit("/high", band="production")
+    story.avoid("/high", 0, OCCUPIED, for_s=30)
+    assert story.evict() == ([], ())
+    story.wait(31)
+    assert len(story.evict()[0]) == 1
+
+
+def test_no_place_is_kept_for_a_task_that_needs_a_worker_without_attempts() -> None:
+    story = Story(worker("a", cpu=2))
+    story.running("/low", ["a", "a"], band="batch")
+    story.submit("/high", band="production")
+    _, nominations = story.evict()
+    assert places(nominations) == [(0, "a")]
+    [ref, _] = story.refs("/low")
+    story.stopped(ref, again=False)
+    story.avoid("/high", 0, OCCUPIED, for_s=30)
+    story.submit("/other", band="batch")
+    assert story.cycle() == {"/other/0": "a"}
 
 
 def test_the_lowest_band_goes_first() -> None:

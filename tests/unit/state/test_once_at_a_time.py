@@ -130,7 +130,7 @@ def test_each_task_says_why_it_waits_itself(script: Script):
         ("/low/0", "delayed"),
         ("/low/1", None),
         ("/low/2", "behind"),
-        ("/high/0", "not_yet_looked_at"),
+        ("/high/0", "waiting_for_victim"),
     ]:
         reason = script.world.query("why", task=task)["pending_reason"]
         assert (reason and reason["code"]) == code, task

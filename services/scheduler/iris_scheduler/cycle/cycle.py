@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from iris_core.messages.scheduler_state import OCCUPIED
 from iris_scheduler.cycle.cache import Cache
 from iris_scheduler.mirror.classes import JobClass, Peers, Turn
 from iris_scheduler.mirror.columns import Columns
@@ -78,6 +79,11 @@ class Cycle:
         return tuple(
             sorted(self.columns.slot[worker] for worker in workers if worker in self.columns.slot)
         )
+
+    def is_apart(self, job: int, index: int) -> bool:
+        """Whether a task may only be placed on a worker without other attempts."""
+        avoided = self.mirror.avoids.get(job, {}).get(index, {})
+        return avoided.get(OCCUPIED, 0) > self.now_ms
 
     def is_paused(self, job: int) -> bool:
         """Whether the state service rejected this job a moment ago, so that it pauses."""

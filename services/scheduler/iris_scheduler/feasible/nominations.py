@@ -118,6 +118,8 @@ class Nominations:
         mirror = self._cycle.mirror
         if slot is None or task not in mirror.queue or not mirror.places(task[0], 1):
             return None
+        if self._cycle.is_apart(*task):
+            return None
         if not self._cycle.mirror.hosts.host(worker).takes_work:
             return None
         return (

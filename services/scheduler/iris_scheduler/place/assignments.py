@@ -134,7 +134,14 @@ class Assignments:
         if not self.places(job):
             return
         slots = self.nominations.slots
-        index = next((index for index in self.waiting(job) if (job, index) not in slots), None)
+        index = next(
+            (
+                index
+                for index in self.waiting(job)
+                if (job, index) not in slots and not self._cycle.is_apart(job, index)
+            ),
+            None,
+        )
         if index is not None:
             self.reservations.reserve_host(job, index)
 

@@ -198,7 +198,7 @@ class TaskPlacer:
             if not nominated and not left:
                 continue
             slots: list[int] = []
-            if nominated and not self._is_apart(job, indexes[0]):
+            if nominated:
                 slots = self._nominated_seat(job, indexes[0])
             if not slots:
                 wanted = len(indexes) if nominated else min(left, len(indexes))
@@ -270,7 +270,7 @@ class TaskPlacer:
         avoided = cycle.mirror.avoids[job][index]
         spread = cycle.mirror.jobs[job].spread
         route = spread not in ("", TASKS)
-        if self._is_apart(job, index):
+        if self._cycle.is_apart(job, index):
             return self._seat_alone(job, kind, cycle.delayed(job, index), avoided[OCCUPIED])
         known = {
             cycle.columns.slot[worker]: until
@@ -289,13 +289,6 @@ class TaskPlacer:
                 job, {s: until for s, until in known.items() if until > cycle.now_ms and mask[s]}
             )
         return slot
-
-    def _is_apart(self, job: int, index: int) -> bool:
-        """Whether a task may only be placed on a worker without other attempts."""
-        return (
-            self._cycle.mirror.avoids.get(job, {}).get(index, {}).get(OCCUPIED, 0)
-            > self._cycle.now_ms
-        )
 
     def _seat_alone(
         self, job: int, kind: JobClass, shunned: Collection[int], until_ms: int

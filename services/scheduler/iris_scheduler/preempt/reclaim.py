@@ -112,6 +112,8 @@ class Reclaim:
         for index in self._assignments.waiting(job):
             if (job, index) in self._assignments.nominations or not places:
                 continue
+            if self._cycle.is_apart(job, index):
+                continue
             places -= 1
             if self._is_settled(job, index):
                 continue

@@ -132,6 +132,8 @@ class TaskPreemptor:
         for index in self._assignments.waiting(job):
             if (job, index) in self._assignments.nominations:
                 continue
+            if self._cycle.is_apart(job, index):
+                continue  # what one victim frees is not a worker without attempts
             if not places:
                 return True
             places -= 1
