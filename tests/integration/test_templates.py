@@ -164,11 +164,7 @@ class Host:
     def templates(self) -> list[psutil.Process]:
         """The living processes that are no attempts."""
         attempts = [answer.pid for answer in self.answers if isinstance(answer, Spawned)]
-        return [
-            one
-            for one in self.process().children()
-            if one.pid not in attempts and lives(one)
-        ]
+        return [one for one in self.process().children() if one.pid not in attempts and lives(one)]
 
     async def bare(self) -> psutil.Process:
         """Start a bare template."""
