@@ -173,7 +173,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             within `poison_window_s` of starting a task; then the task is not tried again. 0: it
             always is.
         suspect_wait_s: how long a task that may have crashed its worker waits for a worker without
-            other attempts; then it is placed beside others.
+            other attempts; then it is placed beside others. Nothing is evicted for it before.
         prometheus: where the queries of scaling rules are asked, as ``http://prometheus:9090``;
             empty: nowhere.
         prometheus_interval_s: how often each query of a scaling rule is asked.

@@ -157,6 +157,7 @@ ENDPOINTS = (
         "What would a pool do now?",
         answers={200: Answers("What it would do.", PoolPlanView)},
         body=PoolSpec,
+        problems=("conflict", "over_quota"),
     ),
     view("/v1/pools/{pool}", q.PoolQuery, "Show a pool", _POOL),
     Endpoint(
@@ -167,7 +168,7 @@ ENDPOINTS = (
         answers={200: _POOL, 201: Answers("The pool, which is new.", PoolView, headers=TAG)},
         body=PoolSpec,
         admin=True,
-        problems=_CHANGES,
+        problems=(*_CHANGES, "over_quota"),
     ),
     Endpoint(
         "DELETE",

@@ -12,13 +12,12 @@ from msgspec.structs import replace
 
 from iris_core.access.rights import Verb, may
 from iris_core.admission import actions
-from iris_core.admission.pools import unknown_program, validate_pool
-from iris_core.errors import Code, Invalid, Refused
+from iris_core.errors import Code, Refused
 from iris_core.messages.gateway_state import FleetCommand
-from iris_core.spec.pools import PoolSpec
 from iris_core.states import SliceCause
 from iris_core.units import counted
 from iris_state.commands.execute import check_length
+from iris_state.fleet.admission import check_pool, open_slices
 from iris_state.fleet.hosts import forgotten_with_pool
 from iris_state.fleet.pools import give_back
 from iris_state.records.claims import Step
@@ -26,8 +25,6 @@ from iris_state.records.fleet.records import HostPool
 from iris_state.records.fleet_changes import PoolRemoved, PoolSet
 from iris_state.records.ledger import Ledger
 from iris_state.records.targets import known_pool, known_slice
-
-MAX_POOLS = 200
 
 
 def on_fleet(ledger: Ledger, command: FleetCommand, now_ms: int) -> Iterator[Step]:
@@ -53,25 +50,21 @@ def _check_version(pool: HostPool, version: int) -> None:
 
 
 def _set(ledger: Ledger, name: str, asked: actions.SetPool) -> Iterator[Step]:
-    spec = checked(ledger, asked.spec)
+    spec = asked.spec
+    if spec is None:
+        raise Refused(Code.INVALID, "set needs a specification")
     if spec.name != name:
         raise Refused(
             Code.INVALID, f"the specification is of {spec.name[:80]!r}, not of {name[:80]!r}"
         )
     known = ledger.fleet.pools.get(name)
-    if known is None:
-        if asked.version:
-            raise Refused(Code.CHANGED, f"there is no pool {name}")
-        if len(ledger.fleet.pools) >= MAX_POOLS:
-            raise Refused(Code.OVER_QUOTA, f"there are {MAX_POOLS} pools, which is the limit")
-    else:
+    if known is not None:
         _check_version(known, asked.version)
         if spec == known.spec and not known.removing and not is_hindered(known):
             return
-        _check_provider(ledger, known, spec)
-    now = known.spec if known is not None else None
-    if mistakes := unknown_program(spec, now, ledger.sightings.programs):
-        raise Invalid(mistakes)
+    elif asked.version:
+        raise Refused(Code.CHANGED, f"there is no pool {name}")
+    check_pool(ledger, spec)
     yield PoolSet(spec, reason=asked.reason)
 
 
@@ -80,36 +73,8 @@ def is_hindered(pool: HostPool) -> bool:
     return bool(pool.growth.refused or pool.growth.stopped or pool.growth.wait_ms)
 
 
-def checked(ledger: Ledger, spec: PoolSpec | None) -> PoolSpec:
-    """The specification, beside those of the other pools. Raises Refused."""
-    if spec is None:
-        raise Refused(Code.INVALID, "set needs a specification")
-    mistakes = validate_pool(spec, [pool.spec for pool in ledger.fleet.pools.values()])
-    if mistakes:
-        raise Invalid(mistakes)
-    return spec
-
-
-def _check_provider(ledger: Ledger, pool: HostPool, spec: PoolSpec) -> None:
-    """Raises Refused for another provider of a pool with slices: who made them has to delete
-    them.
-    """
-    if (spec.provider, spec.options) == (pool.spec.provider, pool.spec.options):
-        return
-    left = _left(ledger, pool)
-    if left:
-        words = f"{pool.name} has {counted(left, 'slice')} of provider {pool.spec.provider}"
-        raise Refused(
-            Code.CONFLICT, f"{words}: its provider and options are changed when it has none"
-        )
-
-
-def _left(ledger: Ledger, pool: HostPool) -> int:
-    return sum(1 for one in ledger.fleet.of_pool(pool.name) if not one.is_over)
-
-
 def _remove(ledger: Ledger, pool: HostPool, asked: actions.RemovePool) -> Iterator[Step]:
-    left = _left(ledger, pool)
+    left = open_slices(ledger, pool)
     if not left:
         yield from forgotten_with_pool(ledger, pool.name)
         yield PoolRemoved(pool.name)

@@ -20,7 +20,7 @@ from iris_core.spec.jobs import JobSpec
 from iris_core.spec.pools import PoolSpec, Reservation
 from iris_core.spec.resources import HostResources, ResourceRequest
 from iris_core.states import SliceCause
-from iris_state.fleet import pools
+from iris_state.fleet import admission, pools
 from iris_state.records.fleet_changes import PoolGrowth, SliceRequested
 from iris_state.records.inputs import FleetReport
 from iris_state.replication.metrics import StateMetrics
@@ -194,6 +194,17 @@ def test_the_provider_of_a_pool_with_slices_stays() -> None:
     assert world.change_fleet("set", "cpu", spec=other).status == "conflict"
     more = world.change_fleet("set", "cpu", spec=replace(CPU, price=2.0))
     assert (more.status, world.query("fleet_slice", slice="cpu-0")["outdated"]) == ("ok", True)
+
+
+def test_a_plan_refuses_what_cannot_be_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = with_slice(World())
+    monkeypatch.setattr(admission, "MAX_POOLS", 1)
+    other = replace(CPU, provider="exec", options={"program": "mine"})
+    for spec in (other, replace(CPU, name="second"), replace(CPU, min=9)):
+        planned = plan_of(world, spec)
+        set_ = world.change_fleet("set", spec.name, spec=spec)
+        assert planned.status == set_.status != "ok"
+        assert body(planned) == body(set_)
 
 
 def test_a_slice_is_drained_by_name_or_id_and_says_by_whom() -> None:

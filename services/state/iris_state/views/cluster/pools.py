@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from msgspec.structs import asdict, replace
 
 from iris_core import codec
-from iris_core.admission.pools import unknown_program, validate_pool
 from iris_core.codec import Undecodable
-from iris_core.errors import Code, Invalid, Refused
+from iris_core.errors import Code, Refused
 from iris_core.moments import show_duration
 from iris_core.spec.pools import PoolSpec
 from iris_core.states import SliceStatus
@@ -33,6 +32,7 @@ from iris_core.views.fleet import (
 from iris_core.views.jobs import Page, moment
 from iris_core.views.queries import FleetSlicesQuery, PoolHistoryQuery, PoolPlanQuery, PoolsQuery
 from iris_state.fleet import pools as decisions
+from iris_state.fleet.admission import check_pool
 from iris_state.fleet.scene import scene_of
 from iris_state.fleet.slices import Scene
 from iris_state.records.fleet.packing import FleetNeed, Unmet
@@ -352,13 +352,7 @@ def plan(ledger: Ledger, query: PoolPlanQuery) -> PoolPlanView:
         spec = codec.from_json(query.spec.encode(), PoolSpec)
     except Undecodable as error:
         raise Refused(Code.INVALID, str(error)) from None
-    others = [pool.spec for pool in ledger.fleet.pools.values()]
-    if mistakes := validate_pool(spec, others):
-        raise Invalid(mistakes)
-    known = ledger.fleet.pools.get(spec.name)
-    now = known.spec if known is not None else None
-    if mistakes := unknown_program(spec, now, ledger.sightings.programs):
-        raise Invalid(mistakes)
+    check_pool(ledger, spec)
     scene = scene_of(ledger)
     work = waiting_work(ledger, proposed=True)
     with_it = _beside(scene, spec)
