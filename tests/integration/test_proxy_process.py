@@ -184,7 +184,7 @@ async def test_a_connection_too_many_is_answered_503_and_closed(connection, nats
         head, body = await proxy.get("/d/d/")
         assert head.startswith(b"HTTP/1.1 503 ")
         assert b"Retry-After: 1" in head
-        assert b"this proxy serves 4 connections" in body
+        assert b"this proxy serves 4 connections ([proxy] max_connections)" in body
         slow.go.set()
         for talk in served:
             async with asyncio.timeout(60):

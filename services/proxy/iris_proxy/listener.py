@@ -72,7 +72,10 @@ class Listener:
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         connection = cast(ClientConnection, request.protocol)
         if connection.too_many:
-            most = f"this proxy serves {self._settings.max_connections} connections"
+            most = (
+                f"this proxy serves {self._settings.max_connections} connections "
+                "([proxy] max_connections)"
+            )
             return self._refuse(request, ProxyRefusal("overloaded", most, closes=True))
         connection.begin()
         try:
@@ -239,7 +242,9 @@ def _whole_answer(refusal: ProxyRefusal) -> bytes:
     return "\r\n".join((*lines, "", "")).encode() + body
 
 
-_NO_ROOM = _whole_answer(ProxyRefusal("overloaded", "this proxy has too many connections"))
+_NO_ROOM = _whole_answer(
+    ProxyRefusal("overloaded", "this proxy has more connections than [proxy] max_connections")
+)
 
 
 def _unreadable(error: HttpProcessingError) -> ProxyRefusal:

@@ -22,7 +22,8 @@ class RequestRoom:
         """A request to a deployment of this user begins. Raises ProxyRefusal."""
         if self._under_way[user] >= self._most:
             most = (
-                f"requests to deployments of its user have {self._most} connections of this proxy"
+                f"requests to deployments of its user have {self._most} connections of this proxy, "
+                "three quarters of [proxy] max_connections"
             )
             raise ProxyRefusal("overloaded", most, closes=True)
         self._under_way[user] += 1
