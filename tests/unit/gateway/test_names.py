@@ -65,6 +65,12 @@ def test_what_is_no_users_name_names_no_job(text: str, user: str):
             read(text, user)
 
 
+def test_an_owner_before_the_index_is_said_to_come_last():
+    for read in (job_reference, task_reference):
+        with pytest.raises(ProblemResponse, match="the owner comes last: ten/0@ann"):
+            read("ten@ann/0")
+
+
 @pytest.mark.parametrize("texts", [[""], ["a" * 129], ["ann", "bob"]])
 def test_an_owner_is_given_once_and_not_empty(texts: list[str]):
     assert (read_owner([]), read_owner(["ann"])) == ("", "ann")

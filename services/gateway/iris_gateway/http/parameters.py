@@ -98,7 +98,10 @@ def _parts(text: str, user: str, what: str) -> tuple[str, str]:
         raise ProblemResponse("not_found", f"no such {what}: it is {text[:80]!r}, and user={user}")
     owner = owner or user
     if (at or user) and not is_user_name(owner):
-        raise ProblemResponse("not_found", f"no such {what}: {owner[:80]!r} is not a user's name")
+        words = f"no such {what}: {owner[:80]!r} is not a user's name"
+        first, slash, rest = owner.partition("/")
+        instead = f"; the owner comes last: {name}/{rest}@{first}" if at and slash else ""
+        raise ProblemResponse("not_found", words + instead[:160])
     return name, f"@{owner}" if owner else ""
 
 
