@@ -21,7 +21,7 @@ from iris_bus.connection.keys import Keys
 from iris_bus.contract import Full, Unavailable
 from iris_bus.jetstream import connect
 from iris_nats.nats_process import NatsProcess
-from tests.integration.test_doctor import doctor, serving, started_again
+from tests.integration.test_doctor import Found, doctor, serving, started_again
 from tests.support.certificates import make_certificate
 from tests.support.cluster import Cluster, cluster_on, settings, until
 from tests.support.fleet import fleet
@@ -214,6 +214,14 @@ def is_set(cluster: Cluster, pool: dict[str, object]) -> bool:
     return True
 
 
+def from_elsewhere(cluster: Cluster, directory: Path) -> Found:
+    """What doctor finds on a machine without the data of the cluster."""
+    config = directory / "elsewhere.toml"
+    config.write_text(f"[nats]\nnkey_seed = {json.dumps(cluster.credentials().nkey_seed)}\n")
+    options = ("--url", cluster.url, "--nats", cluster.nats_url, "--config", config)
+    return doctor(*options, IRIS_DATA=str(directory / "none"), IRIS_TOKEN=cluster.token)
+
+
 def test_pools_that_wait_for_somebody(tmp_path: Path):
     program = tmp_path / "cloud"
     program.write_text(
@@ -233,6 +241,10 @@ def test_pools_that_wait_for_somebody(tmp_path: Path):
         found = look(cluster, IRIS_TOKEN=cluster.token)
         assert found["pool_halted"] == [
             "pool v5e is paused: its provider refuses: permission denied"
+        ]
+        assert "unnamed_cluster" not in found  # a cluster on one machine needs no name
+        assert from_elsewhere(cluster, tmp_path)["unnamed_cluster"] == [
+            "slices of v5e are labelled iris, the name of every cluster that has no other"
         ]
         without = {**pool, "name": "v6e", "options": {"program": "none"}}
         assert not is_set(cluster, without)

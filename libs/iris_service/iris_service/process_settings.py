@@ -11,6 +11,7 @@ import msgspec
 
 from iris_bus.connection.connection import Credentials
 from iris_core.limits import NonNegativeFloat, PositiveFloat
+from iris_core.messages.processes import FIRST_CLUSTER_NAME
 from iris_core.subjects import ARTIFACTS, DAY_S, EVENTS, LOGS, RESULTS, STREAMS, Stream
 from iris_service.listening import check_url, read_address
 from iris_service.settings import ReadFile
@@ -97,7 +98,7 @@ class RunSettings(msgspec.Struct, frozen=True):
 
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_style: Literal["auto", "json", "plain"] = "auto"
-    cluster: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9._-]{1,63}$")] = "iris"
+    cluster: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9._-]{1,63}$")] = FIRST_CLUSTER_NAME
     metrics: str = ""
     otlp_endpoint: str = ""
     drain_s: Annotated[float, msgspec.Meta(ge=0)] = 30.0

@@ -234,6 +234,14 @@ PLANTED = [
         {"pool_warning": "pool cpu: no keys for slots 4-7"},
     ),
     (
+        msgspec.structs.replace(gateway(pools=(PoolFacts("v5e", "tpu", "ok"),)), data=""),
+        {
+            "unnamed_cluster": "slices of v5e are labelled iris, the name of every cluster that has no other"
+        },
+    ),
+    (msgspec.structs.replace(gateway(pools=(PoolFacts("cpu", "process", "ok"),)), data=""), {}),
+    (gateway(pools=(PoolFacts("v5e", "tpu", "ok"),)), {}),
+    (
         gateway(projects={"/research": ("it has no members",)}),
         {"project_warning": "project /research: it has no members"},
     ),

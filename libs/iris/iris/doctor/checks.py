@@ -288,6 +288,13 @@ CHECKS = (
         see="docs/troubleshooting.md#two-clusters-share-an-account",
     ),
     Check(
+        "unnamed_cluster",
+        judge.unnamed_cluster,
+        "another cluster of that name in the same cloud account would take them for its own, and delete them",
+        "set cluster of [run] for all services while no pool has slices",
+        see="docs/howto/fleet.md#on-machines-of-your-own",
+    ),
+    Check(
         "no_healthy_worker",
         _of_gateway(judge.no_healthy_worker),
         "nothing can be placed",

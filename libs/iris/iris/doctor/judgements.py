@@ -14,7 +14,7 @@ from iris.doctor.facts import ClusterFacts, GatewayFacts
 from iris_bus.servers.bus_facts import BusFacts, ConnectedProcess, KeyFacts
 from iris_bus.streams.declarations import COPIES
 from iris_core.access.roles import login_of, permissions
-from iris_core.messages.processes import NO_TOKEN_FILE
+from iris_core.messages.processes import FIRST_CLUSTER_NAME, NO_TOKEN_FILE
 from iris_core.subjects import JOURNAL, LAST_BACKUP, STREAMS
 from iris_core.units import counted
 
@@ -464,6 +464,16 @@ def two_clusters(bus: BusFacts) -> Iterator[str]:
     for worker, addresses in sorted(hosts.items()):
         if len(addresses) > 1:
             yield f"{len(addresses)} processes are worker {worker}: on {listed(addresses)}"
+
+
+def unnamed_cluster(facts: ClusterFacts) -> Iterator[str]:
+    """Slices of a cloud carry the name of their cluster, and every cluster has this one at first."""
+    pools = facts.gateway.pools if facts.gateway is not None else ()
+    labelled = [pool.name for pool in pools if pool.provider != "process"]
+    name = FIRST_CLUSTER_NAME
+    is_given = all(one.cluster != name for one in _processes(facts.bus))
+    if labelled and not facts.data and not is_given:
+        yield f"slices of {listed(labelled)} are labelled {name}, the name of every cluster that has no other"
 
 
 def listed(names: Iterable[str]) -> str:

@@ -51,6 +51,8 @@ class ReplicaInfo(ServiceMessage, frozen=True):
     times_ahead_s: float | None = None
 
 
+FIRST_CLUSTER_NAME = "iris"
+"""What a cluster is called until it is given a name."""
 NO_TOKEN_FILE = "none"
 """What stands in `ServiceInfo.tokens` for a gateway without a token_file."""
 
