@@ -121,10 +121,12 @@ class MessageOutbox:
             del kept[next(iter(kept))]
 
     def forget(self, target: str) -> None:
-        """Delete what waits for a target that was removed."""
+        """Delete what waits for a target that was removed; another one of its name begins anew."""
         for one in self.pending(target):
             self._store.remove(one)
         self._pending.pop(target, None)
+        for key in [key for key in self._windows if key[0] == target]:
+            del self._windows[key]
 
     def _window(self, target: str, word: str, now_ms: int) -> _Window:
         known = self._windows.get((target, word))

@@ -12,7 +12,7 @@ from iris_core.messages.gateway_notifier import NotifyVerb
 from iris_core.spec.notify import NotifyRule
 from iris_core.views.notify import JobMessage, JobSummary, NewSubscription, NewTarget
 from iris_notifier.records import DeliveryRecord
-from tests.support.notifier import SECRET
+from tests.support.notifier import OPS, QUICK, SECRET
 from tests.unit.notifier.conftest import Stage
 
 MAIL = NewTarget(name="mail", webhook="https://mail.example.org", secret=SECRET)
@@ -193,7 +193,11 @@ async def test_a_name_means_the_target_of_the_jobs_user_or_a_shared_one(stage: S
     assert to == "mail"
 
 
-async def test_a_storm_of_failures_is_five_messages_and_a_summary(stage: Stage) -> None:
+async def test_a_storm_of_failures_is_five_messages_and_a_summary(empty: Stage) -> None:
+    stage = empty
+    stage.settings = msgspec.structs.replace(QUICK, storm_s=3.0)  # all are made within it
+    stage.start()
+    assert (await stage.ask(NotifyVerb.ADD_TARGET, OPS))[0] == "created"
     await stage.ask(NotifyVerb.SUBSCRIBE, subscription("failed"))
     for number in range(40):
         stage.state.add(f"j{number}", f"/f{number}")

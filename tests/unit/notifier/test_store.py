@@ -9,7 +9,10 @@ import pytest
 from iris_bus.contract import Unavailable
 from iris_core.messages.gateway_notifier import NotifyVerb
 from iris_core.spec.notify import NotifyRule
-from iris_notifier.records import EventPosition, StoreWriter, WatchedJob
+from iris_core.views.notify import JobMessage
+from iris_notifier.messages import type_of
+from iris_notifier.outbox import ONE_BY_ONE, MessageOutbox
+from iris_notifier.records import EventPosition, StoreWriter, TargetRecord, WatchedJob
 from iris_notifier.store import RecordStore
 from tests.support.memory import Memory
 from tests.support.memory_store import StoredKeys
@@ -73,3 +76,31 @@ async def test_a_notifier_that_ends_between_two_writes_loses_nothing(
     written.fails_at = -1
     empty.start()
     await empty.until(lambda: {sent.job for _, sent in empty.sender.messages} == wanted)
+
+
+async def test_a_target_that_is_added_again_begins_anew() -> None:
+    """What was sent to one of its name counts for nothing."""
+    outbox = MessageOutbox(
+        RecordStore(Memory().connect().key_value("iris-notify")), storm_ms=60_000
+    )
+    target = TargetRecord(user="ann", name="ops", state="active")
+    data = JobMessage(
+        job="/a",
+        job_id="j1",
+        user="ann",
+        project="",
+        state="failed",
+        cause=None,
+        error=None,
+        exit_code=1,
+        tasks={"failed": 1},
+        on="failed",
+        url="",
+    )
+    for number in range(2 * ONE_BY_ONE):
+        outbox.add_message(target, "failed", f"j1.{number}", data, now_ms=1)
+    assert outbox.count(target.key) == ONE_BY_ONE + 1
+    outbox.forget(target.key)
+    for number in range(ONE_BY_ONE):
+        outbox.add_message(target, "failed", f"j2.{number}", data, now_ms=2)
+    assert [one.type for one in outbox.pending(target.key)] == [type_of("failed")] * ONE_BY_ONE
