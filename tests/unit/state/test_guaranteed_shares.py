@@ -123,3 +123,5 @@ def test_each_task_says_whether_it_is_the_one_that_others_give_way_to(team: Shar
     assert [reason["code"] for reason in of_tasks] == ["waiting_for_victim", "not_enough_chips"]
     assert of_tasks[0]["facts"] == {"workers": ["w"]}
     assert len(team.give_way()) == 1
+    now = team.query("why", task="/near/0")["pending_reason"]["code"]
+    assert now == "not_enough_chips", "nothing is stopping any more"

@@ -218,11 +218,21 @@ def reason_of_task(ledger: Ledger, record: Job, index: int) -> Reason | None:
         return None
     if record.is_gang:
         return reason_of(ledger, record)
-    if worker := ledger.nominations.get((record.number, index)):
+    if worker := _waits_for_victims(ledger, record.number, index):
         return waiting_for_victim([worker])  # the reason of the job may be that of another task
     if (record.number, index) in ledger.queue:
         return reason_of(ledger, record)
     return reason_outside_the_queue(ledger, record, [task])
+
+
+def _waits_for_victims(ledger: Ledger, number: int, index: int) -> str:
+    """The worker that a task is nominated to, while attempts there are stopping; empty: none."""
+    worker = ledger.nominations.get((number, index), "")
+    presence = ledger.presence.get(worker)
+    if presence is None or ledger.is_apart((number, index)):
+        return ""
+    is_stopping = any(attempt.is_stopping for attempt in presence.open.values())
+    return worker if is_stopping else ""
 
 
 def reason_outside_the_queue(ledger: Ledger, record: Job, waiting: Sequence[Task]) -> Reason:
