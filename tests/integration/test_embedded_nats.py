@@ -23,6 +23,7 @@ from iris_service.child import StartFailed
 from iris_service.lock import DirectoryInUse
 from tests.support.cluster import until
 from tests.support.nats import OpenServer
+from tests.support.suspend import suspend
 
 pytestmark = pytest.mark.integration
 
@@ -229,7 +230,7 @@ async def test_a_running_server_is_told_the_keys_of_more_workers(tmp_path):
 def test_a_server_that_has_not_read_new_keys_is_told_again(tmp_path):
     server = NatsProcess(tmp_path / "nats", ["w0"])
     server.start()
-    os.kill(server.pid, signal.SIGSTOP)
+    suspend(server.pid)
     assert "timed out" in server.admit(["cpu-0-0"])
     os.kill(server.pid, signal.SIGCONT)
     assert server.admit([]) == ""

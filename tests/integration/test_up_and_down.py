@@ -30,6 +30,7 @@ from tests.support.cluster import (
     until,
 )
 from tests.support.nats_config import row_of_free_ports
+from tests.support.suspend import suspend
 
 pytestmark = pytest.mark.integration
 NO_GROUPS = "warning: --memory is enforced by samples"
@@ -171,7 +172,7 @@ def test_down_says_that_an_up_in_the_foreground_goes_on(tmp_path):
     """It is stopped, as by Ctrl-Z."""
     cluster = start(tmp_path / "data", "--workers", "0", fresh=True)
     cluster.client.close()
-    cluster.up.send_signal(signal.SIGSTOP)
+    suspend(cluster.up.pid)
 
     done = iris("down", "--data", cluster.data)
 

@@ -24,6 +24,7 @@ from iris_provisioner.providers.slot_keys import SlotKeys
 from iris_service import group_guard
 from iris_service.slice_processes import began as process_began
 from tests.support.cluster import until
+from tests.support.suspend import suspend
 
 ORDER = SliceOrder(
     "create",
@@ -262,7 +263,7 @@ async def test_a_call_fails_when_its_guard_does_not_read(make: Make) -> None:
     guarding = provider._guard._process
     assert guarding is not None
     assert guarding.stdin is not None
-    guarding.send_signal(signal.SIGSTOP)
+    suspend(guarding.pid)
     with contextlib.suppress(BlockingIOError):
         while True:
             os.write(guarding.stdin.fileno(), b"0 0\n")

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
 
 import pytest
 
+from iris_worker.launcher.kernel import event_loop
 from iris_worker.launcher.kernel.event_loop import EventLoop
 
 
@@ -22,9 +24,14 @@ def loop() -> Iterator[EventLoop]:
     signal.signal(signal.SIGCHLD, before)
 
 
-def test_timers_run_in_their_order_unless_cancelled(loop: EventLoop):
+def test_timers_run_in_their_order_unless_cancelled(
+    loop: EventLoop, monkeypatch: pytest.MonkeyPatch
+):
     ran: list[int] = []
-    timers = [loop.call_later(delay / 1000, ran.append, delay) for delay in (3, 1, 2)]
+    now_s = time.monotonic()
+    with monkeypatch.context() as standing:
+        standing.setattr(event_loop.time, "monotonic", lambda: now_s)
+        timers = [loop.call_later(delay / 1000, ran.append, delay) for delay in (3, 1, 2)]
     timers[2].cancel()
     while len(ran) < 2:
         loop.turn()
