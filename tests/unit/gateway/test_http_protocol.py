@@ -52,6 +52,8 @@ async def ended(reader: asyncio.StreamReader) -> bytes:
         return await reader.read()
 
 
+HEAD_S = 0.5
+"""So long a head is waited for: no pause of a busy machine is as long."""
 HEAD = b"GET /healthz HTTP/1.1\r\nhost: 127.0.0.1\r\n"
 REFUSED = b"POST /nothing HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: 1000\r\n\r\n"
 
@@ -69,14 +71,14 @@ async def serves(http: httpx.AsyncClient) -> bool:
 
 @pytest.mark.parametrize("sent", [b"G", HEAD, b"\r\n\r\n", HEAD + b"\r\n" + HEAD])
 async def test_a_head_that_does_not_come_is_not_waited_for(sent: bytes):
-    async with gateway(head_s=0.05) as http:
+    async with gateway(head_s=HEAD_S) as http:
         answer = await ended(await connect(http, sent))
         assert b"HTTP/1.1 408 Request Timeout" in answer
         assert await serves(http)
 
 
 async def test_a_connection_on_which_nothing_is_sent_is_closed_and_not_counted():
-    async with gateway(head_s=0.2) as http:
+    async with gateway(head_s=HEAD_S) as http:
         assert await ended(await connect(http)) == b""
         metrics = await ended(
             await connect(http, get(HOST, b"Connection: close", target=b"/metrics"))
@@ -86,7 +88,7 @@ async def test_a_connection_on_which_nothing_is_sent_is_closed_and_not_counted()
 
 
 async def test_the_rest_of_a_body_that_was_refused_is_not_waited_for():
-    async with gateway(head_s=0.05) as http:
+    async with gateway(head_s=HEAD_S) as http:
         reader = await connect(http, REFUSED)
         assert await reader.readuntil(b"}") != b""
         connections[0].write(b"x")
@@ -95,7 +97,7 @@ async def test_the_rest_of_a_body_that_was_refused_is_not_waited_for():
 
 async def test_who_has_sent_all_of_a_body_that_was_refused_is_told_nothing():
     """It would be the answer to the next request."""
-    async with gateway(head_s=0.05) as http:
+    async with gateway(head_s=HEAD_S) as http:
         reader = await connect(http, REFUSED)
         assert await reader.readuntil(b"}") != b""
         connections[0].write(b"x" * 1000)
@@ -103,14 +105,14 @@ async def test_who_has_sent_all_of_a_body_that_was_refused_is_told_nothing():
 
 
 async def test_a_crowd_of_slow_heads_is_let_go_and_who_speaks_is_answered():
-    async with gateway(head_s=0.2) as http:
+    async with gateway(head_s=HEAD_S) as http:
         crowd = [await connect(http, HEAD) for _ in range(200)]
         assert await serves(http)
         assert {(await ended(reader))[:12] for reader in crowd} == {b"HTTP/1.1 408"}
 
 
 async def test_a_body_may_take_longer_than_a_head():
-    async with gateway(head_s=0.05) as http:
+    async with gateway(head_s=HEAD_S) as http:
         head = b"PUT /v1/bundles/%b HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: 2\r\n" % (
             b"0" * 64
         )
