@@ -17,6 +17,7 @@ from iris_worker.launcher.records.records import Spawned, StopProcess, TemplateS
 from iris_worker.launcher.templates import reuse
 from iris_worker.launcher.templates.memory_library import build
 from tests.integration.test_templates import MIB, Host, host_in, lives
+from tests.support.suspend import suspended
 
 pytestmark = [pytest.mark.integration, pytest.mark.needs("cc")]
 
@@ -383,14 +384,11 @@ async def test_what_a_process_said_before_its_end_is_read_after_it(tmp_path: Pat
         host.preload("code_page", "json", library=library, code_page=CODE)
         assert await host.state() == TemplateState("1", ready=True)
         first = host.call(CHANGES_CODE + WAITS, restores=True)
-        process, launcher = psutil.Process(await host.pid(first)), host.process()
-        launcher.suspend()
-        try:
+        process = psutil.Process(await host.pid(first))
+        with suspended([host.process().pid]):
             Path(first.workdir, "go").touch()
             await host.until_gone([process])
             second = host.call(KEEPS, restores=True)
-        finally:
-            launcher.resume()
         assert (await host.exit(first)).code == 0
         assert (await host.exit(second)).code == 0, host.err(second)
         assert reuse.DIFFERS in await note_of(host, second)

@@ -29,14 +29,12 @@ Key = tuple[int, int, int]
 
 def is_counted(commits: Iterable[Commit]) -> bool:
     """Whether the weights of projects decided the order at some time."""
-    return any(book.is_on for book in _after_each(commits))
+    return _read(commits).was_on
 
 
 def violations(commits: Iterable[Commit], shares: Shares) -> Iterator[str]:
     """What the state service counts otherwise than the journal says."""
-    book = _Book()
-    for book in _after_each(commits):  # noqa: B007 - the last one
-        pass
+    book = _read(commits)
     stored = shares.stored()
     if book.is_on is not (stored is not None):
         yield f"the weights {book.weights} are followed: {stored is not None}"
@@ -52,13 +50,12 @@ def violations(commits: Iterable[Commit], shares: Shares) -> Iterator[str]:
             yield f"{key} has used {node.used}, by the journal {used}"
 
 
-def _after_each(commits: Iterable[Commit]) -> Iterator[_Book]:
-    """The same book, after each commit."""
+def _read(commits: Iterable[Commit]) -> _Book:
     book = _Book()
     for commit in commits:
         for change in commit.changes:
             book.take(change, commit.at_ms)
-        yield book
+    return book
 
 
 class _Book:
@@ -67,6 +64,7 @@ class _Book:
     Attributes:
         open: whose each attempt is, what it holds, and since when that counts.
         was_held: what was held, until an end that is known.
+        was_on: whether two projects had weights at some time.
         has_chains: where attempts have waited for others.
     """
 
@@ -77,6 +75,7 @@ class _Book:
         self.open: dict[Key, tuple[ShareKey, list[int], int]] = {}
         self.was_held: dict[ShareKey, list[tuple[list[int], int, int]]] = defaultdict(list)
         self.has_chains: set[ShareKey] = set()
+        self.was_on = False
 
     @property
     def is_on(self) -> bool:
@@ -110,6 +109,7 @@ class _Book:
         self.weights.pop(change.path, None)
         if isinstance(change, ProjectSet) and change.spec.weight is not None:
             self.weights[change.path] = change.spec.weight
+        self.was_on |= self.is_on
         if self.is_on and not was_on:
             self.was_held.clear()
             self.open = {one: (key, held, at_ms) for one, (key, held, _) in self.open.items()}

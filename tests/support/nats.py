@@ -69,8 +69,8 @@ async def emptied(url: str) -> str:
 
     try:
         async with asyncio.timeout(60):
-            while names := (await request("NAMES")).get("streams"):
-                for name in names:  # what one answer refuses is tried again
+            while (there := await request("NAMES")).get("total") != 0:  # an error has no total
+                for name in there.get("streams") or ():  # what one answer refuses is tried again
                     await request(f"DELETE.{name}")
     finally:
         await client.close()

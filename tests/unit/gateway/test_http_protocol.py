@@ -53,7 +53,7 @@ async def ended(reader: asyncio.StreamReader) -> bytes:
 
 
 HEAD_S = 0.5
-"""So long a head is waited for: no pause of a busy machine is as long."""
+"""So long a head is waited for: longer than a busy machine pauses."""
 HEAD = b"GET /healthz HTTP/1.1\r\nhost: 127.0.0.1\r\n"
 REFUSED = b"POST /nothing HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: 1000\r\n\r\n"
 

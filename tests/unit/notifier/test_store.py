@@ -9,7 +9,6 @@ import pytest
 from iris_bus.contract import Unavailable
 from iris_core.messages.gateway_notifier import NotifyVerb
 from iris_core.spec.notify import NotifyRule
-from iris_core.views.notify import JobMessage
 from iris_notifier.messages import type_of
 from iris_notifier.outbox import ONE_BY_ONE, MessageOutbox
 from iris_notifier.records import EventPosition, StoreWriter, TargetRecord, WatchedJob
@@ -18,6 +17,7 @@ from tests.support.memory import Memory
 from tests.support.memory_store import StoredKeys
 from tests.support.notifier import OPS
 from tests.unit.notifier.conftest import Stage
+from tests.unit.notifier.test_senders import MESSAGE
 
 
 class Written:
@@ -84,23 +84,10 @@ async def test_a_target_that_is_added_again_begins_anew() -> None:
         RecordStore(Memory().connect().key_value("iris-notify")), storm_ms=60_000
     )
     target = TargetRecord(user="ann", name="ops", state="active")
-    data = JobMessage(
-        job="/a",
-        job_id="j1",
-        user="ann",
-        project="",
-        state="failed",
-        cause=None,
-        error=None,
-        exit_code=1,
-        tasks={"failed": 1},
-        on="failed",
-        url="",
-    )
     for number in range(2 * ONE_BY_ONE):
-        outbox.add_message(target, "failed", f"j1.{number}", data, now_ms=1)
+        outbox.add_message(target, "failed", f"j1.{number}", MESSAGE, now_ms=1)
     assert outbox.count(target.key) == ONE_BY_ONE + 1
     outbox.forget(target.key)
     for number in range(ONE_BY_ONE):
-        outbox.add_message(target, "failed", f"j2.{number}", data, now_ms=2)
+        outbox.add_message(target, "failed", f"j2.{number}", MESSAGE, now_ms=2)
     assert [one.type for one in outbox.pending(target.key)] == [type_of("failed")] * ONE_BY_ONE

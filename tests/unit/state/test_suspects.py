@@ -160,6 +160,28 @@ def test_a_suspect_is_placed_beside_others_when_no_worker_gets_empty(script):
     """)
 
 
+def test_nothing_is_evicted_for_a_suspect(script):
+    """A plan that was made before it became one is refused."""
+    script.play("""
+        worker w0 cpu=4
+        worker w1 cpu=4
+        submit /a
+        submit /low band=batch
+        place /low/0 w1
+        /low/0 running
+        place /a/0 w0
+        /a/0 running
+    """)
+    die(script, "w0")
+    script.play("""
+        /low/0 preempt for /a/0
+        /low/0                  -> RUNNING worker=w1
+        wait 301
+        /low/0 preempt for /a/0
+        /low/0                  -> PENDING
+    """)
+
+
 def test_processes_that_ended_with_their_worker_are_judged_together(script):
     script.play(CROWD)
     run(script, "/bad/0", *INNOCENT)

@@ -470,10 +470,12 @@ def unnamed_cluster(facts: ClusterFacts) -> Iterator[str]:
     """Slices of a cloud carry the name of their cluster, and every cluster has this one at first."""
     pools = facts.gateway.pools if facts.gateway is not None else ()
     labelled = [pool.name for pool in pools if pool.provider != "process"]
-    name = FIRST_CLUSTER_NAME
-    is_given = all(one.cluster != name for one in _processes(facts.bus))
-    if labelled and not facts.data and not is_given:
-        yield f"slices of {listed(labelled)} are labelled {name}, the name of every cluster that has no other"
+    is_unnamed = any(one.cluster == FIRST_CLUSTER_NAME for one in _processes(facts.bus))
+    if labelled and not facts.data and is_unnamed:
+        yield (
+            f"slices of {listed(labelled)} are labelled {FIRST_CLUSTER_NAME}, "
+            "the name of every cluster that has no other"
+        )
 
 
 def listed(names: Iterable[str]) -> str:

@@ -157,7 +157,6 @@ ENDPOINTS = (
         "What would a pool do now?",
         answers={200: Answers("What it would do.", PoolPlanView)},
         body=PoolSpec,
-        problems=("conflict", "over_quota"),
     ),
     view("/v1/pools/{pool}", q.PoolQuery, "Show a pool", _POOL),
     Endpoint(

@@ -2,11 +2,11 @@
 
 On a worker with nominations, other tasks may not use what the nominated tasks will still lack once
 everything that is stopping there has stopped. A nomination is invalid when its worker cannot take
-the task, or when what is free and what is being freed there in time is not enough: then the task
-waits like any other. A gang's nominations are valid together or not at all, and only while the
-workers of each slice are in one group: a worker may come back with other attributes. A nominated
-    task goes wherever it fits first; a place it does not use is free for others from the next cycle
-    on.
+the task, when the task needs a worker without attempts, or when what is free and what is being
+freed there in time is not enough: then the task waits like any other. A gang's nominations are
+valid together or not at all, and only while the workers of each slice are in one group: a worker
+may come back with other attributes. A nominated task goes wherever it fits first; a place it does
+not use is free for others from the next cycle on.
 Source: docs/design/semantics.md#order.
 """
 

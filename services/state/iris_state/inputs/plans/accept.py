@@ -286,12 +286,13 @@ def _with_chains(ledger: Ledger, victims: Iterable[AttemptRef]) -> list[tuple[At
 
 
 def _can_be_nominated(ledger: Ledger, nomination: Nomination) -> bool:
-    """Whether the task is still pending and the host still accepts work."""
+    """Whether the task is still pending and may start beside others, and the host still accepts work."""
     job = ledger.jobs.get(nomination.job)
     host = ledger.workers.get(nomination.worker)
     return (
         job is not None
         and (nomination.job, nomination.index) in ledger.queue
+        and not ledger.is_apart((nomination.job, nomination.index))
         and host is not None
         and host.state is WorkerState.HEALTHY
         and not (ledger.fleet.pools and ledger.fleet.cordon(host.id))
